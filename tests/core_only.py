@@ -25,12 +25,10 @@ SECONDS: Final = 200.0
 """The most that anything may take, on a busy machine."""
 ASK_OWNER: Final = "ask owner/analyst-0.toml owner/analyst-0.csv"
 SYSTEMS: Final = {
-    "ring": ("my.csv --set parties.count=3", "ask ring/client.toml ring/queries.csv"),
     "peers": (
         "my.csv --protocol rank-search --set parties.count=3",
         "ask peers/client.toml peers/queries.csv",
     ),
-    "votes": ("my.csv --radius 0.3", "ask votes/client.toml votes/client.csv"),
     "owner": ("my.csv --radius 0.3", ASK_OWNER),
     "prediction": ("my.csv", "ask prediction/client-0.toml prediction/client-0.csv"),
     "survey": (

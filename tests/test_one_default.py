@@ -50,9 +50,9 @@ CHANGED: dict[str, dict[str, Any]] = {
         "value": 2,
         "estimator": "NoisyVotesClassifier",
         "terms": (
-            "veilring.deployment.votes:VotesTerms",
-            "votes",
-            "[votes]\nepsilon = 1.0\nbudget = 2.0\nradius = 0.2",
+            "veilring.deployment.peers:PeerTerms",
+            "protocol",
+            "budget = 2.0\n[protocol]\nname = 'noisy-votes'\nepsilon = 1.0\nradius = 0.2",
         ),
     },
     "release": {

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.invoking import invoke
+from tests.deployment.commands import VOTES
 
 from veilring.deployment.examples import EXAMPLES
 
@@ -24,27 +25,30 @@ def test_each_key_of_the_terms_table_is_an_option_with_its_help(system: str) -> 
 @pytest.mark.parametrize(
     "words",
     [
-        ["--sum", "ring", "--batch", "7"],
-        ["--set", "votes.sum=ring", "--set", "votes.batch=7"],
-        ["--sum", "cycles", "--set", "votes.sum=ring", "--batch", "7"],
+        ["--tau", "0.5", "--epsilon", "7"],
+        ["--set", "prediction.tau=0.5", "--set", "prediction.epsilon=7"],
+        ["--tau", "0.4", "--set", "prediction.tau=0.5", "--epsilon", "7"],
     ],
 )
 def test_options_and_settings_are_written_into_the_terms(tmp_path: Path, words: list[str]) -> None:
     """They are added to the defaults of an example; `--set` takes precedence over an option."""
-    folder = tmp_path / "votes"
-    code, _, error = invoke("deploy", "votes", "iris", "--radius", "0.3", *words, "--out", folder)
+    folder = tmp_path / "prediction"
+    code, _, error = invoke("deploy", "prediction", "iris", *words, "--out", folder)
     assert code == 0, error
-    votes = tomllib.loads((folder / "terms.toml").read_text())["votes"]
-    assert votes == {"epsilon": 4.0, "budget": 8.0, "radius": 0.3, "sum": "ring", "batch": 7}
+    table = tomllib.loads((folder / "terms.toml").read_text())["prediction"]
+    assert (table["tau"], table["epsilon"]) == (0.5, 7)
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--sum", "star"], "votes.sum is 'star'; allowed: ring, cycles, shares or masks"),
-        (["--set", "votes.summ=ring"], "votes.summ: there is no such key"),
+        (
+            ["--set", "protocol.sum=star"],
+            "protocol.sum is 'star'; allowed: ring, cycles",
+        ),
+        (["--set", "protocol.summ=ring"], "protocol.summ: there is no such key"),
         (["--set", "ring"], "--set is 'ring'; allowed: table.key=value"),
-        (["--budget", "1"], "votes.budget is 1.0; allowed: at least epsilon"),
+        (["--budget", "0.5"], "budget is 0.5; allowed: at least the 1 epsilon that a batch costs"),
     ],
 )
 def test_a_value_refused_by_terms_is_refused_before_writing(
@@ -52,7 +56,7 @@ def test_a_value_refused_by_terms_is_refused_before_writing(
 ) -> None:
     """The error names the key, like the error for a terms file."""
     folder = tmp_path / "votes"
-    code, _, error = invoke("deploy", "votes", "iris", "--radius", "0.3", *words, "--out", folder)
+    code, _, error = invoke("deploy", "peers", "iris", *VOTES, *words, "--out", folder)
     assert code == 2
     assert message in " ".join(error.split())
     assert not folder.exists()
@@ -61,10 +65,10 @@ def test_a_value_refused_by_terms_is_refused_before_writing(
 def test_a_budget_pays_for_two_batches_by_default(tmp_path: Path) -> None:
     """This holds for votes at any epsilon, and for each analyst of an owner."""
     words: list[str | Path]
-    words = ["--radius", "0.3", "--epsilon", "10", "--out", tmp_path / "votes"]
-    code, _, error = invoke("deploy", "votes", "iris", *words)
+    words = [*VOTES, "--set", "protocol.epsilon=10", "--out", tmp_path / "votes"]
+    code, _, error = invoke("deploy", "peers", "iris", *words)
     assert code == 0, error
-    assert tomllib.loads((tmp_path / "votes" / "terms.toml").read_text())["votes"]["budget"] == 20.0
+    assert tomllib.loads((tmp_path / "votes" / "terms.toml").read_text())["budget"] == 20.0
     words = ["--radius", "0.3", "--epsilon", "0.5", "--analysts", "3", "--out", tmp_path / "owner"]
     code, _, error = invoke("deploy", "owner", "iris", *words)
     assert code == 0, error
@@ -77,3 +81,15 @@ def test_an_option_that_was_cut_short_is_completed() -> None:
     code, _, err = invoke("deploy", "owner", "iris", "--r", "0.4")
     assert code == 2
     assert "--radius" in err
+
+
+def test_noisy_votes_deploy_with_their_defaults(tmp_path: Path) -> None:
+    """The radius follows from the number of all rows, which the terms then state."""
+    folder = tmp_path / "votes"
+    words: list[str | Path]
+    words = ["--protocol", "noisy-votes", "--set", "parties.count=3", "--out", folder]
+    code, _, error = invoke("deploy", "peers", "iris", *words)
+    assert code == 0, error
+    terms = tomllib.loads((folder / "terms.toml").read_text())
+    assert terms["protocol"] == {"name": "noisy-votes"}
+    assert terms["rows"] == 112

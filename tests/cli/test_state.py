@@ -7,10 +7,15 @@ from typing import Final
 
 import pytest
 from tests.cli.invoking import invoke
+from tests.deployment.commands import VOTES
 
 DEPLOYMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "peers": ("peers", "iris", "--protocol", "release", "--set", "parties.count=3"),
-    "votes": ("votes", "iris", "--radius", "0.3"),
+    "votes": (
+        "peers",
+        "iris",
+        *VOTES,
+    ),
     "owner": ("owner", "iris"),
     "prediction": ("prediction", "iris"),
     "survey": ("survey", "iris", "--reports", "2000"),

@@ -194,7 +194,7 @@ def test_commands_take_the_label_and_the_separator(
     assert runner.invoke(app, [*words, *chosen]).exit_code == 0
     assert (folder / "owner.csv").read_text().startswith("glucose,ward,label\n")
     source, folder = f"data.source={path}", tmp_path / "ring"
-    words = ["deploy", "ring", "wine", "--set", source, "--out", str(folder)]
+    words = ["deploy", "peers", "wine", "--set", source, "--out", str(folder)]
     assert runner.invoke(app, [*words, *chosen]).exit_code == 0
     assert (folder / "party-1.csv").read_text().startswith("glucose,ward,label\n")
     sized = ["--set", f"data.source={path}", "--set", "parties.count=3"]

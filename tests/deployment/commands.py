@@ -19,6 +19,8 @@ from veilring.nodes.runtimes.processes import PRELOADED
 # The timeout for a process to reach a state. On an idle machine this takes a second or two; a busy
 # machine gets a hundred times that.
 SECONDS: Final = 200.0
+VOTES: Final = ("--protocol=noisy-votes", "--set=parties.count=3", "--set=protocol.radius=0.3")
+"""The options with which `veilring deploy peers` writes a deployment of noisy votes."""
 
 _IMPORTED: Final = (
     *PRELOADED,

@@ -59,8 +59,6 @@ def test_paths_are_relative_to_the_configuration(tmp_path: Path) -> None:
     """A configuration can be read from any working directory."""
     member = load_config(write(tmp_path, MEMBER))
     assert isinstance(member, MemberConfig)
-    old = load_config(write(tmp_path, MEMBER.replace('"member"', '"ring-member"')))
-    assert old == member.model_copy(update={"role": "ring-member"})
     assert member.rows == str(tmp_path / "ada.csv")
     assert member.listen == "127.0.0.1"  # nothing is opened to others unless told
     client = load_config(write(tmp_path, CLIENT))
@@ -118,7 +116,7 @@ def test_a_former_name_is_refused_with_the_new_one(tmp_path: Path, text: str, me
         ),
         (
             MEMBER.replace('"member"', '"oracle"'),
-            "role is 'oracle'; allowed: member, ring-member, cl",
+            "role is 'oracle'; allowed: member, client",
         ),
         (MEMBER.replace('role = "member"', ""), "role: the key is missing; give one of member"),
         (MEMBER.replace('rows = "ada.csv"', ""), "rows: the key is missing"),
@@ -239,14 +237,14 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     again = ["keys", "roster", member, "--out", str(tmp_path / "roster.toml")]
     assert cli.invoke(app, again).exit_code == 2
     assert (tmp_path / "roster.toml").read_text() == "mine"
-    assert cli.invoke(app, ["deploy", "ring", "wine", "--out", str(tmp_path)]).exit_code == 2
+    assert cli.invoke(app, ["deploy", "peers", "wine", "--out", str(tmp_path)]).exit_code == 2
 
 
 @pytest.mark.parametrize(
     ("command", "text", "allowed"),
     [
-        (["serve"], CLIENT, "member, ring-member"),
-        (["serve"], SURVEY_CLIENT, "member, ring-member"),
+        (["serve"], CLIENT, "member, collector"),
+        (["serve"], SURVEY_CLIENT, "member, collector"),
         (["ask", "q.csv"], MEMBER, "client"),
         (["submit", "rows.csv"], COLLECTOR, "survey-client"),
         (["estimate"], SURVEY_CLIENT, "collector"),

@@ -17,7 +17,7 @@ from random import Random
 from typing import Final
 
 import pytest
-from tests.deployment.commands import SECONDS, Command, Server
+from tests.deployment.commands import SECONDS, VOTES, Command, Server
 from typer.testing import CliRunner
 from typing_extensions import override
 
@@ -116,9 +116,9 @@ def use_owner(folder: Path) -> list[Server]:
 
 def use_votes(folder: Path) -> list[Server]:
     """Ask three members together."""
-    run("deploy", "votes", "iris", "--radius", 0.3, "--port", reserve_ports(3), "--out", folder)
+    run("deploy", "peers", "iris", *VOTES, "--port", reserve_ports(3), "--out", folder)
     servers = serving(folder, *(f"party-{number}" for number in range(3)))
-    ask(folder, "client")
+    run("ask", folder / "client.toml", folder / "queries.csv")
     return servers
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 import tomli_w
-from tests.deployment.commands import SECONDS, Body, Command, wait_for, wait_until
+from tests.deployment.commands import SECONDS, VOTES, Body, Command, wait_for, wait_until
 from tests.deployment.saboteurs import (
     LATER_VERSION,
     run_later_messages,
@@ -117,8 +117,12 @@ def deploy(folder: Path, limits: str, *command: str) -> None:
 
 
 RINGS: Final = {
-    "ring": ("ring", "wine", "--set", "parties.count=3"),
-    "votes": ("votes", "iris", "--radius", "0.3"),
+    "ring": ("peers", "wine", "--set", "parties.count=3"),
+    "votes": (
+        "peers",
+        "iris",
+        *VOTES,
+    ),
 }
 SERVERS: Final = {
     "owner": (("owner", "iris", "--radius", "0.4"), "owner", ("analyst-0.toml", "analyst-0.csv")),
@@ -276,13 +280,14 @@ def test_a_party_at_another_port(ring: Deployment) -> None:
 def test_a_party_with_other_terms(ring: Deployment) -> None:
     """The difference is detected before any query, and errors show both values of each key."""
     terms = load_toml(ring.folder / "terms.toml")
-    section, key = ("votes", "radius") if "votes" in terms else ("protocol", "k")
-    here = terms.get(section, {}).get(key, 5)
-    terms.setdefault(section, {})[key] = there = 7 if key == "k" else 0.5
+    protocol = terms.setdefault("protocol", {})
+    key = "radius" if "radius" in protocol else "k"
+    here = protocol.get(key, 5)
+    protocol[key] = there = 7 if key == "k" else 0.5
     (ring.folder / "others.toml").write_text(tomli_w.dumps(terms))
     ring.edit("party-2.toml", '"terms.toml"', '"others.toml"')
     ring.serve(*PARTIES)
-    differ = f"the terms differ: {section}.{key}: "
+    differ = f"the terms differ: protocol.{key}: "
     ring.wait_for("party-2", f"{differ}{here} at party-0, {there} at party-2")
     ring.wait_for("party-0", f"{differ}{here} at party-0, {there} at party-2")
     ring.fail_with("veilring: party-0 is not ready: it is waiting for party-2", honest=())

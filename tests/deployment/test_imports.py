@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.cli.invoking import invoke
-from tests.deployment.commands import SECONDS
+from tests.deployment.commands import SECONDS, VOTES
 
 pytestmark = pytest.mark.slow
 
@@ -44,10 +44,14 @@ except Stopped:
     print(json.dumps(sorted(sys.modules)))
 """
 SYSTEMS = {
-    "ring": ["ring", "wine", "--set", "parties.count=3"],
+    "ring": ["peers", "wine", "--set", "parties.count=3"],
     "peers": ["peers", "wine", "--set", "parties.count=3", "--protocol", "rank-search"],
     "release": ["peers", "wine", "--set", "parties.count=3", "--protocol", "release"],
-    "votes": ["votes", "iris", "--radius", "0.3"],
+    "votes": [
+        "peers",
+        "wine",
+        *VOTES,
+    ],
     "owner": ["owner", "iris", "--radius", "0.2"],
     "prediction": ["prediction", "iris"],
     "survey": ["survey", "iris", "--reports", "10"],
@@ -60,8 +64,8 @@ PARTIES = [
     ("peers", "ask client.toml queries.csv", "peers schema"),
     ("release", "serve party-0.toml", "peers schema"),
     ("release", "ask client.toml queries.csv", "peers schema"),
-    ("votes", "serve party-0.toml", "peers schema votes"),
-    ("votes", "ask client.toml client.csv", "peers schema votes"),
+    ("votes", "serve party-0.toml", "peers schema"),
+    ("votes", "ask client.toml queries.csv", "peers schema"),
     ("owner", "serve owner.toml", "schema owner"),
     ("owner", "ask analyst-0.toml analyst-0.csv", "schema owner"),
     ("prediction", "serve server.toml", "schema prediction"),

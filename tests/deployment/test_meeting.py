@@ -22,7 +22,7 @@ def server(folder: Path, identity: Identity, roster: Roster) -> Server:
     """Return a party with its key and its roster in files."""
     key, file = save_identity(identity, folder), folder / "roster.toml"
     roster.save(file)
-    config = ServerConfig(role="ring-member", identity=str(key), roster=str(file), terms="")
+    config = ServerConfig(role="member", identity=str(key), roster=str(file), terms="")
     return Server(config, LOG)
 
 

@@ -209,21 +209,25 @@ async def test_noisy_votes_are_deployed_by_their_name(tmp_path: Path) -> None:
         ("epsilon = 3.0", "epsilon = 1e4", 3, "protocol.epsilon is 10000"),
         ("epsilon = 3.0", "delta = 0.5", 3, "protocol.delta is 0.5; allowed: a number from 0"),
         ("epsilon = 3.0", "delta = -1", 3, "protocol.delta is -1; allowed: a number from 0"),
-        ("rows = 112", "", 3, "protocol.rows: .*must be declared"),
-        ("rows = 112", "rows = 112\ntolerated = 3", 3, "protocol.tolerated: with 3 colluding"),
-        ("rows = 112", "rows = 112\ntrusted = true", 3, "roster: if `protocol.trusted` is true"),
+        ("rows = 112", "", 3, "rows: .*must be declared"),
+        (
+            "epsilon = 3.0",
+            "epsilon = 3.0\ntolerated = 3",
+            3,
+            "protocol.tolerated: with 3 colluding",
+        ),
+        (
+            "epsilon = 3.0",
+            "epsilon = 3.0\ntrusted = true",
+            3,
+            "roster: if `protocol.trusted` is true",
+        ),
         ("rows = 112", "rows = 112", 2, "roster is 2; allowed: at least 3"),
         ("budget = 4.5", "", 3, "budget: release spends epsilon; set the total"),
         ("budget = 4.5", "budget = 2.9", 3, "budget is 2.9; allowed: at least the 3 epsilon"),
         ("budget = 4.5", "budget = 0", 3, "budget is 0; allowed: a number above 0"),
-        ('name = "release"\nepsilon = 3.0\nrows = 112', "", 3, "budget: private-knn spends no"),
-        ('"release"\nepsilon = 3.0\nrows = 112', '"noisy-votes"', 3, "protocol.radius: .*give"),
-        (
-            '"release"\nepsilon = 3.0\nrows = 112',
-            '"noisy-votes"\nk = 5\npublic_rows = true',
-            3,
-            "protocol.public_rows: .* leave it out",
-        ),
+        ('name = "release"\nepsilon = 3.0', "", 3, "budget: private-knn spends no"),
+        ("rows = 112", "rows = 0", 3, "rows is 0; allowed: a whole number above 0"),
     ],
 )
 def test_invalid_terms_are_refused(
@@ -348,5 +352,5 @@ def test_deploy_writes_what_serve_reads(tmp_path: Path) -> None:
     assert made.exit_code == 0, made.output
     terms = PeerTerms.load(out / "terms.toml", 8)
     assert isinstance(terms.protocol, Release)
-    assert (terms.budget, terms.protocol.rows) == (2.0, 134)
+    assert (terms.budget, terms.rows, terms.protocol.rows) == (2.0, 134, 0)
     assert load_config_of(out / "party-7.toml", MemberConfig, "this").ledger.endswith("party-7.db")

@@ -56,9 +56,7 @@ def test_a_collection_leaves_only_private_files(tmp_path: Path) -> None:
         collection.kill_all()
 
 
-@pytest.mark.parametrize(
-    ("kind", "options"), [("ring", ()), ("votes", ("--radius", 0.3)), ("prediction", ())]
-)
+@pytest.mark.parametrize(("kind", "options"), [("peers", ()), ("prediction", ())])
 def test_rows_of_a_trial_are_private(
     tmp_path: Path, kind: str, options: tuple[object, ...]
 ) -> None:

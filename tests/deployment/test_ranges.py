@@ -58,7 +58,7 @@ def test_a_ring_member_with_rows_in_another_unit_does_not_start(
 ) -> None:
     """It ends with code 2 unless its configuration accepts them; other logs show no count."""
     folder, port = tmp_path / "ring", str(reserve_ports(3))
-    deploy(folder, "ring", "wine", "--set", "parties.count=3", "--port", port)
+    deploy(folder, "peers", "wine", "--set", "parties.count=3", "--port", port)
     rows = change(folder / "party-1.csv", 0, in_another_unit)
     outside = f"{rows} of {rows} values are outside of its range"
     counted = f"party-1.csv: {rows} rows; column 'alcohol': {outside}"
@@ -91,9 +91,9 @@ def test_a_ring_member_with_rows_in_another_unit_does_not_start(
 @pytest.mark.parametrize(
     ("kind", "words", "file", "command"),
     [
-        ("votes", ["iris", "--radius", "0.3"], "party-1.csv", ["serve", "party-1.toml"]),
+        ("peers", ["iris"], "party-1.csv", ["serve", "party-1.toml"]),
         ("owner", ["iris", "--radius", "0.2"], "owner.csv", ["serve", "owner.toml"]),
-        ("ring", ["wine"], "queries.csv", ["ask", "client.toml", "queries.csv"]),
+        ("peers", ["wine"], "queries.csv", ["ask", "client.toml", "queries.csv"]),
         (
             "owner",
             ["iris", "--radius", "0.2"],

@@ -16,9 +16,9 @@ from typing_extensions import override
 from veilring.cli.app import app
 from veilring.data.sources import load
 from veilring.deployment import load_config
-from veilring.deployment.examples import VotesExample
+from veilring.deployment.examples import write_peers
+from veilring.deployment.peers import MemberConfig, PeerTerms, serve_member
 from veilring.deployment.roles import load_config_of
-from veilring.deployment.votes import VotesMemberConfig, VotesTerms, serve_votes
 from veilring.errors import (
     BudgetExhausted,
     InputError,
@@ -28,7 +28,7 @@ from veilring.errors import (
 )
 from veilring.privacy.budgets import Budgets, Charge
 from veilring.privacy.ledger import open_ledger, read_totals
-from veilring.protocols.noisyvotes import NearestRows
+from veilring.protocols.noisyvotes.system import NoisyVotes
 from veilring.protocols.peers import PeerMember
 from veilring.randomness import Streams
 from veilring.testing.ports import reserve_ports
@@ -40,15 +40,16 @@ NAMES = ("party-0", "party-1", "party-2")
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Write three parties whose budgets suffice for two batches."""
-    example = VotesExample(epsilon=EPSILON, budget=BUDGET)
-    port, settings = reserve_ports(len(NAMES)), {"votes": {"radius": 0.3}}
-    example.write(load("iris"), tmp_path / "votes", seed=0, port=port, settings=settings)
-    return tmp_path / "votes"
+    system, port = NoisyVotes(epsilon=EPSILON, radius=0.3), reserve_ports(len(NAMES))
+    folder = tmp_path / "votes"
+    write_peers(load("iris"), system, folder, parties=NAMES, seed=0, port=port, budget=BUDGET)
+    (folder / "queries.csv").rename(folder / "client.csv")
+    return folder
 
 
 def all_served(folder: Path) -> AbstractAsyncContextManager[Served]:
     """Serve all three."""
-    return members.all_served(folder, NAMES, serve_votes)
+    return members.all_served(folder, NAMES, serve_member)
 
 
 async def test_batches_are_paid_by_all_members_once_until_a_budget_ends(folder: Path) -> None:
@@ -73,9 +74,23 @@ async def test_batches_are_paid_by_all_members_once_until_a_budget_ends(folder: 
 async def test_the_releases_of_a_batch_are_one_charge(folder: Path) -> None:
     """A batch about k, which takes two sums, costs epsilon once."""
     terms = folder / "terms.toml"
-    terms.write_text(terms.read_text().replace("radius = 0.3", "k = 20\nrows = 112", 1))
+    terms.write_text(terms.read_text().replace("radius = 0.3", "k = 20", 1))
     async with all_served(folder) as served:
         assert len(await labels_of(folder, 0, 20)) == 20
+        assert served.spent() == [EPSILON] * 3
+
+
+async def test_a_radius_follows_from_the_stated_number_of_rows(tmp_path: Path) -> None:
+    """With the system's default radius, the asked member chooses it, as in an experiment."""
+    folder, port = tmp_path / "auto", reserve_ports(len(NAMES))
+    system = NoisyVotes(epsilon=EPSILON)
+    write_peers(load("iris"), system, folder, parties=NAMES, seed=0, port=port)
+    (folder / "queries.csv").rename(folder / "client.csv")
+    terms = PeerTerms.load(folder / "terms.toml", 3)
+    assert (terms.rows, terms.protocol) == (112, system)
+    async with all_served(folder) as served:
+        labels = await labels_of(folder, 0, 20)
+        assert len(set(labels)) > 1
         assert served.spent() == [EPSILON] * 3
 
 
@@ -171,7 +186,7 @@ async def test_invalid_budgets_of_clients_are_refused(
     path = folder / "party-0.toml"
     path.write_text(f"{path.read_text()}{line}\n")
     with pytest.raises(ScenarioError, match=message):
-        await serve_votes(load_config_of(path, VotesMemberConfig, "this"))
+        await serve_member(load_config_of(path, MemberConfig, "this"))
     assert read_totals(folder / "party-0.db").answers == 0
 
 
@@ -209,12 +224,12 @@ async def test_a_member_with_a_full_disk_does_not_start(folder: Path) -> None:
     async with all_served(folder) as served:
         before = await labels_of(folder, 0, 20)
         spent = served.spent()
-    config = load_config_of(folder / "party-2.toml", VotesMemberConfig, "this")
+    config = load_config_of(folder / "party-2.toml", MemberConfig, "this")
     with (
         FAULTS["full"](folder / "party-2.db", os.getpid()),
         pytest.raises(StoreFailed, match=r"the ledger failed: .* Check the disk"),
     ):
-        await serve_votes(config)
+        await serve_member(config)
     async with all_served(folder) as served:  # with space again
         assert await labels_of(folder, 0, 20) == before
         assert served.spent() == spent
@@ -233,24 +248,19 @@ async def test_another_budget_must_be_intended(folder: Path) -> None:
     with open_ledger(folder / "party-0.db", Budgets(total=1.0)) as ledger:
         ledger.charge(Charge("client", "before", b"?", b"!", 0.5))
     config = load_config(folder / "party-0.toml")
-    assert isinstance(config, VotesMemberConfig)
+    assert isinstance(config, MemberConfig)
     with pytest.raises(InputError, match="ledger was created with other budgets"):
-        await serve_votes(config)
+        await serve_member(config)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("radius = 0.3", "", "votes.radius: give either radius or k"),
-        ("radius = 0.3", "r = 0.3", "votes.r: this key was renamed to radius"),
-        ("radius = 0.3", "radius = 0.3\nk = 5\nrows = 9", "votes.radius: give either radius or k"),
-        ("radius = 0.3", "k = 5", "votes.rows: give rows together with k"),
-        ("radius = 0.3", "radius = 0.3\nrows = 9", "votes.rows: give rows together with k"),
-        ("radius = 0.3", "radius = 0.3\ntolerated = 3", "votes.tolerated is 3; allowed: below"),
-        ("radius = 0.3", 'radius = 0.3\nsum = "cycles"\ncycles = 2', "votes.cycles is 2"),
-        ("budget = 8.0", "budget = 3.0", "votes.budget is 3.0; allowed: at least epsilon"),
-        ("epsilon = 4.0", "epsilon = 0.01", "votes.batch is 1000; allowed: at most 326"),
-        ("epsilon = 4.0", "epsilon = 0", "votes.epsilon is 0; allowed: a number above"),
+        ("radius = 0.3", "r = 0.3", "protocol.r: there is no such key"),
+        ("radius = 0.3", "radius = 0.3\ntolerated = 3", "protocol.tolerated is 3; allowed: below"),
+        ("radius = 0.3", 'radius = 0.3\nsum = "cycles"\ncycles = 2', "protocol.cycles is 2"),
+        ("budget = 8.0", "budget = 3.0", "budget is 3.0; allowed: at least"),
+        ("epsilon = 4.0", "epsilon = 0", "protocol.epsilon is 0; allowed: a number above"),
     ],
 )
 def test_invalid_terms_are_refused(folder: Path, old: str, new: str, message: str) -> None:
@@ -259,28 +269,4 @@ def test_invalid_terms_are_refused(folder: Path, old: str, new: str, message: st
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new, 1))
     with pytest.raises(ScenarioError, match=message):
-        VotesTerms.load(path, 3)
-
-
-def test_a_batch_about_k_costs_no_more_than_its_epsilon(folder: Path) -> None:
-    """A batch with radii and votes costs at most the ε in the terms."""
-    path = folder / "terms.toml"
-    path.write_text(path.read_text().replace("radius = 0.3", "k = 5\nrows = 112", 1))
-    parameters = VotesTerms.load(path, 3).parameters
-    assert isinstance(parameters.neighbours, NearestRows)
-    assert parameters.epsilon == EPSILON
-
-
-def test_deploy_votes_writes_what_serve_reads(tmp_path: Path) -> None:
-    """The command prints the next commands, refuses invalid settings, and overwrites nothing."""
-    folder = tmp_path / "votes"
-    command = ["deploy", "votes", "iris", "--out", str(folder)]
-    refused = CliRunner().invoke(app, [*command, "--k", "0"])
-    assert refused.exit_code == 2
-    assert "k is 0; allowed: a whole number above 0" in refused.stderr
-    made = CliRunner().invoke(app, [*command, "--k", "5"])
-    assert made.exit_code == 0, made.output
-    assert f"veilring serve {folder}/party-2.toml" in made.output
-    assert VotesTerms.load(folder / "terms.toml", 3).votes.rows == 112
-    assert isinstance(load_config(folder / "party-2.toml"), VotesMemberConfig)
-    assert CliRunner().invoke(app, command).exit_code == 2
+        PeerTerms.load(path, 3)

@@ -22,7 +22,6 @@ from veilring.deployment.peers import PeerTerms
 from veilring.deployment.places import PlacesTerms
 from veilring.deployment.prediction import PredictionTerms
 from veilring.deployment.survey import SurveyTerms
-from veilring.deployment.votes import VotesTerms
 from veilring.scenarios import make_scenario
 
 ROOT: Final = Path(__file__).parents[2]
@@ -54,7 +53,6 @@ BY_HAND: Final = (
 # By a table or key that only the terms of one role have.
 TERMS: Final[dict[str, type[Section]]] = {
     "protocol": PeerTerms,
-    "votes": VotesTerms,
     "survey": SurveyTerms,
     "labelling": OwnerTerms,
     "prediction": PredictionTerms,

@@ -59,8 +59,7 @@ class _Examples(TyperGroup):
         from veilring.deployment.examples import EXAMPLES
 
         made = typer.Typer()
-        for name in ("ring", "peers"):
-            made.command(name)(_deploy_peers)
+        made.command("peers")(_deploy_peers)
         for name, example in EXAMPLES.items():
             made.command(name)(_command_of(example))
         group: Any = typer.main.get_group(made)
@@ -103,12 +102,12 @@ def _deploy_peers(
     ] = FIRST_PORT,
     out: NewFolder,
 ) -> None:
-    """Write a trial deployment of parties that all hold rows. `ring` and `peers` are the same.
+    """Write a trial deployment of parties that all hold rows.
 
     Each party gets the files that it would have on its own machine. Then start each party in its
     own terminal, and send queries:
 
-        veilring deploy ring wine --set parties.count=3 --out ring
+        veilring deploy peers wine --set parties.count=3 --out ring
         veilring serve ring/party-0.toml        # and party-1, party-2
         veilring ask ring/client.toml ring/queries.csv
 

@@ -34,7 +34,7 @@ def serve_command(
         listen   = "0.0.0.0"        # default: loopback
 
     The party waits for the others, reconnects to lost ones, and logs to stderr. To try it on one
-    machine, `veilring deploy ring wine --out DIR` writes all files of a small ring.
+    machine, `veilring deploy peers wine --out DIR` writes all files of a small ring.
 
     If the system spends an epsilon, as `release` does, its terms have a `budget`, and the member
     charges its ledger before it sends anything that depends on its rows:
@@ -44,18 +44,6 @@ def serve_command(
     `veilring state new ada.toml` creates the ledger, once. Without it the member does not start.
 
     `veilring deploy peers wine --protocol release --out DIR` writes all files of a small example.
-
-    For a party of noisy votes whose terms have the table `votes`, which also has a ledger:
-
-        role     = "votes-member"
-        identity = "ada.key"
-        roster   = "roster.toml"
-        terms    = "terms.toml"     # price of a batch, budget, rule of the votes
-        rows     = "ada.csv"
-        ledger   = "votes.db"       # budget spent, and labels; never delete it
-        listen   = "0.0.0.0"
-
-    `veilring deploy votes iris --radius 0.3 --out DIR` writes all files of a small example.
 
     For a collector, which stores the reports sent by `veilring submit`:
 

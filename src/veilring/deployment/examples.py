@@ -37,7 +37,6 @@ from veilring.deployment.peers import PeerTerms
 from veilring.deployment.places import Area, PlacesTerms, utm_around
 from veilring.deployment.prediction import PredictionSection, PredictionTerms
 from veilring.deployment.survey import MINIMUM_REPORTS, SurveySection, SurveyTerms
-from veilring.deployment.votes import VotesSection, VotesTerms
 from veilring.errors import InputError
 from veilring.privacy.budgets import Budgets
 from veilring.protocols.ldp.system import LDPBayes
@@ -66,10 +65,8 @@ IN_PRODUCTION: Final = (
 # The number of batches that a budget pays for: the second shows that answers add up, the third is
 # refused.
 _BATCHES: Final = 2
-# The systems' own ε gives poor answers on tables this small. On iris, noisy votes of three parties
-# label 0.76 of the queries correctly at ε = 1 and 0.92 at 4; on digits, predictions 0.54 at 1 and
-# 0.93 at 3.
-_VOTES_EPSILON: Final = 4.0
+# The system's own ε gives poor answers on tables this small: on digits, 0.54 of the queries are
+# labelled correctly at 1 and 0.93 at 3.
 _PREDICTION_EPSILON: Final = 3.0
 _WITHOUT_CLASSES: Final = frozenset({"frequency", "means"})  # kinds of survey
 _TAU_DECIMALS: Final = 2  # digits of a number meant to be read and changed
@@ -235,9 +232,10 @@ def write_peers(  # noqa: PLR0913  (each is chosen by a command's option)
     train, held_out = split(table, test_share, streams.generator("split"))
     parties = (OWNER,) if protocol.has_owner else parties
     dealt = deal(train.y, len(parties), streams.generator("partition"))
-    terms = PeerTerms.of_table(table, protocol=protocol.declaring(len(train)))
+    counted = {"rows": len(train)} if protocol.counts_publicly else {}
+    terms = PeerTerms.of_table(table, protocol=protocol, **counted)
     membership = terms.membership(len(parties), count="parties.count")
-    price = terms.price(len(parties))
+    price = terms.promise(len(parties)).epsilon
     if price is not None:
         terms = terms.model_copy(update={"budget": _BATCHES * price if budget is None else budget})
     terms.checked(len(parties))
@@ -283,58 +281,6 @@ def _only(table: Table, column: str) -> Table:
         of_it,
     )
     return replace(table, X=table.X[:, place], features=only)
-
-
-class VotesExample(Example):
-    """Write a trial deployment of parties that add up noisy votes, and of their client.
-
-    Then start each party in its own terminal, and send queries:
-
-        veilring deploy votes iris --radius 0.3 --out votes
-        veilring serve votes/party-0.toml        # and party-1, party-2
-        veilring ask votes/client.toml votes/client.csv
-        veilring ledger show votes/party-1.db
-
-    With --k the total number of rows is public.
-
-    Attributes:
-        epsilon: The price of a batch of queries.
-        budget: The maximum price of all batches together. Default: the price of two batches.
-        parties: The number of parties.
-    """
-
-    section = VotesSection
-    table = "votes"
-    source = "Data set, such as iris, or a path to a .csv file."
-    draws = "Seed of the split and the partition."
-    ports = "Port of the first party; the others get the following ports."
-
-    epsilon: float = _VOTES_EPSILON
-    budget: float | None = None
-    parties: int = 3
-
-    @override
-    def _write(self, source: Table, to: NewDeployment) -> tuple[str, ...]:
-        rows, queries = _hold_out(source, to.seed, clients=1, option="queries")
-        budget = _BATCHES * self.epsilon if self.budget is None else self.budget
-        tables = self.tables(to.settings, epsilon=self.epsilon, budget=budget)
-        if "k" in tables["votes"]:
-            tables["votes"].setdefault("rows", len(rows))
-        terms = VotesTerms.of_table(source, **tables).checked(self.parties)
-        dealt = partition(rows.y, self.parties, Streams(to.seed).generator("partition"))
-        names = _numbered("party", self.parties)
-        ports = {name: to.port + place for place, name in enumerate(names)}
-        begin_folder(to.folder, terms, ports, (CLIENT,))
-        for name, own in zip(names, dealt, strict=True):
-            write_table(to.folder / f"{name}.csv", rows.take(own))
-            config = {"role": "votes-member", "rows": f"{name}.csv", "ledger": f"{name}.db"}
-            write_config(to.folder, name, terms=TERMS, **config)
-        write_clients(to.folder, (CLIENT,), queries, role="client", ask=names[0])
-        return (
-            *map(to.serve, names),
-            to.send("ask", CLIENT),
-            to.show(f"{names[0]}.db"),
-        )
 
 
 class OwnerExample(Example):
@@ -651,7 +597,6 @@ class PlacesExample(Example):
 
 EXAMPLES: Final[Mapping[str, type[Example]]] = MappingProxyType(
     {
-        "votes": VotesExample,
         "survey": SurveyExample,
         "owner": OwnerExample,
         "prediction": PredictionExample,

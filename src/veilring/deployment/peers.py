@@ -7,7 +7,6 @@ answers all of them. A trusted owner is a deployment with one party.
 
 import json
 import logging
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -46,7 +45,7 @@ from veilring.protocols.digests import digest_of, digest_of_names
 from veilring.protocols.membership import Membership, Once, PublicModel
 from veilring.protocols.once import OnceMember, result_client
 from veilring.protocols.peers import PeerMember, Till, peer_client
-from veilring.protocols.promise import Promise
+from veilring.protocols.promise import Facts, Promise
 from veilring.protocols.registry import PROTOCOL_DEFAULT, Protocol, default_system, model_naming
 from veilring.protocols.system import PARTIES, System
 from veilring.transport.roster import Roster
@@ -57,54 +56,21 @@ Member = PeerMember | OnceMember
 """A party of such a deployment."""
 
 
-class MemberTerms(Schema):
-    """The terms of members that all hold rows."""
-
-    @abstractmethod
-    def membership(self, parties: int, *, count: str = "roster") -> Membership:
-        """Return how a party takes part among the given number of parties.
-
-        Args:
-            parties: The number of parties.
-            count: The key to name in an error about too few or too many parties.
-
-        Raises:
-            ScenarioError: If parameters are incompatible, or the system needs other roles.
-        """
-
-    @abstractmethod
-    def price(self, parties: int) -> float | None:
-        """Return the ε of a batch, or of the result that answers all queries; none if unused."""
-
-    @property
-    @abstractmethod
-    def total(self) -> float | None:
-        """The total ε of each ledger."""
-
-    def delta(self, parties: int) -> float:  # noqa: ARG002  (a subclass's own)
-        """Return the δ of each price."""
-        return 0.0
-
-    def content(self, parties: Parties) -> bytes:
-        """Return the terms that identify a result: all except the budget."""
-        said = {key: value for key, value in self.tables.items() if key != "budget"}
-        text = json.dumps(said, sort_keys=True)
-        return digest_of(digest_of_names(parties), text.encode())
-
-
-class PeerTerms(MemberTerms):
+class PeerTerms(Schema):
     """The terms of parties that all hold rows, or of an owner of all rows.
 
     Attributes:
         protocol: The system and its parameters, as in a scenario.
         edition: The name of this version of the parties' rows. Changed rows are released, or
             queries repeated, under a new name, and charged again.
+        rows: The number of rows of all parties together, for a system in which it is public.
         budget: The total ε that each party may spend over the lifetime of its ledger, for a system
             that spends any.
     """
 
     protocol: Protocol = Field(default_factory=default_system)
     edition: str = Field("1", description="a text")
+    rows: int | None = Field(None, ge=1, description="a whole number above 0")
     budget: float | None = Field(
         None, gt=0, le=AMOUNT_MAX, description=f"a number above 0, up to {AMOUNT_MAX:,}"
     )
@@ -120,7 +86,7 @@ class PeerTerms(MemberTerms):
         usual = 1 if self.protocol.has_owner else PARTIES
         number = usual if parties is None else parties
         self.membership(number)
-        self._check_budget(self._promise(number))
+        self._check_budget(self.promise(number))
         return self
 
     @property
@@ -137,30 +103,36 @@ class PeerTerms(MemberTerms):
         return type(self.protocol)
 
     @override
+    def facts(self, parties: int, rows: int | None = None) -> Facts:
+        return super().facts(parties, self.rows if rows is None else rows)
+
     def membership(self, parties: int, *, count: str = "roster") -> Membership:
+        """Return how a party takes part among the given number of parties.
+
+        Args:
+            parties: The number of parties.
+            count: The key to name in an error about too few or too many parties.
+
+        Raises:
+            ScenarioError: If parameters are incompatible, or the system needs other roles.
+        """
         system = self.protocol
-        with as_scenario_errors({"parties": count}, "protocol"):
+        with as_scenario_errors({"parties": count, "rows": "rows"}, "protocol"):
             membership = system.membership(self.facts(parties))
         if membership is None:
             allowed = "a system in which all parties hold rows, for the roles member and client"
             raise ScenarioError("protocol.name", system.name, allowed)
         return membership
 
-    @override
-    def price(self, parties: int) -> float | None:
-        return self._promise(parties).epsilon
-
-    @override
-    def delta(self, parties: int) -> float:
-        return self._promise(parties).delta
-
-    @property
-    @override
-    def total(self) -> float | None:
-        return self.budget
-
-    def _promise(self, parties: int) -> Promise:
+    def promise(self, parties: int) -> Promise:
+        """Return the guarantee of a batch, or of the result that answers all queries."""
         return self.protocol.promise(parties=parties)
+
+    def content(self, parties: Parties) -> bytes:
+        """Return the terms that identify a result: all except the budget."""
+        said = {key: value for key, value in self.tables.items() if key != "budget"}
+        text = json.dumps(said, sort_keys=True)
+        return digest_of(digest_of_names(parties), text.encode())
 
     def _check_budget(self, promise: Promise) -> None:
         if promise.epsilon is None:
@@ -177,10 +149,11 @@ class PeerTerms(MemberTerms):
         require_key(self.budget >= promise.epsilon, "budget", self.budget, f"at least {costs}")
 
 
-class HolderConfig(ServerConfig):
-    """Base configuration of a party that holds rows and answers together with all others.
+class MemberConfig(ServerConfig):
+    """A party that holds rows and answers together with all others.
 
     Attributes:
+        role: `member`.
         rows: The CSV file with this party's own rows; the label is its last column.
         ledger: The file with the charges and the answers paid for, used if an ε is spent.
         asked: The file with the queries that the party took part in, used if the system refuses
@@ -192,6 +165,7 @@ class HolderConfig(ServerConfig):
             are more, the party does not start.
     """
 
+    role: Literal["member"] = Field(description="member")
     rows: FilePath
     ledger: FilePath = "member.db"
     asked: FilePath = "asked.db"
@@ -199,16 +173,6 @@ class HolderConfig(ServerConfig):
     clients: Mapping[str, BudgetAmount] = Field({}, description="a table of names and numbers")
     amend: bool = Field(default=False, description="true or false")
     outside_max: OutsideMax = OUTSIDE_MAX
-
-
-class MemberConfig(HolderConfig):
-    """A party of a deployment whose terms have the table `protocol`.
-
-    Attributes:
-        role: `member`, or its older name `ring-member`.
-    """
-
-    role: Literal["member", "ring-member"] = Field(description="member or ring-member")
 
 
 class ClientConfig(QueryingConfig):
@@ -228,15 +192,6 @@ class ClientConfig(QueryingConfig):
 async def serve_member(
     config: MemberConfig, *, on_ready: Callable[[Member], None] | None = None
 ) -> None:
-    """Take part as a member until cancelled: see `serve_peers`."""
-    await serve_peers(config, PeerTerms, on_ready)
-
-
-async def serve_peers(
-    config: HolderConfig,
-    kind: type[MemberTerms],
-    on_ready: Callable[[Member], None] | None,
-) -> None:
     """Take part as a member until cancelled.
 
     All files are read and checked first; then the member waits for the others, and answers. Until
@@ -248,7 +203,6 @@ async def serve_peers(
 
     Args:
         config: The configuration.
-        kind: The model of its terms.
         on_ready: Called once all members are connected.
 
     Raises:
@@ -260,7 +214,7 @@ async def serve_peers(
     """
     server = Server(config, _log)
     parties = Parties(server.roster.parties)
-    terms = kind.load(Path(config.terms), len(parties))
+    terms = PeerTerms.load(Path(config.terms), len(parties))
     rows = terms.read_rows(Path(config.rows), config.outside_max, _log)
     membership, facts = terms.membership(len(parties)), terms.facts(len(parties))
 
@@ -285,14 +239,14 @@ async def serve_peers(
                 await met.stay(member.failure())
 
 
-def begin_member(config: HolderConfig) -> bool:
+def begin_member(config: MemberConfig) -> bool:
     """Create the ledger and the memory of a member, if its system needs them.
 
     See `begin_state` of `veilring.deployment.roles`.
     """
     _, roster = load_credentials(config)
     parties = len(roster.parties)
-    begin_memory = _terms_of(Path(config.terms), parties).membership(parties).begin_memory
+    begin_memory = PeerTerms.load(Path(config.terms), parties).membership(parties).begin_memory
     if begin_memory is not None:
         begin_memory(Path(config.asked))
     with _open_till(config, new=True) as till:
@@ -300,13 +254,14 @@ def begin_member(config: HolderConfig) -> bool:
 
 
 @contextmanager
-def _open_till(config: HolderConfig, *, new: bool = False) -> Iterator[Till | None]:
+def _open_till(config: MemberConfig, *, new: bool = False) -> Iterator[Till | None]:
     """Open the ledger with a member's charges and its result, if it needs one."""
     _, roster = load_credentials(config)
     parties = len(roster.parties)
-    terms = _terms_of(Path(config.terms), parties)
-    membership, price = terms.membership(parties), terms.price(parties)
-    budgets = _budgets(config, terms.total, roster)
+    terms = PeerTerms.load(Path(config.terms), parties)
+    membership, promise = terms.membership(parties), terms.promise(parties)
+    price = promise.epsilon
+    budgets = _budgets(config, terms.budget, roster)
     if price is None and membership.once is None:
         if config.client is not None or config.clients:
             raise ScenarioError.because(
@@ -315,7 +270,7 @@ def _open_till(config: HolderConfig, *, new: bool = False) -> Iterator[Till | No
         yield None
         return
     with open_ledger(Path(config.ledger), budgets, amend=config.amend, new=new) as ledger:
-        _log_delta(price, terms.total, terms.delta(parties))
+        _log_delta(price, terms.budget, promise.delta)
         till = Till(ledger, price or 0.0, terms.digest)
         till.make_room(0 if membership.once is None else membership.once.size)
         yield till
@@ -330,7 +285,7 @@ def _log_delta(price: float | None, total: float | None, delta: float) -> None:
     _log.info(line, most, most * price, most * delta)
 
 
-def _budgets(config: HolderConfig, total: float | None, roster: Roster) -> Budgets:
+def _budgets(config: MemberConfig, total: float | None, roster: Roster) -> Budgets:
     strangers = sorted(set(config.clients) - (set(roster.names) - set(roster.parties)))
     if strangers:
         raise ScenarioError.because(
@@ -370,7 +325,7 @@ async def ask_member(config: ClientConfig, queries: Path) -> dict[str, list[str]
     """
     client = Client(config)
     parties = len(client.roster.parties)
-    terms = _terms_of(Path(config.terms), parties)
+    terms = PeerTerms.load(Path(config.terms), parties)
     membership = terms.membership(parties)
     features = terms.read_queries(queries, config.outside_max, _client_log)
     if membership.once is not None:
@@ -395,7 +350,7 @@ async def fetch_model(config: ClientConfig) -> PublicModel:
     """
     client = Client(config)
     parties = len(client.roster.parties)
-    terms = _terms_of(Path(config.terms), parties)
+    terms = PeerTerms.load(Path(config.terms), parties)
     once = terms.membership(parties).once
     if once is None or once.model is None:
         raise ScenarioError.because(
@@ -406,9 +361,9 @@ async def fetch_model(config: ClientConfig) -> PublicModel:
 
 
 async def _ask_batches(
-    client: Client, terms: MemberTerms, features: NDArray[np.float64], size: int
+    client: Client, terms: PeerTerms, features: NDArray[np.float64], size: int
 ) -> NDArray[np.int64]:
-    price = terms.price(len(client.roster.parties)) or 0.0
+    price = terms.promise(len(client.roster.parties)).epsilon or 0.0
     role = peer_client(terms.digest, len(terms.classes), price)
     labels = np.zeros(len(features), dtype=np.int64)
     async with client.connect(terms.keys) as connection:
@@ -418,16 +373,8 @@ async def _ask_batches(
     return labels
 
 
-async def _fetch(client: Client, terms: MemberTerms, once: Once) -> Any:  # noqa: ANN401  (the system's own)
+async def _fetch(client: Client, terms: PeerTerms, once: Once) -> Any:  # noqa: ANN401  (the system's own)
     """Return the party's result, which it makes now with its peers if necessary."""
-    price = terms.price(len(client.roster.parties)) or 0.0
+    price = terms.promise(len(client.roster.parties)).epsilon or 0.0
     async with client.connect(terms.keys) as connection:
         return await connection.run(result_client(terms.digest, once, price))
-
-
-def _terms_of(path: Path, parties: int) -> MemberTerms:
-    if "votes" in read_tables(path, "terms"):
-        from veilring.deployment.votes import VotesTerms  # noqa: PLC0415  (one system of many)
-
-        return VotesTerms.load(path, parties)
-    return PeerTerms.load(path, parties)

@@ -52,11 +52,7 @@ def _role(module: str, config: str, **duties: str) -> DeployedRole:
 ROLES: Final[Mapping[str, DeployedRole]] = MappingProxyType(
     {
         "member": _role("peers", "MemberConfig", serve="serve_member", begin="begin_member"),
-        "ring-member": _role("peers", "MemberConfig", serve="serve_member", begin="begin_member"),
         "client": _role("peers", "ClientConfig", ask="ask_member", model="fetch_model"),
-        "votes-member": _role(
-            "votes", "VotesMemberConfig", serve="serve_votes", begin="peers:begin_member"
-        ),
         "collector": _role(
             "survey", "CollectorConfig", serve="serve_collector", begin="begin_store"
         ),
@@ -82,8 +78,10 @@ ROLES: Final[Mapping[str, DeployedRole]] = MappingProxyType(
 _RENAMED_ROLES: Final[Mapping[str, str]] = {
     "curator": "records-administrator",
     "querier": "prediction-client",
+    "ring-member": "member",
     "seeker": "places-client",
     "submitter": "survey-client",
+    "votes-member": "member",
 }
 
 

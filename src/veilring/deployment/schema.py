@@ -13,9 +13,9 @@ from veilring.protocols.promise import Facts
 class Schema(RowSchema, Terms):
     """How to read a row. The terms of a system add its parameters."""
 
-    def facts(self, parties: int) -> Facts:
+    def facts(self, parties: int, rows: int | None = None) -> Facts:
         """Return the public facts about the data of the given number of parties."""
-        return Facts(parties, self.width, len(self.classes), schema=self.encoded)
+        return Facts(parties, self.width, len(self.classes), rows, schema=self.encoded)
 
     @classmethod
     def of_table(cls, table: Table, **tables: Any) -> Self:

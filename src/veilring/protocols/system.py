@@ -608,9 +608,10 @@ class System(Section, ABC):
         """
         return None
 
-    def declaring(self, rows: int) -> Self:  # noqa: ARG002  (a subclass's own)
-        """Return the system with a declared total number of rows, if it has such a parameter."""
-        return self
+    @property
+    def counts_publicly(self) -> bool:
+        """Whether the number of rows of all parties together has to be public."""
+        return False
 
     @classmethod
     def is_bounded(cls) -> bool:

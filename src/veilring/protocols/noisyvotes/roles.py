@@ -49,20 +49,27 @@ def queries_max(parameters: NoisyVotesParameters) -> int:
     return min(BATCH_MAX, CONTENT_BYTES_MAX // (_NUMBER_BYTES * widest))
 
 
-def votes_membership(parameters: NoisyVotesParameters, batch_max: int) -> Membership:
+Radii = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+"""A function from the queries of a batch to their radii."""
+
+
+def votes_membership(
+    parameters: NoisyVotesParameters, batch_max: int, radii: Radii | None = None
+) -> Membership:
     """Return how a party takes part in deployed noisy votes; each party needs a till.
 
     Args:
         parameters: The public parameters.
         batch_max: The number of queries for which a batch can always draw noise.
+        radii: A function with which the client chooses radii, if the parameters leave them to it.
     """
     return Membership(
         private_votes,
         batch_max,
         lambda answer: cast("VotesAnswer", answer).labels,
-        {"parameters": parameters},
+        {"parameters": parameters, "radii": radii},
         all_learn=True,
-        check=partial(check_batch, radii=None, parameters=parameters),
+        check=partial(check_batch, radii=radii, parameters=parameters),
     )
 
 
@@ -73,7 +80,7 @@ async def private_votes(
     client: str,
     parameters: NoisyVotesParameters,
     queries: NDArray[np.float64] | None = None,
-    radii: NDArray[np.float64] | None = None,
+    radii: NDArray[np.float64] | Radii | None = None,
     ring: Ring | None = None,
     charge: Callable[[Allocation], object] | None = None,
 ) -> VotesAnswer:
@@ -85,7 +92,8 @@ async def private_votes(
         client: The participant that distributes the queries.
         parameters: The public parameters.
         queries: The queries, shape (Q, features), only at the client.
-        radii: The radii, shape (Q,), only at the client, if the parameters leave them to it.
+        radii: The radii, shape (Q,), if the parameters leave them to the client, which is the only
+            party that uses them; or a function that it calls.
         ring: A dealt order of parties. By default it is drawn together, if the method of summing
             needs one.
         charge: Called with the plan of each release before this party sends any of it: from then on
@@ -148,15 +156,16 @@ async def _hand_out(
     client: str,
     parameters: NoisyVotesParameters,
     queries: NDArray[np.float64] | None,
-    radii: NDArray[np.float64] | None,
+    radii: NDArray[np.float64] | Radii | None,
 ) -> VotesBatch:
     if party.me == client:
         if queries is None:
             raise InputError.because(
                 f"{client} is the client and needs a batch of queries", field="queries"
             )
-        check_batch(queries, radii, parameters)
-        given = np.zeros(0) if radii is None else radii
+        chosen = radii(queries) if callable(radii) else radii
+        check_batch(queries, chosen, parameters)
+        given = np.zeros(0) if chosen is None else chosen
         batch = VotesBatch(queries=queries.astype(np.float64), radii=given.astype(np.float64))
         await broadcast(party, batch)
         return batch
@@ -170,7 +179,7 @@ async def _hand_out(
 
 def check_batch(
     queries: NDArray[np.float64],
-    radii: NDArray[np.float64] | None,
+    radii: NDArray[np.float64] | Radii | None,
     parameters: NoisyVotesParameters,
 ) -> None:
     """Refuse an invalid batch; see `NoisyVotesParameters.radii_of`.
@@ -178,10 +187,11 @@ def check_batch(
     Raises:
         InputError: If the batch is invalid.
     """
-    for name, given in (("queries", queries), ("radii", radii)):
+    chosen = radii(queries) if callable(radii) else radii
+    for name, given in (("queries", queries), ("radii", chosen)):
         real = given is None or np.can_cast(given.dtype, np.float64, "same_kind")
         require_that(real, name, f"{name} must be real numbers")
-    parameters.radii_of(queries, radii)
+    parameters.radii_of(queries, chosen)
     most = queries_max(parameters)
     require(len(queries) <= most, "queries", len(queries), f"1 to {most} in a batch")
     require_shares(parameters, len(queries))

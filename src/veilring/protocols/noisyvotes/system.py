@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import ClassVar, Literal, Self, cast
 
 import numpy as np
@@ -14,7 +15,7 @@ from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.nodes.ring import Ring
 from veilring.privacy.accounting import PureDP
-from veilring.privacy.checks import require, require_that
+from veilring.privacy.checks import require
 from veilring.privacy.noise import discrete_laplace_kurtosis, discrete_laplace_variance
 from veilring.privacy.polya import POLYA_SCALE_MAX
 from veilring.protocols.forecast import Forecast, in_batches
@@ -139,7 +140,7 @@ class NoisyVotes(System):
         pooling = "no two of them collude, and all add"
         if self.tolerated > 1:
             pooling = f"at most {self.tolerated} of them collude, and the others add"
-        notes = ["The number of rows is public."] * self._counts_publicly
+        notes = ["The number of rows is public."] * self.counts_publicly
         if protecting_shares(parties, self._together, public.sum) < parties - self.tolerated:
             notes.append(
                 "Such a coalition knows too many of the noise shares for `epsilon` to hold against"
@@ -243,21 +244,16 @@ class NoisyVotes(System):
 
     @override
     def membership(self, facts: Facts) -> Membership:
-        require_that(
-            bool(self.k) or self.radius != "auto",
-            "radius",
-            "the radius follows from the number of rows of all parties, which a deployment does not"
-            " know; give protocol.radius, or protocol.k",
-        )
-        require_that(
-            not (self.k and self.public_rows) or facts.rows is not None,
-            "public_rows",
-            "a deployment does not know the number of rows; leave it out, and the rows are counted"
-            " with noise",
-        )
+        if self.counts_publicly and facts.rows is None:
+            raise InputError.because(
+                "the number of rows of all parties, which is public, is missing; give `rows`, or a"
+                " radius or k that does not depend on it",
+                field="rows",
+            )
         parameters = self.bind(facts.features, facts.classes, rows=facts.rows)
         parameters.exponent(facts.parties)  # refuses an invalid number of parties
-        return votes_membership(parameters, self.largest_batch(parameters))
+        radii = None if self._leaves_no_radii else partial(_radii_among, facts, self.epsilon)
+        return votes_membership(parameters, self.largest_batch(parameters), radii)
 
     @override
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "VotesSetup":
@@ -269,8 +265,14 @@ class NoisyVotes(System):
         return max(1, self.tolerated)
 
     @property
-    def _counts_publicly(self) -> bool:
+    @override
+    def counts_publicly(self) -> bool:
         return self.public_rows or self.k == "auto" or (self.radius == "auto" and not self.k)
+
+    @property
+    def _leaves_no_radii(self) -> bool:
+        """Whether the parameters determine the radii of a batch."""
+        return bool(self.k) or self.radius != "auto"
 
     def _about_k(self, features: int, classes: int, rows: int | None) -> tuple[NearestRows, float]:
         """Return the conversion from k to radii, and the remaining budget for the vote."""
@@ -297,6 +299,10 @@ class NoisyVotes(System):
             conversion=ByGrid() if grid else ByAnnuli(allocation=self.allocation),
         )
         return nearest, divided.epsilon_vote
+
+
+def _radii_among(facts: Facts, epsilon: float, queries: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.full(len(queries), radius_among(queries, facts, epsilon))
 
 
 class VotesSetup(Setup):
@@ -402,10 +408,9 @@ class VotesSetup(Setup):
         Args:
             queries: Shape (queries, features), scaled into [0, 1].
         """
-        if self._votes.k or self._votes.radius != "auto":
+        if self._votes._leaves_no_radii:  # noqa: SLF001  (the system's own set-up)
             return None
-        radius = radius_among(queries, self.facts, self._votes.epsilon)
-        return np.full(len(queries), radius)
+        return _radii_among(self.facts, self._votes.epsilon, queries)
 
     def loss_of(self, answer: VotesAnswer) -> float:
         """Return the epsilon that a batch has lost, or its upper bound for radii found for k."""

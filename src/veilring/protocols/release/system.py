@@ -205,7 +205,7 @@ class Release(System):
         if declared is None:
             raise InputError.because(
                 "the noise and the statistic depend on the number of rows of all parties"
-                " together, which must be declared; give protocol.rows",
+                " together, which must be declared; give `rows`",
                 field="rows",
             )
         trust = self.trust_among(parties)
@@ -267,9 +267,10 @@ class Release(System):
         peers = cls.suited(epsilon=epsilon, k=k, tolerated=tolerated)
         return {"": peers, "pure": peers.replaced(delta=0.0), "owner": peers.replaced(trusted=True)}
 
+    @property
     @override
-    def declaring(self, rows: int) -> Self:
-        return self if self.rows else self.model_copy(update={"rows": rows})
+    def counts_publicly(self) -> bool:
+        return not self.rows
 
     @override
     def membership(self, facts: Facts) -> Membership:
