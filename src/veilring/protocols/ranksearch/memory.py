@@ -34,7 +34,7 @@ CREATE TABLE searched (
     place INTEGER PRIMARY KEY, query BLOB NOT NULL UNIQUE, parties INTEGER NOT NULL
 ) STRICT;
 """
-_FORMAT: Final = Format(
+MEMORY_FILE: Final = Format(
     name="memory of queries",
     application=0x7665696E,  # adjacent to the id of a survey client's outbox
     version=1,
@@ -127,7 +127,7 @@ def begin_memory(path: Path) -> None:
         StoreFailed: If it existed, as its lock file shows, or the disk fails.
     """
     with as_store_failed(_WHAT, path):
-        open_state_file(path, _FORMAT, new=True).close()
+        open_state_file(path, MEMORY_FILE, new=True).close()
 
 
 @contextmanager
@@ -140,7 +140,7 @@ def remembering(rows: Rows, path: Path) -> Iterator[SearchedRows]:
         StoreFailed: If the file is damaged or incomplete.
     """
     with as_store_failed(_WHAT, path):
-        file = open_state_file(path, _FORMAT)
+        file = open_state_file(path, MEMORY_FILE)
     try:
         yield SearchedRows(rows, file)
     finally:
