@@ -1,18 +1,19 @@
 """`veilring state`: state is created once, by intention, and one command copies each kind."""
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
 import pytest
 from tests.cli.invoking import invoke
 
-from veilring.privacy.budgets import Budgets
-from veilring.privacy.ledger import open_ledger
-from veilring.protocols.ldp.outbox import Outbox
-from veilring.protocols.ldp.store.sqlite import begin_sqlite
-from veilring.protocols.ranksearch.memory import begin_memory
+from veilring.privacy.ledger import LEDGER_FILE
+from veilring.privacy.statefile import Format, open_state_file
+from veilring.protocols.ldp.outbox import OUTBOX_FILE
+from veilring.protocols.ldp.store.sqlite import STORE_FILE
+from veilring.protocols.ranksearch.memory import MEMORY_FILE
 
 DEPLOYMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "peers": ("peers", "iris", "--protocol", "release", "--set", "parties.count=3"),
@@ -106,20 +107,12 @@ def test_a_party_without_state_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "begin",
-    [
-        pytest.param(lambda path: open_ledger(path, Budgets(), new=True).close(), id="ledger"),
-        pytest.param(begin_sqlite, id="store"),
-        pytest.param(lambda path: Outbox(path, new=True).__exit__(), id="outbox"),
-        pytest.param(begin_memory, id="memory"),
-    ],
+    "kind", [LEDGER_FILE, STORE_FILE, OUTBOX_FILE, MEMORY_FILE], ids=attrgetter("name")
 )
-def test_one_command_copies_each_kind_of_state(
-    begin: Callable[[Path], None], tmp_path: Path
-) -> None:
+def test_one_command_copies_each_kind_of_state(kind: Format, tmp_path: Path) -> None:
     """The copy is one file, complete without a log, that can be copied again."""
     path, copy = tmp_path / "kept.db", tmp_path / "copy.db"
-    begin(path)
+    open_state_file(path, kind, new=True).close()
     code, out, err = invoke("state", "backup", str(path), str(copy))
     assert code == 0, err
     assert f"copied {path} to {copy}" in out.replace("\n", "")
