@@ -68,11 +68,11 @@ def test_a_backup_is_complete_and_its_return_is_explicit(path: Path) -> None:
     budgets = Budgets(total=2.0, analysts={"bob": 0.5}, record=0.123)
     with open_ledger(path, budgets) as ledger:
         ledger.charge(Charge("cid", "0", b"?", b"!", 0.25))
-        assert invoke("ledger", "backup", str(path), str(copy))[0] == 0
+        assert invoke("state", "backup", str(path), str(copy))[0] == 0
         ledger.charge(later)
     assert [each.name for each in path.parent.glob("copy*")] == ["copy"]
     assert read_totals(copy).spent == 1.125
-    code, _, told = invoke("ledger", "backup", str(path), str(copy))
+    code, _, told = invoke("state", "backup", str(path), str(copy))
     assert (code, "copy is " in told, "does not exist" in told) == (2, True, True)
     copy.replace(path)
     with pytest.raises(StoreFailed, match=r"last \d transactions are .* queries\.ledger\.lock"):
@@ -87,7 +87,7 @@ def test_a_backup_is_restored_after_a_kill(path: Path, tmp_path: Path) -> None:
     killed = tmp_path / "killed"
     budgets = Budgets(total=2.0, analysts={"bob": 0.5}, record=0.123)
     with open_ledger(path, budgets) as ledger:
-        assert invoke("ledger", "backup", str(path), str(tmp_path / "copy"))[0] == 0
+        assert invoke("state", "backup", str(path), str(tmp_path / "copy"))[0] == 0
         ledger.charge(Charge("cid", "0", b"?", b"!", 0.25))
         killed.mkdir()
         for each in tmp_path.glob("queries.ledger*"):
@@ -101,10 +101,9 @@ def test_a_backup_is_restored_after_a_kill(path: Path, tmp_path: Path) -> None:
         assert ledger.totals().spent == 0.875
 
 
-@pytest.mark.parametrize("command", [("ledger", "backup"), ("export",)], ids=" ".join)
-def test_help_describes_restoring_a_copy(command: tuple[str, ...]) -> None:
+def test_help_describes_restoring_a_copy() -> None:
     """The help names each of the files to move away first."""
-    code, out, _ = invoke(*command, "--help")
+    code, out, _ = invoke("state", "backup", "--help")
     assert code == 0
     assert all(f" {end}" in out for end in ("-wal", "-shm", ".lock"))
 

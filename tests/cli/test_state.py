@@ -1,13 +1,20 @@
-"""`veilring state new`: state is created once, by intention, and by no other command."""
+"""`veilring state`: state is created once, by intention, and one command copies each kind."""
 
 import shutil
 from collections.abc import Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
 import pytest
 from tests.cli.invoking import invoke
 from tests.deployment.commands import VOTES
+
+from veilring.privacy.ledger import LEDGER_FILE
+from veilring.privacy.statefile import Format, open_state_file
+from veilring.protocols.ldp.outbox import OUTBOX_FILE
+from veilring.protocols.ldp.store.sqlite import STORE_FILE
+from veilring.protocols.ranksearch.memory import MEMORY_FILE
 
 DEPLOYMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "peers": ("peers", "iris", "--protocol", "release", "--set", "parties.count=3"),
@@ -102,3 +109,31 @@ def test_a_party_without_state_is_named(tmp_path: Path) -> None:
     assert code == 2
     assert "client keeps no state" in " ".join(err.split())
     assert not list(folder.glob("client.db*"))
+
+
+@pytest.mark.parametrize(
+    "kind", [LEDGER_FILE, STORE_FILE, OUTBOX_FILE, MEMORY_FILE], ids=attrgetter("name")
+)
+def test_one_command_copies_each_kind_of_state(kind: Format, tmp_path: Path) -> None:
+    """The copy is one file, complete without a log, that can be copied again."""
+    path, copy = tmp_path / "kept.db", tmp_path / "copy.db"
+    open_state_file(path, kind, new=True).close()
+    code, out, err = invoke("state", "backup", str(path), str(copy))
+    assert code == 0, err
+    assert f"copied {path} to {copy}" in out.replace("\n", "")
+    assert [each.name for each in tmp_path.glob("copy*")] == ["copy.db"]
+    assert invoke("state", "backup", str(copy), str(tmp_path / "again.db"))[0] == 0
+
+
+@pytest.mark.parametrize("content", [None, b"", b"veilring" * 1000])
+def test_only_files_of_state_are_copied(content: bytes | None, tmp_path: Path) -> None:
+    """A file that is missing or of another program is refused with the kinds that are copied."""
+    path = tmp_path / "kept.db"
+    if content is not None:
+        path.write_bytes(content)
+    before = sorted(tmp_path.iterdir())
+    code, _, err = invoke("state", "backup", str(path), str(tmp_path / "copy.db"))
+    assert code == 2
+    said = " ".join(err.split())
+    assert "ledger, store of reports, survey client's outbox, memory of queries" in said
+    assert sorted(tmp_path.iterdir()) == before

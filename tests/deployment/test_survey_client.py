@@ -191,7 +191,7 @@ def test_reports_that_a_collector_lost_are_sent_again(collection: Collection, ro
     lines, folder = lines_of(collection), collection.folder
     if rows:
         handed_in(collection, write(collection, "first.csv", lines[: 1 + rows]))
-    assert collection.run("export", "collector.toml", "--backup", "copy.sqlite").poll() == 0
+    assert collection.run("state", "backup", "reports.sqlite", "copy.sqlite").poll() == 0
     handed_in(collection, "survey-client-0.csv")
     stored = collection.stored()
     collection.kill_all()

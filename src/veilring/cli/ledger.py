@@ -1,4 +1,4 @@
-"""`veilring ledger`: inspect a ledger of privacy budgets, and back it up."""
+"""`veilring ledger`: inspect a ledger of privacy budgets."""
 
 import json
 from math import inf
@@ -17,7 +17,7 @@ _LedgerFile = Annotated[
 ]
 
 ledger_app = typer.Typer(
-    help="Inspect a ledger of privacy budgets, or back it up.",
+    help="Inspect a ledger of privacy budgets.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -50,29 +50,6 @@ def show_ledger(
         typer.echo(json.dumps(asdict(totals), indent=2))
     else:
         _show(totals)
-
-
-@ledger_app.command("backup")
-def backup_command(
-    path: _LedgerFile,
-    to: Annotated[Path, typer.Argument(help="File to write.", metavar="COPY", show_default=False)],
-) -> None:
-    """Copy a ledger into one complete file, even while its server is running.
-
-    A plain copy of the files of a running server may be incomplete, and is refused on start.
-
-    To restore a copy, stop the server and move four files away: the ledger and the files next to it
-    that end in -wal, -shm and .lock. The first two exist only after a kill, and would damage the
-    copy. Then put the copy in the ledger's place. Charges made after the copy was made are lost.
-
-    For example:
-
-        veilring ledger backup queries.ledger queries-2026-11-22.ledger
-    """
-    from veilring.privacy.ledger import back_up_ledger
-
-    back_up_ledger(path, to)
-    typer.echo(f"copied {path} to {to}")
 
 
 def _show(totals: "Totals") -> None:

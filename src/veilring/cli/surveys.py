@@ -179,43 +179,20 @@ def export_command(
     config: _ConfigPath,
     *,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Folder to write the Parquet files to.", show_default=False
-        ),
-    ] = None,
-    backup: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Instead, copy an SQLite store into one complete file.",
-            show_default=False,
-        ),
-    ] = None,
+        Path, typer.Option(metavar="FOLDER", help="Folder to write the Parquet files to.")
+    ],
     without: _Without = None,
 ) -> None:
     """Write all stored reports of a collector to Parquet files, even while it collects.
 
     The files contain noisy reports by question, without ids or names. `veilring tally` adds them up
     elsewhere, on one machine or on a Dask cluster.
-
-    To restore a copy made by --backup, stop the collector and move four files away: the store and
-    the files next to it that end in -wal, -shm and .lock. Then put the copy in the store's place.
-    Reports stored after the copy was made are lost.
     """
     from veilring.deployment.estimating import export_reports
-    from veilring.errors import InputError
-    from veilring.protocols.ldp.store import back_up_reports
 
     loaded = _load_collector(config, "export")
-    if (out is None) == (backup is None):
-        raise InputError.because("give exactly one of --out and --backup", field="--out")
-    if backup is not None:
-        back_up_reports(loaded.store, backup)
-        typer.echo(f"copy of the store: {backup}")
-    if out is not None:
-        files = export_reports(loaded, out, without=without or ())
-        typer.echo(f"{len(files):,} {'file' if len(files) == 1 else 'files'}: {out}")
+    files = export_reports(loaded, out, without=without or ())
+    typer.echo(f"{len(files):,} {'file' if len(files) == 1 else 'files'}: {out}")
 
 
 def tally_command(

@@ -245,7 +245,7 @@ def write_peers(  # noqa: PLR0913  (each is chosen by a command's option)
     for name, rows in zip(parties, dealt, strict=True):
         write_table(folder / f"{name}.csv", train.take(rows))
         files = {"ledger": f"{name}.db"} if keeps_ledger else {}
-        if membership.remembering is not None:
+        if membership.memory is not None:
             files["asked"] = f"{name}.asked.db"
         write_config(folder, name, terms=TERMS, role="member", rows=f"{name}.csv", **files)
     asked = len(held_out) if queries is None else min(queries, len(held_out))

@@ -8,7 +8,7 @@ answers all of them. A trusted owner is a deployment with one party.
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -40,7 +40,9 @@ from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Service
 from veilring.privacy.budgets import AMOUNT_MAX, Budgets, budget_units, to_units
+from veilring.privacy.files import as_store_failed
 from veilring.privacy.ledger import open_ledger
+from veilring.privacy.statefile import StateFile, open_state_file
 from veilring.protocols.digests import digest_of, digest_of_names
 from veilring.protocols.membership import Membership, Once, PublicModel
 from veilring.protocols.once import OnceMember, result_client
@@ -226,9 +228,8 @@ async def serve_member(
             return member
         return OnceMember(member, membership.once, till, terms.content(parties))
 
-    remembering = membership.remembering
-    asked = nullcontext() if remembering is None else remembering(rows, Path(config.asked))
-    with _open_till(config) as till, asked as kept:
+    with _open_till(config) as till, _open_memory(config, membership) as memory:
+        kept = None if memory is None else membership.keep(rows, memory)
         async with server.meet(terms.keys) as met:
             member = take_part(met.node, till)
             async with Service(met.node, member.offers()):
@@ -246,11 +247,25 @@ def begin_member(config: MemberConfig) -> bool:
     """
     _, roster = load_credentials(config)
     parties = len(roster.parties)
-    begin_memory = PeerTerms.load(Path(config.terms), parties).membership(parties).begin_memory
-    if begin_memory is not None:
-        begin_memory(Path(config.asked))
-    with _open_till(config, new=True) as till:
-        return till is not None or begin_memory is not None
+    membership = PeerTerms.load(Path(config.terms), parties).membership(parties)
+    with _open_memory(config, membership, new=True) as memory, _open_till(config, new=True) as till:
+        return till is not None or memory is not None
+
+
+@contextmanager
+def _open_memory(
+    config: MemberConfig, membership: Membership, *, new: bool = False
+) -> Iterator[StateFile | None]:
+    """Open the memory of a member, or create it if asked, if its system has one."""
+    kind, path = membership.memory, Path(config.asked)
+    if kind is None:
+        yield None
+        return
+    with (
+        as_store_failed(f"the {kind.name} failed", path),
+        closing(open_state_file(path, kind, new=new)) as file,
+    ):
+        yield file
 
 
 @contextmanager

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from veilring.config import read_tables, read_toml, require_key
 from veilring.deployment.config import RELATIVE, Columns, Config
 from veilring.errors import ScenarioError
+from veilring.privacy.files import as_store_failed
+from veilring.privacy.statefile import back_up_state_file
 
 if TYPE_CHECKING:
     from veilring.deployment.places import Near
@@ -83,6 +85,13 @@ _RENAMED_ROLES: Final[Mapping[str, str]] = {
     "submitter": "survey-client",
     "votes-member": "member",
 }
+
+_STATE_FILES: Final = (
+    "veilring.privacy.ledger:LEDGER_FILE",
+    "veilring.protocols.ldp.store.sqlite:STORE_FILE",
+    "veilring.protocols.ldp.outbox:OUTBOX_FILE",
+    "veilring.protocols.ranksearch.memory:MEMORY_FILE",
+)
 
 
 def load_config(path: Path) -> Config:
@@ -207,6 +216,21 @@ def begin_state(config: Config | Path | str) -> bool:
     loaded = _loaded(config)
     begin = ROLES[loaded.role].begin
     return bool(begin and _imported(begin)(loaded))
+
+
+def back_up_state(path: Path, to: Path) -> None:
+    """Copy a file of state completely into one file, even while its party is running.
+
+    Args:
+        path: A ledger, a collector's SQLite store, an outbox, or a memory of queries.
+        to: The path of the copy, where no file exists.
+
+    Raises:
+        InputError: If there is no such file, or a file exists at the path of the copy.
+        StoreFailed: If it is damaged or incomplete, or the disk fails.
+    """
+    with as_store_failed("SQLite", path):
+        back_up_state_file(path, to, [_imported(each) for each in _STATE_FILES])
 
 
 def _loaded(config: Config | Path | str) -> Config:

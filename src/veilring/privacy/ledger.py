@@ -37,7 +37,6 @@ from veilring.privacy.statefile import (
     MEMORY,
     Format,
     StateFile,
-    back_up_state_file,
     open_state_file,
     read_state_file,
 )
@@ -59,7 +58,7 @@ CREATE TABLE journal (number INTEGER PRIMARY KEY, slots BLOB NOT NULL, units BLO
 CREATE TABLE places (number INTEGER PRIMARY KEY, content BLOB NOT NULL);
 """
 _log = logging.getLogger("veilring.state")
-_FORMAT: Final = Format(
+LEDGER_FILE: Final = Format(
     name="ledger",
     application=0x5645494C,  # "VEIL"
     version=3,
@@ -550,26 +549,9 @@ def _amount(units: int | None) -> float | None:
     return None if units is None else units / UNITS
 
 
-def back_up_ledger(path: Path, to: Path) -> None:
-    """Copy a ledger into one file, even while it is being written.
-
-    Args:
-        path: The ledger.
-        to: The path of the copy, where no file exists.
-
-    Raises:
-        InputError: If there is no ledger, or a file exists at the path of the copy.
-        StoreFailed: If the disk failed, or the ledger is damaged or incomplete.
-    """
-    try:
-        back_up_state_file(path, to, _FORMAT)
-    except sqlite3.Error as error:
-        raise ledger_unreadable(path, error) from error
-
-
 def open_ledger_store(path: Path | None, *, new: bool = False) -> StateFile:
     """Open a ledger for writing, or create it if asked: see `open_state_file`."""
-    return open_state_file(path, _FORMAT, new=new)
+    return open_state_file(path, LEDGER_FILE, new=new)
 
 
 @contextmanager
@@ -581,7 +563,7 @@ def _read_ledger(path: Path) -> Iterator[sqlite3.Connection]:
         StoreFailed: If the disk failed, or the file is damaged or incomplete.
     """
     try:
-        with read_state_file(path, _FORMAT) as connection:
+        with read_state_file(path, LEDGER_FILE) as connection:
             yield connection
     except sqlite3.Error as error:
         raise ledger_unreadable(path, error) from error
@@ -591,5 +573,5 @@ def ledger_unreadable(path: Path | None, error: Exception) -> StoreFailed:
     """Return the error message for a ledger that cannot be opened or read."""
     return StoreFailed(
         f"{path or MEMORY}: {error}. Check the disk and its permissions. If the file is "
-        f"damaged, restore your newest copy: without it, {_FORMAT.loss}"
+        f"damaged, restore your newest copy: without it, {LEDGER_FILE.loss}"
     )

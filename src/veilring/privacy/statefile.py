@@ -24,8 +24,8 @@ These protect against accidents, not against anyone with write access to the fil
 import secrets
 import sqlite3
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -335,7 +335,7 @@ def read_state_file(path: Path, kind: Format) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def back_up_state_file(path: Path, to: Path, kind: Format) -> None:
+def back_up_state_file(path: Path, to: Path, kinds: Collection[Format]) -> None:
     """Copy a state file completely into one file, even while it is being written.
 
     When restoring a copy, move away the log, its index and the lock file of the old file, because
@@ -344,23 +344,36 @@ def back_up_state_file(path: Path, to: Path, kind: Format) -> None:
     Args:
         path: The state file.
         to: The path of the copy, where no file exists.
-        kind: Its kind.
+        kinds: The kinds of files to copy.
 
     Raises:
-        InputError: If there is no such file, or a file exists at the path of the copy.
+        InputError: If there is no such file, it is of no such kind, or a file exists at the path of
+            the copy.
         StoreFailed: If it is damaged or incomplete.
         sqlite3.Error: If the disk fails.
     """
     require(not to.exists(), "copy", to, "the path of a file that does not exist")
     part = to.with_name(f"{to.name}.part")
     part.unlink(missing_ok=True)
-    with read_state_file(path, kind) as source:
+    with read_state_file(path, _kind_of(path, kinds)) as source:
         create_private(part, "copy")
         with closing(sqlite3.connect(part, isolation_level=None)) as copy:
             source.backup(copy)
             copy.execute("PRAGMA journal_mode = MEMORY")  # the copy needs no log
     part.replace(to)
     sync_folder(to.resolve().parent)
+
+
+def _kind_of(path: Path, kinds: Collection[Format]) -> Format:
+    found = None
+    if path.is_file():
+        with closing(connect_to_read(path.resolve())) as connection, suppress(*UNREADABLE):
+            (found,) = connection.execute("PRAGMA application_id").fetchone()
+    for kind in kinds:
+        if kind.application == found:
+            return kind
+    names = ", ".join(kind.name for kind in kinds)
+    raise InputError("file", path, f"an existing file of one of these kinds: {names}")
 
 
 def _inspected(

@@ -5,7 +5,6 @@ A system describes this part by a `Membership`. Long-lived members run it: the m
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -15,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from veilring.data.schema import Frame
 from veilring.data.table import Rows, Table
+from veilring.privacy.statefile import Format
 
 RowsLike: TypeAlias = Table | Frame | ArrayLike | Path | str
 """Rows in the units of a schema: a table, a data frame, an array, or the path of a CSV file."""
@@ -81,11 +81,9 @@ class Membership:
         check: A function that raises an `InputError` for queries that the role would refuse
             although they are numbers from 0 to 1, of the right shape and at most `batch_max`.
         keep: A function, called once, from a party's rows to the value that it keeps from batch to
-            batch and passes to the role.
-        remembering: A function from a party's rows and the path of a file to a context with what
-            `keep` returns, which also knows, from that file, what earlier processes have done; none
-            if `keep` is enough.
-        begin_memory: A function that creates the file for `remembering`, which must not exist.
+            batch and passes to the role. With `memory` it also gets that file.
+        memory: The kind of file in which a party remembers what its earlier processes have done;
+            none if it need not.
         once: How to keep the result, if one result answers all queries; if none, each batch is
             asked separately.
     """
@@ -96,7 +94,6 @@ class Membership:
     public: Mapping[str, Any] = field(default_factory=dict)
     all_learn: bool = False
     check: Callable[[NDArray[np.float64]], None] | None = None
-    keep: Callable[[Rows], object] = rows_alone
-    remembering: Callable[[Rows, Path], AbstractContextManager[object]] | None = None
-    begin_memory: Callable[[Path], None] | None = None
+    keep: Callable[..., object] = rows_alone
+    memory: Format | None = None
     once: Once | None = None

@@ -1,6 +1,7 @@
 """Forgetting records: they pay no more, and leave only a hash behind."""
 
 import sqlite3
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from tests.privacy.ledger.charged import RECORD_BUDGETS, charge_of, charge_records, left
 
 from veilring.errors import BudgetExhausted, InputError
-from veilring.privacy.budgets import RecordCharge
+from veilring.privacy.budgets import Charge, RecordCharge
 from veilring.privacy.ledger import open_ledger
 
 
@@ -136,3 +137,37 @@ def test_ids_are_hashed_with_the_owners_key(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="16 to 64"):
             open_ledger(tmp_path / "new", RECORD_BUDGETS, key=short_or_long, new=True)
         assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("size", [90, 700, 5000])
+def test_erased_places_leave_no_fragment(size: int, tmp_path: Path) -> None:
+    """No 8 bytes of an erased blob are in a file, open or closed, also if it spans pages.
+
+    A word of a file equals one of an erased blob by accident with a probability below 1e-6.
+    """
+    path, rng = tmp_path / "a", np.random.default_rng(size)
+    held, erased, free = dict[int, bytes](), list[bytes](), list[int]()
+    with open_ledger(path, RECORD_BUDGETS, new=True) as ledger:
+        for number in range(1, 8):
+            for _ in range(rng.integers(1, 20)):
+                place = free.pop() if free else len(held) + 1
+                held[place] = rng.bytes(size)
+            ledger.places.put(held)
+            ledger.charge(Charge("ann", str(number), b"?", rng.bytes(100 * number), 0.001))
+            gone = rng.choice(sorted(held), len(held) // 3, replace=False).tolist()
+            assert fragments(path, held.values()) == len(held)  # so the search does find
+            ledger.places.erase(gone)
+            erased += [held.pop(place) for place in gone]
+            free += gone
+            assert fragments(path, erased) == 0
+        assert {number: kept for number, kept in ledger.places if any(kept)} == held
+    assert fragments(path, erased) == 0
+
+
+def fragments(path: Path, blobs: Iterable[bytes]) -> int:
+    """Return the number of blobs of which an aligned 8-byte word is in a file of a ledger."""
+    content = bytes_beside(path)
+    words = {content[at : at + 8] for at in range(len(content))}
+    return sum(
+        any(blob[at : at + 8] in words for at in range(0, len(blob) - 7, 8)) for blob in blobs
+    )

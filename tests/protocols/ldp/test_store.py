@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from tests.protocols.ldp.collecting import accepted, batches, keep, make_task, new_store
 from tests.protocols.ldp.conftest import OpenStore
 
+from veilring.deployment import back_up_state
 from veilring.errors import InputError, StoreFailed
 from veilring.protocols.ldp.algorithm.survey import Tally, tally_reports
 from veilring.protocols.ldp.messages import ID_BYTES, Accepted, ReportVerdict
-from veilring.protocols.ldp.store import back_up_reports, base, open_report_store
+from veilring.protocols.ldp.store import base, open_report_store
 from veilring.protocols.ldp.store.base import (
     DIGEST_END,
     Quotas,
@@ -440,10 +441,8 @@ def test_a_copy_made_during_a_collection_is_complete(tmp_path: Path) -> None:
     store = new_store(str(path))
     first, *others = accepted(TASK, batches(TASK, 300))
     keep(store, [first])
-    back_up_reports(str(path), copy)
+    back_up_state(path, copy)
     keep(store, others)
     with contextlib.closing(open_report_store(str(copy), TASK)) as copied:
         require_equal(copied.recount(), expected(first))
     store.close()
-    with pytest.raises(InputError, match="pg_dump"):
-        back_up_reports("postgresql://census@db/survey", copy)

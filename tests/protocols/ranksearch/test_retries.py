@@ -3,7 +3,8 @@
 import asyncio
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,10 +20,11 @@ from veilring.nodes.cluster import Cluster, lost_parties, run_with_retries
 from veilring.nodes.party import Parties
 from veilring.nodes.run import Outcome
 from veilring.nodes.runtimes import Processes, Simulated
+from veilring.privacy.statefile import open_state_file
 from veilring.protocols.masks import MaskedWords, MaskKey
 from veilring.protocols.ranksearch import SearchedRows
 from veilring.protocols.ranksearch import memory as memories
-from veilring.protocols.ranksearch.memory import begin_memory, remembering
+from veilring.protocols.ranksearch.memory import MEMORY_FILE
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.simulation.faults import Fault
 from veilring.transport.messages import Message
@@ -91,21 +93,26 @@ def test_the_oldest_queries_are_forgotten_first(
             memory.refuse(queries[kept : kept + 1], THREE)
 
 
+@contextmanager
+def remembering(path: Path, *, new: bool = False) -> Iterator[SearchedRows]:
+    """Yield rows with a memory in a file."""
+    with closing(open_state_file(path, MEMORY_FILE, new=new)) as file:
+        yield SearchedRows(set_up().parts["party-0"], file)
+
+
 def test_a_restarted_party_reads_its_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a file it refuses what the last process would have refused, and forgets as it would."""
     monkeypatch.setattr(memories, "REMEMBERED_MAX", 4)
-    rows, path = set_up().parts["party-0"], tmp_path / "asked.db"
-    queries = np.arange(6.0)[:, None]
-    begin_memory(path)
-    with remembering(rows, path) as memory:
+    path, queries = tmp_path / "asked.db", np.arange(6.0)[:, None]
+    with remembering(path, new=True) as memory:
         memory.remember(queries[:4], FOUR)
         memory.remember(queries[:1].repeat(2, axis=0), FOUR)
         memory.remember(queries[4:5], THREE)
-    with remembering(rows, path) as memory:
+    with remembering(path) as memory:
         memory.distrust(queries[5:])
-    with remembering(rows, path) as memory:
+    with remembering(path) as memory:
         for forgotten in (1, 2):
             memory.refuse(queries[forgotten : forgotten + 1], THREE)
         for kept, others in ((0, THREE), (3, THREE), (4, FOUR), (5, THREE), (5, FOUR)):
@@ -117,8 +124,7 @@ def test_a_restarted_party_reads_its_memory(
 
 def test_a_failed_disk_ends_a_batch_before_its_values_are_sent(tmp_path: Path) -> None:
     """A party that cannot remember the queries does not take part."""
-    begin_memory(tmp_path / "asked.db")
-    with remembering(set_up().parts["party-0"], tmp_path / "asked.db") as memory:
+    with remembering(tmp_path / "asked.db", new=True) as memory:
         file = memory.file
         assert file is not None
         file.connection.execute("PRAGMA query_only = 1")

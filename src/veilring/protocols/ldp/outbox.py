@@ -59,7 +59,7 @@ CREATE TABLE reports (
 ) STRICT;
 CREATE INDEX waiting ON reports (task, question, number) WHERE verdict IS NULL;
 """
-_FORMAT: Final = Format(
+OUTBOX_FILE: Final = Format(
     name="survey client's outbox",
     application=0x7665696D,  # adjacent to the id of a collector's store
     version=1,
@@ -106,7 +106,7 @@ class Outbox:
 
     def __init__(self, path: Path, *, new: bool = False) -> None:
         with as_store_failed(_WHAT, path):
-            self._file = open_state_file(path, _FORMAT, new=new)
+            self._file = open_state_file(path, OUTBOX_FILE, new=new)
 
     def __enter__(self) -> Self:
         return self

@@ -7,9 +7,7 @@ another roster. The file contains hashes of queries, which all parties have read
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -19,7 +17,7 @@ from veilring.data.table import Rows
 from veilring.errors import AskedBefore
 from veilring.nodes.party import Parties
 from veilring.privacy.files import as_store_failed
-from veilring.privacy.statefile import Format, StateFile, open_state_file
+from veilring.privacy.statefile import Format, StateFile
 from veilring.protocols.digests import digest_of
 from veilring.reached import sometimes
 
@@ -34,7 +32,7 @@ CREATE TABLE searched (
     place INTEGER PRIMARY KEY, query BLOB NOT NULL UNIQUE, parties INTEGER NOT NULL
 ) STRICT;
 """
-_FORMAT: Final = Format(
+MEMORY_FILE: Final = Format(
     name="memory of queries",
     application=0x7665696E,  # adjacent to the id of a survey client's outbox
     version=1,
@@ -54,7 +52,7 @@ class SearchedRows:
     with a failed check are refused among any parties, because a malicious one could repeat them to
     learn how much it can falsify before a check fails. Slightly altered queries cannot be detected.
 
-    A process forgets them at its end, unless it has a file: see `remembering`.
+    A process forgets them at its end, unless it has a file of the kind `MEMORY_FILE`.
 
     Attributes:
         rows: The rows.
@@ -117,35 +115,6 @@ class SearchedRows:
 def _keys(queries: NDArray[np.float64]) -> Iterator[bytes]:
     """Yield the key of each query; -0.0 has the key of 0."""
     return (digest_of(query.tobytes()) for query in queries + 0.0)
-
-
-def begin_memory(path: Path) -> None:
-    """Create the file of an empty memory.
-
-    Raises:
-        InputError: If the file exists or cannot be created.
-        StoreFailed: If it existed, as its lock file shows, or the disk fails.
-    """
-    with as_store_failed(_WHAT, path):
-        open_state_file(path, _FORMAT, new=True).close()
-
-
-@contextmanager
-def remembering(rows: Rows, path: Path) -> Iterator[SearchedRows]:
-    """Yield rows with a memory in a file, which `begin_memory` has made.
-
-    Raises:
-        InputError: If the file does not exist, another process has it open, or it belongs to
-            another program.
-        StoreFailed: If the file is damaged or incomplete.
-    """
-    with as_store_failed(_WHAT, path):
-        file = open_state_file(path, _FORMAT)
-    try:
-        yield SearchedRows(rows, file)
-    finally:
-        with as_store_failed(_WHAT, path):
-            file.close()
 
 
 def _read(database: sqlite3.Connection) -> Iterator[tuple[bytes, frozenset[str]]]:

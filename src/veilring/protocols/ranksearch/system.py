@@ -24,7 +24,7 @@ from veilring.protocols.ranksearch.algorithm.search import ARITY_MAX, ARITY_MIN
 from veilring.protocols.ranksearch.algorithm.votes import Ranked, search_rows
 from veilring.protocols.ranksearch.cost import found_cost, search_cost
 from veilring.protocols.ranksearch.leakage import leakage_of_totals, open_totals
-from veilring.protocols.ranksearch.memory import SearchedRows, begin_memory, remembering
+from veilring.protocols.ranksearch.memory import MEMORY_FILE, SearchedRows
 from veilring.protocols.ranksearch.parameters import K_MAX, Reveal, SearchParameters
 from veilring.protocols.ranksearch.roles import SearchAnswer, rank_search
 from veilring.protocols.ring.algorithm.classify import pooled_knn
@@ -193,8 +193,7 @@ class RankSearch(System):
             public={"parameters": parameters},
             all_learn=True,
             keep=SearchedRows,
-            remembering=remembering,
-            begin_memory=begin_memory,
+            memory=MEMORY_FILE,
         )
 
     @override

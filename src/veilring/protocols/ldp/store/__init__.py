@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import Final
 
-from veilring.errors import InputError
 from veilring.extras import require_extra
 from veilring.protocols.ldp.store.base import Store
-from veilring.protocols.ldp.store.sqlite import SqliteStore, back_up_store, begin_sqlite
+from veilring.protocols.ldp.store.sqlite import SqliteStore, begin_sqlite
 from veilring.protocols.ldp.task import Task
 
 URL_PREFIXES: Final = ("postgresql://", "postgres://")
@@ -51,17 +50,3 @@ def open_report_store(where: str, task: Task, *, read_only: bool = False) -> Sto
 
         return PostgresStore(where, task, read_only=read_only)
     return SqliteStore(Path(where), task, read_only=read_only)
-
-
-def back_up_reports(where: str, to: Path) -> None:
-    """Copy a collector's SQLite file into one complete file, even while it collects.
-
-    Raises:
-        InputError: If the store is not a file, or a file exists at the path of the copy.
-        StoreFailed: If the store is damaged or not complete, or the disk fails.
-    """
-    if where.startswith(URL_PREFIXES):
-        raise InputError.because(
-            "veilring does not back up a PostgreSQL database; use pg_dump", field="store"
-        )
-    back_up_store(Path(where), to)

@@ -19,7 +19,6 @@ from veilring.privacy.files import as_store_failed
 from veilring.privacy.statefile import (
     Format,
     StateFile,
-    back_up_state_file,
     open_state_file,
     read_state_file,
 )
@@ -303,14 +302,3 @@ class SqliteStore(Store):
         rows = self._db.execute(statement, (question,))
         while some := rows.fetchmany(rows_at_once(width)):
             yield parse_reports(some, width)
-
-
-def back_up_store(path: Path, to: Path) -> None:
-    """Copy a store into one complete file, even while its collector is running.
-
-    Raises:
-        InputError: If there is no store, or a file exists at the path of the copy.
-        StoreFailed: If the store is damaged or incomplete, or the disk fails.
-    """
-    with as_store_failed(_WHAT, path):
-        back_up_state_file(path, to, STORE_FILE)
