@@ -43,7 +43,7 @@ def test_exported_names_are_few_and_importable() -> None:
     for name in vr.__all__:
         assert getattr(vr, name) is not None
     with pytest.raises(AttributeError, match="nothing_like_it"):
-        _ = vr.nothing_like_it  # type: ignore[attr-defined]
+        _ = vr.nothing_like_it  # type: ignore[attr-defined]  # as a typo
 
 
 def test_importing_loads_nothing() -> None:
