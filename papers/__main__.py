@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from papers.reproduce import FIGURES, find_figure, reproduce_figure
-from veilring.cli.app import EXIT_INPUT, EXIT_RUN, tidy
+from veilring.cli.app import EXIT_INPUT, EXIT_RUN
 from veilring.cli.console import show_progress
-from veilring.cli.options import RandomSeed
+from veilring.cli.options import RandomSeed, tidy
 from veilring.errors import InputError, MissingExtra, VeilringError
 
 

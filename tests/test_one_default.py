@@ -75,7 +75,7 @@ CHANGED: dict[str, dict[str, Any]] = {
         "key": "count_share",
         "value": 0.25,
         "estimator": "OwnerKNNClassifier",
-        "terms": ("veilring.deployment.owner:OwnerTerms", "labelling", ""),
+        "terms": ("veilring.deployment.owner:OwnerTerms", "protocol", ""),
     },
     "prediction": {
         "key": "sigma2",

@@ -139,7 +139,7 @@ def test_rows_cannot_get_budgets_after_unpaid_answers(tmp_path: Path) -> None:
     with open_ledger(folder / "queries.ledger", Budgets(total=9.0)) as ledger:
         ledger.charge(Charge("analyst-0", "before", b"?", b"!", 5.0))
     with (folder / "terms.toml").open("a") as terms:
-        terms.write('\n[labelling]\naccounting = "record"\n')
+        terms.write('accounting = "record"\n')
     for name, old, new in (
         ("owner", "total = 9.0", "total = 9.0\nrecord = 1.0"),
         ("owner", 'role = "data-owner"', 'role = "data-owner"\namend = true'),
@@ -232,7 +232,7 @@ def test_the_default_of_the_system_is_deployed(tmp_path: Path) -> None:
         ["--radius", "0.2", "--k", "5"],
         ["--radius", "-0.1"],
         ["--k", "0"],
-        ["--radius", "0.2", "--epsilon", "2"],
+        ["--radius", "0.2", "--epsilon", "2", "--set", "protocol.epsilon=1"],
         ["--radius", "0.2", "--analyst", "-1"],
         ["--k", "5", "--record", "1"],
     ],
@@ -269,10 +269,12 @@ features = [{ name = "x" }]
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[labelling]\naccounting = "nobody"', "labelling.accounting is 'nobody'"),
-        ("[labelling]\nepsilon_max = 99.0", "labelling.epsilon_max is 99"),
-        ("[labelling]\nrow = 3", r"no such key; .*did you mean rows\?"),
-        ('[labelling]\naccounting = "record"\nconversion = "grid"', "labelling.conversion"),
+        ('[protocol]\naccounting = "nobody"', "protocol.accounting is 'nobody'"),
+        ("[protocol]\nepsilon = 99.0", "protocol.epsilon is 99"),
+        ("[protocol]\nepsilon_max = 0.5", "protocol.epsilon_max: this key was renamed to epsilon"),
+        ("[labelling]\nepsilon = 0.5", "labelling: this key was renamed to protocol"),
+        ("[protocol]\nrow = 3", r"no such key; .*did you mean rows\?"),
+        ('[protocol]\naccounting = "record"\nconversion = "grid"', "protocol.conversion"),
     ],
 )
 def test_invalid_terms_are_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -290,7 +292,7 @@ def test_invalid_terms_are_refused(tmp_path: Path, text: str, message: str) -> N
         ("owner", "total = 100.0", "", "budgets.total: the key is missing"),
         ("owner", "record = 0.5", "", "record is None; allowed: a number if"),
         ("owner", 'role = "data-owner"', 'role = "data-owner"\nkey = "id"', "has no column 'id'"),
-        ("terms", 'accounting = "record"', 'accounting = "batch"', "left out unless labelling"),
+        ("terms", 'accounting = "record"', 'accounting = "batch"', "left out unless protocol"),
         ("analyst-0", "radius = 0.2", "radius = 0.2\nk = 5", "give either radius or k"),
         ("analyst-0", "radius = 0.2", "", "the number of rows .* not public here; give a number"),
         ("analyst-0", "radius = 0.2", "k = 5", "send radii"),

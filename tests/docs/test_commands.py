@@ -50,11 +50,11 @@ BY_HAND: Final = (
     ("docs/how-to/sweep.md", "Ray is not installed where the tests run"),
     ("docs/protocols/radius.md", "the tables are files, and it takes minutes"),
 )
-# By a table or key that only the terms of one role have.
+# By the name of the system, or by a table or key of its terms.
 TERMS: Final[dict[str, type[Section]]] = {
+    "radius": OwnerTerms,
     "protocol": PeerTerms,
     "survey": SurveyTerms,
-    "labelling": OwnerTerms,
     "prediction": PredictionTerms,
     "crs": PlacesTerms,
 }
@@ -122,12 +122,13 @@ def test_files_on_a_page_load(page: Path, tmp_path: Path) -> None:
         if block.language != "toml":
             continue
         tables = tomllib.loads(block.text)
+        names = {tables.get("protocol", {}).get("name"), *tables}
         path = tmp_path / "shown.toml"
         path.write_text(block.text, encoding="utf-8")
         if "role" in tables:
             before = tables
             load_config(path)
-        elif models := [model for key, model in TERMS.items() if key in tables]:
+        elif models := [model for key, model in TERMS.items() if key in names]:
             read_toml(path, models[0])
         elif "tool" in tables:
             assert tables["tool"].keys() == {"pytest"}

@@ -1,17 +1,14 @@
-"""The application: its commands, the layout of their help, and error reporting for all of them.
+"""The application: its commands, and error reporting for all of them.
 
 A command is a function with Typer annotations. Its module imports slow dependencies only when the
 command runs, so that `--help` stays quick.
 """
 
 import errno
-import inspect
 import json
 import os
 import sys
-from collections.abc import Iterable
 from importlib.metadata import version
-from itertools import groupby
 from typing import Annotated, Any, Final
 
 import typer
@@ -26,7 +23,7 @@ from veilring.cli.explore import explore_command
 from veilring.cli.keys import keys_app
 from veilring.cli.leakage import leakage
 from veilring.cli.ledger import ledger_app
-from veilring.cli.options import EXIT_INTERRUPTED
+from veilring.cli.options import EXIT_INTERRUPTED, HELP_NAMES, bare_flags, tidy
 from veilring.cli.parties import ask_command, serve_command, submit_command
 from veilring.cli.prediction import embed_command, records_app
 from veilring.cli.report import report, reproduce, trace
@@ -41,8 +38,6 @@ from veilring.extras import name_missing_extras
 
 EXIT_RUN: Final = 1
 EXIT_INPUT: Final = 2  # Typer's exit code for a wrong option, too
-HELP_NAMES: Final = ("-h", "--help")
-_INDENT: Final = "    "
 _AS_JSON: Final = "veilring.as_json"
 _STOPPED: Final = "stopped"
 # A disk that is full, over its quota, broken or read-only, a file that is too long or not ours to
@@ -63,37 +58,6 @@ Run a scenario to see its accuracy, its cost and its leakage:
 
 Exit codes: 0 success; 1 a run failed; 2 the input was wrong; 130 interrupted by Ctrl-C.
 """
-
-
-def unwrapped(text: str) -> str:
-    """Return a docstring with one line per paragraph, for the terminal to wrap.
-
-    Indented lines, such as commands, are kept as they are, without empty lines between them.
-    """
-    paragraphs = inspect.cleandoc(text).split("\n\n")
-    shown: list[str] = []
-    for indented, group in groupby(paragraphs, lambda paragraph: paragraph.startswith(_INDENT)):
-        if indented:
-            shown.append("\n".join(group))
-        else:
-            shown += [" ".join(map(str.strip, each.splitlines())) for each in group]
-    return "\n\n".join(shown)
-
-
-def bare_flags(options: Iterable[Any]) -> None:
-    """Show flags without a type."""
-    for option in options:
-        if getattr(option, "is_flag", False) and option.metavar is None:
-            option.metavar = ""
-
-
-def tidy(command: Any) -> None:  # noqa: ANN401  (Typer does not export the type of its commands)
-    """Unwrap the help of a command and its subcommands, and show flags without a type."""
-    command.help = unwrapped(command.help or "")
-    context = typer.Context(command, help_option_names=[*HELP_NAMES])
-    bare_flags((*command.params, command.get_help_option(context)))
-    for below in getattr(command, "commands", {}).values():
-        tidy(below)
 
 
 class _Group(TyperGroup):

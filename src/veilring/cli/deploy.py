@@ -23,6 +23,7 @@ from veilring.cli.options import (
     Settings,
     protocol_settings,
     table_settings,
+    tidy,
 )
 
 if TYPE_CHECKING:
@@ -55,7 +56,6 @@ class _Examples(TyperGroup):
     def _fill(self) -> None:
         if self.commands:
             return
-        from veilring.cli.app import tidy
         from veilring.deployment.examples import EXAMPLES
 
         made = typer.Typer()

@@ -1,12 +1,17 @@
-"""Options and arguments shared by several commands."""
+"""Options and arguments shared by several commands, and the layout of their help."""
 
+import inspect
 import json
+from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
 EXIT_INTERRUPTED: Final = 130  # the exit code of shells for a program that Ctrl-C ended
+HELP_NAMES: Final = ("-h", "--help")
+_INDENT: Final = "    "
 FIRST_PORT: Final = 7311
 """The default port of a party, and of the first party of a deployment."""
 
@@ -111,3 +116,34 @@ def table_settings(label: str | None, separator: str, ranges: Path | None = None
         "ranges": None if ranges is None else str(ranges),
     }
     return [f"data.{key}={json.dumps(each)}" for key, each in given.items() if each is not None]
+
+
+def unwrapped(text: str) -> str:
+    """Return a docstring with one line per paragraph, for the terminal to wrap.
+
+    Indented lines, such as commands, are kept as they are, without empty lines between them.
+    """
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    shown: list[str] = []
+    for indented, group in groupby(paragraphs, lambda paragraph: paragraph.startswith(_INDENT)):
+        if indented:
+            shown.append("\n".join(group))
+        else:
+            shown += [" ".join(map(str.strip, each.splitlines())) for each in group]
+    return "\n\n".join(shown)
+
+
+def bare_flags(options: Iterable[Any]) -> None:
+    """Show flags without a type."""
+    for option in options:
+        if getattr(option, "is_flag", False) and option.metavar is None:
+            option.metavar = ""
+
+
+def tidy(command: Any) -> None:  # noqa: ANN401  (Typer does not export the type of its commands)
+    """Unwrap the help of a command and its subcommands, and show flags without a type."""
+    command.help = unwrapped(command.help or "")
+    context = typer.Context(command, help_option_names=[*HELP_NAMES])
+    bare_flags((*command.params, command.get_help_option(context)))
+    for below in getattr(command, "commands", {}).values():
+        tidy(below)

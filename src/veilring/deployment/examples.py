@@ -32,7 +32,7 @@ from veilring.data.table import (
     split,
 )
 from veilring.deployment.folder import TERMS, begin_folder, write_clients, write_config, write_table
-from veilring.deployment.owner import LabellingSection, OwnerTerms
+from veilring.deployment.owner import OwnerProtocol, OwnerTerms
 from veilring.deployment.peers import PeerTerms
 from veilring.deployment.places import Area, PlacesTerms, utm_around
 from veilring.deployment.prediction import PredictionSection, PredictionTerms
@@ -306,8 +306,8 @@ class OwnerExample(Example):
         analysts: The number of analysts that share the queries.
     """
 
-    section = LabellingSection
-    table = "labelling"
+    section = OwnerProtocol
+    table = "protocol"
     ports = "Port of the owner."
 
     total: float | None = None
@@ -325,7 +325,7 @@ class OwnerExample(Example):
         rows, queries = _hold_out(source, to.seed, clients=self.analysts, option="--analysts")
         accounting = None if self.record is None else "record"
         public = len(rows) if self.radius is None and self.k is None else None
-        tables = self.tables(to.settings, accounting=accounting, rows=public)
+        tables = self.tables(to.settings, epsilon=self.epsilon, accounting=accounting, rows=public)
         terms = OwnerTerms.of_table(source, **tables).checked()
         self._check(terms)
         names = _numbered("analyst", self.analysts)

@@ -52,10 +52,11 @@ WORKERS_MAX: Final = 4
 _DECIMALS: Final = 6  # of a radius in the unit cube
 
 
-class LabellingSection(Section):
+class OwnerProtocol(Section):
     """The data owner's labelling: see `veilring.protocols.radius.rules.OwnerRules`.
 
     Attributes:
+        name: `radius`.
         accounting: The unit that pays for an answer: the table as a whole, or each row that votes.
         allocation: The rule that divides a batch's budget among its queries.
         mechanism: The mechanism that chooses a label.
@@ -64,10 +65,13 @@ class LabellingSection(Section):
         rows: The number of rows, if public; 0 if it is private, so that counting costs budget.
         count_share: The share of a request with k that pays for counting the rows.
         conversion_share: The share of the remaining ε that pays for converting k to radii.
-        epsilon_max: The maximum epsilon of a request.
-        batch_max: The maximum number of queries of a request.
+        epsilon: The maximum ε of a request.
+        batch: The maximum number of queries of a request.
     """
 
+    renamed = MappingProxyType({"epsilon_max": "epsilon", "batch_max": "batch"})
+
+    name: Literal["radius"] = same_field(DataOwner, "name")
     accounting: Accounting = Field("batch", description="batch or record")
     allocation: AllocationRule = same_field(DataOwner, "allocation")
     mechanism: Mechanism = same_field(DataOwner, "mechanism")
@@ -77,18 +81,20 @@ class LabellingSection(Section):
     rows: int = Field(0, ge=0, description="a whole number of at least 0")
     count_share: float = same_field(DataOwner, "count_share")
     conversion_share: float = same_field(DataOwner, "conversion_share")
-    epsilon_max: float = same_field(DataOwner, "epsilon")
-    batch_max: int = same_field(DataOwner, "batch")
+    epsilon: float = same_field(DataOwner, "epsilon")
+    batch: int = same_field(DataOwner, "batch")
 
 
 class OwnerTerms(Schema):
     """The terms of a data owner.
 
     Attributes:
-        labelling: The labelling.
+        protocol: The labelling.
     """
 
-    labelling: LabellingSection = LabellingSection()
+    renamed = MappingProxyType({"labelling": "protocol"})
+
+    protocol: OwnerProtocol = OwnerProtocol()
 
     @property
     @override
@@ -98,7 +104,7 @@ class OwnerTerms(Schema):
     @cached_property
     def rules(self) -> OwnerRules:
         """The protocol's public rules."""
-        chosen = self.labelling
+        chosen = self.protocol
         return OwnerRules(
             features=self.width,
             classes=len(self.classes),
@@ -109,20 +115,20 @@ class OwnerTerms(Schema):
             rows=chosen.rows or None,
             count_share=chosen.count_share,
             conversion_share=chosen.conversion_share,
-            epsilon_max=chosen.epsilon_max,
-            batch_max=chosen.batch_max,
+            epsilon_max=chosen.epsilon,
+            batch_max=chosen.batch,
         )
 
     @override
     def checked(self, parties: int | None = None) -> Self:
         super().checked(parties)
-        with as_scenario_errors({}, "labelling"):
+        with as_scenario_errors({}, "protocol"):
             _ = self.rules  # which checks its arguments
         return self
 
     def _conversion(self) -> Conversion | None:
-        chosen = self.labelling.conversion
-        if chosen == "auto" and self.labelling.accounting == "record":
+        chosen = self.protocol.conversion
+        if chosen == "auto" and self.protocol.accounting == "record":
             return None
         if chosen == "auto":
             return ByGrid() if self.width <= GRID_FEATURES_MAX else ByCandidates()
@@ -215,21 +221,21 @@ def _open_ledger(config: OwnerConfig, *, new: bool = False) -> Ledger:
 
 
 def _budgets(config: OwnerConfig, terms: OwnerTerms) -> Budgets:
-    chosen, by_row = config.budgets, terms.labelling.accounting == "record"
+    chosen, by_row = config.budgets, terms.protocol.accounting == "record"
     if (chosen.record is not None) != by_row:
         allowed = (
-            "a number if labelling.accounting is record"
+            "a number if protocol.accounting is record"
             if by_row
-            else "left out unless labelling.accounting is record"
+            else "left out unless protocol.accounting is record"
         )
-        raise ScenarioError("budgets.record", chosen.record, f"{allowed} (labelling.accounting)")
+        raise ScenarioError("budgets.record", chosen.record, f"{allowed} (protocol.accounting)")
     with as_scenario_errors({}, "budgets"):
         return Budgets("epsilon", chosen.total, chosen.analyst, chosen.analysts, chosen.record)
 
 
 def _ids(config: OwnerConfig, terms: OwnerTerms) -> list[str] | None:
     """Return the ids of the rows, if rows are charged."""
-    if terms.labelling.accounting != "record":
+    if terms.protocol.accounting != "record":
         return None
     cells = read_cells(Path(config.rows))
     if not config.key:
@@ -361,7 +367,7 @@ def make_request(
             raise ScenarioError.because("give either radius or k", field="radius")
         return ask_nearest(queries, config.k, config.epsilon, name=config.name)
     if radius == "auto":
-        facts = replace(terms.facts(1), rows=terms.labelling.rows or None)
+        facts = replace(terms.facts(1), rows=terms.protocol.rows or None)
         radius = radius_among(queries, facts, config.epsilon)
     radii = np.full(len(queries), radius, dtype=np.float64)
     return ask_within(queries, radii, config.epsilon, name=config.name)

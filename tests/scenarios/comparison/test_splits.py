@@ -53,7 +53,7 @@ def test_a_file_of_ranges_without_columns_is_refused(rows: Path, tmp_path: Path)
 def test_terms_select_columns_and_set_parameters(rows: Path, tmp_path: Path) -> None:
     """Other columns are ignored; parameters of the terms apply unless given."""
     terms = tmp_path / "terms.toml"
-    terms.write_text(f'classes = ["x", "y", "z"]\n\n{RANGES}\n[labelling]\nradius = 0.4\nk = 7\n')
+    terms.write_text(f'classes = ["x", "y", "z"]\n\n{RANGES}\n[protocol]\nradius = 0.4\nk = 7\n')
     asked = make_question({"data": str(rows), "terms": str(terms), "settings": {"k": 9}})
     assert asked.settings == {"radius": 0.4, "k": 9}
     table, facts = load_facts(asked)
