@@ -83,8 +83,8 @@ CHANGED: dict[str, dict[str, Any]] = {
         "estimator": "IndKNNClassifier",
         "terms": (
             "veilring.deployment.prediction:PredictionTerms",
-            "prediction",
-            "[prediction]\ntau = 0.5",
+            "protocol",
+            "[protocol]\ntau = 0.5",
         ),
     },
     "treewalk": {

@@ -26,8 +26,8 @@ def test_each_key_of_the_terms_table_is_an_option_with_its_help(system: str) -> 
     "words",
     [
         ["--tau", "0.5", "--epsilon", "7"],
-        ["--set", "prediction.tau=0.5", "--set", "prediction.epsilon=7"],
-        ["--tau", "0.4", "--set", "prediction.tau=0.5", "--epsilon", "7"],
+        ["--set", "protocol.tau=0.5", "--set", "protocol.epsilon=7"],
+        ["--tau", "0.4", "--set", "protocol.tau=0.5", "--epsilon", "7"],
     ],
 )
 def test_options_and_settings_are_written_into_the_terms(tmp_path: Path, words: list[str]) -> None:
@@ -35,7 +35,7 @@ def test_options_and_settings_are_written_into_the_terms(tmp_path: Path, words: 
     folder = tmp_path / "prediction"
     code, _, error = invoke("deploy", "prediction", "iris", *words, "--out", folder)
     assert code == 0, error
-    table = tomllib.loads((folder / "terms.toml").read_text())["prediction"]
+    table = tomllib.loads((folder / "terms.toml").read_text())["protocol"]
     assert (table["tau"], table["epsilon"]) == (0.5, 7)
 
 

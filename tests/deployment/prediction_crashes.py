@@ -48,7 +48,7 @@ class Served(Server):
         example = PredictionExample.model_validate(
             prediction.model_dump(include={"epsilon", "queries"}) | {"clients": len(CLIENTS)}
         )
-        settings = {"prediction": prediction.model_dump(exclude_defaults=True)}
+        settings = {"protocol": prediction.model_dump(exclude_defaults=True)}
         example.write(load("wine"), folder, seed=0, port=reserve_ports(), settings=settings)
         return cls(folder)
 

@@ -273,7 +273,7 @@ def test_only_administrators_change_records_and_only_one_server_has_them(deploy:
 def test_a_server_warns_of_a_doubtful_delta(deploy: Deploy) -> None:
     """For a δ large enough to reveal rows, the server logs a warning that names the key."""
     said = deploy(RICH.model_copy(update={"delta": 0.5})).log.read_text()
-    assert "prediction.delta is 0.5, the probability with which a row may be revealed" in said
+    assert "protocol.delta is 0.5, the probability with which a row may be revealed" in said
 
 
 def test_deploy_prediction_writes_what_the_commands_read(tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ EMBEDDED = """
 classes = ["sport", "trade"]
 dimensions = 3
 origin = [0.5, 0.0, 0.0]
-[prediction]
+[protocol]
 tau = 0.8
 """
 
@@ -436,15 +436,16 @@ def test_files_that_are_damaged_or_lack_an_array_are_named(tmp_path: Path) -> No
         ('dimensions = 3\nfeatures = [{ name = "x" }]', "give either dimensions or features"),
         ("dimensions = 3\norigin = [1.0]", "the origin has 1 numbers"),
         ("dimensions = 3\norigin_price = 0.01", "a price needs an origin"),
-        ('dimensions = 3\n[prediction]\nkernel = "rbf"\nwidth = 1e13', "prediction.width is 1000"),
-        ("dimensions = 3\n[prediction]\nsigma2 = 1e-300", "prediction.sigma2 is 1e-300"),
-        ("dimensions = 3\n[prediction]\nepsilon = 0.0", "prediction.epsilon is 0.0"),
-        ("dimensions = 3\n[prediction]\nqueries = 3", "prediction.queries is 3; .* from 4"),
-        ("dimensions = 3\n[prediction]\ntau = 2.0", "prediction.tau is 2.0"),
+        ('dimensions = 3\n[protocol]\nkernel = "rbf"\nwidth = 1e13', "protocol.width is 1000"),
+        ("dimensions = 3\n[protocol]\nsigma2 = 1e-300", "protocol.sigma2 is 1e-300"),
+        ("dimensions = 3\n[protocol]\nepsilon = 0.0", "protocol.epsilon is 0.0"),
+        ("dimensions = 3\n[protocol]\nqueries = 3", "protocol.queries is 3; .* from 4"),
+        ("dimensions = 3\n[protocol]\ntau = 2.0", "protocol.tau is 2.0"),
         ("dimensions = 3", r"tau = \"auto\" needs the queries, .*; give a number from 0 to 1"),
-        ('dimensions = 3\n[prediction]\nclients = "alone"', "prediction.clients is 'alone'"),
-        ('dimensions = 3\n[prediction]\nqueriers = "apart"', "this key was renamed to clients"),
-        ("dimensions = 3\n[prediction]\nquery = 3", r"no such key; .*did you mean queries\?"),
+        ('dimensions = 3\n[protocol]\nclients = "alone"', "protocol.clients is 'alone'"),
+        ('dimensions = 3\n[protocol]\nqueriers = "apart"', "this key was renamed to clients"),
+        ("dimensions = 3\n[prediction]\ntau = 0.5", "prediction: this key was renamed to protocol"),
+        ("dimensions = 3\n[protocol]\nquery = 3", r"no such key; .*did you mean queries\?"),
     ],
 )
 def test_invalid_terms_are_refused(tmp_path: Path, text: str, message: str) -> None:

@@ -53,9 +53,9 @@ BY_HAND: Final = (
 # By the name of the system, or by a table or key of its terms.
 TERMS: Final[dict[str, type[Section]]] = {
     "radius": OwnerTerms,
+    "prediction": PredictionTerms,
     "protocol": PeerTerms,
     "survey": SurveyTerms,
-    "prediction": PredictionTerms,
     "crs": PlacesTerms,
 }
 COMMAND: Final[Any] = typer.main.get_command(app)

@@ -391,7 +391,7 @@ class PredictionExample(Example):
     """
 
     section = PredictionSection
-    table = "prediction"
+    table = "protocol"
     source = "Data set, such as digits, or a path to a .csv or an .npz."
 
     epsilon: float = _PREDICTION_EPSILON
@@ -419,7 +419,7 @@ class PredictionExample(Example):
         server = {"role": "prediction-server", "administrators": [REGISTRAR]}
         write_config(to.folder, SERVER, terms=TERMS, **server)
         write_config(to.folder, REGISTRAR, terms=TERMS, role="records-administrator", server=SERVER)
-        answered = terms.prediction.queries * (self.clients if self.apart else 1)
+        answered = terms.protocol.queries * (self.clients if self.apart else 1)
         queries = queries.take(np.arange(min(len(queries), answered)))
         write_clients(to.folder, names, queries, ending, role="prediction-client", ask=SERVER)
         return (
@@ -433,7 +433,7 @@ class PredictionExample(Example):
 
 def _with_tau(terms: PredictionTerms, queries: Table, rows: int) -> PredictionTerms:
     """Return terms whose τ fits the queries of the clients, unless it was given."""
-    asked = terms.prediction
+    asked = terms.protocol
     if asked.tau != "auto":
         return terms
     columns = queries.X if terms.dimensions else queries.features.ranges.to_unit(queries.X)
@@ -441,7 +441,7 @@ def _with_tau(terms: PredictionTerms, queries: Table, rows: int) -> PredictionTe
     like = Kernel(asked.kernel, width=asked.width)
     tau = round(public_tau(terms.directions(columns), like, share), _TAU_DECIMALS)
     section = asked.model_copy(update={"tau": tau})
-    return terms.model_copy(update={"prediction": section})
+    return terms.model_copy(update={"protocol": section})
 
 
 class SurveyExample(Example):

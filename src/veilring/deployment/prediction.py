@@ -76,7 +76,7 @@ class PredictionTerms(Schema):
     ready-made vectors in an .npz file, such as embeddings.
 
     Attributes:
-        prediction: The service.
+        protocol: The service.
         features: All columns except the label. Each is scaled to -1 to 1, or becomes one -1 or 1
             for each category, so directions start from the middle of all ranges.
         dimensions: The number of features of an embedding.
@@ -87,7 +87,9 @@ class PredictionTerms(Schema):
             a public origin.
     """
 
-    prediction: PredictionSection = PredictionSection()
+    renamed = MappingProxyType({"prediction": "protocol"})
+
+    protocol: PredictionSection = PredictionSection()
     features: Annotated[
         tuple[FeatureTerms, ...], Field(strict=False, description=FEATURES_ALLOWED)
     ] = ()
@@ -110,13 +112,13 @@ class PredictionTerms(Schema):
     @property
     def schema_digest(self) -> bytes:
         """The SHA-256 of the conversion from rows to records, which stored records must match."""
-        kept = self.model_dump(mode="json", exclude={"prediction", "origin_price"})
+        kept = self.model_dump(mode="json", exclude={"protocol", "origin_price"})
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).digest()
 
     @cached_property
     def rules(self) -> ServerRules:
         """The protocol's public rules."""
-        return self.prediction.bind(self.width, len(self.classes), paid=self.origin_price)
+        return self.protocol.bind(self.width, len(self.classes), paid=self.origin_price)
 
     def directions(self, rows: NDArray[np.floating]) -> NDArray[np.float32]:
         """Return rows in the form that the server uses.
@@ -151,12 +153,12 @@ class PredictionTerms(Schema):
                 "a price needs an origin; leave it out, or give the origin", field="origin_price"
             )
         super().checked(parties)
-        keys = {"paid": "origin_price", "sigma1": "prediction.epsilon (which determines sigma1)"}
-        with as_scenario_errors(keys, "prediction"):
+        keys = {"paid": "origin_price", "sigma1": "protocol.epsilon (which determines sigma1)"}
+        with as_scenario_errors(keys, "protocol"):
             _ = self.rules  # which checks its arguments
         require_key_that(
-            self.prediction.tau != "auto",
-            "prediction.tau",
+            self.protocol.tau != "auto",
+            "protocol.tau",
             'tau = "auto" needs the queries, which terms do not have; give a number from 0 to 1,'
             " found by `veilring tune` on public rows",
         )
@@ -297,7 +299,7 @@ async def serve_prediction(
             f"{', '.join(strangers)} are not members of the roster", field="administrators"
         )
     if doubt := doubt_of_delta(terms.rules.delta):
-        _log.warning("prediction.%s", doubt)
+        _log.warning("protocol.%s", doubt)
     with _opened(config, terms) as state:
         # One thread, because each answer depends on the charges of the one before.
         async with Threads(1, "predictions") as offload:
