@@ -70,7 +70,6 @@ def same_field(
     This keeps the default, the range and the description of the field in one place.
 
     Args:
-        model: The other model.
         key: The name of the field.
         required: Whether the key must be given here, without a default.
         allowed: A description of the values allowed here, if different.
@@ -148,7 +147,6 @@ def read_toml(path: Path, model: type[_SectionT], key: str = "") -> _SectionT:
 
     Args:
         path: The file.
-        model: The model.
         key: As in `read_tables`.
 
     Raises:
@@ -211,7 +209,6 @@ def parse_toml(text: str, *, bytes_max: int = TOML_BYTES_MAX) -> dict[str, Any]:
     """Read a text in TOML.
 
     Args:
-        text: The text.
         bytes_max: The maximum number of characters.
 
     Raises:
@@ -309,9 +306,6 @@ def describe_keys(model: type[BaseModel]) -> tuple[DescribedKey, ...]:
 
     The default and the description of allowed values come from the field. The meaning comes from
     the docstring of the model or of the base that defines the field, under `Attributes`.
-
-    Args:
-        model: The model of the table.
     """
     meanings = attribute_meanings(model)
     return tuple(
@@ -418,7 +412,6 @@ def scenario_error(error: ValidationError, root: type[BaseModel]) -> ScenarioErr
     The error contains the first `MISTAKES_MAX` mistakes.
 
     Args:
-        error: The validation error.
         root: The model of the whole file.
     """
     mistakes: dict[str, ScenarioError] = {}

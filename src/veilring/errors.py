@@ -110,7 +110,6 @@ class InputError(VeilringError, ValueError):
         The result does not include the other error's `others`.
 
         Args:
-            error: The other error.
             field: The name of the argument or key.
         """
         renamed = cls(field, error.value, error.allowed)

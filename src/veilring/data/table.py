@@ -142,7 +142,6 @@ class Features:
         """Return a schema of numbers in [0, 1] whose names are their positions.
 
         Args:
-            features: The number of features.
             classes: The number of classes, or their names.
         """
         names = classes if isinstance(classes, tuple) else tuple(map(str, range(classes)))
@@ -251,8 +250,6 @@ class Table:
             name: The source of the table.
             X: Shape (rows, features), finite.
             y: Shape (rows,), positions in `classes`.
-            names: The names of the features.
-            classes: The names of the classes.
             categories: The columns that were categories.
 
         Raises:
@@ -335,7 +332,6 @@ def scale_to_unit(table: Table, ranges: Ranges | None = None) -> Table:
     column with a single category.
 
     Args:
-        table: The table.
         ranges: The public ranges; by default those of the table's schema.
 
     Raises:
@@ -486,7 +482,6 @@ def encode_columns(
     all their names are numbers, otherwise in alphabetical order.
 
     Args:
-        name: The name of the table.
         columns: At least one, each of shape (rows,).
         labels: Shape (rows,).
 
@@ -524,7 +519,6 @@ def number_classes(
     They are in numerical order if all names are numbers, otherwise in alphabetical order.
 
     Args:
-        table: The name of the table.
         labels: Shape (rows,).
 
     Raises:

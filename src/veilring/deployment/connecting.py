@@ -64,7 +64,6 @@ def require_party(roster: Roster, key: str, name: str) -> None:
     Args:
         roster: The parties and the clients.
         key: The key of the configuration with the name.
-        name: The name.
 
     Raises:
         ScenarioError: If the roster has no such party; the error lists its parties.
@@ -136,7 +135,6 @@ def expiry_warnings(members: Iterable[Member], now: dt.datetime) -> list[str]:
     """Return a sentence about each certificate or key that ends within `EXPIRY_WARNING_DAYS`.
 
     Args:
-        members: The members of a roster.
         now: The time, with its zone.
     """
     said = []
@@ -205,7 +203,6 @@ class Server:
         """Listen, and answer requests for the offers, until the context is left.
 
         Args:
-            offers: The offers by name.
             terms: The terms, key by key: clients with different ones are refused.
             kept: The content of its files, for the log.
 

@@ -261,7 +261,6 @@ def tally_files(
     """Return the tally of all reports in some files, exactly the same wherever they are added up.
 
     Args:
-        task: The task of the reports.
         paths: The files; on a cluster, its workers find them under the same absolute paths.
         spread: A function that adds up pieces of the files elsewhere, and yields their tallies as
             they arrive, like the engines of a sweep. By default the files are added up in this

@@ -30,9 +30,7 @@ def begin_folder(
 
     Args:
         folder: The folder, which must not exist.
-        terms: The terms.
         parties: The port of each party, by name.
-        clients: The names of the clients.
 
     Raises:
         InputError: If the folder exists or cannot be created.
@@ -58,7 +56,6 @@ def write_config(folder: Path, name: str, **own: object) -> None:
 
     Args:
         folder: The folder of the deployment.
-        name: The name of the party.
         own: The keys besides its own key and the roster.
     """
     config, path = {"identity": f"{name}.key", "roster": _ROSTER, **own}, folder / f"{name}.toml"

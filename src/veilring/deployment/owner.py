@@ -187,7 +187,6 @@ async def serve_owner(
     shuts down in order; a client without an answer can repeat its request without paying twice.
 
     Args:
-        config: The configuration.
         on_ready: Called once the owner answers queries.
 
     Raises:
@@ -354,7 +353,6 @@ def make_request(
 
     Args:
         config: The analyst's configuration.
-        terms: The terms.
         queries: Shape (queries, features), in [0, 1].
 
     Raises:

@@ -112,7 +112,6 @@ class PeerTerms(Schema):
         """Return how a party takes part among the given number of parties.
 
         Args:
-            parties: The number of parties.
             count: The key to name in an error about too few or too many parties.
 
         Raises:
@@ -204,7 +203,6 @@ async def serve_member(
     open sessions end at all parties.
 
     Args:
-        config: The configuration.
         on_ready: Called once all members are connected.
 
     Raises:

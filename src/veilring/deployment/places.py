@@ -269,7 +269,6 @@ async def serve_places(
     All files are read and checked first, and the tree is built.
 
     Args:
-        config: The configuration.
         on_ready: Called once the server answers questions.
 
     Raises:

@@ -177,7 +177,6 @@ def read_records(
     Args:
         path: An .npz file with ids and labels if the terms have `dimensions`; otherwise a CSV file
             whose last column is the label.
-        terms: The public terms.
         key: The header of the column with the ids.
         outside_max: The maximum share of a column's values outside of its range.
         log: The log of how the records fit the ranges.
@@ -209,7 +208,6 @@ def read_queries(
 
     Args:
         path: As in `read_records`.
-        terms: The public terms.
         outside_max: The maximum share of a column's values outside of its range.
         log: The log of how the queries fit the ranges.
 
@@ -284,7 +282,6 @@ async def serve_prediction(
     shuts down in order; a client without an answer can repeat its request without paying twice.
 
     Args:
-        config: The configuration.
         on_ready: Called once the server answers queries.
 
     Raises:

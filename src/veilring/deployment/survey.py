@@ -260,7 +260,6 @@ def read_published(encoded: bytes, collector: str) -> SurveyTerms:
 
     Args:
         encoded: The published task.
-        collector: The name of the collector.
 
     Raises:
         HandshakeError: If the task has the format of another version of veilring.
@@ -322,7 +321,6 @@ async def serve_collector(
     again.
 
     Args:
-        config: The configuration.
         on_ready: Called once reports are accepted.
 
     Raises:

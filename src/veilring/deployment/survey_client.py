@@ -97,7 +97,6 @@ class Sender:
 
         Args:
             task: The collector's task.
-            outbox: The outbox.
             at_once: The maximum number of reports in a message.
             progress: A callback with the number of answered reports.
 
@@ -300,7 +299,6 @@ async def submit_rows(
         rows: A file with one row per client, and the columns of the task's terms.
         at_once: The number of reports in a message; by default up to its size limit.
         again: Whether to send all reports of the task again, also those acknowledged.
-        progress: A callback for progress.
 
     Raises:
         ScenarioError: If a file is invalid.

@@ -510,7 +510,6 @@ def as_classifier(system: System, **others: Any) -> SystemClassifier:
     """Return a scikit-learn classifier with the parameters of a system.
 
     Args:
-        system: The system.
         **others: The parameters that a deployment does not have: `parties`, `partition`, `alpha`,
             `ranges` and `random_state`.
     """

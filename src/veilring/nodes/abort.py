@@ -51,7 +51,6 @@ def public_error(error: BaseException, session: Session) -> VeilringError:
 
     Args:
         error: The error that a role raised. The text of a foreign error is not passed on.
-        session: The session of the role.
     """
     if isinstance(error, VeilringError):
         return error
@@ -74,7 +73,6 @@ def abort_notice(session: Session, cause: VeilringError) -> Abort | None:
     reason blames nobody.
 
     Args:
-        session: The failed session.
         cause: The error that ended it.
     """
     if isinstance(cause, EndpointClosed | Deadlock):

@@ -184,7 +184,6 @@ class Node:
         Args:
             role: The role of this party: ``await role(party, *given, **public)``.
             session: The public name of the session, never used before.
-            parties: All participants.
             *given: Arguments of the role after the party, usually its private input.
             observers: Called with each message of the session.
             seconds: The time limit of the whole session, or none; by default the node's.
@@ -385,7 +384,6 @@ class Node:
         """Require that parties are connected now.
 
         Args:
-            parties: The parties.
             spare: The number of them that may be missing.
 
         Raises:

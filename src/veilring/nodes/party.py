@@ -93,7 +93,6 @@ class Party(Protocol):
         """Wait for the next message of a peer, which must be of the given type.
 
         Args:
-            message_type: The type of the message.
             sender: The peer.
             due: The round in which the peer sends it. Set-up counts backwards: its last step is
                 round 0, the one before is round -1. If all roles of a protocol pass it, the culprit

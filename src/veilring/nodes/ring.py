@@ -103,7 +103,6 @@ async def draw_ring(party: Party, public: bytes = b"", sent_by: Sequence[str] = 
     """Draw a ring together with all other parties of the session.
 
     Args:
-        party: This participant.
         public: The public data that all parties should hold, such as a batch of queries; the
             parties compare its hash.
         sent_by: The parties that sent the public data to the others.
@@ -141,7 +140,6 @@ def ring_of(parties: Parties, session: bytes, nonces: Mapping[str, bytes]) -> Ri
     """Return the ring that nonces determine; each party that has received them can compute it.
 
     Args:
-        parties: All participants.
         session: The session's public name.
         nonces: The revealed nonce of each member of the committee, by name; others are ignored.
     """

@@ -218,7 +218,6 @@ class FairTurns:
         """Wait for a turn, and hold it in the context.
 
         Args:
-            client: The client.
             seconds: The maximum time to wait.
 
         Raises:

@@ -135,7 +135,6 @@ class Journal:
         """Add the events of one run.
 
         Args:
-            traces: The traces of its parties.
             faults: The faults so far, in seconds on the clock of the runs. Those added before are
                 skipped.
         """

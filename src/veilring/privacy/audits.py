@@ -57,7 +57,6 @@ def audited_epsilon_of_scores(
         present: The scores of independent runs with the record, 0 to `highest`, shape (runs,).
         absent: The scores of independent runs without the record.
         highest: The highest possible score.
-        delta: The delta of the claim.
         alarm: The maximum probability that the result exceeds the true epsilon.
     """
     one, other = _threshold_bounds(present, absent, highest, alarm)

@@ -108,7 +108,6 @@ def bernoulli(
 
     Args:
         p: The probability of `True`.
-        shape: The shape of the result.
         rng: The source of the coins; it uses one number of 8, 16, 32 or 64 bits per coin.
     """
     if p.numerator in {0, 2**p.bits}:
@@ -302,7 +301,6 @@ def geometric(
     Args:
         scale: From 2**-20 to 2**40, for all draws or an array that fits `shape`. A float is treated
             as an exact fraction.
-        shape: The shape of the result.
         rng: Source of the draws.
         slack: The relative distance above which floats decide. A larger one changes only the
             speed.

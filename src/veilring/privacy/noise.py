@@ -52,7 +52,6 @@ def discrete_laplace(
     Args:
         scale: In whole numbers (or steps of a grid), from 2**-20 to 2**40, for all draws or an
             array that fits `shape`. A float is treated as an exact fraction.
-        shape: The shape of the result.
         rng: Source of the noise.
 
     Raises:
@@ -108,7 +107,6 @@ def discrete_gaussian(
     Args:
         sigma: In whole numbers (or steps of a grid), from 2**-20 to 2**40 - 1, for all draws or an
             array that fits `shape`. A float is treated as an exact fraction.
-        shape: The shape of the result.
         rng: Source of the noise.
 
     Raises:

@@ -50,7 +50,6 @@ def skellam(
     Args:
         variance: From `SKELLAM_VARIANCE_MIN` to `SKELLAM_VARIANCE_MAX`. A float is treated as an
             exact fraction.
-        shape: The shape of the result.
         rng: Source of the noise.
 
     Raises:
@@ -82,7 +81,6 @@ def poisson(
 
     Args:
         mean: Half of a variance allowed by `skellam`. A float is treated as an exact fraction.
-        shape: The shape of the result.
         rng: Source of the draws.
         slack: The float error for each unit of the summands. A larger one changes only the speed.
 

@@ -55,7 +55,6 @@ def polya(
         exponent: a, above 0 and at most 1. A float is treated as an exact fraction.
         scale: From 2**-20 to `POLYA_SCALE_MAX`, or to 2**40 if the exponent is 1. A float is
             treated as an exact fraction.
-        shape: The shape of the result.
         rng: Source of the noise.
         slack: The error of a table entry in roundings, for each unit of its index and of the scale.
             A larger one changes only the speed.

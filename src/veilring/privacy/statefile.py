@@ -258,7 +258,6 @@ def open_state_file(
 
     Args:
         path: The path, on a disk of this machine; none for a file in memory, which is always new.
-        kind: Its kind.
         new: Whether to create it; then it must not exist. Otherwise it must: a process that begins
             an empty file wherever none is found would forget everything when a disk is not mounted.
         check: Called with a connection to an existing file whose seal is correct. It raises an

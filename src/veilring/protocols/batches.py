@@ -46,7 +46,6 @@ def check_rows(rows: Rows, features: int, classes: int) -> None:
     Args:
         rows: The party's rows.
         features: The number of features of a row.
-        classes: The number of classes.
 
     Raises:
         InputError: If they have another number of features or an unknown class.
@@ -73,7 +72,6 @@ async def hand_out(
     """Return the queries of a batch, shape (queries, features): the client sends them to all.
 
     Args:
-        party: This participant.
         client: The participant that distributes the queries.
         queries: The batch, at the client.
         check: A function that raises an `InputError` if a batch cannot be answered.

@@ -70,7 +70,6 @@ def in_batches(cost: Callable[[int], Forecast], queries: int, size: int) -> Fore
     Args:
         cost: A function that returns the cost of a batch of the given number of queries, at least
             1.
-        queries: The number of all queries.
         size: The number of queries of a full batch.
     """
     sizes = batch_sizes(queries, size)
@@ -82,7 +81,6 @@ def batch_sizes(queries: int, size: int) -> list[int]:
     """Return the number of queries of each batch: full batches, then the rest.
 
     Args:
-        queries: The number of all queries.
         size: The number of queries of a full batch.
     """
     full, rest = divmod(queries, size)

@@ -125,8 +125,6 @@ async def receive_bound(
     checked before the type.
 
     Args:
-        party: This participant.
-        message_type: The expected type.
         sender: The peer.
         public: This participant's public inputs.
         due: The round in which the peer sends it.
@@ -231,7 +229,6 @@ def neighbours_in_circle(party: Party, each_side: int) -> tuple[str, ...]:
     draw is as small as in `neighbours_each_side`.
 
     Args:
-        party: This participant.
         each_side: The number of parties before it, and behind it.
     """
     lots = {name: digest_of(party.session, name.encode()) for name in party.parties}
@@ -246,7 +243,6 @@ async def agree_keys(party: Party, *, due: int = 0, colluding: int | None = None
     """Agree on a key with each other party, as `agree_secrets` does.
 
     Args:
-        party: This participant.
         due: As in `agree_secrets`. With neighbours, earlier groups of keys take earlier steps.
         colluding: The maximum number of colluding parties, if it is bounded: with many parties,
             keys with neighbours then suffice; see `neighbours_each_side`.
@@ -269,7 +265,6 @@ async def agree_secrets(
     for a silent one would be blamed for not sending to its next group.
 
     Args:
-        party: This participant.
         due: The step of set-up in which the last keys are sent, from 0 backwards.
         among: The peers; all by default. Each of them has this party among its own, in the same
             group of `KEYS_AT_ONCE`.
@@ -331,7 +326,6 @@ async def masked_sum(
     """Add up one array of each party, revealing only the total.
 
     Args:
-        party: This participant.
         own: Its summand: whole numbers of 8, 16, 32 or 64 bits, of any shape.
         keys: The result of `agree_keys`; by default keys are agreed first, in set-up.
         adder: The party that adds up and sends the total to the others, in two rounds of n - 1
@@ -557,7 +551,6 @@ async def receive_words(  # noqa: PLR0917  (which message, and what it has to ho
     """Wait for a peer's words, of the given shapes and types, like `receive_bound`.
 
     Args:
-        party: This participant.
         kind: The type of their message.
         sender: The peer.
         shaped: Arrays of the same sizes and types.

@@ -157,7 +157,6 @@ class Till:
 
         Args:
             member: The party's own name.
-            kind: The kind of answer.
             content: Everything that the answer depends on.
         """
         found = list[bytes]()
@@ -309,7 +308,6 @@ class PeerMember:
         """Play a role in a session of all members, which the others join.
 
         Args:
-            role: The role of this member.
             payer: The client or member for which it is played. They take turns.
             spare: The number of members that may be missing, if the role tolerates that.
 
@@ -355,7 +353,6 @@ class PeerMember:
         """Play the system's role.
 
         Args:
-            party: This participant.
             client: The member that opened the session.
             queries: The client's queries, if there are any.
             charge: The callback of `Till.paying`, if it costs budget.
@@ -391,7 +388,6 @@ def find_exhausted(error: BudgetExhausted | SessionAborted, payer: str, me: str)
     """Return the party whose budget is insufficient, from the error that ended a session.
 
     Args:
-        error: The error.
         payer: The client or member that was to be charged here.
         me: This member.
 
@@ -411,7 +407,6 @@ def exhausted_error(whose: str, me: str, member: str, price: str) -> BudgetExhau
     Args:
         whose: The party that cannot pay, as named by the member.
         me: The client.
-        member: The queried member.
         price: The price, in words.
     """
     own = whose == me
@@ -431,7 +426,6 @@ def peer_client(
 
     Args:
         terms: The SHA-256 of the terms that the client expects; a member with other terms refuses.
-        classes: The number of classes.
         price: The ε of a batch under these terms; 0 if it costs nothing.
     """
     return opening(partial(_ask, classes=classes, price=price), PEERS_ASK, terms)

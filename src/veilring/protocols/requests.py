@@ -70,7 +70,6 @@ def answer_once(
     """Return the stored answer of a repeated request; otherwise pay for a new one.
 
     Args:
-        ledger: The ledger to charge.
         client: The client, as authenticated by the transport.
         key: The request's key.
         content: The request without its key.
@@ -154,7 +153,6 @@ def require_answered(verdict: int, left: float, *, asked: float, unit: str) -> N
         verdict: A `Verdict`.
         left: The remaining budget that is insufficient.
         asked: The price of the request.
-        unit: The unit of both.
 
     Raises:
         InputError: If the key was used for another request.

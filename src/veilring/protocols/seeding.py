@@ -288,10 +288,8 @@ async def share_seeds(
     its seeds to the others takes part in no sum, and no value of it is in any total.
 
     Args:
-        party: This participant.
         quorum: The numbers of parties that may be lost and collude.
         coordinator: The party that names the dealers, and the parties in each sum.
-        sums: The number of sums.
         due: The last step of set-up, from 0 backwards.
         silence: The time to wait for a silent connected peer in each step, in seconds.
 
@@ -492,7 +490,6 @@ def seeds_cost(parties: int, *, sums: int = 1, lost: int = 0) -> Traffic:
 
     Args:
         parties: The number of parties, n.
-        sums: The number of sums.
         lost: The number of parties lost later, whose messages are not counted. The coordinator is
             not one of them.
     """

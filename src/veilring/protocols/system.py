@@ -529,7 +529,6 @@ class System(Section, ABC):
 
         Args:
             parties: The number of parties that hold rows.
-            queries: The number of queries.
             features: The number of features of a row, or the public schema of a table.
             classes: The number of classes, unless `features` is a schema, which includes it.
             rows: The total number of rows of all parties, if the cost depends on it.
@@ -543,10 +542,6 @@ class System(Section, ABC):
     def forecast_for(self, facts: Facts, queries: int) -> Forecast:
         """Return the cost of labelling queries, before anything is run.
 
-        Args:
-            facts: The public facts.
-            queries: The number of queries.
-
         Raises:
             InputError: If a parameter does not fit the public facts, or the cost depends on a
                 number of rows that is not public.
@@ -558,7 +553,6 @@ class System(Section, ABC):
 
         Args:
             parts: The rows of each party, by its name.
-            facts: The public facts.
 
         Raises:
             InputError: If a parameter does not fit the parties or the rows.
@@ -653,11 +647,7 @@ class System(Section, ABC):
         }
 
     def rule(self, facts: Facts) -> str:
-        """Describe the values of the tunable parameters for these data.
-
-        Args:
-            facts: The public facts.
-        """
+        """Describe the values of the tunable parameters for these data."""
         del facts  # a subclass's own, if values follow from them
         return ", ".join(f"{name} = {getattr(self, name)}" for name in self.tunable())
 

@@ -79,7 +79,6 @@ class Attempt:
         """Return the views of an attempt, with the ring as far as the views reveal it.
 
         Args:
-            parties: The parties that took part.
             views: The views of the watched parties, by name.
             sessions: The session names of the attempt, one for each party; none if not traced.
             deal: The function that dealt the ring, if there was one.

@@ -115,7 +115,6 @@ def draw_curve(
         axes: The panel.
         x: The ascending positions.
         y: The values, one for each position.
-        style: The style of the curve.
         label: The name in the legend; none for no entry.
         marks: Whether to mark the points.
         line: Whether to join the points.
@@ -155,7 +154,6 @@ def legend_below(
     """Draw the legend of one panel below all panels.
 
     Args:
-        figure: The figure of all panels.
         axes: The panel with the curves.
         columns: The number of columns; by default all entries are on one line.
         at: The middle of its lower edge, in shares of the figure; by default outside of the panels.

@@ -109,9 +109,7 @@ def fit_prior(
 
     Args:
         nearest: The public result, shape (Q, k).
-        parties: The number of parties.
         rows: The average number of rows of a member.
-        parameters: The public parameters.
     """
     rows = max(1, rows)
     upper = float(np.median(nearest[:, -1])) * parties * rows / parameters.k
@@ -334,7 +332,6 @@ def find(
 
     Args:
         prepared: The run, with the coalition.
-        batches: The labelled batches.
         trials: The maximum number of runs that a coalition simulates; 0 for none.
         streams: The source of randomness of these runs.
 

@@ -221,7 +221,6 @@ def leakage_grid(
     The estimates of a point depend only on the seed and the point, not on the rest of the grid.
 
     Args:
-        grid: The grid.
         seed: The seed of values, coins and noise.
         progress: A callback with the number of party-steps done.
         clock: A clock in seconds; by default this process's CPU time on one core.
@@ -248,7 +247,6 @@ def search_grid(
     """Estimate the leakage of rank search at each point of the grid, like `leakage_grid`.
 
     Args:
-        grid: The grid.
         seed: The seed of the values.
         progress: A callback with the number of searches done.
         clock: A clock in seconds; by default this process's CPU time on one core.

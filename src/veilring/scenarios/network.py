@@ -207,7 +207,6 @@ def make_faults(
 
     Args:
         scenario: The scenario, with its `faults` and `run.fault_seconds`.
-        parties: The names of all parties.
         streams: The source of drawn faults.
 
     Raises:

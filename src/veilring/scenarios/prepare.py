@@ -58,7 +58,6 @@ def prepare(scenario: Scenario, streams: Streams) -> Prepared:
     included, which count as public.
 
     Args:
-        scenario: The scenario.
         streams: The source of the experiment's own choices: the split and the partition.
 
     Raises:

@@ -354,13 +354,10 @@ def assemble(
     """Return the report of a run.
 
     Args:
-        scenario: The scenario.
         prepared: The inputs of the parties.
-        labelled: The labelled batches.
         struck: The faults that had an effect.
         leakage: The estimated leakage, if requested.
         findings: The findings of a coalition, if there was one.
-        origin: The origin of the ring.
         seed: The seed of the split and the partition.
     """
     pooled, truth = prepared.pooled, prepared.held_out.y

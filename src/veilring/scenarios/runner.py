@@ -77,10 +77,8 @@ def run_scenario(
     coalition's views are attacked after the run, outside of its cost.
 
     Args:
-        scenario: The scenario.
         runtime: The runtime, instead of `network.runtime`.
         seed: The seed, instead of `run.seed`.
-        progress: A callback for progress.
         clock: A wall clock in seconds.
         journal: The journal of messages and of events at parties, also written if the run fails.
         keep: A callback for the public model of the run, if its system makes one.
@@ -225,10 +223,7 @@ async def play_queries(
     Args:
         setup: The parties with their rows.
         queries: The queries, shape (Q, features), scaled into [0, 1].
-        runtime: The runtime of the parties.
         seed: The seed of all their randomness, which is cryptographic without one.
-        conditions: The conditions of the batches.
-        progress: A callback for progress.
         clock: A wall clock in seconds.
 
     Raises:
@@ -262,10 +257,8 @@ async def label_batch(
 
     Args:
         queries: The queries, shape (Q, features).
-        cluster: The cluster of the parties.
         among: The parties that take part until one is lost.
         setup: The parties with their rows.
-        conditions: The conditions of the batch.
 
     Raises:
         RunFailed: If the last attempt failed.

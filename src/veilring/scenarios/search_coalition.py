@@ -31,7 +31,6 @@ def find_in_totals(prepared: Prepared, batches: Sequence[Batch]) -> TotalsFindin
 
     Args:
         prepared: The run, with the coalition.
-        batches: Its batches.
 
     Returns:
         The findings; `None` if no batch had both members and other parties.
@@ -88,11 +87,7 @@ def read_others(
     """Yield the thresholds of each step, with the totals of the counts of parties outside.
 
     Args:
-        view: The view of a member.
         queries: The batch, shape (Q, features).
-        members: The rows of all members.
-        public: The public parameters.
-        parties: The number of parties.
     """
     own = [nearest_rows(queries, rows, public.k) for rows in members]
     search, opened = public.search(len(queries), parties), read_totals(view)
@@ -107,9 +102,6 @@ def read_totals(view: View) -> Iterator[tuple[NDArray[Any], ...]]:
 
     If one party adds up, it announces the totals. Otherwise they are the sums of the words of all
     parties: the received ones, and the party's own, which it sent to every other.
-
-    Args:
-        view: The view of the party.
     """
     told: dict[int, tuple[NDArray[Any], ...]] = {}
     words: dict[int, dict[str, tuple[NDArray[Any], ...]]] = {}

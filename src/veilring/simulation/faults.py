@@ -122,7 +122,6 @@ def conditions_of(
 
     Args:
         faults: The schedule; faults that affect no link are ignored.
-        parties: All parties.
         rng: The source of jitter.
     """
     links: dict[tuple[str, str], list[Condition]] = {}

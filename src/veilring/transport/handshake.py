@@ -225,7 +225,6 @@ def check_hello(
 
     Args:
         hello: The greeting.
-        roster: Our roster.
         me: The name of the member that was greeted.
         peer: The name of the member with the peer's key.
         ours: Our description. A member without terms does not compare them.

@@ -142,7 +142,6 @@ def loss_of(
     """Return a lower bound on a randomiser's epsilon, measured by running it.
 
     Args:
-        randomiser: The randomiser to examine.
         pair: Two values, in the form of `perturb`, shape (2, ...).
         weights: The weight of each sum in a report's score; see `weights_of`.
         trials: The number of reports of each value, at least 4.

@@ -108,7 +108,6 @@ def cut_pieces(
     """Return pieces that together cover the files, without reading any report.
 
     Args:
-        task: The task of the reports.
         paths: The files.
         at_once: The maximum number of reports in a piece; by default limited by `PIECE_BYTES_MAX`.
 

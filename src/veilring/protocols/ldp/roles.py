@@ -69,7 +69,6 @@ class ClientPool:
         Every call makes new reports and spends the task's epsilon again.
 
         Args:
-            task: The task.
             rng: The clients' secret randomness; the ids are drawn from it, too.
             at_once: The maximum number of reports in a batch; by default limited by
                 `BATCH_BYTES_MAX`.
@@ -99,10 +98,8 @@ async def gather(
     round. Clients get no answer: the aggregator decides what to publish.
 
     Args:
-        party: This participant.
         clients: The clients that answer here; none at the aggregator.
         aggregator: The party that collects.
-        task: The public task.
 
     Returns:
         The tally at the aggregator; None at the clients.
@@ -163,7 +160,6 @@ def gather_cost(task: Task, asked: Sequence[Sequence[int]]) -> Forecast:
     batch_reports(report_bytes)`, and one empty message if it has no clients.
 
     Args:
-        task: The task.
         asked: For each party except the aggregator, the number of its clients that drew each
             question.
     """
@@ -183,7 +179,6 @@ def gather_cost_bounds(task: Task, parties: int, rows: int) -> Forecast:
     """Forecast `gather` before clients draw questions: the minimum, with the maximum as `most`.
 
     Args:
-        task: The task.
         parties: The number of pools of clients.
         rows: The total number of clients in all pools.
     """

@@ -157,7 +157,6 @@ class LDPBayes(System):
 
         Args:
             features: The number of features, each in [0, 1], or their public ranges.
-            classes: The number of classes.
             epsilon: A value that overrides the parameter; infinite for no noise.
 
         Raises:

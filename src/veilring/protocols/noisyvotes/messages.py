@@ -55,7 +55,6 @@ def votes_cost(
     Args:
         parties: The number of parties, n.
         queries: The number of queries in the batch.
-        parameters: The public parameters.
         drawn: Whether the parties draw the ring, if there is one; a dealt ring costs nothing.
         rows: The number of rows of the grid, if rows are counted with noise; known afterwards as
             `NoisyVotes.rows`.

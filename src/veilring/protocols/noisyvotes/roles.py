@@ -59,7 +59,6 @@ def votes_membership(
     """Return how a party takes part in deployed noisy votes; each party needs a till.
 
     Args:
-        parameters: The public parameters.
         batch_max: The number of queries for which a batch can always draw noise.
         radii: A function with which the client chooses radii, if the parameters leave them to it.
     """
@@ -87,10 +86,8 @@ async def private_votes(
     """Label a batch of queries from the rows of all parties, protected by distributed noise.
 
     Args:
-        party: This participant.
         rows: The party's private rows; it may have none.
         client: The participant that distributes the queries.
-        parameters: The public parameters.
         queries: The queries, shape (Q, features), only at the client.
         radii: The radii, shape (Q,), if the parameters leave them to the client, which is the only
             party that uses them; or a function that it calls.

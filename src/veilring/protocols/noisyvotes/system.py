@@ -180,8 +180,6 @@ class NoisyVotes(System):
         """Return the public parameters for rows of this shape.
 
         Args:
-            features: The number of features.
-            classes: The number of classes.
             rows: The total number of rows, if `public_rows` is set.
 
         Raises:

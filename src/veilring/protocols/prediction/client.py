@@ -84,7 +84,6 @@ async def label_queries(
     Args:
         party: The client, in a session with the server alone.
         queries: The result of `quantise`, shape (queries, features), at least one query.
-        rules: The rules of the server.
         block: The number of queries in each request, from 1 to `rules.fitting`.
         name: See `make_request`.
 

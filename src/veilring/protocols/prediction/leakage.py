@@ -42,7 +42,6 @@ def label_probabilities(labels: NDArray[np.int64], classes: int) -> NDArray[np.f
 
     Args:
         labels: The labels of the adversary's own runs, shape (runs, queries).
-        classes: The number of classes.
     """
     counts = (labels[..., None] == np.arange(classes)).sum(axis=0) + 0.5
     return np.asarray(counts / counts.sum(axis=1, keepdims=True))

@@ -127,7 +127,6 @@ class Accounts:
         """Ensure that a filter exists for every record of this client.
 
         Args:
-            client: The name of the client.
             numbers: The numbers of all present records, by id.
         """
         if self._apart and client not in self._slots:

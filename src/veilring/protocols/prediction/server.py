@@ -78,7 +78,6 @@ class PredictionServer:
 
         Args:
             party: The server, in a session with the client alone.
-            client: The name of the client.
 
         Raises:
             ProtocolViolation: If a request breaks the rules.

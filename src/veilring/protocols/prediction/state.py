@@ -75,7 +75,6 @@ def open_state(
     """Open a server's ledger, which `begin_state` has created.
 
     Args:
-        rules: The public rules.
         folder: The folder of the ledger; none for a server in memory.
         schema: A hash of the terms that convert a row into a direction.
 

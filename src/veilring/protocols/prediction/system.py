@@ -179,7 +179,6 @@ class IndKNN(System):
 
         Args:
             features: The number of features of a row.
-            classes: The number of classes.
             queries: The number of queries that will be asked, for `queries = "auto"`; by default
                 `STREAM_QUERIES`.
             tau: τ, for `tau = "auto"`.
@@ -384,7 +383,6 @@ async def label_stream(
     Args:
         party: This party: the server, or its client.
         records: The server's records.
-        rules: The public rules.
         queries: The client's directions, shape (queries, features).
 
     Returns:

@@ -35,7 +35,6 @@ def batch_probabilities(  # noqa: PLR0917  (a batch, a table, and how it is labe
         queries: The queries, shape (Q, f), in [0, 1].
         radii: The radius of each query, shape (Q,).
         rows: The table.
-        classes: The number of classes.
         allocation: The ε of each query, which need not be safe.
         mechanism: The mechanism that chooses a label.
     """
@@ -67,7 +66,6 @@ def batch_loss(
         queries: The queries, shape (Q, f), in [0, 1].
         radii: The radius of each query, shape (Q,).
         tables: Two neighbouring tables.
-        parameters: The parameters of the batch.
         allocation: The ε of each query; by default the allocation of `parameters`.
     """
     shares = allocation or plan_batch(queries, radii, parameters)

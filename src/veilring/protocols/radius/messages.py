@@ -64,8 +64,6 @@ def label_cost(queries: int, features: int, k: int = 0) -> Forecast:
     an answer.
 
     Args:
-        queries: The number of queries.
-        features: The number of features.
         k: The number of neighbours, or 0 for radii.
     """
     radii, none = np.zeros(queries), np.zeros(0)

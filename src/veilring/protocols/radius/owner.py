@@ -90,7 +90,6 @@ class Owner:
 
         Args:
             party: The owner, in a session with the analyst alone.
-            analyst: The name of the analyst.
 
         Raises:
             ProtocolViolation: If the request breaks the rules.

@@ -396,7 +396,6 @@ async def label_by_owner(
     Args:
         party: This party: the owner, or its client.
         rows: The owner's rows; none at the client.
-        rules: The public rules.
         request: The client's request; none at the owner.
     """
     (other,) = party.peers

@@ -80,7 +80,6 @@ def find_crossings(
         start: A point inside the ball, shape (features,).
         directions: Shape (lines, features), of length 1.
         reach: A length at which all lines are outside the ball, such as twice the radius.
-        steps: The number of steps.
         arity: The number of parts into which a step divides an interval; a step asks `arity` - 1
             points.
     """

@@ -28,7 +28,6 @@ def search_cost(parties: int, queries: int, parameters: SearchParameters) -> For
     Args:
         parties: The number of parties, n.
         queries: The number of queries in the batch.
-        parameters: The public parameters.
     """
     thresholds = [queries * each for each in steps_at_most(parameters.upper, parameters.arity)]
     first, *others = (StepSizes(queries, each, queries, each) for each in thresholds)
@@ -58,7 +57,6 @@ def found_cost(
     Args:
         parties: The number of parties, n.
         found: The public results of the search.
-        parameters: The public parameters.
         tied_rows: The number of rows that vote on each query with ties; only `label` depends on
             them.
     """

@@ -56,7 +56,6 @@ def open_totals(
 
     Args:
         queries: Shape (Q, features).
-        parts: The rows of each party.
         k: The number of nearest rows that vote.
         upper: A bound that no distance exceeds.
         arity: The number of parts into which a step divides an interval.

@@ -72,7 +72,6 @@ class SearchedRows:
 
         Args:
             queries: Shape (Q, features).
-            parties: The parties of this session.
 
         Raises:
             AskedBefore: If there are such queries.

@@ -77,10 +77,8 @@ async def rank_search(
     Distributing the queries and agreeing on keys are set-up.
 
     Args:
-        party: This participant.
         own: The party's private rows, and its memory of earlier batches.
         client: The participant that distributes the queries.
-        parameters: The public parameters.
         queries: Shape (Q, features) at the client; the others leave it out.
 
     Returns:

@@ -139,10 +139,8 @@ async def find_radii(
     """Return the radii of a batch, opening only comparisons.
 
     Args:
-        party: This participant.
         rounds: The session's rounds.
         nearest: The party's nearest rows to each query.
-        parameters: The public parameters.
         checks: The party's checks of the batch.
 
     Raises:
@@ -177,7 +175,6 @@ async def find_labels(
 
     Args:
         rounds: The rounds of the session.
-        party: This participant.
         votes: The party's votes, each of weight 1.
         most: A public bound on all parties' votes on each query, shape (Q,), at least 1; queries
             with one bound are labelled together, one bound after another.
@@ -205,7 +202,6 @@ def find_labels_cost(parties: int, classes: int, queries_by_most: Mapping[int, i
 
     Args:
         parties: The number of parties, n.
-        classes: The number of classes.
         queries_by_most: The number of queries by the bound on all parties' votes on a query.
     """
     costs = []

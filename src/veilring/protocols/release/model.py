@@ -60,12 +60,7 @@ class Provenance:
 
     @classmethod
     def of(cls, parameters: ReleaseParameters, released: Released) -> Self:
-        """Return the provenance of a release.
-
-        Args:
-            parameters: The public parameters.
-            released: The release.
-        """
+        """Return the provenance of a release."""
         plan, trust = parameters.plan, parameters.plan.trust
         noise = [
             noise.deviation(total.shares) / noise.sensitivity.length
@@ -131,8 +126,6 @@ class ReleasedModel:
         """Return the model of a release.
 
         Args:
-            released: The release.
-            parameters: The public parameters.
             promise: The guarantee of the release.
         """
         features = parameters.features

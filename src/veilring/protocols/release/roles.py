@@ -207,8 +207,6 @@ async def send_release(party: Party, client: str, totals: Sequence[Total]) -> No
     """Send the totals of a release to a client, piece by piece as it asks for them.
 
     Args:
-        party: This participant.
-        client: The client.
         totals: The noisy total of each sum, in order.
     """
     pieces = ((total.shares, piece) for total in totals for piece in pieces_of(total.sums))
@@ -222,7 +220,6 @@ async def receive_release(party: Party, sender: str, parameters: ReleaseParamete
     """Return a release from the totals that a party sends.
 
     Args:
-        party: This participant.
         sender: The party that has the totals.
         parameters: The public parameters of the release.
 
@@ -256,7 +253,6 @@ def release_cost(parties: int, parameters: ReleaseParameters, adding: Adding) ->
 
     Args:
         parties: The number of parties, n, at least 3.
-        parameters: The public parameters.
         adding: The way to add up.
     """
     trust, pieces = parameters.plan.trust, list(_pieces(parameters))

@@ -244,12 +244,7 @@ class Release(System):
         return self.cost(self.bind(schema, facts.parties, facts.rows), facts.parties)
 
     def cost(self, parameters: ReleaseParameters, parties: int) -> Forecast:
-        """Return the closed form of the cost of a release.
-
-        Args:
-            parameters: The public parameters.
-            parties: The number of parties.
-        """
+        """Return the closed form of the cost of a release."""
         if self.trusted:
             return owner_cost(parameters)
         return release_cost(parties, parameters, self.sum)

@@ -69,7 +69,6 @@ def knn_cost(
     Args:
         parties: The number of parties, n.
         queries: The number of queries in the batch.
-        parameters: The public parameters.
         drawn: Whether the parties draw the ring; a dealt ring costs nothing.
     """
     topk = topk_cost(parties, queries, parameters.topk)

@@ -149,7 +149,6 @@ def estimate_hop_leakage(
         values: Each party's own k smallest in each trial, shape (T, n, k) with T >= 2 and n >= 3,
             as in `run_ring`. To estimate for a data set, divide its rows among the parties and
             assign the parties to positions again in each trial.
-        parameters: The public parameters.
         rng: The source of the parties' coins and noise.
 
     Returns:
@@ -172,7 +171,6 @@ def leakage_over_orders(
 
     Args:
         own: Each party's k smallest distances to each query, shape (queries, parties, k).
-        parameters: The public parameters.
         trials: The number of runs, at least 2: each for a query drawn uniformly, with the parties
             in a random order.
         rng: Source of the queries, the orders, and the parties' coins and noise.
@@ -198,7 +196,6 @@ def sample_hop_leakage(
     Args:
         draw: A callback for each slice of trials, in order.
         shape: The number of trials T, at least 2, and the number of parties n, at least 3.
-        parameters: The public parameters.
         rng: The source of the parties' coins and noise.
         distinct: Whether the values of a trial are distinct and below `upper`, like those of a
             continuous distribution. The estimates are the same, and many times faster for large k.
@@ -261,7 +258,6 @@ def exposure_to_coalition(
 
     Args:
         values: As for `estimate_hop_leakage`, shape (T, n, k).
-        parameters: The public parameters.
         coalition: Positions of the corrupt parties, 0 (the starter) to n - 1.
         rng: The source of the parties' coins and noise.
 
@@ -405,7 +401,6 @@ def watch_hops(
     Args:
         vectors: The start vector and the output of each hop, shape (hops + 1, T, k).
         values: Each party's own k smallest, shape (T, n, k).
-        parameters: The public parameters.
     """
     hops, trials, parties = len(vectors) - 1, len(values), values.shape[1]
     counts = np.empty((KINDS, hops, trials), dtype=np.int32)

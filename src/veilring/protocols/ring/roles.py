@@ -166,10 +166,8 @@ async def private_knn(
     ring, for a batch of any size; drawing the ring and distributing the queries are set-up.
 
     Args:
-        party: This participant.
         rows: The party's private rows.
         client: The participant that distributes the queries.
-        parameters: The public parameters.
         queries: Shape (Q, features) at the client; the others leave it out.
         ring: An order dealt beforehand. By default the parties draw it together, and compare their
             queries as they draw.
@@ -246,10 +244,8 @@ async def pp_topk(
     `len(ring) * (parameters.rounds + 1) - 1` messages, for any number of runs.
 
     Args:
-        party: This participant.
         own: Its values, shape (runs, any number), in `[parameters.lower, parameters.upper]`.
         ring: The order, the same at all parties.
-        parameters: The public parameters.
         first_round: The communication round in which the starter sends.
 
     Returns:
@@ -342,11 +338,9 @@ async def secure_sum(
     """Add up one array of each party, revealing only the total.
 
     Args:
-        party: This participant.
         own: Its summand, shape (runs, entries), finite and at most `fixed.limit` in size.
         ring: The order, the same at all parties; `shares` and `masks` do not use it.
         fixed: The encoding of reals in Z_{2^64}.
-        method: The method of the sum.
         first_round: The communication round in which the first message is sent.
         keys: For `masks`: the result of `agree_keys`; by default keys are agreed first, in set-up.
         digest: For `masks`: the hash of the public inputs of all parties.
@@ -450,10 +444,8 @@ async def _receive_part(
     """Receive the running sum of one cycle from the predecessor there.
 
     Args:
-        party: This participant.
         cycle: The order of the sum.
         number: The number of the cycle, from 1.
-        shape: The shape of the sum.
         due: The round in which the predecessor sends it.
 
     Raises:

@@ -48,7 +48,6 @@ def walk_log_likelihood(
 
     Args:
         tree: The server's tree.
-        utility: The utility of a child.
         variant: The way in which the walks split.
         bits: The client's bits, shape (walks, compositions).
         candidates: The candidate queries, shape (candidates, dimensions).

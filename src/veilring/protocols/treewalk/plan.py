@@ -250,8 +250,6 @@ def walk_cost(plan: WalkPlan, points: int, dimensions: int) -> Forecast:
     variants L - s.
 
     Args:
-        plan: The plan of the session.
-        points: The number of points.
         dimensions: The number of coordinates of a point.
     """
     depth = depth_of(points)
@@ -272,8 +270,6 @@ def bucket_cost(
     """Forecast a session of responses: one message each way.
 
     Args:
-        plan: The plan of the session.
-        points: The number of points.
         dimensions: The number of coordinates of a point.
         is_known: Whether the client already has the splits.
     """
@@ -291,7 +287,6 @@ def blur_cost(plan: BlurPlan, dimensions: int) -> Forecast:
     """Forecast a session of blurred queries: one message each way and no set-up.
 
     Args:
-        plan: The plan of the session.
         dimensions: The number of coordinates of a point.
     """
     asked = Blurred(points=np.zeros((plan.queries, dimensions)), nearest=plan.nearest)

@@ -432,8 +432,6 @@ async def _receive_nearest(
     """Receive the places and find the nearest, which is post-processing at the client.
 
     Args:
-        party: This party.
-        server: The name of the server.
         queries: The secret queries, shape (queries, dimensions).
         found: The expected number of places for each query.
         places_max: The greatest possible number of places; all place numbers are below it.

@@ -449,7 +449,6 @@ async def play_lookup(
         lookup: The client's look-up.
         queries: The client's secret, shape (queries, features).
         k: The number of places that vote.
-        classes: The number of classes.
 
     Returns:
         The client's labels, shape (queries,).
@@ -502,7 +501,6 @@ def _vote(
         away: The distances of the places, of the same shape.
         labels: The label of each place, by its number.
         k: The number of places that vote.
-        classes: The number of classes.
     """
     order = np.argsort(found, axis=1, kind="stable")
     found, away = np.take_along_axis(found, order, axis=1), np.take_along_axis(away, order, axis=1)

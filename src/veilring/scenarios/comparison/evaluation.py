@@ -55,7 +55,6 @@ class SystemAt:
         """Label batch by batch, each under the whole ε of the system.
 
         Args:
-            split: The split.
             question: The number of queries of a batch, and the seed of all noise. Other parameters
                 of the same system meet the same noise.
 
@@ -93,7 +92,6 @@ class Right:
         """Return the correct answers of the baselines on a split.
 
         Args:
-            split: The split.
             k: The number of neighbours that vote.
         """
         train, held_out = split.train, split.held_out

@@ -195,7 +195,6 @@ def compare(
         question: The inputs.
         table: The rows, instead of those that the question names; its ranges count as public.
         workers: The number of processes; by default one per core.
-        progress: A callback for progress.
 
     Raises:
         InputError: If the data, the network or a parameter does not fit the question.
@@ -290,7 +289,6 @@ def describe_rules(systems: Sequence[SystemAt], asked: _Asked) -> tuple[tuple[st
     """Return each rule in words, with its values for this table at the smallest ε.
 
     Args:
-        systems: The compared systems.
         asked: The table and the question.
     """
     public, said = draw_split(asked.table, asked.question, 0).facts, dict[str, str]()

@@ -237,12 +237,10 @@ def tune(
     """Search the tunable parameters of a system on public rows.
 
     Args:
-        name: The name of the system.
         question: The rows and how to split, divide and query them.
         fixed: Parameters that are set instead of searched.
         table: The rows, instead of those that the question names; its ranges count as public.
         workers: The number of processes; by default one per core.
-        progress: A callback for progress.
 
     Raises:
         InputError: If there is no such system, it has no tunable parameter, or the parameters do

@@ -168,7 +168,6 @@ def build_story(
     Args:
         messages: In order of time.
         marks: In order of time.
-        parties: The names of all parties.
         failure: The end of a run that failed.
         most: The limit on messages. Of more, the last are kept.
     """

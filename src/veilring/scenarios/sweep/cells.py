@@ -307,7 +307,6 @@ def run_cell(cell: Cell, clock: Callable[[], float] = time.perf_counter) -> Cell
     """Run a cell, in this process.
 
     Args:
-        cell: The cell.
         clock: A wall clock in seconds.
 
     Returns:

@@ -113,7 +113,6 @@ def each_done(
     Args:
         function: A function at the top level of a module, where every process finds it.
         items: The arguments, one call each.
-        engine: The engine.
 
     Raises:
         InputError: If the engine is not installed, or cannot be reached.

@@ -74,8 +74,6 @@ def write_results(files: Files, cells: Sequence[Cell], outcomes: Mapping[str, Ce
     """Write results and timings in the cells' order, each file completely or not at all.
 
     Args:
-        files: The files to write.
-        cells: All cells.
         outcomes: The outcomes, by the cell's name.
 
     Raises:
@@ -292,7 +290,6 @@ def run_sweep(
         plan: The definition of the sweep.
         out: A path that ends in `.parquet`, where no results exist yet.
         engine: The engine that runs cells.
-        progress: A callback for progress.
 
     Raises:
         ScenarioError: If any cell is invalid. Nothing was run.

@@ -207,7 +207,6 @@ def least_violation(claimed: float, delta: float, held_out: int, alarm: float) -
     """Return the least loss of randomised response that contradicts a claim in 95 % of audits.
 
     Args:
-        claimed: The ε of the claim.
         delta: Its δ.
         held_out: The number of held-out runs of each world.
         alarm: The maximum probability that a bound is above the true loss.

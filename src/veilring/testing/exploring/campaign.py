@@ -162,8 +162,6 @@ def explore_subject(
     """Explore seeds; the result does not depend on the number of workers.
 
     Args:
-        subject: The subject to explore.
-        seeds: The seeds.
         workers: The number of processes that share the work; 1 is this process, and None is one
             per core.
         progress: A function that is called with the progress.

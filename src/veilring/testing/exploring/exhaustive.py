@@ -33,7 +33,6 @@ def every_world(
     """Yield a world for each message of a run and each class of fault that strikes it.
 
     Args:
-        subject: The subject.
         seed: The seed of all randomness.
         kinds: The classes of fault.
 

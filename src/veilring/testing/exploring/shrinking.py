@@ -57,7 +57,6 @@ def shrink(subject: Subject, world: World, *, plays_max: int = _PLAYS_MAX) -> Sh
     """Shrink a world that fails.
 
     Args:
-        subject: The subject that is played.
         world: The world in which it fails.
         plays_max: The number of worlds after which the smallest one found so far is returned.
 

@@ -107,7 +107,6 @@ def explore_stores(subjects: Iterable[StoreSubject[Any]], seeds: Iterable[int]) 
 
     Args:
         subjects: The stores, which take turns.
-        seeds: The seeds of the worlds.
     """
     stores, campaign = list(subjects), Campaign(classes=STORAGE_FAULTS)
     for seed in seeds:

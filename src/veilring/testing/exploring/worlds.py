@@ -146,7 +146,6 @@ class Subject(ABC):
         """Play a run on a cluster of all parties, and judge it.
 
         Args:
-            cluster: The cluster of all parties.
             among: The parties that take part.
             rng: The source of the variation from run to run.
             seconds: The limit on the run.
@@ -222,8 +221,6 @@ def play_world(
     role is busy without end, `QUIET_SECONDS` or more after the last fault.
 
     Args:
-        subject: The subject to explore.
-        world: The world.
         trace: The record of all steps of the loop and all messages, if wanted.
         journal: The record of the messages and their times, if wanted.
     """

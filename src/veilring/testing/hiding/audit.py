@@ -367,7 +367,6 @@ def assert_simulatable(  # noqa: PLR0913  (two distributions, a coalition, the p
         simulator: A function that makes the members' views from their inputs and outputs and
             `permitted`.
         inputs: Each party's private input.
-        coalition: The members of the coalition.
         permitted: Everything that the protocol may reveal to the coalition.
         parties: The names of the parties, or their number.
         strip: A function that computes more from the members' views.
@@ -484,7 +483,6 @@ def judge(
     Args:
         columns: The coordinates of each run, shape (runs, coordinates).
         second: Whether each run belongs to the second sample; half of them do.
-        names: The names of the coordinates.
         alarm: The probability that samples of equal distributions are distinguished.
         rng: The source of the division into learning runs and held-out runs.
     """

@@ -123,7 +123,6 @@ def measure_leakage(  # noqa: PLR0913  (a protocol, a secret, a coalition and a 
         secret: A function that returns the secret of a run, which has a few possible values; `None`
             leaves the run out. The secret may depend on the view: "is the new entry the victim's
             own?"
-        coalition: The members of the coalition.
         parties: The names of the parties, or their number.
         guess: Attackers that know the protocol, by name. They compete with those that learn.
         strip: A function that computes more from the members' views.

@@ -34,7 +34,6 @@ def find_leaves(value: object, path: str = "", depth: int = 0) -> Iterator[tuple
     leaf.
 
     Args:
-        value: The value.
         path: The path to it.
         depth: The number of steps that led here.
 

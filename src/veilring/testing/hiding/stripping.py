@@ -21,9 +21,6 @@ def strip_masks(views: Mapping[str, MemberView]) -> dict[str, Words]:
 
     Use it for roles that draw their key first, as `masked_sum` does: pass it to `assert_hides` as
     `strip`.
-
-    Args:
-        views: The view of each member.
     """
     secrets: dict[str, dict[str, bytes]] = {}
     for member, view in views.items():

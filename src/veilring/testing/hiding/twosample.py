@@ -134,7 +134,6 @@ def choose_bins(
     Args:
         placed: The bin of each run.
         second: Whether each run belongs to the second sample.
-        number: The number of bins.
     """
     ours = np.bincount(placed[second], minlength=number).astype(np.float64)
     theirs = np.bincount(placed[~second], minlength=number).astype(np.float64)

@@ -183,7 +183,6 @@ def play_world(world: World, runs: int, streams: Streams, name: str = "") -> Ite
 
     Args:
         world: The protocol and its inputs.
-        runs: The number of runs.
         streams: The source of all randomness.
         name: The name of these runs: runs of other names share no draw with them.
 

@@ -106,7 +106,6 @@ def counts_of(estimate: SurveyEstimate, values: int, how: Consistency) -> NDArra
     """Return the estimated number of clients with each of the first values, never negative.
 
     Args:
-        estimate: The estimated fractions.
         values: The number of values; an oracle has at least two entries, even for a single value.
         how: How to treat negative counts.
 
@@ -183,8 +182,6 @@ def learn_discrete(
     """Return the model learned from a tally.
 
     Args:
-        survey: The survey.
-        tally: The tally of the answers.
         consistency: How to treat negative counts.
         smoothing: The number added to each count of a value; at least `SMOOTHING_MIN`, which is
             negligible. The default is 0 with the paper's consistency, which already turns negative
@@ -270,8 +267,6 @@ def learn_gaussian(
     is divided by the frequency. Means are clipped to [-1, 1], squares to [0, 1].
 
     Args:
-        survey: The survey.
-        tally: The tally of the answers.
         consistency: How to treat negative counts of classes.
         variance_floor: The minimum variance, above 0 and at most 1.
         confidence: The confidence of the intervals in its evidence.
@@ -329,7 +324,6 @@ def learn(
 
     Args:
         survey: The naive Bayes survey.
-        tally: The tally of the answers.
         consistency: How to treat negative counts.
         smoothing: As in `learn_discrete`.
         variance_floor: As in `learn_gaussian`.

@@ -17,7 +17,6 @@ def client_slices(clients: int, bytes_each: int) -> Iterator[slice]:
     """Yield slices of bounded size that together cover the clients' axis.
 
     Args:
-        clients: The number of clients.
         bytes_each: The memory needed to process one client.
     """
     step = max(1, CHUNK_BYTES // bytes_each)

@@ -85,8 +85,6 @@ class Survey(ABC):
 
         Args:
             values: One row per client, from `validated`.
-            classes: The class of each client.
-            question: The number of the question.
         """
         return values
 
@@ -201,7 +199,6 @@ class DiscreteBayesSurvey(Survey):
 
         Args:
             domains: The number of values of each feature.
-            classes: The number of classes.
             make: A function that makes an oracle for a number of values, at least 2: a single value
                 needs no protection.
             steps: The public steps that are applied to a row first.
@@ -350,7 +347,6 @@ def answer(
     """Return one perturbed report for each client, to the question that it drew.
 
     Args:
-        survey: The survey.
         rows: One row a client.
         labels: The class of each.
         rng: The clients' secret randomness.

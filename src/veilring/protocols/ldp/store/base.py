@@ -262,7 +262,6 @@ class Store(ABC):
         """Yield all reports to a question, in pieces; must be called in a transaction.
 
         Args:
-            question: The number of the question.
             without: The members whose reports to leave out.
 
         Raises:

@@ -266,7 +266,6 @@ def worst_plans(parameters: NoisyVotesParameters, queries: int) -> tuple[Allocat
     missing noise shares: see there for the proof.
 
     Args:
-        parameters: The public parameters.
         queries: The number of queries in the batch.
     """
     near, voting = parameters.neighbours, _all_overlap(parameters.epsilon_vote, queries)
@@ -286,7 +285,6 @@ def require_shares(parameters: NoisyVotesParameters, queries: int) -> None:
     Without this check, a batch might publish totals but never be answered.
 
     Args:
-        parameters: The public parameters.
         queries: The number of queries in the batch.
 
     Raises:

@@ -98,7 +98,6 @@ def batch_steps(
 
     Args:
         queries: Shape (Q, features), in [0, 1].
-        parameters: The public parameters.
         radii: Shape (Q,), if the batch comes with them.
 
     Raises:
@@ -253,7 +252,6 @@ def noisy_votes(
     Args:
         queries: Shape (Q, features), in [0, 1].
         parts: The rows of each party, at least 3 parties; any of them may have none.
-        parameters: The public parameters.
         rng: The source of all parties' shares of the noise.
         radii: Shape (Q,), if the parameters leave them to the client.
         missing: The number of parties, the last ones, that add no noise, for experiments.

@@ -147,7 +147,6 @@ def answer_query(
     reveal the votes, are lost in the choice of the greatest.
 
     Args:
-        parameters: The public parameters.
         near: The records with κ ≥ τ.
         remaining: The units that each record has left, shape (records,); charged in place.
         rng: The server's secret randomness. The number of draws does not depend on the records.

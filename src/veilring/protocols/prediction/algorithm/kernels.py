@@ -145,7 +145,6 @@ class Kernel:
         Args:
             products: The exact inner products of the rows with the query, shape (rows,).
             row_lengths: The lengths of the rows, shape (rows,).
-            query_length: The length of the query.
 
         Returns:
             The positions of the neighbours in ascending order, and the κ of each.
@@ -181,8 +180,6 @@ def kernel_vote(
         rows: The quantised rows, shape (rows, features), at least one.
         labels: The label of each row, shape (rows,).
         queries: The quantised queries, shape (queries, features).
-        kernel: The kernel with its τ.
-        classes: The number of classes.
     """
     row_lengths, found = lengths(rows), np.empty(len(queries), np.int64)
     products = zip(products_by_query(queries, rows), lengths(queries).tolist(), strict=True)
@@ -279,9 +276,7 @@ class ReleasedAnswers:
         """Return the kernels of neighbours, summed by class, and the number of neighbours.
 
         Args:
-            kernel: The kernel of the records.
             products: The inner products of this query with all answered ones; more are ignored.
-            length: The length of this query.
 
         Returns:
             The sums and the number, shape (classes + 1,).

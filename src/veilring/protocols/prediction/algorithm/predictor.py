@@ -57,7 +57,6 @@ class Device:
         """Return the exact inner products, shape (queries, rows).
 
         Args:
-            queries: The quantised queries.
             rows: The quantised rows, equal to those of the last call unless it was cleared.
 
         Raises:

@@ -72,7 +72,6 @@ def count_labels(
     Args:
         voting: Whether each row votes in each ball, shape (Q, rows).
         labels: The label of each row, shape (rows,).
-        classes: The number of classes.
     """
     ballots = np.eye(classes, dtype=np.float32)[labels]
     # A chunk has at most 2^22 rows, so sums of ones are exact in single precision.
@@ -115,7 +114,6 @@ def row_chunks(rows: int, queries: int) -> Iterator[slice]:
     """Yield slices of the rows, sized so that intermediate results for all queries fit in memory.
 
     Args:
-        rows: The number of rows.
         queries: The number of queries, or of intermediate numbers per row if that is larger.
     """
     step = max(1, _CHUNK_ENTRIES // max(1, queries))

@@ -396,7 +396,6 @@ def grid_radii(
     dimensions up to 4,096 cells; otherwise it is estimated from a fixed set of points in the cell.
 
     Args:
-        grid: The released grid.
         queries: The queries, shape (Q, f), in [0, 1].
         k: The number of neighbours, at least 1.
         gamma: The step of radii, from `GAMMA_MIN` to 1.

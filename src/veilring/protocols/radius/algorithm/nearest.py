@@ -118,7 +118,6 @@ def label_nearest(
     Args:
         queries: The queries, shape (Q, f), in [0, 1].
         rows: The secret table with f features.
-        parameters: The parameters of the batch.
         rng: The secret source of randomness.
 
     Raises:
@@ -177,7 +176,6 @@ def label_nearest_baseline(  # noqa: PLR0917  (a query, a data set, a classifier
         queries: The queries, shape (Q, f), in [0, 1].
         rows: The secret table with f features.
         k: The number of neighbours, at least 1.
-        classes: The number of classes.
         epsilon: The budget of the batch, above 0.
         rng: The secret source of randomness.
 
@@ -200,7 +198,6 @@ def nearest_votes(
         queries: The queries, shape (Q, f), in [0, 1].
         rows: The table with f features.
         k: The number of neighbours, at least 1.
-        classes: The number of classes.
 
     Raises:
         InputError: If a value does not fit.

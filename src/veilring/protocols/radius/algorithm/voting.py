@@ -101,7 +101,6 @@ def label_within(
         queries: The queries, shape (Q, f), in [0, 1].
         radii: The radii, shape (Q,), finite, at least 0.
         rows: The secret table with f features.
-        parameters: The parameters of the batch.
         rng: The secret source of randomness.
 
     Raises:
@@ -126,7 +125,6 @@ def label_openly(
         queries: The queries, shape (Q, f), in [0, 1].
         radii: The radii, shape (Q,), finite, at least 0.
         rows: The table with f features.
-        classes: The number of classes.
         rng: The randomness that breaks ties, including those of balls without rows.
 
     Raises:
@@ -144,7 +142,6 @@ def plan_batch(
     Args:
         queries: The queries, shape (Q, f), in [0, 1].
         radii: The radii, shape (Q,), finite, at least 0.
-        parameters: The parameters of the batch.
 
     Raises:
         InputError: As in `overlap_graph` and `allocate_budget`.
@@ -187,7 +184,6 @@ def answer_next(  # noqa: PLR0913, PLR0917  (queries and what they may cost, a t
         left: The secret remaining budget of each row, shape (N,); initially the full budget. Whole
             units, as in a ledger, are charged exactly; other numbers are rounded down.
         rng: The secret source of randomness.
-        classes: The number of classes.
         mechanism: The mechanism that chooses a label.
         prices: The `epsilons` in the unit of `left`, shape (Q,), if that unit is not ε.
 

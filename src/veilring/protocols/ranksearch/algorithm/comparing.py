@@ -156,7 +156,6 @@ def step_rounds(sizes: StepSizes, k: int, scheme: Scheme) -> list[Sizes]:
     """Return the parts of each round of a step.
 
     Args:
-        sizes: The sizes of the step.
         k: The rank to find.
         scheme: The public parameters of the sharing.
     """

@@ -147,7 +147,6 @@ def own_votes(
         rows: The party's rows.
         nearest: The party's nearest rows to each query.
         found: The radii.
-        classes: The number of classes.
         weights: The weight of a vote: 1, or radius/distance.
     """
     votes = no_votes(len(queries), classes, weights)
@@ -228,7 +227,6 @@ def could_be_votes(
     weighted votes alone, are at most those within the lowest threshold.
 
     Args:
-        totals: The totals of all parties.
         own: The party's own votes.
         found: The radii.
         at_radius: The total of clipped counts at each radius, shape (Q,).
@@ -304,8 +302,6 @@ def search_rows(
 
     Args:
         queries: Shape (Q, features).
-        parts: The rows of each party.
-        classes: The number of classes.
         k: The number of nearest rows that vote.
         upper: A bound that no distance exceeds.
         arity: The number of parts into which a step divides an interval.

@@ -103,8 +103,6 @@ def decode_means(
 
     Args:
         sums: Shape (classes, features), of directions.
-        frame: The frame of the rows.
-        classes: The names of the classes.
     """
     lengths = np.linalg.norm(sums, axis=1, keepdims=True)
     weights = np.divide(sums, lengths, out=np.zeros_like(sums), where=lengths > 0)
@@ -145,10 +143,7 @@ def decode_discriminant(
         sums: Shape (classes, features), of directions u.
         counts: The numbers of rows, shape (classes,).
         second: The sum of `u u^T`, shape (features, features).
-        frame: The frame of the rows.
-        classes: The names of the classes.
         kappa: The number of spectral norms of the noise to add to each eigenvalue.
-        noise: The noise of the release.
     """
     sizes = shrink_counts(counts, noise.counts)
     rows = float(sizes.sum())
@@ -216,8 +211,6 @@ def decode_counts(
 
     Args:
         counts: Shape (classes, bins of all columns).
-        bins: The bins of each column.
-        classes: The names of the classes.
         noise: The standard deviation of each count.
     """
     alpha = max(SMOOTHING * noise, SMOOTHING_MIN)
@@ -254,7 +247,6 @@ def decode_grid(
 
     Args:
         counts: Shape (classes, side, side, …).
-        classes: The names of the classes.
         noise: The standard deviation of each count.
     """
     side, columns = counts.shape[1], counts.ndim - 1
@@ -328,9 +320,7 @@ def decode_trees(
 
     Args:
         counts: Shape (trees, leaves, classes).
-        trees: The trees.
         features: The number of features of a row.
-        classes: The names of the classes.
         noise: The standard deviation of each count.
     """
     kept = np.maximum(counts, 0.0) + max(LEAF_SMOOTHING * noise, SMOOTHING_MIN)

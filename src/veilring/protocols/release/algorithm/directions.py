@@ -167,7 +167,6 @@ def _greatest(features: Features, norm: Norm, *, moments: bool) -> Fraction:
 
     Args:
         features: The public schema.
-        norm: The norm.
         moments: Whether twice the squares of the entries are appended.
     """
     numbers = len(features) - sum(len(each.values) for each in features.categories)

@@ -330,7 +330,6 @@ def scale_for(
     """Return the largest power of two by which a statistic may be scaled for a distribution.
 
     Args:
-        distribution: The distribution of a share.
         epsilon: The target of all sums.
         delta: The target of all sums.
         trust: The parties whose shares count.

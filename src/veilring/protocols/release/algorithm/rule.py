@@ -297,7 +297,6 @@ def first_statistic(plan: Plan, features: Features) -> Statistic[Frame] | None:
     """Return the statistic of the first release, or None if there is only one release.
 
     Args:
-        plan: The plan.
         features: The public schema.
 
     Raises:
@@ -316,7 +315,6 @@ def main_statistic(
     """Return the statistic for the classifier; its bound does not depend on the frame.
 
     Args:
-        plan: The plan.
         features: The public schema.
         public: A source of public randomness for drawing trees, equal at all parties.
         frame: The frame decoded from the first release; by default the middle of the ranges.

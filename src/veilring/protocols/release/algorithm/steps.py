@@ -142,11 +142,7 @@ Steps = Generator[Step, Total, Released]
 
 
 def release_steps(parameters: ReleaseParameters) -> Steps:
-    """Yield each step of a release, receive its noisy total, and return the release.
-
-    Args:
-        parameters: The public parameters.
-    """
+    """Yield each step of a release, receive its noisy total, and return the release."""
     totals, noises, frame = [], parameters.noises, None
     if parameters.first is not None:
         step = Step(parameters.first, noises[0])
@@ -163,8 +159,6 @@ def simulate_release(
     """Release the rows of all parties in one process, with the parties' own steps.
 
     Args:
-        parts: The rows of each party.
-        parameters: The public parameters.
         rngs: The randomness of each party.
     """
     steps = release_steps(parameters)
@@ -182,8 +176,6 @@ def simulate_draws(
 
     Args:
         steps: The steps of a release; the caller finishes the last one.
-        parts: The rows of each party.
-        parameters: The public parameters.
         rngs: The randomness of each party.
     """
     total = None
@@ -198,7 +190,6 @@ def released_by(parameters: ReleaseParameters, totals: Sequence[Total]) -> Relea
     """Return the release that results from totals.
 
     Args:
-        parameters: The public parameters.
         totals: The noisy total of each sum, in order.
 
     Raises:
@@ -223,12 +214,7 @@ def released_size(parameters: ReleaseParameters) -> int:
 
 
 def write_release(parameters: ReleaseParameters, released: Released) -> bytes:
-    """Return a release as bytes: the hash of its parameters, then each total's shares and sums.
-
-    Args:
-        parameters: The public parameters.
-        released: The release.
-    """
+    """Return a release as bytes: the hash of its parameters, then each total's shares and sums."""
     words = [part for total in released.totals for part in ([total.shares], total.sums)]
     return parameters.digest + np.concatenate(words).astype(_WORD).tobytes()
 
@@ -237,7 +223,6 @@ def read_release(parameters: ReleaseParameters, kept: bytes) -> Released:
     """Return the release that `write_release` wrote.
 
     Args:
-        parameters: The public parameters.
         kept: The bytes of the release.
 
     Raises:
@@ -265,7 +250,6 @@ def finish_release(steps: Steps, total: Total) -> Released:
 
     Args:
         steps: The state of the release before that total.
-        total: The total.
     """
     try:
         steps.send(total)

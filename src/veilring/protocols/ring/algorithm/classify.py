@@ -127,7 +127,6 @@ def pooled_knn(  # noqa: PLR0917  (a query, a data set and a classifier)
         queries: Shape (Q, f).
         rows: The rows of all parties, shape (N, f).
         labels: Their classes, shape (N,).
-        classes: The number of classes.
         k: The number of neighbours, at least 1.
         weights: `"uniform"` or `"distance"`.
 

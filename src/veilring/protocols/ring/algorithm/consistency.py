@@ -140,7 +140,6 @@ def could_become(
         before: A vector, shape (T, k), rows ascending and finite.
         after: The vector that it allegedly became, same shape.
         hops: The number of parties that passed it on in between, 0 or more.
-        parameters: The public parameters.
 
     Raises:
         InputError: If `hops` is negative.

@@ -165,7 +165,6 @@ def topk_step(  # noqa: PLR0917  (the inputs of Algorithm 2, no more)
         V: The party's own k smallest, shape (T, k), from `own_smallest`.
         inserted: Whether the party has inserted before, shape (T,).
         round_number: The round, from 1.
-        parameters: The public parameters.
         rng: The source of the coins and of the noise. Both are secrets of the party.
 
     Returns:
@@ -240,7 +239,6 @@ def highest_entry(parameters: TopKParameters, hops: int) -> float:
     no honest vector exceeds it by even one bit.
 
     Args:
-        parameters: The public parameters.
         hops: The number of parties that have passed the vector on since the start, 0 or more.
 
     Raises:
@@ -319,7 +317,6 @@ def run_ring(
     Args:
         values: Each party's own k smallest, shape (T, n, k) with n >= 3, rows ascending and
             padded with `+inf`. Axis 1 is the ring's order, beginning with the starter.
-        parameters: The public parameters.
         rng: The randomness of all parties.
         observe: A callback after every hop, in order. It must not change its arguments.
 
@@ -346,7 +343,6 @@ def true_topk(values: NDArray[np.float64], parameters: TopKParameters) -> NDArra
 
     Args:
         values: Each party's own k smallest, shape (T, n, k), padded with `+inf`.
-        parameters: The public parameters.
     """
     union = values.reshape(len(values), -1)
     smallest = np.sort(np.partition(union, parameters.k - 1, axis=1)[:, : parameters.k], axis=1)

@@ -109,7 +109,6 @@ def fit_cells(  # noqa: PLR0917  (a ring, the roles in it, a prior and a budget)
     """Simulate a coalition's view of a victim.
 
     Args:
-        parameters: The public parameters.
         parties: The number of parties, n, at least 3.
         victim: The victim's position, from 0, the starter.
         coalition: The members' positions; without the victim's successor, a coalition learns

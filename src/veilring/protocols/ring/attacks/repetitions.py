@@ -128,7 +128,6 @@ def tracing_success(
 
     Args:
         parties: The number of parties, n, at least 3.
-        parameters: The public parameters.
         prior: The distribution of all values.
         coalition: The number of parties that collude, 1 to n - 1; their positions are drawn with
             each ring.

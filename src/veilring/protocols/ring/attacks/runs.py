@@ -71,7 +71,6 @@ def topk_view(view: CoalitionView, parameters: TopKParameters) -> TopKView:
     """Return a coalition's view of PP-TopK in a run, alone or within PP-kNN.
 
     Args:
-        view: The joint view.
         parameters: The public parameters; in PP-kNN they are `KNNParameters.topk`.
 
     Raises:
@@ -109,7 +108,6 @@ def recover_groups(
     Args:
         view: The joint view of a run of the secure sum, alone or within PP-kNN. `shares` and
             `masks` need every member's input in `own`, shape (runs, entries).
-        method: The method of the sum.
         fixed: The fixed point of the sum.
 
     Returns:
@@ -145,7 +143,6 @@ def recover_input(
     Args:
         view: As for `recover_groups`.
         victim: An honest party.
-        method: The method of the sum.
         fixed: The fixed point of the sum.
 
     Raises:

@@ -82,9 +82,7 @@ def simulated_view(
     Args:
         vectors: All vectors, shape (n * rounds + 1, T, k), as
             `veilring.protocols.ring.leakage.transcript` returns them.
-        parameters: The public parameters.
         order: The parties, the starter first.
-        members: The members of the coalition.
         failed_after: The number of hops after which the session failed, if it did.
 
     Raises:

@@ -105,7 +105,6 @@ class Utility(ABC):
         Args:
             exposed: The result of `expose`.
             queries: The query of each walk, shape (walks, dimensions).
-            level: The level of all the nodes.
         """
 
     @abstractmethod
