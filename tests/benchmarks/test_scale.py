@@ -36,7 +36,7 @@ def test_ring_prints_what_it_stores(tmp_path: Path) -> None:
     assert code == 0, err
     assert all(PROGRESS.fullmatch(line) for line in err.splitlines()), err
     assert (folder / "scale-ring.txt").read_text(encoding="utf-8") == out
-    assert "within 60 s, one ring: up to" in out
+    assert "within 60 s: up to" in out
     assert "simulated: the same seed gives the same numbers" in out
     with (folder / "scale-ring.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))

@@ -203,27 +203,14 @@ def test_deploy_prediction_writes_no_more_queries_than_are_answered(tmp_path: Pa
         assert [len(file.read_text().splitlines()) - 1 for file in files] == each
 
 
-def flip(path: Path, place: int) -> None:
-    """Flip a bit of a file."""
-    content = bytearray(path.read_bytes())
-    content[place] ^= 1
-    path.write_bytes(content)
-
-
 def content(path: Path) -> bytes | None:
     """Return the bytes of a file, or None without a file."""
     return path.read_bytes() if path.exists() else None
 
 
-def lose(state: Path, name: str) -> None:
-    """Remove a file of a server with its companion files."""
-    for path in state.glob(f"{name}*"):
-        path.unlink()
-
-
 DAMAGE: dict[str, tuple[str, Callable[[Path], object]]] = {
     "cut rows": ("state.sqlite", lambda state: os.truncate(state / "state.sqlite", 20_000)),
-    "lost ledger": ("state.sqlite", lambda state: lose(state, "state.sqlite")),
+    "lost ledger": ("state.sqlite", lambda state: (state / "state.sqlite").unlink()),
     "empty ledger": ("state.sqlite", lambda state: os.truncate(state / "state.sqlite", 0)),
 }
 
