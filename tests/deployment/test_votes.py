@@ -259,6 +259,7 @@ async def test_another_budget_must_be_intended(folder: Path) -> None:
         ("radius = 0.3", "r = 0.3", "protocol.r: there is no such key"),
         ("radius = 0.3", "radius = 0.3\ntolerated = 3", "protocol.tolerated is 3; allowed: below"),
         ("radius = 0.3", 'radius = 0.3\nsum = "cycles"\ncycles = 2', "protocol.cycles is 2"),
+        ("[protocol]", "[votes]", "votes: this key was renamed to protocol"),
         ("budget = 8.0", "budget = 3.0", "budget is 3.0; allowed: at least"),
         ("epsilon = 4.0", "epsilon = 0", "protocol.epsilon is 0; allowed: a number above"),
     ],

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -69,6 +70,8 @@ class PeerTerms(Schema):
         budget: The total ε that each party may spend over the lifetime of its ledger, for a system
             that spends any.
     """
+
+    renamed = MappingProxyType({"votes": "protocol"})
 
     protocol: Protocol = Field(default_factory=default_system)
     edition: str = Field("1", description="a text")
