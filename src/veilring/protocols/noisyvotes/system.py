@@ -31,7 +31,7 @@ from veilring.protocols.noisyvotes.algorithm.parameters import (
 )
 from veilring.protocols.noisyvotes.algorithm.releases import VotesAnswer, noisy_votes
 from veilring.protocols.noisyvotes.messages import votes_cost
-from veilring.protocols.noisyvotes.roles import private_votes, queries_max, votes_membership
+from veilring.protocols.noisyvotes.roles import Radii, private_votes, queries_max, votes_membership
 from veilring.protocols.promise import Facts, Promise, Spent, public_rows
 from veilring.protocols.radius.algorithm.allocation import AllocationRule
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
@@ -250,8 +250,7 @@ class NoisyVotes(System):
             )
         parameters = self.bind(facts.features, facts.classes, rows=facts.rows)
         parameters.exponent(facts.parties)  # refuses an invalid number of parties
-        radii = None if self._leaves_no_radii else partial(_radii_among, facts, self.epsilon)
-        return votes_membership(parameters, self.largest_batch(parameters), radii)
+        return votes_membership(parameters, self.largest_batch(parameters), self.radii_for(facts))
 
     @override
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "VotesSetup":
@@ -267,10 +266,11 @@ class NoisyVotes(System):
     def counts_publicly(self) -> bool:
         return self.public_rows or self.k == "auto" or (self.radius == "auto" and not self.k)
 
-    @property
-    def _leaves_no_radii(self) -> bool:
-        """Whether the parameters determine the radii of a batch."""
-        return bool(self.k) or self.radius != "auto"
+    def radii_for(self, facts: Facts) -> Radii | None:
+        """Return how the client chooses radii; None if the parameters determine them."""
+        if self.k or self.radius != "auto":
+            return None
+        return partial(_radii_among, facts, self.epsilon)
 
     def _about_k(self, features: int, classes: int, rows: int | None) -> tuple[NearestRows, float]:
         """Return the conversion from k to radii, and the remaining budget for the vote."""
@@ -406,9 +406,8 @@ class VotesSetup(Setup):
         Args:
             queries: Shape (queries, features), scaled into [0, 1].
         """
-        if self._votes._leaves_no_radii:  # noqa: SLF001  (the system's own set-up)
-            return None
-        return _radii_among(self.facts, self._votes.epsilon, queries)
+        choose = self._votes.radii_for(self.facts)
+        return None if choose is None else choose(queries)
 
     def loss_of(self, answer: VotesAnswer) -> float:
         """Return the epsilon that a batch has lost, or its upper bound for radii found for k."""
