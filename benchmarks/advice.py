@@ -17,10 +17,10 @@ import numpy as np
 from benchmarks.releases import read_table
 from veilring.data.table import Table
 from veilring.scenarios.comparison import Question, SystemComparison, compare, make_question
-from veilring.scenarios.comparison.choosing import SHARE_MIN
-from veilring.scenarios.comparison.evaluation import Right, mark
+from veilring.scenarios.comparison.comparison import SHARE_MIN
+from veilring.scenarios.comparison.question import draw_split
 from veilring.scenarios.comparison.running import find_contenders
-from veilring.scenarios.comparison.splits import draw_split
+from veilring.scenarios.comparison.tuning import Right, mark
 
 # A comparison of more rows is no other one, and takes longer.
 ROWS_MAX: Final = 2000

@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.hiding import PARTIES, SUBJECTS, VOTES, Subject
 from veilring import System, simulation
 from veilring.errors import BudgetExhausted, InputError, UnforeseenCost, VeilringError
-from veilring.nodes.cost import Traffic
+from veilring.nodes.journal import Traffic
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.ring import draw_ring
 from veilring.nodes.runtimes import Simulated
@@ -33,13 +33,12 @@ from veilring.scenarios.batches import Conditions
 from veilring.scenarios.runner import play_queries
 from veilring.testing.auditing import Claim
 from veilring.testing.auditing import Verdict as Judged
-from veilring.testing.auditing.efforts import QUICK
+from veilring.testing.auditing.findings import QUICK
 from veilring.testing.auditing.subjects import AuditedSystem
 from veilring.testing.exploring import STORAGE_FAULTS, SystemSubject, explore_store, subjects
 from veilring.testing.exploring import Subject as ExploredSubject
 from veilring.testing.exploring.campaign import Campaign, explore_seed
-from veilring.testing.exploring.kept import STORES
-from veilring.testing.exploring.stores import StorageFault
+from veilring.testing.exploring.stores import STORES, StorageFault
 from veilring.testing.hiding import World, play_world
 from veilring.testing.lies import Lies, Verdict, audit_lies
 

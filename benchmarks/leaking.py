@@ -27,7 +27,7 @@ from veilring.protocols.ring.attacks import (
     sandwich_posterior,
     topk_view,
 )
-from veilring.protocols.ring.attacks.cells import Coalition
+from veilring.protocols.ring.attacks.posterior import Coalition
 from veilring.protocols.ring.roles import pp_topk
 from veilring.testing.hiding import Leakage, MemberView, Played, measure_leakage
 

@@ -12,7 +12,7 @@ from benchmarks.auditing import Audit, explored_subject
 from veilring.errors import PeerLost, SessionAborted
 from veilring.nodes.party import Party, broadcast
 from veilring.testing.auditing import RoleClaims, Verdict
-from veilring.testing.auditing.efforts import QUICK
+from veilring.testing.auditing.findings import QUICK
 from veilring.testing.auditing.views import check_hidden
 from veilring.transport.messages import Message
 

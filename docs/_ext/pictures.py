@@ -9,7 +9,7 @@ from typing import Final
 from docs._ext.threats import draw_threats
 from sphinx.application import Sphinx
 
-from veilring.scenarios.distribution_charts import draw_oracles
+from veilring.scenarios.charts import draw_oracles
 
 _FOLDER: Final = "_made"  # in the pages' own folder, where pages find pictures
 

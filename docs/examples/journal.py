@@ -3,7 +3,7 @@
 import asyncio
 
 from veilring import Cluster, Message, Party, RunFailed
-from veilring.nodes.trace import Journal
+from veilring.nodes.journal import Journal
 
 PARTIES = ("ada", "bob", "cy")
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import veilring as vr
 from veilring.protocols.ranksearch.algorithm.search import first_cuts
 from veilring.protocols.ranksearch.algorithm.votes import Ranked
-from veilring.protocols.ranksearch.attacks import (
+from veilring.protocols.ranksearch.leakage import (
     distances_by_weight,
     find_crossings,
     intersect_shells,

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring import Cluster
+from veilring.nodes.journal import View
 from veilring.nodes.ring import Ring, deal_ring
-from veilring.nodes.transcript import View
 from veilring.protocols.ring import FixedPoint, SumMethod, secure_sum
 from veilring.protocols.ring.algorithm.sums import walecki_cycles
 from veilring.protocols.ring.attacks import CoalitionView, recover_input

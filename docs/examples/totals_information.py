@@ -11,8 +11,12 @@ import numpy as np
 import veilring as vr
 from veilring.data.table import scale_to_unit
 from veilring.protocols.ranksearch.algorithm.votes import count_rows, nearest_rows
-from veilring.protocols.ranksearch.attacks import counts_of_missing
-from veilring.protocols.ranksearch.leakage import Opened, leakage_of_one, open_totals
+from veilring.protocols.ranksearch.leakage import (
+    Opened,
+    counts_of_missing,
+    leakage_of_one,
+    open_totals,
+)
 
 K, ARITY = 5, 16
 UPPER = 13**0.5  # of distances between rows of 13 features

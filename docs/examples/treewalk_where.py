@@ -9,7 +9,7 @@ from veilring.protocols.treewalk import Blur, Comparison, Variant, build_tree
 from veilring.protocols.treewalk.algorithm.one_message import bucket_distribution
 from veilring.protocols.treewalk.leakage import overheard_blur, overheard_response, overheard_walk
 from veilring.randomness import Streams
-from veilring.scenarios.distribution_charts import CELLS, beliefs_after, draw_beliefs
+from veilring.scenarios.charts import CELLS, beliefs_after, draw_beliefs
 
 SPLITS = 5  # buckets of 32 places
 SHARE = 0.01  # of the map

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from veilring.cli.app import app
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.planner import ORACLES, oracle_options, recommend_oracle
-from veilring.scenarios.distribution_charts import draw_oracles
+from veilring.scenarios.charts import draw_oracles
 
 
 @pytest.mark.slow

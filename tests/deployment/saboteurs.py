@@ -13,9 +13,8 @@ from veilring.deployment import connecting
 from veilring.nodes import node
 from veilring.nodes.abort import StandingReport, encode_standing
 from veilring.nodes.adversary import Silent, corrupt
-from veilring.nodes.blame import Standing
 from veilring.nodes.node import Node
-from veilring.nodes.party import Party
+from veilring.nodes.party import Party, Standing
 from veilring.nodes.service import Offer, Service
 from veilring.protocols.ldp import task
 from veilring.protocols.noisyvotes import roles as votes_roles

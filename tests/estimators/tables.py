@@ -17,7 +17,7 @@ from veilring.estimators import (
     ReleasedClassifier,
     TreeWalkClassifier,
 )
-from veilring.nodes.cost import Cost, Traffic
+from veilring.nodes.journal import Cost, Traffic
 from veilring.protocols.forecast import Forecast
 
 Table = tuple[NDArray[np.float64], NDArray[np.str_]]

@@ -20,7 +20,7 @@ from veilring.estimators import (
     TreeWalkClassifier,
 )
 from veilring.estimators.base import Answered, Asked
-from veilring.nodes.cost import Traffic
+from veilring.nodes.journal import Traffic
 from veilring.protocols.forecast import Forecast
 from veilring.randomness import keyed
 

@@ -10,9 +10,8 @@ from tests.roles import Word
 
 from veilring.errors import PeerSilent, SessionAborted, SessionTimeout
 from veilring.nodes.abort import encode_standing
-from veilring.nodes.blame import Standing, Wait
 from veilring.nodes.node import Node
-from veilring.nodes.party import Parties, Party
+from veilring.nodes.party import Parties, Party, Standing, Wait
 from veilring.nodes.service import Offer, Service, opening
 from veilring.nodes.session import SessionLimits
 from veilring.randomness import Streams

@@ -17,9 +17,8 @@ from veilring.errors import (
     SessionAborted,
     VeilringError,
 )
-from veilring.nodes.blame import Standing
 from veilring.nodes.node import Node
-from veilring.nodes.party import Party
+from veilring.nodes.party import Party, Standing
 from veilring.nodes.run import Outcome, join_outcomes
 
 Script = Callable[[Party], Awaitable[Any]]

@@ -13,10 +13,9 @@ from veilring import simulation
 from veilring.errors import RunFailed
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.cluster import Cluster
+from veilring.nodes.journal import Event, Journal, Mark, Passed, Trace, TracedMessage, join_traces
 from veilring.nodes.party import Party
 from veilring.nodes.runtimes import Simulated
-from veilring.nodes.trace import Journal, Mark, Passed, Trace, TracedMessage, join_traces
-from veilring.nodes.transcript import Event
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.simulation.faults import Fault
 from veilring.testing import ProtocolRunner

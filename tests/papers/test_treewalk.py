@@ -25,7 +25,7 @@ from veilring.protocols.treewalk.algorithm.one_message import bucket_distributio
 from veilring.protocols.treewalk.algorithm.tree import build_tree
 from veilring.protocols.treewalk.leakage import overheard_response
 from veilring.randomness import Streams
-from veilring.scenarios.distribution_charts import CELLS, beliefs_after, draw_beliefs
+from veilring.scenarios.charts import CELLS, beliefs_after, draw_beliefs
 
 pytestmark = pytest.mark.slow
 

@@ -28,8 +28,8 @@ from veilring.nodes.adversary import (
     Silent,
     Substitute,
 )
-from veilring.nodes.blame import Blame, Standing, Wait, find_fault
 from veilring.nodes.cluster import Cluster
+from veilring.nodes.party import Blame, Standing, Wait, find_fault
 from veilring.nodes.run import Run, blamed_party
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.digests import DIGEST_BYTES

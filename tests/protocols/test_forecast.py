@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilring.nodes.cost import Traffic
+from veilring.nodes.journal import Traffic
 from veilring.protocols.forecast import Forecast, batch_sizes, in_batches
 from veilring.protocols.promise import Spent
 

@@ -22,10 +22,10 @@ from veilring import simulation
 from veilring.errors import Deadlock, InputError, ProtocolViolation, RunFailed, Tampered
 from veilring.nodes.adversary import Adversary, Lines, Silent
 from veilring.nodes.cluster import Cluster, RuntimeName
+from veilring.nodes.journal import Journal
 from veilring.nodes.party import ForwardingParty, Party
 from veilring.nodes.run import Outcome, Run
 from veilring.nodes.runtimes import Simulated
-from veilring.nodes.trace import Journal
 from veilring.protocols.digests import DIGEST_BYTES, digest_of
 from veilring.protocols.masks import (
     KEY_BYTES,

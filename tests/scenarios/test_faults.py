@@ -6,7 +6,7 @@ import math
 import pytest
 
 from veilring.errors import PeerLost, RunFailed
-from veilring.nodes.trace import Journal
+from veilring.nodes.journal import Journal
 from veilring.randomness import Streams
 from veilring.scenarios import Report, load_scenario, run_scenario
 from veilring.scenarios.network import make_faults

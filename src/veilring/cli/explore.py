@@ -106,7 +106,7 @@ def explore_command(
     from veilring.scenarios.reporting import open_folder
     from veilring.testing.exploring import explore_every_world, explore_stores, explore_subject
     from veilring.testing.exploring.campaign import known_failures, remember_failures
-    from veilring.testing.exploring.kept import STORES
+    from veilring.testing.exploring.stores import STORES
 
     if names_object(scenario):
         _refuse_for_objects({"--protocol": protocol, "--shrink": shrink, "--report": report})
@@ -220,7 +220,7 @@ def _write_smallest(campaign: "Campaign", scenario: Path | None, report: Path | 
 def _write_page(world: "Scenario", folder: Path) -> Path:
     """Replay a failing world, write its folder, and return the path of its page."""
     from veilring.errors import WorldWentWrong
-    from veilring.nodes.trace import Journal
+    from veilring.nodes.journal import Journal
     from veilring.privacy.files import write_whole
     from veilring.scenarios.reporting import read_folder, write_failure
     from veilring.scenarios.reporting.page import render

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from veilring.scenarios.reporting.tables import Amount
+    from veilring.scenarios.reporting.summary import Amount
 
 LIMIT_DEFAULT: Final = 40  # about as much as a terminal shows at once
 
@@ -77,8 +77,7 @@ def trace(
     """
     from veilring.cli.console import make_console
     from veilring.scenarios.reporting import read_folder
-    from veilring.scenarios.reporting.summary import adversaries, found, troubles
-    from veilring.scenarios.reporting.tables import by_kind, by_party
+    from veilring.scenarios.reporting.summary import adversaries, by_kind, by_party, found, troubles
     from veilring.scenarios.reporting.text import text_diagram
 
     run, console = read_folder(folder), make_console()

@@ -118,7 +118,7 @@ def run_command(
 def _replay(world: "Scenario", out: Path | None) -> None:
     """Replay an explored world; write a folder, if one is wanted, when it fails."""
     from veilring.errors import WorldWentWrong
-    from veilring.nodes.trace import Journal
+    from veilring.nodes.journal import Journal
     from veilring.scenarios.reporting import open_folder, write_failure
     from veilring.testing.exploring import replay
 
@@ -136,7 +136,7 @@ def _replay(world: "Scenario", out: Path | None) -> None:
 
 def _run_into(out: Path | None, scenario: "Scenario", progress: "Progress | None") -> "Report":
     """Run a scenario, and write its folder, if one is wanted, even if the run fails."""
-    from veilring.nodes.trace import Journal
+    from veilring.nodes.journal import Journal
     from veilring.protocols.membership import PublicModel
     from veilring.scenarios.reporting import open_folder, write_failure, write_report
     from veilring.scenarios.runner import run_scenario

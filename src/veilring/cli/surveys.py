@@ -295,7 +295,7 @@ def oracles_command(
         for values in domains
     ]
     if plot is not None:
-        from veilring.scenarios.distribution_charts import draw_oracles
+        from veilring.scenarios.charts import draw_oracles
 
         draw_oracles(plot, domain=domains[-1], epsilon=epsilon)
     rows = [

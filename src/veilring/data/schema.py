@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from veilring.config import Section, read_tables, scenario_error
-from veilring.data.csv import read_cells
-from veilring.data.csv_checks import cell_at
+from veilring.data.csv import cell_at, read_cells
 from veilring.data.npz import NPZ
 from veilring.data.table import Categories, Features, Ranges, Rows
 from veilring.errors import InputError, ScenarioError

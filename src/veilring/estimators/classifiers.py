@@ -22,7 +22,7 @@ from veilring.config import DescribedKey
 from veilring.data.table import Features, Rows
 from veilring.errors import InputError, PrivacyLeakWarning
 from veilring.estimators.base import Answered, SystemClassifier, number, query_keys, whole
-from veilring.nodes.cost import Traffic
+from veilring.nodes.journal import Traffic
 from veilring.privacy.accounting import PureDP
 from veilring.privacy.checks import doubt_of_delta, require
 from veilring.protocols.forecast import Forecast, total_cost

@@ -5,7 +5,7 @@ repeat it. When a session's time is up, a deployed party asks all others for the
 answers with names, kinds, rounds and counts of messages, never with their content. A peer that does
 not answer is stopped, cut off or busy, and is named. Otherwise the earliest missing message
 decides. If this party is waiting for it, its sender is named. If a peer is, either of the two may
-be lying, and both are named as suspects; see `veilring.nodes.blame`.
+be lying, and both are named as suspects; see `veilring.nodes.party`.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from veilring.errors import (
     Tampered,
     VeilringError,
 )
-from veilring.nodes.blame import Standing, Wait, find_fault
+from veilring.nodes.party import Standing, Wait, find_fault
 from veilring.nodes.session import Abort, Session
 from veilring.transport.identity import NAME_CHARACTERS_MAX
 from veilring.transport.messages import Message

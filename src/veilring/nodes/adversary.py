@@ -21,8 +21,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 from typing_extensions import override
 
 from veilring.errors import InputError, ProtocolViolation, Tampered, VeilringError
+from veilring.nodes.journal import SETUP_ROUND, Seen
 from veilring.nodes.party import ForwardingParty, Party
-from veilring.nodes.transcript import SETUP_ROUND, Seen
 from veilring.transport.messages import Message
 
 _M = TypeVar("_M", bound=Message)

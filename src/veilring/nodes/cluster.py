@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, Literal, Self, TypeVar
 
 from veilring.errors import ClusterError, InputError, PeerLost, RunFailed, SessionAborted
 from veilring.nodes.adversary import Adversary
-from veilring.nodes.cost import Cost, total_cost
+from veilring.nodes.journal import Cost, Journal, Mark, Trace, total_cost
 from veilring.nodes.party import Parties
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.nodes.run import Job, Outcome, Run, describe_failure, join_outcomes, mark_failure
@@ -17,7 +17,6 @@ from veilring.nodes.runtimes.processes import Processes
 from veilring.nodes.runtimes.script import stop_if_imported
 from veilring.nodes.runtimes.simulated import Simulated
 from veilring.nodes.runtimes.tasks import Memory, Runtime, Tls
-from veilring.nodes.trace import Journal, Mark, Trace
 from veilring.randomness import Streams
 
 _R = TypeVar("_R")

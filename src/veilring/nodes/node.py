@@ -33,8 +33,8 @@ from veilring.nodes.abort import (
     encode_standing,
     public_error,
 )
-from veilring.nodes.blame import Standing
-from veilring.nodes.party import Parties
+from veilring.nodes.journal import Observer
+from veilring.nodes.party import Parties, Standing
 from veilring.nodes.session import (
     SESSION_SECONDS,
     Abort,
@@ -43,7 +43,6 @@ from veilring.nodes.session import (
     SessionLimits,
     session_timeout,
 )
-from veilring.nodes.transcript import Observer
 from veilring.randomness import Streams
 from veilring.transport.endpoint import Endpoint
 from veilring.transport.messages import Envelope, encode, open_frame

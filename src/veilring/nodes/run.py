@@ -15,12 +15,21 @@ from veilring.errors import (
     VeilringError,
 )
 from veilring.nodes.adversary import Adversary
-from veilring.nodes.blame import Blame, Standing, find_fault
-from veilring.nodes.cost import Cost, Meter, total_cost
-from veilring.nodes.party import Parties
+from veilring.nodes.journal import (
+    Channel,
+    Cost,
+    Mark,
+    Meter,
+    Trace,
+    TracedMessage,
+    View,
+    join_traces,
+    join_transcripts,
+    total_cost,
+    transcript_hash,
+)
+from veilring.nodes.party import Blame, Parties, Standing, find_fault
 from veilring.nodes.session import SESSION_SECONDS
-from veilring.nodes.trace import Mark, Trace, TracedMessage, join_traces
-from veilring.nodes.transcript import Channel, View, join_transcripts, transcript_hash
 
 _R = TypeVar("_R")
 

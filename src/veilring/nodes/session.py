@@ -23,9 +23,8 @@ from veilring.errors import (
     TooFarAhead,
     VeilringError,
 )
-from veilring.nodes.blame import Standing, Wait
-from veilring.nodes.party import Parties, Party
-from veilring.nodes.transcript import SETUP_ROUND, Event, Observer
+from veilring.nodes.journal import SETUP_ROUND, Event, Observer
+from veilring.nodes.party import Parties, Party, Standing, Wait
 from veilring.transport.endpoint import Endpoint
 from veilring.transport.messages import Envelope, Message, encode
 

@@ -43,7 +43,7 @@ from veilring.errors import (
     ProtocolViolation,
     Tampered,
 )
-from veilring.nodes.cost import Traffic
+from veilring.nodes.journal import Traffic
 from veilring.nodes.party import Party
 from veilring.protocols.digests import DIGEST_BYTES, Digest, digest_of
 from veilring.protocols.forecast import Forecast, repeated

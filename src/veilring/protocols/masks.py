@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from veilring.errors import InputError, ProtocolViolation, Tampered
-from veilring.nodes.cost import Traffic
+from veilring.nodes.journal import Traffic
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.protocols.digests import DIGEST_BYTES, Digest, digest_of, digest_of_names

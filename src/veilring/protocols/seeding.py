@@ -31,7 +31,7 @@ from veilring.errors import (
     TooManyLost,
     VeilringError,
 )
-from veilring.nodes.cost import Traffic
+from veilring.nodes.journal import Traffic
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.protocols.digests import DIGEST_BYTES, Digest, digest_of

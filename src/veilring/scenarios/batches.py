@@ -9,12 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.nodes.adversary import Adversary
-from veilring.nodes.cost import Cost
+from veilring.nodes.journal import Cost, Journal, View
 from veilring.nodes.party import Parties
 from veilring.nodes.ring import Ring, RingReveal, committee_for, ring_of
 from veilring.nodes.run import Run
-from veilring.nodes.trace import Journal
-from veilring.nodes.transcript import View
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.membership import PublicModel
 from veilring.protocols.system import Setup

@@ -2,15 +2,188 @@
 
 Matplotlib is imported on first use: it takes half a second, and most runs draw nothing. Equal
 charts give equal files.
+
+Charts of exact distributions: frequency oracles, and a server's beliefs after a walk.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
 from veilring.errors import InputError
 from veilring.extras import require_extra
+from veilring.protocols.ldp.algorithm.planner import ORACLES, OracleOption, oracle_options
+from veilring.protocols.treewalk.leakage import Overheard, posterior
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_DOMAINS: Final = tuple(1 << bits for bits in range(1, 13))
+_EPSILONS: Final = (0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
+_SIZE: Final = (8.6, 6.4)  # inches
+_RATIOS: Final = (
+    1.0,
+    1.25,
+    1.5,
+    2.0,
+    3.0,
+    5.0,
+    10.0,
+)  # an oracle with more variance is not worth showing
+
+
+class _Axis(NamedTuple):
+    label: str
+    points: Sequence[float]
+    found: Sequence[tuple[OracleOption, ...]]
+
+
+def draw_oracles(path: Path, *, domain: int, epsilon: float) -> None:
+    """Chart variance and bytes of all oracles, by domain and by epsilon.
+
+    The variance is shown relative to the lowest of all oracles.
+
+    Args:
+        path: The file to write; the suffix is `.svg` or `.png`.
+        domain: The domain of the plots by epsilon.
+        epsilon: The epsilon of the plots by domain.
+
+    Raises:
+        InputError: If an argument is outside the oracles' range, or the format is unknown.
+    """
+    by_domain = [oracle_options(each, epsilon) for each in _DOMAINS]
+    by_epsilon = [oracle_options(domain, each) for each in _EPSILONS]
+    axes = (
+        _Axis(f"values, at ε = {epsilon:g}", _DOMAINS, by_domain),
+        _Axis(f"ε, for {domain} values", _EPSILONS, by_epsilon),
+    )
+    with chart_files([path], _SIZE) as canvas:
+        panels = canvas.subplots(2, 2, sharey="row", sharex="col")
+        for column, axis in zip(panels.T, axes, strict=True):
+            _draw(column[0], axis, lambda option, least: option.variance / least)
+            _draw(column[1], axis, lambda option, _least: option.report_bytes)
+            column[1].set_xlabel(axis.label)
+        panels[0][0].set_ylim(0.95, _RATIOS[-1])
+        label_log_axis(panels[0][0].yaxis, _RATIOS)
+        panels[0][0].set_ylabel("variance / lowest of all oracles")
+        panels[1][0].set_ylabel("bytes per report")
+        legend_below(canvas, panels[0][0])
+
+
+def _draw(panel: "Axes", axis: _Axis, of: Callable[[OracleOption, float], float]) -> None:
+    for name, style in zip(ORACLES, STYLES, strict=True):
+        values = [
+            next(of(each, found[0].variance) for each in found if each.name == name)
+            for found in axis.found
+        ]
+        draw_curve(panel, axis.points, values, style, name)
+    panel.set(xscale="log", yscale="log")
+    label_log_axis(panel.xaxis)
+    label_log_axis(panel.yaxis)
+
+
+CELLS: Final = 160
+"""The number of cells along each side of a map."""
+_PLANE: Final = 2
+_PANEL: Final = 3.8  # the longer side of a map, in inches
+_PANEL_MIN: Final = 2.0  # wide enough for its title
+_BAR: Final = 1.0
+_HEAD: Final = 0.7
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Beliefs:
+    """A server's beliefs about the location of a query, after one question.
+
+    Attributes:
+        cells: The centres of the cells of a map, row by row from the south, shape (cells, 2).
+        shares: The probability of each cell, by kind of question, shape (cells,); the
+            prior is uniform.
+        query: The location of the query.
+    """
+
+    cells: NDArray[np.float64]
+    shares: Mapping[str, NDArray[np.float64]]
+    query: NDArray[np.float64]
+
+
+def beliefs_after(
+    questions: Mapping[str, Overheard],
+    points: NDArray[np.float64],
+    query: NDArray[np.float64],
+    rng: Generator,
+) -> Beliefs:
+    """Ask once with each kind of question, and return the server's beliefs afterwards.
+
+    Args:
+        questions: The kinds of question, by name.
+        points: The server's points, shape (points, 2); the map covers them.
+        query: The location of the query, shape (2,).
+        rng: The client's randomness.
+
+    Raises:
+        InputError: If the points are not in a plane.
+    """
+    if points.ndim != _PLANE or points.shape[1] != _PLANE:
+        raise InputError.because(
+            f"points has the shape {points.shape}; it must have two coordinates", field="points"
+        )
+    low, high = points.min(axis=0), points.max(axis=0)
+    along = (np.arange(CELLS) + 0.5) / CELLS
+    north, east = np.meshgrid(along, along, indexing="ij")
+    cells = low + np.stack([east.ravel(), north.ravel()], axis=1) * (high - low)
+    shares = {name: posterior(ask(query[None], cells, rng))[0] for name, ask in questions.items()}
+    return Beliefs(cells, shares, query)
+
+
+def draw_beliefs(
+    beliefs: Beliefs, points: NDArray[np.float64], paths: Sequence[Path], *, title: str = ""
+) -> None:
+    """Draw a map for each kind of question, darker where the query is more likely.
+
+    Args:
+        beliefs: The beliefs. A colour means the same in all maps: the ratio of a place's
+            probability to its prior.
+        points: The server's points, drawn as dots.
+        paths: The files to write, with suffix `.png` or `.svg`.
+        title: The title above all maps.
+    """
+    require_extra("matplotlib")
+    from matplotlib.colors import LogNorm
+
+    low, high = points.min(axis=0), points.max(axis=0)
+    columns, (wide, tall) = len(beliefs.shares), high - low
+    width, height = max(_PANEL_MIN, _PANEL * min(1.0, wide / tall)), _PANEL * min(1.0, tall / wide)
+    times = {name: shares * CELLS**2 for name, shares in beliefs.shares.items()}
+    most = max(10.0, *(float(each.max()) for each in times.values()))
+    size = columns * width + _BAR, height + _HEAD
+    with chart_files(paths, size, is_map=True) as canvas:
+        panels = canvas.subplots(1, columns, squeeze=False)[0]
+        for panel, (name, each) in zip(panels, times.items(), strict=True):
+            shown = panel.imshow(
+                each.reshape(CELLS, CELLS),
+                origin="lower",
+                extent=(low[0], high[0], low[1], high[1]),
+                norm=LogNorm(1 / most, most),
+                cmap="PuOr_r",
+                interpolation="nearest",
+            )
+            panel.plot(*points.T, ".", color="black", markersize=0.6)
+            panel.plot(*beliefs.query, "o", markersize=9, mfc="none", mec="#009E73", mew=1.8)
+            panel.set_title(name, fontsize=9.5)
+            panel.set_xticks([])
+            panel.set_yticks([])
+        bar = canvas.colorbar(shown, ax=panels, shrink=0.85)
+        bar.set_label("times as likely as before", fontsize=8.5)
+        if title:
+            canvas.suptitle(title, fontweight="bold", fontsize=11)
+
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

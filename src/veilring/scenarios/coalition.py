@@ -19,16 +19,17 @@ from veilring.protocols.measures import Estimate
 from veilring.protocols.ring.algorithm.classify import local_votes
 from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod, exposure_probability
 from veilring.protocols.ring.algorithm.topk import TopKParameters, own_smallest
-from veilring.protocols.ring.attacks.cells import fit_cells
-from veilring.protocols.ring.attacks.posterior import decide_by, sandwich_posterior
-from veilring.protocols.ring.attacks.repetitions import expected_hits, find_owners, recurring
+from veilring.protocols.ring.attacks.posterior import decide_by, fit_cells, sandwich_posterior
 from veilring.protocols.ring.attacks.runs import CoalitionView, recover_groups, topk_view
 from veilring.protocols.ring.attacks.views import (
     TopKView,
     UniformPrior,
     claim_new,
+    expected_hits,
+    find_owners,
     judge_claims,
     owned,
+    recurring,
 )
 from veilring.protocols.ring.leakage import exposure_to_coalition
 from veilring.protocols.ring.roles import SCALE_BITS, KNNParameters

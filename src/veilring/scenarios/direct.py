@@ -20,8 +20,8 @@ from veilring.data.schema import Frame, RowSchema, feature_terms
 from veilring.data.table import Features, Rows, Table, is_table
 from veilring.errors import InputError
 from veilring.nodes.cluster import RUNTIMES, Cluster, RuntimeName
+from veilring.nodes.journal import View
 from veilring.nodes.run import Run
-from veilring.nodes.transcript import View
 from veilring.protocols.membership import PublicModel
 from veilring.protocols.promise import Facts, Promise, Spent
 from veilring.protocols.system import Setup, System

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from veilring.nodes.cost import Cost
+from veilring.nodes.journal import Cost
 from veilring.protocols.forecast import Forecast, describe_cost
 from veilring.protocols.measures import Estimate, Leakage
 from veilring.protocols.promise import Promise, Spent

@@ -14,9 +14,9 @@ from veilring import simulation
 from veilring.config import require_key_that
 from veilring.errors import InputError, VeilringError
 from veilring.nodes.cluster import Cluster, RuntimeName, run_with_retries
+from veilring.nodes.journal import Journal, Mark
 from veilring.nodes.ring import COMMITTEE_SIZE, Ring, deal_ring
 from veilring.nodes.runtimes import Runtime, Simulated
-from veilring.nodes.trace import Journal, Mark
 from veilring.protocols.measures import Leakage
 from veilring.protocols.membership import PublicModel
 from veilring.protocols.ranksearch.system import SearchSetup

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.data.table import Rows, pairwise_distances
-from veilring.nodes.transcript import View
+from veilring.nodes.journal import View
 from veilring.protocols.masks import MaskedTotals, MaskedWords
 from veilring.protocols.ranksearch.algorithm.search import Asked
 from veilring.protocols.ranksearch.algorithm.votes import count_rows, nearest_rows

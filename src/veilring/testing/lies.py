@@ -35,11 +35,11 @@ from veilring.nodes.adversary import (
     Repeat,
     Replay,
 )
-from veilring.nodes.blame import find_fault
 from veilring.nodes.cluster import Cluster
+from veilring.nodes.journal import Seen
+from veilring.nodes.party import find_fault
 from veilring.nodes.run import Outcome, blamed_party
 from veilring.nodes.runtimes import Simulated
-from veilring.nodes.transcript import Seen
 from veilring.randomness import Streams
 from veilring.simulation.beside import complete
 from veilring.testing.exploring.subjects import Invariant, RoleSubject, SystemSubject

@@ -15,11 +15,11 @@ from veilring.data.table import Rows
 from veilring.errors import SessionAborted, Tampered
 from veilring.nodes.adversary import Adversary, Lines
 from veilring.nodes.cluster import Cluster
+from veilring.nodes.journal import View
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.party import SubParty as Among
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Outcome
-from veilring.nodes.transcript import View
 from veilring.protocols.noisyvotes import (
     ByAnnuli,
     NearestRows,

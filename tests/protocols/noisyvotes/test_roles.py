@@ -13,7 +13,7 @@ from veilring.data.table import Rows
 from veilring.errors import InputError, ProtocolViolation, RunFailed
 from veilring.nodes.adversary import Alter
 from veilring.nodes.cluster import Cluster
-from veilring.nodes.cost import Cost
+from veilring.nodes.journal import Cost
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated

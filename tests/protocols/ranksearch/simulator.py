@@ -23,8 +23,8 @@ from veilring.protocols.ranksearch.algorithm.votes import (
     nearest_rows,
     own_votes,
 )
-from veilring.protocols.ranksearch.checks import CHECK_BYTES
 from veilring.protocols.ranksearch.parameters import SearchParameters
+from veilring.protocols.ranksearch.shared import CHECK_BYTES
 
 Words = NDArray[np.unsignedinteger[Any]]
 

@@ -13,14 +13,15 @@ from veilring.nodes.cluster import Cluster
 from veilring.protocols.ranksearch import SearchedRows, SearchParameters, rank_search
 from veilring.protocols.ranksearch.algorithm.search import Asked, Found, clipped_counts
 from veilring.protocols.ranksearch.algorithm.votes import nearest_rows, search_rows
-from veilring.protocols.ranksearch.attacks import (
+from veilring.protocols.ranksearch.leakage import (
+    Opened,
     counts_of_missing,
     distances_by_weight,
     find_crossings,
     intersect_shells,
     locate,
+    open_totals,
 )
-from veilring.protocols.ranksearch.leakage import Opened, open_totals
 from veilring.protocols.ranksearch.parameters import Reveal
 
 K, ARITY = 3, 16

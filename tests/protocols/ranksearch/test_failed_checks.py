@@ -22,7 +22,7 @@ from veilring.protocols.masks import MaskedWords, PairwiseKeys
 from veilring.protocols.promise import Facts
 from veilring.protocols.ranksearch.adversaries import WrongVotes
 from veilring.protocols.ranksearch.algorithm.search import first_cuts
-from veilring.protocols.ranksearch.checks import Checks, CheckWords, Commitment
+from veilring.protocols.ranksearch.shared import Checks, CheckWords, Commitment
 from veilring.protocols.ranksearch.system import RankSearch, SearchSetup
 from veilring.simulation import LinkModel, LogNormal, Topology
 from veilring.transport.messages import Message

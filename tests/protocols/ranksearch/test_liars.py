@@ -16,8 +16,8 @@ from veilring.data.table import Rows
 from veilring.errors import InputError, ProtocolViolation, RunFailed, Tampered
 from veilring.nodes.adversary import Adversary, Lines, Silent
 from veilring.nodes.cluster import Cluster
+from veilring.nodes.journal import View
 from veilring.nodes.run import Run, blamed_party
-from veilring.nodes.transcript import View
 from veilring.protocols.digests import DIGEST_BYTES
 from veilring.protocols.masks import MaskedTotals, MaskedWords, PairwiseKeys
 from veilring.protocols.promise import Facts

@@ -16,8 +16,8 @@ from veilring.protocols.ranksearch import (
 )
 from veilring.protocols.ranksearch.algorithm.search import End
 from veilring.protocols.ranksearch.algorithm.votes import Ranked, search_rows
-from veilring.protocols.ranksearch.checks import CHECK_ROUNDS
 from veilring.protocols.ranksearch.parameters import Reveal
+from veilring.protocols.ranksearch.shared import CHECK_ROUNDS
 from veilring.protocols.ring.algorithm.classify import Weights, pooled_knn
 from veilring.testing import ProtocolRunner
 

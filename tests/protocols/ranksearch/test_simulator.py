@@ -24,8 +24,8 @@ from typing_extensions import override
 from veilring.data.table import Rows
 from veilring.nodes.adversary import Adversary, Lines
 from veilring.nodes.cluster import Cluster
+from veilring.nodes.journal import View
 from veilring.nodes.party import Party
-from veilring.nodes.transcript import View
 from veilring.protocols.batches import Queries
 from veilring.protocols.digests import DIGEST_BYTES, digest_of
 from veilring.protocols.masks import (
@@ -39,8 +39,8 @@ from veilring.protocols.masks import (
 )
 from veilring.protocols.ranksearch import SearchedRows, SearchParameters, rank_search, roles
 from veilring.protocols.ranksearch.algorithm.votes import Nearest, nearest_rows
-from veilring.protocols.ranksearch.checks import CheckWords, Commitment
 from veilring.protocols.ranksearch.parameters import Adding
+from veilring.protocols.ranksearch.shared import CheckWords, Commitment
 from veilring.protocols.ring.algorithm.classify import Weights
 from veilring.transport.messages import Message
 

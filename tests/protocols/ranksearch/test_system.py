@@ -13,7 +13,7 @@ from veilring import simulation
 from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.nodes.cluster import Cluster
-from veilring.nodes.cost import Cost, Traffic
+from veilring.nodes.journal import Cost, Traffic
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.batches import Queries
@@ -31,8 +31,8 @@ from veilring.protocols.ranksearch import (
 )
 from veilring.protocols.ranksearch.algorithm.search import End
 from veilring.protocols.ranksearch.algorithm.votes import no_votes
-from veilring.protocols.ranksearch.checks import CHECK_ROUNDS
 from veilring.protocols.ranksearch.parameters import Reveal
+from veilring.protocols.ranksearch.shared import CHECK_ROUNDS
 from veilring.protocols.ranksearch.system import RankSearch, SearchSetup
 from veilring.protocols.registry import find_system
 from veilring.protocols.ring import Weights

@@ -23,7 +23,7 @@ from veilring.errors import (
 )
 from veilring.nodes.adversary import Adversary, Lines, Silent
 from veilring.nodes.cluster import Cluster
-from veilring.nodes.cost import Cost, Traffic
+from veilring.nodes.journal import Cost, Traffic
 from veilring.nodes.run import Outcome, Run, blamed_party
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.forecast import Forecast

@@ -8,7 +8,7 @@ import pytest
 from veilring import simulation
 from veilring.data.table import Rows
 from veilring.nodes.cluster import Cluster
-from veilring.nodes.cost import Cost
+from veilring.nodes.journal import Cost
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated

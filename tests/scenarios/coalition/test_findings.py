@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from veilring.data.table import pairwise_distances
-from veilring.nodes.trace import Journal
+from veilring.nodes.journal import Journal
 from veilring.protocols.ring.algorithm.topk import own_smallest
 from veilring.randomness import Streams
 from veilring.scenarios import Report, load_scenario, run_scenario

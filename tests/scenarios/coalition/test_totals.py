@@ -7,7 +7,7 @@ import pytest
 from tests.scenarios.reporting.pages import Page
 
 from veilring.errors import ScenarioError
-from veilring.nodes.trace import Journal
+from veilring.nodes.journal import Journal
 from veilring.scenarios import Report, load_scenario, run_scenario
 from veilring.scenarios.report import TotalsFindings
 from veilring.scenarios.reporting import read_folder

@@ -9,9 +9,9 @@ from pydantic import Field
 
 from veilring.protocols.radius.system import DataOwner
 from veilring.protocols.system import System
-from veilring.scenarios.comparison import Question, baselines, compare, make_question, running
-from veilring.scenarios.comparison.baselines import Baseline, installed
-from veilring.scenarios.comparison.splits import DealtSplit, load_facts
+from veilring.scenarios.comparison import Question, compare, make_question, running
+from veilring.scenarios.comparison.question import DealtSplit, load_facts
+from veilring.scenarios.comparison.running import Baseline, installed
 
 ASKED = {"data": "iris", "parties": 3, "epsilon": (1.0, 2.0), "splits": 2, "queries": 5}
 
@@ -36,7 +36,7 @@ def question() -> Question:
 
 def test_are_listed_only_if_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A missing package has no lines; DP-EBM supports two classes only."""
-    monkeypatch.setattr(baselines, "find_spec", lambda package: package == "interpret" or None)
+    monkeypatch.setattr(running, "find_spec", lambda package: package == "interpret" or None)
     assert [each.name for each in installed(2)] == ["dp-ebm"]
     assert not list(installed(3))
 

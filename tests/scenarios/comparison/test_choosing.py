@@ -5,7 +5,7 @@ import pytest
 from tests.scenarios.comparison.lines import baselines, line
 
 from veilring.scenarios.comparison import Choice, Line
-from veilring.scenarios.comparison.choosing import CANNOT, RULE, SHARE_MIN, choose
+from veilring.scenarios.comparison.comparison import CANNOT, RULE, SHARE_MIN, choose
 
 RING = line("ring", 0.95, leak=0.1)
 

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from veilring.errors import UnforeseenCost
-from veilring.nodes.cost import Traffic
+from veilring.nodes.journal import Traffic
 from veilring.protocols.forecast import Forecast
 from veilring.protocols.noisyvotes import NoisyVotesParameters, WithinRadius, votes_cost
 from veilring.protocols.prediction.algorithm.kernels import tau_share
@@ -22,9 +22,9 @@ from veilring.protocols.ring import KNNParameters, knn_cost, rounds_for
 from veilring.protocols.system import Play
 from veilring.scenarios.comparison import Line, Question, SystemComparison, compare, make_question
 from veilring.scenarios.comparison.comparison import HINDSIGHT, MAJORITY, POOLED
-from veilring.scenarios.comparison.evaluation import SystemAt
+from veilring.scenarios.comparison.question import draw_splits, load_facts
 from veilring.scenarios.comparison.running import find_contenders
-from veilring.scenarios.comparison.splits import draw_splits, load_facts
+from veilring.scenarios.comparison.tuning import SystemAt
 
 FORMS: dict[str, tuple[str, ...]] = {
     "private-knn": ("",),

@@ -8,7 +8,7 @@ import pytest
 from tests.scenarios.reporting.pages import Page
 
 from veilring.scenarios.comparison import SystemComparison
-from veilring.scenarios.comparison.choosing import RULE
+from veilring.scenarios.comparison.comparison import RULE
 from veilring.scenarios.comparison.page import (
     HEADINGS,
     cells,

@@ -7,7 +7,7 @@ import pytest
 
 from veilring.errors import InputError, ScenarioError
 from veilring.scenarios.comparison import make_question, read_network
-from veilring.scenarios.comparison.splits import load_facts
+from veilring.scenarios.comparison.question import load_facts
 
 MISTAKES = (
     ("epsilon", (0.0, 1.0), "from 0.05 to 10"),

@@ -7,7 +7,7 @@ import pytest
 
 from veilring.errors import InputError
 from veilring.scenarios.comparison import make_question
-from veilring.scenarios.comparison.splits import load_facts
+from veilring.scenarios.comparison.question import load_facts
 
 RANGES = (
     '[[features]]\nname = "a"\nlow = 0\nhigh = 10\n\n[[features]]\nname = "b"\nlow = -1\nhigh = 1\n'

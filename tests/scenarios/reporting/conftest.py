@@ -10,8 +10,8 @@ from tests.testing.exploring import broken
 from veilring import simulation
 from veilring.errors import RunFailed, WorldWentWrong
 from veilring.nodes.cluster import Cluster
+from veilring.nodes.journal import Journal, Mark
 from veilring.nodes.runtimes import Simulated
-from veilring.nodes.trace import Journal, Mark
 from veilring.protocols.ring import private_knn
 from veilring.randomness import Streams
 from veilring.scenarios import load_scenario, run_scenario

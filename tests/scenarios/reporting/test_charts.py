@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilring.nodes.trace import TracedMessage
+from veilring.nodes.journal import TracedMessage
 from veilring.protocols.measures import Estimate
 from veilring.scenarios.reporting.charts import (
     Bar,
@@ -18,14 +18,15 @@ from veilring.scenarios.reporting.charts import (
     share_chart,
     whisker_chart,
 )
-from veilring.scenarios.reporting.summary import in_seconds, ticks
-from veilring.scenarios.reporting.tables import (
+from veilring.scenarios.reporting.summary import (
     BARS_MAX,
     COLUMNS_MAX,
     Amount,
     by_kind,
     by_party,
     by_round,
+    in_seconds,
+    ticks,
     total,
 )
 

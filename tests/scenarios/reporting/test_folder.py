@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from veilring.errors import Deadlock, InputError, RunFailed, VeilringError
+from veilring.nodes.journal import Journal
 from veilring.nodes.run import Failure
-from veilring.nodes.trace import Journal
 from veilring.scenarios import load_scenario, run_scenario
 from veilring.scenarios.reporting import open_folder, read_folder, write_failure
 

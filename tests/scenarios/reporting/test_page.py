@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.scenarios.reporting.pages import Page
 
-from veilring.nodes.trace import Mark
+from veilring.nodes.journal import Mark
 from veilring.scenarios.report import Findings
 from veilring.scenarios.reporting import RunFolder, read_folder
 from veilring.scenarios.reporting.page import render

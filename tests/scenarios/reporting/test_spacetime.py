@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilring.nodes.trace import Mark, TracedMessage
+from veilring.nodes.journal import Mark, TracedMessage
 from veilring.scenarios.reporting import read_folder
 from veilring.scenarios.reporting.spacetime import ARROWS_MAX, Sign, draw, lane_order, sample
 from veilring.scenarios.reporting.text import text_diagram

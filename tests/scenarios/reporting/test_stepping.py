@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from veilring.nodes.journal import Mark, TracedMessage
 from veilring.nodes.run import Failure
-from veilring.nodes.trace import Mark, TracedMessage
 from veilring.scenarios.reporting import read_folder
 from veilring.scenarios.reporting.stepping import PARTIES_MAX, Story, build_story
 

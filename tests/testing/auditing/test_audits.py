@@ -10,9 +10,8 @@ from veilring.errors import InputError
 from veilring.protocols.registry import BUILT_IN, find_system
 from veilring.testing import audit
 from veilring.testing.auditing import Audit, Verdict, audits
-from veilring.testing.auditing.audits import Subject
-from veilring.testing.auditing.efforts import QUICK
-from veilring.testing.auditing.faults import check_faults
+from veilring.testing.auditing.audits import Auditable, check_faults
+from veilring.testing.auditing.findings import QUICK
 from veilring.testing.auditing.subjects import AuditedSystem
 
 OF_ALL = {"cost", "labels", "reproducible", "privacy", "faults", "malicious parties"}
@@ -64,7 +63,7 @@ def _assert_none_contradicted(name: str, found: Audit) -> None:
     ],
     ids=["a leak", "a wrong label", "a wrong label if it is late", "noise for four times ε"],
 )
-def test_a_planted_mistake_is_contradicted(subject: Subject, wrong: set[str]) -> None:
+def test_a_planted_mistake_is_contradicted(subject: Auditable, wrong: set[str]) -> None:
     """The claims that a planted mistake breaks are contradicted, and no others."""
     assert contradicted(audit(subject, quick=True)) == wrong
 
@@ -147,7 +146,7 @@ def test_an_audit_examines_the_coalitions_that_it_is_given() -> None:
     ],
 )
 def test_a_coalition_beyond_the_promise_is_refused(
-    subject: Subject, coalition: list[str], expected: str
+    subject: Auditable, coalition: list[str], expected: str
 ) -> None:
     """The error names the coalitions that the promise covers, before anything is run."""
     with pytest.raises(InputError, match=expected):

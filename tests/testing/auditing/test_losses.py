@@ -23,12 +23,16 @@ from veilring.protocols.registry import BUILT_IN, find_system
 from veilring.protocols.release.algorithm.noise import SumNoise
 from veilring.testing import audit
 from veilring.testing.auditing import Claim, Verdict
-from veilring.testing.auditing.efforts import FULL, QUICK
-from veilring.testing.auditing.faults import check_liars
-from veilring.testing.auditing.losses import Loss, Statistic, measure_drawn_loss, prove_loss
-from veilring.testing.auditing.running import check_answers
+from veilring.testing.auditing.audits import check_answers, check_liars
+from veilring.testing.auditing.findings import FULL, QUICK
 from veilring.testing.auditing.subjects import AuditedSystem
-from veilring.testing.auditing.views import check_comparison
+from veilring.testing.auditing.views import (
+    Loss,
+    Statistic,
+    check_comparison,
+    measure_drawn_loss,
+    prove_loss,
+)
 
 ALARM = 1e-6
 # Of the views of the default effort: all of them prove more, and a quarter of them 0.55 or more.

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from veilring.cli.app import app
 from veilring.errors import InputError, ScenarioError, WorldWentWrong
-from veilring.nodes.trace import Journal
+from veilring.nodes.journal import Journal
 from veilring.protocols.ring import roles
 from veilring.protocols.ring.algorithm.classify import decide_labels
 from veilring.scenarios import load_scenario, run_scenario

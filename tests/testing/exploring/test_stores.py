@@ -15,8 +15,7 @@ from veilring.testing.exploring import (
     explore_store,
     explore_stores,
 )
-from veilring.testing.exploring.kept import STORES
-from veilring.testing.exploring.stores import StorageFault
+from veilring.testing.exploring.stores import STORES, StorageFault
 
 _LINE = 8
 

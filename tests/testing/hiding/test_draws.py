@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.random import Generator
 
-from veilring.testing.hiding.draws import DRAWS_MAX, RecordingGenerator
+from veilring.testing.hiding.worlds import DRAWS_MAX, RecordingGenerator
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from veilring.protocols.ring.roles import pp_topk
 from veilring.randomness import Streams
 from veilring.testing.hiding import Leakage, Played, features, measure_leakage
 from veilring.testing.hiding.features import Layout
-from veilring.testing.hiding.places import Coordinate
+from veilring.testing.hiding.leaves import Coordinate
 from veilring.testing.hiding.worlds import World, name_parties, play_world
 
 pytestmark = pytest.mark.slow

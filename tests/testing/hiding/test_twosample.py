@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veilring.testing.hiding.twosample import (
+from veilring.testing.hiding.attackers import (
     choose_bins,
     cut_bins,
     judge_order,

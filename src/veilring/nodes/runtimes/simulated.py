@@ -10,12 +10,12 @@ from typing import ClassVar, Final
 from typing_extensions import override
 
 from veilring.errors import ClusterError, Deadlock, EndpointClosed, PeerLost
+from veilring.nodes.journal import Mark
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.run import Job, Outcome
 from veilring.nodes.runtimes.tasks import TasksRuntime
 from veilring.nodes.session import Session
-from veilring.nodes.trace import Mark
 from veilring.randomness import Streams
 from veilring.simulation import SimulatedLoop, SimulatedNetwork, Topology
 from veilring.simulation.faults import KEEPALIVE_SECONDS, Fault, conditions_of

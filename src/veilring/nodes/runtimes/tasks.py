@@ -12,15 +12,13 @@ from typing import ClassVar, Final, NamedTuple
 from typing_extensions import override
 
 from veilring.errors import InputError, VeilringError
-from veilring.nodes import blame
+from veilring.nodes import party
 from veilring.nodes.adversary import corrupt
-from veilring.nodes.cost import Meter
+from veilring.nodes.journal import Mark, Meter, Observer, Transcript, View
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.run import Job, Outcome
 from veilring.nodes.session import SESSION_SECONDS
-from veilring.nodes.trace import Mark
-from veilring.nodes.transcript import Observer, Transcript, View
 from veilring.randomness import Streams
 from veilring.transport.endpoint import Endpoint
 from veilring.transport.identity import Identity, make_identity
@@ -30,7 +28,7 @@ from veilring.transport.roster import Member, Roster
 from veilring.transport.tls import LOOPBACK, TlsEndpoint
 
 # The code between a cluster and the lines of a role.
-_BETWEEN: Final = tuple(str(Path(file).parent) for file in (blame.__file__, asyncio.__file__))
+_BETWEEN: Final = tuple(str(Path(file).parent) for file in (party.__file__, asyncio.__file__))
 
 
 class Runtime(ABC):

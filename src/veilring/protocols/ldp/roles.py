@@ -15,7 +15,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.errors import InputError, ProtocolViolation
-from veilring.nodes.cost import Traffic
+from veilring.nodes.journal import Traffic
 from veilring.nodes.party import Party
 from veilring.protocols.forecast import Forecast, repeated
 from veilring.protocols.ldp.algorithm.packing import reports_at_once

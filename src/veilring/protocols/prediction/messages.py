@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from veilring.nodes.cost import Traffic
+from veilring.nodes.journal import Traffic
 from veilring.protocols.forecast import Forecast, repeated
 from veilring.protocols.requests import REQUEST_KEY_BYTES, RequestKey, RequestVerdict
 from veilring.transport.frames import pack

@@ -17,9 +17,8 @@ from veilring.protocols.masks import Words, keys_cost, masked_cost
 from veilring.protocols.ranksearch.algorithm.argmax import ONE_HOT_MAX, VOTES_MAX, vote_bounds
 from veilring.protocols.ranksearch.algorithm.search import Found, StepSizes, steps_at_most
 from veilring.protocols.ranksearch.algorithm.votes import no_votes
-from veilring.protocols.ranksearch.checks import checks_cost
 from veilring.protocols.ranksearch.parameters import SearchParameters
-from veilring.protocols.ranksearch.shared import find_labels_cost, find_radii_cost
+from veilring.protocols.ranksearch.shared import checks_cost, find_labels_cost, find_radii_cost
 
 
 def search_cost(parties: int, queries: int, parameters: SearchParameters) -> Forecast:

@@ -10,7 +10,7 @@ in case of ties.
 
 Every message carries the hash of its sender's public inputs: parties, parameters, queries and all
 totals so far. The masks of a sum are bound to it as well. Each party checks opened values against
-its own rows; `veilring.protocols.ranksearch.checks` says why a failed check ends the batch only
+its own rows; `veilring.protocols.ranksearch.shared` says why a failed check ends the batch only
 after the last step.
 """
 
@@ -40,10 +40,9 @@ from veilring.protocols.ranksearch.algorithm.votes import (
     own_votes,
     word_for,
 )
-from veilring.protocols.ranksearch.checks import Checks
 from veilring.protocols.ranksearch.memory import SearchedRows
 from veilring.protocols.ranksearch.parameters import SearchParameters
-from veilring.protocols.ranksearch.shared import SharedRounds, find_labels, find_radii
+from veilring.protocols.ranksearch.shared import Checks, SharedRounds, find_labels, find_radii
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from veilring.data.table import Rows
 from veilring.errors import InputError, ProtocolViolation
-from veilring.nodes.cost import Traffic
+from veilring.nodes.journal import Traffic
 from veilring.nodes.party import Party
 from veilring.protocols.batches import check_rows
 from veilring.protocols.digests import digest_of, digest_of_names

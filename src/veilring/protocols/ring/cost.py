@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from veilring.errors import InputError
-from veilring.nodes.cost import Traffic
+from veilring.nodes.journal import Traffic
 from veilring.nodes.ring import RingCommit, RingReveal, draw_ring_messages
 from veilring.protocols.batches import Queries
 from veilring.protocols.forecast import Forecast, repeated

@@ -15,11 +15,11 @@ from veilring.scenarios.comparison.comparison import (
 )
 from veilring.scenarios.comparison.question import (
     Question,
+    TableFacts,
     make_question,
     read_network,
 )
 from veilring.scenarios.comparison.running import compare
-from veilring.scenarios.comparison.splits import TableFacts
 from veilring.scenarios.intervals import Interval
 
 __all__ = (

@@ -1,14 +1,27 @@
-"""The lines of a comparison, and the conclusions from them."""
+"""The lines of a comparison, and the conclusions from them.
 
-from collections.abc import Mapping
+The rule of choice, and how often it makes the same choice on resampled splits.
+
+A rule applied once to the means of a few splits picks a lucky system. The rule is therefore applied
+to many resamples of the splits, and a line is recommended only if nearly all of them agree.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from math import inf
 from typing import Any, Final
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
 
 from veilring.protocols.measures import Leakage
 from veilring.protocols.promise import Promise, delta_warning
-from veilring.scenarios.comparison.question import Question
-from veilring.scenarios.comparison.splits import TableFacts
+from veilring.scenarios.comparison.question import Question, TableFacts
 from veilring.scenarios.intervals import CONFIDENCE, INTERVAL, Interval
+from veilring.scenarios.reporting.charts import interval
+from veilring.scenarios.reporting.summary import percent
 
 POOLED: Final = "pooled-knn"
 MAJORITY: Final = "majority"
@@ -294,3 +307,322 @@ def _plain(line: Line) -> dict[str, Any]:
             "greatest": limits.greatest,
         },
     }
+
+
+CLOSE: Final = 0.05
+"""The largest loss of mean accuracy to the pooled classifier that still counts as close."""
+LEAK_MAX: Final = 0.5
+"""The leakage below which a guess at the owner of an observed value is wrong more often than right:
+the criterion of Xiong, Chitti and Liu (2007, Section 6.6)."""
+RESAMPLES: Final = 1000
+"""The number of resamples of the splits."""
+SHARE_MIN: Final = 0.9
+"""The share of resamples that must choose a line for it to be recommended."""
+
+_WORTH: Final = (
+    "A line is useful if it is more accurate than the majority class: the lower end of the"
+    " interval of its gain, jointly for all lines, is above 0. It is close if its mean is at most"
+    f" {100 * CLOSE:g} points below the pooled classifier's. It is dominated if another line with"
+    " the same trust has a smaller ε and a higher mean."
+)
+_FIRST: Final = (
+    "First choice: lines with an ε and no trusted party that are useful, close and not dominated."
+    " Of these, prefer the smallest ε, then an ε for any number of queries, then the highest"
+    " accuracy, then the fewest bytes."
+)
+_RING: Final = (
+    "Second choice: the useful and close system without an ε that leaks least. Every measure of its"
+    f" leakage, with its interval, must be below {percent(LEAK_MAX)}: a guess at the owner of a"
+    " distance is then wrong more often than right."
+)
+_OWNED: Final = (
+    "Third choice: a line with a trusted party that is useful, close and not dominated, in the same"
+    " order. Otherwise, no system."
+)
+_AGAIN: Final = (
+    f"The rule is repeated on {RESAMPLES:,} resamples of the splits, drawn with replacement. A line"
+    " is recommended if the rule chooses it on the original splits, and in at least"
+    f" {100 * SHARE_MIN:g}% of the resamples the same system and ε, in any form with the same"
+    " trust. Otherwise the comparison is inconclusive."
+)
+RULE: Final = (_WORTH, _FIRST, _RING, _OWNED, _AGAIN)
+"""The rule in words, step by step."""
+CANNOT: Final = (
+    "Do not compare across guarantees: a measured leak covers one attack, an ε covers all. An ε"
+    " for each report, stream, batch or release is a different guarantee, and each further report,"
+    " stream, batch or release adds to it. A guarantee with a δ may fail with that probability;"
+    " a pure one never does."
+)
+_SHOWN: Final = 3  # number of lines named when none was chosen often enough
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """The properties of a private line that do not depend on the splits.
+
+    Attributes:
+        order: The order of preference, the lowest first.
+        trusted: Whether one party has to be trusted with all rows.
+        epsilon: The ε, or infinity.
+        size: The bytes of a batch, the last criterion.
+    """
+
+    order: tuple[float, ...]
+    trusted: bool
+    epsilon: float
+    size: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Scores:
+    """The scores of the private lines, shape (lines, splits) each.
+
+    Attributes:
+        accuracies: The accuracies.
+        losses: The differences to the pooled classifier.
+        gains: The differences to the majority class.
+        overlaps: The number of queries divided by that of training rows, shape (lines,).
+    """
+
+    accuracies: NDArray[np.float64]
+    losses: NDArray[np.float64]
+    gains: NDArray[np.float64]
+    overlaps: NDArray[np.float64]
+
+    def gain_low(self, gains: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the lower ends of intervals that hold jointly for all lines (Bonferroni).
+
+        The interval is the corrected resampled t interval of `veilring.scenarios.intervals`.
+        """
+        from scipy.special import stdtrit
+
+        lines, splits = gains.shape
+        quantile = float(stdtrit(splits - 1, 1 - (1 - CONFIDENCE) / (2 * lines)))
+        reach = quantile * gains.std(axis=1, ddof=1) * np.sqrt(1 / splits + self.overlaps)
+        low: NDArray[np.float64] = gains.mean(axis=1) - reach
+        return low
+
+
+def choose(lines: Sequence[Line], rng: Generator) -> Choice:
+    """Choose a line by `RULE`.
+
+    Args:
+        lines: The lines, including those of `POOLED` and `MAJORITY`.
+        rng: The source of the resamples.
+    """
+    pooled, majority = _line(lines, POOLED), _line(lines, MAJORITY)
+    private = [line for line in lines if line.privacy is not None]
+    if not private:
+        return Choice(None, "", None, 1.0, (), _why_none(pooled, majority), "", CANNOT)
+    chosen, counts = _resample(private, rng)
+    whole = Counter[_Group | None]()
+    for number, count in counts.items():
+        whole[_group(private, number)] += count
+    share = whole[_group(private, chosen)] / RESAMPLES
+    shares = tuple(
+        (None if number is None else private[number].label, count / RESAMPLES)
+        for number, count in counts.most_common()
+    )
+    picked = None if chosen is None or share < SHARE_MIN else private[chosen]
+    if share < SHARE_MIN:
+        says = _unsure(None if chosen is None else private[chosen].label, shares)
+    elif picked is None:
+        says = f"None of the private systems is useful here: {_why_none(pooled, majority)}."
+    else:
+        says = f"{_why(picked, private, pooled)} {_agreed(share)}"
+    return Choice(
+        system=None if picked is None else picked.system,
+        form="" if picked is None else picked.form,
+        epsilon=None if picked is None else picked.epsilon,
+        share=share,
+        shares=shares,
+        says=says,
+        owner=_owner(private),
+        cannot=CANNOT,
+    )
+
+
+_Group = tuple[str, float | None, bool]
+
+
+def _group(private: Sequence[Line], number: int | None) -> _Group | None:
+    """Return the key compared across resamples: the forms of a system count together."""
+    if number is None:
+        return None
+    line = private[number]
+    return line.system, line.epsilon, line.trusted
+
+
+def _resample(private: Sequence[Line], rng: Generator) -> tuple[int | None, Counter[int | None]]:
+    """Return the number of the line chosen on all splits, and the frequency of each choice."""
+    scores = _Scores(
+        accuracies=np.array([line.accuracies for line in private]),
+        losses=np.array([line.losses for line in private]),
+        gains=np.array([line.gains for line in private]),
+        overlaps=np.array([line.overlap for line in private]),
+    )
+    candidates = [_candidate(line) for line in private]
+    splits = scores.gains.shape[1]
+    drawn = rng.integers(splits, size=(RESAMPLES, splits))
+    chosen = _pick(candidates, scores, np.arange(splits))
+    return chosen, Counter(_pick(candidates, scores, each) for each in drawn)
+
+
+def _candidate(line: Line) -> _Candidate:
+    epsilon = inf if line.epsilon is None else line.epsilon
+    leak = 0.0 if line.leakage is None else _worst(line.leakage)
+    stage = 2.0 if line.trusted else 0.0 if line.epsilon is not None else 1.0
+    if line.epsilon is None and (line.trusted or line.leakage is None or leak >= LEAK_MAX):
+        stage = inf
+    size = inf if line.cost is None else float(line.cost.all_bytes)
+    return _Candidate((stage, epsilon, float(not line.lasting), leak), line.trusted, epsilon, size)
+
+
+def _pick(
+    candidates: Sequence[_Candidate], scores: _Scores, splits: NDArray[np.int64]
+) -> int | None:
+    """Return the number of the line that the rule chooses on splits that may repeat."""
+    means = scores.accuracies[:, splits].mean(axis=1)
+    losses = scores.losses[:, splits].mean(axis=1)
+    good = (scores.gain_low(scores.gains[:, splits]) > 0) & (losses <= CLOSE)
+    eligible = [
+        number
+        for number, own in enumerate(candidates)
+        if good[number]
+        and own.order[0] < inf
+        and not any(
+            other.trusted == own.trusted and other.epsilon < own.epsilon and mean > means[number]
+            for other, mean in zip(candidates, means, strict=True)
+        )
+    ]
+
+    def preference(number: int) -> tuple[object, ...]:
+        own = candidates[number]
+        return *own.order, -means[number], own.size
+
+    return min(eligible, key=preference, default=None)
+
+
+def _agreed(share: float) -> str:
+    return (
+        f"The rule chooses this system and ε in {percent(share)} of {RESAMPLES:,} resamples of the"
+        " splits."
+    )
+
+
+def _unsure(label: str | None, shares: Sequence[tuple[str | None, float]]) -> str:
+    """Describe the frequencies of the choices when none was frequent enough."""
+    often = "; ".join(f"{name or 'none'} in {percent(share)}" for name, share in shares[:_SHOWN])
+    first = label or "no line"
+    return (
+        f"The comparison is inconclusive. The rule picks {first} on these splits, but"
+        f" resamples of them disagree ({often}), and {100 * SHARE_MIN:g}% are needed. More"
+        " --seeds may give a clear choice."
+    )
+
+
+def _why(line: Line, private: Sequence[Line], pooled: Line) -> str:
+    """Explain why a line is recommended."""
+    beside = _beside(line, pooled)
+    if line.trusted:
+        leaking = [
+            each.name for each in private if each.leakage and _worst(each.leakage) >= LEAK_MAX
+        ]
+        leaks = f" {leaking[0]} leaks too much." if leaking else ""
+        return (
+            f"{line.label}, if all parties trust one party with their rows: it has {beside}, and no"
+            f" system without such a party comes as close.{leaks}"
+        )
+    if line.leakage is not None:
+        return (
+            f"{line.label}: it has {beside}, and no system with an ε and without a trusted party"
+            f" comes as close. It does leak: {_leaks(line.leakage)}."
+        )
+    covers = "; its ε covers any number of queries" if line.lasting else ""
+    return (
+        f"{line.label}: it has an ε, needs no party that sees all rows (trusted: {line.trust}),"
+        f" and has {beside}{covers}. It is the smallest ε tried for which this holds."
+        f"{'' if line.lasting else _lasting(private)}"
+    )
+
+
+def _lasting(private: Sequence[Line]) -> str:
+    """Name the line to use for more than one batch of queries, if there is one."""
+    good = [
+        line
+        for line in private
+        if line.lasting and not line.trusted and line.gain.low > 0 and line.loss.mean <= CLOSE
+    ]
+    first = min(good, key=lambda line: (line.epsilon, -line.accuracy.mean), default=None)
+    if first is None:
+        return " Each further batch costs the same ε again."
+    return (
+        " Each further batch costs the same ε again; for any number of queries under one ε,"
+        f" consider {first.label}, with an accuracy of {percent(first.accuracy.mean)}."
+    )
+
+
+def _why_none(pooled: Line, majority: Line) -> str:
+    most, least = percent(pooled.accuracy.mean), percent(majority.accuracy.mean)
+    if pooled.gain.low > 0:
+        return (
+            f"none is both close to the pooled classifier's {most} and significantly above {least}"
+        )
+    return (
+        f"even the pooled classifier has {most}, which on these splits is not significantly"
+        f" different from the {least} of the majority class"
+    )
+
+
+def _owner(private: Sequence[Line]) -> str:
+    """Describe the gain from an owner trusted with all rows, at the largest ε tried."""
+    top = max((line.epsilon for line in private if line.epsilon is not None), default=None)
+    at_top = [line for line in private if line.epsilon == top]
+    owned = max(_of(at_top, trusted=True), key=_accuracy, default=None)
+    alone = max(_of(at_top, trusted=False), key=_accuracy, default=None)
+    if top is None or owned is None or alone is None:
+        return "No systems with and without a trusted party were tried at the same ε."
+    more = round(100 * (owned.accuracy.mean - alone.accuracy.mean), 1)
+    scores = (
+        f"{owned.name} has {percent(owned.accuracy.mean)}, and {alone.name}, the best system"
+        f" without such a party, has {percent(alone.accuracy.mean)}"
+    )
+    if more <= 0:
+        return f"Trusting a party with all rows would gain nothing: at ε = {top:g}, {scores}."
+    return f"Trusting a party with all rows would gain {more:.1f} points at ε = {top:g}: {scores}."
+
+
+def _of(lines: Iterable[Line], *, trusted: bool) -> list[Line]:
+    return [line for line in lines if line.trusted == trusted]
+
+
+def _line(lines: Iterable[Line], system: str) -> Line:
+    return next(line for line in lines if line.system == system)
+
+
+def _accuracy(line: Line) -> float:
+    return line.accuracy.mean
+
+
+def _beside(line: Line, pooled: Line) -> str:
+    reach = f"{percent(line.accuracy.low)} to {percent(line.accuracy.high)}"
+    mine = f"an accuracy of {percent(line.accuracy.mean)} ({reach})"
+    return f"{mine}, against {percent(pooled.accuracy.mean)} with all rows in one place"
+
+
+def _worst(leakage: Leakage) -> float:
+    return max(interval(estimate)[1] for estimate in leakage.estimates.values())
+
+
+def _leaks(leakage: Leakage) -> str:
+    if not _worst(leakage):
+        return (
+            "all parties learn totals; with enough queries, these locate rows, but do not reveal"
+            " their owners"
+        )
+    exposure, claim = (percent(leakage.estimates[name].value) for name in ("exposure", "claim"))
+    return (
+        f"{exposure} of the messages contain a distance from the sender's own rows; a successor"
+        f" that attributes every new value to its predecessor is right in {claim} of cases; and all"
+        " parties learn the nearest distances themselves"
+    )

@@ -9,11 +9,11 @@ from typing import Final, NamedTuple
 import tomli_w
 
 from veilring.errors import InputError
-from veilring.nodes.cost import Traffic
+from veilring.nodes.journal import Traffic
 from veilring.privacy.files import write_whole
-from veilring.scenarios.comparison.choosing import RULE
 from veilring.scenarios.comparison.comparison import (
     LOST_MIN,
+    RULE,
     Limits,
     Line,
     SystemComparison,
@@ -22,8 +22,7 @@ from veilring.scenarios.comparison.comparison import (
 from veilring.scenarios.intervals import Interval
 from veilring.scenarios.reporting.charts import AccuracyChart, accuracy_chart, bar_chart
 from veilring.scenarios.reporting.page import estimates, make_environment
-from veilring.scenarios.reporting.summary import interval_text, leaks, percent
-from veilring.scenarios.reporting.tables import Amount
+from veilring.scenarios.reporting.summary import Amount, interval_text, leaks, percent
 
 _NONE: Final = "-"
 _UNDER: Final = "└ "  # refers to the line above

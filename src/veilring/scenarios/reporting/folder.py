@@ -23,8 +23,8 @@ from pydantic import TypeAdapter
 from veilring.config import parse_toml
 from veilring.errors import InputError, VeilringError
 from veilring.extras import require_extra
+from veilring.nodes.journal import Journal, Mark, TracedMessage
 from veilring.nodes.run import Failure
-from veilring.nodes.trace import Journal, Mark, TracedMessage
 from veilring.protocols.membership import PublicModel
 from veilring.scenarios.report import Report
 from veilring.scenarios.schema import Scenario, make_scenario

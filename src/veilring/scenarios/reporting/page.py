@@ -22,9 +22,13 @@ from veilring.scenarios.reporting.charts import (
 from veilring.scenarios.reporting.folder import RunFolder
 from veilring.scenarios.reporting.stepping import build_story
 from veilring.scenarios.reporting.summary import (
+    Amount,
     accuracies,
     adversaries,
     attack,
+    by_kind,
+    by_party,
+    by_round,
     found,
     in_bytes,
     in_seconds,
@@ -33,9 +37,9 @@ from veilring.scenarios.reporting.summary import (
     promised,
     say,
     titled,
+    total,
     troubles,
 )
-from veilring.scenarios.reporting.tables import Amount, by_kind, by_party, by_round, total
 
 with name_missing_extras():
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined

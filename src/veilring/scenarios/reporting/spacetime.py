@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from veilring.nodes.trace import Mark, TracedMessage
-from veilring.nodes.transcript import SETUP_ROUND
+from veilring.nodes.journal import SETUP_ROUND, Mark, TracedMessage
 from veilring.scenarios.reporting.summary import in_bytes, in_seconds, shortened, ticks
 
 # More arrows than this hide each other, and make the page larger than a megabyte.

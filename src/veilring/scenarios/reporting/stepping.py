@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from veilring.nodes.journal import SETUP_ROUND, Mark, TracedMessage
 from veilring.nodes.run import Failure
-from veilring.nodes.trace import Mark, TracedMessage
-from veilring.nodes.transcript import SETUP_ROUND
 from veilring.scenarios.reporting.spacetime import CORRUPT, STYLES, lane_order
 from veilring.simulation.faults import FaultClass
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from veilring.nodes.trace import Mark, TracedMessage
-from veilring.nodes.transcript import SETUP_ROUND
+from veilring.nodes.journal import SETUP_ROUND, Mark, TracedMessage
 from veilring.scenarios.reporting.spacetime import lane_order
 from veilring.scenarios.reporting.summary import in_bytes, in_seconds
 

@@ -17,8 +17,7 @@ from veilring.protocols.system import Play, Setup, System
 from veilring.testing.exploring.subjects import Invariant, RoleSubject
 from veilring.testing.hiding.features import Strip
 from veilring.testing.hiding.leaves import find_leaves
-from veilring.testing.hiding.stripping import strip_masks
-from veilring.testing.hiding.worlds import Role, World
+from veilring.testing.hiding.worlds import Role, World, strip_masks
 
 _CLASSES: Final = 2
 _PARTIES_MIN: Final = 2

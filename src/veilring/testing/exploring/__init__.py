@@ -1,17 +1,29 @@
 """Fault exploration: many seeds, each a world with faults, checked for wrong results and hangs."""
 
-from veilring.testing.exploring.campaign import Campaign, explore, explore_subject
-from veilring.testing.exploring.exhaustive import every_world, explore_every_world
-from veilring.testing.exploring.shrinking import Shrunk, shrink
+from veilring.testing.exploring.campaign import (
+    Campaign,
+    Shrunk,
+    every_world,
+    explore,
+    explore_every_world,
+    explore_subject,
+    shrink,
+)
 from veilring.testing.exploring.stores import (
     STORAGE_FAULTS,
     StoreSubject,
     explore_store,
     explore_stores,
 )
-from veilring.testing.exploring.subjects import RoleSubject, SystemSubject
+from veilring.testing.exploring.subjects import (
+    RoleSubject,
+    SystemSubject,
+    from_scenario,
+    replay,
+    to_scenario,
+    to_toml,
+)
 from veilring.testing.exploring.worlds import Explored, Subject, World, draw_world, play_world
-from veilring.testing.exploring.written import from_scenario, replay, to_scenario, to_toml
 
 __all__ = (
     "STORAGE_FAULTS",

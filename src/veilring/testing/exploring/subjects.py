@@ -1,4 +1,7 @@
-"""Subjects of an exploration: a role with an invariant, or a system with queries."""
+"""Subjects of an exploration: a role with an invariant, or a system with queries.
+
+Worlds as scenarios: files written by `veilring explore` that `veilring run` plays.
+"""
 
 import copy
 import sys
@@ -8,25 +11,36 @@ from types import ModuleType
 from typing import Any, Final, Self
 
 import numpy as np
+import tomli_w
 from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from veilring.errors import ScenarioError
+from veilring.config import require_key_that
+from veilring.errors import ScenarioError, WorldWentWrong
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.cluster import Cluster
+from veilring.nodes.journal import Journal
 from veilring.nodes.party import Party
 from veilring.nodes.ring import PARTIES_MIN, draw_ring
-from veilring.nodes.trace import Journal
 from veilring.protocols.registry import BUILT_IN
 from veilring.protocols.ring import FixedPoint, SumMethod, secure_sum
 from veilring.protocols.system import Setup, System
 from veilring.randomness import Streams
 from veilring.reached import marks_below, marks_in, sometimes
+from veilring.scenarios.network import fault_table, links_table, make_faults, make_links
 from veilring.scenarios.prepare import Prepared, prepare
 from veilring.scenarios.schema import Scenario, make_scenario
 from veilring.testing.exploring import worlds
-from veilring.testing.exploring.worlds import Played, Subject, results_by_party
+from veilring.testing.exploring.worlds import (
+    Explored,
+    Played,
+    Start,
+    Subject,
+    World,
+    play_world,
+    results_by_party,
+)
 
 Role = Callable[..., Awaitable[Any]]
 Public = Callable[[tuple[str, ...], Generator], Mapping[str, object]]
@@ -289,3 +303,60 @@ async def _sum_on_a_drawn_ring(
     ring = await draw_ring(party)
     fixed = FixedPoint(0, len(ring))
     return float((await add(party, own, ring=ring, fixed=fixed, method=method))[0, 0])
+
+
+def to_scenario(subject: SystemSubject, world: World) -> Scenario:
+    """Return the scenario that plays a system in a world whose runs are written out."""
+    tables = subject.scenario.model_dump()
+    tables["network"] |= {"runtime": "simulated", **links_table(world.links)}
+    tables["faults"] = [fault_table(fault) for fault in world.faults]
+    runs = [{"number": number, "start_seconds": start} for number, start in world.runs or ()]
+    tables["world"] = {"seed": world.seed, "order": world.order, "runs": runs}
+    return make_scenario(tables)
+
+
+def to_toml(subject: SystemSubject, world: World) -> str:
+    """Return the scenario as a TOML file, with the keys whose values differ from the defaults."""
+    scenario = to_scenario(subject, world)
+    tables = scenario.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
+    name = {"name": scenario.protocol.name}
+    return tomli_w.dumps(tables | {"protocol": name | tables.get("protocol", {})})
+
+
+def from_scenario(scenario: Scenario) -> tuple[SystemSubject, World]:
+    """Return the system and the world of a scenario.
+
+    Raises:
+        ScenarioError: If the scenario has no world, or an invalid one.
+    """
+    require_key_that(
+        scenario.world is not None,
+        "world",
+        "there is no world in this scenario; `veilring explore --shrink FILE` writes one",
+    )
+    assert scenario.world is not None  # noqa: S101  (for mypy: it was required)
+    written, subject = scenario.world, SystemSubject(scenario)
+    return subject, World(
+        written.seed,
+        make_links(scenario.network),
+        make_faults(scenario, subject.parties, Streams(written.seed)),
+        written.order,
+        tuple(Start(run.number, run.start_seconds) for run in written.runs),
+    )
+
+
+def replay(scenario: Scenario, *, journal: Journal | None = None) -> Explored:
+    """Play a world that was written as a scenario.
+
+    Args:
+        scenario: A scenario with a `world`.
+        journal: The record of the messages and their times, if wanted.
+
+    Raises:
+        WorldWentWrong: If an invariant was violated.
+        ScenarioError: If the scenario has no world, or an invalid one.
+    """
+    explored = play_world(*from_scenario(scenario), journal=journal)
+    if explored.wrong:
+        raise WorldWentWrong(tuple(explored.wrong))
+    return explored

@@ -23,10 +23,9 @@ from veilring import simulation
 from veilring.errors import Deadlock, SessionTimeout, VeilringError
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.cluster import Cluster, lost_parties
+from veilring.nodes.journal import Journal, join_transcripts, transcript_hash
 from veilring.nodes.run import Outcome
 from veilring.nodes.runtimes import Simulated
-from veilring.nodes.trace import Journal
-from veilring.nodes.transcript import join_transcripts, transcript_hash
 from veilring.randomness import Streams
 from veilring.reached import count_marks, sometimes
 from veilring.simulation import (

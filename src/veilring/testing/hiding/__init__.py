@@ -21,8 +21,7 @@ from veilring.testing.hiding.audit import (
     compare_views,
 )
 from veilring.testing.hiding.leakage import Leakage, Success, measure_leakage
-from veilring.testing.hiding.stripping import strip_masks
-from veilring.testing.hiding.worlds import MemberView, Played, World, play_world
+from veilring.testing.hiding.worlds import MemberView, Played, World, play_world, strip_masks
 
 __all__ = (
     "Audit",

@@ -23,23 +23,23 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.errors import InputError, InternalError
-from veilring.nodes.transcript import SETUP_ROUND, Seen
+from veilring.nodes.journal import SETUP_ROUND, Seen
 from veilring.privacy.audits import ALARM
 from veilring.randomness import Streams
-from veilring.testing.hiding.attackers import find_varied, learn_best
-from veilring.testing.hiding.features import Layout, Strip
-from veilring.testing.hiding.leaves import same_leaves
-from veilring.testing.hiding.places import Columns, Coordinate
-from veilring.testing.hiding.twosample import (
+from veilring.testing.hiding.attackers import (
     POWER,
     Split,
     choose_bins,
     cut_bins,
+    find_varied,
     judge_order,
     judge_set,
+    learn_best,
     least_advantage,
     reject_holm,
 )
+from veilring.testing.hiding.features import Layout, Strip
+from veilring.testing.hiding.leaves import Columns, Coordinate, same_leaves
 from veilring.testing.hiding.worlds import (
     Arrival,
     Inputs,

@@ -29,21 +29,21 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.nodes.transcript import Seen
-from veilring.testing.hiding.draws import subtract_draws
-from veilring.testing.hiding.leaves import Leaf, find_leaves
-from veilring.testing.hiding.newness import columns_of_new
-from veilring.testing.hiding.places import (
+from veilring.nodes.journal import Seen
+from veilring.testing.hiding.leaves import (
     Block,
     Columns,
     Coordinate,
+    Leaf,
     Mask,
     Place,
     Shape,
     Slot,
     add_blocks,
+    columns_of_new,
+    find_leaves,
 )
-from veilring.testing.hiding.worlds import Arrival, MemberView, Played
+from veilring.testing.hiding.worlds import Arrival, MemberView, Played, subtract_draws
 
 Strip = Callable[[Mapping[str, MemberView]], Mapping[str, object]]
 """Computes more from all members' views, by name: words minus the masks that members know."""

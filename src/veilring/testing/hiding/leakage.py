@@ -23,7 +23,7 @@ from veilring.randomness import Streams
 from veilring.testing.hiding.attackers import Labels, learn_best
 from veilring.testing.hiding.audit import PILOT_RUNS, RUNS
 from veilring.testing.hiding.features import READ_AT_ONCE, Layout, Strip
-from veilring.testing.hiding.places import Columns
+from veilring.testing.hiding.leaves import Columns
 from veilring.testing.hiding.worlds import MemberView, Played, Role, World, name_parties, play_world
 
 INTERVAL: Final = 0.95

@@ -3,25 +3,124 @@
 A world is a protocol with its inputs. Its runs share no session, key, coin or noise. Messages are
 encoded, measured and decoded as on any transport, but go from party to party without one, so a run
 takes a fraction of its time on a `Cluster`. Time is simulated and passes only where a role sleeps.
+
+Random draws of a coalition's members: a record of them, and what they remove from a view.
+
+A member knows its own draws and can subtract them from whatever contains them: a number that it
+added to a total, or a mask of its own.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
 from itertools import count
 from typing import Any, Final, NamedTuple, TypeVar
 
-from numpy.random import Generator
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from numpy.random import BitGenerator, Generator
 from typing_extensions import override
 
 from veilring.errors import InputError, ProtocolViolation, VeilringError
+from veilring.nodes.journal import SETUP_ROUND, Seen, View
 from veilring.nodes.party import Parties, Party
-from veilring.nodes.transcript import SETUP_ROUND, Seen, View
+from veilring.protocols.masks import (
+    KEY_BYTES,
+    MaskedWords,
+    MaskKey,
+    PairwiseKeys,
+    Words,
+    derive_secret,
+)
 from veilring.randomness import Streams
-from veilring.testing.hiding.draws import RecordingGenerator
+from veilring.testing.hiding.leaves import Block, Place
 from veilring.transport.frames import frame_size
 from veilring.transport.messages import Message, decode, encode
+
+DRAWS_MAX: Final = 8
+"""The number of draws of a member that are recorded: coordinates share the rate of false alarms."""
+_NUMERIC: Final = "biuf"
+# Keys are drawn as bytes, and `stripping` removes the masks that are derived from them.
+_NOT_NUMBERS: Final = frozenset({"bytes", "shuffle", "spawn"})
+
+
+class RecordingGenerator(Generator):
+    """A generator that keeps a copy of the numbers that it draws, call by call.
+
+    Args:
+        bit_generator: The source of randomness; its stream is the same as without a record.
+
+    Attributes:
+        drawn: The first `DRAWS_MAX` results that are numbers or arrays of numbers.
+    """
+
+    def __init__(self, bit_generator: BitGenerator) -> None:
+        super().__init__(bit_generator)
+        self.drawn: list[object] = []
+        self._is_drawing = False
+
+
+def _recorded(draw: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(draw)
+    def record(self: RecordingGenerator, *args: Any, **options: Any) -> object:
+        if self._is_drawing:  # NumPy's methods call one another; only the caller's result counts
+            return draw(self, *args, **options)
+        self._is_drawing = True
+        try:
+            result = draw(self, *args, **options)
+        finally:
+            self._is_drawing = False
+        if len(self.drawn) < DRAWS_MAX and np.asarray(result).dtype.kind in _NUMERIC:
+            self.drawn.append(np.copy(result))
+        return result
+
+    return record
+
+
+for _name, _draw in vars(Generator).items():
+    if callable(_draw) and not _name.startswith("_") and _name not in _NOT_NUMBERS:
+        setattr(RecordingGenerator, _name, _recorded(_draw))
+
+
+def subtract_draws(
+    targets: Mapping[Place, Block], draws: Mapping[str, Sequence[Block]]
+) -> Iterator[tuple[Place, Block]]:
+    """Yield numbers of the view minus each draw of the members, and minus sums of their draws.
+
+    Args:
+        targets: The numbers that may contain draws.
+        draws: The draws of each member in order.
+    """
+    for name, known in _subtrahends(draws):
+        for place, block in targets.items():
+            if block.is_like(known):
+                where = f"{place.message} minus {name}"
+                yield Place(where, place.field, place.slot, is_combined=True), block.minus(known)
+
+
+def _subtrahends(draws: Mapping[str, Sequence[Block]]) -> Iterator[tuple[str, Block]]:
+    """Yield each draw, then the sums of the members' draws of one number and of all draws."""
+    for member, drawn in draws.items():
+        for number, block in enumerate(drawn, start=1):
+            yield f"draw {number} of {member}", block
+    if len(draws) > 1:
+        for number, together in enumerate(zip(*draws.values(), strict=False), start=1):
+            yield from _sum(f"draw {number} of all members", together)
+    if any(len(drawn) > 1 for drawn in draws.values()):
+        yield from _sum(
+            "all draws of the members", [each for own in draws.values() for each in own]
+        )
+
+
+def _sum(name: str, blocks: Sequence[Block]) -> Iterator[tuple[str, Block]]:
+    first, *others = blocks
+    if all(first.is_like(other) for other in others):
+        for other in others:
+            first = first.plus(other)
+        yield name, first
+
 
 _M = TypeVar("_M", bound=Message)
 Role = Callable[..., Awaitable[Any]]
@@ -372,3 +471,42 @@ class _DirectParty(Party):
             if inbox:
                 extra = f"sent {inbox[0][0].kind}, which was not due"
                 raise ProtocolViolation(sender, extra)
+
+
+def strip_masks(views: Mapping[str, MemberView]) -> dict[str, Words]:
+    """Return each honest party's masked words minus the masks that it shares with members.
+
+    Use it for roles that draw their key first, as `masked_sum` does: pass it to `assert_hides` as
+    `strip`.
+    """
+    secrets: dict[str, dict[str, bytes]] = {}
+    for member, view in views.items():
+        private = X25519PrivateKey.from_private_bytes(view.coins().bytes(KEY_BYTES))
+        for seen in view.received:
+            if isinstance(seen.message, MaskKey) and seen.sender not in views:
+                ends = (member, private), (seen.sender, seen.message.public)
+                keys = secrets.setdefault(seen.sender, {})
+                keys[member] = derive_secret(view.session, *ends)
+    return {name: words for party in secrets for name, words in _strip(views, party, secrets)}
+
+
+def _strip(
+    views: Mapping[str, MemberView], party: str, secrets: Mapping[str, Mapping[str, bytes]]
+) -> list[tuple[str, Words]]:
+    """Return the stripped words of one honest party, as seen by the first member that has them."""
+    keys = PairwiseKeys(party, secrets[party])
+    for view in views.values():
+        masked = [
+            seen.message
+            for seen in view.received
+            if seen.sender == party and isinstance(seen.message, MaskedWords)
+        ]
+        if masked:
+            break
+    stripped = []
+    for number, message in enumerate(masked, start=1):
+        masks = keys.mask([np.zeros_like(array) for array in message.words], message.digest)
+        for place, (array, mask) in enumerate(zip(message.words, masks, strict=True)):
+            name = f"words[{place}] number {number} of {party}"
+            stripped.append((name, np.subtract(array, mask)))
+    return stripped

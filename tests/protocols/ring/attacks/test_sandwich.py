@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
 from veilring.nodes.cluster import Cluster
+from veilring.nodes.journal import View
 from veilring.nodes.ring import Ring, deal_ring
-from veilring.nodes.transcript import View
 from veilring.protocols.ring import (
     FixedPoint,
     KNNParameters,

@@ -7,8 +7,8 @@ import pytest
 
 from veilring.errors import InputError
 from veilring.nodes.cluster import Cluster
+from veilring.nodes.journal import View
 from veilring.nodes.ring import Ring, deal_ring
-from veilring.nodes.transcript import View
 from veilring.protocols.ring import TopKParameters, pp_topk
 from veilring.protocols.ring.attacks import CoalitionView, simulated_view, topk_view
 from veilring.protocols.ring.leakage import uniform_values

@@ -16,20 +16,14 @@ simulated runs. `leakage` estimates how much can be learned; attacks extract it.
     The success of these attacks.
 """
 
-from veilring.protocols.ring.attacks.cells import (
+from veilring.protocols.ring.attacks.posterior import (
     AttackRow,
     CellPosterior,
     Setting,
     attack_table,
+    decide_by,
     fit_cells,
-)
-from veilring.protocols.ring.attacks.posterior import decide_by, sandwich_posterior
-from veilring.protocols.ring.attacks.repetitions import (
-    Owners,
-    expected_hits,
-    find_owners,
-    recurring,
-    tracing_success,
+    sandwich_posterior,
 )
 from veilring.protocols.ring.attacks.runs import (
     CoalitionView,
@@ -38,13 +32,18 @@ from veilring.protocols.ring.attacks.runs import (
     topk_view,
 )
 from veilring.protocols.ring.attacks.views import (
+    Owners,
     Success,
     TopKView,
     UniformPrior,
     claim_new,
+    expected_hits,
+    find_owners,
     judge_claims,
     owned,
+    recurring,
     simulated_view,
+    tracing_success,
 )
 
 __all__ = (

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
+from veilring.nodes.journal import View
 from veilring.nodes.ring import Ring
-from veilring.nodes.transcript import View
 from veilring.protocols.masks import MaskedWords
 from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod, leaked_groups
 from veilring.protocols.ring.algorithm.topk import TopKParameters, start_vector
