@@ -1,9 +1,7 @@
 """Tables from CSV files, read with the standard library: columns of numbers and of categories.
 
-Mistakes in CSV files that look like data: refused with their place, or noted.
-
-Each `require_…` function raises an `InputError` that names the file, and the column and line if
-there is one.
+Mistakes that look like data are refused with their place, or noted. Each `require_…` function
+raises an `InputError` that names the file, and the column and line if there is one.
 """
 
 import codecs

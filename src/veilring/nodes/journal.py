@@ -1,8 +1,8 @@
-"""Traces: the messages and events of a run with their times, never content.
+"""The journal of a run: its trace, its transcript, the view of a party, and the cost.
 
-Records of a session's channel: events, hashes of transcripts, and a party's view as data.
-
-The cost of a run: messages, bytes and rounds, by party, by round and by kind of message.
+A trace has the messages and events of a run with their times, never content. A transcript is a hash
+of a session's channel. A view is everything that one party sent and received. The cost counts
+messages, bytes and rounds, by party, by round and by kind of message.
 """
 
 import hashlib

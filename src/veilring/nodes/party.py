@@ -1,13 +1,12 @@
 """`Party`: the only interface of a role, to the whole session or to a part of it.
 
-Finding the culprit of a stalled run: the sender of the earliest missing message.
-
-A message of round r depends only on messages of earlier rounds. An honest party that is waiting for
-a message of round r has therefore sent everything it owes up to round r. Let r be the round of the
-earliest message that any party is waiting for. If its sender is waiting at all, then for a message
-of round r or later, and it needs nothing more to send the missing one: it has sent it, or it is at
-fault. If the counts at both ends show that it was sent, the network or either end may have lost it,
-and nobody can be blamed.
+The culprit of a stalled run is the sender of the earliest missing message. A message of round r
+depends only on messages of earlier rounds. An honest party that is waiting for a message of round r
+has therefore sent everything it owes up to round r. Let r be the round of the earliest message that
+any party is waiting for. If its sender is waiting at all, then for a message of round r or later,
+and it needs nothing more to send the missing one: it has sent it, or it is at fault. If the counts
+at both ends show that it was sent, the network or either end may have lost it, and nobody can be
+blamed.
 
 The rule never blames an honest party as long as all parties report their state truthfully. A
 launcher observes the states itself. A party that relies on reports of its peers knows only its own

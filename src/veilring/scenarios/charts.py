@@ -3,7 +3,7 @@
 Matplotlib is imported on first use: it takes half a second, and most runs draw nothing. Equal
 charts give equal files.
 
-Charts of exact distributions: frequency oracles, and a server's beliefs after a walk.
+Two charts show exact distributions: frequency oracles, and a server's beliefs after a walk.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

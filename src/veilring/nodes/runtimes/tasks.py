@@ -12,7 +12,6 @@ from typing import ClassVar, Final, NamedTuple
 from typing_extensions import override
 
 from veilring.errors import InputError, VeilringError
-from veilring.nodes import party
 from veilring.nodes.adversary import corrupt
 from veilring.nodes.journal import Mark, Meter, Observer, Transcript, View
 from veilring.nodes.node import Node
@@ -28,7 +27,7 @@ from veilring.transport.roster import Member, Roster
 from veilring.transport.tls import LOOPBACK, TlsEndpoint
 
 # The code between a cluster and the lines of a role.
-_BETWEEN: Final = tuple(str(Path(file).parent) for file in (party.__file__, asyncio.__file__))
+_BETWEEN: Final = (str(Path(__file__).parents[1]), str(Path(asyncio.__file__).parent))
 
 
 class Runtime(ABC):

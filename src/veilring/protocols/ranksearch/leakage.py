@@ -5,10 +5,9 @@ parties from the totals. This module measures the leakage of the totals themselv
 reveal an interval for the distance of the k-th nearest row, and totals above k reveal how nearby
 rows are spread over parties.
 
-Attacks on the results of rank search: locating a row, and isolating one party's counts.
-
-They need only answers: published intervals and totals for queries that the adversary may choose. A
-participant's view does not help, because it can be simulated from the totals.
+Two attacks locate a row and isolate one party's counts. They need only answers: published intervals
+and totals for queries that the adversary may choose. A participant's view does not help, because it
+can be simulated from the totals.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -3,14 +3,13 @@
 Every message carries the hash of its sender's public inputs: parties, parameters, queries and all
 words sent to all parties. A party that receives a different hash opens nothing more.
 
-A party's checks of opened values against its own rows, and the exchange of their outcome.
-
-A party that aborted when its own check failed would reveal its rows: a peer that falsifies a total
-a little more in each batch would learn the exact count of every party from who aborts when. A
-failed check therefore changes nothing that a party sends until the batch ends. Then each party adds
-to a masked sum: zeros if all its checks passed, random words otherwise. If the sum is not 0, all
-parties reject the batch. The sum reveals that a check failed, and nothing about whose it was:
-random words of one party have the same distribution as those of several.
+A party checks opened values against its own rows, and all exchange the outcome. A party that
+aborted when its own check failed would reveal its rows: a peer that falsifies a total a little more
+in each batch would learn the exact count of every party from who aborts when. A failed check
+therefore changes nothing that a party sends until the batch ends. Then each party adds to a masked
+sum: zeros if all its checks passed, random words otherwise. If the sum is not 0, all parties reject
+the batch. The sum reveals that a check failed, and nothing about whose it was: random words of one
+party have the same distribution as those of several.
 
 The exchange takes two rounds. First each party commits to its masked words by their hash, and then
 it sends them, so that no party can choose its own after seeing those of others and make the sum 0.

@@ -1,8 +1,8 @@
 """Comparison of all applicable systems on the same splits: accuracy, privacy and cost.
 
-`question` defines the inputs, `splits` the shared rows, `evaluation` the accuracy on a split,
-`running` the lines of the result, and `choosing` the recommendation. `comparison` contains the
-result and `page` renders it. `tuning` searches parameters, for `veilring tune` too.
+`question` defines the inputs and the shared rows, `running` plays all systems on them, and
+`comparison` contains the lines and the recommendation. `page` renders it. `tuning` computes the
+accuracy on a split and searches parameters, for `veilring tune` too.
 """
 
 from veilring.scenarios.comparison.comparison import (

@@ -1,6 +1,4 @@
-"""The lines of a comparison, and the conclusions from them.
-
-The rule of choice, and how often it makes the same choice on resampled splits.
+"""The lines of a comparison, and the conclusions from them: the rule of choice.
 
 A rule applied once to the means of a few splits picks a lucky system. The rule is therefore applied
 to many resamples of the splits, and a line is recommended only if nearly all of them agree.

@@ -1,7 +1,4 @@
-"""The inputs of a comparison.
-
-The rows of a comparison: reading, scaling, and the splits shared by all systems.
-"""
+"""The inputs of a comparison, and its rows: reading, scaling, and the splits that systems share."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -4,10 +4,8 @@ Parameters follow from public numbers alone: trying several on private rows and 
 leaks information that no budget accounts for. The rules are the same for all data. The best
 parameters in hindsight are measured too, and marked as not private.
 
-Baselines from other libraries, if installed: each is fitted by an owner of all rows.
-
-They are lines of a comparison, on the same splits. Their guarantees are their authors' claims and
-are not checked here.
+Baselines from other libraries, if installed, are lines on the same splits, each fitted by an owner
+of all rows. Their guarantees are their authors' claims and are not checked here.
 """
 
 import asyncio

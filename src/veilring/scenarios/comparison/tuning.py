@@ -1,10 +1,9 @@
-"""Searching a system's parameters: on public rows, or in hindsight to measure a rule's loss.
+"""The accuracy of a system on one split, and the search for parameters by it.
 
-Each parameter in turn is set to the best of its values, until the result no longer improves.
-Parameters look too good on the splits that chose them, so each half of the splits chooses for the
-other half, and the accuracy reported is the one there.
-
-Accuracy of a system on one split, for comparisons and for tuning.
+A search uses public rows, or hindsight to measure a rule's loss. Each parameter in turn is set to
+the best of its values, until the result no longer improves. Parameters look too good on the splits
+that chose them, so each half of the splits chooses for the other half, and the accuracy reported is
+the one there.
 
 Labels come from `Setup.label`: the vectorised steps that parties run, without their messages.
 """

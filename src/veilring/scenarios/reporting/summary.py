@@ -1,7 +1,4 @@
-"""The numbers of a report with their names and meanings, and the formatting of numbers.
-
-Traffic by party, by kind of message and by round.
-"""
+"""The numbers of a report: names, meanings, formatting, and tables of the traffic."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from math import floor, log10

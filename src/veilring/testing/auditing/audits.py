@@ -1,8 +1,7 @@
 """An audit: all claims of a system or a role, each with a verdict.
 
-Claims that single runs can contradict: cost, labels, reproducibility, accounting.
-
-Claims about faults and malicious parties.
+Single runs can contradict claims about cost, labels, reproducibility and accounting; explored
+worlds and lies contradict those about faults and malicious parties. `views` judges the others.
 """
 
 import inspect

@@ -1,7 +1,4 @@
-"""The result of an audit: a verdict for each claim, with the evidence for it.
-
-Efforts of audits: the size of each part.
-"""
+"""The effort of an audit, and its result: a verdict for each claim, with the evidence for it."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace

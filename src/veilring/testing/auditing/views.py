@@ -1,10 +1,9 @@
 """Claims about views: that two worlds are indistinguishable, or up to a factor of e^ε.
 
-Lower bounds on the privacy loss between two worlds, from the views of many runs.
-
-An event is chosen on one half of the runs. On the other half, exact binomial bounds (Clopper and
-Pearson 1934) on the event's probabilities in both worlds prove a lower bound on the protocol's
-loss, except with the probability of a false alarm (Jagielski, Ullman and Oprea, NeurIPS 2020).
+A lower bound on the privacy loss between two worlds comes from the views of many runs. An event is
+chosen on one half of the runs. On the other half, exact binomial bounds (Clopper and Pearson 1934)
+on the event's probabilities in both worlds prove a lower bound on the protocol's loss, except with
+the probability of a false alarm (Jagielski, Ullman and Oprea, NeurIPS 2020).
 
 Views come from runs over messages, or are drawn by a system in one process with the same
 steps. The second kind is faster, so that many more runs prove a larger part of the loss.

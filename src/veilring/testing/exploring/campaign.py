@@ -1,17 +1,14 @@
 """Campaigns: the exploration of many seeds in one process or several, and their joint findings.
 
-Shrinking: from a world that fails to the smallest one that still does.
+A world that fails is shrunk to the smallest one that still does, by delta debugging (Zeller and
+Hildebrandt, IEEE TSE 28, 2002): parts are left out, large ones first, as long as the rest still
+fails. Parties come first, because smaller worlds make all later steps faster. If the same world
+with three parties does not fail, a few other worlds with three parties are tried before the next
+number of parties. Faults, queries and runs follow, and then faults again.
 
-Delta debugging (Zeller and Hildebrandt, IEEE TSE 28, 2002): parts are left out, large ones first,
-as long as the rest still fails. Parties come first, because smaller worlds make all later steps
-faster. If the same world with three parties does not fail, a few other worlds with three parties
-are tried before the next number of parties. Faults, queries and runs follow, and then faults again.
-
-Exhaustive worlds: each message of one run is struck by each class of fault.
-
-These worlds cover with certainty every single fault that a drawn world hits only by chance: a party
-that crashes between any two of its messages, a connection that breaks while any message is under
-way.
+In exhaustive worlds, each message of one run is struck by each class of fault. They cover with
+certainty every single fault that a drawn world hits only by chance: a party that crashes between
+any two of its messages, a connection that breaks while any message is under way.
 """
 
 from collections import Counter

@@ -13,7 +13,7 @@ Then the store is opened again. It must contain every acknowledged operation, an
 under way either completely or not at all. A damaged store may instead be refused, and must then
 stay refused.
 
-Subjects for the stores of this package: ledgers, collectors and records.
+The subjects are the stores of this package: ledgers, collectors and records.
 """
 
 import resource

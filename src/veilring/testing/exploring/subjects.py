@@ -1,6 +1,6 @@
 """Subjects of an exploration: a role with an invariant, or a system with queries.
 
-Worlds as scenarios: files written by `veilring explore` that `veilring run` plays.
+The worlds of a system are written as scenarios, which `veilring run` plays.
 """
 
 import copy

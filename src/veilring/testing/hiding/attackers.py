@@ -1,7 +1,6 @@
-"""Attackers that learn from the coordinates of views to classify runs.
+"""Attackers that learn from coordinates of views to classify runs, and two-sample tests.
 
-Two-sample tests with exact or bounded p-values, which stay valid when they are very small.
-
+The p-values of the two-sample tests are exact or bounded, and stay valid when they are very small.
 Both samples have equally many runs, in random order. A test chooses a set of outcomes on runs other
 than those on which it is evaluated. If the two distributions are equal, all assignments of the runs
 to the two samples are equally likely: every p-value here is a probability over those assignments,

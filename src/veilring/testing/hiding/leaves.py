@@ -1,11 +1,9 @@
-"""Conversion of any value to flat arrays of numbers under paths: a message, an input, a result.
+"""The numbers of a view: flat arrays under paths, their places and names, and new entries.
 
-Places of numbers in a view, and their names.
-
-New entries of a message: those that the previous message of its kind does not contain.
-
-Masks hide repeated values among words, so only real numbers are examined. A new entry comes from a
-party that had the numbers in between, and its rank among the earlier entries reveals more about it.
+Any value can be converted: a message, an input, a result. New entries of a message are those that
+the previous message of its kind does not contain. Masks hide repeated values among words, so only
+real numbers are examined. A new entry comes from a party that had the numbers in between, and its
+rank among the earlier entries reveals more about it.
 """
 
 import zlib

@@ -4,10 +4,8 @@ A world is a protocol with its inputs. Its runs share no session, key, coin or n
 encoded, measured and decoded as on any transport, but go from party to party without one, so a run
 takes a fraction of its time on a `Cluster`. Time is simulated and passes only where a role sleeps.
 
-Random draws of a coalition's members: a record of them, and what they remove from a view.
-
-A member knows its own draws and can subtract them from whatever contains them: a number that it
-added to a total, or a mask of its own.
+A world records the random draws of a coalition's members. A member knows its own and can subtract
+them from whatever contains them: a number that it added to a total, or a mask of its own.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""The exact posterior of the optimal attack on a PP-TopK party between two colluders.
+"""The optimal attack on a PP-TopK party: its exact posterior, or one by simulation.
 
-Predecessor and successor together see every input and output of the victim. Given these, the
-behaviour of the rest of the ring is independent of whether an entry is real: neither the later
+A predecessor and a successor that collude see every input and output of the victim. Given these,
+the behaviour of the rest of the ring is independent of whether an entry is real: neither the later
 vectors nor the public result add information. So the posterior needs only the victim.
 
 A party inserts at most once, and passes everything on unchanged afterwards. Let L be the last round
@@ -24,12 +24,11 @@ The integrals
     factors that each depend on one value only. The likelihood, an integral over M dimensions,
     therefore splits into M one-dimensional integrals, each a running integral of the one before.
 
-The optimal attack on PP-TopK by other coalitions, such as a successor alone, by simulation.
-
-A coalition that does not see the victim's input cannot integrate over the actions of the parties
-between. Instead it simulates runs of the protocol with values from its prior, and examines the new
-entries as in a real run. Each new entry has *features*, and the posterior of a *cell* of equal
-features is the fraction of its entries that were the victim's own.
+Any other coalition, such as a successor alone, does not see the victim's input, and cannot
+integrate over the actions of the parties between. Instead it simulates runs of the protocol with
+values from its prior, and examines the new entries as in a real run. Each new entry has *features*,
+and the posterior of a *cell* of equal features is the fraction of its entries that were the
+victim's own.
 
 The estimator, exactly
     Cells are nested in six levels, each of which adds features: (1) the round; (2) whether the

@@ -1,12 +1,12 @@
-"""A coalition's view of PP-TopK, and the simple attack: every new entry is the sender's own.
+"""A coalition's view of PP-TopK, the simple attack on it, and the attack over repeated sessions.
 
-Source of the attack: Xiong, Chitti and Liu, "Mining multiple private databases using a kNN
-classifier", SAC 2007, Section 6.6, where the adversary is the successor alone. Views of real runs
-are made by `runs.topk_view`, those of simulated ones by `simulated_view`.
+The simple attack claims that every new entry is the sender's own. Source: Xiong, Chitti and Liu,
+"Mining multiple private databases using a kNN classifier", SAC 2007, Section 6.6, where the
+adversary is the successor alone. Views of real runs are made by `runs.topk_view`, those of
+simulated ones by `simulated_view`.
 
-The attack over repetitions: the same query asked again, with a fresh ring and fresh noise.
-
-Real values recur exactly, noise never does: a value seen in two sessions is real. Each session also
+The attack over repetitions uses the same query, asked again with a fresh ring and fresh noise. Real
+values recur exactly, noise never does: a value seen in two sessions is real. Each session also
 carries information about its owner. A party whose value is among the k smallest of all offers it in
 each round until it inserts, and inserts in round r with probability `1 - P0 d**(r-1)` if it has not
 before. So the place and round in which the coalition first meets the value has a distribution that
