@@ -1,6 +1,7 @@
 """`veilring state`: state is created once, by intention, and one command copies each kind."""
 
 import shutil
+import signal
 from collections.abc import Mapping
 from operator import attrgetter
 from pathlib import Path
@@ -55,7 +56,7 @@ def deployed(name: str, folder: Path) -> Path:
 def test_a_party_without_its_state_does_not_start(
     name: str, party: str, state: str, command: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """It ends with exit code 2 and names the place, the likely cause and the remedy."""
+    """It ends with exit code 2, the place, the cause and the remedy, and Ctrl-C works as before."""
     folder = deployed(name, tmp_path)
     lost = tmp_path / "lost"
     lost.mkdir()
@@ -70,6 +71,7 @@ def test_a_party_without_its_state_does_not_start(
     assert "its disk may not be mounted" in said
     assert "create it with `veilring state new CONFIG`" in said
     assert sorted(folder.iterdir()) == before
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     code, out, err = invoke("state", "new", f"{folder / party}.toml")
     assert code == 0, err
     assert "created the state" in out

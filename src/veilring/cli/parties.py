@@ -113,12 +113,17 @@ async def _serve_until_signal(role: Coroutine[Any, Any, None]) -> None:
     import signal
 
     serving = asyncio.create_task(role)
+    loop = asyncio.get_running_loop()
     # SIGHUP comes from a terminal that closes; `nohup` makes a command ignore it.
-    for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(sign) != signal.SIG_IGN:
-            asyncio.get_running_loop().add_signal_handler(sign, serving.cancel)
-    with contextlib.suppress(asyncio.CancelledError):
-        await serving
+    ends = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    with contextlib.ExitStack() as handlers:
+        for sign in ends:
+            if signal.getsignal(sign) != signal.SIG_IGN:
+                loop.add_signal_handler(sign, serving.cancel)
+                # uvloop leaves its handlers behind when it closes.
+                handlers.callback(loop.remove_signal_handler, sign)
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving
 
 
 def ask_command(
