@@ -70,7 +70,6 @@ def same_field(
     This keeps the default, the range and the description of the field in one place.
 
     Args:
-        key: The name of the field.
         required: Whether the key must be given here, without a default.
         allowed: A description of the values allowed here, if different.
     """
@@ -143,16 +142,7 @@ _SectionT = TypeVar("_SectionT", bound=Section)
 
 
 def read_toml(path: Path, model: type[_SectionT], key: str = "") -> _SectionT:
-    """Read a TOML file and validate it as `model`.
-
-    Args:
-        path: The file.
-        key: As in `read_tables`.
-
-    Raises:
-        ScenarioError: If the file cannot be read, is not TOML, or a key is invalid; it names all
-            invalid keys, their values and the allowed ones.
-    """
+    """Read a TOML file and validate it as `model`."""
     tables = read_tables(path, key)
     try:
         return model.model_validate(tables)
@@ -164,11 +154,7 @@ def read_tables(path: Path, key: str = "") -> dict[str, Any]:
     """Return the content of a TOML file.
 
     Args:
-        path: The file.
         key: The key or option that names the file, if there is one.
-
-    Raises:
-        ScenarioError: If it does not exist, cannot be read, or is not TOML.
     """
     try:
         return load_toml(path)
@@ -196,7 +182,6 @@ def load_toml(path: Path, *, bytes_max: int = TOML_BYTES_MAX) -> dict[str, Any]:
     Raises:
         OSError: If it cannot be read.
         UnicodeDecodeError: If it is not UTF-8.
-        ValueError: As `parse_toml`.
     """
     with path.open("rb") as file:
         content = file.read(bytes_max + 1)
@@ -206,15 +191,7 @@ def load_toml(path: Path, *, bytes_max: int = TOML_BYTES_MAX) -> dict[str, Any]:
 
 
 def parse_toml(text: str, *, bytes_max: int = TOML_BYTES_MAX) -> dict[str, Any]:
-    """Read a text in TOML.
-
-    Args:
-        bytes_max: The maximum number of characters.
-
-    Raises:
-        ValueError: If the text is not TOML, is longer than `bytes_max`, nests too deeply, or has a
-            key of more than `KEY_PARTS_MAX` parts; the message names the reason.
-    """
+    """Read a text in TOML."""
     if len(text) > bytes_max:
         raise ValueError(_too_long(bytes_max))
     if _LONG_KEY.search(text):
@@ -235,9 +212,6 @@ def set_key(tables: dict[str, Any], setting: str) -> None:
     Args:
         tables: The tables; missing ones are added.
         setting: The dotted key and its value in TOML; a text needs no quotes.
-
-    Raises:
-        ScenarioError: If the setting has another form, or a part of the key is not a table.
     """
     key, equals, text = setting.partition("=")
     *names, last = key.strip().split(".")
@@ -265,9 +239,7 @@ class DescribedKey(NamedTuple):
     """The description of one key of a table.
 
     Attributes:
-        name: The name of the key.
         default: The default value; `PydanticUndefined` if the key is required.
-        allowed: The allowed values, in words.
         meaning: The meaning of the key, in words; empty if undocumented.
     """
 
@@ -331,7 +303,6 @@ def as_scenario_errors(keys: Mapping[str, str], section: str) -> Iterator[None]:
 
     Args:
         keys: The keys of fields whose key is not `section.field`.
-        section: The section of all other fields.
     """
     try:
         yield
@@ -375,14 +346,8 @@ def make_kind(
     """Return the object that a table describes.
 
     Args:
-        key: The table's dotted key.
-        tag: The key that contains the name of the kind.
-        table: The name of the kind, and some of its fields.
         kinds: The dataclass of each kind. Fields are numbers, texts or tuples of texts, and
             `__post_init__` refuses values out of range with an `InputError`.
-
-    Raises:
-        ScenarioError: If the kind or a field is unknown, a field is missing, or a value is invalid.
     """
     given = dict(table)
     if tag not in given:
@@ -410,9 +375,6 @@ def scenario_error(error: ValidationError, root: type[BaseModel]) -> ScenarioErr
     """Return pydantic's errors about a file's tables as one error, each mistake once.
 
     The error contains the first `MISTAKES_MAX` mistakes.
-
-    Args:
-        root: The model of the whole file.
     """
     mistakes: dict[str, ScenarioError] = {}
     for found in error.errors(include_url=False):

@@ -27,11 +27,7 @@ EXTRA_OF: Final[Mapping[str, str]] = {
 
 @contextmanager
 def name_missing_extras() -> Iterator[None]:
-    """Convert a failed import of an optional package into an error that names its extra.
-
-    Raises:
-        MissingExtra: Instead of the `ModuleNotFoundError` of a package in `EXTRA_OF`.
-    """
+    """Convert a failed import of an optional package into an error that names its extra."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -42,13 +38,6 @@ def name_missing_extras() -> Iterator[None]:
 
 
 def require_extra(package: str) -> None:
-    """Import an optional package, before any work that would be lost without it.
-
-    Args:
-        package: A key of `EXTRA_OF`.
-
-    Raises:
-        MissingExtra: If it is not installed.
-    """
+    """Import an optional package, before any work that would be lost without it."""
     with name_missing_extras():
         import_module(package)

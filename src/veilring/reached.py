@@ -22,12 +22,7 @@ _counted: Final = ContextVar[Counter[str] | None]("veilring_reached", default=No
 
 
 def sometimes(what: str, happens: bool = True) -> None:  # noqa: FBT001, FBT002  (reads as an assertion)
-    """Record that a situation which a campaign must reach occurred.
-
-    Args:
-        what: The situation, as a literal, because campaigns find it in the source.
-        happens: Whether the situation occurs now.
-    """
+    """Record that a situation which a campaign must reach occurred."""
     counted = _counted.get()
     if counted is not None:
         counted[what] += bool(happens)

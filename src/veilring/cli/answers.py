@@ -43,7 +43,6 @@ def write_answer(text: str, out: Path | None, remedy: str) -> None:
     """Write an answer to a file that only its owner can read, or to standard output.
 
     Args:
-        text: The answer.
         out: The file; by default standard output.
         remedy: The remedy that the error names if the answer cannot be written.
 

@@ -39,9 +39,6 @@ def show_progress(*, quiet: bool) -> Iterator[_Progress | None]:
 
     The lines depend on the work alone, and not on the time that it takes: two runs of a command
     print the same ones.
-
-    Args:
-        quiet: Whether to show nothing.
     """
     console = Console(stderr=True)
     if quiet:
@@ -75,11 +72,7 @@ def _lines() -> _Progress:
 def load_noting(
     source: str, label: str | None = None, separator: Separator = ",", *, needs_label: bool = True
 ) -> Table:
-    """Load a data set, and print notes on possible mistakes in it on standard error.
-
-    Raises:
-        InputError: As raised by `load`.
-    """
+    """Load a data set, and print notes on possible mistakes in it on standard error."""
     table = load(source, label=label or None, separator=separator, needs_label=needs_label)
     for note in table.notes:
         typer.echo(f"{table.name}: {note}", err=True)

@@ -23,11 +23,7 @@ def find_subject(name: str, settings: list[str]) -> "System | RoleClaims":
     """Return the system or the claims that a name denotes, with the given parameters.
 
     Args:
-        name: The name of a system, or `module:NAME`.
         settings: Parameters of the system, each as `key=value`.
-
-    Raises:
-        InputError: If there is no such system or role, or it does not have these parameters.
     """
     from veilring.protocols.registry import find_system, system_names
     from veilring.protocols.system import System

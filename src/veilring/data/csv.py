@@ -53,7 +53,6 @@ class TextColumn:
     """A column of a CSV file.
 
     Attributes:
-        name: The header.
         cells: The cells as text, without blanks around them.
     """
 
@@ -316,10 +315,6 @@ def read_csv(
         separator: The separator between cells.
         needs_label: Whether to refuse a file of one column. If not, this column is a feature, and
             all rows have one class with an empty name.
-
-    Raises:
-        InputError: If the file cannot be read, is not such a table, or has an empty cell; it names
-            the file, and the column and the line (the header is line 1) if there is one.
     """
     columns = _read(path, separator, offered=True)
     if label is None and not needs_label and len(columns) == 1:
@@ -350,9 +345,6 @@ def read_cells(path: Path) -> dict[str, NDArray[np.str_]]:
 
     Args:
         path: The file; a pipe is read once.
-
-    Raises:
-        InputError: As in `read_csv`.
     """
     return {
         column.name: np.array(column.cells, np.str_) for column in _read(path, ",", offered=False)

@@ -78,9 +78,6 @@ def read_npz(path: Path) -> Table:
 
     Features are called `x0`, `x1`, ...; classes have the names in `class_names`, or otherwise their
     numbers.
-
-    Raises:
-        InputError: If the file cannot be read, or contains no such table.
     """
     held = read_vectors(path, "source")
     if held.labels is None:
@@ -100,15 +97,7 @@ def read_npz(path: Path) -> Table:
 
 
 def read_vectors(path: Path, field: str) -> Vectors:
-    """Read a file.
-
-    Args:
-        path: The file.
-        field: The field to name in errors.
-
-    Raises:
-        InputError: If the file cannot be read, or does not have the format above.
-    """
+    """Read a file."""
     arrays = _read(path, field)
     features, labels = arrays.get("X"), arrays.get("y")
     if features is None or not is_table(features) or features.dtype.kind not in "biuf":
@@ -136,11 +125,7 @@ def read_vectors(path: Path, field: str) -> Vectors:
 
 
 def write_vectors(vectors: Vectors, path: Path) -> None:
-    """Write a new file; features in single precision.
-
-    Raises:
-        InputError: If the file exists already, or cannot be written.
-    """
+    """Write a new file; features in single precision."""
     arrays: dict[str, Any] = {"X": vectors.features.astype(np.float32)}
     if vectors.labels is not None:
         arrays["y"] = vectors.labels
@@ -174,11 +159,7 @@ def _read(path: Path, field: str) -> dict[str, NDArray[Any]]:
 
 
 def _require_size(archive: zipfile.ZipFile, member: zipfile.ZipInfo, size: int) -> None:
-    """Refuse an array whose announced size exceeds the archive's capacity, before it is allocated.
-
-    Raises:
-        ValueError: If the size is impossible.
-    """
+    """Refuse an array whose announced size the archive cannot hold, before it is allocated."""
     if member.compress_type not in _COMPRESSIONS or member.compress_size > size:
         raise ValueError(member.filename)
     if member.file_size > _SHRINKS_MAX * member.compress_size:

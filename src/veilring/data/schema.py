@@ -85,11 +85,7 @@ FeatureList = Annotated[tuple[FeatureTerms, ...], Field(strict=False, min_length
 
 
 def check_features(features: Sequence[FeatureTerms]) -> None:
-    """Refuse incompatible columns.
-
-    Raises:
-        ScenarioError: Naming the key, its value and the allowed values.
-    """
+    """Refuse incompatible columns."""
     require_different("features", tuple(feature.name for feature in features))
     for feature in features:
         require_different(f"features.{feature.name}.categories", feature.categories)
@@ -98,39 +94,23 @@ def check_features(features: Sequence[FeatureTerms]) -> None:
 
 
 def require_different(key: str, names: Sequence[str]) -> None:
-    """Refuse names that occur twice.
-
-    Raises:
-        ScenarioError: Naming the key.
-    """
+    """Refuse names that occur twice."""
     if len(set(names)) != len(names):
         raise ScenarioError(key, list(names), "a list without repeated names")
 
 
 def read_categories(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray[np.int64]:
-    """Return the number of each cell's category.
-
-    Raises:
-        InputError: If the column is missing or a cell is not one of the categories.
-    """
+    """Return the number of each cell's category."""
     return look_up(path, feature.name, _column(path, feature, cells), feature.categories)
 
 
 def read_numbers(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray[np.float64]:
-    """Return the cells as numbers, clipped to the range.
-
-    Raises:
-        InputError: As in `numbers_of`.
-    """
+    """Return the cells as numbers, clipped to the range."""
     return np.clip(numbers_of(path, feature, cells), feature.low, feature.high)
 
 
 def numbers_of(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray[np.float64]:
-    """Return the cells as numbers, including those outside of the range.
-
-    Raises:
-        InputError: If the column is missing or a cell is not a finite number.
-    """
+    """Return the cells as numbers, including those outside of the range."""
     column = _column(path, feature, cells)
     numbers = _numbers(column.tolist())
     if not np.isfinite(numbers).all():
@@ -144,11 +124,7 @@ def numbers_of(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray[n
 
 
 def read_labels(path: Path, cells: FileCells, classes: Sequence[str]) -> NDArray[np.int64]:
-    """Return the number of each row's class, which is the last column.
-
-    Raises:
-        InputError: If a cell is not one of the classes.
-    """
+    """Return the number of each row's class, which is the last column."""
     label = list(cells)[-1]
     note = " (the last column is taken as the label; move the label there)"
     return look_up(path, label, cells[label], classes, note=note)
@@ -160,14 +136,7 @@ def look_up(
     """Return the position of each cell in a list of names.
 
     Args:
-        path: The file.
-        column: The header.
         cells: Shape (rows,).
-        names: The allowed values of a cell.
-        note: A note to append to errors.
-
-    Raises:
-        InputError: If a cell is not one of them.
     """
     numbers = {name: number for number, name in enumerate(names)}
     found = np.array([numbers.get(cell, -1) for cell in cells.tolist()], dtype=np.int64)
@@ -229,19 +198,10 @@ def check_ranges(
     """Count the values outside of their public ranges, and log the counts.
 
     Args:
-        path: The file of the rows.
-        features: The columns of the terms.
-        cells: The cells of the file, by column.
-        outside_max: The maximum share of a column's values outside of its range.
         log: The party's own log.
 
     Returns:
         The number of rows, at least one.
-
-    Raises:
-        InputError: If there are no rows, a column is missing, or a cell is not a finite number.
-        ScenarioError: If more than `outside_max` of a column's values, and at least `OUTSIDE_SURE`
-            of them, are outside of its range. It names all such columns and their counts.
     """
     rows = len(next(iter(cells.values()), ()))
     if not rows:
@@ -323,11 +283,7 @@ class RowSchema(Section):
         return Features(tuple(names), Ranges(lows, highs), self.classes, tuple(categories))
 
     def require_sound(self) -> None:
-        """Refuse incompatible classes and columns.
-
-        Raises:
-            ScenarioError: Naming the key, its value and the allowed values.
-        """
+        """Refuse incompatible classes and columns."""
         require_different("classes", self.classes)
         check_features(self.features)
 
@@ -336,13 +292,7 @@ class RowSchema(Section):
 
         Args:
             path: A file with all columns of the terms, and the label as the last column.
-            outside_max: The maximum share of a column's values outside of its range.
             log: The party's own log.
-
-        Raises:
-            InputError: If a column is missing or a cell is invalid; it names both, and no value
-                except the first characters of an unknown category.
-            ScenarioError: As in `check_ranges`.
         """
         cells = read_cells(path)
         if check_ranges(path, self.features, cells, outside_max, log) == 1:
@@ -357,12 +307,7 @@ class RowSchema(Section):
     def read_queries(
         self, path: Path, outside_max: float = 1.0, log: logging.Logger = _log
     ) -> NDArray[np.float64]:
-        """Read queries like `read_rows`; other columns, such as a label, are ignored.
-
-        Raises:
-            InputError: As in `read_rows`.
-            ScenarioError: As in `read_rows`.
-        """
+        """Read queries like `read_rows`; other columns, such as a label, are ignored."""
         cells = read_cells(path)
         check_ranges(path, self.features, cells, outside_max, log)
         return self._encode(path, cells)
@@ -374,10 +319,6 @@ class RowSchema(Section):
 
         Args:
             frame: A data frame with all columns of the schema, in the units of their ranges.
-
-        Raises:
-            InputError: If a column is missing or occurs twice, or a cell is not a finite number or
-                not a public category.
         """
         columns = [_features_in(frame, feature) for feature in self.features]
         return self.of_array(np.hstack(columns))
@@ -387,9 +328,6 @@ class RowSchema(Section):
 
         Args:
             rows: Shape (rows, features), in the units of the ranges.
-
-        Raises:
-            InputError: If the number of features differs, or a value is not a number.
         """
         features = self.encoded
         scaled = features.ranges.to_unit(rows, constant=0.0)
@@ -447,12 +385,7 @@ def with_ranges(features: Features, path: Path) -> Features:
     """Return a schema of features with the public ranges of a file; categories keep theirs.
 
     Args:
-        features: The schema.
         path: A TOML file with the columns under `features`, as in terms; other keys are ignored.
-
-    Raises:
-        InputError: If a numeric column has no range in the file, or a range is empty.
-        ScenarioError: If the file cannot be read, or its columns are invalid.
     """
     ends = list(zip(features.ranges.lows, features.ranges.highs, strict=True))
     by_name = {each.name: (each.low, each.high) for each in _read_columns(path)}

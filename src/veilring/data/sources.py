@@ -165,9 +165,6 @@ def fetch_openml(name: str) -> Table:
     """Fetch the active version of a data set of openml.org, or use scikit-learn's cache.
 
     Columns that OpenML calls nominal are categories; a missing value is the category `?`.
-
-    Raises:
-        InputError: If it cannot be fetched, is sparse, has not exactly one label, or lacks numbers.
     """
     require_extra("sklearn")
     from sklearn import datasets
@@ -206,10 +203,6 @@ def embed(texts: list[str], model: Path) -> NDArray[np.float32]:
 
     Args:
         texts: The texts, at least one.
-        model: The folder of a sentence-transformers model.
-
-    Raises:
-        InputError: If there is no text or no such folder, or the extra is not installed.
     """
     if not texts:
         raise InputError.because("there are no texts; give at least one", field="texts")
@@ -226,14 +219,7 @@ def embed_csv(
     """Embed a column of a CSV file, ignoring all columns except text, id and label.
 
     Args:
-        path: As in `read_csv`.
-        text: The name of the column.
-        model: The folder of a sentence-transformers model.
         key: The column with the id of each text's owner, if there is one.
-        labelled: Whether the last column is the label.
-
-    Raises:
-        InputError: If the file cannot be read, lacks a column, or `embed` raises one.
     """
     cells = read_cells(path)
     label = list(cells)[-1] if labelled else None

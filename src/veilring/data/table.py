@@ -92,13 +92,7 @@ class Ranges:
 
 
 class Categories(NamedTuple):
-    """The features of a column of categories: 1 if a row has the value, otherwise 0.
-
-    Attributes:
-        column: The name of the column.
-        first: The position of its first feature.
-        values: The values, one for each feature, in their order.
-    """
+    """The features of a column of categories: 1 if a row has the value, otherwise 0."""
 
     column: str
     first: int
@@ -333,9 +327,6 @@ def scale_to_unit(table: Table, ranges: Ranges | None = None) -> Table:
 
     Args:
         ranges: The public ranges; by default those of the table's schema.
-
-    Raises:
-        InputError: If the numbers of ranges and features differ.
     """
     scaled = (table.features.ranges if ranges is None else ranges).to_unit(table.X, constant=0.0)
     features = replace(table.features, ranges=Ranges.unit(len(table.features)))
@@ -355,13 +346,8 @@ def split(table: Table, test_share: float, rng: np.random.Generator) -> TrainTes
     Both tables are in random order, so the first rows of either are a fair sample.
 
     Args:
-        table: At least two rows.
         test_share: In (0, 1). The held-out rows are the nearest whole number to this share, at
             least one, and at least one row is left.
-        rng: The source of randomness.
-
-    Raises:
-        InputError: If the share is outside (0, 1) or the table has fewer than two rows.
     """
     if not 0 < test_share < 1:
         raise InputError("test_share", test_share, "a number above 0 and below 1")
@@ -384,9 +370,6 @@ def pairwise_distances(
     Args:
         queries: Shape (Q, f).
         rows: Shape (N, f); N may be 0.
-
-    Raises:
-        InputError: If the two are not two-dimensional with the same number of features.
     """
     same = is_table(rows) and queries.shape[1:] == rows.shape[1:]
     require_that(
@@ -421,13 +404,6 @@ def partition(
     Args:
         labels: Shape (rows,).
         parties: The number of parties, at least 1.
-        rng: The source of the shuffle and of the proportions.
-        kind: The method.
-        alpha: For `dirichlet`: from `ALPHA_MIN` to `ALPHA_MAX`.
-        sizes: For `sizes`: the number of rows of each party, which sum to all rows.
-
-    Raises:
-        InputError: If an argument is not allowed.
     """
     if parties < 1:
         raise InputError("parties", parties, "at least 1")
@@ -484,10 +460,6 @@ def encode_columns(
     Args:
         columns: At least one, each of shape (rows,).
         labels: Shape (rows,).
-
-    Raises:
-        InputError: If there is no row or no column, a number is not finite (column and row are
-            named), or a column or the labels have more than `CATEGORIES_MAX` values.
     """
     if not len(labels):
         raise InputError.because(
@@ -520,9 +492,6 @@ def number_classes(
 
     Args:
         labels: Shape (rows,).
-
-    Raises:
-        InputError: If there are more than `CATEGORIES_MAX` classes.
     """
     names: list[str] = np.unique(labels).tolist()
     _require_few(table, "label", len(names))

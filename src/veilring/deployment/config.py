@@ -46,32 +46,20 @@ class Terms(Agreed):
         """Read a file of terms and check it.
 
         Args:
-            path: The file.
             parties: The number of parties, if it is known and matters.
-
-        Raises:
-            ScenarioError: With all mistakes: the key, its value and the allowed values.
         """
         return read_toml(path, cls, "terms").checked(parties)
 
     @classmethod
     def of(cls, **tables: Any) -> Self:
-        """Return terms with these keys, as read from a file but not yet checked.
-
-        Raises:
-            ScenarioError: With all mistakes: the key, its value and the allowed values.
-        """
+        """Return terms with these keys, as read from a file but not yet checked."""
         try:
             return cls.model_validate(tables)
         except ValidationError as error:
             raise scenario_error(error, cls) from None
 
     def checked(self, parties: int | None = None) -> Self:  # noqa: ARG002  (for terms that need it)
-        """Return these terms after checking them.
-
-        Raises:
-            ScenarioError: If keys are incompatible.
-        """
+        """Return these terms after checking them."""
         return self
 
 
@@ -137,11 +125,7 @@ class QueryingConfig(TermsConfig):
 
 
 def load_credentials(config: Config) -> tuple[Identity, Roster]:
-    """Load the key and the roster that a configuration names.
-
-    Raises:
-        ScenarioError: If one cannot be read or is invalid.
-    """
+    """Load the key and the roster that a configuration names."""
     try:
         identity = load_identity(Path(config.identity))
     except FileNotFoundError as error:
@@ -166,8 +150,6 @@ class Unfinished(VeilringError):
 
     Attributes:
         answered: The answers to the first rows, in order.
-        asked: The number of rows in total.
-        cause: The error for the remaining rows.
     """
 
     def __init__(self, answered: Columns, asked: int, cause: VeilringError) -> None:

@@ -59,15 +59,7 @@ Clock = Callable[[], dt.datetime]
 
 
 def require_party(roster: Roster, key: str, name: str) -> None:
-    """Refuse a name that is not a party's: clients do not serve.
-
-    Args:
-        roster: The parties and the clients.
-        key: The key of the configuration with the name.
-
-    Raises:
-        ScenarioError: If the roster has no such party; the error lists its parties.
-    """
+    """Refuse a name that is not a party's: clients do not serve."""
     if name not in roster.parties:
         raise ScenarioError(key, name, f"a party: {', '.join(roster.parties)}")
 
@@ -76,8 +68,6 @@ class Meeting:
     """A party that connects to all others.
 
     Args:
-        endpoint: The endpoint, which dials the others.
-        node: The node of the party.
         log: The log for missing parties.
     """
 
@@ -132,11 +122,7 @@ class Meeting:
 
 
 def expiry_warnings(members: Iterable[Member], now: dt.datetime) -> list[str]:
-    """Return a sentence about each certificate or key that ends within `EXPIRY_WARNING_DAYS`.
-
-    Args:
-        now: The time, with its zone.
-    """
+    """Return a sentence about each certificate or key that ends within `EXPIRY_WARNING_DAYS`."""
     said = []
     for member in members:
         left = member.expires - now
@@ -173,16 +159,7 @@ class Server:
     """A party that accepts connections. Its key and its roster are checked before it listens.
 
     Args:
-        config: Its configuration.
         log: The log for its start, its end, and certificates that will expire.
-        clock: A clock with its zone.
-
-    Attributes:
-        roster: The parties and the clients.
-        name: Its own name.
-
-    Raises:
-        ScenarioError: If its key or its roster cannot be read, or it is not a party of the roster.
     """
 
     def __init__(self, config: ServerConfig, log: Logger, clock: Clock = _utc_now) -> None:
@@ -203,7 +180,6 @@ class Server:
         """Listen, and answer requests for the offers, until the context is left.
 
         Args:
-            terms: The terms, key by key: clients with different ones are refused.
             kept: The content of its files, for the log.
 
         Raises:
@@ -222,11 +198,7 @@ class Server:
     async def meet(self, terms: Mapping[str, str]) -> AsyncIterator[Meeting]:
         """Listen and dial all other parties, and yield a `Meeting` at once.
 
-        Args:
-            terms: The terms, key by key: members with different ones are refused.
-
         Raises:
-            InputError: If its key is not the one in the roster, or its certificate has expired.
             AddressTaken: If another process is using the address.
         """
         endpoint = await TlsEndpoint.start(
@@ -253,12 +225,7 @@ class Server:
 
 
 class ClientConnection:
-    """A client's connection to one party.
-
-    Args:
-        node: The client's node.
-        pair: The client and the party.
-    """
+    """A client's connection to one party."""
 
     def __init__(self, node: Node, pair: Parties) -> None:
         self._node, self._pair = node, pair
@@ -270,19 +237,7 @@ class ClientConnection:
 
 
 class Client:
-    """A client of one party. Its key and its roster are checked before it connects.
-
-    Args:
-        config: Its configuration.
-        key: The key of the configuration with the party's name.
-
-    Attributes:
-        roster: The parties and the clients.
-        server: The name of the party.
-
-    Raises:
-        ScenarioError: If its key or its roster cannot be read, or the queried name is not a party.
-    """
+    """A client of one party. Its key and its roster are checked before it connects."""
 
     def __init__(self, config: Config, key: str = "ask") -> None:
         self._identity, self.roster = load_credentials(config)
@@ -298,7 +253,6 @@ class Client:
 
         Args:
             terms: The client's terms, key by key; a party with different ones refuses it.
-            seconds: The time limit for connecting.
 
         Raises:
             HandshakeError: If the party cannot be reached within that time.

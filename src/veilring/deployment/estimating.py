@@ -51,7 +51,6 @@ class EstimatedNumber:
     """One estimated number.
 
     Attributes:
-        of: The counted or averaged column, or the class.
         value: One of its values; for numbers `mean`, and within classes `mean * share` or `mean
             square * share`.
         within: For naive Bayes, the class; or nothing.
@@ -59,9 +58,6 @@ class EstimatedNumber:
             scaled to [-1, 1], a mean within a class times the class's share. It is unbiased, so a
             share may be slightly negative.
         low: The lower end of its interval; infinite if there are no reports.
-        high: The upper end.
-        clients: The number of reports that answer its question.
-        rough: Whether that number is too small for the interval to reach its confidence.
     """
 
     of: str
@@ -79,12 +75,7 @@ class Estimates:
     """The estimates of a survey so far.
 
     Attributes:
-        terms: The survey's terms.
-        tally: The sums of the reports.
-        confidence: The confidence of each interval on its own.
-        lines: All estimated numbers.
         members: The number of reports of each member, if known.
-        without: The members whose reports were left out.
     """
 
     terms: SurveyTerms
@@ -112,15 +103,9 @@ def estimate_stored(
     The minimum applies to all stored reports: fewer may be left after members are left out.
 
     Args:
-        config: The collector's configuration.
-        confidence: The confidence of each interval on its own.
-        recount: Whether to read all reports and compare them with the running sums.
         without: The members whose reports are left out; all reports are then read, too.
 
     Raises:
-        ScenarioError: If a file is invalid.
-        InputError: If there are fewer reports than the survey's minimum, a member to leave out has
-            sent none, or no reports are left.
         StoreFailed: If the store cannot be read, or its sums do not match its reports.
     """
     terms = SurveyTerms.load(Path(config.terms))
@@ -140,16 +125,7 @@ def estimate_stored(
 def estimate_from(
     terms: SurveyTerms, tally: Tally, *, confidence: float = INTERVAL_CONFIDENCE
 ) -> Estimates:
-    """Estimate from a tally of any origin.
-
-    Args:
-        terms: The survey's terms.
-        tally: The sums of the reports.
-        confidence: The confidence of each interval on its own.
-
-    Raises:
-        InputError: If there are fewer reports than the survey's minimum.
-    """
+    """Estimate from a tally of any origin."""
     _require_enough(terms, tally.clients)
     return _estimate(terms, tally, confidence)
 
@@ -175,14 +151,8 @@ def save_model(found: Estimates, path: Path, *, consistency: str | None = None) 
     """Learn naive Bayes from the reports, and write it in the open format.
 
     Args:
-        found: The estimates.
-        path: A new file.
         consistency: How to treat negative counts: `paper`, `clip` or `norm-sub`; by default as in
             `LDPBayes`.
-
-    Raises:
-        InputError: If the survey is not one of naive Bayes, the consistency is unknown, the file
-            exists, or fewer reports than the survey's minimum are left.
     """
     _require_enough(found.terms, found.tally.clients)
     how = cast(Consistency, consistency or LDPBayes().consistency)  # `learn` checks it
@@ -266,9 +236,6 @@ def tally_files(
             they arrive, like the engines of a sweep. By default the files are added up in this
             process.
         at_once: The number of reports in a piece; by default that of `cut`.
-
-    Raises:
-        InputError: If a file or a report does not fit the task.
     """
     if spread is None:
         return tally_parquet(task, paths, at_once=at_once)
@@ -286,17 +253,10 @@ def export_reports(
 ) -> tuple[Path, ...]:
     """Write a snapshot of all stored reports of a collector, even while it collects.
 
-    Args:
-        config: The collector's configuration.
-        folder: A new folder to write to.
-        without: The members whose reports are left out.
-
     Returns:
         The files.
 
     Raises:
-        ScenarioError: If the terms are invalid.
-        InputError: If the folder exists, or a member to leave out has sent no report.
         StoreFailed: If the store cannot be read.
     """
     task = SurveyTerms.load(Path(config.terms)).task

@@ -84,12 +84,6 @@ def _hold_out(table: Table, seed: int, *, clients: int, option: str) -> TrainTes
 
     Args:
         table: The table; a quarter of its rows become queries.
-        seed: The seed of the split.
-        clients: The number of clients that share the queries.
-        option: The name of the option with that number.
-
-    Raises:
-        InputError: If there are no clients, or fewer queries than clients.
     """
     held_out = split(table, TEST_SHARE, Streams(seed).generator("split"))
     if not 1 <= clients <= len(held_out.held_out):
@@ -102,9 +96,7 @@ class NewDeployment(NamedTuple):
 
     Attributes:
         folder: The folder, which must not exist.
-        seed: The random seed.
         port: The port of the first party that listens; the others get the following ports.
-        settings: Keys of the terms, table by table.
     """
 
     folder: Path
@@ -130,11 +122,7 @@ def _numbered(kind: str, count: int) -> list[str]:
 
 
 class Example(Section, ABC):
-    """A small deployment of one system. A subclass adds the options of its command as fields.
-
-    Raises:
-        InputError: If options are incompatible.
-    """
+    """A small deployment of one system. A subclass adds the options of its command as fields."""
 
     section: ClassVar[type[Section] | None] = None
     """The model of the terms' table with the system's parameters, which are options, too."""
@@ -168,15 +156,10 @@ class Example(Section, ABC):
         Args:
             source: A `Table` with all rows; for places, the path of a CSV file.
             folder: It must not exist.
-            seed: The random seed.
             port: The port of the first party that listens; the others get the following ports.
-            settings: Keys of the terms, table by table.
 
         Returns:
             The commands to try, without the word `veilring`.
-
-        Raises:
-            InputError: If the folder exists or an argument is invalid.
         """
         return self._write(source, NewDeployment(folder, seed, port, settings))
 
@@ -210,23 +193,16 @@ def write_peers(  # noqa: PLR0913  (each is chosen by a command's option)
 
     Args:
         table: The table; some of its rows are divided among the parties, the others are queries.
-        protocol: A system in which all parties hold rows, or one with a trusted owner.
         folder: The folder, which must not exist.
         parties: The names of the parties; the configuration of each is `NAME.toml`. An owner is a
             single party.
-        seed: The seed of the split and the partition.
         port: The port of the first party; the others get the following ports.
-        deal: Chooses the parties' rows, as `veilring.data.table` does.
-        test_share: The share of the rows that are queries.
         queries: The number of queries; by default all of these.
         budget: The ε that each party may spend, if the system spends any; by default twice the
             price.
 
     Returns:
         The names of the parties.
-
-    Raises:
-        InputError: If the folder exists or an argument is invalid.
     """
     streams = Streams(seed)
     train, held_out = split(table, test_share, streams.generator("split"))

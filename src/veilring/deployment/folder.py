@@ -30,10 +30,6 @@ def begin_folder(
 
     Args:
         folder: The folder, which must not exist.
-        parties: The port of each party, by name.
-
-    Raises:
-        InputError: If the folder exists or cannot be created.
     """
     try:
         folder.mkdir(parents=True)
@@ -52,12 +48,7 @@ def begin_folder(
 
 
 def write_config(folder: Path, name: str, **own: object) -> None:
-    """Write a party's configuration, `NAME.toml`, and create its state.
-
-    Args:
-        folder: The folder of the deployment.
-        own: The keys besides its own key and the roster.
-    """
+    """Write a party's configuration, `NAME.toml`, and create its state."""
     config, path = {"identity": f"{name}.key", "roster": _ROSTER, **own}, folder / f"{name}.toml"
     path.write_text(tomli_w.dumps(config), encoding="utf-8")
     begin_state(path)
@@ -86,11 +77,7 @@ def write_table(
 
     Args:
         path: The file; its suffix determines the format.
-        table: The rows.
         ids: The ids of the rows, if wanted; in a CSV file as its first column.
-        key: The header of that column.
-        labelled: Whether to write the labels.
-        encoded: Whether a CSV file contains the encoded features instead of the columns.
     """
     if path.suffix == NPZ:
         labels, names = (table.y, table.features.classes) if labelled else (None, None)

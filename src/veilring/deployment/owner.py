@@ -190,7 +190,6 @@ async def serve_owner(
         on_ready: Called once the owner answers queries.
 
     Raises:
-        ScenarioError: If a file is invalid.
         StoreFailed: If the disk fails. Earlier answers are on it.
     """
     server = Server(config, _log)
@@ -247,11 +246,7 @@ def _ids(config: OwnerConfig, terms: OwnerTerms) -> list[str] | None:
 
 
 def _require_known(ledger: Ledger, config: OwnerConfig, rows: Rows) -> None:
-    """Refuse rows that the ledger would mistake for other rows with other budgets.
-
-    Raises:
-        ScenarioError: If rows were identified by another column, or by their places and have moved.
-    """
+    """Refuse rows that the ledger would mistake for other rows with other budgets."""
     before, now = ledger.recall("key"), config.key
     if before not in {None, now}:
         known = f"the column {before}" if before else "their places"
@@ -318,17 +313,11 @@ async def ask_owner(config: AnalystConfig, queries: Path) -> dict[str, list[obje
     The request's key follows from its content: repeating a failed command returns the same labels
     and is charged once.
 
-    Args:
-        config: The analyst's configuration.
-        queries: The file, with the columns of the terms.
-
     Returns:
         The name of the class of each row, in order, as the column `label`; with k also the radius
         within which rows voted, as `radius`.
 
     Raises:
-        ScenarioError: If a file is invalid.
-        InputError: If the request violates the owner's rules.
         BudgetExhausted: If a budget is insufficient.
         HandshakeError: If the owner cannot be reached.
         VeilringError: If the owner failed to answer.
@@ -352,12 +341,7 @@ def make_request(
     """Return an analyst's request for one batch.
 
     Args:
-        config: The analyst's configuration.
         queries: Shape (queries, features), in [0, 1].
-
-    Raises:
-        ScenarioError: If both a radius and k are given.
-        InputError: If the radius is `auto` and the number of rows is not public.
     """
     radius = config.radius
     if config.k is not None:

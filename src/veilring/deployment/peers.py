@@ -112,14 +112,7 @@ class PeerTerms(Schema):
         return super().facts(parties, self.rows if rows is None else rows)
 
     def membership(self, parties: int, *, count: str = "roster") -> Membership:
-        """Return how a party takes part among the given number of parties.
-
-        Args:
-            count: The key to name in an error about too few or too many parties.
-
-        Raises:
-            ScenarioError: If parameters are incompatible, or the system needs other roles.
-        """
+        """Return how a party takes part among the given number of parties."""
         system = self.protocol
         with as_scenario_errors({"parties": count, "rows": "rows"}, "protocol"):
             membership = system.membership(self.facts(parties))
@@ -209,9 +202,6 @@ async def serve_member(
         on_ready: Called once all members are connected.
 
     Raises:
-        ScenarioError: If a file is invalid.
-        InputError: If another process is writing its files, or the ledger was created with other
-            budgets.
         HandshakeError: If a member is missing after a day.
         StoreFailed: If the disk of its files fails. Earlier answers are on it.
     """
@@ -326,15 +316,10 @@ async def ask_member(config: ClientConfig, queries: Path) -> dict[str, list[str]
     If one result answers all queries, the client fetches only the result, and the queries stay
     local.
 
-    Args:
-        config: The client's configuration.
-        queries: The file, with the columns of the terms.
-
     Returns:
         The name of the class of each row, in order: the column `label`.
 
     Raises:
-        ScenarioError: If a file is invalid.
         HandshakeError: If the member cannot be reached.
         BudgetExhausted: If a member's budget is insufficient.
         VeilringError: If the parties failed to answer.
@@ -355,11 +340,7 @@ async def ask_member(config: ClientConfig, queries: Path) -> dict[str, list[str]
 async def fetch_model(config: ClientConfig) -> PublicModel:
     """Return the model that the parties release, which they make now if necessary.
 
-    Args:
-        config: The client's configuration.
-
     Raises:
-        ScenarioError: If a file is invalid, or the system releases no model.
         HandshakeError: If the member cannot be reached.
         BudgetExhausted: If a member's budget is insufficient.
         VeilringError: If the parties failed to answer.

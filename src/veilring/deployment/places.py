@@ -72,9 +72,6 @@ class MapProjection:
 
         Args:
             degrees: The latitude and longitude of each place, shape (places, 2).
-
-        Raises:
-            InputError: If a place is not on Earth, or too far away for the projection.
         """
         latitudes, longitudes = degrees.T
         on_earth = (np.abs(latitudes) <= LATITUDE_MAX) & (np.abs(longitudes) <= LONGITUDE_MAX)
@@ -94,12 +91,7 @@ class MapProjection:
 
 
 def load_projection(crs: str) -> MapProjection:
-    """Return the projection to a plane by its name, such as `EPSG:32610`.
-
-    Raises:
-        ScenarioError: If there is no such plane, its unit is not the metre, or the extra `geo` is
-            not installed.
-    """
+    """Return the projection to a plane by its name, such as `EPSG:32610`."""
     pyproj = _pyproj()
     try:
         plane = pyproj.CRS.from_user_input(crs)
@@ -118,9 +110,6 @@ def utm_around(degrees: NDArray[np.float64]) -> str:
 
     Args:
         degrees: The latitude and longitude of each place, shape (places, 2).
-
-    Raises:
-        InputError: If there is no zone, as at the poles.
     """
     pyproj = _pyproj()
     latitude, longitude = degrees.mean(axis=0).tolist()
@@ -229,11 +218,7 @@ class PlacesTerms(Terms):
         return load_projection(self.crs)
 
     def read_degrees(self, path: Path) -> NDArray[np.float64]:
-        """Read a CSV file of places, shape (places, 2), ignoring other columns.
-
-        Raises:
-            InputError: If a column is missing, or a cell is not a finite number.
-        """
+        """Read a CSV file of places, shape (places, 2), ignoring other columns."""
         cells = read_cells(path)
         columns = []
         for name in (self.latitude, self.longitude):
@@ -270,9 +255,6 @@ async def serve_places(
 
     Args:
         on_ready: Called once the server answers questions.
-
-    Raises:
-        ScenarioError: If a file is invalid.
     """
     server = Server(config, _log)
     terms = PlacesTerms.load(Path(config.terms))
@@ -301,10 +283,6 @@ class Near:
         latitude: The latitude in degrees.
         longitude: The longitude in degrees.
         epsilon: The epsilon of the question, at delta 0; above 0 and at most 40.
-
-    Raises:
-        InputError: If epsilon is out of range, or the place is not on Earth; the error does not
-            repeat the place.
     """
 
     latitude: float
@@ -320,11 +298,7 @@ class Near:
 
     @classmethod
     def parse(cls, text: str, epsilon: float) -> Self:
-        """Parse `LAT,LON`.
-
-        Raises:
-            InputError: If the text has another form; the error does not repeat it.
-        """
+        """Parse `LAT,LON`."""
         try:
             latitude, longitude = map(float, text.split(","))
         except ValueError:
@@ -369,17 +343,11 @@ async def ask_places(config: PlacesClientConfig, near: Near) -> dict[str, list[o
     Repeating a place, up to the grid's resolution, returns the same answer: nothing is sent or
     spent. After an interruption at any point, repeating the question continues it.
 
-    Args:
-        config: The client's configuration.
-        near: The place and the epsilon.
-
     Returns:
         The columns `place` (its row in the server's file, from 1), `latitude`, `longitude` and
         `metres`, the nearest first.
 
     Raises:
-        ScenarioError: If a file is invalid.
-        InputError: If the place is outside of the terms' area; nothing was sent or spent.
         BudgetExhausted: If the budget is insufficient. Nothing was sent.
         HandshakeError: If the server cannot be reached; nothing was spent.
         VeilringError: If the server did not answer; repeating the question does not cost budget
@@ -417,24 +385,14 @@ def _open_ledger(config: PlacesClientConfig, *, new: bool = False) -> Ledger:
 
 @dataclass(frozen=True, slots=True)
 class Chance:
-    """The public probability that an answer is about the requested place, equal for all places.
-
-    Attributes:
-        probability: The probability that the returned bucket is that of the place.
-        buckets: The number of buckets.
-    """
+    """The public probability that an answer is about the requested place, equal for all places."""
 
     probability: float
     buckets: int
 
 
 def chance_of(config: PlacesClientConfig, epsilon: float) -> Chance:
-    """Return the probability that a question of this epsilon gets the places of its own bucket.
-
-    Raises:
-        ScenarioError: If a file is invalid.
-        InputError: If there are fewer than two buckets, or epsilon is out of range.
-    """
+    """Return the probability that a question of this epsilon gets the places of its own bucket."""
     asking = _Asking(config, PlacesTerms.load(Path(config.terms)), epsilon)
     depth = depth_of(asking.places.places)
     distribution = bucket_distribution(depth, config.splits, epsilon)

@@ -125,9 +125,6 @@ class PredictionTerms(Schema):
 
         Args:
             rows: Embeddings, or columns scaled to 0 to 1, shape (rows, features).
-
-        Raises:
-            InputError: If they have other features, or a row has no direction.
         """
         if rows.shape[1:] != (self.width,):
             allowed = f"(rows, {self.width}), as the terms say"
@@ -177,13 +174,7 @@ def read_records(
     Args:
         path: An .npz file with ids and labels if the terms have `dimensions`; otherwise a CSV file
             whose last column is the label.
-        key: The header of the column with the ids.
-        outside_max: The maximum share of a column's values outside of its range.
         log: The log of how the records fit the ranges.
-
-    Raises:
-        InputError: If the file is invalid; the message contains no value except the first
-            characters of an unknown category.
     """
     if terms.dimensions:
         held = _vectors(path)
@@ -207,12 +198,7 @@ def read_queries(
     """Read queries in the server's form; labels and ids are ignored.
 
     Args:
-        path: As in `read_records`.
-        outside_max: The maximum share of a column's values outside of its range.
         log: The log of how the queries fit the ranges.
-
-    Raises:
-        InputError: As in `read_records`.
     """
     if terms.dimensions:
         return terms.directions(_vectors(path).features)
@@ -220,11 +206,7 @@ def read_queries(
 
 
 def read_ids(path: Path) -> list[str]:
-    """Read ids from a text file, one on each line; empty lines are ignored.
-
-    Raises:
-        InputError: If it cannot be read.
-    """
+    """Read ids from a text file, one on each line; empty lines are ignored."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -285,7 +267,6 @@ async def serve_prediction(
         on_ready: Called once the server answers queries.
 
     Raises:
-        ScenarioError: If a file is invalid.
         StoreFailed: If the disk fails. Earlier answers are on it.
     """
     server = Server(config, _log)
@@ -355,16 +336,10 @@ async def ask_prediction(config: PredictionClientConfig, queries: Path) -> dict[
     answered blocks cost nothing. The remaining length of the stream is checked first, so a file
     that is too long costs nothing.
 
-    Args:
-        config: The client's configuration.
-        queries: The file, in the format of the terms.
-
     Returns:
         The name of the class of each row, in order: the column `label`.
 
     Raises:
-        ScenarioError: If a file is invalid.
-        InputError: If a row is invalid.
         BudgetExhausted: If the stream has fewer queries left. Nothing was sent or spent.
         Unfinished: If the stream is too short, but the first rows are paid for, now or earlier.
         HandshakeError: If the server cannot be reached.
@@ -430,16 +405,10 @@ class RecordsAdministratorConfig(TermsConfig):
 async def add_records(config: RecordsAdministratorConfig, path: Path) -> int:
     """Add the records of a file, each with a fresh or its remaining budget.
 
-    Args:
-        config: The administrator's configuration.
-        path: The file, in the format of the terms.
-
     Returns:
         The number of new records.
 
     Raises:
-        ScenarioError: If a file is invalid.
-        InputError: If a row is invalid, or its id belongs to a different row.
         VeilringError: If the server failed; repeating the call continues it.
     """
     terms = PredictionTerms.load(Path(config.terms))
@@ -452,15 +421,12 @@ async def forget_records(config: RecordsAdministratorConfig, ids: Sequence[str])
     """Forget records: they are gone when this returns.
 
     Args:
-        config: The administrator's configuration.
         ids: The ids, once each.
 
     Returns:
         The number of records that existed.
 
     Raises:
-        ScenarioError: If a file is invalid.
-        InputError: If an id is invalid, occurs twice, or was never added.
         VeilringError: If the server failed; repeating the call continues it.
     """
     require_ids(ids)

@@ -28,7 +28,6 @@ class DeployedRole:
     """The definition of a role; each location has the form `package.module:name`.
 
     Attributes:
-        config: The model of its configuration.
         serve: The coroutine of `veilring serve`, which runs until cancelled, if the role serves.
         ask: The coroutine of `veilring ask` for a file of queries, if the role has one.
         near: The coroutine of `veilring ask --near` for a place, if the role has one.
@@ -95,11 +94,7 @@ _STATE_FILES: Final = (
 
 
 def load_config(path: Path) -> Config:
-    """Read a configuration, with its paths resolved relative to its folder.
-
-    Raises:
-        ScenarioError: With all mistakes: the key, its value and the allowed values.
-    """
+    """Read a configuration, with its paths resolved relative to its folder."""
     model: type[Config] = _imported(ROLES[_role_of(path)].config)
     config = read_toml(path, model)
     fields = model.model_fields.items()
@@ -113,16 +108,7 @@ def load_config(path: Path) -> Config:
 
 
 def load_config_of(path: Path, kind: type[C], command: str) -> C:
-    """Read a configuration of one role.
-
-    Args:
-        path: The file.
-        kind: The role's model.
-        command: The command that needs it, for errors, such as `veilring records`.
-
-    Raises:
-        ScenarioError: As in `load_config`, or if the file is of another role.
-    """
+    """Read a configuration of one role."""
     config = load_config(path)
     if not isinstance(config, kind):
         place = f"{kind.__module__}:{kind.__name__}"
@@ -164,15 +150,7 @@ def ask(config: Config | Path | str, queries: Path | str) -> Coroutine[Any, Any,
 
 
 def ask_near(config: Config | Path | str, near: "Near") -> Coroutine[Any, Any, Columns]:
-    """Return the coroutine that searches near a private place.
-
-    Args:
-        config: The configuration, or the path of its file.
-        near: The private place and the epsilon.
-
-    Raises:
-        ScenarioError: As in `load_config`, or if the role does not search for places.
-    """
+    """Return the coroutine that searches near a private place."""
     loaded = _loaded(config)
     asked: Coroutine[Any, Any, Columns] = _duty(loaded, "near", "`veilring ask --near`")(
         loaded, near
@@ -181,14 +159,7 @@ def ask_near(config: Config | Path | str, near: "Near") -> Coroutine[Any, Any, C
 
 
 def fetch_model(config: Config | Path | str) -> Coroutine[Any, Any, "PublicModel"]:
-    """Return the coroutine that fetches the released model.
-
-    Args:
-        config: The configuration, or the path of its file.
-
-    Raises:
-        ScenarioError: As in `load_config`, or if the role fetches no model.
-    """
+    """Return the coroutine that fetches the released model."""
     loaded = _loaded(config)
     fetched: Coroutine[Any, Any, PublicModel] = _duty(loaded, "model", "`veilring ask --model`")(
         loaded
@@ -202,15 +173,10 @@ def begin_state(config: Config | Path | str) -> bool:
     No other function creates it, so a server never begins an empty ledger because a disk is not
     mounted.
 
-    Args:
-        config: The configuration, or the path of its file.
-
     Returns:
         Whether its role and its terms need any.
 
     Raises:
-        ScenarioError: As in `load_config`.
-        InputError: If the state exists.
         StoreFailed: If it existed, as its lock file shows, or the disk fails.
     """
     loaded = _loaded(config)
@@ -221,12 +187,7 @@ def begin_state(config: Config | Path | str) -> bool:
 def back_up_state(path: Path, to: Path) -> None:
     """Copy a file of state completely into one file, even while its party is running.
 
-    Args:
-        path: A ledger, a collector's SQLite store, an outbox, or a memory of queries.
-        to: The path of the copy, where no file exists.
-
     Raises:
-        InputError: If there is no such file, or a file exists at the path of the copy.
         StoreFailed: If it is damaged or incomplete, or the disk fails.
     """
     with as_store_failed("SQLite", path):

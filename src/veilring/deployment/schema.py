@@ -23,7 +23,6 @@ class Schema(RowSchema, Terms):
 
         Args:
             table: All rows; the ranges are the table's own, see `feature_terms`.
-            tables: The other keys of the terms.
         """
         columns = {"classes": table.features.classes, "features": feature_terms(table.features)}
         return cls.of(**columns | tables)

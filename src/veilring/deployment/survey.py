@@ -109,12 +109,7 @@ def survey_of(
     """Return the survey described by terms.
 
     Args:
-        section: The questions and the mechanisms.
-        features: The columns.
         classes: The names of all classes; none if no class is asked for.
-
-    Raises:
-        InputError: If the survey is impossible.
     """
     if section.kind == "frequency":
         return FrequencySurvey(section.oracle_for(domain_of(section, features[0])))
@@ -170,11 +165,7 @@ class SurveyTerms(Terms):
 
     @cached_property
     def task(self) -> Task:
-        """The task that an aggregator publishes.
-
-        Raises:
-            InputError: If the survey is impossible.
-        """
+        """The task that an aggregator publishes."""
         closes = self.survey.closes
         return Task(
             # `minimum` protects no client: each report is private however many there are.
@@ -217,11 +208,7 @@ class SurveyTerms(Terms):
         return self
 
     def read_clients(self, path: Path) -> ClientPool:
-        """Read the rows of clients: all columns of the terms, and the label as the last column.
-
-        Raises:
-            InputError: If a column is missing or a cell is invalid; it names both.
-        """
+        """Read the rows of clients: all columns of the terms, and the label as the last column."""
         return self.clients_of(path, read_cells(path))
 
     def clients_of(self, path: Path, cells: FileCells) -> ClientPool:
@@ -257,9 +244,6 @@ class SurveyTerms(Terms):
 
 def read_published(encoded: bytes, collector: str) -> SurveyTerms:
     """Decode a task that a collector published, and derive it again from its terms.
-
-    Args:
-        encoded: The published task.
 
     Raises:
         HandshakeError: If the task has the format of another version of veilring.
@@ -324,7 +308,6 @@ async def serve_collector(
         on_ready: Called once reports are accepted.
 
     Raises:
-        ScenarioError: If a file is invalid.
         StoreFailed: If the database cannot be opened.
     """
     server = Server(config, _log)
@@ -376,7 +359,6 @@ def open_configured_store(config: CollectorConfig, task: Task, *, read_only: boo
     """Open the database that a configuration names.
 
     Raises:
-        ScenarioError: If it contains anything but this task's reports.
         StoreFailed: If it cannot be reached.
     """
     with _store_errors():

@@ -62,12 +62,7 @@ _log = logging.getLogger("veilring.survey_client")
 
 
 class Sender:
-    """Sends reports to a collector.
-
-    Args:
-        connection: The connection to the collector.
-        collector: The name of the collector.
-    """
+    """Sends reports to a collector."""
 
     def __init__(self, connection: ClientConnection, collector: str) -> None:
         self._connection, self._collector = connection, collector
@@ -94,11 +89,6 @@ class Sender:
 
         Each session begins with the newest acknowledged reports. If the collector does not know
         them, all reports are sent again.
-
-        Args:
-            task: The collector's task.
-            at_once: The maximum number of reports in a message.
-            progress: A callback with the number of answered reports.
 
         Returns:
             The number of reports sent, except those that the collector was only asked about.
@@ -254,15 +244,7 @@ class SurveyClientConfig(Config):
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """The results for the clients of a file.
-
-    Attributes:
-        task: The hash of the task.
-        epsilon: The price of each report.
-        refused: The number of clients with exhausted budgets, for which no report was made.
-        sent: The number of reports that were sent in this call.
-        verdicts: The number of the outbox's reports to this task, by verdict.
-    """
+    """The results for the clients of a file."""
 
     task: bytes
     epsilon: float
@@ -295,13 +277,9 @@ async def submit_rows(
     had acknowledged, all are sent again, unchanged; those that it has count once.
 
     Args:
-        config: The survey client's configuration.
-        rows: A file with one row per client, and the columns of the task's terms.
         at_once: The number of reports in a message; by default up to its size limit.
-        again: Whether to send all reports of the task again, also those acknowledged.
 
     Raises:
-        ScenarioError: If a file is invalid.
         ProtocolViolation: If the collector's task does not follow from its terms.
         HandshakeError: If the collector cannot be reached, or its tasks have the format of another
             version of veilring; finished reports are kept, and nothing is charged.

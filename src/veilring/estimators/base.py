@@ -42,8 +42,6 @@ class Answered:
 
     Attributes:
         labels: Class numbers, shape (queries,).
-        cost: The cost of the batch on a network.
-        loss: The ε that the batch lost, where it depends on the batch.
     """
 
     labels: NDArray[np.int64]
@@ -64,7 +62,6 @@ class Asked:
     Attributes:
         key: 32 secret bytes, from which the parties' randomness is derived.
         last: The answer to the last batch, if there is one.
-        kept: The answer to each batch, by its digest.
     """
 
     key: bytes
@@ -202,11 +199,7 @@ class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         ]
 
     def _make_system(self, **instead: object) -> System:
-        """Return the system with the current parameters, or with others instead of some.
-
-        Raises:
-            InputError: If a parameter is not allowed.
-        """
+        """Return the system with the current parameters, or with others instead of some."""
         chosen = {key.name: _plain(getattr(self, key.name, key.default)) for key in self._keys()}
         return self._system(**{**chosen, **instead})
 
@@ -441,11 +434,7 @@ def generator_of(random_state: Seed) -> Generator:
 
 
 def whole(name: str, value: int) -> int:
-    """Return a parameter as a Python int: NumPy's, as in a grid, cannot be sent in a message.
-
-    Raises:
-        InputError: If it is not a whole number.
-    """
+    """Return a parameter as a Python int: NumPy's, as in a grid, cannot be sent in a message."""
     try:
         return operator.index(value)
     except TypeError:
@@ -453,11 +442,7 @@ def whole(name: str, value: int) -> int:
 
 
 def number(name: str, value: float) -> float:
-    """Return a parameter as a Python float.
-
-    Raises:
-        InputError: If it is not a number.
-    """
+    """Return a parameter as a Python float."""
     if not isinstance(value, Real):
         raise InputError(name, value, "a number")
     return float(value)

@@ -358,7 +358,6 @@ class LDPClassifier(SystemClassifier):
     Attributes:
         epsilon_: The exact ε that each client spent; at most `epsilon`.
         tally_: The sums of the reports, the only input of the model.
-        survey_: The survey.
         model_: The public steps, followed by the model; save it with `save_classifier`.
     """
 

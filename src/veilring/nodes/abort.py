@@ -71,9 +71,6 @@ def abort_notice(session: Session, cause: VeilringError) -> Abort | None:
     opener only, which passes it on. An error in another session of this party is new to all peers:
     the party that ended that session is blamed here, unless it blamed another one itself, or its
     reason blames nobody.
-
-    Args:
-        cause: The error that ended it.
     """
     if isinstance(cause, EndpointClosed | Deadlock):
         return None  # a closed endpoint has said goodbye; a deadlock is everybody's
@@ -138,11 +135,7 @@ def encode_standing(standing: Standing | None) -> StandingReport:
 
 
 class Inquiry:
-    """Collects the answers of all peers of a session.
-
-    Args:
-        session: The session whose time is up.
-    """
+    """Collects the answers of all peers of a session."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -168,12 +161,7 @@ class Inquiry:
         await self._done.wait()
 
     def conclude(self, timeout: SessionTimeout, seconds: float) -> SessionTimeout:
-        """Return the error of the session, completed with the findings.
-
-        Args:
-            timeout: The error so far.
-            seconds: The time spent waiting for answers.
-        """
+        """Return the error of the session, completed with the findings."""
         silent = [peer for peer in self._session.peers if peer in self._left]
         if silent:
             names, have = ", ".join(silent), "has" if len(silent) == 1 else "have"

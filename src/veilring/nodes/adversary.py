@@ -78,12 +78,7 @@ class Adversary:
 
 
 class Corrupted(ForwardingParty):
-    """A party whose sends and receives pass through an adversary; the role cannot tell.
-
-    Args:
-        honest: The party underneath, where the messages really sent are counted.
-        adversary: The adversary that controls it.
-    """
+    """A party whose sends and receives pass through an adversary; the role cannot tell."""
 
     def __init__(self, honest: Party, adversary: Adversary) -> None:
         super().__init__(honest)

@@ -283,8 +283,6 @@ class Trace:
     """The messages that passed one party's channels in one session; picklable.
 
     Args:
-        party: The name of the party.
-        session: The public name of the session, in hexadecimal digits.
         since: The origin of times, in seconds on the party's clock.
 
     Attributes:

@@ -91,8 +91,6 @@ class Node:
     Use it as an asynchronous context manager: leaving it says goodbye to all peers.
 
     Args:
-        endpoint: The endpoint of the party, owned by the node from now on.
-        streams: The source of the party's randomness.
         seconds: The time limit of a session, unless it has its own.
         limits: The time limits of a deployment: when a session's time is up, this node asks all its
             parties for their state. Without them, the launcher of the nodes observes it.
@@ -183,12 +181,9 @@ class Node:
         Args:
             role: The role of this party: ``await role(party, *given, **public)``.
             session: The public name of the session, never used before.
-            *given: Arguments of the role after the party, usually its private input.
-            observers: Called with each message of the session.
             seconds: The time limit of the whole session, or none; by default the node's.
             tolerant: Whether the session begins even if peers are lost, or were never connected:
                 see `Party.tolerate_losses`.
-            **public: Keyword arguments of the role, usually the public parameters.
 
         Returns:
             The return value of the role.
@@ -381,9 +376,6 @@ class Node:
 
     def require(self, parties: Iterable[str], spare: int = 0) -> None:
         """Require that parties are connected now.
-
-        Args:
-            spare: The number of them that may be missing.
 
         Raises:
             NotReady: Naming the first one that is not.

@@ -22,12 +22,7 @@ async def run_inline(call: Callable[[], _T]) -> _T:
 
 
 class Threads:
-    """Worker threads that run calls. Leaving the context waits for running calls.
-
-    Args:
-        workers: The number of threads.
-        name: The prefix of their names.
-    """
+    """Worker threads that run calls. Leaving the context waits for running calls."""
 
     def __init__(self, workers: int, name: str) -> None:
         self._pool = ThreadPoolExecutor(workers, name)

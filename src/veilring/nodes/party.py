@@ -45,12 +45,7 @@ class Standing:
     """The state of one party in a session: names, kinds, rounds and counts, never data.
 
     Attributes:
-        party: The party's name.
-        waits: The messages that it is waiting for.
         blocked: The peers that do not read its messages.
-        over: Whether its role has ended.
-        sent: The number of messages sent to each peer.
-        received: The number of messages received from each peer.
         without: The peers that it continued without; `None` if its role tolerates no loss.
     """
 
@@ -88,7 +83,6 @@ def find_fault(standings: Iterable[Standing], judge: str = "") -> Blame:
     """Return the party that stalls a session, if it follows from the states of all parties.
 
     Args:
-        standings: The states of the parties of one session.
         judge: The party that judges. It has all other states from its peers, which may lie; empty
             if they are known to be true.
     """

@@ -140,7 +140,6 @@ def ring_of(parties: Parties, session: bytes, nonces: Mapping[str, bytes]) -> Ri
     """Return the ring that nonces determine; each party that has received them can compute it.
 
     Args:
-        session: The session's public name.
         nonces: The revealed nonce of each member of the committee, by name; others are ignored.
     """
     lot = _hash(session, *(nonces[member] for member in committee_for(parties, session)))

@@ -39,13 +39,7 @@ class Job:
     """The part of one party in a run.
 
     Attributes:
-        role: The coroutine function of the part.
-        session: The public name of the run.
-        parties: All participants.
         given: The arguments after the party: the party's private input, if there is one.
-        public: The role's keyword arguments.
-        watched: Whether to keep the party's view.
-        seconds: The time limit of the run, or none.
         trace: The trace that records messages, if wanted.
         adversary: The adversary that controls the party, if any.
     """
@@ -189,12 +183,7 @@ def _verdict(errors: Iterable[BaseException], outcomes: Sequence[Outcome]) -> Bl
 
 
 def mark_failure(outcome: Outcome, since: float) -> Mark:
-    """Return a mark of the error that ended a role, and its time.
-
-    Args:
-        outcome: The outcome with the error.
-        since: The origin of the mark's time, on the clock of the event loop.
-    """
+    """Return a mark of the error that ended a role, and its time."""
     match outcome.error:
         case PeerLost(peer=outcome.party):
             what = "lost: it crashed"

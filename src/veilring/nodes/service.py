@@ -53,7 +53,6 @@ class Offer:
     Attributes:
         play: The role: ``await play(party, opener)``, where the opener is the peer that asked.
         terms: The SHA-256 of the public parameters; a peer with different ones is refused.
-        may_open: A function that returns whether a peer may ask for it.
         seconds: The time limit of a session; by default the node's.
         parties: All participants of its sessions, in order; by default this node and the opener
             alone. A request that names others is refused: the abort of a session goes to all its
@@ -76,12 +75,7 @@ class Offer:
 
 
 class Service:
-    """Answers the sessions that peers open at a node, until it is closed or its context is left.
-
-    Args:
-        node: The node.
-        offers: The offers by name.
-    """
+    """Answers the sessions that peers open at a node, until it is closed or its context is left."""
 
     def __init__(self, node: Node, offers: Mapping[str, Offer]) -> None:
         self._node = node
@@ -204,7 +198,6 @@ class FairTurns:
     longest since its last one, so that the number of its requests gains a client nothing.
 
     Args:
-        party: The party's name.
         at_once: The maximum number of turns at once.
     """
 
@@ -216,9 +209,6 @@ class FairTurns:
     @asynccontextmanager
     async def turn(self, client: str, seconds: float) -> AsyncIterator[None]:
         """Wait for a turn, and hold it in the context.
-
-        Args:
-            seconds: The maximum time to wait.
 
         Raises:
             Busy: If there was no turn in this time.
@@ -269,8 +259,6 @@ def opening(
     """Return the role of the party that opens a session: it asks all peers to join, then plays.
 
     Args:
-        role: The role to play after the peers were asked.
-        service: The name of the peers' offer.
         terms: The SHA-256 of the public parameters.
         tolerant: Whether to continue without lost peers, in a tolerant session.
     """

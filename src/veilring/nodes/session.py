@@ -82,10 +82,6 @@ class SessionLimits:
 
     The party that opens the session gives up first. It asks all parties for their state, finds the
     culprit, and informs the others and its client, which therefore wait longer.
-
-    Attributes:
-        session: The limit of a session that a party opens.
-        answer: The limit of the answer to an inquiry.
     """
 
     session: float = SESSION_SECONDS
@@ -116,21 +112,11 @@ class Session(Party):
     """One party's end of one protocol run.
 
     Args:
-        endpoint: The endpoint of the party.
-        session: The public name of the run, `SESSION_BYTES` long.
-        parties: All participants, including this party.
         make_rng: A function that makes the party's randomness for this run when a role first uses
             it.
-        observers: Called with each message that passes.
 
     Attributes:
-        limit: The time limit that interrupts the role, while it plays.
         error: The error that ended the session, if any.
-        was_aborted: Whether a peer aborted this session.
-        is_late: Whether the session timed out.
-
-    Raises:
-        InputError: If this party is not among the participants.
     """
 
     def __init__(

@@ -65,9 +65,6 @@ class ZCDP:
 
     Attributes:
         rho: At least 0.
-
-    Raises:
-        InputError: If rho is negative or not a number.
     """
 
     rho: float
@@ -83,11 +80,7 @@ class ZCDP:
 
     @classmethod
     def calibrate(cls, epsilon: float, delta: float) -> Self:
-        """Return the weakest zCDP whose tight conversion gives (epsilon, delta)-DP.
-
-        Raises:
-            InputError: If epsilon is negative or infinite, or delta is outside (0, 1).
-        """
+        """Return the weakest zCDP whose tight conversion gives (epsilon, delta)-DP."""
         require_epsilon(epsilon)
         require_delta(delta)
         return cls(find_greatest(lambda rho: cls(rho).epsilon(delta) <= epsilon))
@@ -152,9 +145,6 @@ class PureDP:
 
     Attributes:
         bound: The epsilon of pure DP, at least 0.
-
-    Raises:
-        InputError: If the bound is negative or not a number.
     """
 
     bound: float
@@ -164,11 +154,7 @@ class PureDP:
 
     @classmethod
     def calibrate(cls, epsilon: float, delta: float = 0.0) -> Self:
-        """Return the weakest pure guarantee that implies (epsilon, delta)-DP, rounded down.
-
-        Raises:
-            InputError: If epsilon is negative or infinite, or delta is outside [0, 1).
-        """
+        """Return the weakest pure guarantee that implies (epsilon, delta)-DP, rounded down."""
         require_epsilon(epsilon)
         require_delta(delta, zero=True)
         if (
@@ -228,9 +214,6 @@ class PureSteps:
     Attributes:
         bound: The epsilon of one step, at least 0 and finite.
         count: The number of steps, from 0 to `STEPS_MAX`.
-
-    Raises:
-        InputError: If one of them is outside its range.
     """
 
     bound: float
@@ -241,11 +224,7 @@ class PureSteps:
         require(0 <= self.count <= STEPS_MAX, "count", self.count, f"from 0 to {STEPS_MAX:,}")
 
     def compose(self, *others: Self) -> Self:
-        """Return the combined guarantee.
-
-        Raises:
-            InputError: If the steps have different bounds.
-        """
+        """Return the combined guarantee."""
         if any(other.bound != self.bound for other in others):
             raise InputError.because(
                 "only steps with the same bound compose; the others have "
@@ -329,11 +308,6 @@ class BoundedRange:
 
     Every epsilon-DP exponential mechanism (with its factor 2) is epsilon-bounded-range, which is
     stronger than epsilon-DP. Only three sums over the steps matter; create one with `step`.
-
-    Attributes:
-        linear: The sum of epsilon_i.
-        divergence: The sum of the largest Kullback-Leibler divergence of each step.
-        squares: The sum of epsilon_i squared.
     """
 
     linear: float
@@ -342,22 +316,13 @@ class BoundedRange:
 
     @classmethod
     def step(cls, epsilon: float) -> Self:
-        """Return the guarantee of one epsilon-bounded-range step.
-
-        Raises:
-            InputError: If epsilon is negative, infinite or not a number.
-        """
+        """Return the guarantee of one epsilon-bounded-range step."""
         require_epsilon(epsilon)
         return cls(epsilon, _divergence(epsilon), epsilon**2)
 
     @classmethod
     def calibrate(cls, epsilon: float, delta: float, steps: int) -> float:
-        """Return the epsilon of each of `steps` equal steps that are together (epsilon, delta)-DP.
-
-        Raises:
-            InputError: If epsilon is negative or infinite, delta is outside (0, 1), or there are no
-                steps.
-        """
+        """Return the ε of each of `steps` equal steps that are together (epsilon, delta)-DP."""
         require_epsilon(epsilon)
         require_delta(delta)
         require(steps >= 1, "steps", steps, "a whole number of at least 1")
@@ -410,9 +375,6 @@ class GaussianDP:
 
     Attributes:
         mu: At least 0.
-
-    Raises:
-        InputError: If mu is negative or not a number.
     """
 
     mu: float
@@ -428,11 +390,7 @@ class GaussianDP:
 
     @classmethod
     def calibrate(cls, epsilon: float, delta: float) -> Self:
-        """Return the weakest Gaussian guarantee that implies (epsilon, delta)-DP.
-
-        Raises:
-            InputError: If epsilon is negative or infinite, or delta is outside (0, 1).
-        """
+        """Return the weakest Gaussian guarantee that implies (epsilon, delta)-DP."""
         require_epsilon(epsilon)
         require_delta(delta)
         return cls(find_greatest(lambda mu: cls(mu).delta(epsilon) <= delta))
@@ -505,9 +463,6 @@ def individual_budget(epsilon: float, delta: float, accountant: Accountant = "rd
             Zrnic 2021). `"gdp"`: exact Gaussian DP with mu = sqrt(2 B), which is larger and
             requires every charged release to be exactly Gaussian: neither subsampled nor discrete
             (fully adaptive filters: Smith and Thakurta 2022; individual ones: Koskela et al. 2023).
-
-    Raises:
-        InputError: If epsilon or delta is outside its range.
     """
     match accountant:
         case "rdp":
@@ -529,9 +484,6 @@ def least_noise(of: Callable[[float], Guarantee], epsilon: float, delta: float) 
         of: A function from the noise to its guarantee; more noise must not give a weaker guarantee.
         epsilon: The target, above 0.
         delta: The target, in (0, 1).
-
-    Raises:
-        InputError: If a target is outside its range, or no noise reaches it.
     """
     require_epsilon(epsilon)
     require_delta(delta)
@@ -542,9 +494,6 @@ def find_least(holds: Callable[[float], bool]) -> float:
     """Return the smallest positive number at and above which the condition holds.
 
     The result fulfils the condition; the float before it does not.
-
-    Raises:
-        InputError: If no float fulfils it, or all do.
     """
     good = _walk(holds, 1.0, 2.0)
     return _bisect(holds, good, _walk(_opposite(holds), good, 0.5))
@@ -554,9 +503,6 @@ def find_greatest(holds: Callable[[float], bool]) -> float:
     """Return the greatest number up to which the condition holds.
 
     The result fulfils the condition; the float after it does not.
-
-    Raises:
-        InputError: If no float fulfils it, or all do.
     """
     good = _walk(holds, 1.0, 0.5)
     return _bisect(holds, good, _walk(_opposite(holds), good, 2.0))

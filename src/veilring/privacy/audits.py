@@ -34,7 +34,6 @@ def audited_epsilon(
     Args:
         one: The counts of each event in independent runs on one data set, shape (events,).
         other: The counts on a neighbouring data set, shape (events,).
-        alarm: The maximum probability that the result exceeds the true epsilon.
     """
     each = alarm / (4 * len(one))  # an upper and a lower bound for each event and data set
     first, second = (proportion_bounds(counts, int(counts.sum()), each) for counts in (one, other))
@@ -56,8 +55,6 @@ def audited_epsilon_of_scores(
     Args:
         present: The scores of independent runs with the record, 0 to `highest`, shape (runs,).
         absent: The scores of independent runs without the record.
-        highest: The highest possible score.
-        alarm: The maximum probability that the result exceeds the true epsilon.
     """
     one, other = _threshold_bounds(present, absent, highest, alarm)
     likely = np.concatenate([one.low, 1 - one.high, other.low, 1 - other.high])

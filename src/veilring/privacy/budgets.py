@@ -248,19 +248,12 @@ def to_units(amounts: ArrayLike, *, field: str = "amounts") -> NDArray[np.int64]
     Args:
         amounts: The charges, in any shape, each from 0 to `AMOUNT_MAX`.
         field: The name for errors, which do not show the values, because these may be secret.
-
-    Raises:
-        InputError: If an amount is negative, too large or not a number.
     """
     return _units_of(amounts, field, np.ceil)
 
 
 def budget_units(amount: float, *, field: str) -> int:
-    """Return a budget in units, rounded down.
-
-    Raises:
-        InputError: If it is negative, too large or not a number.
-    """
+    """Return a budget in units, rounded down."""
     return int(_units_of(amount, field, np.floor))
 
 

@@ -34,12 +34,7 @@ def require_positive(field: str, value: float | Fraction) -> Fraction:
 
 
 def floats(field: str, values: NDArray[Any], allowed: str = "numbers") -> NDArray[np.float64]:
-    """Return private values as floats.
-
-    Raises:
-        InputError: If a value is not a real number. It shows no value, whereas NumPy's own errors
-            quote it.
-    """
+    """Return private values as floats."""
     try:
         require_that(
             values.dtype.kind not in "cmMSV",
@@ -62,7 +57,6 @@ def doubt_of_delta(delta: float, rows: int = 1) -> str:
     """Return a warning about a delta that is allowed but too large, or an empty string.
 
     Args:
-        delta: The δ of a guarantee about rows.
         rows: The number of rows, if the reader of the warning may know it.
     """
     most = min(DELTA_DOUBTFUL, 1 / max(1, rows))

@@ -56,7 +56,6 @@ class Scales:
     """Scales as floats for computation, and as the exact fractions that they stand for.
 
     Attributes:
-        floats: One scale for each draw, one-dimensional.
         common: The exact scale if it is the same for all; otherwise each is its own float.
     """
 
@@ -65,11 +64,7 @@ class Scales:
 
     @classmethod
     def of(cls, field: str, scale: Scale, shape: int | tuple[int, ...]) -> Self:
-        """Return the scales of all draws of a shape.
-
-        Raises:
-            InputError: If a scale is out of range, or an array does not fit the shape.
-        """
+        """Return the scales of all draws of a shape."""
         size = int(np.prod(shape))
         if not isinstance(scale, np.ndarray):
             exact = require_scale(field, scale)
@@ -107,7 +102,6 @@ def bernoulli(
     """Flip coins that show heads with probability exactly `p`.
 
     Args:
-        p: The probability of `True`.
         rng: The source of the coins; it uses one number of 8, 16, 32 or 64 bits per coin.
     """
     if p.numerator in {0, 2**p.bits}:
@@ -124,16 +118,11 @@ def packed_bernoulli(
     """Flip many coins that show heads with probability exactly `p`, eight to a byte.
 
     Args:
-        p: The probability of a set bit.
         rows: The number of rows, at least 0.
         columns: The number of coins in a row, at least 0.
-        rng: Source of the coins.
 
     Returns:
         Shape (rows, ceil(columns / 8)), in the order of `numpy.packbits`; padding bits are 0.
-
-    Raises:
-        InputError: If a size is negative.
     """
     require(rows >= 0, "rows", rows, "a whole number of at least 0")
     require(columns >= 0, "columns", columns, "a whole number of at least 0")
@@ -185,9 +174,7 @@ class UniformBits:
         start: Its first 53 bits, from `Generator.random`.
 
     Attributes:
-        low: The greatest known lower bound.
         width: The number is below `low + width`.
-        digits: The decimal precision that corresponds to its bits.
     """
 
     def __init__(self, start: float) -> None:
@@ -219,7 +206,6 @@ def coins(
         chances: The probabilities, in any shape, each off by less than `slack`.
         bounds: A function that returns bounds on the probability of the entry with this flat index,
             computed to this number of decimal digits. More digits bring them together.
-        rng: Source of the coins.
         slack: The distance above which floats decide, for all or each. A larger one changes only
             the speed.
     """
@@ -243,8 +229,6 @@ def bernoulli_exp(
     Args:
         gamma: The exponents, in any shape, at least 0; their error may change `e**-gamma` by at
             most 2**-46.
-        exact: A function that returns the exact gamma of the entry with this flat index.
-        rng: Source of the coins.
         slack: The distance above which floats decide. A larger one changes only the speed.
     """
 
@@ -274,7 +258,6 @@ def propose(
     """Return the first accepted proposal of each draw, shape (size,).
 
     Args:
-        size: The number of draws.
         proposals: A function that makes one proposal for each of these draws, and returns which are
             accepted.
     """
@@ -301,12 +284,8 @@ def geometric(
     Args:
         scale: From 2**-20 to 2**40, for all draws or an array that fits `shape`. A float is treated
             as an exact fraction.
-        rng: Source of the draws.
         slack: The relative distance above which floats decide. A larger one changes only the
             speed.
-
-    Raises:
-        InputError: If `scale` is outside its range.
     """
     scales = Scales.of("scale", scale, shape)
     draws = rng.random(scales.floats.size)

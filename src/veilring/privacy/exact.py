@@ -37,9 +37,6 @@ class Dyadic:
     Attributes:
         numerator: From 0 to `2**bits`, both included.
         bits: From 0 to 64: the number of random bits that decide one coin.
-
-    Raises:
-        InputError: If one of them is outside its range.
     """
 
     numerator: int
@@ -52,20 +49,12 @@ class Dyadic:
 
     @classmethod
     def floor(cls, x: float | Fraction, bits: int) -> Self:
-        """Return the largest probability of `bits` bits that is at most `x`, in [0, 1].
-
-        Raises:
-            InputError: If `x` is not a probability, or `bits` is outside its range.
-        """
+        """Return the largest probability of `bits` bits that is at most `x`, in [0, 1]."""
         return cls(math.floor(_scaled(x, bits)), bits)
 
     @classmethod
     def ceil(cls, x: float | Fraction, bits: int) -> Self:
-        """Return the smallest probability of `bits` bits that is at least `x`, in [0, 1].
-
-        Raises:
-            InputError: If `x` is not a probability, or `bits` is outside its range.
-        """
+        """Return the smallest probability of `bits` bits that is at least `x`, in [0, 1]."""
         return cls(math.ceil(_scaled(x, bits)), bits)
 
     @property
@@ -112,13 +101,6 @@ def unary_epsilon(p: Probability, q: Probability) -> float:
 
     Two values differ in two bits, so the loss is `ln(p (1 - q) / (q (1 - p)))` (Wang et al. 2017,
     Theorem 2), rounded up.
-
-    Args:
-        p: At least `q`.
-        q: The probability that the bit of another value is set.
-
-    Raises:
-        InputError: If `p` is below `q`.
     """
     a, b = fraction_of(p), fraction_of(q)
     require(a >= b, "p", a, f"at least q, which is {b}")
@@ -132,13 +114,9 @@ def loss(a: Sequence[Probability], b: Sequence[Probability]) -> float:
 
     Args:
         a: The distribution of the outcomes for one input. Weights with a common total work as well.
-        b: The distribution of the same outcomes for another.
 
     Returns:
         Rounded up; infinite if one input has an outcome that the other lacks.
-
-    Raises:
-        InputError: If the distributions have different lengths or a negative entry.
     """
     require_that(
         len(a) == len(b), "b", f"a and b must have the same length; they have {len(a)} and {len(b)}"
@@ -163,9 +141,6 @@ def log_ceil(ratio: Fraction) -> float:
 
     Args:
         ratio: A number of at least 1.
-
-    Raises:
-        InputError: If it is below 1.
     """
     require(ratio >= 1, "ratio", ratio, "a number of at least 1")
     if ratio == 1:
@@ -179,9 +154,6 @@ def log_floor(ratio: Fraction) -> float:
 
     Args:
         ratio: A number of at least 1.
-
-    Raises:
-        InputError: If it is below 1.
     """
     require(ratio >= 1, "ratio", ratio, "a number of at least 1")
     return 0.0 if ratio == 1 else -float_ceil(-log_bounds(ratio, _DIGITS)[0])
@@ -201,9 +173,6 @@ def exp_floor(x: float | Fraction) -> Fraction:
 
     Args:
         x: From -10,000 to 10,000.
-
-    Raises:
-        InputError: If `x` is outside.
     """
     return exp_bounds(_power(x), _DIGITS)[0]
 
@@ -213,9 +182,6 @@ def exp_ceil(x: float | Fraction) -> Fraction:
 
     Args:
         x: From -10,000 to 10,000.
-
-    Raises:
-        InputError: If `x` is outside.
     """
     return exp_bounds(_power(x), _DIGITS)[1]
 
@@ -231,7 +197,6 @@ def exp_bounds(x: Fraction, digits: int) -> FractionBounds:
 
     Args:
         x: Any number of at most 10,000; below -10,000 the lower bound is 0.
-        digits: The precision of the computation, in decimal digits.
     """
     if x == 0:
         return Fraction(1), Fraction(1)
@@ -247,7 +212,6 @@ def log_bounds(x: Fraction, digits: int) -> FractionBounds:
 
     Args:
         x: Any number above 0.
-        digits: The precision of the computation, in decimal digits.
     """
     if x == 1:
         return Fraction(0), Fraction(0)

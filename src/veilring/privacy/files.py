@@ -15,13 +15,6 @@ def create_private(path: Path, name: str) -> None:
     """Create a file that only its owner can read, unless it exists.
 
     An existing file is not opened, because closing it would drop SQLite's locks of this process.
-
-    Args:
-        path: The path of the file.
-        name: A noun for the file, for messages.
-
-    Raises:
-        InputError: If it cannot be created.
     """
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))

@@ -135,7 +135,6 @@ class AnalystTotal:
     """The spending of one analyst.
 
     Attributes:
-        name: The name of the analyst.
         spent: The amount spent, in the ledger's unit.
         budget: The budget; none if unlimited.
         answers: The number of answers, counting repeated ones once.
@@ -153,10 +152,7 @@ class Totals:
 
     Attributes:
         unit: The unit.
-        spent: The amount spent by all analysts together.
         budget: The total budget; none if unlimited.
-        answers: The number of answers to all analysts.
-        analysts: Each analyst with an answer, by name.
     """
 
     unit: str
@@ -508,7 +504,6 @@ def read_totals(path: Path) -> Totals:
     """Read the totals of a ledger, even while another process is writing it.
 
     Raises:
-        InputError: If there is no ledger at `path`, or it has no budgets yet.
         StoreFailed: If the disk failed, or the file is damaged.
     """
     with _read_ledger(path) as connection:
@@ -516,11 +511,7 @@ def read_totals(path: Path) -> Totals:
 
 
 def _totals_of(connection: sqlite3.Connection) -> Totals:
-    """Return the totals in a ledger's file.
-
-    Raises:
-        InputError: If it has no budgets yet: it is being created, or its creation was interrupted.
-    """
+    """Return the totals in a ledger's file."""
     # One statement reads one snapshot, even while another process writes.
     rows = connection.execute(
         "SELECT value, name, spent, answers FROM"
@@ -559,7 +550,6 @@ def _read_ledger(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a ledger for reading, without disturbing its writer: see `read_state_file`.
 
     Raises:
-        InputError: If the file does not exist.
         StoreFailed: If the disk failed, or the file is damaged or incomplete.
     """
     try:

@@ -52,41 +52,25 @@ def discrete_laplace(
     Args:
         scale: In whole numbers (or steps of a grid), from 2**-20 to 2**40, for all draws or an
             array that fits `shape`. A float is treated as an exact fraction.
-        rng: Source of the noise.
-
-    Raises:
-        InputError: If `scale` is outside its range.
     """
     return geometric(scale, shape, rng) - geometric(scale, shape, rng)
 
 
 def discrete_laplace_pmf(k: ArrayLike, scale: float | Fraction) -> NDArray[np.float64]:
-    """Return the probabilities of whole numbers, of the same shape.
-
-    Raises:
-        InputError: If `scale` is outside its range.
-    """
+    """Return the probabilities of whole numbers, of the same shape."""
     inverse = float(1 / require_scale("scale", scale))
     return np.asarray(math.tanh(inverse / 2) * np.exp(-np.abs(k) * inverse))
 
 
 def discrete_laplace_variance(scale: float | Fraction) -> float:
-    """Return the variance, slightly below that of Laplace noise, which is `2 * scale**2`.
-
-    Raises:
-        InputError: If `scale` is outside its range.
-    """
+    """Return the variance, slightly below that of Laplace noise, which is `2 * scale**2`."""
     q = math.exp(-float(1 / require_scale("scale", scale)))
     # 1 - q would lose digits for large scales
     return 2 * q / math.expm1(-float(1 / Fraction(scale))) ** 2
 
 
 def discrete_laplace_kurtosis(scale: float | Fraction) -> float:
-    """Return the kurtosis, above 6, that of Laplace noise.
-
-    Raises:
-        InputError: If `scale` is outside its range.
-    """
+    """Return the kurtosis, above 6, that of Laplace noise."""
     return 5 + math.cosh(float(1 / require_scale("scale", scale)))
 
 
@@ -107,10 +91,6 @@ def discrete_gaussian(
     Args:
         sigma: In whole numbers (or steps of a grid), from 2**-20 to 2**40 - 1, for all draws or an
             array that fits `shape`. A float is treated as an exact fraction.
-        rng: Source of the noise.
-
-    Raises:
-        InputError: If `sigma` is outside its range.
     """
     sigmas = Scales.of("sigma", sigma, shape)
     inside = bool((sigmas.floats <= _SIGMA_MAX).all())
@@ -138,11 +118,7 @@ def _propose_gaussian(
 
 
 def discrete_gaussian_pmf(k: ArrayLike, sigma: float | Fraction) -> NDArray[np.float64]:
-    """Return the probabilities of whole numbers, of the same shape.
-
-    Raises:
-        InputError: If `sigma` is outside its range.
-    """
+    """Return the probabilities of whole numbers, of the same shape."""
     spread = 2 * float(require_scale("sigma", sigma)) ** 2
     return np.asarray(
         np.exp(-np.square(k, dtype=np.float64) / spread) / _gaussian_mass(float(sigma))
@@ -150,11 +126,7 @@ def discrete_gaussian_pmf(k: ArrayLike, sigma: float | Fraction) -> NDArray[np.f
 
 
 def discrete_gaussian_variance(sigma: float | Fraction) -> float:
-    """Return the variance; from sigma = 2 on it equals `sigma**2` in floats, and is never above it.
-
-    Raises:
-        InputError: If `sigma` is outside its range.
-    """
+    """Return the variance, never above `sigma**2`; from sigma = 2 on it is that in floats."""
     if float(require_scale("sigma", sigma)) >= _GAUSSIAN_SMOOTH:
         return float(sigma) ** 2
     k = np.arange(-_GAUSSIAN_REACH, _GAUSSIAN_REACH + 1)
@@ -185,14 +157,9 @@ def planar_laplace(
 
     Args:
         scale: 1 / epsilon in steps of the grid, from 2**-20 to 2**39.
-        size: The number of draws.
-        rng: Source of the noise.
 
     Returns:
         Shape (size, 2), in steps.
-
-    Raises:
-        InputError: If `scale` is outside its range.
     """
     exact = require_scale("scale", scale)
     kept = np.zeros((0, 2), dtype=np.int64)
@@ -230,9 +197,6 @@ class PublicGrid:
 
     Attributes:
         step: A power of two, such as 2**-16.
-
-    Raises:
-        InputError: If it is not a power of two.
     """
 
     step: float
@@ -245,9 +209,6 @@ class PublicGrid:
         """Return values in whole steps, rounded to the nearest.
 
         Vectors that differ by D in a norm then differ by at most `sensitivity(D, ...)` steps.
-
-        Raises:
-            InputError: If a value is not finite, or more than 2**53 steps from 0.
         """
         return self._whole(np.rint(self._in_steps(values)))
 
@@ -265,9 +226,6 @@ class PublicGrid:
             distance: The maximum distance of the vectors, at least 0, in the same norm.
             dimensions: The number of entries, at least 1.
             norm: 1 or 2.
-
-        Raises:
-            InputError: If an argument is outside its range.
         """
         finite = math.isfinite(distance) and distance >= 0
         require(finite, "distance", distance, "a finite number of at least 0")

@@ -50,21 +50,13 @@ def skellam(
     Args:
         variance: From `SKELLAM_VARIANCE_MIN` to `SKELLAM_VARIANCE_MAX`. A float is treated as an
             exact fraction.
-        rng: Source of the noise.
-
-    Raises:
-        InputError: If the variance is outside its range.
     """
     mean = _checked(variance) / 2
     return poisson(mean, shape, rng) - poisson(mean, shape, rng)
 
 
 def skellam_pmf(k: ArrayLike, variance: float | Fraction) -> NDArray[np.float64]:
-    """Return the probabilities of whole numbers, of the same shape.
-
-    Raises:
-        InputError: If the variance is outside its range.
-    """
+    """Return the probabilities of whole numbers, of the same shape."""
     from scipy.special import ive
 
     return np.asarray(ive(np.abs(np.asarray(k, dtype=np.float64)), float(_checked(variance))))
@@ -81,11 +73,7 @@ def poisson(
 
     Args:
         mean: Half of a variance allowed by `skellam`. A float is treated as an exact fraction.
-        rng: Source of the draws.
         slack: The float error for each unit of the summands. A larger one changes only the speed.
-
-    Raises:
-        InputError: If the mean is outside its range.
     """
     low, high = SKELLAM_VARIANCE_MIN // 2, SKELLAM_VARIANCE_MAX // 2
     require(low <= mean <= high, "mean", mean, f"from {low} to {high:,}")
@@ -110,9 +98,6 @@ class PoissonDistribution:
     """A Poisson distribution relative to its middle: x is the distance of a number from the middle.
 
     Attributes:
-        mean: The exact mean.
-        middle: The floor of the mean, which is the mode.
-        scale: The scale of the proposals.
         peak: The constant c, at least `|x| / scale - surprise(x)` for any x.
     """
 

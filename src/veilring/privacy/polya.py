@@ -55,12 +55,8 @@ def polya(
         exponent: a, above 0 and at most 1. A float is treated as an exact fraction.
         scale: From 2**-20 to `POLYA_SCALE_MAX`, or to 2**40 if the exponent is 1. A float is
             treated as an exact fraction.
-        rng: Source of the noise.
         slack: The error of a table entry in roundings, for each unit of its index and of the scale.
             A larger one changes only the speed.
-
-    Raises:
-        InputError: If `exponent` or `scale` is outside its range.
     """
     require(0 < exponent <= 1, "exponent", exponent, "above 0 and at most 1")
     if exponent == 1:
@@ -84,9 +80,6 @@ def polya_difference(
     """Draw the difference of two draws: a share of discrete Laplace noise.
 
     The arguments are those of `polya`; shares whose exponents add up to 1 make all of the noise.
-
-    Raises:
-        InputError: If `exponent` or `scale` is outside its range.
     """
     return polya(exponent, scale, shape, rng) - polya(exponent, scale, shape, rng)
 
@@ -99,10 +92,6 @@ def polya_pmf(
     Args:
         k: Whole numbers; time and memory grow with the largest.
         exponent: a, above 0.
-        scale: As in `polya`.
-
-    Raises:
-        InputError: If `exponent` or `scale` is outside its range.
     """
     a, s = require_positive("exponent", exponent), require_scale("scale", scale)
     numbers = np.asarray(k, dtype=np.int64)
@@ -121,10 +110,6 @@ def polya_difference_pmf(
     Args:
         k: Whole numbers. Each takes time in proportion to the scale.
         exponent: a, above 0: the sum over all shares.
-        scale: As in `polya`.
-
-    Raises:
-        InputError: If `exponent` or `scale` is outside its range.
     """
     a, s = require_positive("exponent", exponent), require_scale("scale", scale)
     apart, back = np.unique(np.abs(np.asarray(k, dtype=np.int64)), return_inverse=True)

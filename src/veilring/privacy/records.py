@@ -37,10 +37,7 @@ class Records:
     """The filters of a ledger's records, available as `Ledger.records`.
 
     Args:
-        store: The ledger's file.
-        guard: The lock held during changes.
         limit: The budget of each record, in units.
-        key: The key of the hashes of ids.
     """
 
     def __init__(self, store: StateFile, guard: RLock, limit: int | None, key: bytes) -> None:
@@ -85,11 +82,6 @@ class Records:
         """Remove records at once; the file no longer contains which answers they paid for.
 
         Their keyed hashes stay, with their spending.
-
-        Raises:
-            InputError: If an id was never added (nothing is forgotten then); or if another process
-                keeps reading the file: all are forgotten then, and their traces are erased by the
-                next `forget` or when the ledger is opened again.
         """
         digests = [self._digest(each) for each in ids]
         with self._guard:
@@ -120,11 +112,7 @@ class Records:
             return np.where(self._live, np.maximum(0, self._limit - self._spent), 0)
 
     def pay(self, charge: RecordCharge) -> bool:
-        """Charge all records or none, and return which; `write` follows in the same transaction.
-
-        Raises:
-            InputError: If there is no such slot.
-        """
+        """Charge all records or none, and return which; `write` follows in the same transaction."""
         slots, units = merge_slots(charge.slots, charge.units)
         if len(slots) and not 0 <= slots[0] <= slots[-1] < len(self):
             raise InputError.because(
@@ -177,10 +165,6 @@ class Places:
     SQLite overwrites a blob by one of the same size where it is, and `secure_delete` zeroes what it
     moves. An erased blob is then in no page and, after `StateFile.wipe`, in no log. A place is
     reused, never deleted.
-
-    Args:
-        store: The ledger's file.
-        guard: The lock held during changes.
     """
 
     def __init__(self, store: StateFile, guard: RLock) -> None:
@@ -205,12 +189,7 @@ class Places:
             connection.executemany(write, contents.items())
 
     def erase(self, numbers: Sequence[int]) -> None:
-        """Overwrite places with zeros: when this returns, no file contains their contents.
-
-        Raises:
-            InputError: If another process keeps reading the file. All are zero then, and their
-                traces are erased by the next `erase` or when the ledger is opened again.
-        """
+        """Overwrite places with zeros: when this returns, no file contains their contents."""
         zero = "UPDATE places SET content = zeroblob(length(content)) WHERE number = ?"
         with self._guard:
             with self._store.transaction() as connection:

@@ -32,9 +32,6 @@ class RenyiDP:
     Attributes:
         orders: The orders, above 1, once each, in any order.
         divergences: The divergence of each order, at least 0; infinite if unknown.
-
-    Raises:
-        InputError: If their lengths differ, or one is outside its range.
     """
 
     orders: tuple[float, ...]
@@ -75,7 +72,6 @@ class RenyiDP:
         number of rows.
 
         Args:
-            sigma: Standard deviation of the noise.
             rate: The probability that a row is in the sample, in [0, 1].
             sensitivity: The L2 sensitivity of the release on a sample.
             orders: Whole numbers: the formula is finite only for these.

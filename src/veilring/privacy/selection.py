@@ -44,15 +44,10 @@ def exponential_mechanism(
     Args:
         scores: Shape (runs, candidates), at least one candidate, from -2**52 to 2**52.
         epsilon: The budget of a run: a number above 0 for all, or shape (runs,).
-        rng: Source of the draws.
         sensitivity: D, the maximum change of any score by one record, at least 1.
-        monotone: Whether one record moves all scores in the same direction.
 
     Returns:
         The chosen candidates, shape (runs,).
-
-    Raises:
-        InputError: If an argument is outside its range.
     """
     gamma, exact = _exponents(scores, epsilon, sensitivity, monotone=monotone)
     ends = np.cumsum(np.exp(-gamma), axis=1)
@@ -106,15 +101,10 @@ def permute_and_flip(
     Args:
         scores: Shape (runs, candidates), at least one candidate, from -2**52 to 2**52.
         epsilon: The budget of a run: a number above 0 for all, or shape (runs,).
-        rng: Source of the draws.
         sensitivity: D, the maximum change of any score by one record, at least 1.
-        monotone: Whether one record moves all scores in the same direction.
 
     Returns:
         The chosen candidates, shape (runs,).
-
-    Raises:
-        InputError: If an argument is outside its range.
     """
     heads = bernoulli_exp(*_exponents(scores, epsilon, sensitivity, monotone=monotone), rng)
     winner = rng.integers(0, heads.sum(axis=1))
@@ -128,11 +118,7 @@ def exponential_probabilities(
     sensitivity: int = 1,
     monotone: bool = False,
 ) -> NDArray[np.float64]:
-    """Return the probabilities of `exponential_mechanism`, shape (runs, candidates).
-
-    Raises:
-        InputError: If an argument is outside its range.
-    """
+    """Return the probabilities of `exponential_mechanism`, shape (runs, candidates)."""
     gamma, _ = _exponents(scores, epsilon, sensitivity, monotone=monotone)
     weights = np.exp(-gamma)
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
@@ -150,9 +136,6 @@ def permute_and_flip_probabilities(
     A candidate with coin p wins with `p` times the mean of `1 / (1 + heads among the others)`,
     the integral over t from 0 to 1 of `prod(1 - p_j + p_j t)` over the others. That is a polynomial
     of a degree below the number of candidates, which Gauss's rule integrates without error.
-
-    Raises:
-        InputError: If an argument is outside its range.
     """
     gamma, _ = _exponents(scores, epsilon, sensitivity, monotone=monotone)
     p = np.exp(-gamma)

@@ -102,11 +102,7 @@ class NearGaussian:
     """The guarantee of Gaussian noise, but that probabilities may differ by a small factor.
 
     Attributes:
-        gaussian: The guarantee of the Gaussian noise.
         slack: The maximum logarithm of the factor, at least 0.
-
-    Raises:
-        InputError: If the slack is negative or not a number.
     """
 
     gaussian: GaussianDP
@@ -150,9 +146,6 @@ def gaussian_shares(sigma: float, shares: int, sensitivity: float, dimensions: i
         shares: m, the number of unknown shares, at least 1.
         sensitivity: The L2 norm of a vector of whole numbers by which a row may change the sum.
         dimensions: D, the number of coordinates, at least 1.
-
-    Raises:
-        InputError: If an argument is outside its range.
     """
     require_noise(sigma, sensitivity)
     allowed = f"at least {GAUSSIAN_SIGMA_MIN}"
@@ -180,13 +173,9 @@ def skellam_noise(
     """Return the guarantee of Skellam noise, of one party or as a sum of shares.
 
     Args:
-        variance: The variance of all unknown shares together.
         sensitivity: The L2 norm of a vector of whole numbers by which a row may change the sum.
         sensitivity_l1: The L1 norm of that vector; at most the square of its L2 norm.
         orders: Whole numbers: the formula is proved only for these.
-
-    Raises:
-        InputError: If an argument is outside its range.
     """
     require_noise(variance, sensitivity)
     require_noise(variance, sensitivity_l1)
@@ -207,9 +196,6 @@ def count_loss(epsilon: float | Fraction, exponent: Fraction, units: int = 1) ->
         epsilon: The loss of a unit if the exponent is 1; at least `1 / POLYA_SCALE_MAX`.
         exponent: A, at least 0: infinite loss for 0, and `epsilon` a unit from 1 on.
         units: The maximum change of the count by a row, at least 0.
-
-    Raises:
-        InputError: If an argument is out of its range.
     """
     allowed = f"a finite number of at least 1/{POLYA_SCALE_MAX}"
     finite = 1 <= epsilon * POLYA_SCALE_MAX < math.inf
@@ -241,9 +227,6 @@ def vector_loss(
         exponent: A, at least 0.
         sensitivity: The maximum L1 norm of a row's change, a whole number of at least 1.
         dimensions: The number of counts, at least 1.
-
-    Raises:
-        InputError: If an argument is out of its range.
     """
     require(sensitivity >= 1, "sensitivity", sensitivity, "a whole number of at least 1")
     require(dimensions >= 1, "dimensions", dimensions, "a whole number of at least 1")

@@ -71,14 +71,8 @@ class Format:
     """The common properties of all state files of one kind.
 
     Attributes:
-        name: A noun for the file, for messages.
-        application: SQLite's application id, which identifies files of other programs.
-        version: The version of the schema, in the file's header.
-        schema: The tables and indexes, as SQL.
         sealed: The tables whose rows are hashed. A table with millions of small rows is better
             checked by its user, many rows at once.
-        loss: The consequence of losing the file, as a clause that begins with a noun.
-        page_bytes: The size of SQLite's pages.
         log_bytes_max: The size above which the log is moved into the file.
     """
 
@@ -109,10 +103,7 @@ class StateFile:
     """An open state file. Create it with `open_state_file`.
 
     Args:
-        connection: A connection to the file, in which transactions are managed manually.
-        kind: Its kind.
         witness: The holder of the lock; none for a file in memory, which has no seal either.
-        state: The file's own data.
     """
 
     def __init__(
@@ -138,11 +129,7 @@ class StateFile:
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """The open file.
-
-        Raises:
-            InputError: If it was closed, by its owner or after an error.
-        """
+        """The open file."""
         self.require_open()
         return self._connection
 
@@ -179,11 +166,7 @@ class StateFile:
             raise
 
     def wipe(self) -> None:
-        """Move the log into the file and truncate it, so that no old page remains in either.
-
-        Raises:
-            InputError: If a reader kept the old pages for longer than `READER_SECONDS`.
-        """
+        """Move the log into the file and truncate it, so that no old page remains in either."""
         with _patient(self.connection):
             busy, *_ = self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:
@@ -264,9 +247,6 @@ def open_state_file(
             error to refuse the file nevertheless, before anything in it changes.
 
     Raises:
-        InputError: If it does not exist or, with `new`, exists; if another process is writing it,
-            or reading it for longer than `READER_SECONDS`; if it belongs to another program, or
-            cannot be created.
         StoreFailed: If it is missing although it was created, damaged, or incomplete. Nothing in it
             was changed, and the message gives the remedy.
         sqlite3.Error: If the disk fails.
@@ -311,7 +291,6 @@ def read_state_file(path: Path, kind: Format) -> Iterator[sqlite3.Connection]:
         been checked.
 
     Raises:
-        InputError: If there is no such file.
         StoreFailed: If it is damaged or incomplete.
         sqlite3.Error: If the disk fails.
     """
@@ -340,14 +319,7 @@ def back_up_state_file(path: Path, to: Path, kinds: Collection[Format]) -> None:
     When restoring a copy, move away the log, its index and the lock file of the old file, because
     they contain later changes.
 
-    Args:
-        path: The state file.
-        to: The path of the copy, where no file exists.
-        kinds: The kinds of files to copy.
-
     Raises:
-        InputError: If there is no such file, it is of no such kind, or a file exists at the path of
-            the copy.
         StoreFailed: If it is damaged or incomplete.
         sqlite3.Error: If the disk fails.
     """
@@ -634,15 +606,7 @@ def _as_damage(path: Path, kind: Format) -> Iterator[None]:
 
 
 def another_format(path: Path, name: str, found: int, known: int, loss: str) -> InputError:
-    """Return the error for a file of another version of veilring.
-
-    Args:
-        path: The file.
-        name: A noun for it.
-        found: The number of its format.
-        known: The number of the format that this version reads.
-        loss: The consequence of losing it, as a clause that begins with a noun.
-    """
+    """Return the error for a file of another version of veilring."""
     age = "an older" if found < known else "a newer"
     return InputError.because(
         f"{path} is a {name} of format {found}, of {age} version of veilring; this version reads"

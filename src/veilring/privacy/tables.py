@@ -60,13 +60,8 @@ class TableDistributions:
             `2**64`.
 
     Attributes:
-        first: As given.
         weights: As given; the distribution of input i gives outcome `first + j` the probability
             `weights[i][j] / 2**64`, exactly.
-
-    Raises:
-        InputError: If there are no distributions or no outcomes, more than 65,536 outcomes, or
-            wrong weights.
     """
 
     def __init__(self, first: int, weights: Sequence[Sequence[int]]) -> None:
@@ -102,13 +97,9 @@ class TableDistributions:
 
         Args:
             inputs: The index of the distribution for each draw, of any shape.
-            rng: The source of the draws: one word per outcome.
 
         Returns:
             The outcomes, of the same shape.
-
-        Raises:
-            InputError: If an index is outside the range.
         """
         count = len(self.weights)
         inside = inputs.size == 0 or bool(inputs.min() >= 0 and inputs.max() < count)
@@ -197,10 +188,6 @@ def clamped_laplace(
         inputs: The possible inputs in steps of the grid, ascending, from `-bound` to `bound`.
         scale: The scale of the noise, in steps of the grid, from 2**-20 to 2**40.
         bound: The largest outcome, from 1 to 32,767.
-
-    Raises:
-        InputError: If an argument is outside its range, or if 64 bits are too few for very unlikely
-            outcomes, as for a bound that is many times the scale.
     """
     exact = require_scale("scale", scale)
     require(1 <= bound <= _GREATEST_BOUND, "bound", bound, f"from 1 to {_GREATEST_BOUND}")
@@ -256,11 +243,7 @@ class ResponseDistribution:
 
     Attributes:
         domain: d, the number of values, at least 2.
-        own: a, the weight of the true value.
         other: b, the weight of each other value, at least 1 and at most `own`.
-
-    Raises:
-        InputError: If a value is outside its range, or the total exceeds 2**63.
     """
 
     domain: int
@@ -279,10 +262,6 @@ class ResponseDistribution:
         Args:
             epsilon: Above 0, at most `EPSILON_MAX`.
             domain: The number of values, at least 2.
-
-        Raises:
-            InputError: If an argument is outside its range, or the domain is too large for this
-                budget in 63 bits.
         """
         exact = require_positive("epsilon", epsilon)
         require(exact <= EPSILON_MAX, "epsilon", epsilon, f"at most {EPSILON_MAX:g}")
@@ -320,14 +299,9 @@ def randomised_response(
 
     Args:
         values: Whole numbers from 0 to `distribution.domain - 1`, of any shape.
-        distribution: The probabilities.
-        rng: The source of the draws, one per value.
 
     Returns:
         The reports, of the same shape.
-
-    Raises:
-        InputError: If a value is outside the domain.
     """
     inside = values.size == 0 or bool(values.min() >= 0 and values.max() < distribution.domain)
     require_that(inside, "values", f"values must be from 0 to {distribution.domain - 1}")

@@ -98,7 +98,6 @@ def proportion_bounds(counts: NDArray[np.int64], runs: int, alarm: float) -> Pro
     Args:
         counts: The number of occurrences of each event, from 0 to `runs`, of any shape.
         runs: The number of independent runs, at least 1.
-        alarm: The maximum probability that a single bound is wrong.
     """
     from scipy.special import betainccinv, betaincinv
 

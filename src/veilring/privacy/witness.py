@@ -37,12 +37,7 @@ class Witness:
 
     It is an SQLite file as well, so that locks use each operating system's own mechanism.
 
-    Args:
-        path: The state file.
-        name: A noun for the state file, for messages.
-
     Raises:
-        InputError: If another process holds the lock.
         StoreFailed: If the witness is damaged.
     """
 

@@ -23,11 +23,6 @@ def check_queries(queries: NDArray[np.float64], features: int, most: int) -> Non
 
     Args:
         queries: Shape (queries, features).
-        features: The number of features of a row.
-        most: The maximum number of queries.
-
-    Raises:
-        InputError: If the shape is wrong, a feature is outside [0, 1] or there are too many.
     """
     if queries.shape[1:] != (features,):
         raise InputError.because(
@@ -41,15 +36,7 @@ def check_queries(queries: NDArray[np.float64], features: int, most: int) -> Non
 
 
 def check_rows(rows: Rows, features: int, classes: int) -> None:
-    """Refuse rows of another schema.
-
-    Args:
-        rows: The party's rows.
-        features: The number of features of a row.
-
-    Raises:
-        InputError: If they have another number of features or an unknown class.
-    """
+    """Refuse rows of another schema."""
     if rows.features.shape[1] != features:
         raise InputError.because(
             f"the rows have {rows.features.shape[1]} features; the parameters have {features}",
@@ -72,13 +59,9 @@ async def hand_out(
     """Return the queries of a batch, shape (queries, features): the client sends them to all.
 
     Args:
-        client: The participant that distributes the queries.
-        queries: The batch, at the client.
         check: A function that raises an `InputError` if a batch cannot be answered.
-        due: The step of set-up in which they are sent.
 
     Raises:
-        InputError: If they are invalid, at the client; nothing was sent then.
         ProtocolViolation: If they are invalid, at the others.
     """
     if party.me == client:

@@ -37,7 +37,6 @@ def written(value: object, names: Mapping[str, str] = _NO_NAMES) -> str:
     """Serialise public parameters so that equal ones give equal text, whatever types numbers have.
 
     Args:
-        value: A dataclass of parameters, or one of its values.
         names: The names to use for renamed classes, because the hash of parameters is part of a
             protocol.
     """

@@ -137,10 +137,6 @@ def hide(
 
     Args:
         words: Unsigned words of any shapes, in the byte order of the wire.
-        pairs: The keys that it shares with all others for this sum.
-        own: The seed of its self-mask.
-        digest: The hash to which the masks are bound.
-        stream: The generator of masks.
     """
     masked = pairs.mask(words, digest)
     _put_self_mask(masked, own, digest, stream, np.add)
@@ -159,11 +155,7 @@ def uncover(
     A party outside the set is added with words of 0: then all pairwise masks cancel.
 
     Args:
-        vectors: The masked words of the parties in the sum.
-        owns: The seeds of their self-masks.
         lost: For each other party, the keys that it shares with the parties in the sum.
-        digest: The hash to which the masks are bound.
-        stream: The generator of masks.
     """
     first, *others = vectors
     totals = tuple(array.copy() for array in first)
@@ -670,10 +662,8 @@ def surviving_cost(
     Messages of lost parties are not counted, and the coordinator is not one of them.
 
     Args:
-        parties: The number of parties, n.
         arrays: Arrays of the shapes and types of the summands.
         star: Whether words go only to the coordinator.
-        losses: The number of parties lost at each step.
     """
     digest, bits = bytes(DIGEST_BYTES), bytes((parties + 7) // 8)
     words = flat_words([as_words(array) for array in arrays])

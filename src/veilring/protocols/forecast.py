@@ -43,7 +43,6 @@ def describe_cost(least: Sequence[int], most: Sequence[int] | None = None) -> st
     """Return rounds, messages and bytes in words.
 
     Args:
-        least: The three numbers.
         most: The three numbers at most, if `least` has the minimum.
     """
     parts = (
@@ -78,11 +77,7 @@ def in_batches(cost: Callable[[int], Forecast], queries: int, size: int) -> Fore
 
 
 def batch_sizes(queries: int, size: int) -> list[int]:
-    """Return the number of queries of each batch: full batches, then the rest.
-
-    Args:
-        size: The number of queries of a full batch.
-    """
+    """Return the number of queries of each batch: full batches, then the rest."""
     full, rest = divmod(queries, size)
     return [size] * full + [rest] * bool(rest)
 

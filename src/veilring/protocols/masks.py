@@ -125,9 +125,7 @@ async def receive_bound(
     checked before the type.
 
     Args:
-        sender: The peer.
         public: This participant's public inputs.
-        due: The round in which the peer sends it.
 
     Raises:
         ProtocolViolation: If the message has another type, or only the peer can have lied.
@@ -152,7 +150,6 @@ class PairwiseKeys:
     """The keys that a party shares with each other party of a session.
 
     Args:
-        me: The party.
         keys: A secret of `KEY_BYTES` for each peer, by its name.
         stream: The generator of masks. Proofs replace it by random functions.
     """
@@ -175,7 +172,6 @@ class PairwiseKeys:
 
         Args:
             arrays: Unsigned words of any shapes, in the byte order of the wire.
-            digest: The hash to which the masks are bound.
         """
         self._sums += 1
         masked = tuple(array.copy() for array in arrays)
@@ -192,7 +188,6 @@ def put_mask(arrays: Sequence[Unsigned], stream: bytes | memoryview, add: np.ufu
     Args:
         arrays: Unsigned words of any shapes, in the byte order of the wire.
         stream: Enough bytes for all of them.
-        add: `np.add` or `np.subtract`.
     """
     for array in arrays:
         mask, stream = stream[: array.nbytes], stream[array.nbytes :]
@@ -212,7 +207,6 @@ def neighbours_each_side(parties: int, colluding: int) -> int | None:
     2020, for the graph.
 
     Args:
-        parties: The number of parties, n.
         colluding: The maximum number of colluding parties, c, below n.
     """
     if colluding == 0:
@@ -227,9 +221,6 @@ def neighbours_in_circle(party: Party, each_side: int) -> tuple[str, ...]:
 
     The party that names a session could redraw many times, which is why the probability of a bad
     draw is as small as in `neighbours_each_side`.
-
-    Args:
-        each_side: The number of parties before it, and behind it.
     """
     lots = {name: digest_of(party.session, name.encode()) for name in party.parties}
     circle = sorted(lots, key=lots.__getitem__)
@@ -273,7 +264,6 @@ async def agree_secrets(
         A secret of `KEY_BYTES` for each of these peers, by its name.
 
     Raises:
-        InputError: If there are fewer than `PARTIES_MIN` parties.
         ProtocolViolation: If a peer sent an invalid key.
     """
     if len(party.parties) < PARTIES_MIN:
@@ -297,16 +287,7 @@ async def agree_secrets(
 def derive_secret(
     session: bytes, own: tuple[str, X25519PrivateKey], peer: tuple[str, bytes]
 ) -> bytes:
-    """Return the secret of two parties of a session, of `KEY_BYTES`.
-
-    Args:
-        session: The public name of the session.
-        own: One party's name and private key.
-        peer: The other's name and public key.
-
-    Raises:
-        ValueError: If the public key is invalid.
-    """
+    """Return the secret of two parties of a session, of `KEY_BYTES`."""
     (me, private), (name, public) = own, peer
     secret = private.exchange(X25519PublicKey.from_public_bytes(public))
     ends = sorted([(me, private.public_key().public_bytes_raw()), (name, public)])
@@ -477,12 +458,7 @@ def keys_cost(parties: int, colluding: int | None = None) -> Traffic:
 
 
 def confirming_cost(parties: int, colluding: int | None = None) -> Forecast:
-    """Forecast a confirmation of totals: one round, with a message for each key.
-
-    Args:
-        parties: The number of parties, n.
-        colluding: As in `agree_keys`.
-    """
+    """Forecast a confirmation of totals: one round, with a message for each key."""
     message = Confirmed(digest=bytes(DIGEST_BYTES))
     return Forecast(1, repeated(_pairs(parties, colluding), message))
 
@@ -551,11 +527,7 @@ async def receive_words(  # noqa: PLR0917  (which message, and what it has to ho
     """Wait for a peer's words, of the given shapes and types, like `receive_bound`.
 
     Args:
-        kind: The type of their message.
-        sender: The peer.
-        shaped: Arrays of the same sizes and types.
         public: This participant's public inputs.
-        due: The round in which the peer sends them.
 
     Returns:
         The peer's arrays, flattened.

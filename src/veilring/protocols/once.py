@@ -132,14 +132,8 @@ class OnceMember:
     """A member of a deployment with one result for all queries, with its services.
 
     Attributes:
-        member: The underlying member, which needs a till.
-        once: How to store the result.
-        till: The till, which also stores the result.
         content: The identity of the result: one with the same content and the same parties is never
             made again.
-
-    Raises:
-        InputError: If the ledger has a result of this content made with other parameters.
     """
 
     member: PeerMember
@@ -283,7 +277,6 @@ class OnceMember:
         """Return the hash to believe: see the module.
 
         Args:
-            held: The hashes of other members that have the result.
             silent: A member that does not tell, or empty.
 
         Raises:
@@ -423,8 +416,6 @@ def result_client(terms: bytes, once: Once, price: float) -> Callable[..., Await
 
     Args:
         terms: The SHA-256 of the terms that the client expects; a member with other terms refuses.
-        once: How to read the result.
-        price: The ε of making the result under these terms.
     """
     return opening(partial(_ask, once=once, price=price), PEERS_RESULT, terms)
 

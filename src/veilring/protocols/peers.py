@@ -94,7 +94,6 @@ class Till:
         ledger: The ledger to charge: at the queried member the client's account, at the others that
             of the queried member. Its owner closes it. A charge is on disk within milliseconds, and
             blocks all others meanwhile.
-        price: The ε of a batch, or of the result.
         terms: The SHA-256 of all terms that must be equal for parties of one session.
         failure: The reason why the member ended, if it did.
     """
@@ -127,7 +126,6 @@ class Till:
         The key is our own and new: the client chooses the session's name, and could reuse one.
 
         Args:
-            payer: The client or member whose account is charged.
             request: What is paid for; by default any batch under these terms.
             size: The size of the answer to store afterwards, in bytes.
 
@@ -153,12 +151,7 @@ class Till:
             self.ledger.make_room(size)
 
     def find(self, member: str, kind: str, content: bytes) -> bytes | None:
-        """Return the stored answer for this content, if there is one.
-
-        Args:
-            member: The party's own name.
-            content: Everything that the answer depends on.
-        """
+        """Return the stored answer for this content, if there is one."""
         found = list[bytes]()
         with self.ending():
             for key in _piece_keys(kind, content):
@@ -215,20 +208,12 @@ class PeerMember:
     """A party of a deployment in which all parties hold rows, with its services.
 
     Attributes:
-        node: The node of the party.
-        rows: The party's private rows.
         parties: All members, in the order of the roster.
-        membership: The role of the parties and its public arguments.
-        facts: The public facts.
         terms: The SHA-256 of all terms that must be equal for parties of one session.
-        limits: The time limits of sessions.
         till: The till, if labels cost budget. The role is given ``charge``, a callback to call
             before it sends anything that depends on rows.
         kept: The value passed to the role in each batch; by default the result of
             `Membership.keep`.
-
-    Raises:
-        InputError: If the rows do not fit the schema.
     """
 
     node: Node
@@ -276,7 +261,6 @@ class PeerMember:
             client: The client, as authenticated by the transport; by default this member's own.
 
         Raises:
-            InputError: If the queries are invalid.
             Busy: If there was no turn for it in time.
             NotReady: If a party is not connected.
             StoreFailed: If this party's own disk or memory failed, now or before.
@@ -353,7 +337,6 @@ class PeerMember:
         """Play the system's role.
 
         Args:
-            client: The member that opened the session.
             queries: The client's queries, if there are any.
             charge: The callback of `Till.paying`, if it costs budget.
 
@@ -387,10 +370,6 @@ class PeerMember:
 def find_exhausted(error: BudgetExhausted | SessionAborted, payer: str, me: str) -> str:
     """Return the party whose budget is insufficient, from the error that ended a session.
 
-    Args:
-        payer: The client or member that was to be charged here.
-        me: This member.
-
     Raises:
         SessionAborted: The error itself, if it is unrelated to budgets.
     """
@@ -402,13 +381,7 @@ def find_exhausted(error: BudgetExhausted | SessionAborted, payer: str, me: str)
 
 
 def exhausted_error(whose: str, me: str, member: str, price: str) -> BudgetExhausted:
-    """Return the error of a client for an insufficient budget.
-
-    Args:
-        whose: The party that cannot pay, as named by the member.
-        me: The client.
-        price: The price, in words.
-    """
+    """Return the error of a client for an insufficient budget."""
     own = whose == me
     exhausted = BudgetExhausted("client" if own else "member")
     where = f" at {member}" if own else ""

@@ -216,10 +216,6 @@ def public_rows(rows: int | None, parameter: str) -> int:
 
     Args:
         rows: The number, if it is public.
-        parameter: The name of the parameter set by the rule.
-
-    Raises:
-        InputError: If the number is not public.
     """
     if rows is None:
         raise InputError.because(

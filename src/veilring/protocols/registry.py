@@ -83,13 +83,6 @@ def model_naming(model: type[_S], tables: Mapping[str, Any]) -> type[_S]:
     """Return the model of a file with the system that its table `protocol` names.
 
     Pydantic then names the system's own keys in errors.
-
-    Args:
-        model: The model of the file, whose field `protocol` is any system.
-        tables: The content of the file.
-
-    Raises:
-        ScenarioError: If there is no such system.
     """
     protocol = tables.get("protocol", {})
     if not isinstance(protocol, Mapping):

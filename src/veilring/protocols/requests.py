@@ -70,10 +70,7 @@ def answer_once(
     """Return the stored answer of a repeated request; otherwise pay for a new one.
 
     Args:
-        client: The client, as authenticated by the transport.
-        key: The request's key.
         content: The request without its key.
-        amount: The price of the request for the client.
         pay: A function that draws an answer, charges it, and returns the result of `Ledger.charge`.
             Called only for a new request within the budgets.
 
@@ -105,7 +102,6 @@ def charging() -> Iterator[None]:
 
     Raises:
         BudgetExhausted: If a client's or the total budget is insufficient.
-        InputError: If the client used the key for another request.
         VeilringError: If the session ended, in code that sends messages.
         StoreFailed: For everything else. Its message is for the server's log: to the client a
             failed disk and a failed draw look the same.
@@ -149,13 +145,7 @@ class ServerFailure:
 def require_answered(verdict: int, left: float, *, asked: float, unit: str) -> None:
     """Raise the error that a refusal means for the client.
 
-    Args:
-        verdict: A `Verdict`.
-        left: The remaining budget that is insufficient.
-        asked: The price of the request.
-
     Raises:
-        InputError: If the key was used for another request.
         BudgetExhausted: If a budget is insufficient.
     """
     if verdict == RequestVerdict.KEY_USED:

@@ -103,12 +103,7 @@ class Quorum:
     """The numbers of parties that may be lost and may collude, and the resulting threshold.
 
     Attributes:
-        parties: The number of parties, n.
         tolerated: The number of colluders, c, including the coordinator if it may be one.
-        lost: The number of parties, l, that a sum can lose.
-
-    Raises:
-        InputError: If no threshold t has c < t <= n - l, or there are fewer than three parties.
     """
 
     parties: int
@@ -157,10 +152,7 @@ class SumSeeds:
     """The knowledge of a party about all dealers' seeds for one sum.
 
     Attributes:
-        pairs: The keys that it shares with each other dealer, by its name.
-        own: The seed of its self-mask.
         heads: The announcement of each dealer, in the order of the roster.
-        held: Its shares of each dealer's seeds.
     """
 
     pairs: Mapping[str, bytes]
@@ -170,13 +162,7 @@ class SumSeeds:
 
 
 class SharedSeeds:
-    """The seeds of all sums of a session at one party; see `share_seeds`.
-
-    Args:
-        quorum: The threshold of the sharing.
-        coordinator: The party that named the dealers, and names the parties in each sum.
-        seeds: The seeds of each sum.
-    """
+    """The seeds of all sums of a session at one party; see `share_seeds`."""
 
     def __init__(self, quorum: Quorum, coordinator: str, seeds: Iterable[SumSeeds]) -> None:
         self.quorum, self.coordinator = quorum, coordinator
@@ -186,11 +172,7 @@ class SharedSeeds:
         """The hash of all dealers' names and announcements."""
 
     def take(self) -> SumSeeds:
-        """Return the seeds of the next sum, once: shares are revealed for only one set.
-
-        Raises:
-            InputError: If no seeds are left.
-        """
+        """Return the seeds of the next sum, once: shares are revealed for only one set."""
         if not self._seeds:
             raise InputError.because(
                 "no seeds are left for another sum; share seeds for all sums during set-up",
@@ -203,9 +185,7 @@ class Steps:
     """Steps of a protocol that continues without peers that are lost, or silent in a step.
 
     Args:
-        party: This participant.
         silence: The time to wait for a silent connected peer in each step, in seconds.
-        late: The number of steps by which peers may begin later than this party.
     """
 
     def __init__(self, party: Party, silence: float, *, late: int = 0) -> None:
@@ -288,14 +268,10 @@ async def share_seeds(
     its seeds to the others takes part in no sum, and no value of it is in any total.
 
     Args:
-        quorum: The numbers of parties that may be lost and collude.
-        coordinator: The party that names the dealers, and the parties in each sum.
         due: The last step of set-up, from 0 backwards.
         silence: The time to wait for a silent connected peer in each step, in seconds.
 
     Raises:
-        InputError: If the quorum is for another number of parties, or there is no such coordinator.
-            Nothing was sent then.
         TooManyLost: If fewer than n - l parties are left.
         PeerLost: If the coordinator is lost, or this party lost the connection to a dealer.
         SessionAborted: If the coordinator gives up.
@@ -489,7 +465,6 @@ def seeds_cost(parties: int, *, sums: int = 1, lost: int = 0) -> Traffic:
     """Forecast the sharing of seeds: (n + 2)(n - 1) messages of set-up.
 
     Args:
-        parties: The number of parties, n.
         lost: The number of parties lost later, whose messages are not counted. The coordinator is
             not one of them.
     """

@@ -44,11 +44,8 @@ def share_seed(
     """Share a seed, so that any `threshold` shares reconstruct it and fewer reveal nothing.
 
     Args:
-        seed: An element of the field.
         threshold: The number t of shares that reconstruct it, from 1 to `parties`.
         parties: The number of parties, n, below the prime.
-        rng: The dealer's own randomness.
-        prime: The size of the field.
 
     Returns:
         The share of each party.
@@ -68,7 +65,6 @@ def weights_at_zero(points: Sequence[int], p: int) -> list[int]:
 
     Args:
         points: Different numbers from 1 to p - 1; one more than the polynomial's degree.
-        p: The prime.
     """
     weights = []
     for own in points:
@@ -83,7 +79,6 @@ def join_shares(shares: Mapping[int, Sequence[int]], *, prime: int = PRIME) -> l
 
     Args:
         shares: For each sender, by its place from 0, its shares of the seeds in the same order.
-        prime: The size of the field.
     """
     weights = weights_at_zero([place + 1 for place in shares], prime)
     return [
@@ -119,11 +114,7 @@ def tree_depth(parties: int) -> int:
 
 
 def hash_tree(shares: Sequence[Sequence[int]]) -> list[list[bytes]]:
-    """Return the levels of the hash tree over shares, from the leaves to the root.
-
-    Args:
-        shares: The shares of all parties, of each seed.
-    """
+    """Return the levels of the hash tree over shares, from the leaves to the root."""
     leaves = [digest_of(seed_bytes(share)) for pair in zip(*shares, strict=True) for share in pair]
     leaves += [bytes(DIGEST_BYTES)] * (2 ** tree_depth(len(shares[0])) - len(leaves))
     levels = [leaves]

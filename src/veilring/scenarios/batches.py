@@ -40,8 +40,6 @@ class Conditions:
     Attributes:
         retries: The number of retries of a batch without lost parties.
         session_seconds: The time limit of one attempt; by default the runtime's.
-        watch: The parties whose views are kept: in an experiment, those that collude.
-        adversaries: The adversary of each malicious party, by name.
         deal: A function that deals the ring, if the parties do not draw it.
         journal: The journal of messages, if they are recorded.
     """
@@ -77,7 +75,6 @@ class Attempt:
         """Return the views of an attempt, with the ring as far as the views reveal it.
 
         Args:
-            views: The views of the watched parties, by name.
             sessions: The session names of the attempt, one for each party; none if not traced.
             deal: The function that dealt the ring, if there was one.
         """
@@ -95,14 +92,6 @@ class Batch:
 
     Attributes:
         queries: The queries, shape (Q, features).
-        run: The attempt that succeeded.
-        answer: The result of the first honest party that learns the labels.
-        labels: The class numbers of the queries, from that result.
-        forecast: The closed form of the cost of that attempt.
-        seen: The views of the watched parties in that attempt.
-        failed: Their views in the failed attempts before it.
-        wasted: The cost of the failed attempts.
-        seconds: The time of all attempts, on the cluster's clock.
     """
 
     queries: NDArray[np.float64]
@@ -128,7 +117,6 @@ class Labelled:
     Attributes:
         batches: The batches, at least one.
         seconds: Wall-clock time from the start of the first batch to the end of the last.
-        start_seconds: Wall-clock time to start the parties and connect them.
     """
 
     batches: tuple[Batch, ...]
@@ -146,12 +134,7 @@ class Labelled:
         return sum(1 + len(batch.wasted) for batch in self.batches)
 
     def model_of(self, setup: Setup, *, seeded: bool) -> PublicModel | None:
-        """Return the public model released by the last batch, if the system makes one.
-
-        Args:
-            setup: The setup that was played.
-            seeded: Whether all noise was drawn from a seed.
-        """
+        """Return the public model released by the last batch, if the system makes one."""
         last = self.batches[-1]
         return setup.model(last.answer, last.parties, seeded=seeded)
 

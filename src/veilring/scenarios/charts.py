@@ -51,11 +51,6 @@ def draw_oracles(path: Path, *, domain: int, epsilon: float) -> None:
 
     Args:
         path: The file to write; the suffix is `.svg` or `.png`.
-        domain: The domain of the plots by epsilon.
-        epsilon: The epsilon of the plots by domain.
-
-    Raises:
-        InputError: If an argument is outside the oracles' range, or the format is unknown.
     """
     by_domain = [oracle_options(each, epsilon) for each in _DOMAINS]
     by_epsilon = [oracle_options(domain, each) for each in _EPSILONS]
@@ -105,7 +100,6 @@ class Beliefs:
         cells: The centres of the cells of a map, row by row from the south, shape (cells, 2).
         shares: The probability of each cell, by kind of question, shape (cells,); the
             prior is uniform.
-        query: The location of the query.
     """
 
     cells: NDArray[np.float64]
@@ -122,13 +116,8 @@ def beliefs_after(
     """Ask once with each kind of question, and return the server's beliefs afterwards.
 
     Args:
-        questions: The kinds of question, by name.
         points: The server's points, shape (points, 2); the map covers them.
         query: The location of the query, shape (2,).
-        rng: The client's randomness.
-
-    Raises:
-        InputError: If the points are not in a plane.
     """
     if points.ndim != _PLANE or points.shape[1] != _PLANE:
         raise InputError.because(
@@ -150,8 +139,6 @@ def draw_beliefs(
     Args:
         beliefs: The beliefs. A colour means the same in all maps: the ratio of a place's
             probability to its prior.
-        points: The server's points, drawn as dots.
-        paths: The files to write, with suffix `.png` or `.svg`.
         title: The title above all maps.
     """
     require_extra("matplotlib")
@@ -245,13 +232,7 @@ def chart_files(
 
     Args:
         paths: The files to write; each suffix is one of `FORMATS`.
-        size: Width and height in inches.
         layout: The layout of the panels; by default Matplotlib's constrained layout.
-        is_map: Whether panels have a frame and no grid.
-
-    Raises:
-        InputError: If the format is unknown.
-        MissingExtra: If Matplotlib is not installed.
     """
     for path in paths:
         if path.suffix not in {f".{each}" for each in FORMATS}:
@@ -285,13 +266,8 @@ def draw_curve(
     """Draw a curve with marks at its points.
 
     Args:
-        axes: The panel.
         x: The ascending positions.
-        y: The values, one for each position.
         label: The name in the legend; none for no entry.
-        marks: Whether to mark the points.
-        line: Whether to join the points.
-        band: The low and the high ends of an interval at each point.
     """
     if band is not None:
         axes.fill_between(x, *band, color=style.color, alpha=_BAND_ALPHA, linewidth=0)
@@ -327,7 +303,6 @@ def legend_below(
     """Draw the legend of one panel below all panels.
 
     Args:
-        axes: The panel with the curves.
         columns: The number of columns; by default all entries are on one line.
         at: The middle of its lower edge, in shares of the figure; by default outside of the panels.
     """

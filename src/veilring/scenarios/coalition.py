@@ -47,7 +47,6 @@ class Truth:
     Attributes:
         own: The k smallest distances, shape (Q, k), padded with `+inf`.
         votes: The votes as the secure sum adds them up, shape (Q, classes).
-        fixed: The fixed-point encoding of the sum.
     """
 
     own: Mapping[str, NDArray[np.float64]]
@@ -110,7 +109,6 @@ def fit_prior(
 
     Args:
         nearest: The public result, shape (Q, k).
-        rows: The average number of rows of a member.
     """
     rows = max(1, rows)
     upper = float(np.median(nearest[:, -1])) * parties * rows / parameters.k
@@ -126,8 +124,6 @@ def attack_distances(
     """Return the accuracy of claims about a victim's distances.
 
     Args:
-        view: The coalition's view.
-        victim: An honest party.
         own: Its k smallest distances, shape (Q, k).
         decided: The new entries to claim; all by default.
     """
@@ -144,13 +140,6 @@ def decide(
 
     For a victim between two members that is exact under the prior; otherwise it is simulated, with
     the coalition at its positions. `None` if that would take too long.
-
-    Args:
-        view: The coalition's view.
-        victim: A neighbour of a member.
-        prior: The coalition's prior.
-        trials: The maximum number of runs to simulate.
-        rng: The source of randomness of these runs.
     """
     victims, parameters = beside(view), view.parameters
     if victims[victim]:
@@ -188,10 +177,8 @@ def expected_pinned(
     The standard error is that of independent runs; different queries make it smaller.
 
     Args:
-        view: A view, for the positions of the coalition.
         own: The k smallest distances of all parties, shape (Q, k).
         trials: The minimum number of simulated runs, at least 1; each query has the same number.
-        rng: The source of coins and noise.
     """
     values = np.stack([own[party] for party in view.order], axis=1)
     entries = values.size * view.parameters.rounds
@@ -223,9 +210,6 @@ def recover_votes(
     """Recover the votes of all groups of honest parties and compare them with the truth.
 
     Args:
-        view: The joint view, with the members' own votes.
-        truth: The inputs of all parties.
-        method: The method of the secure sum.
         liars: Malicious parties. Their inputs are unknown, so groups with one are not counted.
     """
     found = {
@@ -255,7 +239,6 @@ def name_owners(
     """Name the likeliest owner of each distance in the result, or any of them in a tie.
 
     Args:
-        view: The coalition's view of the session that succeeded.
         failed: Its views of earlier sessions that failed, in which more parties may have taken
             part.
         own: The k smallest distances of the parties outside the coalition, shape (Q, k).
@@ -332,9 +315,7 @@ def find(
     """Attack all batches of a run with the joint view of its coalition.
 
     Args:
-        prepared: The run, with the coalition.
         trials: The maximum number of runs that a coalition simulates; 0 for none.
-        streams: The source of randomness of these runs.
 
     Returns:
         The findings; `None` if nobody colludes, or if no batch had both members and other parties.

@@ -55,8 +55,6 @@ def share_over_splits(shares: Sequence[float], overlap: float, queries: int) -> 
 
     Args:
         shares: The shares of equally many queries, at least two.
-        overlap: As in `over_splits`.
-        queries: The number of queries of each split.
     """
     mean, low, high = over_splits(shares, overlap)
     exact = proportion_interval(mean, queries * len(shares), CONFIDENCE)
@@ -68,11 +66,6 @@ def mean_intervals(values: NDArray[np.float64], *, simultaneous: bool = True) ->
 
     Args:
         values: The values, shape (splits, columns), of at least two splits.
-        simultaneous: Whether the intervals have the confidence `CONFIDENCE` jointly or
-            individually.
-
-    Raises:
-        InputError: If there is only one split.
     """
     from scipy import stats
 

@@ -53,15 +53,9 @@ class LeakageGrid:
     Attributes:
         parties: The numbers of parties, each at least 3.
         ks: The values of k, each at least 1.
-        rounds: The rounds of PP-TopK.
         P0: The noise probability of round 1 of PP-TopK.
-        d: The factor by which that probability falls each round.
         delta: The smallest noise range of PP-TopK, for values from 0 to 1.
-        rows: The number of values of each party.
         trials: The number of independent runs at each point, at least 2.
-
-    Raises:
-        InputError: If a value is not allowed, before anything is estimated.
     """
 
     parties: Sequence[int]
@@ -96,11 +90,7 @@ class SearchGrid:
     Attributes:
         parties: The numbers of parties, each at least 3.
         ks: The values of k, each at least 1.
-        rows: The number of values of each party.
         trials: The number of independent searches at each point, at least 2.
-
-    Raises:
-        InputError: If a value is not allowed, before anything is estimated.
     """
 
     parties: Sequence[int]
@@ -120,18 +110,8 @@ class GridPoint:
     """The estimates at one point; `veilring.protocols.ring.leakage` defines the estimators.
 
     Attributes:
-        parties: The number of parties, n.
-        k: The number of values sought.
-        exposure: The exposure of a message.
-        exposure_at_most: A closed-form bound on the exposure of a message.
         exposure_exact: The closed form of the exposure, if known: without noise, and if no real
             value can ever be passed on.
-        claim: The probability that a claim is right.
-        lop: The loss of privacy, averaged over parties.
-        lop_peak: The loss of privacy, maximum over parties.
-        result_exact_at_least: The paper's bound on the probability that the result is exact.
-        party_steps: The number of party-steps behind the estimates.
-        seconds: The time on one core, including drawing the values.
     """
 
     parties: int
@@ -161,16 +141,8 @@ class SearchPoint:
     """The estimates for rank search at one point.
 
     Attributes:
-        parties: The number of parties, n.
-        k: The rank sought.
         exposure: Provably 0, like the next three: a view can be simulated from the totals.
-        claim: As for PP-TopK.
-        lop: As for PP-TopK.
-        lop_peak: As for PP-TopK.
-        radius: The width of the published interval of the k-th smallest value.
         above: The share of opened totals above k.
-        thresholds: The mean number of thresholds that a search asks.
-        seconds: The time on one core, including drawing the values.
     """
 
     parties: int
@@ -221,8 +193,6 @@ def leakage_grid(
     The estimates of a point depend only on the seed and the point, not on the rest of the grid.
 
     Args:
-        seed: The seed of values, coins and noise.
-        progress: A callback with the number of party-steps done.
         clock: A clock in seconds; by default this process's CPU time on one core.
     """
     done = 0
@@ -247,8 +217,6 @@ def search_grid(
     """Estimate the leakage of rank search at each point of the grid, like `leakage_grid`.
 
     Args:
-        seed: The seed of the values.
-        progress: A callback with the number of searches done.
         clock: A clock in seconds; by default this process's CPU time on one core.
     """
     points = [(n, k) for n in grid.parties for k in grid.ks]
@@ -315,11 +283,7 @@ def exposure_without_noise(parties: int, rows: int, k: int, rounds: int) -> floa
 
 
 def write_grid(points: Sequence[GridPoint] | Sequence[SearchPoint], path: Path) -> None:
-    """Write a CSV file with one row for each point; estimates have a column for the standard error.
-
-    Raises:
-        InputError: If the file exists, or cannot be written.
-    """
+    """Write a CSV file with one row for each point; estimates have a column of standard errors."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(points[0].as_row()))
     writer.writeheader()

@@ -48,9 +48,6 @@ def make_topology(network: NetworkSection, parties: Sequence[str]) -> Topology:
     In a GraphML file the nodes are the names of parties, and edges may have the attributes
     `latency_seconds`, `jitter_seconds` and `bandwidth_bytes_per_second`; missing attributes are
     taken from the scenario.
-
-    Raises:
-        ScenarioError: If a distribution or the graph is invalid, or a party cannot be reached.
     """
     model = make_links(network)
     with as_scenario_errors({"graph": "network.graph"}, "network.graph"):
@@ -60,11 +57,7 @@ def make_topology(network: NetworkSection, parties: Sequence[str]) -> Topology:
 
 
 def make_links(network: NetworkSection) -> LinkModel:
-    """Return the properties of all links for which the graph sets none.
-
-    Raises:
-        ScenarioError: If a distribution is invalid.
-    """
+    """Return the properties of all links for which the graph sets none."""
     limit = network.bandwidth_bytes_per_second
     return LinkModel(
         make_kind("network.latency", "distribution", network.latency, _DISTRIBUTIONS),
@@ -207,11 +200,6 @@ def make_faults(
 
     Args:
         scenario: The scenario, with its `faults` and `run.fault_seconds`.
-        streams: The source of drawn faults.
-
-    Raises:
-        ScenarioError: If a fault is invalid, names an unknown party, or if the runtime is not
-            simulated.
     """
     runtime = scenario.network.runtime
     made = [_make(f"faults[{n}]", table, parties) for n, table in enumerate(scenario.faults)]

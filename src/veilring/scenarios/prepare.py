@@ -27,14 +27,9 @@ class Prepared:
     """The inputs of a run.
 
     Attributes:
-        setup: The system, with its parties and their rows.
-        pooled: The rows of all parties together, which nobody has in a deployment.
-        held_out: The rows to label.
         reference: The labels of a classifier that has all rows in one place, shape (held-out
             rows,).
-        adversaries: The adversary of each malicious party, by name.
         coalition: The semi-honest parties that collude, in the order of the parties.
-        faults: The fault schedule of the simulation.
     """
 
     setup: Setup
@@ -56,12 +51,6 @@ def prepare(scenario: Scenario, streams: Streams) -> Prepared:
 
     The features are scaled by the given ranges, or by those of the whole table, held-out rows
     included, which count as public.
-
-    Args:
-        streams: The source of the experiment's own choices: the split and the partition.
-
-    Raises:
-        ScenarioError: If the data or the protocol do not fit the scenario.
     """
     from veilring.scenarios.network import make_faults  # noqa: PLC0415  (`load_rows` needs no clock)
 
@@ -132,11 +121,7 @@ def _coalition(scenario: Scenario) -> tuple[str, ...]:
 
 
 def load_rows(data: DataSection) -> Table:
-    """Load the data set of a scenario.
-
-    Raises:
-        ScenarioError: If the data set is missing, or is not a table for classification.
-    """
+    """Load the data set of a scenario."""
     source = data.source
     try:
         return load(

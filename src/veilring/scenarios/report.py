@@ -24,8 +24,6 @@ class Attack:
     """The accuracy of claims that an entry of PP-TopK's vector is the victim's own.
 
     Attributes:
-        claims: The number of claims.
-        right: The number of correct claims.
         located: The number of the victim's distances that were claimed correctly, each counted
             once.
     """
@@ -46,16 +44,10 @@ class Victim:
     """A coalition's findings about a neighbour of one of its members, over all batches.
 
     Attributes:
-        party: The name of the victim.
-        queries: The number of queries asked while the victim was next to a member.
         between: The number of those queries for which it was between two members.
-        votes: The number of those queries for which its votes were recovered exactly.
         distances: The number of distances that it contributed to PP-TopK for them: at most k each.
-        simple: The attack that claims every new value in the victim's messages.
         optimal: The attack that claims values more likely the victim's own than not; `None` if it
             was not tried.
-        pinned: The number of those queries for which a distance provably came from the victim.
-        pinned_expected: The expectation of `pinned`, from simulated runs on the same distances.
     """
 
     party: str
@@ -74,13 +66,8 @@ class Named:
     """The number of nearest distances, which are public, traced to their owners.
 
     Attributes:
-        values: The number of distances in the results that belong to parties outside the coalition.
-        guessed: The expected number of owners named correctly by guessing.
-        named: The number of owners named correctly from the attempts that succeeded.
-        with_retries: The number of owners named correctly using the failed attempts too.
         recurred: The number of distances seen in a failed attempt and again, and thus known to be
             real.
-        recurred_hidden: The number of those that are in no result.
     """
 
     values: int
@@ -96,16 +83,9 @@ class Findings:
     """The findings of a semi-honest coalition, compared with the truth.
 
     Attributes:
-        members: The parties that pooled their views.
         victims: The neighbours of members, in the order of the parties.
         exposure: The closed-form probability that all neighbours of an honest party are members,
             for the ring of the first batch.
-        honest: The number of honest parties, summed over batches.
-        exposed: The number of those whose votes were recovered exactly.
-        exposed_expected: The expectation of `exposed`, in closed form.
-        groups: The number of groups of honest parties with separate vote sums, summed over batches.
-        groups_recovered: The number of groups whose vote sum was recovered exactly.
-        named: The owners of the nearest distances.
     """
 
     members: tuple[str, ...]
@@ -124,13 +104,8 @@ class TotalsFindings:
     """The findings of a semi-honest coalition in the totals of a search, compared with the truth.
 
     Attributes:
-        members: The parties that pooled their views.
-        outside: The number of parties outside, in the first batch.
         totals: The number of totals of the parties outside that the coalition knows, over all
             batches.
-        right: The number of exact ones among them.
-        alone: The number of those that are counts of one party.
-        nearest: The number of queries whose nearest row is outside.
         guessed: The expected number of owners named correctly by guessing; no view helps more.
     """
 
@@ -148,12 +123,9 @@ class StruckFault:
     """A fault of the schedule, and whether it had an effect.
 
     Attributes:
-        kind: The kind of fault.
-        parties: The parties that it strikes.
         start_seconds: The start, in simulated seconds from the start of the parties.
         end_seconds: The end; `None` for never.
         strength: The extra seconds or the slowdown factor; 0 for other kinds.
-        struck: Whether it had an effect.
     """
 
     kind: FaultClass
@@ -170,9 +142,6 @@ class Recovery:
 
     Attributes:
         without: The parties left out, in the order of the parties.
-        attempts: The number of failed attempts.
-        rows_lost: The number of rows held by these parties.
-        messages: The messages of the failed attempts, including set-up.
         bytes: The bytes of those messages.
     """
 
@@ -188,16 +157,7 @@ RingOrigin = Literal["drawn by all parties", "drawn by a committee", "dealt from
 
 @dataclass(frozen=True, slots=True)
 class CostSummary:
-    """The cost of all batches together.
-
-    Attributes:
-        batches: The number of batches.
-        rounds: Communication rounds, over successive batches.
-        messages: Messages of the protocol.
-        bytes: Bytes of its frames, equal on all transports.
-        setup_messages: Messages that draw the rings and distribute the queries.
-        setup_bytes: Bytes of those messages.
-    """
+    """The cost of all batches together."""
 
     batches: int
     rounds: int
@@ -231,32 +191,17 @@ class Report:
     """The report of one run of a scenario.
 
     Attributes:
-        scenario: The scenario, with the runtime and the seed that were used.
-        runtime: The runtime of the parties.
-        parties: The number of parties.
-        rows: The total number of their rows.
-        queries: The number of labelled held-out rows.
         rounds: The number of rounds of the vector for each batch, in systems with a circulating
             vector.
-        accuracy: The share of queries that got their true class.
         reference_accuracy: The accuracy of the non-private classifier on the pooled rows of the
             parties that took part.
-        majority_accuracy: The accuracy of always answering the majority class of the rows.
-        agreement: The share of queries on which the private and the pooled classifier agree.
-        labels: The class of each query.
-        cost: The measured cost of the attempts that succeeded.
-        forecast: The cost from the closed forms.
         ring: The origin of the order of the parties, if they form a ring.
-        promise: The guarantee of the system.
         spent: The part of the guarantee spent by all attempts at all batches: a failed attempt may
             have released its answer, and the next one draws new noise.
         seconds: Wall-clock time from the start of the first batch to the end of the last.
-        start_seconds: Wall-clock time to start the parties and connect them.
         simulated_seconds: The simulated counterpart of `seconds`, in the simulation.
         leakage: The estimated leakage, if requested.
-        transcript: A hash over all messages of all batches, of the attempts that succeeded.
         seed: The seed of the split and the partition; pass it to a run to repeat them.
-        secrets: Whether the parties' own randomness was seeded or cryptographic.
         coalition: The findings of colluding parties, if there are any.
         faults: The faults of the simulation, in order of time.
         recovery: The losses until there was a result, if any party was lost.
@@ -300,11 +245,7 @@ class Report:
 
     @classmethod
     def from_json(cls, plain: object) -> "Report":
-        """Return the report from the output of `as_json`.
-
-        Raises:
-            ValueError: If the value is not a report; pydantic's message names the place.
-        """
+        """Return the report from the output of `as_json`."""
         tables = TypeAdapter(dict[str, Any]).validate_python(plain)
         fields = {name: tables[name] for name in cls.__dataclass_fields__ if name in tables}
         fields["leakage"] = leakage_from_json(tables.get("leakage"))
@@ -320,11 +261,7 @@ def leakage_as_json(leakage: Leakage) -> dict[str, Any]:
 
 
 def leakage_from_json(plain: object) -> Leakage | None:
-    """Return the leakage from the output of `leakage_as_json`.
-
-    Raises:
-        ValueError: If the value is invalid; pydantic's message names the place.
-    """
+    """Return the leakage from the output of `leakage_as_json`."""
     if plain is None:
         return None
     tables = TypeAdapter(dict[str, Any]).validate_python(plain)
@@ -354,11 +291,8 @@ def assemble(
     """Return the report of a run.
 
     Args:
-        prepared: The inputs of the parties.
-        struck: The faults that had an effect.
         leakage: The estimated leakage, if requested.
         findings: The findings of a coalition, if there was one.
-        seed: The seed of the split and the partition.
     """
     pooled, truth = prepared.pooled, prepared.held_out.y
     system, setup = scenario.protocol, prepared.setup

@@ -221,7 +221,6 @@ async def play_queries(
     """Start the parties of a system and label queries, in as many batches as necessary.
 
     Args:
-        setup: The parties with their rows.
         queries: The queries, shape (Q, features), scaled into [0, 1].
         seed: The seed of all their randomness, which is cryptographic without one.
         clock: A wall clock in seconds.
@@ -257,8 +256,6 @@ async def label_batch(
 
     Args:
         queries: The queries, shape (Q, features).
-        among: The parties that take part until one is lost.
-        setup: The parties with their rows.
 
     Raises:
         RunFailed: If the last attempt failed.

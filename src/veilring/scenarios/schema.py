@@ -261,11 +261,7 @@ def scenario_names() -> tuple[str, ...]:
 
 
 def scenario_text(name: str) -> str:
-    """Return the file of a built-in scenario.
-
-    Raises:
-        ScenarioError: If there is no scenario of this name.
-    """
+    """Return the file of a built-in scenario."""
     names = scenario_names()
     require_key(name in names, "scenario", name, ", ".join(names))
     return (_LIBRARY / f"{name}{_SUFFIX}").read_text(encoding="utf-8")
@@ -307,11 +303,7 @@ def load_scenario(name_or_path: str, overrides: Sequence[str] = ()) -> Scenario:
 
 
 def make_scenario(tables: Mapping[str, Any]) -> Scenario:
-    """Validate the content of a scenario file.
-
-    Raises:
-        ScenarioError: As in `load_scenario`.
-    """
+    """Validate the content of a scenario file."""
     model = model_naming(Scenario, tables)
     try:
         checked = model.model_validate(tables)

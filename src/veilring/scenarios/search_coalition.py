@@ -29,9 +29,6 @@ _Counts = NDArray[np.int64]
 def find_in_totals(prepared: Prepared, batches: Sequence[Batch]) -> TotalsFindings | None:
     """Compute the totals of the parties outside from the coalition's views of all batches.
 
-    Args:
-        prepared: The run, with the coalition.
-
     Returns:
         The findings; `None` if no batch had both members and other parties.
     """

@@ -21,12 +21,7 @@ Runner: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 def complete(start: Start[_T], runner: Runner = simulate) -> _T:
-    """Run a coroutine to its end and return its result. If interrupted, cancel it first.
-
-    Args:
-        start: The function that makes the coroutine.
-        runner: The function that runs it.
-    """
+    """Run a coroutine to its end and return its result. If interrupted, cancel it first."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -42,10 +37,6 @@ def complete(start: Start[_T], runner: Runner = simulate) -> _T:
 
 def begin(start: Start[_T], runner: Runner) -> tuple[Future[_T], Callable[[], None]]:
     """Start a coroutine in a thread of its own.
-
-    Args:
-        start: The function that makes the coroutine.
-        runner: The function that runs it.
 
     Returns:
         The future result, and a function that cancels the coroutine.

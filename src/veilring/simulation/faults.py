@@ -74,8 +74,6 @@ def draw_faults(parties: Sequence[str], seconds: float, rng: Generator) -> tuple
 
     Args:
         parties: The parties, at least two.
-        seconds: The time in which faults strike.
-        rng: The source of the rates and of the faults.
     """
     faults: list[Fault] = []
     for kind in FAULT_CLASSES:
@@ -122,7 +120,6 @@ def conditions_of(
 
     Args:
         faults: The schedule; faults that affect no link are ignored.
-        rng: The source of jitter.
     """
     links: dict[tuple[str, str], list[Condition]] = {}
     for cause, fault in enumerate(faults):

@@ -209,7 +209,6 @@ class NetworkConditions:
 
     Attributes:
         links: The conditions by (source, target), in any order; they may overlap.
-        met: The causes that a message has met so far.
     """
 
     links: Mapping[tuple[str, str], Iterable[Condition]] = field(default_factory=dict)
@@ -302,8 +301,6 @@ class Link:
         arrival   = max(previous arrival, departure + latency + jitter)
 
     Args:
-        environment: The SimPy environment.
-        model: The properties of the link.
         generator: A function that returns the link's own stream of randomness, so that no other
             link's draws depend on it. Not called if the model is not random.
         conditions: Temporary conditions of the link, if any.
@@ -332,11 +329,7 @@ class Link:
         return self._own
 
     def send(self, size_bytes: int, message: object = None) -> Timeout:
-        """Send a message; the event that is its arrival carries it as its value.
-
-        Raises:
-            InputError: If the size is negative. Nothing was sent.
-        """
+        """Send a message; the event that is its arrival carries it as its value."""
         if size_bytes < 0:
             raise InputError("size_bytes", size_bytes, "at least 0")
         start = max(self._environment.now, self._departure_seconds)

@@ -196,7 +196,6 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         """Call `callback` at a simulated time, after everything already scheduled for it.
 
         Raises:
-            InputError: If `when` is not a number.
             RuntimeError: If the loop is closed.
         """
         if self.is_closed():
@@ -344,11 +343,7 @@ def _place(task: asyncio.Task[Any]) -> str:
 class LoopTrace:
     """A running hash (BLAKE2b) over `(time, what)`.
 
-    Args:
-        keep: Whether to keep the entries, to find where two runs diverge.
-
     Attributes:
-        count: The number of recorded entries.
         entries: The entries `(seconds, what)`, if kept.
     """
 
@@ -378,7 +373,6 @@ class TracedLoop(SimulatedLoop):
     Args:
         environment: The SimPy environment; by default a new one.
         trace: The record; programs may add their own entries.
-        order: As in a `SimulatedLoop`.
     """
 
     def __init__(
@@ -481,8 +475,6 @@ def wait_event(event: Event) -> asyncio.Future[Any]:
 
     Raises:
         SimulationError: If the running loop, if any, is not simulated.
-        InputError: If the event belongs to another environment and would therefore never happen
-            here.
     """
     loop = _running_loop()
     if event.env is not loop.environment:
@@ -532,12 +524,7 @@ def timeout_at(environment: Environment, instant: float, value: object = None) -
     events for one instant would then happen at different times, possibly in the wrong order.
 
     Args:
-        environment: The environment with the clock.
         instant: The time in seconds on that clock. The past means now; infinity means never.
-        value: The event's value.
-
-    Raises:
-        InputError: If the instant is not a number.
     """
     now = environment.now
     delay = instant - now
@@ -566,8 +553,6 @@ class SteppingSelector(selectors.BaseSelector):
     """A selector that advances the simulated time instead of waiting for files.
 
     Args:
-        environment: The environment whose events are processed.
-        step: A function that processes the next event.
         release: A function that is called if no event is left; it raises an error, or makes a
             task ready.
     """

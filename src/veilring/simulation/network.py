@@ -131,11 +131,8 @@ class Routes:
     it has left the previous one, and shares them with all other traffic.
 
     Args:
-        environment: The SimPy environment.
-        topology: The topology.
         generator: A function that returns the stream of randomness for a name; called with
             `("link", source, target)`, like `veilring.randomness.Streams.generator`.
-        conditions: Temporary conditions of links.
     """
 
     def __init__(
@@ -151,11 +148,7 @@ class Routes:
         self._paths: dict[tuple[str, str], tuple[Link, ...]] = {}
 
     def send(self, source: str, target: str, size_bytes: int, message: object = None) -> Event:
-        """Send a message; the event that is its arrival carries it as its value.
-
-        Raises:
-            InputError: If the size is negative or there is no path. Nothing was sent.
-        """
+        """Send a message; the event that is its arrival carries it as its value."""
         links = self._paths.get((source, target)) or self._find(source, target)
         if len(links) == 1:
             return links[0].send(size_bytes, message)
@@ -179,9 +172,6 @@ class Routes:
         On links in use it travels behind earlier messages. To parties that `source` never sent to,
         it takes the expected latency, without creating a link: the news may go from all parties to
         all.
-
-        Raises:
-            InputError: If there is no path to one of them.
         """
         expected = self._topology.expected_seconds(source)
         others: dict[float, list[str]] = {}
@@ -277,10 +267,8 @@ class SimulatedNetwork:
         streams: The randomness of latency and jitter, under `("link", source, target)`.
         topology: The links; by default one without delay between every two parties.
         environment: The SimPy environment; by default the running loop's.
-        conditions: Temporary conditions of links.
 
     Raises:
-        InputError: If a name occurs twice, or the topology has no path between two parties.
         SimulationError: If no environment is given and the running loop, if any, is not simulated.
     """
 
@@ -302,11 +290,7 @@ class SimulatedNetwork:
         self._endpoints = {name: SimulatedEndpoint(name, self) for name in self.names}
 
     def endpoint(self, name: str) -> "SimulatedEndpoint":
-        """Return the endpoint of a party; always the same one.
-
-        Raises:
-            InputError: If there is no such party.
-        """
+        """Return the endpoint of a party; always the same one."""
         if name not in self._endpoints:
             raise InputError("name", name, "a party of this network")
         return self._endpoints[name]
@@ -315,9 +299,6 @@ class SimulatedNetwork:
         """Let a party that crashed return with a new endpoint, connected to all others.
 
         Its peers can reach it once they received the news of its return, after that of its loss.
-
-        Raises:
-            InputError: If there is no such party, or it has not crashed.
         """
         if not self.endpoint(name).inbox.closed:
             raise InputError("name", name, "a party that has crashed")
@@ -341,20 +322,13 @@ class SimulatedNetwork:
 
         Only one of them notices now: the other's messages vanish until it is told by `lose`, as on
         a half-open connection.
-
-        Raises:
-            InputError: If there is no such party.
         """
         victim = self.endpoint(noticed_by)
         self._breaks[frozenset({noticed_by, other})] += 1
         victim.lose(PeerLost(other))
 
     def mend_connection(self, one: str, other: str) -> None:
-        """Connect two parties again, if both still exist.
-
-        Raises:
-            InputError: If there is no such party.
-        """
+        """Connect two parties again, if both still exist."""
         ends = self.endpoint(one), self.endpoint(other)
         if not any(end.inbox.closed for end in ends):
             ends[0].welcome(other)

@@ -25,11 +25,7 @@ faults."""
 
 
 class Order:
-    """Priorities of tasks.
-
-    Args:
-        rng: The source of the priorities and of the points at which they drop.
-    """
+    """Priorities of tasks."""
 
     def __init__(self, rng: Generator) -> None:
         self._rng = rng

@@ -262,13 +262,7 @@ def _recorded(subject: Subject, seed: int) -> dict[str, list[Seen]]:
 
 @dataclass
 class _About(Adversary):
-    """Applies another adversary to one message, or to several consecutive ones to the same peer.
-
-    Attributes:
-        liar: The adversary.
-        place: The index of the message among all messages that the party sends.
-        messages: The number of manipulated messages: a held message is sent with the next one.
-    """
+    """Applies another adversary to one message, or to several consecutive ones to the same peer."""
 
     liar: Adversary
     place: int

@@ -29,7 +29,6 @@ def reserve_ports(count: int = 1) -> int:
         count: The number of ports, at most `PORTS_MAX`.
 
     Raises:
-        InputError: If `count` is out of range.
         AddressTaken: If all ports are taken.
     """
     if not 1 <= count <= PORTS_MAX:

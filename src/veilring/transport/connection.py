@@ -72,13 +72,9 @@ _log = logging.getLogger("veilring.transport")
 class Connection(asyncio.Protocol, ABC):
     """Either side of one connection: greeting, frames, goodbye.
 
-    Args:
-        hub: The connections of the endpoint that it belongs to.
-
     Attributes:
         peer: The name of the member whose key the other side proved to have; empty before that.
         greeted: A future with `None` once the connection is open, or with the reason why it is not.
-        is_open: Whether frames may be sent and are delivered.
     """
 
     def __init__(self, hub: "Links") -> None:
@@ -220,11 +216,7 @@ class Connection(asyncio.Protocol, ABC):
             self._transport.write(data)
 
     def write_frame(self, frame: bytes) -> None:
-        """Send a frame, like `write`.
-
-        Raises:
-            FrameError: If it is empty or too long; nothing was sent.
-        """
+        """Send a frame, like `write`."""
         if len(frame) <= SLICE_BYTES:
             self.write(on_stream(frame))
             return
@@ -348,12 +340,7 @@ def _ignore(_frame: bytes) -> None:
 
 
 class Outgoing(Connection):
-    """The side that dialled.
-
-    Args:
-        hub: The connections of the endpoint that it belongs to.
-        expected: The member that the address belongs to.
-    """
+    """The side that dialled."""
 
     def __init__(self, hub: "Links", expected: str) -> None:
         super().__init__(hub)
@@ -420,8 +407,6 @@ class Links:
     message for the old process could reach the new one.
 
     Args:
-        me: The name of the endpoint's party.
-        roster: All members.
         terms: The terms, key by key; empty if they are not compared.
         clock: A clock in seconds.
         wall: A clock in seconds since 1970 (UTC), which peers compare with theirs.
@@ -479,7 +464,6 @@ class Links:
         """Return the open connection to a peer.
 
         Raises:
-            InputError: If there is no such peer.
             EndpointClosed: If the endpoint was closed.
             PeerLost: If the peer is gone.
         """

@@ -123,10 +123,6 @@ class Inbox:
 
     It accepts every item and reports when it is full; stopping the senders is up to the transport,
     the only one that can.
-
-    Args:
-        owner: The party's name.
-        on_room: Called whenever the inbox was full and no longer is.
     """
 
     def __init__(self, owner: str, on_room: Callable[[], None]) -> None:

@@ -58,11 +58,7 @@ _BY_CODE: Final = tuple(np.dtype(name) for name in DTYPES)
 
 
 def pack(value: WireValue) -> bytes:
-    """Encode a value made of plain data and whitelisted arrays.
-
-    Raises:
-        FrameError: If something in it has no encoding.
-    """
+    """Encode a value made of plain data and whitelisted arrays."""
     try:
         return _own.packer.pack(value)
     except (TypeError, ValueError, OverflowError) as error:
@@ -70,12 +66,7 @@ def pack(value: WireValue) -> bytes:
 
 
 def unpack(body: bytes) -> WireValue:
-    """Decode the bytes of `pack`; lists come back as tuples, arrays as read-only arrays.
-
-    Raises:
-        FrameError: If the bytes are not exactly one such value, or it has more than `ITEMS_MAX`
-            entries in one list or map or more than `CONTAINERS_MAX` of these.
-    """
+    """Decode the bytes of `pack`; lists come back as tuples, arrays as read-only arrays."""
     counted = None
     try:
         if len(body) > _HARMLESS_BYTES:
@@ -101,12 +92,7 @@ def unpack(body: bytes) -> WireValue:
 
 
 def read_head(body: bytes) -> tuple[WireValue, WireValue]:
-    """Return the first two entries of a body's list, without decoding the others.
-
-    Raises:
-        FrameError: If it does not start like a list of at least two entries, or these take more
-            than `HEAD_BYTES_MAX` bytes.
-    """
+    """Return the first two entries of a body's list, without decoding the others."""
     reader = msgpack.Unpacker(max_buffer_size=HEAD_BYTES_MAX)
     reader.feed(body[:HEAD_BYTES_MAX])
     try:
@@ -188,20 +174,12 @@ _own = _PerThread()
 
 
 def check_frame(frame: bytes) -> None:
-    """Refuse a frame that no transport may send.
-
-    Raises:
-        FrameError: If it is empty or longer than `FRAME_BYTES_MAX`.
-    """
+    """Refuse a frame that no transport may send."""
     check_size(len(frame))
 
 
 def check_size(size: int) -> None:
-    """Refuse a number of bytes that no frame has.
-
-    Raises:
-        FrameError: If it is 0 or above `FRAME_BYTES_MAX`.
-    """
+    """Refuse a number of bytes that no frame has."""
     if not 0 < size <= FRAME_BYTES_MAX:
         allowed = f"1 to {FRAME_BYTES_MAX:,}; split a larger message into several"
         raise FrameError(f"a frame of {size:,} bytes; allowed: {allowed}")
@@ -213,20 +191,12 @@ def frame_size(frame: bytes) -> int:
 
 
 def on_stream(frame: bytes) -> bytes:
-    """Return the frame as a stream carries it.
-
-    Raises:
-        FrameError: If it is empty or too long.
-    """
+    """Return the frame as a stream carries it."""
     return prefix(frame) + frame
 
 
 def prefix(frame: bytes) -> bytes:
-    """Return the prefix of a frame on a stream.
-
-    Raises:
-        FrameError: If the frame is empty or too long.
-    """
+    """Return the prefix of a frame on a stream."""
     check_frame(frame)
     return _PREFIX.pack(len(frame))
 
@@ -256,12 +226,7 @@ class FrameReader:
         return self._finished
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Read bytes from the stream and yield each complete frame.
-
-        Raises:
-            FrameError: As soon as a length exceeds the limit or bytes follow the goodbye; the
-                stream is then unusable.
-        """
+        """Read bytes from the stream and yield each complete frame."""
         start = 0
         if self._held + len(data) < self._wanted and not self._finished:
             self._keep(data)

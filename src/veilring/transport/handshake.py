@@ -133,11 +133,7 @@ class About(BaseModel):
 
     @classmethod
     def read(cls, text: str) -> "About":
-        """Return the description that the other side sent.
-
-        Raises:
-            FrameError: If it is invalid.
-        """
+        """Return the description that the other side sent."""
         try:
             return cls.model_validate_json(text) if text else cls()
         except ValidationError as error:
@@ -153,12 +149,7 @@ class About(BaseModel):
         return self.model_copy(update={"clock": clock})
 
     def differences(self, peer: str, theirs: "About") -> list[str]:
-        """Return what differs between the two sides and may explain a failure, in sentences.
-
-        Args:
-            peer: The name of the other side.
-            theirs: The other side's description.
-        """
+        """Return what differs between the two sides and may explain a failure, in sentences."""
         said = []
         if self.veilring and theirs.veilring and self.veilring != theirs.veilring:
             said.append(f"{peer} runs veilring {_shown(theirs.veilring)}, we run {self.veilring}")
@@ -189,11 +180,7 @@ def greeting(message: Hello | Welcome | Refuse) -> bytes:
 
 
 def read_greeting(frame: bytes) -> Greeting:
-    """Parse a greeting.
-
-    Raises:
-        FrameError: If the frame is anything else.
-    """
+    """Parse a greeting."""
     envelope = open_frame(frame)
     if envelope.kind == Hello.kind:
         fields = envelope.fields()
@@ -224,14 +211,7 @@ def check_hello(
     """Return an objection to a greeting from the member whose key is `peer`'s, or `None`.
 
     Args:
-        hello: The greeting.
-        me: The name of the member that was greeted.
-        peer: The name of the member with the peer's key.
         ours: Our description. A member without terms does not compare them.
-        today: The current day (UTC), on which previous keys may be accepted.
-
-    Raises:
-        FrameError: If the description of the peer is invalid.
     """
     if isinstance(hello, OtherHello):
         return _outdated(hello, peer, me)

@@ -70,11 +70,7 @@ class Identity:
 
 
 def check_name(name: str) -> None:
-    """Refuse an invalid name of a party.
-
-    Raises:
-        InputError: If it is empty, too long or has other characters than ``A-Z a-z 0-9 . _ -``.
-    """
+    """Refuse an invalid name of a party."""
     if not _NAME.fullmatch(name):
         raise InputError.because(
             f"{name!a} is not a name: it must have {_NAME_ALLOWED}", field="name"
@@ -93,11 +89,7 @@ def fingerprint_of(certificate: x509.Certificate) -> str:
 
 
 def read_certificate(pem: str) -> tuple[str, x509.Certificate]:
-    """Parse a certificate; return its common name and the certificate.
-
-    Raises:
-        InputError: If it is not the PEM text of one certificate with one common name.
-    """
+    """Parse a certificate; return its common name and the certificate."""
     try:
         certificate = x509.load_pem_x509_certificate(pem.encode())
         fingerprint_of(certificate)
@@ -199,15 +191,7 @@ def write_identity(identity: Identity) -> bytes:
 
 
 def read_identity(content: bytes, source: str = "this text") -> Identity:
-    """Return the identity written by `write_identity`.
-
-    Args:
-        content: The PEM text.
-        source: Its origin, for error messages.
-
-    Raises:
-        InputError: If the text does not contain one private key on P-256 and its certificate.
-    """
+    """Return the identity written by `write_identity`."""
     name, certificate = read_certificate(content.decode(errors="replace"))
     try:
         key = load_pem_private_key(content, password=None)

@@ -53,7 +53,6 @@ def bind(host: str, port: int) -> socket.socket:
 
     Raises:
         AddressTaken: If another process is using it.
-        InputError: If the address does not exist here, or is not permitted.
     """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
@@ -96,12 +95,10 @@ class Listener:
     connection arrives would leak it.
 
     Args:
-        sock: The socket, bound and listening, owned by the listener from now on.
         admit: A coroutine function that gets each connection and its address, owns it, and returns
             whether it turned out to be a peer's.
         turned_away: Called with the address of each connection that was not admitted, and the
             reason.
-        seconds: The time for which a connection may stay silent while no other waits.
     """
 
     def __init__(

@@ -12,11 +12,7 @@ from veilring.transport.frames import check_frame
 
 
 def unique_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of a network's parties.
-
-    Raises:
-        InputError: If a name occurs twice.
-    """
+    """Return the names of a network's parties."""
     listed = tuple(names)
     if len(set(listed)) != len(listed):
         raise InputError.because("a party is named twice", field="names")
@@ -24,17 +20,7 @@ def unique_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 class InProcessEndpoint(Endpoint):
-    """An endpoint whose peers are in the same process; a subclass carries frames to them.
-
-    Args:
-        name: The name of the party.
-        parties: All parties of the network.
-        on_room: Called whenever the inbox was full and no longer is.
-
-    Attributes:
-        inbox: The frames and losses that have arrived.
-        gone: The lost peers, and how they were lost.
-    """
+    """An endpoint whose peers are in the same process; a subclass carries frames to them."""
 
     def __init__(self, name: str, parties: tuple[str, ...], on_room: Callable[[], None]) -> None:
         self.name = name

@@ -136,20 +136,12 @@ class Envelope(NamedTuple):
     body: bytes
 
     def fields(self) -> tuple[WireValue, ...]:
-        """Return the values of the fields, which may fit no kind of message.
-
-        Raises:
-            FrameError: If the body is not a value.
-        """
+        """Return the values of the fields, which may fit no kind of message."""
         said = unpack(self.body)
         return said[_ENVELOPE_ITEMS:] if isinstance(said, tuple) else ()
 
     def message(self) -> Message:
-        """Return the message.
-
-        Raises:
-            FrameError: If the body is not a value, the kind is unknown or a field is invalid.
-        """
+        """Return the message."""
         fields = self.fields()
         message_type = _KINDS.get(self.kind)
         if message_type is None:
@@ -166,11 +158,7 @@ class Envelope(NamedTuple):
 
 
 def open_frame(body: bytes) -> Envelope:
-    """Read a frame's body up to its session and kind.
-
-    Raises:
-        FrameError: If it does not start like the list made by `encode`.
-    """
+    """Read a frame's body up to its session and kind."""
     try:
         session, kind = read_head(body)
     except FrameError as error:

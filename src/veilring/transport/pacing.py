@@ -58,7 +58,6 @@ class TokenBuckets:
     """One budget for each key, which refills steadily: a token bucket.
 
     Args:
-        burst: The size of a full budget.
         per_second: The refill per second.
         clock: A clock in seconds.
     """
@@ -100,7 +99,6 @@ class SparingLog:
     """Writes a line about each subject once in `REPEAT_SECONDS`, and counts repetitions.
 
     Args:
-        log: The logger to write to.
         clock: A clock in seconds.
     """
 
@@ -114,12 +112,7 @@ class SparingLog:
         """Write a line, with the number of suppressed repetitions, or suppress it.
 
         Args:
-            level: The level, as for `logging`.
             who: The subject of the line. Each subject has its own limit.
-            what: The content: lines with the same subject and content count as equal.
-            line: The format string, as for `logging`.
-            *values: Its values, as for `logging`.
-            trace: Whether to append the traceback of the current error.
         """
         said, now = self._said[who], self._clock()
         if what not in said and len(said) >= LINES_KEPT:

@@ -333,12 +333,7 @@ class Roster:
 
 
 def agree(theirs: bytes, ours: tuple[bytes, ...]) -> bool:
-    """Return whether two rosters are equal, or one is the roster that the other one replaces.
-
-    Args:
-        theirs: The `Roster.hashes` of one, joined.
-        ours: The `Roster.hashes` of the other.
-    """
+    """Return whether two rosters are equal, or one is the roster that the other one replaces."""
     hashes = theirs[:_HASH_BYTES], theirs[_HASH_BYTES:]
     return hashes[0] in ours or ours[0] in hashes
 

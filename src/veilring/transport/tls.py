@@ -347,14 +347,7 @@ def expected_peers(
     """Return the peers that a member waits for when it starts, in the order of the roster.
 
     Args:
-        identity: The member's own identity.
-        roster: All members.
         connect_to: Some of the parties; by default all others.
-
-    Raises:
-        InputError: If the key is not the roster's, or is a previous one that has ended; if the
-            certificate has expired, so that no peer would accept it; or if one of `connect_to` is
-            not another party.
     """
     me, now = roster.member(identity.name), dt.datetime.now(dt.UTC)
     if identity.fingerprint == me.previous_fingerprint:

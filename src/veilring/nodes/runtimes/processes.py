@@ -66,11 +66,8 @@ class _Setup:
     """The inputs of a party's process: its own key and data, and public facts.
 
     Attributes:
-        identity: The PEM text of its identity.
-        roster: The roster of all parties.
         resident: The party's own data, if it has any: a packed tuple.
         seed: The seed of reproducible runs; `None` in production.
-        script: The launcher's script, in which roles may be defined.
     """
 
     identity: bytes
@@ -358,13 +355,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def work(pipe: socket.socket, listener: socket.socket, output: socket.socket) -> None:
-    """Run one party until the launcher stops it or is gone: the main function of the process.
-
-    Args:
-        pipe: The pipe to the launcher, which sends a `_Setup` first.
-        listener: The party's listening socket.
-        output: The socket for all output of this process.
-    """
+    """Run one party until the launcher stops it or is gone: the main function of the process."""
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # Ctrl-C reaches this process, too, but the launcher ends it

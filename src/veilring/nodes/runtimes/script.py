@@ -128,10 +128,6 @@ class _Unpickler(pickle.Unpickler):
 def pickle_item(item: object, problem: str) -> bytes:
     """Pickle an object that may name functions and classes of the script.
 
-    Args:
-        item: The object.
-        problem: The beginning of an error message.
-
     Raises:
         ClusterError: If it cannot be pickled, like a role inside of another function, or belongs to
             a script without a file.

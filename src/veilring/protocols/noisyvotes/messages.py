@@ -53,14 +53,9 @@ def votes_cost(
     which all agree ends the batch.
 
     Args:
-        parties: The number of parties, n.
-        queries: The number of queries in the batch.
         drawn: Whether the parties draw the ring, if there is one; a dealt ring costs nothing.
         rows: The number of rows of the grid, if rows are counted with noise; known afterwards as
             `NoisyVotes.rows`.
-
-    Raises:
-        InputError: If `rows` is needed and missing.
     """
     own_radii = (
         isinstance(parameters.neighbours, WithinRadius) and parameters.neighbours.radius is None

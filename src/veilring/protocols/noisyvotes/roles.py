@@ -59,7 +59,6 @@ def votes_membership(
     """Return how a party takes part in deployed noisy votes; each party needs a till.
 
     Args:
-        batch_max: The number of queries for which a batch can always draw noise.
         radii: A function with which the client chooses radii, if the parameters leave them to it.
     """
     return Membership(
@@ -87,7 +86,6 @@ async def private_votes(
 
     Args:
         rows: The party's private rows; it may have none.
-        client: The participant that distributes the queries.
         queries: The queries, shape (Q, features), only at the client.
         radii: The radii, shape (Q,), if the parameters leave them to the client, which is the only
             party that uses them; or a function that it calls.
@@ -102,7 +100,6 @@ async def private_votes(
         The same answer at every party.
 
     Raises:
-        InputError: If own rows or queries are invalid; nothing was sent then.
         ProtocolViolation: If a peer sent something that no honest party sends.
         Tampered: If parties have different public inputs.
     """
@@ -179,11 +176,7 @@ def check_batch(
     radii: NDArray[np.float64] | Radii | None,
     parameters: NoisyVotesParameters,
 ) -> None:
-    """Refuse an invalid batch; see `NoisyVotesParameters.radii_of`.
-
-    Raises:
-        InputError: If the batch is invalid.
-    """
+    """Refuse an invalid batch; see `NoisyVotesParameters.radii_of`."""
     chosen = radii(queries) if callable(radii) else radii
     for name, given in (("queries", queries), ("radii", chosen)):
         real = given is None or np.can_cast(given.dtype, np.float64, "same_kind")

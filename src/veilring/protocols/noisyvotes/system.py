@@ -304,11 +304,7 @@ def _radii_among(facts: Facts, epsilon: float, queries: NDArray[np.float64]) -> 
 
 
 class VotesSetup(Setup):
-    """Parties that are ready to vote.
-
-    Attributes:
-        parameters: The public parameters.
-    """
+    """Parties that are ready to vote."""
 
     def __init__(self, system: NoisyVotes, parts: Mapping[str, Rows], facts: Facts) -> None:
         super().__init__(system, parts, facts)
@@ -373,7 +369,6 @@ class VotesSetup(Setup):
 
         Args:
             queries: Shape (queries, features), scaled into [0, 1].
-            rng: The randomness of all parties.
         """
         parts, radii = list(self.parts.values()), self.radii(queries)
         return noisy_votes(queries, parts, self.parameters, rng, radii=radii)

@@ -34,8 +34,6 @@ async def add_at_server(party: Party, records: LabelledRecords) -> int:
         The number of records that are new.
 
     Raises:
-        InputError: If a record exists with another row; the error names the record. The records
-            of earlier messages have been added.
         ProtocolViolation: If the server sent a message that no honest server sends.
     """
     width = records.features.shape[1]
@@ -63,8 +61,6 @@ async def forget_at_server(party: Party, ids: Sequence[str]) -> int:
         The number of records that existed.
 
     Raises:
-        InputError: If a record never existed; the error names the record. The records of earlier
-            messages have been forgotten.
         ProtocolViolation: If the server sent a message that no honest server sends.
     """
     messages = (

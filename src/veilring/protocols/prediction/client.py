@@ -32,7 +32,6 @@ def make_request(
         queries: The result of `quantise`, shape (queries, features).
         name: A name that distinguishes requests with equal content. A request with a new name gets
             fresh labels and is charged again.
-        more: Whether another request follows in the same session.
     """
     draft = PredictionRequest(
         key=bytes(REQUEST_KEY_BYTES), more=more, queries=queries.astype(np.int16)
@@ -45,7 +44,6 @@ class Stream:
 
     Args:
         party: The client, in a session with the server alone.
-        rules: The rules of the server.
     """
 
     def __init__(self, party: Party, rules: ServerRules) -> None:
@@ -58,8 +56,6 @@ class Stream:
             The labels as class numbers, shape (queries,).
 
         Raises:
-            InputError: If the request breaks the rules (nothing has been sent), or its key was used
-                for another request.
             BudgetExhausted: If fewer queries are left. Nothing has been charged.
             ProtocolViolation: If the server sent a message that no honest server sends.
         """
@@ -85,13 +81,11 @@ async def label_queries(
         party: The client, in a session with the server alone.
         queries: The result of `quantise`, shape (queries, features), at least one query.
         block: The number of queries in each request, from 1 to `rules.fitting`.
-        name: See `make_request`.
 
     Returns:
         The labels as class numbers, shape (queries,).
 
     Raises:
-        InputError: If there are no queries, or they break the rules.
         BudgetExhausted: As in `Stream.ask`. Earlier blocks have been charged; equal blocks are
             answered again at no cost.
         ProtocolViolation: As in `Stream.ask`.

@@ -25,10 +25,7 @@ def canary_labels(
 
     Args:
         make: The function that makes a predictor with or without the canary.
-        present: Whether the canary is in the table.
         queries: The quantised queries, shape (queries, features).
-        runs: The number of servers.
-        rng: The source of the servers' noise.
     """
     labels = np.empty((runs, len(queries)), np.int64)
     for run in range(runs):

@@ -128,10 +128,6 @@ def stream_cost(blocks: Sequence[int], features: int) -> Forecast:
 
     A request has about 90 bytes and `2 f` per query; an answer about 70 bytes and 2 per query. A
     refusal has the same size as an answer.
-
-    Args:
-        blocks: The number of queries of each request.
-        features: f, the number of features of a query.
     """
     total = Traffic()
     for queries in blocks:

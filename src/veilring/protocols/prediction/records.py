@@ -33,9 +33,6 @@ class LabelledRecords:
         ids: The unique ids of the records, each 1 to `ID_BYTES_MAX` bytes of printable UTF-8.
         features: Quantised directions, shape (records, features).
         labels: Class numbers from 0, shape (records,).
-
-    Raises:
-        InputError: If the shapes do not match, an id is invalid, or a row is not quantised.
     """
 
     ids: tuple[str, ...]
@@ -61,11 +58,7 @@ class LabelledRecords:
     def of(
         cls, ids: Sequence[str], quantised: NDArray[np.float32], labels: NDArray[np.int64]
     ) -> Self:
-        """Make records from a result of `quantise`.
-
-        Raises:
-            InputError: If they are invalid as above, or a label does not fit two bytes.
-        """
+        """Make records from a result of `quantise`."""
         fits = not labels.size or (labels.min() >= 0 and labels.max() <= np.iinfo(np.uint16).max)
         require_that(fits, "labels", "labels must be class numbers from 0")
         return cls(tuple(ids), quantised.astype(np.int16), labels.astype(np.uint16))
@@ -88,11 +81,7 @@ class LabelledRecords:
 
 
 def require_ids(ids: Sequence[str]) -> None:
-    """Check that ids are valid and unique.
-
-    Raises:
-        InputError: If an id is invalid or occurs twice. The error names its position, not the id.
-    """
+    """Check that ids are valid and unique."""
     for place, name in enumerate(ids):
         if not (name.isprintable() and 0 < len(name.encode(errors="replace")) <= ID_BYTES_MAX):
             raise InputError.because(
@@ -110,10 +99,6 @@ class Accounts:
     Records are identified by the numbers that the predictor assigns. If clients are apart, each
     client has its own filters; an additional filter of each record, which is never charged, shows
     that the record once existed.
-
-    Args:
-        ledger: The ledger to charge.
-        clients: Whether clients share a record's budget or each have their own.
     """
 
     def __init__(self, ledger: Ledger, clients: Clients) -> None:
@@ -124,11 +109,7 @@ class Accounts:
             self._slots.update((name, np.zeros(0, np.int64)) for name in names)
 
     def open(self, client: str, numbers: Mapping[str, int]) -> None:
-        """Ensure that a filter exists for every record of this client.
-
-        Args:
-            numbers: The numbers of all present records, by id.
-        """
+        """Ensure that a filter exists for every record of this client."""
         if self._apart and client not in self._slots:
             self._slots[client] = np.zeros(0, np.int64)
             self._add(client, tuple(numbers), np.fromiter(numbers.values(), np.int64))
@@ -148,15 +129,7 @@ class Accounts:
         return None if known.all() else int(known.argmin())
 
     def forget(self, known: Iterable[str], here: Iterable[str]) -> None:
-        """Erase from the ledger the links between records and answers.
-
-        Args:
-            known: The ids of all records to forget, including those forgotten before.
-            here: The ids among them of present records.
-
-        Raises:
-            InputError: If a record never existed; then nothing is forgotten.
-        """
+        """Erase from the ledger the links between records and answers."""
         gone = tuple(here)
         holders = [holder for holder in self._slots if holder != _ALL]
         others = [_account(holder, name) for holder in holders for name in gone]

@@ -39,22 +39,13 @@ class ServerRules:
     """The public rules of a prediction server, which its clients must know as well.
 
     Attributes:
-        features: The number of features of a row and of a query.
-        classes: The number of classes.
         queries: T, the length of the stream, declared in advance, at least 4. It limits the
             queries of all clients together, or of each client.
-        epsilon: The ε of all answers that the promise covers.
         sigma2: σ2, the noise of a vote per square root of the number of neighbours.
-        delta: The δ of the same answers.
-        kernel: The kernel of a row and a query, with its τ.
         accountant: The accountant, `gdp` or `rdp`: see `individual_budget`. Both are valid.
         clients: The adversary of the promise: all clients together, or each client alone.
-        block_max: The maximum number of queries of a request.
         paid: The price that each record has paid before the stream, in the unit of zCDP, for an
             origin that was released with noise.
-
-    Raises:
-        InputError: If a rule is out of range.
     """
 
     features: int
@@ -126,11 +117,7 @@ class ServerRules:
         return Predictor(self.parameters, self.kernel, self.features)
 
     def check(self, request: PredictionRequest) -> None:
-        """Check that a request obeys the rules.
-
-        Raises:
-            InputError: If it does not. The error names a field of the request.
-        """
+        """Check that a request obeys the rules."""
         count = len(request.queries)
         require_that(
             1 <= count <= self.fitting,

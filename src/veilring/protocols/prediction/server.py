@@ -37,13 +37,7 @@ _Change = TypeVar("_Change", AddRequest, ForgetRequest)
 
 
 class PredictionServer:
-    """A server that answers requests one after the other, in the order of their arrival.
-
-    Args:
-        state: The state of the server, which the caller closes.
-        offload: The executor of slow calls, one at a time.
-        administrators: The names of the peers that may add and forget records.
-    """
+    """A server that answers requests one after the other, in the order of their arrival."""
 
     def __init__(
         self, state: ServerState, offload: Offload, administrators: Collection[str] = ()

@@ -42,11 +42,7 @@ _ON_DISK: Final = np.dtype("<u2")  # labels
 
 
 class ChangeRefused(InputError):
-    """Raised when records cannot be added or forgotten; nothing has been changed.
-
-    Attributes:
-        place: The position of the first record that cannot be changed.
-    """
+    """Raised when records cannot be added or forgotten; nothing has been changed."""
 
     def __init__(self, place: int, value: str, allowed: str) -> None:
         super().__init__("ids", value, allowed)
@@ -58,7 +54,6 @@ def begin_state(rules: ServerRules, folder: Path) -> None:
     """Create the folder of a server and its ledger, without records.
 
     Raises:
-        InputError: If the ledger exists, or the folder is that of an earlier version.
         StoreFailed: If the ledger existed, or the disk fails.
     """
     _require_current(folder)
@@ -76,11 +71,8 @@ def open_state(
 
     Args:
         folder: The folder of the ledger; none for a server in memory.
-        schema: A hash of the terms that convert a row into a direction.
 
     Raises:
-        InputError: If there is no ledger, another process has it open, it was created under other
-            rules, or the folder is that of an earlier version.
         StoreFailed: If it cannot be opened or read, or is damaged. The error gives the remedy.
     """
     if folder is not None:
@@ -112,12 +104,8 @@ class ServerState:
     Use it in a `with` block, one call at a time.
 
     Args:
-        rules: The public rules.
         ledger: The secret ledger, which the state closes.
         rows: The secret rows, not yet loaded.
-
-    Raises:
-        InputError: If a row does not fit the rules.
     """
 
     def __init__(self, rules: ServerRules, ledger: Ledger, rows: "RowTable") -> None:
@@ -143,8 +131,6 @@ class ServerState:
         """Return the answer to a request, after it was charged and durably stored.
 
         Args:
-            client: The name of the client, as the transport authenticated it.
-            request: A request that obeys the rules.
             rng: The secret source of randomness, fresh for each call.
 
         Raises:
@@ -168,10 +154,6 @@ class ServerState:
     def status(self, client: str, keys: Sequence[bytes]) -> StreamStatus:
         """Return the number of queries that a client has left, and the status of its requests.
 
-        Args:
-            client: The name of the client, as the transport authenticated it.
-            keys: The keys of the client's requests.
-
         Raises:
             StoreFailed: If the disk fails, or failed earlier.
         """
@@ -187,7 +169,6 @@ class ServerState:
 
         Raises:
             ChangeRefused: If a record exists with another row.
-            InputError: If a row does not fit the rules.
             StoreFailed: If the disk fails, or failed earlier.
         """
         width = records.features.shape[1]
@@ -222,7 +203,6 @@ class ServerState:
 
         Raises:
             ChangeRefused: If a record never existed.
-            InputError: If an id is invalid or occurs twice.
             StoreFailed: If the disk fails, or failed earlier.
         """
         require_ids(ids)
@@ -297,16 +277,7 @@ class ServerState:
 
 
 class RowTable:
-    """The rows in the places of a ledger. Call `load` first.
-
-    Args:
-        ledger: The ledger.
-        features: The number of features of a row.
-        schema: A hash of the terms that convert a row into a direction.
-
-    Raises:
-        InputError: If the rows were made for other features or another schema.
-    """
+    """The rows in the places of a ledger. Call `load` first."""
 
     def __init__(self, ledger: Ledger, features: int, schema: bytes) -> None:
         self._places, self._features = ledger.places, features

@@ -232,14 +232,8 @@ class IndKNNSetup(ServerSetup):
     """A prediction server with all rows and a client, the first of the parties that held them.
 
     Args:
-        system: The parameters.
-        parts: The rows of each party, by its name.
-        facts: The public facts of the data and the parties.
         centre: The public point from which directions are measured, features in [0, 1]; by default
             the middle of the ranges.
-
-    Attributes:
-        records: The server's records.
     """
 
     observed: ClassVar[str] = "the noisy counts and votes behind the labels"
@@ -281,7 +275,6 @@ class IndKNNSetup(ServerSetup):
         """Return the rules of a stream.
 
         Args:
-            queries: The number of queries that will be asked.
             directions: The first queries, shape (queries, features), for `tau = "auto"`.
         """
         facts, asked, tau = self.facts, self._asked, TAU
@@ -381,8 +374,6 @@ async def label_stream(
     """Request the labels of a stream as the client, or answer it from files in memory.
 
     Args:
-        party: This party: the server, or its client.
-        records: The server's records.
         queries: The client's directions, shape (queries, features).
 
     Returns:
@@ -390,7 +381,6 @@ async def label_stream(
 
     Raises:
         StoreFailed: If the server lost its records in a restart.
-        InputError: If there are no queries.
     """
     (other,) = party.peers
     if party.me != SERVER:

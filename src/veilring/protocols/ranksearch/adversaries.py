@@ -95,12 +95,7 @@ class WrongCounts(_Liar):
 
 @dataclass
 class TakeOver(WrongCounts):
-    """Claims rows at distance 0 from each query, all of one class: k of them decide every label.
-
-    Attributes:
-        by: The number of rows claimed.
-        entry: Their class.
-    """
+    """Claims rows at distance 0 from each query, all of one class: k of them decide every label."""
 
     by: int = 5
     entry: int = 0
@@ -113,11 +108,7 @@ class TakeOver(WrongCounts):
 
 @dataclass
 class UnevenCounts(_Liar):
-    """Adds to every second threshold, so that totals decrease from one to the next.
-
-    Attributes:
-        by: The number of rows to add.
-    """
+    """Adds to every second threshold, so that totals decrease from one to the next."""
 
     by: int = 1
 
@@ -132,7 +123,6 @@ class WrongVotes(_Liar):
     """Adds votes for a class to its own votes, and may remove the same number from another class.
 
     Attributes:
-        by: The number of votes for each query.
         entry: The class that gains votes; weighted votes are added as rows at distance 0.
         taken: The class that loses votes; no class does if the number is negative.
         victim: The only party that receives false words; by default all do.
@@ -174,11 +164,7 @@ class Replayer(Adversary):
 
 @dataclass
 class AskTwice(Adversary):
-    """Sends a victim different queries than all other parties: their mirror images.
-
-    Attributes:
-        victim: The party that receives the mirrored queries.
-    """
+    """Sends a victim different queries than all other parties: their mirror images."""
 
     victim: str
 

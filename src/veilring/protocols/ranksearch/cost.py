@@ -22,12 +22,7 @@ from veilring.protocols.ranksearch.shared import checks_cost, find_labels_cost, 
 
 
 def search_cost(parties: int, queries: int, parameters: SearchParameters) -> Forecast:
-    """Forecast a batch with unknown steps: the minimum and the maximum cost.
-
-    Args:
-        parties: The number of parties, n.
-        queries: The number of queries in the batch.
-    """
+    """Forecast a batch with unknown steps: the minimum and the maximum cost."""
     thresholds = [queries * each for each in steps_at_most(parameters.upper, parameters.arity)]
     first, *others = (StepSizes(queries, each, queries, each) for each in thresholds)
     first = first._replace(equalities=0)
@@ -54,8 +49,6 @@ def found_cost(
     has k rows.
 
     Args:
-        parties: The number of parties, n.
-        found: The public results of the search.
         tied_rows: The number of rows that vote on each query with ties; only `label` depends on
             them.
     """

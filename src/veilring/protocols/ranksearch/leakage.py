@@ -29,13 +29,7 @@ from veilring.protocols.ranksearch.algorithm.votes import Nearest, count_rows, n
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Opened:
-    """The values that the search for the radii of a batch opens.
-
-    Attributes:
-        found: The radii.
-        asked: The thresholds of each step.
-        totals: The total of clipped counts at each threshold of each step.
-    """
+    """The values that the search for the radii of a batch opens."""
 
     found: Found
     asked: tuple[Asked, ...]
@@ -60,9 +54,6 @@ def open_totals(
 
     Args:
         queries: Shape (Q, features).
-        k: The number of nearest rows that vote.
-        upper: A bound that no distance exceeds.
-        arity: The number of parts into which a step divides an interval.
     """
     near = [nearest_rows(queries, rows, k) for rows in parts]
     return open_nearest(near, k=k, upper=upper, arity=arity)
@@ -88,10 +79,6 @@ def interval_widths(found: Found, upper: float) -> NDArray[np.float64]:
 
     It is 0 for ties: the search ends at their exact distance. With fewer than k rows it is 1,
     because there is no such distance.
-
-    Args:
-        found: The radii.
-        upper: The bound that no distance exceeds.
     """
     width = (found.radii - np.maximum(found.lower, 0.0)) / upper
     return np.select([found.ends == End.TIED, found.ends == End.FEW], [0.0, 1.0], width)
@@ -102,11 +89,6 @@ def leakage_of_totals(opened: Opened, k: int, upper: float) -> dict[str, NDArray
 
     `radius` is the result of `interval_widths`, `tied` is 1 if the k-th distance is known exactly,
     and `above` is the fraction of opened totals that exceed k.
-
-    Args:
-        opened: The totals of a batch.
-        k: The number of nearest rows that vote.
-        upper: The bound that no distance exceeds.
     """
     found = opened.found
     owner = np.concatenate([asked.queries[asked.owner] for asked in opened.asked])
@@ -120,13 +102,7 @@ def leakage_of_totals(opened: Opened, k: int, upper: float) -> dict[str, NDArray
 
 @dataclass(frozen=True, slots=True)
 class LeakageOfOne:
-    """The leakage of one threshold about one honest party, in bits.
-
-    Attributes:
-        whole: The entropy of the party's clipped count, an upper bound.
-        by_total: The information in the total of all honest parties about that count.
-        by_reaching: The information about it in whether that total reaches k.
-    """
+    """The leakage of one threshold about one honest party, in bits."""
 
     whole: float
     by_total: float
@@ -139,9 +115,7 @@ def leakage_of_one(honest: int, k: int, rows: float) -> LeakageOfOne:
     A coalition subtracts its own counts, so the total is that of the parties outside it.
 
     Args:
-        honest: The number of parties outside the coalition.
         k: The number of nearest rows that vote; counts are clipped at k + 1.
-        rows: The mean number of rows of a party within the threshold.
     """
     from scipy.stats import poisson
 
@@ -203,7 +177,6 @@ def intersect_shells(
         inner: The lower ends, shape (Q,).
         outer: The upper ends, shape (Q,).
         start: A point nearby, shape (features,).
-        steps: The number of linear programs.
     """
     from scipy.optimize import linprog
 
@@ -232,7 +205,6 @@ def find_crossings(
     tests, up to reach/arity^steps; f + 1 points locate the row.
 
     Args:
-        within: The test of one step's queries.
         start: A point inside the ball, shape (features,).
         directions: Shape (lines, features), of length 1.
         reach: A length at which all lines are outside the ball, such as twice the radius.
@@ -264,10 +236,6 @@ def distances_by_weight(
 
 def counts_of_missing(everyone: Opened, fewer: Opened) -> dict[tuple[int, int], int]:
     """Return the counts of a party that is absent from a second search for the same queries.
-
-    Args:
-        everyone: The totals of all parties.
-        fewer: The totals of all parties but one.
 
     Returns:
         The party's clipped count at each query and threshold bit pattern that both searches asked.

@@ -55,7 +55,6 @@ class SearchedRows:
     A process forgets them at its end, unless it has a file of the kind `MEMORY_FILE`.
 
     Attributes:
-        rows: The rows.
         file: The file of its memory, if it has one.
     """
 

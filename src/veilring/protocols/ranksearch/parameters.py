@@ -49,17 +49,10 @@ class SearchParameters:
 
     Attributes:
         features: The number of features of a row, each in [0, 1].
-        classes: The number of classes.
-        k: The number of nearest neighbours that vote.
-        arity: The number m of parts into which a step divides an interval.
-        reveal: The values that all parties learn besides the labels.
         sum: The way to add up totals; messages after shared counts go to all parties.
         weights: `uniform`, or `distance` for votes in proportion to 1/distance.
         again: Whether queries may be repeated with other parties, which reveals the difference of
             two totals.
-
-    Raises:
-        InputError: If a value is not allowed.
     """
 
     features: int
@@ -127,11 +120,7 @@ class SearchParameters:
         return max(1, min(most, SHARED_WORDS_MAX // words))
 
     def check_parties(self, parties: int) -> None:
-        """Reject a number of parties that hides nothing, or whose totals do not fit into a word.
-
-        Raises:
-            InputError: If so.
-        """
+        """Reject a number of parties that hides nothing, or whose totals do not fit into a word."""
         most = self._total_max // (self.k + 1)
         if not PARTIES_MIN <= parties <= most:
             raise InputError("parties", parties, f"{PARTIES_MIN} to {most:,}")
@@ -139,19 +128,11 @@ class SearchParameters:
             label_scheme(parties, self.classes, self.k)
 
     def check_queries(self, queries: NDArray[np.float64]) -> None:
-        """Reject queries that cannot be answered.
-
-        Raises:
-            InputError: As in `batches.check_queries`.
-        """
+        """Reject queries that cannot be answered."""
         check_queries(queries, self.features, self.queries_max)
 
     def check_rows(self, rows: Rows, parties: int) -> None:
-        """Reject rows of another schema, or more rows than may tie.
-
-        Raises:
-            InputError: If so.
-        """
+        """Reject rows of another schema, or more rows than may tie."""
         check_rows(rows, self.features, self.classes)
         most = TIED_ROWS // parties
         if len(rows) > most:

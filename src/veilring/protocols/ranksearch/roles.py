@@ -52,7 +52,6 @@ class SearchAnswer:
     Attributes:
         labels: Shape (Q,), the class with the most votes; ties go to the lowest class.
         votes: Shape (Q, classes), the total of all parties' votes; none with `reveal = "label"`.
-        found: The radii, and how the search ended.
         tied_rows: With `reveal = "label"`, the number of rows that vote on each query with ties,
             shape (tied,); otherwise none, since the votes show it.
     """
@@ -76,16 +75,12 @@ async def rank_search(
     Distributing the queries and agreeing on keys are set-up.
 
     Args:
-        own: The party's private rows, and its memory of earlier batches.
-        client: The participant that distributes the queries.
         queries: Shape (Q, features) at the client; the others leave it out.
 
     Returns:
         The same answer at every party.
 
     Raises:
-        InputError: If the party's rows or queries do not fit the parameters; nothing has been sent
-            then.
         AskedBefore: If the party has sent values for some of the queries among other parties, or
             in a batch with a failed check.
         StoreFailed: If its memory is in a file and the disk failed; no value has been sent then.
@@ -175,11 +170,7 @@ async def _add_votes(  # noqa: PLR0917  (own votes, and the public results of th
 async def _count_tied(
     sums: MaskedSums, votes: Votes, found: Found, parameters: SearchParameters, checks: Checks
 ) -> NDArray[np.int64]:
-    """Return the number of rows within the radius of each query with ties, shape (tied,).
-
-    Raises:
-        InputError: If they are more than can be compared; at all parties alike.
-    """
+    """Return the number of rows within the radius of each query with ties, shape (tied,)."""
     own = np.asarray(votes.counts[found.tied].sum(axis=1), dtype=word_for(TIED_ROWS))
     if not len(own):
         return np.empty(0, dtype=np.int64)

@@ -86,12 +86,7 @@ class CheckWords(Bound, kind="ranksearch.check"):
 
 
 class Checks:
-    """One party's checks of a batch.
-
-    Args:
-        party: This participant.
-        keys: The keys of the session's masks.
-    """
+    """One party's checks of a batch."""
 
     def __init__(self, party: Party, keys: PairwiseKeys) -> None:
         self._party, self._keys, self._failed = party, keys, False
@@ -105,7 +100,6 @@ class Checks:
 
         Args:
             public: The public inputs, including all results.
-            first_round: The communication round of the commitments.
 
         Raises:
             ProtocolViolation: If a peer sent other words than it had committed to.
@@ -138,11 +132,7 @@ class Checks:
 
 
 def checks_cost(parties: int) -> Forecast:
-    """Forecast the exchange of the checks' outcome: two rounds of n(n - 1) messages.
-
-    Args:
-        parties: The number of parties, n.
-    """
+    """Forecast the exchange of the checks' outcome: two rounds of n(n - 1) messages."""
     digest = bytes(DIGEST_BYTES)
     each = parties * (parties - 1)
     sent = repeated(each, Commitment(digest=digest, commitment=digest))
@@ -175,9 +165,7 @@ class SharedRounds:
     """The consecutive rounds in which the parties of a session deal and open shares.
 
     Args:
-        party: This participant.
         public: The public inputs before these rounds.
-        first_round: The communication round of the first one.
     """
 
     def __init__(self, party: Party, public: Public, first_round: int = 1) -> None:
@@ -248,11 +236,6 @@ async def find_radii(
 ) -> Found:
     """Return the radii of a batch, opening only comparisons.
 
-    Args:
-        rounds: The session's rounds.
-        nearest: The party's nearest rows to each query.
-        checks: The party's checks of the batch.
-
     Raises:
         ProtocolViolation: If a peer sent words other than those expected.
         Tampered: If the parties' public inputs differ.
@@ -284,14 +267,12 @@ async def find_labels(
     """Return the labels of a batch, opening nothing else.
 
     Args:
-        rounds: The rounds of the session.
         votes: The party's votes, each of weight 1.
         most: A public bound on all parties' votes on each query, shape (Q,), at least 1; queries
             with one bound are labelled together, one bound after another.
         checks: The party's checks of the batch; they fail if a query has no label.
 
     Raises:
-        InputError: If there are more votes than can be compared.
         ProtocolViolation: If a peer sent words other than those expected.
         Tampered: If the parties' public inputs differ.
     """
@@ -308,12 +289,7 @@ async def find_labels(
 
 
 def find_labels_cost(parties: int, classes: int, queries_by_most: Mapping[int, int]) -> Forecast:
-    """Forecast the labels of queries.
-
-    Args:
-        parties: The number of parties, n.
-        queries_by_most: The number of queries by the bound on all parties' votes on a query.
-    """
+    """Forecast the labels of queries."""
     costs = []
     for most, queries in queries_by_most.items():
         scheme = label_scheme(parties, classes, most)

@@ -231,11 +231,7 @@ def _with_ties(example: Example) -> Example:
 
 
 class SearchSetup(PeerSetup):
-    """Parties that are ready to search and vote.
-
-    Attributes:
-        parameters: The public parameters.
-    """
+    """Parties that are ready to search and vote."""
 
     is_exact: ClassVar[bool] = True
 

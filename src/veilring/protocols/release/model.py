@@ -40,11 +40,6 @@ class Provenance:
 
     Attributes:
         statistic: The statistic: means, lda, counts, grid or trees; own for a custom one.
-        distribution: The distribution of the noise: laplace, gaussian or skellam.
-        parties: The number of parties that were to add shares of the noise.
-        tolerated: The number of parties that may collude.
-        lost: The number of further parties that may have been missing.
-        rows: The declared number of rows of all parties together.
         noise: For each sum, the standard deviation of the noise on each of its numbers, divided by
             the maximum norm of a row's contribution: the L1 norm for laplace, otherwise the L2
             norm.
@@ -89,18 +84,7 @@ class _Document(RowSchema):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ReleasedModel:
-    """A released classifier with the schema of its rows and its guarantee.
-
-    Attributes:
-        schema: The schema of rows: the classes, and the columns with their public ranges.
-        classifier: The classifier of rows that are scaled by the schema.
-        promise: The guarantee for the rows in the release.
-        provenance: The origin of the model.
-
-    Raises:
-        InputError: If the classifier has other classes or another number of features than the
-            schema.
-    """
+    """A released classifier with the schema of its rows and its guarantee."""
 
     schema: RowSchema
     classifier: Classifier
@@ -123,11 +107,7 @@ class ReleasedModel:
 
     @classmethod
     def of(cls, released: Released, parameters: ReleaseParameters, promise: Promise) -> Self:
-        """Return the model of a release.
-
-        Args:
-            promise: The guarantee of the release.
-        """
+        """Return the model of a release."""
         features = parameters.features
         schema = RowSchema(classes=features.classes, features=feature_terms(features))
         return cls(schema, released.model, promise, Provenance.of(parameters, released))
@@ -165,21 +145,11 @@ class ReleasedModel:
                 taken by position, in the units of the schema's ranges, with one feature of 0 or 1
                 for each category of a column. Values outside of their ranges are clipped, and a
                 warning in the log `veilring.rows` counts them.
-
-        Raises:
-            InputError: If a column is missing, a cell is not a number, or a category is not public.
         """
         return self.named(self.classifier.predict(self.to_unit(rows)))
 
     def predict_proba(self, rows: RowsLike) -> NDArray[np.float64]:
-        """Return estimated probabilities, shape (rows, classes), where each row adds up to 1.
-
-        Args:
-            rows: As in `predict`.
-
-        Raises:
-            InputError: As in `predict`, or if the classifier has no probabilities.
-        """
+        """Return estimated probabilities, shape (rows, classes), where each row adds up to 1."""
         return self.classifier.predict_proba(self.to_unit(rows))
 
     def named(self, labels: NDArray[np.int64]) -> NDArray[np.str_]:
@@ -187,14 +157,7 @@ class ReleasedModel:
         return np.array(self.schema.classes)[labels]
 
     def to_unit(self, rows: RowsLike) -> NDArray[np.float64]:
-        """Return rows scaled by the schema into [0, 1], shape (rows, features): for `classifier`.
-
-        Args:
-            rows: As in `predict`.
-
-        Raises:
-            InputError: As in `predict`.
-        """
+        """Return rows that the schema scales into [0, 1], shape (rows, features)."""
         if isinstance(rows, Path | str):
             return self.schema.read_queries(Path(rows))
         if isinstance(rows, Table):
@@ -210,11 +173,7 @@ class ReleasedModel:
         return self.schema.of_array(floats("rows", np.asarray(rows)))
 
     def as_document(self) -> dict[str, Any]:
-        """Return the model as values that JSON can express.
-
-        Raises:
-            InputError: If the classifier is of a custom kind, which has no document.
-        """
+        """Return the model as values that JSON can express."""
         classifier = as_document(self.classifier)
         del classifier[_CLASSES]  # the schema contains them
         return {
@@ -231,9 +190,6 @@ class ReleasedModel:
 
         Args:
             path: A file that does not exist.
-
-        Raises:
-            InputError: If the file exists already or cannot be written, or as in `as_document`.
         """
         parts = (
             f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False, allow_nan=False)}"

@@ -68,17 +68,7 @@ class ReleasedWords(Message, kind="release.words"):
 
 
 def require_ready(rows: Rows, parameters: ReleaseParameters, parties: int) -> None:
-    """Reject rows that cannot be released, and a number of parties that differs from the plan.
-
-    Args:
-        rows: A party's rows.
-        parameters: The public parameters of the release.
-        parties: The number of parties that take part.
-
-    Raises:
-        InputError: If the rows have other features or a class that is not public, the plan is for
-            another number of parties, or a row exceeds the bound on a custom statistic.
-    """
+    """Reject rows that cannot be released, and a number of parties that differs from the plan."""
     check_rows(rows, len(parameters.features), len(parameters.features.classes))
     planned = parameters.plan.trust.parties
     if parties != planned:
@@ -107,7 +97,6 @@ async def release_rows(
         rows: The party's private rows; may be empty.
         client: With `star`, the participant that adds up. If parties may be lost, it also names the
             parties in the sum, and the release fails if the client itself is lost.
-        parameters: The public parameters, whose plan is for this number of parties.
         adding: The way to add up: each party does, or the client does and sends the totals to the
             others.
         charge: A callback before this party sends any message about its rows. From then on others
@@ -118,8 +107,6 @@ async def release_rows(
         The same release at every party.
 
     Raises:
-        InputError: If the party's rows do not fit, or the plan is for another number of parties.
-            Nothing has been sent then.
         TooManyLost: If more parties are lost than the plan allows for.
         ProtocolViolation: If a peer sent something that no honest party sends.
         Tampered: If parties have different public inputs.
@@ -179,15 +166,12 @@ async def release_by_owner(
     """Release all rows at their owner, or request the totals as its client.
 
     Args:
-        party: This participant: the owner, or its client.
         rows: The owner's rows; not used by the client.
-        parameters: The public parameters, whose plan is for one owner.
 
     Returns:
         The same release at both parties.
 
     Raises:
-        InputError: If the rows do not fit, or the plan is for several parties.
         ProtocolViolation: If the peer sent something that no honest party sends.
     """
     (other,) = party.peers
@@ -219,10 +203,6 @@ async def send_release(party: Party, client: str, totals: Sequence[Total]) -> No
 async def receive_release(party: Party, sender: str, parameters: ReleaseParameters) -> Released:
     """Return a release from the totals that a party sends.
 
-    Args:
-        sender: The party that has the totals.
-        parameters: The public parameters of the release.
-
     Raises:
         ProtocolViolation: If the sender's totals have the wrong lengths or numbers of parties.
     """
@@ -253,7 +233,6 @@ def release_cost(parties: int, parameters: ReleaseParameters, adding: Adding) ->
 
     Args:
         parties: The number of parties, n, at least 3.
-        adding: The way to add up.
     """
     trust, pieces = parameters.plan.trust, list(_pieces(parameters))
     cost = surviving_cost if trust.lost else masked_cost

@@ -303,11 +303,7 @@ def _measure(delta: float) -> str:
 
 
 class ReleaseSetup(Setup):
-    """Parties that are ready to release: peers, or an owner of all rows and a client.
-
-    Attributes:
-        parameters: The public parameters.
-    """
+    """Parties that are ready to release: peers, or an owner of all rows and a client."""
 
     def __init__(self, system: Release, parts: Mapping[str, Rows], facts: Facts) -> None:
         super().__init__(system, parts, facts)
@@ -402,11 +398,7 @@ class ReleaseSetup(Setup):
         return [together(self.parts)] if self._release.trusted else list(self.parts.values())
 
     def release(self, rng: Generator) -> Released:
-        """Release the rows in this process, with the parties' own steps.
-
-        Args:
-            rng: The randomness of all parties.
-        """
+        """Release the rows in this process, with the parties' own steps."""
         parts = self._parts()
         return simulate_release(parts, self.parameters, rng.spawn(len(parts)))
 

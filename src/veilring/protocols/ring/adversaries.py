@@ -167,7 +167,6 @@ class TakeOver(WrongSum):
 
     Attributes:
         by: The number of votes to cast; k votes pass for honest ones.
-        entry: The class that receives the votes.
     """
 
     by: float = 100.0
@@ -187,8 +186,6 @@ class Equivocate(Adversary):
     different partial sum of shares, or different masked words.
 
     Attributes:
-        victim: The party that receives the wrong value.
-        by: The amount added to each entry of a sum.
         scale_bits: The fractional bits of the sum's fixed point; by default PP-kNN's.
     """
 

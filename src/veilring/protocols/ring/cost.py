@@ -67,8 +67,6 @@ def knn_cost(
     """Forecast PP-kNN on one batch: `n * (rounds + 3) - 2` messages with votes round the ring.
 
     Args:
-        parties: The number of parties, n.
-        queries: The number of queries in the batch.
         drawn: Whether the parties draw the ring; a dealt ring costs nothing.
     """
     topk = topk_cost(parties, queries, parameters.topk)
@@ -96,7 +94,6 @@ class Chain:
     """The longest chain of messages that wait for each other.
 
     Attributes:
-        rounds: The number of messages in the chain.
         bytes: The bytes of these messages, and of earlier messages on the same links.
     """
 
@@ -118,9 +115,6 @@ def knn_chain(parties: int, queries: int, parameters: KNNParameters) -> Chain:
 
     On the starter's link to its successor the queries leave before the first vector, and the result
     before the first part of the sum.
-
-    Raises:
-        InputError: If votes are added in another way.
     """
     size = _Sizes(queries, parameters)
     turns = parties * size.vectors

@@ -99,10 +99,6 @@ class HopLeakage:
     """The leakage of the hops of PP-TopK; the module's docstring defines each estimator.
 
     Attributes:
-        trials: Number of independent runs, T.
-        exposure: Mean over all hops.
-        claim: Over all claims of all hops.
-        lop: Mean of the parties' LoP.
         lop_peak: The maximum LoP of any party (position). As the maximum of n estimates it is
             biased upward by up to a few standard errors.
         exposure_by_party: For each position, the probability of an exposure anywhere in the run,
@@ -128,7 +124,6 @@ class CoalitionExposure:
     """The exposure of each honest party to a coalition of any size and positions.
 
     Attributes:
-        trials: Number of independent runs.
         exactly: For each position, the probability that somewhere in the run a real value of that
             party is pinned to it alone, shape (n,); NaN for members of the coalition.
         among_run: The probability that a real value of the party is seen to come from its maximal
@@ -149,13 +144,9 @@ def estimate_hop_leakage(
         values: Each party's own k smallest in each trial, shape (T, n, k) with T >= 2 and n >= 3,
             as in `run_ring`. To estimate for a data set, divide its rows among the parties and
             assign the parties to positions again in each trial.
-        rng: The source of the parties' coins and noise.
 
     Returns:
         The three estimators, in total and broken down.
-
-    Raises:
-        InputError: If there are fewer than 2 trials, or as `run_ring` does.
     """
     trials, parties, _ = values.shape
     return sample_hop_leakage(lambda chunk: values[chunk], (trials, parties), parameters, rng)
@@ -173,7 +164,6 @@ def leakage_over_orders(
         own: Each party's k smallest distances to each query, shape (queries, parties, k).
         trials: The number of runs, at least 2: each for a query drawn uniformly, with the parties
             in a random order.
-        rng: Source of the queries, the orders, and the parties' coins and noise.
     """
     queries, parties, _ = own.shape
     drawn = rng.integers(queries, size=trials)
@@ -196,12 +186,8 @@ def sample_hop_leakage(
     Args:
         draw: A callback for each slice of trials, in order.
         shape: The number of trials T, at least 2, and the number of parties n, at least 3.
-        rng: The source of the parties' coins and noise.
         distinct: Whether the values of a trial are distinct and below `upper`, like those of a
             continuous distribution. The estimates are the same, and many times faster for large k.
-
-    Raises:
-        InputError: As in `estimate_hop_leakage`.
     """
     trials, parties = shape
     tally = HopTally.empty(trials, parties, parameters.rounds)
@@ -224,10 +210,6 @@ def hop_leakage_of(
         vectors: The start vector and the output of each hop, shape (n * rounds + 1, T, k), T >= 2.
         values: Each party's own k smallest in each run, shape (T, n, k), in the order of the ring
             and padded with `+inf`.
-        parameters: The public parameters of the runs.
-
-    Raises:
-        InputError: If there are fewer than 2 runs, or the shapes do not fit each other.
     """
     runs, parties, k = values.shape
     fitting = (parties * parameters.rounds + 1, runs, k)
@@ -259,10 +241,6 @@ def exposure_to_coalition(
     Args:
         values: As for `estimate_hop_leakage`, shape (T, n, k).
         coalition: Positions of the corrupt parties, 0 (the starter) to n - 1.
-        rng: The source of the parties' coins and noise.
-
-    Raises:
-        InputError: If a position is not in the ring, or as `run_ring` does.
     """
     trials, parties, k = values.shape
     known = set(coalition) <= set(range(parties))
@@ -301,9 +279,6 @@ def proportion_interval(
         proportion: A proportion of independent trials, in [0, 1].
         trials: The number of trials, at least 1.
         confidence: The coverage probability, in (0, 1).
-
-    Raises:
-        InputError: If an argument is outside its range.
     """
     require(trials >= 1, "trials", trials, "an integer of at least 1")
     require(0 <= proportion <= 1, "proportion", proportion, "a number in [0, 1]")
@@ -333,14 +308,9 @@ def uniform_values(  # noqa: PLR0917  (a shape and a distribution)
         parties: The number of parties, n, at least 1.
         k: The number of smallest rows to keep, at least 1.
         rows_per_party: The number of rows of each party, N, at least 0.
-        rng: The source of the rows.
-        upper: The maximum value, positive.
 
     Returns:
         Shape (trials, parties, k), rows ascending, filled up with `+inf` if N < k.
-
-    Raises:
-        InputError: If an argument is outside its range.
     """
     for field, count in (("trials", trials), ("parties", parties), ("k", k)):
         require(count >= 1, field, count, "an integer of at least 1")
@@ -384,12 +354,7 @@ def transcript(
 
 
 def cut_trials(trials: int, entries: int) -> Iterator[slice]:
-    """Yield slices of at most `CHUNK_TRIALS` trials whose transcripts fit `TRANSCRIPT_ENTRIES`.
-
-    Args:
-        trials: The total number of trials.
-        entries: The number of entries of one trial's transcript.
-    """
+    """Yield slices of at most `CHUNK_TRIALS` trials whose transcripts fit `TRANSCRIPT_ENTRIES`."""
     return cut_rows(trials, entries, min(TRANSCRIPT_ENTRIES, CHUNK_TRIALS * entries))
 
 
@@ -464,8 +429,6 @@ def watch_distinct(
     Args:
         values: Each party's own k smallest, shape (T, n, k), the finite ones of a trial distinct
             and below `upper`.
-        parameters: The public parameters, of which `is_noise_distinct` is true.
-        rng: The source of the parties' coins and noise.
     """
     trials, parties, k = values.shape
     hops = parties * parameters.rounds
@@ -570,12 +533,7 @@ class HopTally:
         return cls(hops, exposed, sizes, group_of)
 
     def add(self, chunk: slice, counts: NDArray[np.int32]) -> None:
-        """Add the counts of all hops of some trials.
-
-        Args:
-            chunk: The trials that are counted.
-            counts: Their counts, as `watch_hops` returns them.
-        """
+        """Add the counts of all hops of some trials."""
         kinds, _, trials = counts.shape
         by_hop = counts.reshape(kinds, *self.hops.shape[2:], trials)
         group = self.group_of[chunk]

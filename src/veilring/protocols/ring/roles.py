@@ -73,17 +73,10 @@ class KNNParameters:
 
     Attributes:
         features: The number of features of a row, each in [0, 1].
-        classes: The number of classes.
-        k: The number of nearest neighbours that vote.
         P0: PP-TopK's probability of noise in round 1, in [0, 1].
         d: The factor by which it falls each round, in (0, 1].
-        rounds: The number of rounds of PP-TopK's vector.
         delta: The minimum range of its noise, as a distance; at most sqrt(features) makes sense.
         weights: `uniform`, or `distance` for votes of 1/distance.
-        sum: The method by which votes are added up.
-
-    Raises:
-        InputError: If a value is not allowed.
     """
 
     features: int
@@ -118,19 +111,11 @@ class KNNParameters:
         return CONTENT_BYTES_MAX // (_FLOAT_BYTES * widest)
 
     def check_queries(self, queries: NDArray[np.float64]) -> None:
-        """Reject queries that the ring cannot answer.
-
-        Raises:
-            InputError: If the shape is wrong, a feature is outside [0, 1] or there are too many.
-        """
+        """Reject queries that the ring cannot answer."""
         check_queries(queries, self.features, self.queries_max)
 
     def check_rows(self, rows: Rows) -> None:
-        """Reject rows of another schema.
-
-        Raises:
-            InputError: If they have other features or an unknown class.
-        """
+        """Reject rows of another schema."""
         check_rows(rows, self.features, self.classes)
 
 
@@ -142,7 +127,6 @@ class KNNAnswer:
         labels: Shape (Q,), the class with the most votes; ties go to the lowest class.
         votes: Shape (Q, classes), the total of all parties' votes.
         nearest: Shape (Q, k), the k smallest distances, ascending.
-        starter: The party that started the ring.
     """
 
     labels: NDArray[np.int64]
@@ -166,8 +150,6 @@ async def private_knn(
     ring, for a batch of any size; drawing the ring and distributing the queries are set-up.
 
     Args:
-        rows: The party's private rows.
-        client: The participant that distributes the queries.
         queries: Shape (Q, features) at the client; the others leave it out.
         ring: An order dealt beforehand. By default the parties draw it together, and compare their
             queries as they draw.
@@ -176,8 +158,6 @@ async def private_knn(
         The same answer at every party.
 
     Raises:
-        InputError: If the party's rows or queries do not fit the parameters; nothing has been sent
-            then.
         ProtocolViolation: If a peer sent something that no honest party sends.
         Tampered: If parties received different queries, or honest parties could not have this
             outcome with any rows.
@@ -245,14 +225,11 @@ async def pp_topk(
 
     Args:
         own: Its values, shape (runs, any number), in `[parameters.lower, parameters.upper]`.
-        ring: The order, the same at all parties.
-        first_round: The communication round in which the starter sends.
 
     Returns:
         The public result, shape (runs, k), ascending; padded with `upper` if the union is smaller.
 
     Raises:
-        InputError: If a value is out of bounds; nothing was sent then.
         ProtocolViolation: If the predecessor or the starter sent something that no honest party
             sends.
         Tampered: If entries are missing that this party passed on and no honest party displaces.
@@ -341,7 +318,6 @@ async def secure_sum(
         own: Its summand, shape (runs, entries), finite and at most `fixed.limit` in size.
         ring: The order, the same at all parties; `shares` and `masks` do not use it.
         fixed: The encoding of reals in Z_{2^64}.
-        first_round: The communication round in which the first message is sent.
         keys: For `masks`: the result of `agree_keys`; by default keys are agreed first, in set-up.
         digest: For `masks`: the hash of the public inputs of all parties.
 
@@ -349,7 +325,6 @@ async def secure_sum(
         The total, shape (runs, entries), the same at all parties.
 
     Raises:
-        InputError: If the summand could overflow the sum; nothing was sent then.
         ProtocolViolation: If a peer sent an array of another shape or a part out of turn.
     """
     method.check(len(party.parties))
@@ -444,9 +419,7 @@ async def _receive_part(
     """Receive the running sum of one cycle from the predecessor there.
 
     Args:
-        cycle: The order of the sum.
         number: The number of the cycle, from 1.
-        due: The round in which the predecessor sends it.
 
     Raises:
         ProtocolViolation: If the part is of another cycle or shape.

@@ -185,11 +185,7 @@ class PrivateKNN(System):
 
 
 class RingSetup(PeerSetup):
-    """Parties that are ready to draw a ring and label.
-
-    Attributes:
-        parameters: The public parameters.
-    """
+    """Parties that are ready to draw a ring and label."""
 
     is_exact: ClassVar[bool] = True
 

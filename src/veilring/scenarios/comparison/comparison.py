@@ -43,12 +43,6 @@ class Played:
     """The cost of a batch: the closed form, confirmed by measurement.
 
     Attributes:
-        rounds: Communication rounds.
-        messages: Messages of the protocol.
-        bytes: Bytes of the protocol's frames.
-        setup_messages: Messages before the first round.
-        setup_bytes: Bytes before the first round.
-        simulated_seconds: Time in the simulation, over the given links.
         seconds: Time in this process, on this machine: computation without a network.
     """
 
@@ -100,22 +94,9 @@ class Line:
     """One system at one ε.
 
     Attributes:
-        system: The name of the system, as for `--protocol`.
-        name: The title of the system, with its form.
         epsilon: The requested ε; none if the system has no ε.
-        queries: The number of queries in each split.
-        overlap: The number of queries divided by that of training rows.
-        accuracies: The share of queries that got their true class, in each split.
-        losses: The pooled classifier's accuracy on the same queries minus this one, in each split.
         gains: This accuracy minus that of the majority class on the same queries, in each split.
-        accuracy: The mean accuracy with its interval.
-        loss: The mean loss with its interval.
-        gain: The mean gain with its interval.
-        trusted: Whether one party has to be trusted with all rows.
-        trust: The trusted parties, in a few words.
-        guarantee: The guarantee, in a few words.
         form: The form of the system, if it has several.
-        lasting: Whether the ε covers any number of queries rather than one batch.
         privacy: The guarantee in full; none for a line that is not private.
         leakage: The measured leakage, if no ε bounds it.
         cost: The cost of one batch; none for a line that no parties play.
@@ -174,14 +155,8 @@ class Choice:
     Attributes:
         system: The key of the recommended system; none if none is useful, or if the comparison is
             inconclusive.
-        form: The form of that system.
-        epsilon: The ε of that line.
-        share: The share of resamples in which it was chosen.
         shares: The share of resamples in which each line was chosen, the most frequent first; an
             empty label stands for no line.
-        says: The choice and its reasons.
-        owner: The gain from an owner trusted with all rows.
-        cannot: The limits of comparing the lines.
     """
 
     system: str | None
@@ -204,16 +179,9 @@ class SystemComparison:
     """The results of a comparison.
 
     Attributes:
-        question: The inputs.
-        facts: The public facts about the data.
         lines: The baselines, then one line for each system, form and ε, in the order of the
             registry.
-        choice: The recommendation.
         left_out: The systems that do not apply.
-        rules: The public rules in words.
-        versions: The versions of the software.
-        interval: A description of the intervals.
-        seeded: A warning about noise drawn from a seed.
         unprotected: A warning that the comparison itself is not private.
     """
 
@@ -359,8 +327,6 @@ class _Candidate:
     """The properties of a private line that do not depend on the splits.
 
     Attributes:
-        order: The order of preference, the lowest first.
-        trusted: Whether one party has to be trusted with all rows.
         epsilon: The ε, or infinity.
         size: The bytes of a batch, the last criterion.
     """
@@ -376,9 +342,6 @@ class _Scores:
     """The scores of the private lines, shape (lines, splits) each.
 
     Attributes:
-        accuracies: The accuracies.
-        losses: The differences to the pooled classifier.
-        gains: The differences to the majority class.
         overlaps: The number of queries divided by that of training rows, shape (lines,).
     """
 
@@ -402,12 +365,7 @@ class _Scores:
 
 
 def choose(lines: Sequence[Line], rng: Generator) -> Choice:
-    """Choose a line by `RULE`.
-
-    Args:
-        lines: The lines, including those of `POOLED` and `MAJORITY`.
-        rng: The source of the resamples.
-    """
+    """Choose a line by `RULE`."""
     pooled, majority = _line(lines, POOLED), _line(lines, MAJORITY)
     private = [line for line in lines if line.privacy is not None]
     if not private:

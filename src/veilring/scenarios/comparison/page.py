@@ -243,10 +243,6 @@ def require_fresh(out: Path | None, plot: Path | None) -> None:
 
     Args:
         out: A page, if it ends in `.html`, otherwise a folder.
-        plot: A chart, which ends in `.svg`.
-
-    Raises:
-        InputError: Naming the option.
     """
     if plot is not None:
         allowed = f"a path that ends in {_SVG}"
@@ -258,22 +254,14 @@ def require_fresh(out: Path | None, plot: Path | None) -> None:
 
 
 def write_comparison(comparison: SystemComparison, out: Path) -> None:
-    """Write the page, or a folder with the page, all numbers and the chart.
-
-    Raises:
-        InputError: If it cannot be written.
-    """
+    """Write the page, or a folder with the page, all numbers and the chart."""
     texts = (render_page(comparison), _as_text(comparison), render_picture(comparison))
     for path, text in zip(_files(out), texts, strict=False):
         _write("--out", path, text)
 
 
 def write_picture(comparison: SystemComparison, plot: Path) -> None:
-    """Write only the chart of accuracy against ε.
-
-    Raises:
-        InputError: If it cannot be written.
-    """
+    """Write only the chart of accuracy against ε."""
     _write("--plot", plot, render_picture(comparison))
 
 

@@ -159,9 +159,6 @@ def make_question(
     Args:
         fields: The fields of `Question` except the network; `None` stands for the default.
         network: The result of `read_network`; the default network unless given.
-
-    Raises:
-        ScenarioError: With all mistakes: the field, its value, and the allowed values.
     """
     given = {name: value for name, value in fields.items() if value is not None}
     links = default_network() if network is None else network
@@ -193,11 +190,7 @@ def _terms_settings(terms: str) -> dict[str, Setting]:
 
 
 def _require_tunable(settings: Mapping[str, Setting]) -> None:
-    """Refuse parameters that no system can be tuned by.
-
-    Raises:
-        ScenarioError: Naming the parameter and the valid ones.
-    """
+    """Refuse parameters that no system can be tuned by."""
     known = sorted(_tunable())
     for name, value in settings.items():
         require_key(name in known, name, value, f"nothing; the parameters are {', '.join(known)}")
@@ -214,10 +207,6 @@ def read_network(path: Path) -> dict[str, Any]:
 
     The keys may be in that table or at the top level. A relative path of a graph is relative to the
     file.
-
-    Raises:
-        ScenarioError: If it cannot be read or is not TOML, or names a runtime: batches are played
-            in memory and in the simulation.
     """
     raw = read_tables(path, "--network")
     if set(raw) == {_TABLE} and isinstance(raw[_TABLE], dict):
@@ -232,16 +221,7 @@ def read_network(path: Path) -> dict[str, Any]:
 
 
 def require_rows(question: Question, train: int, held_out: int) -> None:
-    """Refuse a question that does not fit the data.
-
-    Args:
-        question: The inputs.
-        train: The number of rows of all parties together.
-        held_out: The number of rows that could be asked.
-
-    Raises:
-        ScenarioError: If there are more parties or more neighbours than rows, or too few queries.
-    """
+    """Refuse a question that does not fit the data."""
     most = f"at most {train}, the rows of all parties together"
     require_key(question.parties <= train, "parties", question.parties, most)
     require_key(question.k <= train, "k", question.k, most)
@@ -279,20 +259,7 @@ BATCHES_MAX: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """The public facts about the data.
-
-    Attributes:
-        name: The source.
-        rows: The number of rows.
-        features: The number of features of a row.
-        classes: The number of classes.
-        categorical: Whether all columns are categories.
-        train: The number of rows that the parties hold together in each split.
-        held_out: The number of held-out rows.
-        queries: The number of held-out rows in a batch.
-        batches: The number of batches in each split, each of fresh parties.
-        bounds: The origin of the features' ranges, and its consequences.
-    """
+    """The public facts about the data."""
 
     name: str
     rows: int
@@ -312,9 +279,6 @@ class DealtSplit:
 
     Attributes:
         number: Its number, from 0.
-        train: The rows that the parties hold together.
-        held_out: The held-out rows, in random order.
-        parts: The rows of each party, by its name.
     """
 
     number: int
@@ -351,16 +315,7 @@ class DealtSplit:
 
 
 def load_facts(question: Question, given: Table | None = None) -> tuple[Table, TableFacts]:
-    """Load a table, scaled into [0, 1], with its public facts.
-
-    Args:
-        question: The inputs.
-        given: A table to use instead of the one that the question names.
-
-    Raises:
-        InputError: If there is no such data set, it has too few rows for the question, or does not
-            fit the ranges or the terms.
-    """
+    """Load a table, scaled into [0, 1], with its public facts."""
     table, bounds = _load(question) if given is None else (scale_to_unit(given), _GIVEN_BOUNDS)
     first = next(draw_splits(table, question))
     held_out = len(table) - len(first.train)
@@ -446,7 +401,6 @@ def draw_split(table: Table, question: Question, number: int) -> DealtSplit:
 
     Args:
         table: All rows, scaled into [0, 1].
-        question: The inputs of the comparison.
         number: The number of the split, from 0.
     """
     streams = Streams(question.seed)

@@ -70,12 +70,6 @@ class Baseline:
     """A classifier of another library at an ε.
 
     Attributes:
-        name: The key, like a system's.
-        title: The title.
-        package: The package that has to be installed.
-        fit: A function that returns the fitted model for a split and a seed.
-        epsilon: The ε of the model.
-        delta: The δ of the model.
         binary: Whether it supports only two classes.
     """
 
@@ -198,7 +192,6 @@ class _Asked:
 
     Attributes:
         table: All rows, scaled into [0, 1].
-        question: The inputs.
     """
 
     table: Table
@@ -364,7 +357,6 @@ def find_contenders(
 
     Args:
         table: All rows, scaled into [0, 1].
-        question: The inputs.
     """
     found, left_out = list[Contender](), dict[str, Left]()
     split = draw_split(table, question, 0)
@@ -417,11 +409,7 @@ def _most(kind: type[System]) -> float:
 
 
 def describe_rules(systems: Sequence[SystemAt], asked: _Asked) -> tuple[tuple[str, str], ...]:
-    """Return each rule in words, with its values for this table at the smallest ε.
-
-    Args:
-        asked: The table and the question.
-    """
+    """Return each rule in words, with its values for this table at the smallest ε."""
     public, said = draw_split(asked.table, asked.question, 0).facts, dict[str, str]()
     for each in systems:
         said.setdefault(_name(each), each.system.rule(public))

@@ -50,7 +50,6 @@ class SystemAt:
     """A system with its parameters.
 
     Attributes:
-        system: The system.
         form: The form of the system, if it has several.
     """
 
@@ -73,9 +72,6 @@ class SystemAt:
         Args:
             question: The number of queries of a batch, and the seed of all noise. Other parameters
                 of the same system meet the same noise.
-
-        Raises:
-            InputError: If the parameters do not fit the rows.
         """
         streams, (system, form, epsilon) = Streams(question.seed), self.key
         name = ("comparison", system, form, str(epsilon), split.number)
@@ -93,23 +89,14 @@ class SystemAt:
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """Whether the baselines label each held-out row correctly, shape (rows,) each.
-
-    Attributes:
-        pooled: Whether the pooled classifier is right.
-        majority: Whether the majority class of the training rows is right.
-    """
+    """Whether the baselines label each held-out row correctly, shape (rows,) each."""
 
     pooled: NDArray[np.bool_]
     majority: NDArray[np.bool_]
 
     @classmethod
     def on(cls, split: DealtSplit, k: int) -> "Right":
-        """Return the correct answers of the baselines on a split.
-
-        Args:
-            k: The number of neighbours that vote.
-        """
+        """Return the correct answers of the baselines on a split."""
         train, held_out = split.train, split.held_out
         classes = len(train.features.classes)
         pooled = pooled_knn(held_out.X, train.X, train.y, classes, k)
@@ -119,14 +106,7 @@ class Right:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """The shares of the same queries that were labelled correctly.
-
-    Attributes:
-        own: The share for the system.
-        pooled: The share for the pooled classifier.
-        majority: The share for the majority class.
-        queries: The number of those queries.
-    """
+    """The shares of the same queries that were labelled correctly."""
 
     own: float
     pooled: float
@@ -135,11 +115,7 @@ class Marks:
 
 
 def mark(contender: Labeller, split: DealtSplit, question: Question, right: Right) -> Marks:
-    """Return the accuracy of a system on a split, and of the baselines on the same queries.
-
-    Raises:
-        InputError: If its parameters do not fit the rows.
-    """
+    """Return the accuracy of a system on a split, and of the baselines on the same queries."""
     labels = contender.label(split, question)
     asked = slice(len(labels))
     own = labels == split.held_out.y[asked]
@@ -159,12 +135,7 @@ Measure = Callable[[Sequence[System]], Iterable["NDArray[np.float64] | None"]]
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A system with one choice of its parameters.
-
-    Attributes:
-        parameters: The parameters that differ from the initial system.
-        accuracies: The accuracy in each split.
-    """
+    """A system with one choice of its parameters."""
 
     parameters: Parameters
     accuracies: tuple[float, ...]
@@ -180,9 +151,6 @@ class Search:
     """A search over the tunable parameters of a system; each choice is measured once.
 
     Attributes:
-        system: The initial system.
-        facts: The public facts, on which the candidate values depend.
-        measure: A function that measures systems.
         fixed: The parameters that are not searched.
     """
 
@@ -218,9 +186,6 @@ class Search:
 
         Args:
             splits: The splits used to choose; all by default.
-
-        Raises:
-            InputError: If the initial system does not fit the rows.
         """
         chosen: Parameters = {}
         self._measure([chosen])
@@ -303,14 +268,7 @@ class Tuned:
     """The result of tuning a system on public rows.
 
     Attributes:
-        system: The system with its best parameters.
-        parameters: The parameters that the search changed.
         accuracy: The accuracy of the best choice, on splits not used to choose it.
-        before: The accuracy with the original parameters.
-        tried: All choices of parameters, the best first.
-        rows: The number of public rows that the parties held in each split.
-        queries: The number of queries of each split.
-        splits: The number of splits.
     """
 
     system: System
@@ -360,14 +318,8 @@ def tune(
     """Search the tunable parameters of a system on public rows.
 
     Args:
-        question: The rows and how to split, divide and query them.
-        fixed: Parameters that are set instead of searched.
         table: The rows, instead of those that the question names; its ranges count as public.
         workers: The number of processes; by default one per core.
-
-    Raises:
-        InputError: If there is no such system, it has no tunable parameter, or the parameters do
-            not fit the rows.
     """
     kind = find_system(name)
     rows, facts = load_facts(question, table)

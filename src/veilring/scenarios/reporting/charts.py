@@ -238,7 +238,6 @@ def accuracy_chart(lines: Sequence[AccuracyLine], epsilons: Sequence[float]) -> 
     """Chart accuracy against ε: systems with an ε as points, the others as horizontal lines.
 
     Args:
-        lines: The accuracy of each system, at each ε that was played.
         epsilons: The values of ε on the axis, ascending.
     """
     scale = _Scale(max(0.0, floor(10 * min(line.accuracy.low for line in lines)) / 10))

@@ -50,9 +50,6 @@ class RunFolder:
     """The contents of a run's folder.
 
     Attributes:
-        name: The name of the folder.
-        scenario: The scenario as it was run.
-        versions: The versions of the software that ran it.
         report: The report, if the run succeeded.
         failure: The error, if the run failed.
         messages: The traced messages, in order of time.
@@ -69,15 +66,7 @@ class RunFolder:
 
 
 def open_folder(folder: Path, option: str = "--out") -> Path:
-    """Return the folder, creating it if necessary, before anything is run.
-
-    Args:
-        folder: Its path.
-        option: The option that named it, for errors.
-
-    Raises:
-        InputError: If it cannot be created or already contains a run.
-    """
+    """Return the folder, creating it if necessary, before anything is run."""
     require_extra("polars")
     allowed = "a folder that can be made, without a run in it"
     try:
@@ -96,11 +85,7 @@ def open_folder(folder: Path, option: str = "--out") -> Path:
 def write_report(
     report: Report, journal: Journal, folder: Path, model: PublicModel | None = None
 ) -> None:
-    """Write everything about a run that succeeded, and its public model if there is one.
-
-    Raises:
-        InputError: If the model cannot be written as a file; everything else is written first.
-    """
+    """Write everything about a run that succeeded, and its public model if there is one."""
     _write_circumstances(report.scenario, journal, folder)
     _write_json(folder / _REPORT, report.as_json())
     if model is not None:
@@ -152,11 +137,7 @@ def _frame(messages: Iterable[TracedMessage]) -> "pl.DataFrame":
 
 
 def read_folder(folder: Path) -> RunFolder:
-    """Read a folder written by `write_report` or `write_failure`.
-
-    Raises:
-        InputError: If a file is missing or not in the format that they write.
-    """
+    """Read a folder written by `write_report` or `write_failure`."""
     require_extra("polars")
     outcomes = [folder / name for name in (_REPORT, _ERROR) if (folder / name).exists()]
     if len(outcomes) != 1:

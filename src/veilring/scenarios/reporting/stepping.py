@@ -143,7 +143,6 @@ class Story(NamedTuple):
         """Return the state of a party at a step.
 
         Args:
-            party: One of `parties`.
             step: From 0 to the last step.
         """
         moments = self.moments[self.parties.index(party)]
@@ -165,9 +164,6 @@ def build_story(
     the last message of its session passes.
 
     Args:
-        messages: In order of time.
-        marks: In order of time.
-        failure: The end of a run that failed.
         most: The limit on messages. Of more, the last are kept.
     """
     if not messages or len(parties) > PARTIES_MAX:

@@ -232,12 +232,7 @@ def adversaries(scenario: Scenario) -> str:
 
 
 def leaks(leakage: Leakage, system: str) -> tuple[Leaked, ...]:
-    """Return the leakage of a run.
-
-    Args:
-        leakage: The estimates.
-        system: The name of the system, which defines its measures.
-    """
+    """Return the leakage of a run."""
     found = {**leakage.estimates, **leakage.published}
     return tuple(
         Leaked(

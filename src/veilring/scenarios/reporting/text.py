@@ -38,7 +38,6 @@ def text_diagram(
     Args:
         messages: The messages, in order of time.
         marks: The marks, in order of time.
-        limit: The maximum number of messages to draw.
         width: The number of characters in a line; the text of a mark or a long name may exceed it.
             If the columns of the parties do not fit, each line names the two ends instead.
     """

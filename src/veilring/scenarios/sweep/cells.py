@@ -55,10 +55,6 @@ def parse_grid(options: Sequence[str]) -> Grid:
 
     Returns:
         The values of each key; keys and values are in the given order.
-
-    Raises:
-        ScenarioError: If an option has another form, a key or value occurs twice, or there are more
-            than `CELLS_MAX` points.
     """
     grid: dict[str, tuple[Value, ...]] = {}
     for option in options:
@@ -166,10 +162,7 @@ class Plan:
     """The definition of a sweep.
 
     Attributes:
-        scenario: A built-in scenario or a path to a `.toml`.
-        grid: The values of each key, by its dotted name: see `parse_grid`.
         trials: The number of runs at each point, at least 1.
-        overrides: Keys to set at all points: see `load_scenario`.
         runtime: One of `SWEEP_RUNTIMES`. By default that of `overrides` or the grid, otherwise
             memory, even if the scenario's file sets another.
         seed: The seed of the sweep. By default the scenario's, or 0.
@@ -188,7 +181,6 @@ class Cell:
     """One run of a sweep.
 
     Attributes:
-        point: The values of the grid's keys.
         trial: The number of the run at this point, from 0.
         scenario: The scenario, except for its seed.
         seed: The seed of all its randomness, which depends only on the sweep's seed and on `name`.
@@ -215,9 +207,7 @@ class CellOutcome:
     """The outcome of a cell.
 
     Attributes:
-        cell: The name of the cell.
         results: The values that do not depend on where the cell is run.
-        timing: The wall-clock times, which do.
         failure: The reason for missing results, if the run failed.
     """
 
@@ -234,11 +224,7 @@ def _cell_name(point: Point, trial: int) -> str:
 
 
 def plan_cells(plan: Plan) -> tuple[Cell, ...]:
-    """Return all cells with checked scenarios, trial after trial and point after point.
-
-    Raises:
-        ScenarioError: If the plan or a point's scenario is wrong, or a key is set in two places.
-    """
+    """Return all cells with checked scenarios, trial after trial and point after point."""
     trials, seed = plan.trials, plan.seed
     require_key(trials >= 1, "trials", trials, "a whole number of at least 1")
     require_key(seed is None or seed >= 0, "seed", seed, "a whole number of at least 0")
@@ -292,11 +278,7 @@ def _seed(seed: int | None, scenario: Scenario, name: str) -> int:
 
 
 def check_cell(cell: Cell) -> None:
-    """Check the data, protocol and links of a cell without running it.
-
-    Raises:
-        ScenarioError: If they do not fit the scenario.
-    """
+    """Check the data, protocol and links of a cell without running it."""
     # one query is enough for this check, and takes no time
     data = cell.scenario.data.model_copy(update={"queries": 1})
     prepared = prepare(cell.scenario.model_copy(update={"data": data}), Streams(cell.seed))

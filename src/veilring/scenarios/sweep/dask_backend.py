@@ -62,10 +62,6 @@ def connect(address: str | None, local_workers: int) -> Iterator[DaskBackend]:
     Args:
         address: The address of the scheduler, such as `tcp://10.0.0.5:8786`. Without it a cluster
             is started on this machine, reachable only locally, and stopped when done.
-        local_workers: The number of processes of such a cluster.
-
-    Raises:
-        InputError: If there is no scheduler at the address.
     """
     with ExitStack() as stack:
         if address is None:

@@ -77,13 +77,9 @@ class Engine:
     """The place where cells are run.
 
     Attributes:
-        name: `local` for processes of this machine, `dask` or `ray` for a cluster.
         workers: The number of concurrent cells; by default the number of cores.
         dask_address: The address of a running Dask scheduler with workers of its own. Without it,
             Dask runs on this machine.
-
-    Raises:
-        InputError: If there is no such engine.
     """
 
     name: str = "local"
@@ -110,12 +106,7 @@ def each_done(
 ) -> Iterator[Iterator[_Result]]:
     """Yield the results of a function as they become available; leaving ends the running calls.
 
-    Args:
-        function: A function at the top level of a module, where every process finds it.
-        items: The arguments, one call each.
-
     Raises:
-        InputError: If the engine is not installed, or cannot be reached.
         ClusterError: If its workers died.
     """
     calls = [joblib.delayed(function)(item) for item in items]
@@ -138,8 +129,6 @@ def in_order(
     """Yield the result of a function for each item, in order, from processes of this machine.
 
     Args:
-        function: A function at the top level of a module, where every process finds it.
-        items: The arguments, one call each.
         processes: The maximum number of processes, at least 1; one is this process. By default
             one per core.
     """

@@ -39,8 +39,6 @@ class Files:
 
     Attributes:
         results: One row per cell; the same bytes however the sweep was run.
-        timing: The wall-clock times of each cell.
-        journal: The finished cells, until the sweep is complete.
     """
 
     def __init__(self, out: Path) -> None:
@@ -50,11 +48,7 @@ class Files:
 
 
 def open_files(out: Path) -> Files:
-    """Return the files of a sweep, creating their folder if necessary, before anything is run.
-
-    Raises:
-        InputError: If that fails, or the results exist already.
-    """
+    """Return the files of a sweep, creating their folder if necessary, before anything is run."""
     require_extra("polars")
     allowed = f"a path that ends in {_SUFFIX}, where no results are yet"
     if out.suffix != _SUFFIX:
@@ -72,9 +66,6 @@ def open_files(out: Path) -> Files:
 
 def write_results(files: Files, cells: Sequence[Cell], outcomes: Mapping[str, CellOutcome]) -> None:
     """Write results and timings in the cells' order, each file completely or not at all.
-
-    Args:
-        outcomes: The outcomes, by the cell's name.
 
     Raises:
         OSError: If writing fails.
@@ -128,9 +119,6 @@ class SweepJournal:
     """The saved outcomes.
 
     Args:
-        path: The path of the journal.
-        file: The file, opened for appending, unbuffered, after its last complete line.
-        outcomes: The outcomes in it, by the cell's name.
         clock: A clock in seconds.
     """
 
@@ -170,12 +158,7 @@ def open_journal(
     """Open a sweep's journal, or create it.
 
     Args:
-        path: The path of the journal, in an existing folder.
-        sweep: The identity of the sweep, for JSON.
         clock: A clock in seconds.
-
-    Raises:
-        InputError: If it belongs to another sweep, is in use, or is not a journal.
     """
     with path.open("ab+", buffering=0) as file:
         _lock(file, path)
@@ -268,8 +251,6 @@ class Sweep:
 
     Attributes:
         cells: All its cells, in the order of the rows of its files.
-        kept: The number of cells finished by an earlier call.
-        files: The files of the sweep.
     """
 
     cells: tuple[Cell, ...]
@@ -286,14 +267,7 @@ def run_sweep(
     the remaining ones. The results are the same bytes on every engine and after any interruption,
     and those of a cell are the same in every sweep of that scenario and seed.
 
-    Args:
-        plan: The definition of the sweep.
-        out: A path that ends in `.parquet`, where no results exist yet.
-        engine: The engine that runs cells.
-
     Raises:
-        ScenarioError: If any cell is invalid. Nothing was run.
-        InputError: If `out` or `engine` cannot be used. Nothing was run.
         SweepFailed: If cells failed, or their workers died. All others are saved.
         KeyboardInterrupt: Cells finished before are saved.
     """

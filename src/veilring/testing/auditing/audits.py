@@ -57,15 +57,7 @@ _REFUSED: Final = "the budget is exhausted"
 
 @dataclass(frozen=True, slots=True)
 class _Played:
-    """A batch that was played without faults.
-
-    Attributes:
-        parties: The number of parties that hold rows.
-        queries: The queries.
-        setup: The system that was played.
-        play: The batch.
-        run: The run.
-    """
+    """A batch that was played without faults."""
 
     parties: int
     queries: NDArray[np.float64]

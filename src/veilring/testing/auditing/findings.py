@@ -16,13 +16,8 @@ class Effort:
         runs: The runs of each comparison of two worlds, both together; a multiple of 4.
         drawn: The views of each comparison that a system draws in one process, both worlds
             together; a multiple of 8.
-        worlds: The number of worlds with faults that are always explored.
-        worlds_max: The maximum number of worlds, explored until each class of fault has struck.
-        every_message: Whether each class of fault also strikes each message of a run.
         other_views: Whether the views of parties in other places are also examined, if these may
             differ from the client's.
-        long_views: Whether comparisons of long views are examined.
-        alarm: The probability that a true claim is contradicted, for one statistical test.
     """
 
     runs: int
@@ -83,14 +78,8 @@ class Claim:
     """A statement of a promise or a forecast, and the verdict on it.
 
     Attributes:
-        claim: A short name, such as `cost`.
-        promised: The statement, as one or two sentences.
-        verdict: The verdict.
-        finding: The finding, as one or two sentences.
         power: The violations that the audit would have found, as sentences; empty if it tested
             nothing.
-        evidence: The numbers behind the finding, one line each.
-        files: Files that reproduce the finding, by name.
     """
 
     claim: str
@@ -107,13 +96,6 @@ class Audit:
     """The verdicts on all claims of a system or a role.
 
     Attributes:
-        system: The name of the system, or of the role.
-        title: The name as a heading.
-        parameters: The parameters of the system.
-        seed: The seed of all runs.
-        quick: Whether it was a quick audit.
-        alarm: The maximum probability that a true claim is contradicted by chance.
-        claims: The claims.
         seconds: The duration, in seconds of wall time.
     """
 

@@ -62,21 +62,13 @@ def render_page(audit: Audit) -> str:
 
 
 def require_fresh(out: Path) -> None:
-    """Refuse a folder that exists, before a run starts.
-
-    Raises:
-        InputError: It names the option.
-    """
+    """Refuse a folder that exists, before a run starts."""
     if out.exists():
         raise InputError("--out", out, "a folder that does not exist; nothing is overwritten")
 
 
 def write_audit(audit: Audit, out: Path) -> None:
-    """Write the page, all numbers, and the worlds that fail to a folder.
-
-    Raises:
-        InputError: If the folder cannot be written.
-    """
+    """Write the page, all numbers, and the worlds that fail to a folder."""
     files = {PAGE_FILE: render_page(audit), NUMBERS_FILE: json.dumps(audit.as_json(), indent=2)}
     for claim in audit.claims:
         files |= claim.files

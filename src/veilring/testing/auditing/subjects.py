@@ -95,8 +95,6 @@ class AuditedSystem:
     """A system on its example.
 
     Attributes:
-        system: The system.
-        example: The rows and queries that it is run on.
         coalition: The parties that observe instead of the system's own observers, of whom the
             first is the client. They hold the rows of the example's first parties.
     """
@@ -159,11 +157,7 @@ class AuditedSystem:
         return tuple(round_[place : place + size] for place in range(len(setup.parties)))
 
     def seen_by(self, coalition: Sequence[str]) -> Self:
-        """Return the subject with other observers.
-
-        Raises:
-            InputError: If the promise says nothing of such observers.
-        """
+        """Return the subject with other observers."""
         turned = self.turned
         if tuple(coalition) == turned[0]:
             return replace(self, coalition=())

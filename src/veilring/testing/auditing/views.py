@@ -53,9 +53,6 @@ class Event:
     """A set of views: those whose statistic is at least a threshold.
 
     Attributes:
-        name: The statistic in a few words.
-        statistic: The statistic.
-        threshold: The threshold.
         likelier: The world in which the event is likelier, 0 or 1.
     """
 
@@ -76,11 +73,7 @@ class Loss:
     Attributes:
         epsilon: The proven loss, at least 0.
         likely: The share of held-out runs in the event, in the world where it is likelier.
-        rare: The share in the other world.
-        held_out: The number of held-out runs of each world.
-        event: The event in a few words.
         alarm: The maximum probability that the bound is above the true loss.
-        delta: The δ of the claim.
         left_out: The number of coordinates of the views that were not examined.
     """
 
@@ -120,13 +113,8 @@ def measure_loss(
     """Play two worlds, and prove a privacy loss between them.
 
     Args:
-        one: The first world.
-        other: The other one, with the same parties, coalition and public arguments.
         runs: The number of runs of both worlds together, a multiple of 4.
-        delta: The δ of the claim.
         alarm: The maximum probability that the bound is above the true loss.
-        seed: The seed of all randomness.
-        strip: A function that computes more from the members' views.
     """
     streams, worlds = Streams(seed), (one, other)
     pilots = [
@@ -157,8 +145,6 @@ def measure_drawn_loss(
 
     Args:
         one: The views of the first world, shape (runs, numbers).
-        other: The same number of views of the other world.
-        delta: The δ of the claim.
         alarm: The maximum probability that the bound is above the true loss.
     """
     named = [f"number {place}" for place in range(one.shape[1])]
@@ -181,8 +167,6 @@ def prove_loss(
 
     Args:
         views: The coordinates of the runs of each world, both of shape (runs, coordinates).
-        learn: A function that yields statistics with their names, given runs and their worlds.
-        delta: The δ of the claim.
         alarm: The maximum probability that the bound is above the true loss.
     """
     half = len(views[0]) // 2
@@ -213,8 +197,6 @@ def least_violation(claimed: float, delta: float, held_out: int, alarm: float) -
     """Return the least loss of randomised response that contradicts a claim in 95 % of audits.
 
     Args:
-        delta: Its δ.
-        held_out: The number of held-out runs of each world.
         alarm: The maximum probability that a bound is above the true loss.
 
     Returns:
@@ -319,14 +301,7 @@ _PROOFS: Final = 2
 def check_comparison(
     subject: AuditedSystem, effort: Effort, seed: int, *, number: int
 ) -> list[Claim]:
-    """Try to distinguish the worlds of one comparison by their views.
-
-    Args:
-        subject: The system.
-        effort: The number of runs and the rate of false alarms.
-        seed: The seed of all runs.
-        number: The index of the comparison among those of the system.
-    """
+    """Try to distinguish the worlds of one comparison by their views."""
     compared = subject.comparisons
     promise = subject.promise
     comparison = _bounded(compared[number], promise)
@@ -470,11 +445,7 @@ def _bounded(comparison: Comparison, promise: Promise) -> Comparison:
 
 
 def _require_different(comparison: Comparison, observers: tuple[str, ...]) -> None:
-    """Refuse worlds that cannot show a loss, or that observers may distinguish by their inputs.
-
-    Raises:
-        InputError: If the worlds are equal, or differ in the rows of an observer.
-    """
+    """Refuse worlds that cannot show a loss, or that observers may distinguish by their inputs."""
     one, other = comparison.one, comparison.other
     if same_leaves(one.parts, other.parts) and same_leaves(one.queries, other.queries):
         raise InputError.because(

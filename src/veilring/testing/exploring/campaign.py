@@ -48,10 +48,7 @@ class Shrunk(NamedTuple):
     """A world that fails, and no longer fails if any part is left out.
 
     Attributes:
-        subject: The subject that is played in it.
         world: The world; its runs are written out.
-        wrong: The violations, one sentence each.
-        plays: The number of worlds that were played to find it.
     """
 
     subject: Subject
@@ -70,10 +67,6 @@ class Shrunk(NamedTuple):
 
 def shrink(subject: Subject, world: World, *, plays_max: int = _PLAYS_MAX) -> Shrunk | None:
     """Shrink a world that fails.
-
-    Args:
-        world: The world in which it fails.
-        plays_max: The number of worlds after which the smallest one found so far is returned.
 
     Returns:
         The smallest world, or None if the given world does not fail when it is played again.
@@ -202,13 +195,8 @@ class Campaign:
 
     Attributes:
         subject: The subject of the exploration, if it can be shrunk.
-        worlds: A function that returns the world of a seed.
         classes: The classes of fault that must strike.
         marks: The marks that worlds must reach, in addition to those that they pass.
-        seeds: The number of seeds that were explored.
-        struck: The number of faults of each class that had an effect.
-        succeeded: The number of runs with a result.
-        failed: The number of runs that ended in named errors.
         reached: The number of times that each mark was reached; 0 if it was only passed.
         failures: The seeds of worlds that violated an invariant, in order, with the violations.
     """
@@ -381,11 +369,7 @@ def _explore_chunk(subject: Subject, chunk: list[int]) -> list[Explored]:
 
 
 def known_failures(path: Path) -> list[int]:
-    """Read seeds that failed before from a file with one seed a line; `#` begins a comment.
-
-    Raises:
-        ScenarioError: If a line is not a seed.
-    """
+    """Read seeds that failed before from a file with one seed a line; `#` begins a comment."""
     if not path.exists():
         return []
     seeds = []
@@ -439,15 +423,7 @@ _OF_LINKS: Final = _IN_FLIGHT | {"stall", "delay", "jitter", "squeeze"}
 def every_world(
     subject: Subject, *, seed: int = 0, kinds: Iterable[FaultClass] = FAULT_CLASSES
 ) -> Iterator[World]:
-    """Yield a world for each message of a run and each class of fault that strikes it.
-
-    Args:
-        seed: The seed of all randomness.
-        kinds: The classes of fault.
-
-    Raises:
-        InputError: If the run goes wrong without any fault, so that there is nothing to strike.
-    """
+    """Yield a world for each message of a run and each class of fault that strikes it."""
     calm = World(seed, _LINKS, runs=(Start(0, _START_SECONDS),))
     journal = Journal()
     explored = play_world(subject, calm, journal=journal)
@@ -464,11 +440,7 @@ def every_world(
 
 
 def explore_every_world(subject: Subject, *, seed: int = 0) -> Campaign:
-    """Play all worlds of `every_world`; the seed of a failure is the index of its world.
-
-    Raises:
-        InputError: If `every_world` raises it.
-    """
+    """Play all worlds of `every_world`; the seed of a failure is the index of its world."""
     worlds = list(every_world(subject, seed=seed))
     campaign = Campaign(subject, worlds.__getitem__)
     for place, world in enumerate(worlds):

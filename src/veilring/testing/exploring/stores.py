@@ -68,11 +68,7 @@ Files = dict[str, bytes]
 
 
 class StoreSubject(ABC, Generic[_H]):
-    """A store that is explored; its handle is the open store.
-
-    Attributes:
-        name: The name of the store.
-    """
+    """A store that is explored; its handle is the open store."""
 
     name: str
 
@@ -94,13 +90,7 @@ class StoreSubject(ABC, Generic[_H]):
 
     @abstractmethod
     def find_wrong(self, handle: _H, acknowledged: int, *, doubtful: bool) -> list[str]:
-        """Return the violations, one sentence each.
-
-        Args:
-            handle: The store, opened again.
-            acknowledged: The number of acknowledged operations, which are the first ones.
-            doubtful: Whether one more operation may have been done.
-        """
+        """Return the violations, one sentence each."""
 
 
 class _Moments:
@@ -118,11 +108,7 @@ class _Moments:
 
 
 def explore_stores(subjects: Iterable[StoreSubject[Any]], seeds: Iterable[int]) -> Campaign:
-    """Explore stores: each seed is a world of one store and one fault.
-
-    Args:
-        subjects: The stores, which take turns.
-    """
+    """Explore stores: each seed is a world of one store and one fault."""
     stores, campaign = list(subjects), Campaign(classes=STORAGE_FAULTS)
     for seed in seeds:
         campaign.add(explore_store(stores[seed % len(stores)], seed))
@@ -135,8 +121,6 @@ def explore_store(
     """Use a store, let a fault strike, and open the store again.
 
     Args:
-        subject: The store.
-        seed: The seed of the operations and of the moment of the fault.
         kind: The class of the fault; drawn by default.
     """
     rng = Streams(seed).generator("store")

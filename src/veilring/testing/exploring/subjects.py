@@ -324,11 +324,7 @@ def to_toml(subject: SystemSubject, world: World) -> str:
 
 
 def from_scenario(scenario: Scenario) -> tuple[SystemSubject, World]:
-    """Return the system and the world of a scenario.
-
-    Raises:
-        ScenarioError: If the scenario has no world, or an invalid one.
-    """
+    """Return the system and the world of a scenario."""
     require_key_that(
         scenario.world is not None,
         "world",
@@ -349,12 +345,10 @@ def replay(scenario: Scenario, *, journal: Journal | None = None) -> Explored:
     """Play a world that was written as a scenario.
 
     Args:
-        scenario: A scenario with a `world`.
         journal: The record of the messages and their times, if wanted.
 
     Raises:
         WorldWentWrong: If an invariant was violated.
-        ScenarioError: If the scenario has no world, or an invalid one.
     """
     explored = play_world(*from_scenario(scenario), journal=journal)
     if explored.wrong:

@@ -69,8 +69,6 @@ class World:
 
     Attributes:
         seed: The seed of all randomness: of the parties, of each run, and of the jitter of links.
-        links: The properties of each link.
-        faults: The faults.
         order: The seed of the order in which ready tasks take turns; with None, they keep the order
             in which they became ready.
         runs: The runs; with None, runs follow each other while faults strike, and one more
@@ -105,11 +103,7 @@ class Played(NamedTuple):
 
 
 class Subject(ABC):
-    """The subject of an exploration: parties with data, and a run that can be judged.
-
-    Attributes:
-        parties: The names of all parties.
-    """
+    """The subject of an exploration: parties with data, and a run that can be judged."""
 
     parties: tuple[str, ...]
 
@@ -142,15 +136,7 @@ class Subject(ABC):
         trace: bool | Journal = False,
         adversaries: Mapping[str, Adversary] | None = None,
     ) -> Played:
-        """Play a run on a cluster of all parties, and judge it.
-
-        Args:
-            among: The parties that take part.
-            rng: The source of the variation from run to run.
-            seconds: The limit on the run.
-            trace: As for `Cluster.play`.
-            adversaries: The adversary of each malicious party.
-        """
+        """Play a run on a cluster of all parties, and judge it."""
 
     def smaller(self, parties: int) -> "Iterable[Subject]":  # noqa: ARG002  (a subclass's own)
         """Return versions of the subject with fewer parties; empty if it needs all of them."""
@@ -166,12 +152,6 @@ class Explored:
     """The findings of one world.
 
     Attributes:
-        seed: The seed of the world.
-        struck: The number of faults of each class that had an effect.
-        succeeded: The number of runs with a result.
-        failed: The number of runs that ended in named errors.
-        wrong: The violations of the invariants, one sentence each.
-        runs: The runs that were played.
         marks: The number of times that each mark was reached; 0 if it was only passed.
         digest: The hash of all steps of the loop and all messages, if they were recorded.
     """

@@ -44,9 +44,7 @@ def split_p(inside: float, of_second: float, runs: int) -> float:
     begins with the first two terms.
 
     Args:
-        inside: The number of outcomes in the set, of both samples.
         of_second: The number of these that belong to the second sample.
-        runs: The number of runs of each sample.
     """
     outside = runs - (inside - of_second)
     first = _log_choose(runs, of_second) + _log_choose(runs, inside - of_second)
@@ -62,10 +60,6 @@ def order_p(gap: int, runs: int) -> float:
     Kolmogorov-Smirnov statistic (Gnedenko and Korolyuk 1951); the other terms can only reduce the
     sum. It is the bound of Dvoretzky, Kiefer and Wolfowitz for two samples, without a condition on
     n. Ties can only reduce the gap.
-
-    Args:
-        gap: The greatest difference of the two counts, h.
-        runs: The number of runs of each sample, n.
     """
     log = _log_choose(2 * runs, runs - gap) - _log_choose(2 * runs, runs)
     return min(1.0, 2 * float(np.exp(log)))
@@ -81,7 +75,6 @@ def judge_set(inside: NDArray[np.bool_], second: NDArray[np.bool_]) -> Split:
     """Test whether a set contains more outcomes of the second sample than of the first.
 
     Args:
-        inside: Whether the set, which was chosen on other runs, contains each outcome.
         second: Whether each outcome belongs to the second sample; half of them do.
     """
     runs, total = int(second.sum()), int(inside.sum())
@@ -137,7 +130,6 @@ def choose_bins(
     grows relative to its standard deviation. The second sample has the larger share in the set.
 
     Args:
-        placed: The bin of each run.
         second: Whether each run belongs to the second sample.
     """
     ours = np.bincount(placed[second], minlength=number).astype(np.float64)
@@ -161,10 +153,6 @@ def reject_holm(p: _Reals, alarm: float) -> NDArray[np.bool_]:
     """Return which hypotheses are rejected, with probability `alarm` at most of any false one.
 
     Source: Holm, "A simple sequentially rejective multiple test procedure", 1979.
-
-    Args:
-        p: The p-values of all tests that were planned before the data were seen.
-        alarm: The maximum probability of any false rejection.
     """
     order = np.argsort(p, kind="stable")
     passes = p[order] <= alarm / np.arange(len(p), 0, -1)
@@ -174,12 +162,7 @@ def reject_holm(p: _Reals, alarm: float) -> NDArray[np.bool_]:
 
 
 def least_advantage(held_out: int, alarm: float = ALARM / 2) -> float:
-    """Return the least advantage that a test finds with probability `POWER`.
-
-    Args:
-        held_out: The number of held-out runs, of both samples.
-        alarm: The probability of a false alarm of this test.
-    """
+    """Return the least advantage that a test finds with probability `POWER`."""
     from scipy.special import ndtri
 
     return float((ndtri(1 - alarm) + ndtri(POWER)) / np.sqrt(held_out))
@@ -236,7 +219,6 @@ def learn_best(columns: Columns, labels: Labels, seed: int) -> Learned:
     Args:
         columns: The coordinates of the runs, shape (runs, coordinates).
         labels: The class of each run, from 0.
-        seed: The seed of the order of the runs.
     """
     with threadpool_limits(1):  # with busy cores, several threads take longer than one
         return _learn_best(columns, labels, seed)
@@ -357,7 +339,6 @@ class Likelihood:
     Args:
         columns: The coordinates of the learning runs, shape (runs, coordinates).
         labels: The class of each run, from 0.
-        factors: The number of coordinates whose likelihoods are multiplied.
     """
 
     def __init__(

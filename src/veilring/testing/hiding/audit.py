@@ -82,14 +82,7 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome of one comparison of two samples.
-
-    Attributes:
-        attacker: The kind of classifier that was best on the half that it learned from.
-        classifier: Its advantage on the other half, and the p-value.
-        differences: The coordinates that distinguish the samples, the smallest p-value first.
-        alarm: The rate of false alarms.
-    """
+    """The outcome of one comparison of two samples."""
 
     attacker: str
     classifier: Split
@@ -113,11 +106,7 @@ class Audit:
 
     Attributes:
         runs: The number of runs of both worlds together; half of them were held out.
-        coordinates: The number of coordinates of a view.
-        verdict: The verdict on the two worlds.
-        same: The verdict on two samples with the same distribution.
         planted: The verdict on the same two samples with a planted leak of `2 * least_advantage`.
-        alarm: The rate of false alarms.
         left_out: The number of further coordinates, which were not examined.
     """
 
@@ -171,11 +160,7 @@ class Audit:
 
 
 class SimulatedView(MemberView):
-    """A view that a simulator makes up, message by message.
-
-    Args:
-        member: The name of the member.
-    """
+    """A view that a simulator makes up, message by message."""
 
     def receive(self, sender: str, message: Message) -> None:
         """Add a message that the member receives."""
@@ -194,14 +179,7 @@ class SimulatedView(MemberView):
 
 @dataclass(frozen=True, slots=True)
 class Ideal:
-    """The inputs of a simulator.
-
-    Attributes:
-        inputs: The inputs of the members of the coalition.
-        outputs: The results of the members in this run.
-        permitted: Everything that the protocol may reveal.
-        rng: The source of the simulator's randomness.
-    """
+    """The inputs of a simulator."""
 
     inputs: Mapping[str, object]
     outputs: Mapping[str, object]
@@ -210,11 +188,7 @@ class Ideal:
     _world: World = field(repr=False)
 
     def play(self, others: Mapping[str, object]) -> Mapping[str, MemberView]:
-        """Run the role with made-up inputs of the other parties, and return the members' views.
-
-        Args:
-            others: The input of each party outside the coalition.
-        """
+        """Run the role with made-up inputs of the other parties, and return the members' views."""
         world = self._world
         made_up = World(
             world.role,
@@ -322,9 +296,7 @@ def compare_views(  # noqa: PLR0913  (two worlds, a coalition, the permitted inf
         The findings, whether or not the worlds are distinguished.
 
     Raises:
-        InputError: If `assert_hides` would raise it.
         InternalError: If a control failed.
-        MissingExtra: If scikit-learn or SimPy is not installed.
     """
     names = name_parties(inputs, parties)
     worlds = [
@@ -483,8 +455,6 @@ def judge(
     Args:
         columns: The coordinates of each run, shape (runs, coordinates).
         second: Whether each run belongs to the second sample; half of them do.
-        alarm: The probability that samples of equal distributions are distinguished.
-        rng: The source of the division into learning runs and held-out runs.
     """
     learned, judged = _halves(second, rng)
     seen, held = columns[learned], columns[judged]

@@ -144,16 +144,8 @@ def _of(message: str, value: object) -> dict[Place, Leaf]:
 class Layout:
     """The coordinates of views, fixed on runs that are not tested.
 
-    Args:
-        pilot: Some runs of each world.
-        strip: A function that computes more from the members' views.
-        with_sent: Whether to examine the messages that members sent, too.
-        with_times: Whether to examine the instant and the place of each message.
-        with_draws: Whether to subtract the members' random draws from what they know.
-
     Attributes:
         coordinates: The names of the coordinates, at most `COORDINATES_MAX`.
-        left_out: The number of coordinates beyond that.
     """
 
     def __init__(

@@ -39,13 +39,7 @@ Guess = Callable[[Mapping[str, MemberView]], Hashable]
 
 
 class Success(NamedTuple):
-    """The success rate of an attacker.
-
-    Attributes:
-        attacker: The name of the attacker.
-        right: The number of runs in which it was right.
-        runs: The number of runs.
-    """
+    """The success rate of an attacker."""
 
     attacker: str
     right: int
@@ -73,12 +67,8 @@ class Leakage:
     """The information about a secret that a coalition learns.
 
     Attributes:
-        from_view: The success of the attacker that was best on other runs.
-        from_output: The success of the best guess from the coalition's inputs and results.
         learned: The success of the best attacker that learned from runs and does not know the
             protocol.
-        given: The success of each attacker passed as `guess`, on the same runs.
-        gain: The success from the view less that from the output.
         left_out: The number of further coordinates of the view, which no attacker that learned
             from runs was given.
     """

@@ -131,10 +131,6 @@ class _New(NamedTuple):
     """The new entries of one message in each run, of shape (runs,) each; NaN in runs without any.
 
     Attributes:
-        number: The number of new entries.
-        least: The least new entry.
-        greatest: The greatest new entry.
-        above: The least new entry minus the greatest entry of the previous message.
         beyond: The greatest new entry minus the least entry of the previous message that is gone.
         passed: The number of kept entries above the least new entry.
     """
@@ -270,13 +266,6 @@ def find_leaves(value: object, path: str = "", depth: int = 0) -> Iterator[tuple
     Bytes become words of 64 bits, and texts their checksum; both also have a length. Dataclasses,
     mappings, tuples and lists are traversed; a list that contains only numbers or only bytes is one
     leaf.
-
-    Args:
-        path: The path to it.
-        depth: The number of steps that led here.
-
-    Raises:
-        InputError: If a part of the value has another type.
     """
     if depth > _DEPTH_MAX:
         raise _not_data(value, path)
@@ -379,11 +368,7 @@ def _not_data(value: object, path: str) -> InputError:
 
 
 def same_leaves(one: object, other: object) -> bool:
-    """Return whether two values have the same numbers under the same paths.
-
-    Raises:
-        InputError: If a part of either value cannot be compared.
-    """
+    """Return whether two values have the same numbers under the same paths."""
     ours, theirs = dict(find_leaves(one)), dict(find_leaves(other))
     return ours.keys() == theirs.keys() and all(
         leaf.bits == theirs[path].bits and np.array_equal(leaf.values, theirs[path].values)

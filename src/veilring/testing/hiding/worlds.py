@@ -49,9 +49,6 @@ class RecordingGenerator(Generator):
 
     Args:
         bit_generator: The source of randomness; its stream is the same as without a record.
-
-    Attributes:
-        drawn: The first `DRAWS_MAX` results that are numbers or arrays of numbers.
     """
 
     def __init__(self, bit_generator: BitGenerator) -> None:
@@ -88,7 +85,6 @@ def subtract_draws(
     """Yield numbers of the view minus each draw of the members, and minus sums of their draws.
 
     Args:
-        targets: The numbers that may contain draws.
         draws: The draws of each member in order.
     """
     for name, known in _subtrahends(draws):
@@ -190,11 +186,7 @@ class Played(NamedTuple):
 
 
 class Coins:
-    """The randomness of one party in one run: a section of the party's stream.
-
-    Attributes:
-        generator: The generator that the party uses.
-    """
+    """The randomness of one party in one run: a section of the party's stream."""
 
     def __init__(self, generator: Generator) -> None:
         self.generator = RecordingGenerator(generator.bit_generator)
@@ -213,14 +205,6 @@ class World:
 
     Attributes:
         role: The coroutine function that each party plays: `role(party, own, **public)`.
-        inputs: The private inputs.
-        parties: The names of the parties.
-        coalition: The members of the coalition, whose views are kept.
-        public: Keyword arguments of every party's role.
-        only: Keyword arguments of one party's role, by its name.
-
-    Raises:
-        InputError: If the coalition is empty, has a member that is not a party, or has all parties.
     """
 
     role: Role
@@ -241,11 +225,7 @@ class World:
             raise InputError("coalition", ", ".join(self.coalition), allowed)
 
     def draw_inputs(self, rng: Generator) -> dict[str, object]:
-        """Return the inputs of a run by party.
-
-        Raises:
-            InputError: If the number of inputs differs from the number of parties.
-        """
+        """Return the inputs of a run by party."""
         given = self.inputs(rng) if callable(self.inputs) else self.inputs
         if isinstance(given, Mapping):
             given = [given[name] for name in self.parties if name in given]
@@ -257,11 +237,7 @@ class World:
 
 
 def name_parties(inputs: Inputs, parties: int | Sequence[str] | None) -> Parties:
-    """Return the named parties of a world, or one party for each input.
-
-    Raises:
-        InputError: If inputs are made for each run, and the number of parties is not given.
-    """
+    """Return the named parties of a world, or one party for each input."""
     if isinstance(parties, int):
         return Parties(f"party-{number}" for number in range(parties))
     if parties is not None:
@@ -278,13 +254,7 @@ def name_parties(inputs: Inputs, parties: int | Sequence[str] | None) -> Parties
 def play_world(world: World, runs: int, streams: Streams, name: str = "") -> Iterator[Played]:
     """Run a world the given number of times, each with fresh keys and coins.
 
-    Args:
-        world: The protocol and its inputs.
-        streams: The source of all randomness.
-        name: The name of these runs: runs of other names share no draw with them.
-
     Raises:
-        InputError: If an input is wrong.
         VeilringError: If a run failed, since an audit needs a protocol that works.
         Deadlock: If a run cannot end.
     """
@@ -387,11 +357,7 @@ class _DirectParty(Party):
 
     @property
     def view(self) -> MemberView:
-        """The view of a member.
-
-        Raises:
-            InputError: If the party is not a member.
-        """
+        """The view of a member."""
         if self._view is None:
             raise InputError("coalition", self._me, "a member")
         return self._view

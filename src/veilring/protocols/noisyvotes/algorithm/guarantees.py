@@ -62,13 +62,8 @@ def remaining_epsilon(
     of the whole batch bounds all answers.
 
     Args:
-        spent: The plan of each release, from `NoisyVotes.spent`.
-        parties: The number of parties, n.
         tolerated: The number of shares that may be missing without loss.
         missing: The number of shares that are missing for the observer, from 0 to n - 1.
-
-    Raises:
-        InputError: If a number is out of its range.
     """
     require(0 <= tolerated < parties, "tolerated", tolerated, f"0 to {parties - 1}")
     require(0 <= missing < parties, "missing", missing, f"0 to {parties - 1}")
@@ -88,17 +83,9 @@ def guarantee(
     """Return the epsilon that protects each honest party, wherever colluders are in a ring.
 
     Args:
-        spent: The plan of each release.
-        parties: The number of parties, n.
         coalition: The number of colluding parties, from 0 to n - 1.
-        method: The method by which noisy votes are added up.
-        tolerated: The number that the parameters tolerate.
         missing: The number of parties outside of the coalition that add no noise, not including the
             victim.
-
-    Raises:
-        InputError: If a number is out of its range, or the method does not support that number of
-            parties.
     """
     shares = protecting_shares(parties, coalition, method)
     return _by_shares(spent, parties, shares - missing, tolerated)
@@ -116,17 +103,9 @@ def guarantee_in_ring(
     """Return the epsilon that protects each honest party of a ring with known positions.
 
     Args:
-        spent: The plan of each release.
-        parties: The number of parties, n.
         coalition: The positions of the colluders in the ring, from 0; at most n - 1 of them.
-        method: The method by which noisy votes are added up.
-        tolerated: The number that the parameters tolerate.
         missing: The number of parties outside of the coalition that add no noise, not including the
             victim.
-
-    Raises:
-        InputError: If a number is out of its range, or the method does not support that number of
-            parties.
     """
     members = set(coalition)
     _require_coalition(parties, len(members), method)
@@ -149,13 +128,7 @@ def protecting_shares(parties: int, coalition: int, method: SumMethod) -> int:
     of `walecki_cycles`; this function computes the number.
 
     Args:
-        parties: The number of parties, n.
         coalition: The number of colluding parties, from 0 to n - 1.
-        method: The method by which noisy votes are added up.
-
-    Raises:
-        InputError: If a number is out of its range, or the method does not support that number of
-            parties.
     """
     _require_coalition(parties, coalition, method)
     if not method.goes_round or coalition < _PAIR:

@@ -55,9 +55,6 @@ class ByAnnuli:
         spacing: Their spacing, up to twice the radius that would be right for evenly spread rows.
         allocation: The divisor of a query's share of the budget, on the overlap graph of the
             largest candidates' balls.
-
-    Raises:
-        InputError: If a choice is unknown, or `number` out of range.
     """
 
     number: int = 5
@@ -75,9 +72,6 @@ class WithinRadius:
 
     Attributes:
         radius: The radius of all queries; none if the client gives each query its own.
-
-    Raises:
-        InputError: If `radius` is not a finite number of at least 0.
     """
 
     radius: float | None = None
@@ -93,17 +87,12 @@ class NearestRows:
 
     Attributes:
         k: The desired number of neighbours, from 1 to 2**53.
-        epsilon_conversion: The budget for converting k to radii, within the same bounds as a
-            vote's.
         rows: The number of rows of all parties, up to 2**53, if that is public. It is declared
             here, and never computed from the data.
         epsilon_count: The budget for counting the rows, within the same bounds, if `rows` is none;
             otherwise 0.
         conversion: The conversion of k to radii: one noisy grid for all queries, for up to six
             features; or noisy counts around each query.
-
-    Raises:
-        InputError: If a number is out of range, or the rows are neither public nor paid for.
     """
 
     k: int
@@ -129,21 +118,13 @@ class NoisyVotesParameters:
     """The public parameters of a batch, equal for all parties.
 
     Attributes:
-        features: The number of features of a row and of a query.
-        classes: The number of classes.
         epsilon_vote: The budget of the vote, above 2**-15 and at most 2**20.
-        neighbours: The rows that vote.
         tolerated: The number of colluding or missing parties, the observer included, up to which
             epsilon holds: each noise share is one of `parties - tolerated`. So 0 protects from
             outsiders, if all add their noise; 1, the default, protects from any single party as
             well; and each party beyond that may add none.
-        allocation: The divisor of a query's share of the vote's budget.
         sum: The method by which noisy votes are added up; `guarantee` computes the protection of
             each.
-        work: The limit of each clique search.
-
-    Raises:
-        InputError: If a value is out of range, or incompatible with another.
     """
 
     features: int
@@ -180,12 +161,7 @@ class NoisyVotesParameters:
         return float_ceil(sum((Fraction(float(part)) for part in parts), Fraction()))
 
     def exponent(self, parties: int) -> Fraction:
-        """Return the exponent of each party's share of noise.
-
-        Raises:
-            InputError: If the sum does not support that number of parties, or all of their shares
-                may be missing.
-        """
+        """Return the exponent of each party's share of noise."""
         self.sum.check(parties)
         allowed = f"below the number of parties, {parties}"
         require(self.tolerated < parties, "tolerated", self.tolerated, allowed)
@@ -199,9 +175,6 @@ class NoisyVotesParameters:
         Args:
             queries: Shape (Q, features), in [0, 1], at least one.
             radii: Shape (Q,), if the batch comes with them.
-
-        Raises:
-            InputError: If queries or radii are invalid, or radii are missing or superfluous.
         """
         require_queries(queries)
         fits = len(queries) >= 1 and queries.shape[1] == self.features
@@ -224,11 +197,7 @@ class NoisyVotesParameters:
         return np.asarray(radii, dtype=np.float64)
 
     def check_rows(self, rows: Rows) -> None:
-        """Refuse a party's rows if they do not fit the schema; an empty set is allowed.
-
-        Raises:
-            InputError: If they have other features or an unknown class.
-        """
+        """Refuse a party's rows if they do not fit the schema; an empty set is allowed."""
         width = rows.features.shape[1]
         require_that(
             width == self.features,
@@ -264,9 +233,6 @@ def worst_plans(parameters: NoisyVotesParameters, queries: int) -> tuple[Allocat
 
     `guarantee` of these plans is the maximum loss of any batch of that size, for any number of
     missing noise shares: see there for the proof.
-
-    Args:
-        queries: The number of queries in the batch.
     """
     near, voting = parameters.neighbours, _all_overlap(parameters.epsilon_vote, queries)
     if isinstance(near, WithinRadius):
@@ -283,13 +249,6 @@ def require_shares(parameters: NoisyVotesParameters, queries: int) -> None:
     """Refuse a batch about k in which a later release might have too small a budget for noise.
 
     Without this check, a batch might publish totals but never be answered.
-
-    Args:
-        queries: The number of queries in the batch.
-
-    Raises:
-        InputError: If there is such a release. With public radii, the first release is the only
-            one, and checks itself.
     """
     if isinstance(parameters.neighbours, NearestRows):
         least = min(plan.epsilons.min() for plan in worst_plans(parameters, queries))

@@ -50,8 +50,6 @@ class Release:
     """Counts to add up, with noise.
 
     Attributes:
-        plan: The budget of each run of counts.
-        entries: The number of counts of a run.
         count: A function that returns a party's counts, shape (runs, entries): a row is in at most
             one entry of each run, and its runs spend at most the release's budget together.
     """
@@ -71,7 +69,6 @@ class VotesAnswer:
         radii: Shape (Q,), within which rows voted.
         epsilon: The price, if no more shares are missing than tolerated for the observer; a party
             that observes misses its own.
-        spent: The plan of each release: the input of `remaining_epsilon` and `guarantee`.
         rows: The noisy number of rows, if they were counted.
     """
 
@@ -99,10 +96,6 @@ def batch_steps(
     Args:
         queries: Shape (Q, features), in [0, 1].
         radii: Shape (Q,), if the batch comes with them.
-
-    Raises:
-        InputError: If queries and radii do not fit the parameters, or a later release might have
-            too small a budget for the queries; before the first release.
     """
     known = parameters.radii_of(queries, radii)
     require_shares(parameters, len(queries))
@@ -198,11 +191,7 @@ def noisy_counts(
     Args:
         counts: The secret counts, shape (runs, entries). A row is in at most one entry of each run.
         epsilons: Shape (runs,): the loss of each run if all of the noise is present.
-        exponent: The party's part of the noise, from `NoisyVotesParameters.exponent`.
         rng: The party's own randomness, a secret.
-
-    Raises:
-        InputError: As in `noise_share`.
     """
     return counts + noise_share(epsilons, counts.shape[1], exponent, rng)
 
@@ -214,12 +203,8 @@ def noise_share(
 
     Args:
         epsilons: Shape (runs,), at least `1 / POLYA_SCALE_MAX` each.
-        entries: The number of counts of a run.
         exponent: Above 0 and at most 1.
         rng: The party's own randomness, a secret.
-
-    Raises:
-        InputError: If an argument is out of its range.
     """
     enough = bool((epsilons * POLYA_SCALE_MAX >= 1).all())
     require_that(
@@ -252,12 +237,7 @@ def noisy_votes(
     Args:
         queries: Shape (Q, features), in [0, 1].
         parts: The rows of each party, at least 3 parties; any of them may have none.
-        rng: The source of all parties' shares of the noise.
         radii: Shape (Q,), if the parameters leave them to the client.
-        missing: The number of parties, the last ones, that add no noise, for experiments.
-
-    Raises:
-        InputError: If queries, radii, parties or rows do not fit the parameters.
     """
     exponent = parameters.exponent(len(parts))
     for rows in parts:

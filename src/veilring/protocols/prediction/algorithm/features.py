@@ -48,9 +48,6 @@ def quantise(
         origin: The origin of directions, by default 0. Each row is first scaled to length 1, then
             the origin is subtracted, and the difference is scaled. The exact mean of private rows
             reveals them: use a public point, or the result of `private_mean`.
-
-    Raises:
-        InputError: If a shape is wrong, or a row is not finite, zero or equal to the origin.
     """
     if not is_table(features) or features.shape[1] == 0:
         raise InputError.because(
@@ -71,11 +68,7 @@ def quantise(
 
 
 def require_quantised(field: str, rows: NDArray[np.float32], features: int) -> NDArray[np.float64]:
-    """Return the length of each row.
-
-    Raises:
-        InputError: If the rows are not a result of `quantise` with this number of features.
-    """
+    """Return the length of each row."""
     if rows.shape[1:] != (features,) or rows.dtype != np.float32:
         raise InputError.because(
             f"{field} are {rows.dtype} of the shape {rows.shape}; they must be float32 of "
@@ -138,9 +131,6 @@ def private_mean(rows: NDArray[np.floating], sigma: float, rng: Generator) -> Or
         sigma: The standard deviation of the noise of each sum. The noise of the mean is smaller by
             a factor of the number of rows. The price is `1 / sigma**2` in the unit of zCDP.
         rng: The secret source of randomness.
-
-    Raises:
-        InputError: If sigma is not above 0, or a row has no direction.
     """
     if not 0 < sigma < math.inf:
         raise InputError("sigma", sigma, "a finite number above 0")

@@ -60,16 +60,12 @@ class FilterParameters:
     """The public parameters of Ind-KNN's filter.
 
     Attributes:
-        classes: The number of classes.
         queries: T, at least 4, the number of queries that determines the noise of counts; more may
             be asked. Being counted costs 3 B / T, so fewer would leave nothing for a vote.
         budget: B, the budget of each record, in the unit of zCDP, up to `AMOUNT_MAX`: see
             `individual_budget`.
         sigma2: σ2, the noise of a vote per square root of the neighbours, from `SIGMA_MIN` to
             `SIGMA_MAX`; σ1, which follows from `queries` and `budget`, has the same range.
-
-    Raises:
-        InputError: If a parameter is not allowed.
     """
 
     classes: int
@@ -105,7 +101,6 @@ class Neighbours(NamedTuple):
     Attributes:
         records: The positions of the records, shape (m,), each once.
         kernels: The κ of each record, at least τ.
-        labels: The class of each record.
     """
 
     records: NDArray[np.intp]
@@ -118,10 +113,8 @@ class PricedLabel:
     """A label with its price. Everything except the label is secret.
 
     Attributes:
-        label: The class.
         payers: The records that pay, each once: positions from `answer_query`, ids from a
             `Predictor`.
-        units: The price that each of these records pays.
         noisy: The noisy number of neighbours and the noisy votes, shape (1 + classes,). The price
             pays for all of them, although only the class with the most votes leaves.
     """
@@ -206,7 +199,6 @@ class StoredRows:
     doubling. Abandoned buffers and forgotten rows are overwritten.
 
     Args:
-        features: The number of features of a row.
         hashing: The hashing that assigns codes to rows; none by default.
     """
 
@@ -254,11 +246,7 @@ class StoredRows:
         labels: NDArray[np.int64],
         remaining: NDArray[np.int64],
     ) -> None:
-        """Append rows that `Predictor.add` has checked, except for the features.
-
-        Raises:
-            InputError: If the features are not quantised.
-        """
+        """Append rows that `Predictor.add` has checked, except for the features."""
         buffers = self._buffers
         long = require_quantised("features", features, buffers.features.shape[1])
         codes = self._hashing.codes(features) if self._hashing else np.zeros((0, len(ids)))

@@ -89,8 +89,6 @@ def public_tau(queries: NDArray[np.float32], kernel: "Kernel", share: float) -> 
 
     Args:
         queries: The quantised queries, shape (queries, features).
-        kernel: The kernel, whose own τ is ignored.
-        share: The result of `tau_share`.
     """
     different = np.unique(queries, axis=0).astype(np.float64)
     if len(different) < NEAR_QUERIES_MIN:
@@ -105,12 +103,8 @@ class Kernel:
     """The similarity of two unit vectors: the cosine, or `exp(-|x - q|² / ν²)`.
 
     Attributes:
-        name: `cosine` or `rbf`.
         tau: τ, the minimum value of a neighbour; above 0 and up to 1.
         width: ν², for `rbf`; above 0 and up to `WIDTH_MAX`.
-
-    Raises:
-        InputError: If a parameter is not allowed.
     """
 
     name: KernelName = "cosine"
@@ -198,7 +192,6 @@ class Hashing:
 
     Attributes:
         planes: The quantised normals, shape (tables * bits, features), so that signs are exact.
-        tables: L, the number of tables.
     """
 
     planes: NDArray[np.float32]
@@ -211,13 +204,8 @@ class Hashing:
         """Draw hyperplanes, uniformly among all directions.
 
         Args:
-            features: The number of features of a row.
-            rng: The source of randomness, which may be public.
             tables: L, at least 1: more tables find more of the neighbours.
             bits: b, from 1 to 8: more bits give fewer candidates.
-
-        Raises:
-            InputError: If a number is out of range.
         """
         if tables < 1:
             raise InputError("tables", tables, "a whole number of at least 1")
@@ -249,12 +237,7 @@ class Hashing:
 
 
 class ReleasedAnswers:
-    """Queries and their released labels, in the order of the answers.
-
-    Args:
-        features: The number of features of a query.
-        classes: The number of classes.
-    """
+    """Queries and their released labels, in the order of the answers."""
 
     def __init__(self, features: int, classes: int) -> None:
         self._count, self._classes = 0, classes

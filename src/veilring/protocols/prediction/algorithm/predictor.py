@@ -41,10 +41,6 @@ class Device:
     Features are whole numbers, so a device gives the same bits as NumPy. A device that multiplies
     with less precision, such as a GPU in TF32 mode, is detected and refused. The device computes
     inner products only; the filter runs on the host. Rows are copied again after each change.
-
-    Args:
-        namespace: A library that follows the standard, such as `numpy`, `cupy` or `torch`.
-        device: The name of the device in that library, such as `"cuda"`.
     """
 
     def __init__(self, namespace: Any, device: Any = None) -> None:  # noqa: ANN401  (any library's)
@@ -58,9 +54,6 @@ class Device:
 
         Args:
             rows: The quantised rows, equal to those of the last call unless it was cleared.
-
-        Raises:
-            InputError: If the device does not multiply exactly.
         """
         if self._rows is None:
             self._try(rows.shape[1])
@@ -106,17 +99,11 @@ class Predictor:
     releases the answer, in a ledger whose slots can serve as ids here.
 
     Args:
-        parameters: The public parameters.
-        kernel: The public kernel.
-        features: The number of features of a row and of a query.
         hashing: The hyperplanes for selecting candidates; queries are then answered one at a time.
             This pays off for single adaptive queries, and for very many rows.
         reuse: Whether answers join the neighbours of later queries, without payment or noise.
         device: An accelerator for the inner products with all rows; the host multiplies hashed
             candidates. Answers are identical.
-
-    Raises:
-        InputError: If the hashing is for other features.
     """
 
     def __init__(
@@ -170,9 +157,6 @@ class Predictor:
             features: The result of `quantise`, shape (m, features).
             labels: The class numbers, below the number of classes, shape (m,).
             remaining: The units that each record has left in the ledger, shape (m,).
-
-        Raises:
-            InputError: If an argument is out of range; then nothing is added.
         """
         for field, column in (("ids", ids), ("labels", labels), ("remaining", remaining)):
             if column.shape != (len(features),) or column.dtype != np.int64:
@@ -209,9 +193,6 @@ class Predictor:
 
         Args:
             ids: The ids of the records, shape (m,).
-
-        Raises:
-            InputError: If an id is unknown; then nothing is forgotten.
         """
         gone = np.flatnonzero(np.isin(self._rows.ids, ids))
         if len(gone) < len(np.unique(ids)):
@@ -228,9 +209,6 @@ class Predictor:
 
         Returns:
             The label of each query with its price; `payers` are ids.
-
-        Raises:
-            InputError: If the queries are not quantised, or have another number of features.
         """
         long = require_quantised("queries", queries, self._features)
         answers: list[PricedLabel] = []

@@ -60,8 +60,6 @@ def vote_bounds(tied: NDArray[np.bool_], tied_rows: NDArray[np.int64], k: int) -
 
     Args:
         tied: Whether more than k rows vote, shape (Q,).
-        tied_rows: The number of rows that vote on each of these.
-        k: The bound for the other queries.
     """
     has_one_hot = tied_rows <= ONE_HOT_MAX
     bounds = np.full(len(tied_rows), tied_rows.max(initial=0))
@@ -72,11 +70,7 @@ def vote_bounds(tied: NDArray[np.bool_], tied_rows: NDArray[np.int64], k: int) -
 
 
 def label_scheme(parties: int, classes: int, most: int) -> Scheme:
-    """Return the sharing scheme in which up to `most` votes per query are compared.
-
-    Raises:
-        InputError: If the numbers are too large.
-    """
+    """Return the sharing scheme in which up to `most` votes per query are compared."""
     if most > VOTES_MAX:
         raise InputError.because(
             f"{most:,} rows would vote on a query, but at most {VOTES_MAX:,} votes can be compared"
@@ -91,7 +85,6 @@ def label_play(dealer: Dealer, votes: NDArray[np.uint64], most: int) -> Play[NDA
     """Play a party that learns only the class with the most votes of each query.
 
     Args:
-        dealer: The party, with the scheme of `label_scheme`.
         votes: Its own votes, shape (Q, classes).
         most: A bound on the total of all parties' votes for a query, at least 1.
 
@@ -340,7 +333,6 @@ def _play_off(dealer: Dealer, votes: Ints, index: Ints, bits: Ints) -> Play[tupl
     """Return the votes and classes that win against their neighbours; the lower class wins a tie.
 
     Args:
-        dealer: The party.
         votes: Shares, shape (Q, classes left).
         index: Shares of the classes, of the same shape; classes ascend within each query.
         bits: The bits of a mask for each pair, shape (width, pairs), the lowest first.

@@ -92,7 +92,6 @@ class _Equalities:
     Attributes:
         queries: The queries, ascending.
         products: Shares of `R' (T - k)`, of degree 2t.
-        own: The party's own counts at these thresholds.
     """
 
     queries: Ints
@@ -113,11 +112,8 @@ def shared_search(
     that may remain open. This saves a round, and counts that are never opened reveal nothing.
 
     Args:
-        dealer: The party.
         count: A function that returns the party's clipped counts at thresholds, shape
             (thresholds,).
-        search: The search, before its first step.
-        k: The rank to find.
         fail: A callback for opened values that contradict the party's own counts, or the order of
             thresholds. The search goes on, so that nothing which is sent depends on the check.
     """
@@ -153,12 +149,7 @@ def shared_search(
 
 
 def step_rounds(sizes: StepSizes, k: int, scheme: Scheme) -> list[Sizes]:
-    """Return the parts of each round of a step.
-
-    Args:
-        k: The rank to find.
-        scheme: The public parameters of the sharing.
-    """
+    """Return the parts of each round of a step."""
     few, many = scheme.drawing, scheme.multiplying
     drawn = Nonzero.to_draw(sizes.dealt + sizes.queries, scheme.p)
     dealt = [(sizes.dealt, scheme.parties), (3 * drawn + sizes.dealt + sizes.queries, few)]

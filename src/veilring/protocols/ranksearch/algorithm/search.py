@@ -153,7 +153,6 @@ class Found:
         radii: Shape (Q,): the rows within it vote.
         lower: Shape (Q,): the greatest threshold asked with T < k; -1 without one.
         ends: Shape (Q,), of `End`.
-        steps: The number of thresholds of each step, over all queries.
         shared: The amounts dealt and opened by each step, if counts stay secret-shared.
     """
 
@@ -173,12 +172,7 @@ class IntervalSearch:
     """The state of a batch's search, which is public and equal at all parties.
 
     Args:
-        queries: The number of queries.
         upper: A bound that no distance exceeds; positive and finite.
-        arity: The number m of parts into which a step divides an interval.
-
-    Raises:
-        InputError: If an argument is outside its range.
     """
 
     def __init__(self, queries: int, upper: float, arity: int) -> None:
@@ -218,7 +212,6 @@ class IntervalSearch:
         For queries with T = k there, call `end` before their radius is final.
 
         Args:
-            asked: The result of `ask`.
             below: Shape (thresholds,); for each query first true, then false.
         """
         reach, open_ = asked.reach(below), asked.queries
@@ -256,10 +249,7 @@ class TotalsSearch(IntervalSearch):
     """A search whose parties all learn the totals T themselves.
 
     Args:
-        queries: The number of queries.
         k: The rank to find, at least 1.
-        upper: As in `IntervalSearch`.
-        arity: As in `IntervalSearch`.
         parties: The number of parties, whose counts are each clipped at k + 1.
     """
 
@@ -300,9 +290,7 @@ class TotalsSearch(IntervalSearch):
         interval.
 
         Args:
-            asked: The result of `ask`.
             totals: Shape (thresholds,).
-            smallest: The party's own distances, as in `clipped_counts`.
         """
         others = totals - clipped_counts(smallest, asked)
         near, open_ = smallest[asked.queries], asked.queries
@@ -352,7 +340,6 @@ def cuts_between(
     Args:
         lo: The lower ends, shape (open,).
         hi: The upper ends, at least 2 above.
-        arity: The number m of pieces.
 
     Returns:
         The owner of each threshold, and its pattern.
@@ -371,7 +358,6 @@ def clipped_counts(smallest: NDArray[np.float64], asked: Asked) -> NDArray[np.in
 
     Args:
         smallest: Shape (Q, k + 1), ascending, padded with infinity.
-        asked: The thresholds.
 
     Returns:
         Shape (thresholds,), each from 0 to k + 1.

@@ -48,11 +48,7 @@ _R = TypeVar("_R")
 
 
 def prime_above(bound: int) -> int:
-    """Return the smallest available prime above a bound.
-
-    Raises:
-        InputError: If the largest prime is not above the bound.
-    """
+    """Return the smallest available prime above a bound."""
     for prime in PRIMES:
         if prime > bound:
             return prime
@@ -77,7 +73,6 @@ def lagrange_weights(points: Sequence[int], p: int) -> Ints:
 
     Args:
         points: Distinct numbers from 1 to p - 1, one more than the polynomial's degree.
-        p: The prime.
     """
     return np.array(weights_at_zero(points, p))
 
@@ -95,7 +90,6 @@ class Scheme:
 
     Attributes:
         p: The prime, above the number of parties.
-        parties: The number of parties, n.
     """
 
     p: int
@@ -138,10 +132,8 @@ class Part:
 
     Attributes:
         weights: The weight of each sender's words, shape (senders,).
-        count: The number m of words that each sender sends to each party.
         words: The words of this sender: shape (n, m), one row for each party; or (m,), the same
             words for all. `None` for a party that does not send.
-        is_public: Whether all parties receive the same words, which are public from then on.
     """
 
     weights: Ints
@@ -169,7 +161,6 @@ class Dealer:
     """A party that deals shares by the rules of a scheme.
 
     Args:
-        scheme: The public parameters.
         me: The party's index, from 0.
         draws: The party's own secret randomness.
     """
@@ -243,13 +234,7 @@ def play_together(
     p: int,
     watch: Callable[[Sequence[Sequence[Part]]], object] | None = None,
 ) -> list[_R]:
-    """Play all parties in this process, round by round, and return the result of each.
-
-    Args:
-        plays: The actions of each party.
-        p: The prime.
-        watch: A callback with the parts that each party sends in a round.
-    """
+    """Play all parties in this process, round by round, and return the result of each."""
     results: list[_R] = []
     totals: list[Sequence[Ints] | None] = [None] * len(plays)
     while True:
@@ -277,7 +262,6 @@ def drawn(needed: int, chance: float) -> int:
 
     Args:
         needed: The required number of kept elements, at least 0.
-        chance: The probability that an element is discarded.
     """
 
     def is_enough(count: int) -> bool:
@@ -326,9 +310,6 @@ def kept_nonzero(dealer: Dealer, needed: int, dealt: Nonzero, products: Ints) ->
     """Return the given number of shares of nonzero elements.
 
     Args:
-        dealer: The party.
-        needed: The number of shares.
-        dealt: The elements that were drawn.
         products: The opened products of the elements with their partners. If too few are nonzero,
             more elements are drawn, in two rounds.
     """

@@ -144,9 +144,6 @@ def own_votes(
 
     Args:
         queries: Shape (Q, features).
-        rows: The party's rows.
-        nearest: The party's nearest rows to each query.
-        found: The radii.
         weights: The weight of a vote: 1, or radius/distance.
     """
     votes = no_votes(len(queries), classes, weights)
@@ -227,8 +224,6 @@ def could_be_votes(
     weighted votes alone, are at most those within the lowest threshold.
 
     Args:
-        own: The party's own votes.
-        found: The radii.
         at_radius: The total of clipped counts at each radius, shape (Q,).
         at_least: The total at the lowest threshold asked, shape (Q,), if totals were opened.
     """
@@ -261,12 +256,7 @@ def most_rows(totals: Votes, found: Found, k: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """The answer to a batch, computed in one process.
-
-    Attributes:
-        found: The radii.
-        votes: The totals of all parties' votes.
-    """
+    """The answer to a batch, computed in one process."""
 
     found: Found
     votes: Votes
@@ -302,9 +292,6 @@ def search_rows(
 
     Args:
         queries: Shape (Q, features).
-        k: The number of nearest rows that vote.
-        upper: A bound that no distance exceeds.
-        arity: The number of parts into which a step divides an interval.
         weights: The weight of a vote: 1, or radius/distance.
     """
     near = [nearest_rows(queries, rows, k) for rows in parts]

@@ -56,9 +56,6 @@ class Classifier(ABC):
 
         Args:
             rows: Shape (rows, features), in [0, 1], encoded by the public schema.
-
-        Raises:
-            InputError: If the number of features differs from the release's.
         """
         require_that(
             rows.ndim == 2 and rows.shape[1] == self.width,  # noqa: PLR2004  (the axes of a table)
@@ -70,25 +67,11 @@ class Classifier(ABC):
         return np.vstack(blocks) if blocks else np.zeros((0, len(self.classes)))
 
     def predict(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the label of each row, shape (rows,); ties go to the first class.
-
-        Args:
-            rows: As in `scores`.
-
-        Raises:
-            InputError: As in `scores`.
-        """
+        """Return the label of each row, shape (rows,); ties go to the first class."""
         return np.asarray(self.scores(rows).argmax(axis=1))
 
     def predict_proba(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return estimated probabilities, shape (rows, classes), where each row adds up to 1.
-
-        Args:
-            rows: As in `scores`.
-
-        Raises:
-            InputError: As in `scores`, or if scores are not log-probabilities.
-        """
+        """Return estimated probabilities, shape (rows, classes), where each row adds up to 1."""
         require_that(
             self.has_probabilities,
             "predict_proba",
@@ -145,11 +128,6 @@ class CountsClassifier(Classifier):
     """Naive Bayes on the bins of columns.
 
     Attributes:
-        features: The number of features of a row.
-        numbers: The positions of the features that are numbers.
-        cuts: The number of equal bins of each of these features.
-        firsts: The first feature of each column of categories.
-        values: The number of values of each column of categories.
         log_priors: Shape (classes,).
         log_shares: Shape (classes, bins of all columns).
     """
@@ -206,8 +184,6 @@ class GridClassifier(Classifier):
     """A classifier by the class frequencies in each cell of a grid.
 
     Attributes:
-        features: The number of features of a row.
-        side: The number of cells per side.
         log_shares: Shape (side ** features, classes).
     """
 
@@ -243,7 +219,6 @@ class TreesClassifier(Classifier):
     """A classifier by the mean of the leaves' distributions over several trees.
 
     Attributes:
-        features: The number of features of a row.
         tested: The feature that each inner node tests, shape (trees, inner nodes).
         cuts: The thresholds, same shape.
         log_shares: Shape (trees, leaves, classes).
@@ -292,11 +267,7 @@ _KINDS: Final[Mapping[str, type[Classifier]]] = MappingProxyType(
 
 
 def as_document(classifier: Classifier) -> dict[str, Any]:
-    """Return a classifier as values that JSON can express: its kind and its fields by name.
-
-    Raises:
-        InputError: If its class is not from this module: no program could read the document.
-    """
+    """Return a classifier as values that JSON can express: its kind and its fields by name."""
     require_that(
         _KINDS.get(getattr(classifier, "KIND", "")) is type(classifier),
         "classifier",
@@ -310,12 +281,7 @@ def as_document(classifier: Classifier) -> dict[str, Any]:
 
 
 def from_document(document: Mapping[str, Any]) -> Classifier:
-    """Return the classifier in a document of `as_document`.
-
-    Raises:
-        InputError: If the kind is unknown, a field is missing, unknown or of another type, or the
-            shapes do not fit together.
-    """
+    """Return the classifier in a document of `as_document`."""
     kind = document.get("kind")
     found = _KINDS.get(kind) if isinstance(kind, str) else None
     if found is None:

@@ -80,9 +80,6 @@ class Frame:
 
         Args:
             rows: Shape (rows, features), in [0, 1].
-
-        Raises:
-            InputError: If the number of features differs.
         """
         require_that(
             rows.shape[1:] == self.origin.shape,
@@ -120,13 +117,7 @@ def numeric_features(features: Features) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class Bins:
-    """The bins of each column: numbers first, then categories, in the table's order.
-
-    Attributes:
-        numbers: The positions of the features that are numbers.
-        cuts: The number of equal bins of each of these features.
-        categories: For each column of categories, its first feature and its number of values.
-    """
+    """The bins of each column: numbers first, then categories, in the table's order."""
 
     numbers: tuple[int, ...]
     cuts: int
@@ -200,8 +191,6 @@ class Trees:
         from the others of its column.
 
         Args:
-            features: The public schema.
-            rng: The public source of randomness, the same at all parties.
             trees: The number of trees, at least 1.
             depth: The number of tests from the root to a leaf, at least 1.
         """

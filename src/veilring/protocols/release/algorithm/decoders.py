@@ -48,9 +48,6 @@ def decode_centre(sums: NDArray[np.float64], middle: Frame, rows: int, noise: fl
 
     Args:
         sums: The sums of rows around the middle, shape (features,).
-        middle: The frame in which rows were added up.
-        rows: The declared number of rows.
-        noise: The standard deviation of each sum.
     """
     return middle.about(_released_mean(sums, rows, noise))
 
@@ -70,7 +67,6 @@ def keep_share(vectors: NDArray[np.float64], noise: float) -> NDArray[np.float64
 
     Args:
         vectors: Shape (..., entries).
-        noise: The standard deviation of each entry.
     """
     squares = np.sum(vectors**2, axis=-1, keepdims=True)
     spent = vectors.shape[-1] * noise**2
@@ -85,9 +81,6 @@ def decode_moments(sums: NDArray[np.float64], middle: Frame, rows: int, noise: f
 
     Args:
         sums: The sums of rows around the middle and of twice their squares, shape (2, features).
-        middle: The frame in which rows were added up.
-        rows: The declared number of rows.
-        noise: The standard deviation of each sum.
     """
     mean = _released_mean(sums[0], rows, noise)
     blur = np.hypot(noise / 2, 2 * mean * noise) / rows
@@ -116,8 +109,6 @@ class DiscriminantNoise(NamedTuple):
     """The standard deviation of each number of a discriminant's sums.
 
     Attributes:
-        sums: The noise of the sums of directions by class.
-        counts: The noise of the numbers of rows.
         second: The noise of the sum of `u u^T`: of its diagonal entries, and sqrt(2) times that of
             other entries.
     """
@@ -143,7 +134,6 @@ def decode_discriminant(
         sums: Shape (classes, features), of directions u.
         counts: The numbers of rows, shape (classes,).
         second: The sum of `u u^T`, shape (features, features).
-        kappa: The number of spectral norms of the noise to add to each eigenvalue.
     """
     sizes = shrink_counts(counts, noise.counts)
     rows = float(sizes.sum())
@@ -163,7 +153,6 @@ def shrink_counts(counts: NDArray[np.float64], noise: float) -> NDArray[np.float
 
     Args:
         counts: Shape (classes,).
-        noise: The standard deviation of each count.
     """
     mean = max(float(counts.mean()), 1.0)
     spread = float(np.mean((counts - mean) ** 2))
@@ -179,7 +168,6 @@ def shrink_means(
     Args:
         sums: Shape (classes, features), of directions.
         sizes: The numbers of rows, shape (classes,), at least 1.
-        noise: The standard deviation of each sum.
     """
     means = keep_share(sums, noise) * sums / sizes[:, None]
     lengths = np.linalg.norm(means, axis=1, keepdims=True)
@@ -211,7 +199,6 @@ def decode_counts(
 
     Args:
         counts: Shape (classes, bins of all columns).
-        noise: The standard deviation of each count.
     """
     alpha = max(SMOOTHING * noise, SMOOTHING_MIN)
     blocks = np.split(counts, np.cumsum(bins.sizes)[:-1], axis=1)
@@ -247,7 +234,6 @@ def decode_grid(
 
     Args:
         counts: Shape (classes, side, side, …).
-        noise: The standard deviation of each count.
     """
     side, columns = counts.shape[1], counts.ndim - 1
     shares = np.zeros((len(classes), side**columns))
@@ -320,8 +306,6 @@ def decode_trees(
 
     Args:
         counts: Shape (trees, leaves, classes).
-        features: The number of features of a row.
-        noise: The standard deviation of each count.
     """
     kept = np.maximum(counts, 0.0) + max(LEAF_SMOOTHING * noise, SMOOTHING_MIN)
     shares = kept / kept.sum(axis=2, keepdims=True)

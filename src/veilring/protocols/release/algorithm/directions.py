@@ -61,16 +61,11 @@ class Centre(Statistic[Frame]):
     """The sum of rows around the middle of their ranges: a first release, for a frame.
 
     Attributes:
-        features: The public schema.
         rows: The declared number of rows, at least 1.
-        norm: The norm of the bound.
         scale: The steps in 1.
         reach: The maximum L2 norm of a row around the middle, if a smaller norm than the schema's
             is publicly known, such as 1/2 for embeddings of norm 1 in the ranges [-1, 1]; longer
             rows are shortened. The default, 0, means the schema's. Only for `"l2"`.
-
-    Raises:
-        InputError: If a number is out of range.
     """
 
     features: Features
@@ -116,13 +111,8 @@ class Moments(Statistic[Frame]):
     """The sums of rows around the middle and of twice their squares: a first release, for a frame.
 
     Attributes:
-        features: The public schema.
         rows: The declared number of rows, at least 1.
-        norm: The norm of the bound.
         scale: The steps in 1.
-
-    Raises:
-        InputError: If a number is out of range.
     """
 
     features: Features
@@ -164,10 +154,6 @@ def _greatest(features: Features, norm: Norm, *, moments: bool) -> Fraction:
 
     A number is at most 1/2 from the middle. The block of a category of k values has one entry of
     `(1 - 1/k) / 2` and k - 1 entries of `-1 / (2 k)`, whatever its value is.
-
-    Args:
-        features: The public schema.
-        moments: Whether twice the squares of the entries are appended.
     """
     numbers = len(features) - sum(len(each.values) for each in features.categories)
     blocks: list[tuple[tuple[Fraction, int], ...]] = [((Fraction(1, 2), 1),)] * numbers
@@ -190,13 +176,8 @@ class ClassMeans(Statistic[DirectionClassifier]):
     """The sum of directions of each class.
 
     Attributes:
-        features: The public schema.
-        frame: The frame of the rows.
         norm: The norm in which each direction has length 1.
         scale: The steps in 1.
-
-    Raises:
-        InputError: If the frame has another number of features, or the scale is out of range.
     """
 
     features: Features
@@ -247,14 +228,9 @@ class Discriminant(Statistic[DirectionClassifier]):
     """Sums of directions u by class, the numbers of rows, and the sum of `u u^T`; L2 only.
 
     Attributes:
-        features: The public schema.
-        frame: The frame of the rows.
         kappa: The number of spectral norms of the noise to add to each eigenvalue of the
             covariance, at least 0.
         scale: The steps in 1.
-
-    Raises:
-        InputError: If the frame has another number of features, or a number is out of range.
     """
 
     features: Features

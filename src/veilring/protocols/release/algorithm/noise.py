@@ -82,9 +82,6 @@ class Trust:
         tolerated: c, the number of parties that may collude, including the observer unless it is an
             outsider.
         lost: l, the number of further parties that may be missing when the sum is opened.
-
-    Raises:
-        InputError: If a number is out of range, or no share is left.
     """
 
     parties: int
@@ -123,12 +120,8 @@ class Sensitivity:
     """The largest vector of whole numbers by which one row changes a sum.
 
     Attributes:
-        norm: The bounded norm.
         most: The maximum sum of absolute values (`"l1"`) or of squares (`"l2"`), at least 1.
         dimensions: D, the number of coordinates, at least 1.
-
-    Raises:
-        InputError: If the norm is unknown, or a number is out of range.
     """
 
     norm: Norm
@@ -169,11 +162,8 @@ class SumNoise:
     """The noise of one sum, of which each party draws a share. Create it with `plan_noise`.
 
     Attributes:
-        distribution: The distribution of a share.
         spread: A share's sigma; for Skellam the root of its variance, and for Laplace the scale b
             of the noise of m shares.
-        sensitivity: The maximum change of the sum by one row.
-        trust: The parties whose shares count.
     """
 
     distribution: NoiseDistribution
@@ -200,9 +190,6 @@ class SumNoise:
         Args:
             missing: The number of shares that are absent or known to the observer's coalition, from
                 0 to n - 1; by default c + l.
-
-        Raises:
-            InputError: If the number is out of range.
         """
         n, m = self.trust.parties, self.trust.shares
         there = m if missing is None else n - missing
@@ -234,14 +221,7 @@ class SumNoise:
         return 3 + 1 / float(self.spread) ** 2  # that of Skellam; a discrete Gaussian has less
 
     def require_room(self, rows: int) -> None:
-        """Reject a sum that may not fit into 64-bit words.
-
-        Args:
-            rows: The maximum total number of rows, a public number.
-
-        Raises:
-            InputError: If rows and noise may exceed the largest word.
-        """
+        """Reject a sum that may not fit into 64-bit words."""
         require(rows >= 0, "rows", rows, "a whole number of at least 0")
         noise = math.ceil(ROOM_DEVIATIONS * self.deviation())
         most = rows * self.sensitivity.entry + noise
@@ -268,15 +248,8 @@ def plan_noise(
         distribution: The distribution of a share; `"laplace"` is pure.
         epsilon: The target, above 0 and at most `EPSILON_MAX`.
         delta: The target, in (0, 1); 0 for `"laplace"`.
-        trust: The parties whose shares count.
-        sums: The maximum change of each sum by one row.
         weights: The part of the budget for each sum, of 1 / sigma**2 or of epsilon; they add up
             to 1.
-
-    Raises:
-        InputError: If a value is out of range, whole numbers are too coarse for the account or too
-            fine for the distribution, or a sensitivity is in another norm than the distribution
-            needs.
     """
     require_choice("distribution", distribution, NoiseDistribution)
     require(0 < epsilon <= EPSILON_MAX, "epsilon", epsilon, f"above 0 and at most {EPSILON_MAX}")
@@ -330,16 +303,9 @@ def scale_for(
     """Return the largest power of two by which a statistic may be scaled for a distribution.
 
     Args:
-        epsilon: The target of all sums.
-        delta: The target of all sums.
-        trust: The parties whose shares count.
         bound: The maximum for a row's real vector: the L1 norm for `"laplace"`, otherwise the
             squared L2 norm.
         most: The largest useful scale, at least 1.
-        weight: The part of the budget for this sum.
-
-    Raises:
-        InputError: If a value is out of range, or no scale of at least 1 is possible.
     """
     require(most >= 1, "most", most, "a whole number of at least 1")
     require(bound > 0, "bound", bound, "above 0")
@@ -359,15 +325,7 @@ def scale_for(
 
 
 def account_of(noises: Sequence[SumNoise], missing: int | None = None) -> Account:
-    """Return the combined guarantee of sums, the later of which may depend on the earlier.
-
-    Args:
-        noises: The noise of each sum, all of one distribution.
-        missing: As in `SumNoise.account`.
-
-    Raises:
-        InputError: If the number is out of range.
-    """
+    """Return the combined guarantee of sums, the later of which may depend on the earlier."""
     accounts: list[Any] = [each.account(missing) for each in noises]
     first, *others = accounts
     total: Account = first.compose(*others)
@@ -379,9 +337,6 @@ def rule_deviation(epsilon: float, delta: float, trust: Trust) -> float:
 
     It is the noise of the analytic Gaussian mechanism times the root of f, for comparison only; it
     is not an account.
-
-    Raises:
-        InputError: If epsilon or delta is outside its range.
     """
     return GaussianDP.calibrate(epsilon, delta).sigma() * math.sqrt(trust.factor)
 

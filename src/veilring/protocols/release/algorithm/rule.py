@@ -93,14 +93,8 @@ class Plan:
 
     Attributes:
         method: The statistic; `"own"` for a custom one.
-        distribution: The distribution of the noise: `"laplace"` for a pure guarantee.
-        epsilon: The whole budget.
         delta: 0 for a pure guarantee.
-        trust: The parties whose shares of the noise count.
-        rows: The declared number of rows.
         reference: The frame of directions; other than the middle, it needs a first release.
-        kappa: The kappa of the discriminant.
-        side: The side of the grid.
     """
 
     method: Method | Literal["own"]
@@ -138,17 +132,11 @@ def plan_release(
     """Return the plan of a release, as a pure function of public values.
 
     Args:
-        features: The public schema.
         rows: n, the declared number of rows, at least 1.
         epsilon: The budget, above 0.
         delta: The δ, in [0, 1); 0 for a pure guarantee. Even above 0, a tally may be pure if that
             needs less noise.
-        trust: The parties whose shares of the noise count.
-        statistic: The statistic, or `"auto"` for the rule's choice.
         distribution: The distribution of noise that is not pure.
-
-    Raises:
-        InputError: If a number is out of range, or the statistic does not fit delta.
     """
     require_positive("epsilon", epsilon)
     require_delta(delta, zero=True)
@@ -184,15 +172,7 @@ def plan_own(
     """Return the plan of a custom statistic; it is pure if the statistic has an L1 bound.
 
     Args:
-        statistic: The statistic, with its bound.
-        rows: As in `plan_release`, like all other arguments.
-        epsilon: The budget.
-        delta: The δ of the budget.
-        trust: The parties whose shares of the noise count.
         distribution: The distribution of noise that is not pure.
-
-    Raises:
-        InputError: If a number is out of range, or delta is 0 with an L2 bound.
     """
     require_positive("epsilon", epsilon)
     require_delta(delta, zero=True)
@@ -294,14 +274,7 @@ class _Rule:
 
 
 def first_statistic(plan: Plan, features: Features) -> Statistic[Frame] | None:
-    """Return the statistic of the first release, or None if there is only one release.
-
-    Args:
-        features: The public schema.
-
-    Raises:
-        InputError: If no scale of at least 1 is possible with the budget.
-    """
+    """Return the statistic of the first release, or None if there is only one release."""
     if plan.reference == "middle":
         return None
     kind = Centre if plan.reference == "centre" else Moments
@@ -315,13 +288,7 @@ def main_statistic(
     """Return the statistic for the classifier; its bound does not depend on the frame.
 
     Args:
-        features: The public schema.
-        public: A source of public randomness for drawing trees, equal at all parties.
         frame: The frame decoded from the first release; by default the middle of the ranges.
-
-    Raises:
-        InputError: If the statistic does not fit the schema, or no scale of at least 1 is possible
-            with the budget.
     """
     about = Frame.middle(features) if frame is None else frame
     made = _made(plan, features, public, about)

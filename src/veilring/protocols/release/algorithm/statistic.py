@@ -37,12 +37,8 @@ class Bound:
     """The largest vector of whole numbers that one row may add.
 
     Attributes:
-        norm: The bounded norm.
         most: A whole number of at least 1 that bounds the sum of absolute values (`"l1"`) or the
             sum of squares (`"l2"`), which avoids rounding a root.
-
-    Raises:
-        InputError: If the norm is unknown or `most` is out of range.
     """
 
     norm: Norm
@@ -58,7 +54,6 @@ class Bound:
         """Return the bound on real vectors after scaling and truncation, at least 1.
 
         Args:
-            norm: The norm of the real vectors.
             scale: The number of steps in 1.
             value: The maximum norm (`"l1"`), or its square (`"l2"`).
         """
@@ -154,9 +149,6 @@ class Statistic(ABC, Generic[Decoded_co]):
         Args:
             noisy: Shape (length,), the sum over all rows with its noise. Public.
             deviation: The standard deviation of the noise on each number, from 0. Public.
-
-        Raises:
-            InputError: If a shape or the deviation does not fit.
         """
 
     def sum(self, rows: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -165,10 +157,6 @@ class Statistic(ABC, Generic[Decoded_co]):
         Args:
             rows: Shape (rows, features), in [0, 1]; may be empty.
             labels: Shape (rows,), positions of the public classes.
-
-        Raises:
-            InputError: If a shape does not fit, or `entries` exceeds the bound or has positions
-                that do not ascend. The error shows no value.
         """
         require_that(
             is_table(rows) and labels.shape == rows.shape[:1],
@@ -234,7 +222,6 @@ def cut_off(vectors: NDArray[np.float64], scale: int, bound: Bound) -> NDArray[n
     Args:
         vectors: Shape (rows, entries), finite.
         scale: The number of steps in 1.
-        bound: The bound on the result, which is exact.
     """
     # Far beyond the bound a square could overflow; only the direction matters there.
     reach = bound.value / scale
@@ -253,7 +240,6 @@ def shorten(vectors: NDArray[np.int64], bound: Bound) -> NDArray[np.int64]:
 
     Args:
         vectors: Shape (rows, entries), no entry much beyond the bound's own value.
-        bound: The bound on the result.
     """
     measures = bound.measure(vectors)
     beyond = np.flatnonzero(measures > bound.most)
@@ -278,7 +264,6 @@ def apportion(vectors: NDArray[np.float64], scale: int) -> NDArray[np.int64]:
 
     Args:
         vectors: Shape (rows, entries), finite.
-        scale: The sum of absolute values.
     """
     sizes = np.abs(vectors)
     largest = sizes.max(axis=1, initial=0.0, keepdims=True)

@@ -28,17 +28,7 @@ _WORD: Final = np.dtype("<i8")
 
 @dataclass(frozen=True, eq=False)
 class ReleaseParameters:
-    """The public parameters of a release, equal for all parties.
-
-    Attributes:
-        features: The schema of rows.
-        plan: The statistic and its noise.
-        own: A custom statistic in place of the plan's: a dataclass, whose fields parties compare.
-
-    Raises:
-        InputError: If the budget allows no noise, a statistic is too large for its words, or the
-            custom statistic is not a dataclass.
-    """
+    """The public parameters of a release, equal for all parties."""
 
     features: Features
     plan: Plan
@@ -102,7 +92,6 @@ class Total(NamedTuple):
 
     Attributes:
         sums: Shape (length,).
-        shares: The number of parties whose rows and noise shares are in the total.
     """
 
     sums: NDArray[np.int64]
@@ -116,12 +105,7 @@ class Step(NamedTuple):
     noise: SumNoise
 
     def draw(self, rows: Rows, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Return a party's summand, shape (length,): its rows' sum and its noise share. Secret.
-
-        Args:
-            rows: The party's rows.
-            rng: The party's own randomness.
-        """
+        """Return a party's summand, shape (length,): its rows' sum and its noise share. Secret."""
         return self.statistic.sum(rows.features, rows.labels) + self.noise.share(rng)
 
 
@@ -130,7 +114,6 @@ class Released:
     """A release, equal for everyone with its totals.
 
     Attributes:
-        model: The model that labels rows.
         totals: The noisy total of each sum, in order.
     """
 
@@ -156,11 +139,7 @@ def release_steps(parameters: ReleaseParameters) -> Steps:
 def simulate_release(
     parts: Sequence[Rows], parameters: ReleaseParameters, rngs: Sequence[np.random.Generator]
 ) -> Released:
-    """Release the rows of all parties in one process, with the parties' own steps.
-
-    Args:
-        rngs: The randomness of each party.
-    """
+    """Release the rows of all parties in one process, with the parties' own steps."""
     steps = release_steps(parameters)
     *_, last = simulate_draws(steps, parts, parameters, rngs)
     return finish_release(steps, Total(last.sum(axis=0), len(parts)))
@@ -176,7 +155,6 @@ def simulate_draws(
 
     Args:
         steps: The steps of a release; the caller finishes the last one.
-        rngs: The randomness of each party.
     """
     total = None
     for _ in parameters.noises:
@@ -191,9 +169,6 @@ def released_by(parameters: ReleaseParameters, totals: Sequence[Total]) -> Relea
 
     Args:
         totals: The noisy total of each sum, in order.
-
-    Raises:
-        InputError: If the number or the lengths of the totals differ from the release's.
     """
     require_that(
         len(totals) == len(parameters.noises),
@@ -224,10 +199,6 @@ def read_release(parameters: ReleaseParameters, kept: bytes) -> Released:
 
     Args:
         kept: The bytes of the release.
-
-    Raises:
-        InputError: If the bytes are not a release, have other parameters, or contain the noise of
-            too few parties.
     """
     whole = len(kept) == released_size(parameters) and kept.startswith(parameters.digest)
     require_that(whole, "release", "this release was made with other parameters")
@@ -246,11 +217,7 @@ def read_release(parameters: ReleaseParameters, kept: bytes) -> Released:
 
 
 def finish_release(steps: Steps, total: Total) -> Released:
-    """Return the release completed by its last total.
-
-    Args:
-        steps: The state of the release before that total.
-    """
+    """Return the release completed by its last total."""
     try:
         steps.send(total)
     except StopIteration as done:

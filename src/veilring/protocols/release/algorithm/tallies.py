@@ -50,12 +50,7 @@ class ClassCounts(Statistic[CountsClassifier]):
     """The number of rows of each class in each bin of each column, for naive Bayes.
 
     Attributes:
-        features: The public schema.
         norm: The norm of the bound: d (`"l1"`) or its root (`"l2"`), for d columns.
-        scale: The number that a row adds at each position.
-
-    Raises:
-        InputError: If the scale is out of range.
     """
 
     features: Features
@@ -102,14 +97,8 @@ class LabelledGrid(Statistic[GridClassifier]):
     """The number of rows of each class in each cell of a grid over numeric columns.
 
     Attributes:
-        features: The public schema: up to `GRID_COLUMNS_MAX` columns, all numbers.
         side: The number of cells per side, from 1 to `SIDE_MAX`.
         norm: The norm of the bound, which is 1 in either norm.
-        scale: The number that a row adds to its cell.
-
-    Raises:
-        InputError: If a column is not numeric, there are too many columns, or a parameter is out of
-            range.
     """
 
     features: Features
@@ -189,13 +178,7 @@ class RandomTrees(Statistic[TreesClassifier]):
     """The number of rows of each class that reach each leaf of several public trees.
 
     Attributes:
-        features: The public schema.
-        trees: The trees, drawn from a public seed.
         norm: The norm of the bound: the number of trees (`"l1"`), or its root (`"l2"`).
-        scale: The number that a row adds to its leaf in each tree.
-
-    Raises:
-        InputError: If the scale is out of range.
     """
 
     features: Features

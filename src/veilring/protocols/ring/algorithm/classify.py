@@ -54,10 +54,6 @@ def local_votes(
         labels: The class of each row, shape (N,), from 0 to classes - 1.
         result: The public result of PP-TopK, shape (Q, k), rows ascending.
         classes: The number of classes, at least 1.
-        weights: `"uniform"` or `"distance"`.
-
-    Raises:
-        InputError: If a shape does not fit, a label is out of range or `weights` is unknown.
     """
     _require_rows(distances, labels, classes)
     same = is_table(result) and len(result) == len(distances)
@@ -128,10 +124,6 @@ def pooled_knn(  # noqa: PLR0917  (a query, a data set and a classifier)
         rows: The rows of all parties, shape (N, f).
         labels: Their classes, shape (N,).
         k: The number of neighbours, at least 1.
-        weights: `"uniform"` or `"distance"`.
-
-    Raises:
-        InputError: As in `pairwise_distances`, `own_smallest` and `local_votes`.
     """
     found = np.empty(len(queries), dtype=np.int64)
     for chunk in cut_rows(len(queries), max(1, len(rows)), INPUT_ENTRIES):
@@ -179,15 +171,7 @@ def ring_knn(
         to_rows: Each party's distances, shape (Q, rows of the party), from `distances`; at least 3
             parties, each of which may have no rows.
         labels: The classes of each party's rows, from 0.
-        parameters: The public parameters of PP-TopK.
-        rng: The source of the orders, and of all parties' coins and noise.
-        fixed: The fixed-point encoding in which votes are added.
         classes: The number of classes, at least 1.
-        weights: `"uniform"` or `"distance"`.
-
-    Raises:
-        InputError: If the parties' shapes disagree, or as in `run_ring`, `local_votes` and
-            `FixedPoint.encode`.
     """
     queries = {len(party) for party in to_rows}
     require_that(

@@ -140,9 +140,6 @@ def could_become(
         before: A vector, shape (T, k), rows ascending and finite.
         after: The vector that it allegedly became, same shape.
         hops: The number of parties that passed it on in between, 0 or more.
-
-    Raises:
-        InputError: If `hops` is negative.
     """
     require(hops >= 0, "hops", hops, "an integer of at least 0")
     if hops == 0:
@@ -188,8 +185,6 @@ def could_be_totals(
         totals: Shape (Q, classes).
         own: The votes of one party as the secure sum rounds them, the same shape.
         result: The public result of PP-TopK, shape (Q, k), rows ascending.
-        weights: The weight of a row's vote.
-        upper: The public bound on all values.
     """
     possible = (totals >= own).all(axis=1)
     if weights == "uniform":

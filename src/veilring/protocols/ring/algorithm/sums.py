@@ -46,12 +46,8 @@ class SumMethod:
     """The way in which a sum is computed.
 
     Attributes:
-        name: `ring`, `cycles`, `shares` or `masks`.
         cycles: The number of edge-disjoint cycles that `cycles` uses: at least 2, and at most
             `(n - 1) // 2` for n parties. The others leave it at 1.
-
-    Raises:
-        InputError: If the name is unknown, or the number of cycles does not suit the method.
     """
 
     name: Literal["ring", "cycles", "shares", "masks"] = "ring"
@@ -69,11 +65,7 @@ class SumMethod:
         return self.name in {"ring", "cycles"}
 
     def check(self, parties: int) -> None:
-        """Reject a number of parties that the method does not support.
-
-        Raises:
-            InputError: If there are fewer than three, or too few for the cycles.
-        """
+        """Reject a number of parties that the method does not support."""
         if parties < SMALLEST_RING:
             raise InputError("parties", parties, f"at least {SMALLEST_RING}")
         most = (parties - 1) // 2
@@ -94,9 +86,6 @@ class FixedPoint:
     Attributes:
         scale_bits: Number of fractional bits, 0 to 62; the resolution is `2**-scale_bits`.
         parties: The maximum number of encoded values to add up, at least 1.
-
-    Raises:
-        InputError: If a field is outside its range.
     """
 
     scale_bits: int
@@ -127,11 +116,6 @@ class FixedPoint:
 
         Args:
             values: Any shape; each finite and of magnitude at most `limit`.
-            field: The name of the values in an error.
-
-        Raises:
-            InputError: If any value is not finite or too large. The message gives the limit, never
-                a value: values are private.
         """
         fits = bool((np.abs(values) <= self.limit).all())  # false for NaN
         allowed = f"finite numbers of magnitude at most {self.limit!r}"
@@ -169,9 +153,6 @@ def split_shares(
 
     Returns:
         Shape `(shares, *values.shape)`.
-
-    Raises:
-        InputError: If `shares` < 1.
     """
     require(shares >= 1, "shares", shares, "an integer of at least 1")
     parts = np.empty((shares, *values.shape), dtype=np.uint64)
@@ -195,9 +176,6 @@ def walecki_cycles(n: int) -> tuple[tuple[int, ...], ...]:
     Returns:
         Each cycle once round, without repeating its first vertex 0; of the two directions, the one
         whose second vertex is smaller than its last.
-
-    Raises:
-        InputError: If `n` < 3.
     """
     _require_parties(n)
     half = (n - 1) // 2
@@ -223,9 +201,6 @@ def exposure_probability(n: int, c: int, s: int = 1) -> float:
         n: Number of parties, at least 3.
         c: The number of the other parties that are corrupt, 0 to n - 1.
         s: The number of edge-disjoint cycles, 1 to `(n-1)//2`; 1 for a plain ring.
-
-    Raises:
-        InputError: If an argument is outside its range.
     """
     _require_parties(n)
     require(0 <= c < n, "c", c, f"an integer from 0 to n - 1 = {n - 1}")
@@ -243,7 +218,6 @@ def leaked_groups(
 
     Args:
         cycles: The edge-disjoint cycles of parties, each once round.
-        coalition: The corrupt parties.
 
     Returns:
         The groups, ordered by their smallest party.

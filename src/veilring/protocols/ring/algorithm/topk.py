@@ -31,9 +31,7 @@ def cut_rows(rows: int, width: int, entries: int) -> Iterator[slice]:
     """Yield slices of at least one row, with at most the given number of entries otherwise.
 
     Args:
-        rows: The total number of rows.
         width: The number of entries of a row, at least 1.
-        entries: The number of entries of a slice.
     """
     step = max(1, entries // width)
     return (slice(first, min(first + step, rows)) for first in range(0, rows, step))
@@ -51,9 +49,6 @@ class TopKParameters:
         delta: The minimum range of the noise, in the unit of the values; positive.
         upper: A bound that no value exceeds; the vector starts filled with it.
         lower: A bound that no value falls below.
-
-    Raises:
-        InputError: If a field is outside its range, or `upper + k * delta` is not finite.
     """
 
     k: int
@@ -104,9 +99,6 @@ def own_smallest(values: NDArray[np.float64], k: int) -> NDArray[np.float64]:
 
     Returns:
         Shape (T, k), each row ascending and filled up with `+inf` where m < k.
-
-    Raises:
-        InputError: If `k` < 1, or `values` is not two-dimensional or holds a NaN or `-inf`.
     """
     require(k >= 1, "k", k, "an integer of at least 1")
     require_that(
@@ -126,11 +118,7 @@ def own_smallest(values: NDArray[np.float64], k: int) -> NDArray[np.float64]:
 def require_bounded(
     values: NDArray[np.float64], parameters: TopKParameters, field: str = "values"
 ) -> None:
-    """Reject values outside `[lower, upper]`; `+inf` stands for a missing value and may pass.
-
-    Raises:
-        InputError: If any value is outside, or NaN. The message never contains a value.
-    """
+    """Reject values outside `[lower, upper]`; `+inf` stands for a missing value and may pass."""
     above = values[values > parameters.upper]
     inside = values.min(initial=np.inf) >= parameters.lower and np.isposinf(above).all()
     allowed = f"numbers in [lower, upper] = [{parameters.lower:g}, {parameters.upper:g}]"
@@ -240,9 +228,6 @@ def highest_entry(parameters: TopKParameters, hops: int) -> float:
 
     Args:
         hops: The number of parties that have passed the vector on since the start, 0 or more.
-
-    Raises:
-        InputError: If `hops` is negative.
     """
     require(hops >= 0, "hops", hops, "an integer of at least 0")
     highest = parameters.upper
@@ -257,9 +242,6 @@ def exactness_bound(k: int, P0: float, d: float, rounds: int) -> float:
     At most k parties contribute to the result, and each fails only if it answers with noise in
     every round: `(1 - P0**r * d**(r(r-1)/2))**k` with r = `rounds`. For values without ties and
     exactly c contributing parties, the probability *is* this formula with c in place of k.
-
-    Raises:
-        InputError: If an argument is outside the range given in `TopKParameters`.
     """
     return 1.0 - _error_bound(k, P0, d, rounds)
 
@@ -269,12 +251,6 @@ def rounds_for(error: float, k: int, P0: float, d: float) -> int:
 
     Args:
         error: The accepted probability of an inexact result, in (0, 1); may be far below 1e-16.
-        k: See `TopKParameters`.
-        P0: See `TopKParameters`.
-        d: See `TopKParameters`.
-
-    Raises:
-        InputError: If an argument is outside its range, or if `P0 = d = 1`: the noise never fades.
     """
     _require_noise(k, P0, d)
     require(0 < error < 1, "error", error, "a number in (0, 1)")
@@ -317,11 +293,7 @@ def run_ring(
     Args:
         values: Each party's own k smallest, shape (T, n, k) with n >= 3, rows ascending and
             padded with `+inf`. Axis 1 is the ring's order, beginning with the starter.
-        rng: The randomness of all parties.
         observe: A callback after every hop, in order. It must not change its arguments.
-
-    Raises:
-        InputError: If the shape is wrong, a row is not ascending or a value is out of bounds.
     """
     _require_ring(values, parameters)
     runs, parties, _ = values.shape

@@ -85,7 +85,6 @@ class CellPosterior:
     """The posterior of each cell, by simulation. Create it with `fit_cells`.
 
     Attributes:
-        prior: The distribution of values that the coalition assumed.
         levels: For each level, the codes of its cells, ascending, the number of entries in each,
             and the number of these that were the victim's own.
     """
@@ -96,15 +95,8 @@ class CellPosterior:
     def posterior(self, view: TopKView, victim: str) -> NDArray[np.float64]:
         """Return the probability that each new entry is the victim's own.
 
-        Args:
-            view: The view of a coalition at the positions that were simulated.
-            victim: The party at the position that was simulated.
-
         Returns:
             Shape (rounds, T, k), aligned with `claim_new`; 0 where that is `+inf`.
-
-        Raises:
-            InputError: If the session failed, so that there is no result.
         """
         claims = claim_new(view, victim)
         new = np.isfinite(claims)
@@ -138,10 +130,6 @@ def fit_cells(  # noqa: PLR0917  (a ring, the roles in it, a prior and a budget)
         prior: The distribution that the coalition assumes for all values; its own values hardly
             matter.
         trials: The number of runs to simulate, at least 1.
-        rng: The source of the simulated values, coins and noise.
-
-    Raises:
-        InputError: If an argument is out of range.
     """
     order = [f"position {place}" for place in range(parties)]
     if not {victim, *coalition} <= set(range(parties)):
@@ -238,8 +226,6 @@ class Setting:
         parties: The number of parties, n, at least 3.
         victim: The victim's position, from 0, the starter, whose first vector is the easiest to
             read.
-        parameters: The public parameters.
-        prior: The distribution of all values, which the adversary knows.
     """
 
     parties: int
@@ -253,12 +239,9 @@ class AttackRow:
     """The success of one coalition in one setting.
 
     Attributes:
-        setting: The ring.
         coalition: The colluding parties: the victim's successor alone, or with its predecessor.
-        simple: The success of claiming every new entry.
         optimal: The success of claiming entries that are more likely the victim's own than not, on
             the same runs.
-        expected: The accuracy that the optimal attack's own posterior promises.
     """
 
     setting: Setting
@@ -277,10 +260,8 @@ def attack_table(
     the successor alone comes from other runs, simulated beforehand.
 
     Args:
-        grid: The settings.
         trials: The number of runs to attack in each setting, at least 1.
         simulated: The number of runs that the successor simulates beforehand, at least 1.
-        rng: The source of all randomness.
     """
     return [row for setting in grid for row in _rows(setting, trials, simulated, rng)]
 
@@ -355,15 +336,11 @@ def sandwich_posterior(view: TopKView, victim: str, prior: UniformPrior) -> NDAr
 
     Args:
         view: The view of a coalition that saw the victim's input and output in each round.
-        victim: An honest party.
         prior: The distribution of the victim's values. They are continuous: ties are not supported.
 
     Returns:
         Shape (rounds, T, k), aligned with `claim_new`; 0 where that is `+inf`, and NaN where the
         prior rules out the observations.
-
-    Raises:
-        InputError: If the view lacks a vector that the victim received or passed on.
     """
     return _posterior(_received(view, victim), claim_new(view, victim), view.parameters, prior)
 
@@ -376,12 +353,6 @@ def plug_in_posterior(
     It uses the last vector that the coalition saw before the victim's turn in place of the victim's
     input. That is correct in round 1 if the victim is the starter; otherwise the result is not a
     probability, only a number that tends to be large for real values.
-
-    Args:
-        view: The view of any coalition.
-        victim: An honest party.
-        claims: The new entries, as `claim_new` returns them.
-        prior: The distribution of the victim's values.
 
     Returns:
         Shape (rounds, T, k), as in `sandwich_posterior`.
@@ -566,13 +537,11 @@ def integrate_log_likelihood(  # noqa: PLR0917  (a grid, a factor, what is known
     """Integrate the density of V[1], ..., V[M] times the factors, without the constant N!/(N-M)!.
 
     Args:
-        grid: A grid whose cells end where a factor jumps.
         factor: The logarithm of the likelihood of one value.
         known: Values that are known exactly and so not integrated over, shape (T, any), ascending:
             the first ones of V.
         count: The number of known values, shape (T,), 0 to M.
         depth: The total number of values, M, at most N.
-        rows: The number of rows, N.
 
     Returns:
         The logarithm, shape (T,); `-inf` for impossible observations.

@@ -38,10 +38,6 @@ class CoalitionView:
         views: The view of each member, by its name: `Run.views` of a run that watched the members.
         own: The input of each member, by its name, shape (runs, entries); may be empty for attacks
             that do not need it.
-
-    Raises:
-        InputError: If there is no member, one is not in the ring, or `own` has another party's
-            input, which the coalition does not know.
     """
 
     ring: Ring
@@ -72,9 +68,6 @@ def topk_view(view: CoalitionView, parameters: TopKParameters) -> TopKView:
 
     Args:
         parameters: The public parameters; in PP-kNN they are `KNNParameters.topk`.
-
-    Raises:
-        InputError: If no member saw a vector.
     """
     n, vectors = len(view.ring), dict[int, NDArray[np.float64]]()
     for member, saw in view.views.items():
@@ -108,13 +101,9 @@ def recover_groups(
     Args:
         view: The joint view of a run of the secure sum, alone or within PP-kNN. `shares` and
             `masks` need every member's input in `own`, shape (runs, entries).
-        fixed: The fixed point of the sum.
 
     Returns:
         The sums, shape (runs, entries), exact up to the rounding of `fixed`, by group.
-
-    Raises:
-        InputError: If no total is in the view, or an input is missing.
     """
     if not method.goes_round:
         return _all_but_own(view, fixed)
@@ -139,14 +128,6 @@ def recover_input(
 
     Recovery is possible if and only if the victim's neighbours in every cycle are members, whether
     or not the victim is the starter.
-
-    Args:
-        view: As for `recover_groups`.
-        victim: An honest party.
-        fixed: The fixed point of the sum.
-
-    Raises:
-        InputError: If the victim is a member, or as `recover_groups` does.
     """
     if victim in view.members or victim not in view.ring.order:
         raise InputError("victim", victim, "a party of the ring outside the coalition")

@@ -46,9 +46,6 @@ class TopKView:
     * rounds`, is public too: the starter sends it to all.
 
     Attributes:
-        parameters: The public parameters.
-        order: The parties, the starter first.
-        members: The members of the coalition.
         vectors: The vectors seen by their numbers, each of shape (T, k) for T independent runs.
             A session that failed lacks the last ones.
     """
@@ -78,11 +75,7 @@ class TopKView:
         return self.seen[bisect_right(self.seen, hop) - 1]
 
     def hops_of(self, party: str) -> tuple[int, ...]:
-        """Return the hops of a party, one per round.
-
-        Raises:
-            InputError: If it is not in the ring.
-        """
+        """Return the hops of a party, one per round."""
         if party not in self.order:
             raise InputError("party", party, f"one of {', '.join(self.order)}")
         place, n = self.order.index(party), len(self.order)
@@ -101,11 +94,7 @@ def simulated_view(
     Args:
         vectors: All vectors, shape (n * rounds + 1, T, k), as
             `veilring.protocols.ring.leakage.transcript` returns them.
-        order: The parties, the starter first.
         failed_after: The number of hops after which the session failed, if it did.
-
-    Raises:
-        InputError: If the number of vectors does not fit, or a member is not in the ring.
     """
     n, hops = len(order), len(order) * parameters.rounds
     if len(vectors) != hops + 1:
@@ -134,9 +123,6 @@ class UniformPrior:
         rows_per_party: The number of rows of each party, N, at least 1.
         upper: The upper end of the uniform distribution, positive and at most
             `TopKParameters.upper`.
-
-    Raises:
-        InputError: If a parameter is not positive.
     """
 
     rows_per_party: int
@@ -164,13 +150,10 @@ class Success:
     the victim's own.
 
     Attributes:
-        new: The number of new entries per run.
-        claims: The number of claimed entries per run.
         precision: The fraction of claims that are right; 0 without claims.
         recall: The fraction of the victim's values that were claimed; 0 if it has no values.
         accuracy: The fraction of new entries that were decided correctly, claimed or not; 1 without
             new entries.
-        gain: The number of right claims minus that of wrong claims, per run.
     """
 
     new: float
@@ -190,16 +173,9 @@ def claim_new(view: TopKView, victim: str) -> NDArray[np.float64]:
     claims are exactly the victim's insertions, real or noise. The start vector and the result are
     public, so they are used as well.
 
-    Args:
-        view: The coalition's view.
-        victim: An honest party.
-
     Returns:
         Shape (rounds, T, k), rows ascending and padded with `+inf`. A round in which the coalition
         did not see the victim's output has no claims.
-
-    Raises:
-        InputError: If the victim is in the coalition or not in the ring.
     """
     if victim in view.members:
         raise InputError("victim", victim, "a party outside the coalition")
@@ -266,7 +242,6 @@ class Owners:
     """The owners of values, as far as a coalition can infer them after some sessions.
 
     Attributes:
-        candidates: The honest parties, by name.
         posterior: The probability that each candidate owns each value, shape (T, v, candidates);
             all 0 if no candidate fits the observations.
     """
@@ -295,9 +270,6 @@ def recurring(
 
     Returns:
         For each of the T runs the values, ascending.
-
-    Raises:
-        InputError: If there is no session, or they are of different coalitions or shapes.
     """
     _require_alike(sessions)
     return tuple(
@@ -312,13 +284,8 @@ def find_owners(
     """Return the posterior over the owners of real values.
 
     Args:
-        sessions: As for `recurring`.
         values: Values among the k smallest of all parties and not the coalition's own, shape
             (T, v): entries of a public result, for instance.
-        tolerance: As for `recurring`.
-
-    Raises:
-        InputError: As in `recurring`.
     """
     _require_alike(sessions)
     first = sessions[0]
@@ -352,19 +319,14 @@ def tracing_success(
 
     Args:
         parties: The number of parties, n, at least 3.
-        prior: The distribution of all values.
         coalition: The number of parties that collude, 1 to n - 1; their positions are drawn with
             each ring.
         sessions: The number of sessions, at least 1.
         batches: The number of independent batches of `QUERIES_TOGETHER` queries, at least 1.
-        rng: The source of all randomness.
         failed_after: The number of hops after which the first session failed, if it did.
 
     Returns:
         Shape (sessions,); NaN if no true result was an honest party's.
-
-    Raises:
-        InputError: If the coalition is empty or has all parties.
     """
     if not 1 <= coalition < parties:
         raise InputError("coalition", coalition, f"1 to {parties - 1} of {parties} parties")
