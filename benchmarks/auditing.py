@@ -20,12 +20,12 @@ from veilring.nodes.journal import Traffic
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.ring import draw_ring
 from veilring.nodes.runtimes import Simulated
-from veilring.privacy.audits import ALARM
+from veilring.privacy.bounds import ALARM
 from veilring.privacy.budgets import Budgets, Charge, RecordCharge
+from veilring.privacy.divisible import polya_difference_pmf
 from veilring.privacy.ledger import open_ledger
-from veilring.privacy.polya import polya_difference_pmf
-from veilring.protocols.forecast import Forecast
 from veilring.protocols.masks import MaskedSums, agree_keys, masked_sum
+from veilring.protocols.promise import Forecast
 from veilring.randomness import Streams
 from veilring.reached import marks_in
 from veilring.scenarios import load_scenario

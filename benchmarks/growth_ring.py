@@ -16,7 +16,7 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import PARTIES_MIN, deal_ring
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
-from veilring.protocols.forecast import Forecast
+from veilring.protocols.promise import Forecast
 from veilring.protocols.ring.algorithm.topk import rounds_for
 from veilring.protocols.ring.cost import Chain, knn_chain, knn_cost
 from veilring.protocols.ring.roles import KNNAnswer, KNNParameters, private_knn

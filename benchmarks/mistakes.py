@@ -247,7 +247,7 @@ _R: Final = "veilring.protocols.ring"
 _S: Final = "veilring.protocols.ranksearch"
 _L: Final = "veilring.privacy.ledger.Ledger"
 _F: Final = "veilring.privacy.statefile"
-_PLACES: Final = "veilring.privacy.records.Places"
+_PLACES: Final = "veilring.privacy.budgets.Places"
 _LDP: Final = "veilring.protocols.ldp.store.sqlite.SqliteStore"
 
 MISTAKES: Final = (
@@ -514,7 +514,7 @@ MISTAKES: Final = (
     Mistake("a repeated request is charged twice", f"{_L}._find", nothing, accounted, quick=True),
     Mistake(
         "records pay nothing",
-        "veilring.privacy.records.Records.pay",
+        "veilring.privacy.budgets.Records.pay",
         lambda right: lambda _records, _charge: True,
         accounted,
         quick=True,

@@ -40,11 +40,11 @@ def test_the_seed_determines_the_sample() -> None:
 
 def test_hangs_and_crashes_are_noticed() -> None:
     """A change without tests counts against the score, and one that hangs or crashes for it."""
-    name = "veilring.privacy.tails.x_part__mutmut_"
+    name = "veilring.privacy.bounds.x_part__mutmut_"
     statuses = ("killed", "timeout", "segfault", "survived", "no tests", "suspicious")
     results = {f"{name}{number}": status for number, status in enumerate(statuses)}
     counts = {"sampled": 6, "noticed": 3}
-    assert SCRIPT["score"](results, 9) == {"changes": 9, **counts, "modules": {"tails": counts}}
+    assert SCRIPT["score"](results, 9) == {"changes": 9, **counts, "modules": {"bounds": counts}}
 
 
 def test_the_record_adds_up() -> None:

@@ -26,7 +26,6 @@ from veilring.nodes.party import Party as Party
 from veilring.nodes.party import broadcast as broadcast
 from veilring.nodes.run import Run as Run
 from veilring.nodes.runtimes import Simulated as Simulated
-from veilring.protocols.forecast import Forecast as Forecast
 from veilring.protocols.ldp.system import LDPBayes as LDPBayes
 from veilring.protocols.masks import MaskedSums as MaskedSums
 from veilring.protocols.masks import agree_keys as agree_keys
@@ -35,6 +34,7 @@ from veilring.protocols.membership import Membership as Membership
 from veilring.protocols.noisyvotes.system import NoisyVotes as NoisyVotes
 from veilring.protocols.prediction.system import IndKNN as IndKNN
 from veilring.protocols.promise import Facts as Facts
+from veilring.protocols.promise import Forecast as Forecast
 from veilring.protocols.promise import Promise as Promise
 from veilring.protocols.promise import Spent as Spent
 from veilring.protocols.radius.system import DataOwner as DataOwner

@@ -11,11 +11,11 @@ from tests.deployment import commands
 
 from veilring.deployment import connecting
 from veilring.nodes import node
-from veilring.nodes.abort import StandingReport, encode_standing
 from veilring.nodes.adversary import Silent, corrupt
 from veilring.nodes.node import Node
 from veilring.nodes.party import Party, Standing
 from veilring.nodes.service import Offer, Service
+from veilring.nodes.session import StandingReport, encode_standing
 from veilring.protocols.ldp import task
 from veilring.protocols.noisyvotes import roles as votes_roles
 from veilring.protocols.registry import BUILT_IN, find_system

@@ -18,7 +18,7 @@ from veilring.estimators import (
     TreeWalkClassifier,
 )
 from veilring.nodes.journal import Cost, Traffic
-from veilring.protocols.forecast import Forecast
+from veilring.protocols.promise import Forecast
 
 Table = tuple[NDArray[np.float64], NDArray[np.str_]]
 

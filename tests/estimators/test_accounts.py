@@ -21,7 +21,7 @@ from veilring.estimators import (
 )
 from veilring.estimators.base import Answered, Asked
 from veilring.nodes.journal import Traffic
-from veilring.protocols.forecast import Forecast
+from veilring.protocols.promise import Forecast
 from veilring.randomness import keyed
 
 ROWS, LABELS = three_classes(120)

@@ -27,7 +27,7 @@ from veilring.estimators import (
     SystemClassifier,
     TreeWalkClassifier,
 )
-from veilring.protocols.forecast import Forecast
+from veilring.protocols.promise import Forecast
 
 ROWS, LABELS = three_classes(120)
 QUERIES, _ = three_classes(20, seed=2)

@@ -11,7 +11,7 @@ from tests.estimators.tables import RANGES, scaled, three_classes
 from veilring.errors import InputError
 from veilring.estimators import TreeWalkClassifier
 from veilring.nodes.journal import Traffic
-from veilring.protocols.forecast import Forecast
+from veilring.protocols.promise import Forecast
 from veilring.protocols.treewalk import (
     BucketPlan,
     Comparison,

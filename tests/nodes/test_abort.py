@@ -24,15 +24,17 @@ from veilring.errors import (
     VeilringError,
 )
 from veilring.nodes import node as early
-from veilring.nodes.abort import REFUSALS, abort_notice, public_error
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.service import Offer, Service, opening
 from veilring.nodes.session import (
     CULPRIT_CHARACTERS_MAX,
     REASON_CHARACTERS_MAX,
+    REFUSALS,
     Abort,
     Session,
+    abort_notice,
+    public_error,
 )
 from veilring.randomness import Streams
 from veilring.transport.frames import pack

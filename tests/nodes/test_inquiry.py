@@ -9,11 +9,10 @@ import pytest
 from tests.roles import Word
 
 from veilring.errors import PeerSilent, SessionAborted, SessionTimeout
-from veilring.nodes.abort import encode_standing
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party, Standing, Wait
 from veilring.nodes.service import Offer, Service, opening
-from veilring.nodes.session import SessionLimits
+from veilring.nodes.session import SessionLimits, encode_standing
 from veilring.randomness import Streams
 from veilring.transport.memory import MemoryNetwork
 from veilring.transport.messages import decode, encode

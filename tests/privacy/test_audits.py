@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from veilring.privacy.audits import (
+from veilring.privacy.bounds import (
     advantage_bound,
     audited_epsilon,
     audited_epsilon_of_scores,

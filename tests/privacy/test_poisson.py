@@ -12,7 +12,7 @@ from scipy import stats
 from tests.privacy.generators import GENERATORS, follows, seeded
 
 from veilring.errors import InputError
-from veilring.privacy.poisson import (
+from veilring.privacy.divisible import (
     SKELLAM_VARIANCE_MAX,
     SKELLAM_VARIANCE_MIN,
     PoissonDistribution,

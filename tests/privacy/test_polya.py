@@ -12,15 +12,15 @@ from scipy import stats
 from tests.privacy.generators import GENERATORS, follows, seeded, spelling
 
 from veilring.errors import InputError
-from veilring.privacy.exact import exp_ceil, exp_floor
-from veilring.privacy.noise import discrete_laplace_pmf
-from veilring.privacy.polya import (
+from veilring.privacy.divisible import (
     POLYA_SCALE_MAX,
     polya,
     polya_difference,
     polya_difference_pmf,
     polya_pmf,
 )
+from veilring.privacy.exact import exp_ceil, exp_floor
+from veilring.privacy.noise import discrete_laplace_pmf
 
 DISTRIBUTIONS: tuple[tuple[float | Fraction, float | Fraction], ...] = (
     (Fraction(1, 1000), 40),

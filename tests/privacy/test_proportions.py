@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from veilring.privacy.tails import proportion_bounds
+from veilring.privacy.bounds import proportion_bounds
 
 
 @pytest.mark.parametrize("runs", [1, 10, 100_000])

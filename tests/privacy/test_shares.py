@@ -14,8 +14,8 @@ from scipy.special import ive, logsumexp
 
 from veilring.errors import InputError
 from veilring.privacy.accounting import ZCDP, GaussianDP
+from veilring.privacy.divisible import polya_difference_pmf
 from veilring.privacy.noise import discrete_gaussian_pmf
-from veilring.privacy.polya import polya_difference_pmf
 from veilring.privacy.shares import (
     SKELLAM_ORDERS,
     NearGaussian,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom, gamma
 
+from veilring.privacy.bounds import NEVER_BITS, binomial_range, laplace_sum_max
 from veilring.privacy.noise import discrete_laplace_pmf
-from veilring.privacy.tails import NEVER_BITS, binomial_range, laplace_sum_max
 
 # A bound by Chernoff is looser than the exact tail by less than a factor of 2^8 here.
 LOOSE_BITS = 8

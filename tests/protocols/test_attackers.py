@@ -21,12 +21,11 @@ from tests.roles import Word
 from veilring import simulation
 from veilring.data.table import Features, Rows
 from veilring.errors import VeilringError
-from veilring.nodes.abort import StandingRequest
 from veilring.nodes.node import EARLY_FRAMES_MAX, Node
 from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Parties
 from veilring.nodes.service import SESSIONS_PER_PEER_MAX, Offer, Service, opening
-from veilring.nodes.session import Abort, Open, SessionLimits
+from veilring.nodes.session import Abort, Open, SessionLimits, StandingRequest
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
 from veilring.protocols.ldp.collector import SUBMIT, Collector

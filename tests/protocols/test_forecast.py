@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veilring.nodes.journal import Traffic
-from veilring.protocols.forecast import Forecast, batch_sizes, in_batches
-from veilring.protocols.promise import Spent
+from veilring.protocols.promise import Forecast, Spent, batch_sizes, in_batches
 
 
 @given(st.integers(0, 1000), st.integers(1, 100))

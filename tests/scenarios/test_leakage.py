@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.scenarios.wine import wine_report
 
-from veilring.protocols.measures import Estimate, Leakage
+from veilring.protocols.promise import Estimate, Leakage
 from veilring.protocols.registry import find_system
 from veilring.randomness import Streams
 from veilring.scenarios import Report, load_scenario, run_scenario

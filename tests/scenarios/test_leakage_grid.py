@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from veilring.cli.app import app
 from veilring.errors import InputError
-from veilring.protocols.measures import Estimate
+from veilring.protocols.promise import Estimate
 from veilring.protocols.ring import leakage
 from veilring.protocols.ring.leakage import sample_hop_leakage, uniform_values
 from veilring.scenarios.leakage_grid import (

@@ -24,8 +24,7 @@ from veilring.config import DescribedKey, attribute_meanings, describe_keys
 from veilring.data.table import ALPHA_MAX, ALPHA_MIN, Ranges, Rows, partition
 from veilring.errors import InputError, PrivacyLeakWarning
 from veilring.privacy.checks import require, require_that
-from veilring.protocols.forecast import Forecast
-from veilring.protocols.promise import SEED_TELLS, Facts, Promise, Spent
+from veilring.protocols.promise import SEED_TELLS, Facts, Forecast, Promise, Spent
 from veilring.protocols.system import PARTIES, Setup, System
 from veilring.randomness import KEY_BYTES, Streams, keyed
 

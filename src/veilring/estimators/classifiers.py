@@ -25,7 +25,6 @@ from veilring.estimators.base import Answered, SystemClassifier, number, query_k
 from veilring.nodes.journal import Traffic
 from veilring.privacy.accounting import PureDP
 from veilring.privacy.checks import doubt_of_delta, require
-from veilring.protocols.forecast import Forecast, total_cost
 from veilring.protocols.ldp.algorithm.bayes import Classifier
 from veilring.protocols.ldp.algorithm.planner import make_oracle
 from veilring.protocols.ldp.algorithm.survey import (
@@ -45,7 +44,7 @@ from veilring.protocols.noisyvotes.messages import votes_cost
 from veilring.protocols.noisyvotes.system import NoisyVotes, VotesSetup
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 from veilring.protocols.prediction.system import IndKNN, IndKNNSetup
-from veilring.protocols.promise import Facts, Promise, Spent
+from veilring.protocols.promise import Facts, Forecast, Promise, Spent, total_cost
 from veilring.protocols.radius.system import DataOwner, OwnerSetup
 from veilring.protocols.ranksearch.cost import found_cost
 from veilring.protocols.ranksearch.system import RankSearch, SearchSetup

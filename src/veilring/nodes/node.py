@@ -25,22 +25,20 @@ from veilring.errors import (
     TransportError,
     VeilringError,
 )
-from veilring.nodes.abort import (
-    Inquiry,
-    StandingReport,
-    StandingRequest,
-    abort_notice,
-    encode_standing,
-    public_error,
-)
 from veilring.nodes.journal import Observer
 from veilring.nodes.party import Parties, Standing
 from veilring.nodes.session import (
     SESSION_SECONDS,
     Abort,
+    Inquiry,
     Open,
     Session,
     SessionLimits,
+    StandingReport,
+    StandingRequest,
+    abort_notice,
+    encode_standing,
+    public_error,
     session_timeout,
 )
 from veilring.randomness import Streams

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Final, Self, TypeVar
 
 from veilring.errors import Busy, PeerLost, ProtocolViolation, TransportError, VeilringError
-from veilring.nodes.abort import TOO_MANY_SESSIONS
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party, broadcast, broadcast_to_rest
-from veilring.nodes.session import Abort, Open
+from veilring.nodes.session import TOO_MANY_SESSIONS, Abort, Open
 from veilring.transport.messages import encode
 from veilring.transport.pacing import REST_SECONDS, SparingLog, TokenBuckets
 

@@ -25,6 +25,8 @@ from veilring.privacy.budgets import (
     Charge,
     ChargeOutcome,
     Limits,
+    Places,
+    Records,
     digest_of,
     from_units,
     require_request_names,
@@ -32,7 +34,6 @@ from veilring.privacy.budgets import (
     units_left,
 )
 from veilring.privacy.checks import require_that
-from veilring.privacy.records import Places, Records
 from veilring.privacy.statefile import (
     MEMORY,
     Format,

@@ -78,8 +78,8 @@ from veilring.privacy.checks import (
     require_loss,
     require_noise,
 )
+from veilring.privacy.divisible import POLYA_SCALE_MAX
 from veilring.privacy.exact import float_ceil
-from veilring.privacy.polya import POLYA_SCALE_MAX
 from veilring.privacy.renyi import WHOLE_ORDERS, RenyiDP
 
 ROUNDING_VARIANCE: Final = 1.5

@@ -46,7 +46,6 @@ from veilring.errors import (
 from veilring.nodes.journal import Traffic
 from veilring.nodes.party import Party
 from veilring.protocols.digests import DIGEST_BYTES, Digest, digest_of
-from veilring.protocols.forecast import Forecast, repeated
 from veilring.protocols.masks import (
     Bound,
     Confirmed,
@@ -65,6 +64,7 @@ from veilring.protocols.masks import (
     receive_bound,
     receive_words,
 )
+from veilring.protocols.promise import Forecast, repeated
 from veilring.protocols.seeding import (
     OWN,
     PAIRS,

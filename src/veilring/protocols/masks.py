@@ -34,7 +34,7 @@ from veilring.nodes.journal import Traffic
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.protocols.digests import DIGEST_BYTES, Digest, digest_of, digest_of_names
-from veilring.protocols.forecast import Forecast, repeated
+from veilring.protocols.promise import Forecast, repeated
 from veilring.transport.messages import Array, Message
 
 KEY_BYTES: Final = 32  # X25519's and ChaCha20's

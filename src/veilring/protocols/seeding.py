@@ -35,8 +35,8 @@ from veilring.nodes.journal import Traffic
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.protocols.digests import DIGEST_BYTES, Digest, digest_of
-from veilring.protocols.forecast import repeated
 from veilring.protocols.masks import derive_secret
+from veilring.protocols.promise import repeated
 from veilring.protocols.seedshares import (
     SEED_BYTES,
     SEEDS,

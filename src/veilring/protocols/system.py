@@ -37,10 +37,8 @@ from veilring.protocols.claims import (
     remove_row,
     replace_query,
 )
-from veilring.protocols.forecast import Forecast
-from veilring.protocols.measures import Leakage, Measure
 from veilring.protocols.membership import Membership, PublicModel
-from veilring.protocols.promise import Facts, Promise, Spent
+from veilring.protocols.promise import Facts, Forecast, Leakage, Measure, Promise, Spent
 
 PARTIES: Final = 8
 """The default number of parties."""

@@ -13,8 +13,8 @@ from veilring.nodes.journal import Cost, Journal, View
 from veilring.nodes.party import Parties
 from veilring.nodes.ring import Ring, RingReveal, committee_for, ring_of
 from veilring.nodes.run import Run
-from veilring.protocols.forecast import Forecast
 from veilring.protocols.membership import PublicModel
+from veilring.protocols.promise import Forecast
 from veilring.protocols.system import Setup
 
 Deal = Callable[[tuple[str, ...]], Ring | None]

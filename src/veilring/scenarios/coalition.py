@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from veilring.data.table import pairwise_distances
 from veilring.errors import InputError
-from veilring.protocols.measures import Estimate
+from veilring.protocols.promise import Estimate
 from veilring.protocols.ring.algorithm.classify import local_votes
 from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod, exposure_probability
 from veilring.protocols.ring.algorithm.topk import TopKParameters, own_smallest

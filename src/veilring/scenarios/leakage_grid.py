@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.privacy.files import write_whole
-from veilring.protocols.measures import Estimate
+from veilring.protocols.promise import Estimate
 from veilring.protocols.ranksearch.algorithm.votes import Nearest
 from veilring.protocols.ranksearch.leakage import Opened, leakage_of_totals, open_nearest
 from veilring.protocols.ranksearch.system import RankSearch

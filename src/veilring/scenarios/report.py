@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from veilring.nodes.journal import Cost
-from veilring.protocols.forecast import Forecast, describe_cost
-from veilring.protocols.measures import Estimate, Leakage
-from veilring.protocols.promise import Promise, Spent
+from veilring.protocols.promise import Estimate, Forecast, Leakage, Promise, Spent, describe_cost
 from veilring.scenarios.batches import Labelled
 from veilring.scenarios.prepare import Prepared
 from veilring.scenarios.schema import Scenario

@@ -17,8 +17,8 @@ from veilring.nodes.cluster import Cluster, RuntimeName, run_with_retries
 from veilring.nodes.journal import Journal, Mark
 from veilring.nodes.ring import COMMITTEE_SIZE, Ring, deal_ring
 from veilring.nodes.runtimes import Runtime, Simulated
-from veilring.protocols.measures import Leakage
 from veilring.protocols.membership import PublicModel
+from veilring.protocols.promise import Leakage
 from veilring.protocols.ranksearch.system import SearchSetup
 from veilring.protocols.system import Play, Setup
 from veilring.randomness import Streams, draw_seed

@@ -15,6 +15,7 @@ with name_missing_extras():
     )
     from veilring.simulation.loop import (
         LoopTrace,
+        Order,
         SimulatedLoop,
         TracedLoop,
         running_environment,
@@ -22,7 +23,6 @@ with name_missing_extras():
         wait_event,
     )
     from veilring.simulation.network import Routes, SimulatedEndpoint, SimulatedNetwork, Topology
-    from veilring.simulation.orders import Order
 
 __all__ = (
     "Constant",

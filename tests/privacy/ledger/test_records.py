@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from tests.privacy.ledger.charged import RECORD_BUDGETS, charge_of, charge_records, left
 
 from veilring.errors import BudgetExhausted, InputError
-from veilring.privacy.budgets import UNITS, Budgets, Charge, RecordCharge
+from veilring.privacy.budgets import JOURNAL_BYTES_MAX, UNITS, Budgets, Charge, RecordCharge
 from veilring.privacy.ledger import open_ledger, read_totals
-from veilring.privacy.records import JOURNAL_BYTES_MAX
 
 
 def test_records_pay_and_the_others_do_not() -> None:

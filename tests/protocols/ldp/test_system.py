@@ -11,10 +11,9 @@ from tests.protocols.ldp.collecting import make_task
 
 from veilring.data.table import Rows
 from veilring.errors import InputError
-from veilring.protocols.forecast import Forecast, total_cost
 from veilring.protocols.ldp.roles import gather_cost, gather_cost_bounds
 from veilring.protocols.ldp.system import LDPBayes, LDPSetup, Respondents
-from veilring.protocols.promise import Facts
+from veilring.protocols.promise import Facts, Forecast, total_cost
 from veilring.protocols.registry import find_system
 from veilring.protocols.system import SERVER
 from veilring.scenarios import load_scenario, run_scenario

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veilring.errors import InputError
-from veilring.privacy.polya import polya_difference_pmf
+from veilring.privacy.divisible import polya_difference_pmf
 from veilring.privacy.shares import count_loss
 from veilring.protocols.noisyvotes import (
     guarantee,

@@ -18,7 +18,7 @@ from tests.protocols.noisyvotes.worlds import (
 )
 
 from veilring.data.table import Rows
-from veilring.privacy.audits import audited_epsilon
+from veilring.privacy.bounds import audited_epsilon
 from veilring.protocols.noisyvotes import (
     ByAnnuli,
     NearestRows,

@@ -17,8 +17,7 @@ from veilring.nodes.journal import Cost
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
-from veilring.privacy.audits import audited_epsilon
-from veilring.protocols.forecast import Forecast
+from veilring.privacy.bounds import audited_epsilon
 from veilring.protocols.noisyvotes import (
     ByAnnuli,
     NearestRows,
@@ -30,6 +29,7 @@ from veilring.protocols.noisyvotes import (
     votes_cost,
 )
 from veilring.protocols.noisyvotes.messages import VotesBatch
+from veilring.protocols.promise import Forecast
 from veilring.protocols.radius.algorithm.balls import count_votes
 from veilring.protocols.radius.algorithm.conversion import ByGrid
 from veilring.protocols.ring import FixedPoint, SumMethod

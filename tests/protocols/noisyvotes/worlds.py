@@ -9,7 +9,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.data.table import Rows
-from veilring.privacy.polya import polya_difference_pmf
+from veilring.privacy.divisible import polya_difference_pmf
 from veilring.protocols.noisyvotes import NoisyVotesParameters
 from veilring.protocols.noisyvotes.algorithm.releases import Release, batch_steps, noisy_counts
 

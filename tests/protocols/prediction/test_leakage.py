@@ -11,7 +11,7 @@ from scipy import stats
 from tests.protocols.prediction.streams import clustered
 
 from veilring.privacy.accounting import GaussianDP, individual_budget
-from veilring.privacy.audits import (
+from veilring.privacy.bounds import (
     ALARM,
     audited_epsilon_of_scores,
     audited_mu,

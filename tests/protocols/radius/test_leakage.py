@@ -10,7 +10,7 @@ from scipy import stats
 from tests.protocols.radius.tables import banana
 
 from veilring.data.table import Rows
-from veilring.privacy.audits import (
+from veilring.privacy.bounds import (
     advantage_bound,
     audited_epsilon,
     exact_advantage,

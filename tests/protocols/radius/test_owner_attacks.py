@@ -9,7 +9,7 @@ from tests.protocols.radius.crafted import Crafted, broken_by_plain_test, collin
 
 from veilring.data.table import Rows, pairwise_distances
 from veilring.nodes.offload import run_inline
-from veilring.privacy.audits import (
+from veilring.privacy.bounds import (
     ALARM,
     advantage_bound,
     audited_epsilon,

@@ -18,9 +18,8 @@ from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.batches import Queries
 from veilring.protocols.digests import DIGEST_BYTES
-from veilring.protocols.forecast import Forecast
 from veilring.protocols.masks import MaskedTotals, MaskedWords
-from veilring.protocols.promise import Facts
+from veilring.protocols.promise import Facts, Forecast
 from veilring.protocols.ranksearch import (
     SearchAnswer,
     SearchedRows,

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from tests.privacy.generators import follows, seeded
 
 from veilring.errors import InputError
+from veilring.privacy.divisible import polya_difference_pmf, skellam_pmf
 from veilring.privacy.noise import discrete_gaussian_pmf
-from veilring.privacy.poisson import skellam_pmf
-from veilring.privacy.polya import polya_difference_pmf
 from veilring.privacy.shares import NearGaussian
 from veilring.protocols.release.algorithm.noise import (
     CENTRE_SHARE,

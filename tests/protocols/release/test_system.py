@@ -26,9 +26,8 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.journal import Cost, Traffic
 from veilring.nodes.run import Outcome, Run, blamed_party
 from veilring.nodes.runtimes import Simulated
-from veilring.protocols.forecast import Forecast
 from veilring.protocols.masks import MaskedTotals, MaskedWords, MaskKey
-from veilring.protocols.promise import Facts, Spent
+from veilring.protocols.promise import Facts, Forecast, Spent
 from veilring.protocols.release.algorithm.classifiers import GridClassifier
 from veilring.protocols.release.algorithm.noise import Account, Trust
 from veilring.protocols.release.algorithm.statistic import Bound, Entries, Statistic

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from veilring.protocols.measures import Estimate, Leakage
-from veilring.protocols.promise import Promise
+from veilring.protocols.promise import Estimate, Leakage, Promise
 from veilring.protocols.ring.system import PrivateKNN
 from veilring.scenarios.comparison import Line
 from veilring.scenarios.comparison.comparison import MAJORITY, POOLED, Played

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from veilring.errors import UnforeseenCost
 from veilring.nodes.journal import Traffic
-from veilring.protocols.forecast import Forecast
 from veilring.protocols.noisyvotes import NoisyVotesParameters, WithinRadius, votes_cost
 from veilring.protocols.prediction.algorithm.kernels import tau_share
 from veilring.protocols.prediction.messages import stream_cost
+from veilring.protocols.promise import Forecast
 from veilring.protocols.radius.messages import label_cost
 from veilring.protocols.radius.system import OwnerSetup, public_radius, radius_share
 from veilring.protocols.registry import find_system

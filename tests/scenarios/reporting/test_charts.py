@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veilring.nodes.journal import TracedMessage
-from veilring.protocols.measures import Estimate
+from veilring.protocols.promise import Estimate
 from veilring.scenarios.reporting.charts import (
     Bar,
     ChartColumn,

@@ -20,8 +20,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.privacy.audits import ALARM
-from veilring.privacy.tails import proportion_bounds
+from veilring.privacy.bounds import ALARM, proportion_bounds
 from veilring.protocols.ldp.algorithm.distributions import CodeDistribution, Codes, rounded
 from veilring.protocols.ldp.algorithm.means import Means, SampledFeature, SignVector
 from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle

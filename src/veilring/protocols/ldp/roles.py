@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.journal import Traffic
 from veilring.nodes.party import Party
-from veilring.protocols.forecast import Forecast, repeated
 from veilring.protocols.ldp.algorithm.packing import reports_at_once
 from veilring.protocols.ldp.algorithm.survey import Tally, answer
 from veilring.protocols.ldp.messages import (
@@ -34,6 +33,7 @@ from veilring.protocols.ldp.messages import (
     judge_batches,
 )
 from veilring.protocols.ldp.task import Task
+from veilring.protocols.promise import Forecast, repeated
 
 # The maximum number of unanswered messages of a client. At 10 ms per commit, 512 single reports
 # allow 50,000 per second from one client.

@@ -15,7 +15,6 @@ from veilring.data.table import Ranges, Rows
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
 from veilring.protocols.claims import Argument, Comparison, Example, replace_row
-from veilring.protocols.forecast import Forecast
 from veilring.protocols.ldp.algorithm.bayes import (
     SMOOTHING_MIN,
     VARIANCE_FLOOR,
@@ -37,7 +36,7 @@ from veilring.protocols.ldp.algorithm.survey import (
 from veilring.protocols.ldp.messages import ID_BYTES, ClientBatch, ReportBatch
 from veilring.protocols.ldp.roles import ClientPool, gather, gather_cost, gather_cost_bounds
 from veilring.protocols.ldp.task import REPORTS_FORMAT, Task
-from veilring.protocols.promise import Facts, Promise, Spent
+from veilring.protocols.promise import Facts, Forecast, Promise, Spent
 from veilring.protocols.system import PARTIES, SERVER, Play, Setup, System, Tunable, together
 
 BINS_MAX: Final = 1024  # more bins add no information that survives the noise

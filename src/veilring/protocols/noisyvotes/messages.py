@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.protocols.digests import DIGEST_BYTES, Digest
-from veilring.protocols.forecast import Forecast, repeated
 from veilring.protocols.masks import keys_cost
 from veilring.protocols.noisyvotes.algorithm.parameters import (
     NearestRows,
     NoisyVotesParameters,
     WithinRadius,
 )
+from veilring.protocols.promise import Forecast, repeated
 from veilring.protocols.radius.algorithm.conversion import ByGrid, grid_side
 from veilring.protocols.ring.cost import draw_cost, sum_cost
 from veilring.transport.messages import Array, Matrix, Message

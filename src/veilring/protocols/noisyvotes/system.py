@@ -16,9 +16,8 @@ from veilring.errors import InputError
 from veilring.nodes.ring import Ring
 from veilring.privacy.accounting import PureDP
 from veilring.privacy.checks import require
+from veilring.privacy.divisible import POLYA_SCALE_MAX
 from veilring.privacy.noise import discrete_laplace_kurtosis, discrete_laplace_variance
-from veilring.privacy.polya import POLYA_SCALE_MAX
-from veilring.protocols.forecast import Forecast, in_batches
 from veilring.protocols.membership import Membership
 from veilring.protocols.noisyvotes.algorithm.guarantees import guarantee, protecting_shares
 from veilring.protocols.noisyvotes.algorithm.parameters import (
@@ -32,7 +31,7 @@ from veilring.protocols.noisyvotes.algorithm.parameters import (
 from veilring.protocols.noisyvotes.algorithm.releases import VotesAnswer, noisy_votes
 from veilring.protocols.noisyvotes.messages import votes_cost
 from veilring.protocols.noisyvotes.roles import Radii, private_votes, queries_max, votes_membership
-from veilring.protocols.promise import Facts, Promise, Spent, public_rows
+from veilring.protocols.promise import Facts, Forecast, Promise, Spent, in_batches, public_rows
 from veilring.protocols.radius.algorithm.allocation import AllocationRule
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
 from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid

@@ -1,6 +1,6 @@
 """Labels of a predictor with and without one record, for audits and membership attacks.
 
-An adversary knows the mechanism and can run the server itself. `veilring.privacy.audits` converts
+An adversary knows the mechanism and can run the server itself. `veilring.privacy.bounds` converts
 such labels into lower bounds on the privacy loss, and into guesses of the record's presence.
 """
 

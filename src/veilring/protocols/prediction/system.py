@@ -18,7 +18,6 @@ from veilring.nodes.ring import Ring
 from veilring.privacy.accounting import ZCDP, Accountant, GaussianDP
 from veilring.privacy.budgets import budget_units
 from veilring.protocols.claims import EXAMPLE_PARTIES, Argument, Example
-from veilring.protocols.forecast import Forecast, batch_sizes, in_batches
 from veilring.protocols.prediction.algorithm.features import BLOCK, quantise
 from veilring.protocols.prediction.algorithm.filter import (
     SIGMA2_RULE,
@@ -49,7 +48,15 @@ from veilring.protocols.prediction.rules import (
 )
 from veilring.protocols.prediction.server import PredictionServer
 from veilring.protocols.prediction.state import open_state
-from veilring.protocols.promise import Facts, Promise, Spent, public_rows
+from veilring.protocols.promise import (
+    Facts,
+    Forecast,
+    Promise,
+    Spent,
+    batch_sizes,
+    in_batches,
+    public_rows,
+)
 from veilring.protocols.system import PARTIES, SERVER, Play, ServerSetup, System, Tunable, together
 
 STREAM_QUERIES: Final = 1000

@@ -2,7 +2,7 @@
 
 Given the rows, the answers to a batch are independent. The greatest log-ratio of the probabilities
 of an answer to the whole batch, on one table and on another, is therefore the sum of one maximum
-per query, without enumeration of the answers. `veilring.privacy.audits` has the membership attacks
+per query, without enumeration of the answers. `veilring.privacy.bounds` has the membership attacks
 on these distributions.
 """
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from veilring.protocols.forecast import Forecast, repeated
+from veilring.protocols.promise import Forecast, repeated
 from veilring.protocols.requests import REQUEST_KEY_BYTES, RequestKey, RequestVerdict
 from veilring.transport.frames import pack
 from veilring.transport.messages import Array, Matrix, Message

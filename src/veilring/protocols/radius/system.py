@@ -18,9 +18,8 @@ from veilring.privacy.accounting import PureDP
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
 from veilring.protocols.claims import Argument
-from veilring.protocols.forecast import Forecast, in_batches
 from veilring.protocols.nearness import NEAR_QUERIES_MIN, near_share, smallest_among
-from veilring.protocols.promise import Facts, Promise, Spent, public_rows
+from veilring.protocols.promise import Facts, Forecast, Promise, Spent, in_batches, public_rows
 from veilring.protocols.radius.algorithm.allocation import AllocationRule
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
 from veilring.protocols.radius.algorithm.conversion import (

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.protocols.batches import Queries
-from veilring.protocols.forecast import Forecast, repeated, total_cost
 from veilring.protocols.masks import Words, keys_cost, masked_cost
+from veilring.protocols.promise import Forecast, repeated, total_cost
 from veilring.protocols.ranksearch.algorithm.argmax import ONE_HOT_MAX, VOTES_MAX, vote_bounds
 from veilring.protocols.ranksearch.algorithm.search import Found, StepSizes, steps_at_most
 from veilring.protocols.ranksearch.algorithm.votes import no_votes

@@ -29,8 +29,8 @@ from pydantic import Field
 from veilring.errors import ProtocolViolation
 from veilring.nodes.party import Party, broadcast
 from veilring.protocols.digests import DIGEST_BYTES, Digest, digest_of
-from veilring.protocols.forecast import Forecast, repeated, total_cost
 from veilring.protocols.masks import Bound, PairwiseKeys, Public, receive_bound
+from veilring.protocols.promise import Forecast, repeated, total_cost
 from veilring.protocols.ranksearch.algorithm.argmax import (
     NO_LABEL,
     label_play,

@@ -16,10 +16,17 @@ from veilring.data.table import Rows
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.ring import Ring
 from veilring.protocols.claims import Comparison, Example, exchange_rows
-from veilring.protocols.forecast import Forecast, in_batches
-from veilring.protocols.measures import Estimate, Leakage, Measure
 from veilring.protocols.membership import Membership
-from veilring.protocols.promise import Facts, Promise, Spent
+from veilring.protocols.promise import (
+    Estimate,
+    Facts,
+    Forecast,
+    Leakage,
+    Measure,
+    Promise,
+    Spent,
+    in_batches,
+)
 from veilring.protocols.ranksearch.algorithm.search import ARITY_MAX, ARITY_MIN
 from veilring.protocols.ranksearch.algorithm.votes import Ranked, search_rows
 from veilring.protocols.ranksearch.cost import found_cost, search_cost

@@ -21,7 +21,6 @@ from veilring.nodes.party import Party
 from veilring.protocols.batches import check_rows
 from veilring.protocols.digests import digest_of, digest_of_names
 from veilring.protocols.dropouts import SurvivingSums, surviving_cost
-from veilring.protocols.forecast import Forecast, repeated, total_cost
 from veilring.protocols.masks import (
     MaskedSums,
     agree_keys,
@@ -29,6 +28,7 @@ from veilring.protocols.masks import (
     keys_cost,
     masked_cost,
 )
+from veilring.protocols.promise import Forecast, repeated, total_cost
 from veilring.protocols.release.algorithm.noise import Account
 from veilring.protocols.release.algorithm.steps import (
     Released,

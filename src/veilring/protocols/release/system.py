@@ -13,9 +13,8 @@ from typing_extensions import override
 from veilring.data.table import Features, Rows
 from veilring.errors import InputError
 from veilring.nodes.ring import PARTIES_MIN, Ring
-from veilring.protocols.forecast import Forecast
 from veilring.protocols.membership import Membership, Once
-from veilring.protocols.promise import SEED_TELLS, Facts, Promise, Spent
+from veilring.protocols.promise import SEED_TELLS, Facts, Forecast, Promise, Spent
 from veilring.protocols.release.algorithm.classifiers import Classifier
 from veilring.protocols.release.algorithm.noise import (
     EPSILON_MAX,

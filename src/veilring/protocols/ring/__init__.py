@@ -3,7 +3,7 @@
 Source: Xiong, Chitti and Liu, "Mining multiple private databases using a kNN classifier", 2007.
 """
 
-from veilring.protocols.forecast import Forecast
+from veilring.protocols.promise import Forecast
 from veilring.protocols.ring.algorithm.classify import Weights, pooled_knn
 from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod
 from veilring.protocols.ring.algorithm.topk import (

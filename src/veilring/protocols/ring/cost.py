@@ -17,8 +17,8 @@ from veilring.errors import InputError
 from veilring.nodes.journal import Traffic
 from veilring.nodes.ring import RingCommit, RingReveal, draw_ring_messages
 from veilring.protocols.batches import Queries
-from veilring.protocols.forecast import Forecast, repeated
 from veilring.protocols.masks import keys_cost, masked_cost
+from veilring.protocols.promise import Forecast, repeated
 from veilring.protocols.ring.algorithm.sums import SumMethod
 from veilring.protocols.ring.algorithm.topk import TopKParameters
 from veilring.protocols.ring.messages import (

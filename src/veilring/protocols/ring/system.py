@@ -18,10 +18,17 @@ from veilring.errors import InputError
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.ring import Ring
 from veilring.protocols.claims import Comparison, Example, exchange_rows
-from veilring.protocols.forecast import Forecast, in_batches
-from veilring.protocols.measures import Estimate, Leakage, Measure
 from veilring.protocols.membership import Membership
-from veilring.protocols.promise import Facts, Promise, Spent
+from veilring.protocols.promise import (
+    Estimate,
+    Facts,
+    Forecast,
+    Leakage,
+    Measure,
+    Promise,
+    Spent,
+    in_batches,
+)
 from veilring.protocols.ring.algorithm.classify import pooled_knn, ring_knn
 from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod
 from veilring.protocols.ring.algorithm.topk import own_smallest, rounds_for

@@ -22,7 +22,7 @@ from veilring.errors import InputError
 from veilring.privacy.checks import require
 from veilring.privacy.tables import EPSILON_MAX
 from veilring.protocols.digests import DIGEST_BYTES
-from veilring.protocols.forecast import Forecast, repeated
+from veilring.protocols.promise import Forecast, repeated
 from veilring.protocols.treewalk.algorithm.one_message import bucket_distribution
 from veilring.protocols.treewalk.algorithm.tree import DIMENSIONS_MAX, POINTS_MAX, depth_of
 from veilring.protocols.treewalk.algorithm.walks import (

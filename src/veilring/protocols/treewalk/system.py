@@ -19,8 +19,7 @@ from veilring.nodes.ring import Ring
 from veilring.privacy.checks import require, require_that
 from veilring.protocols.claims import Argument, Example
 from veilring.protocols.claims import Comparison as WorldsCompared
-from veilring.protocols.forecast import Forecast, in_batches
-from veilring.protocols.promise import Facts, Promise, Spent
+from veilring.protocols.promise import Facts, Forecast, Promise, Spent, in_batches
 from veilring.protocols.system import PARTIES, Play, ServerSetup, System, together
 from veilring.protocols.treewalk.algorithm.one_message import (
     bucket_distribution,

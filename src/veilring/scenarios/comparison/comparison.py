@@ -14,8 +14,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.protocols.measures import Leakage
-from veilring.protocols.promise import Promise, delta_warning
+from veilring.protocols.promise import Leakage, Promise, delta_warning
 from veilring.scenarios.comparison.question import Question, TableFacts
 from veilring.scenarios.intervals import CONFIDENCE, INTERVAL, Interval
 from veilring.scenarios.reporting.charts import interval

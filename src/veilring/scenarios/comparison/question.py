@@ -44,7 +44,7 @@ QUERIES_DEFAULT: Final = 20
 # that makes 30,000 messages, which are played in seconds.
 PARTIES_MAX: Final = 100
 # Divided among the queries of the largest batch, this is still more than the smallest ε tabulated
-# for noise shares (`veilring.privacy.polya`).
+# for noise shares (`veilring.privacy.divisible`).
 EPSILON_MIN: Final = 0.05
 # Ind-KNN declares the length of its stream; a shorter stream leaves no budget for a vote.
 QUERIES_MIN: Final = 4

@@ -24,9 +24,7 @@ from veilring.data.table import Table
 from veilring.errors import InputError, UnforeseenCost
 from veilring.nodes.journal import Traffic
 from veilring.nodes.runtimes import Memory, Simulated
-from veilring.protocols.forecast import Forecast
-from veilring.protocols.measures import Leakage
-from veilring.protocols.promise import Promise
+from veilring.protocols.promise import Forecast, Leakage, Promise
 from veilring.protocols.registry import find_system, system_names
 from veilring.protocols.system import SERVER, Setup, System
 from veilring.randomness import Streams

@@ -10,7 +10,7 @@ from itertools import pairwise
 from math import ceil, floor
 from typing import Final, NamedTuple, Protocol
 
-from veilring.protocols.measures import Estimate
+from veilring.protocols.promise import Estimate
 from veilring.scenarios.intervals import Interval
 from veilring.scenarios.reporting.summary import Amount, in_bytes, interval_text, percent, shortened
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import tomli_w
 
 from veilring.extras import name_missing_extras
-from veilring.protocols.measures import Leakage
+from veilring.protocols.promise import Leakage
 from veilring.scenarios.report import Report
 from veilring.scenarios.reporting import spacetime
 from veilring.scenarios.reporting.charts import (

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from veilring.data.sources import BUILTIN
 from veilring.nodes.journal import SETUP_ROUND, TracedMessage, Traffic
-from veilring.protocols.measures import Estimate, Leakage
+from veilring.protocols.promise import Estimate, Leakage
 from veilring.protocols.registry import find_system
 from veilring.protocols.system import NEIGHBOURS
 from veilring.scenarios.intervals import Interval

@@ -20,9 +20,9 @@ from veilring.errors import InputError, InternalError, MissingExtra, RunFailed, 
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.nodes.run import Run, describe_failure
-from veilring.privacy.audits import ALARM
+from veilring.privacy.bounds import ALARM
 from veilring.protocols.claims import EXAMPLE_PARTIES, Argument
-from veilring.protocols.forecast import Forecast, describe_cost
+from veilring.protocols.promise import Forecast, describe_cost
 from veilring.protocols.registry import find_system
 from veilring.protocols.system import PlannedNoise, Play, Setup, System
 from veilring.randomness import Streams

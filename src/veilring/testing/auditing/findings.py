@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from veilring.privacy.audits import ALARM
+from veilring.privacy.bounds import ALARM
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.privacy.tails import proportion_bounds
+from veilring.privacy.bounds import proportion_bounds
 from veilring.protocols.claims import Comparison
 from veilring.protocols.promise import Promise
 from veilring.randomness import Streams

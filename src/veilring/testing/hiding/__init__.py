@@ -14,13 +14,15 @@ from veilring.testing.hiding.audit import (
     Audit,
     Difference,
     Ideal,
+    Leakage,
     SimulatedView,
+    Success,
     Verdict,
     assert_hides,
     assert_simulatable,
     compare_views,
+    measure_leakage,
 )
-from veilring.testing.hiding.leakage import Leakage, Success, measure_leakage
 from veilring.testing.hiding.worlds import MemberView, Played, World, play_world, strip_masks
 
 __all__ = (

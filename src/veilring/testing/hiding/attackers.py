@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.extras import name_missing_extras
-from veilring.privacy.audits import ALARM
+from veilring.privacy.bounds import ALARM
 from veilring.testing.hiding.leaves import Columns
 
 POWER: Final = 0.95

@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.errors import InputError
+from veilring.privacy.bounds import laplace_sum_max
 from veilring.privacy.draws import bernoulli
 from veilring.privacy.exact import Dyadic, exp_floor, float_ceil, log_ceil
 from veilring.privacy.noise import discrete_laplace, discrete_laplace_pmf, discrete_laplace_variance
-from veilring.privacy.tails import laplace_sum_max
 from veilring.protocols.ldp.algorithm.oracle import REPORT_EPSILON_MAX
 from veilring.protocols.ldp.algorithm.packing import width_of
 

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.errors import InputError
+from veilring.privacy.bounds import binomial_range, laplace_sum_max
 from veilring.privacy.draws import bernoulli, packed_bernoulli
 from veilring.privacy.exact import Dyadic, exp_ceil, exp_floor, unary_epsilon
 from veilring.privacy.tables import (
@@ -35,7 +36,6 @@ from veilring.privacy.tables import (
     clamped_laplace,
     randomised_response,
 )
-from veilring.privacy.tails import binomial_range, laplace_sum_max
 from veilring.protocols.ldp.algorithm.oracle import (
     BITS,
     FrequencyOracle,

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from veilring.data.table import Rows
 from veilring.privacy.checks import require, require_that
+from veilring.privacy.divisible import POLYA_SCALE_MAX
 from veilring.privacy.exact import float_ceil
-from veilring.privacy.polya import POLYA_SCALE_MAX
 from veilring.protocols.radius.algorithm.allocation import (
     WORK_MAX,
     Allocation,

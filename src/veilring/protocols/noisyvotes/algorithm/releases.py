@@ -5,7 +5,7 @@ budget, receives the noisy total of all parties, and continues from there. The n
 `noisy_votes`, which is all parties in one process, run the same code.
 
 The noise shares of all parties together are exactly the discrete Laplace noise of one trusted
-owner: shares are differences of Pólya draws, whose exponents add up (see `privacy.polya`).
+owner: shares are differences of Pólya draws, whose exponents add up (see `privacy.divisible`).
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from veilring.data.table import Rows
 from veilring.privacy.checks import require_that
-from veilring.privacy.polya import POLYA_SCALE_MAX, polya_difference
+from veilring.privacy.divisible import POLYA_SCALE_MAX, polya_difference
 from veilring.protocols.noisyvotes.algorithm.parameters import (
     ByAnnuli,
     NearestRows,

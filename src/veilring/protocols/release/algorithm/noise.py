@@ -28,13 +28,17 @@ from veilring.privacy.checks import (
     require_choice,
     require_that,
 )
+from veilring.privacy.divisible import (
+    POLYA_SCALE_MAX,
+    SKELLAM_VARIANCE_MAX,
+    polya_difference,
+    skellam,
+)
 from veilring.privacy.noise import (
     discrete_gaussian,
     discrete_laplace_kurtosis,
     discrete_laplace_variance,
 )
-from veilring.privacy.poisson import SKELLAM_VARIANCE_MAX, skellam
-from veilring.privacy.polya import POLYA_SCALE_MAX, polya_difference
 from veilring.privacy.renyi import RenyiDP
 from veilring.privacy.shares import NearGaussian, gaussian_shares, skellam_noise, vector_loss
 

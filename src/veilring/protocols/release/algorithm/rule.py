@@ -21,7 +21,7 @@ from veilring.privacy.checks import (
     require_positive,
     require_that,
 )
-from veilring.privacy.polya import POLYA_SCALE_MAX
+from veilring.privacy.divisible import POLYA_SCALE_MAX
 from veilring.protocols.release.algorithm.classifiers import Classifier
 from veilring.protocols.release.algorithm.columns import (
     DEPTH,
