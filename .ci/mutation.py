@@ -5,7 +5,7 @@ the changed function. All changes take more than an hour, so a random sample is 
 
     python .ci/mutation.py                                print the recorded share
     python .ci/mutation.py --sample 300                   measure and record it; list what passed
-    python .ci/mutation.py --sample 300 --only '*tails*'  measure it for the changes of one module
+    python .ci/mutation.py --sample 300 --only '*bounds*'  measure it for the changes of one module
 """
 
 import argparse
