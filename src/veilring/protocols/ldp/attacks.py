@@ -31,14 +31,7 @@ _EVENTS: Final = 256  # the number of thresholds to try; more would hardly impro
 
 @dataclass(frozen=True, slots=True)
 class Guesses:
-    """The success of guesses.
-
-    Attributes:
-        right: The number of right guesses.
-        trials: The number of guesses, one per client.
-        values: The number of values that were equally likely before the report.
-        exact_epsilon: The loss of a report.
-    """
+    """The success of guesses."""
 
     right: int
     trials: int
@@ -69,12 +62,7 @@ def attack_oracle(oracle: FrequencyOracle, trials: int, rng: Generator) -> Guess
     is the value with the largest number. Ties are broken at random.
 
     Args:
-        oracle: The oracle that the clients use.
         trials: The number of clients, at least 1.
-        rng: Source of the values, the reports and the ties.
-
-    Raises:
-        InputError: If `trials` is below 1.
     """
     _require_trials(trials)
     values = rng.integers(oracle.domain, size=trials)
@@ -90,13 +78,8 @@ def attack_codes(
     """Guess clients' numbers, uniform over some candidates, from one code each.
 
     Args:
-        distribution: The distribution that the clients use.
         candidates: Distinct numbers in [-1, 1], at least two, shape (values,).
         trials: The number of clients, at least 1.
-        rng: Source of the values, the codes and the ties.
-
-    Raises:
-        InputError: If `trials` is below 1, or the candidates are not such numbers.
     """
     _require_trials(trials)
     inside = candidates.ndim == 1 and bool((np.abs(candidates) <= 1).all())
@@ -144,11 +127,6 @@ def loss_of(
         pair: Two values, in the form of `perturb`, shape (2, ...).
         weights: The weight of each sum in a report's score; see `weights_of`.
         trials: The number of reports of each value, at least 4.
-        rng: Source of the reports.
-        alarm: The probability that the bound is wrong.
-
-    Raises:
-        InputError: If there are too few trials.
     """
     reports = (randomiser.perturb(np.repeat(each[None], trials, axis=0), rng) for each in pair)
     scores = (single_sums(randomiser, each) @ weights for each in reports)
@@ -159,9 +137,6 @@ def weights_of(randomiser: LocalRandomiser, pair: NDArray[Any]) -> NDArray[np.fl
     """Return weights for scoring reports by their evidence for the first of a pair.
 
     The weights are the difference of the two values in the form of the randomiser's estimate.
-
-    Raises:
-        InputError: If the randomiser is neither a frequency oracle nor a mean mechanism.
     """
     match randomiser:
         case FrequencyOracle():
@@ -194,13 +169,9 @@ def epsilon_at_least(
     Args:
         first: Independent scores under one value, at least 4.
         second: Independent scores under another value, at least 4.
-        alarm: The probability that the bound is wrong.
 
     Returns:
         At least 0.
-
-    Raises:
-        InputError: If there are too few scores.
     """
     if min(len(first), len(second)) < 4:  # noqa: PLR2004  (each half has at least two)
         raise InputError.because(

@@ -101,7 +101,6 @@ class Collector:
 
         Args:
             party: The collector, in a session with the client alone.
-            client: The member that sends the reports.
 
         Raises:
             ProtocolViolation: If the client sends a message that cannot be answered report by
@@ -135,11 +134,7 @@ async def _read_task(party: Party) -> bytes:
 
 
 class _Slot:
-    """The messages of one session that have no verdicts yet.
-
-    Args:
-        member: The member that sends.
-    """
+    """The messages of one session that have no verdicts yet."""
 
     def __init__(self, member: str) -> None:
         self.member = member

@@ -112,7 +112,6 @@ class ClientBatch:
     """Reports to one question, each with its id.
 
     Attributes:
-        question: The number of the question.
         ids: Shape (reports, `ID_BYTES`).
         reports: Shape (reports, bytes).
         clients: The clients that made the reports, as positions in a pool or numbers in an outbox;
@@ -153,10 +152,8 @@ class Accepted:
     """Reports to one question that a client could have made.
 
     Attributes:
-        question: The number of the question.
         ids: Shape (reports, `ID_BYTES`).
         reports: Shape (reports, bytes).
-        places: The position of each report's verdict among all reports received.
     """
 
     question: int

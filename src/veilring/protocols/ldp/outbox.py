@@ -72,13 +72,7 @@ _MARK_BYTES: Final = 16  # large enough that marks of two rows never collide by 
 
 
 class MarkedRows(NamedTuple):
-    """The rows of a file in the form that an outbox recognises.
-
-    Attributes:
-        clients: The name of each row's client.
-        columns: A keyed hash of the headers of the marked columns.
-        marks: A keyed hash of the cells of each row.
-    """
+    """The rows of a file in the form that an outbox recognises."""
 
     clients: Sequence[str]
     columns: bytes
@@ -95,13 +89,10 @@ class Outbox:
     """A file of reports, used by one process at a time. Use it as a context manager.
 
     Args:
-        path: The file.
         new: Whether to create it; then it must not exist, and otherwise it must.
 
     Raises:
         StoreFailed: If the file is damaged, incomplete, or missing although its lock remains.
-        InputError: If it does not exist, cannot be created, another process has it open, or it
-            belongs to another program.
     """
 
     def __init__(self, path: Path, *, new: bool = False) -> None:
@@ -140,13 +131,8 @@ class Outbox:
 
         Args:
             by: The column that names clients, or `ROW_NUMBER`; it cannot change later.
-            clients: The name of each row's client.
             cells: The cells to compare, by header, each of shape (rows,).
             amend: Whether to accept changed cells. The client's reports stay as they are.
-
-        Raises:
-            InputError: If clients were identified differently before, or a known client's cells
-                differ. The message shows neither a cell nor a name.
         """
         secret = self._secret(by)
         headers = sorted(cells)
@@ -236,7 +222,6 @@ class Outbox:
         so a row may be corrected before its report, and not afterwards.
 
         Args:
-            task: The task that the reports answer.
             rows: The row of each client. The batches refer to clients by their positions in it.
             batches: Reports that have not been sent yet.
 
@@ -267,13 +252,8 @@ class Outbox:
         """Yield all unanswered reports, unchanged, by question.
 
         Args:
-            task: The task that the reports were made for.
             at_once: The maximum number of reports in a batch; by default limited by
                 `BATCH_BYTES_MAX`.
-            without: The numbers of reports to leave out.
-
-        Raises:
-            InputError: If `at_once` is below 1.
         """
         for question, randomiser in enumerate(task.survey.questions):
             width = randomiser.report_bytes
@@ -324,7 +304,6 @@ class Outbox:
         """Mark reports as waiting.
 
         Args:
-            task: The task that the reports were made for.
             every: Whether to mark all, because the collector lost its store; by default those
                 rejected for lack of quota, because the collector may have raised it.
         """

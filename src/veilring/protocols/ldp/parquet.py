@@ -38,9 +38,7 @@ class Piece:
     """A range of rows in one file.
 
     Attributes:
-        path: The absolute path, valid in every process.
         first: The first row, counted from 0.
-        reports: The number of rows.
     """
 
     path: Path
@@ -54,15 +52,11 @@ def write_parquet(
     """Write reports as files in a new folder, which appears when all files are complete.
 
     Args:
-        task: The task that they answer.
         reports: Pairs of a question and reports to it, in any order; each report once.
         folder: A folder that does not exist yet.
 
     Returns:
         The files, each of about `PIECE_BYTES_MAX` before compression; at least one.
-
-    Raises:
-        InputError: If the folder exists already, or a report does not fit the task.
     """
     require_extra("polars")
     if folder.exists():
@@ -88,13 +82,7 @@ def tally_parquet(task: Task, paths: Iterable[Path], *, at_once: int | None = No
     """Return the tally of all reports in files, computed piece by piece in this process.
 
     Args:
-        task: The task that they answer.
-        paths: The files.
         at_once: As in `cut_pieces`; it does not affect the tally.
-
-    Raises:
-        InputError: If a file is not a report file, or a report is for another task or could not
-            have been made by any client; files are checked again when read.
     """
     total = Tally.empty(task.survey)
     for piece in cut_pieces(task, paths, at_once=at_once):
@@ -108,12 +96,7 @@ def cut_pieces(
     """Return pieces that together cover the files, without reading any report.
 
     Args:
-        paths: The files.
         at_once: The maximum number of reports in a piece; by default limited by `PIECE_BYTES_MAX`.
-
-    Raises:
-        InputError: If there is no file, a file is named twice or is not a Parquet file with these
-            columns, or `at_once` is below 1.
     """
     require_extra("polars")
     files = [path.resolve() for path in paths]
@@ -135,11 +118,7 @@ def cut_pieces(
 
 
 def tally_piece(task: Task, piece: Piece) -> Tally:
-    """Return the tally of one piece; the tallies of all pieces add up to the files' tally.
-
-    Raises:
-        InputError: As in `tally_parquet`.
-    """
+    """Return the tally of one piece; the tallies of all pieces add up to the files' tally."""
     import polars as pl
 
     frame = _read(piece)
@@ -251,11 +230,7 @@ def _reports(task: Task, piece: Piece, question: int, column: "pl.Series") -> Re
 
 
 def require_possible(task: Task, question: int, reports: Reports, where: object) -> None:
-    """Reject reports that no client could have made.
-
-    Raises:
-        InputError: If there is such a report; the message names its location.
-    """
+    """Reject reports that no client could have made."""
     questions = task.survey.questions
     if not 0 <= question < len(questions) or not questions[question].accept(reports).all():
         raise impossible(where)

@@ -45,12 +45,7 @@ WINDOW_BYTES_MAX: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ClientPool:
-    """Clients with one row each. The values are never shown.
-
-    Attributes:
-        rows: One row per client, in the form of the survey.
-        labels: The class of each client.
-    """
+    """Clients with one row each. The values are never shown."""
 
     rows: NDArray[Any]
     labels: NDArray[np.int64]
@@ -72,9 +67,6 @@ class ClientPool:
             rng: The clients' secret randomness; the ids are drawn from it, too.
             at_once: The maximum number of reports in a batch; by default limited by
                 `BATCH_BYTES_MAX`.
-
-        Raises:
-            InputError: If a row does not fit the survey, or `at_once` is below 1.
         """
         answers = answer(task.survey, self.rows, self.labels, rng)
         ids = np.frombuffer(rng.bytes(ID_BYTES * len(self)), np.uint8).reshape(-1, ID_BYTES)
@@ -99,13 +91,11 @@ async def gather(
 
     Args:
         clients: The clients that answer here; none at the aggregator.
-        aggregator: The party that collects.
 
     Returns:
         The tally at the aggregator; None at the clients.
 
     Raises:
-        InputError: If a row does not fit the survey. Nothing has been sent then.
         ProtocolViolation: If a peer sent something that no client sends. This ends the run, whereas
             a `Collector` rejects such reports and continues.
     """
@@ -176,12 +166,7 @@ def gather_cost(task: Task, asked: Sequence[Sequence[int]]) -> Forecast:
 
 
 def gather_cost_bounds(task: Task, parties: int, rows: int) -> Forecast:
-    """Forecast `gather` before clients draw questions: the minimum, with the maximum as `most`.
-
-    Args:
-        parties: The number of pools of clients.
-        rows: The total number of clients in all pools.
-    """
+    """Forecast `gather` before clients draw questions: the minimum, with the maximum as `most`."""
     questions = range(len(task.survey.questions))
     widths = [ID_BYTES + _width(task, question) for question in questions]
     sizes = [batch_reports(_width(task, question)) for question in questions]
@@ -237,7 +222,6 @@ async def submit_reports(
     Args:
         party: This participant, in a session with the collector alone.
         batches: The batches to send, none of them empty. They are consumed as the window allows.
-        task: The task that the reports were made for.
         settled: A callback, once per batch, in order.
 
     Raises:

@@ -40,11 +40,7 @@ def save_classifier(classifier: Classifier, path: Path) -> None:
     """Write a classifier with its steps and evidence; numbers are stored exactly.
 
     Args:
-        classifier: The result of `learn`, or the `model_` of an estimator.
         path: The path of a file that does not exist; it is created readable by its owner only.
-
-    Raises:
-        InputError: If the file exists already.
     """
     steps = [dict(step.public) for step in classifier.steps]
     about = {"format": FORMAT, "version": VERSION, "steps": steps, **_written(classifier.model)}
@@ -58,11 +54,7 @@ def save_classifier(classifier: Classifier, path: Path) -> None:
 
 
 def load_classifier(path: Path) -> Classifier:
-    """Read a file written by `save_classifier`.
-
-    Raises:
-        InputError: If the file does not exist, is too large, or is not a file of this version.
-    """
+    """Read a file written by `save_classifier`."""
     if not path.is_file() or path.stat().st_size > MODEL_BYTES_MAX:
         raise InputError("path", path, f"a file of at most {MODEL_BYTES_MAX} bytes")
     try:

@@ -203,10 +203,6 @@ class LDPSetup(Setup):
 
     A client answers once. If asked again, for example after the loss of another party, it sends the
     same bytes.
-
-    Attributes:
-        survey: The questions to clients.
-        task: The survey as the server publishes it.
     """
 
     def __init__(self, system: LDPBayes, parts: Mapping[str, Rows], facts: Facts) -> None:

@@ -47,8 +47,6 @@ class Task:
     """A survey with its terms and its deadline, on which a client relies.
 
     Attributes:
-        terms: The original terms as plain data: columns, classes, epsilon, oracle.
-        survey: The survey built from the terms.
         closes: The time after which no new report is accepted, in seconds since 1970 (UTC), or
             None.
     """

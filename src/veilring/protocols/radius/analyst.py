@@ -26,7 +26,6 @@ def ask_within(
     Args:
         queries: The queries, shape (queries, features), in [0, 1].
         radii: The radius of each query, shape (queries,).
-        epsilon: The ε of the batch.
         name: A name that distinguishes requests with equal content. A request with a new name gets
             a fresh answer and is charged again.
     """
@@ -41,11 +40,6 @@ def ask_nearest(
     Args:
         queries: The queries, shape (queries, features), in [0, 1].
         k: The number of neighbours, at least 1.
-        epsilon: The ε of the batch.
-        name: See `ask_within`.
-
-    Raises:
-        InputError: If k is less than 1.
     """
     if k < 1:
         raise InputError("k", k, "a whole number of at least 1")
@@ -59,12 +53,8 @@ async def request_labels(
 
     Args:
         party: This party, in a session with the owner alone.
-        request: The result of `ask_within` or `ask_nearest`.
-        rules: The owner's rules.
 
     Raises:
-        InputError: If the request breaks the rules (nothing has been sent), or its key was used for
-            another request.
         BudgetExhausted: If a budget does not suffice. Nothing has been charged.
         ProtocolViolation: If the owner sent a message that no honest owner sends.
     """

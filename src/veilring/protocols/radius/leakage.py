@@ -34,9 +34,7 @@ def batch_probabilities(  # noqa: PLR0917  (a batch, a table, and how it is labe
     Args:
         queries: The queries, shape (Q, f), in [0, 1].
         radii: The radius of each query, shape (Q,).
-        rows: The table.
         allocation: The ε of each query, which need not be safe.
-        mechanism: The mechanism that chooses a label.
     """
     counts = count_votes(queries, radii, rows, classes)
     return label_probabilities(counts, allocation.epsilons, mechanism)
@@ -47,7 +45,6 @@ def greatest_loss(one: NDArray[np.float64], other: NDArray[np.float64]) -> float
 
     Args:
         one: The distribution of each answer on one table, shape (Q, answers), all above 0.
-        other: The distributions on another table.
     """
     ratios = np.log(one) - np.log(other)
     return float(max(ratios.max(axis=1).sum(), (-ratios).max(axis=1).sum()))
@@ -65,7 +62,6 @@ def batch_loss(
     Args:
         queries: The queries, shape (Q, f), in [0, 1].
         radii: The radius of each query, shape (Q,).
-        tables: Two neighbouring tables.
         allocation: The ε of each query; by default the allocation of `parameters`.
     """
     shares = allocation or plan_batch(queries, radii, parameters)
@@ -82,12 +78,6 @@ def hostile_batch(
     """Return a batch whose exact clique search does not end in practice.
 
     In many dimensions all distances are similar, so the overlap graph is close to a random graph.
-
-    Args:
-        queries: Q, the number of queries.
-        features: f, the number of features, which should be large.
-        share: The share of all pairs of balls that overlap.
-        rng: The randomness of the queries.
 
     Returns:
         The queries, shape (Q, f), and their radii, shape (Q,).

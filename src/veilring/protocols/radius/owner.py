@@ -40,14 +40,9 @@ class Owner:
 
     Args:
         rows: The secret table.
-        rules: The public rules.
         ledger: The ledger of all charges. The caller opens and closes it.
-        offload: The executor of slow calls.
         ids: The id of each row in the ledger, if rows have their own budgets. Ids are unique: one
             person has one row.
-
-    Raises:
-        InputError: If the rows, ids and rules do not match.
     """
 
     def __init__(
@@ -115,8 +110,6 @@ class Owner:
         """Return the answer to a request, after it was charged and durably stored.
 
         Args:
-            analyst: The name of the analyst, as the transport authenticated it.
-            request: A request that obeys the rules.
             rng: The secret source of randomness, fresh for each call.
 
         Raises:

@@ -52,11 +52,6 @@ class OwnerRules:
     """The public rules of a data owner, which analysts must know as well.
 
     Attributes:
-        features: The number of features of a row and of a query.
-        classes: The number of classes.
-        accounting: The payer of an answer.
-        allocation: The divisor of a query's share of a batch's budget.
-        mechanism: The mechanism that chooses a label.
         conversion: The conversion of k into radii; none if only requests with radii are answered.
         rows: The number of rows, if it is public. It is stated here, never computed from the rows.
         count_share: The share of a request with k that pays for counting the rows, if their number
@@ -64,11 +59,6 @@ class OwnerRules:
         conversion_share: The share of the rest that pays for converting k into radii, in the same
             range; the paper's w.
         epsilon_max: The greatest ε of a request; the least is `REQUEST_EPSILON_MIN`.
-        batch_max: The maximum number of queries in a request.
-        work: The limit of the clique search.
-
-    Raises:
-        InputError: If a rule is out of range or conflicts with another.
     """
 
     features: int
@@ -123,11 +113,7 @@ class OwnerRules:
         return min(self.batch_max, self._fitting())
 
     def check(self, request: LabelRequest) -> None:
-        """Check that a request obeys the rules.
-
-        Raises:
-            InputError: If it does not. The error names a field of the request.
-        """
+        """Check that a request obeys the rules."""
         count, features = request.queries.shape
         require_that(
             features == self.features,

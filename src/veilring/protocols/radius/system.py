@@ -86,7 +86,6 @@ def public_radius(features: int, rows: int, *, categories: bool = False) -> floa
     Args:
         features: f, at least 1.
         rows: n, the number of rows of all parties, at least 1.
-        categories: Whether all columns are categories according to the schema.
     """
     falling = (_RADIUS_ROWS / rows) ** (1.0 / (features + 4))
     radius = float(features**0.75 / _RADIUS_SHARE * falling)
@@ -127,9 +126,6 @@ def public_k(k: int | Literal["auto"], features: int, rows: int | None) -> int:
         k: The parameter of a system; 0 for a radius.
         features: f, at least 1.
         rows: n, the number of rows of all parties, if it is public.
-
-    Raises:
-        InputError: If k is `auto` and the number of rows is not public.
     """
     if k != "auto":
         return k
@@ -147,7 +143,6 @@ def radius_share(features: int, rows: int, epsilon: float) -> float:
     Args:
         features: f, at least 1.
         rows: n, the number of rows of all parties, at least 1.
-        epsilon: The ε of a batch.
     """
     return near_share(rows, features, _NEAR_FACTOR * epsilon**-_NEAR_EXPONENT)
 
@@ -161,11 +156,6 @@ def radius_among(queries: NDArray[np.float64], facts: Facts, epsilon: float) -> 
 
     Args:
         queries: A batch of queries, shape (queries, features), in [0, 1].
-        facts: The public facts, including the number of rows.
-        epsilon: The ε of the batch.
-
-    Raises:
-        InputError: If the number of rows is not public.
     """
     rows = public_rows(facts.rows, "radius")
     alone = public_radius(facts.features, rows, categories=facts.categorical)
@@ -318,7 +308,6 @@ class OwnerSetup(ServerSetup):
     """An owner of all rows and a client, which is the first of the parties that held them.
 
     Attributes:
-        rules: The owner's rules.
         k: The approximate number of rows that vote; 0 for a radius.
     """
 
@@ -393,7 +382,6 @@ async def label_by_owner(
     """Request one batch, or answer it with a ledger that exists only for this batch.
 
     Args:
-        party: This party: the owner, or its client.
         rows: The owner's rows; none at the client.
         request: The client's request; none at the owner.
     """

@@ -47,16 +47,11 @@ def walk_log_likelihood(
     """Return ln P(bits | query) for each walk and each candidate query.
 
     Args:
-        tree: The server's tree.
-        variant: The way in which the walks split.
         bits: The client's bits, shape (walks, compositions).
         candidates: The candidate queries, shape (candidates, dimensions).
 
     Returns:
         The log-likelihoods, shape (walks, candidates). Sum those of several walks for one query.
-
-    Raises:
-        InputError: If the candidates or the number of bits do not fit the tree.
     """
     check_queries(tree, candidates)
     variant.check(tree.depth)
@@ -102,7 +97,6 @@ def posterior(
     """Return P(query | bits) for each walk.
 
     Args:
-        likelihood: The result of `walk_log_likelihood`, summed over all walks for one query.
         prior: The server's prior, shape (candidates,); uniform by default.
     """
     weights = likelihood if prior is None else likelihood + np.log(prior)
@@ -136,7 +130,6 @@ def guess(
         beliefs: The result of `posterior`, shape (walks, candidates).
         candidates: The candidate queries, shape (candidates, dimensions).
         truth: The actual queries, shape (walks, dimensions).
-        radius: The greatest distance that counts as near.
     """
     apart = np.sqrt(np.square(candidates[:, None] - candidates[None]).sum(axis=2))
     nearest = (beliefs @ apart).argmin(axis=1)
@@ -157,10 +150,8 @@ class QueryAttack:
 
     Attributes:
         error: The mean distance between guess and query, in the unit of the coordinates.
-        within: The share of queries within the radius of the server's guess.
         blind_error: The error of the best guess from the prior alone.
         blind_within: The share of queries within the radius of the best guess from the prior alone.
-        runs: The number of queries that the first two average over.
     """
 
     error: float
@@ -228,18 +219,11 @@ def attack_queries(
     """Draw queries from the prior, simulate the clients and score the server's guesses.
 
     Args:
-        overheard: The simulation of the mechanism.
         candidates: The candidate queries, shape (candidates, dimensions).
-        radius: The greatest distance that counts as near.
-        runs: The number of queries.
-        rng: The randomness of the queries and of the clients.
         prior: The server's prior, shape (candidates,), positive and summing to 1; uniform by
             default.
         times: The number of times that each query is asked with fresh coins. A client with a memory
             asks once.
-
-    Raises:
-        InputError: If `times` or `runs` is below 1, or the prior does not fit.
     """
     for name, value in (("runs", runs), ("times", times)):
         if value < 1:

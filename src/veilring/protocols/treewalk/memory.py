@@ -72,14 +72,10 @@ class WalkMemory:
 
     Attributes:
         ledger: The client's own ledger. Its analysts are servers; its unit depends on the radius.
-        server: The name of the server.
         terms: The public parameters of the queries: the server's edition of its places, the plan
             and the noise. The same query under other terms is a new query, with its own cost.
         radius: The greatest distance of two queries that the budget makes hard to tell apart, in
             the unit of the coordinates; infinite by default, for any two.
-
-    Raises:
-        InputError: If the ledger has another unit: see `unit_within`.
     """
 
     ledger: Ledger
@@ -177,7 +173,6 @@ async def ask_once(
     """Return the answer to each query, and ask the server only about queries that are new.
 
     Args:
-        memory: The memory of the server, under the terms of `ask`.
         queries: The secret queries, shape (queries, dimensions). Equal queries are asked once.
         ask: A function that sends queries to the server and charges them through the keeper. It is
             not called if all answers are remembered: the server then learns nothing, not even that
@@ -213,9 +208,6 @@ def unit_within(radius: float) -> str:
 
     Args:
         radius: The radius, above 0; infinite for any two queries.
-
-    Raises:
-        InputError: If it is not above 0.
     """
     if not radius > 0:
         raise InputError("radius", radius, "a number above 0")

@@ -66,13 +66,7 @@ class WalkPlan:
     """The public parameters of a session of walks.
 
     Attributes:
-        utility: The utility of a child: see `Comparison` and `Distance`.
-        variant: The way in which a walk splits into threads.
-        neighbours: B, the number of true neighbours that are returned with each point found.
         walks: The number of queries in the session; they share its rounds.
-
-    Raises:
-        InputError: If a number is out of range.
     """
 
     utility: UtilityName = "comparison"
@@ -86,11 +80,7 @@ class WalkPlan:
         require(self.walks >= 1, "walks", self.walks, "at least 1")
 
     def check(self, depth: int, dimensions: int) -> None:
-        """Check that a tree can serve the plan and that its messages fit a frame.
-
-        Raises:
-            InputError: If the tree cannot serve the plan, or a message would exceed a frame.
-        """
+        """Check that a tree can serve the plan and that its messages fit a frame."""
         self.variant.check(depth)
         most = self.walks_max(depth, dimensions)
         require(self.walks <= most, "walks", self.walks, f"1 to {most} for walks of this kind")
@@ -125,11 +115,7 @@ class WalkPlan:
 
     @classmethod
     def requested(cls, request: WalkRequest) -> Self:
-        """Return the plan of a request.
-
-        Raises:
-            InputError: If a number is out of range.
-        """
+        """Return the plan of a request."""
         variant = Variant(request.variant, request.splits)
         return cls(request.utility, variant, request.neighbours, request.walks)
 
@@ -140,11 +126,6 @@ class BucketPlan:
 
     Attributes:
         splits: s; a bucket has at most 2**s points.
-        neighbours: B, the number of true neighbours that are returned with each point.
-        queries: The number of queries in the session.
-
-    Raises:
-        InputError: If a number is out of range.
     """
 
     splits: int
@@ -163,11 +144,7 @@ class BucketPlan:
         return (1 << self.splits) * (1 + self.neighbours)
 
     def check(self, depth: int, dimensions: int) -> None:
-        """Check that a tree can serve the plan and that its messages fit a frame.
-
-        Raises:
-            InputError: If the tree cannot serve the plan, or a message would exceed a frame.
-        """
+        """Check that a tree can serve the plan and that its messages fit a frame."""
         least = max(0, depth - (CONTENT_BYTES_MAX // _FLOAT_BYTES).bit_length() + 1)
         allowed = f"{least} to {depth - 1}, for this tree"
         require(least <= self.splits < depth, "splits", self.splits, allowed)
@@ -206,10 +183,6 @@ class BlurPlan:
 
     Attributes:
         nearest: The number of places returned for each query; more than one offsets the noise.
-        queries: The number of queries in the session.
-
-    Raises:
-        InputError: If a number is out of range.
     """
 
     nearest: int = 1
@@ -220,11 +193,7 @@ class BlurPlan:
         require(self.queries >= 1, "queries", self.queries, "at least 1")
 
     def check(self, dimensions: int) -> None:
-        """Check that the answer fits a frame.
-
-        Raises:
-            InputError: If the answer would exceed a frame.
-        """
+        """Check that the answer fits a frame."""
         _check_found(self.queries, self.nearest, dimensions)
 
 
@@ -248,9 +217,6 @@ def walk_cost(plan: WalkPlan, points: int, dimensions: int) -> Forecast:
 
     All threads share the round trip of a level. A basic or greedy walk has L levels, the other
     variants L - s.
-
-    Args:
-        dimensions: The number of coordinates of a point.
     """
     depth = depth_of(points)
     total = repeated(1, _blank_found(plan.walks, plan.found(depth), dimensions))
@@ -267,12 +233,7 @@ def walk_cost(plan: WalkPlan, points: int, dimensions: int) -> Forecast:
 def bucket_cost(
     plan: BucketPlan, points: int, dimensions: int, *, is_known: bool = False
 ) -> Forecast:
-    """Forecast a session of responses: one message each way.
-
-    Args:
-        dimensions: The number of coordinates of a point.
-        is_known: Whether the client already has the splits.
-    """
+    """Forecast a session of responses: one message each way."""
     depth = depth_of(points)
     buckets = 1 << (depth - plan.splits)
     request = plan.request(bytes(DIGEST_BYTES if is_known else 0))
@@ -284,11 +245,7 @@ def bucket_cost(
 
 
 def blur_cost(plan: BlurPlan, dimensions: int) -> Forecast:
-    """Forecast a session of blurred queries: one message each way and no set-up.
-
-    Args:
-        dimensions: The number of coordinates of a point.
-    """
+    """Forecast a session of blurred queries: one message each way and no set-up."""
     asked = Blurred(points=np.zeros((plan.queries, dimensions)), nearest=plan.nearest)
     answer = _blank_found(plan.queries, plan.nearest, dimensions)
     return Forecast(2, repeated(1, asked).plus(repeated(1, answer)))
@@ -312,9 +269,7 @@ class LookupOption:
             walk without steps returns all points and spends nothing, whatever its ε_i.
         probability: The probability that the result contains the bucket or leaf on the query's side
             of all splits.
-        found: The number of points returned.
         rounds: The number of successive messages, without set-up.
-        bytes: The size of all messages, set-up included.
         setup_bytes: The size of the set-up. For a response, a client may keep these splits.
     """
 
@@ -347,13 +302,9 @@ def recommend_lookup(
 
     Args:
         points: The number of points, at least 2.
-        dimensions: The number of coordinates of a point.
         epsilon: The greatest ε of a query at delta 0; above 0 and at most 40.
         rounds: The greatest number of successive messages, without set-up; unlimited by default.
         bytes: The greatest size of all messages, set-up included; unlimited by default.
-
-    Raises:
-        InputError: If a number is out of range.
     """
     for name, value, least, most in (
         ("points", points, 2, POINTS_MAX),
@@ -376,11 +327,6 @@ def own_probability(variant: Variant, depth: int, slip: float) -> float:
 
     In a basic, early or parallel walk only one thread can find it, and only if that thread never
     slips. A greedy walk may slip once, since it also sends a thread down the other child.
-
-    Args:
-        variant: The way in which the walk splits.
-        depth: L.
-        slip: The probability that a step names the other child.
     """
     steps = len(variant.levels(depth))
     never = (1 - slip) ** steps

@@ -78,11 +78,9 @@ class Keeper(Protocol):
 
         Args:
             epsilon: The ε of one query at delta 0, within the radius.
-            found: The number of places that will be returned for a query.
 
         Raises:
             BudgetExhausted: If the budget does not suffice. The client must then send nothing.
-            InputError: If the answer is too large to be remembered, or epsilon is not finite.
         """
 
     def settle(
@@ -135,7 +133,6 @@ async def walk_client(
     Args:
         party: This party; its one peer is the server.
         queries: The secret queries, shape (plan.walks, dimensions).
-        plan: The plan of the session, which both parties know.
         utility: The utility of a child and the ε of a step, of the plan's kind.
         keeper: Pays for the walks and remembers their bits; none by default.
 
@@ -143,7 +140,6 @@ async def walk_client(
         The places found and the nearest of them.
 
     Raises:
-        InputError: If the queries or the utility do not fit the plan; no bit has been sent.
         BudgetExhausted: If the keeper cannot pay; no bit has been sent.
         ProtocolViolation: If the server sent a message that no honest server sends.
     """
@@ -176,13 +172,11 @@ async def walk_server(party: Party, places: Places) -> NDArray[np.bool_]:
 
     Args:
         party: This party; its one peer is the client.
-        places: The server's points.
 
     Returns:
         The server's view of the queries: the bits, shape (walks, compositions).
 
     Raises:
-        InputError: If the client requested walks that this tree cannot serve.
         ProtocolViolation: If the client sent a message that no honest client sends.
     """
     (client,) = party.peers
@@ -226,7 +220,6 @@ async def bucket_client(
     Args:
         party: This party; its one peer is the server.
         queries: The secret queries, shape (plan.queries, dimensions).
-        plan: The plan of the session, which both parties know.
         epsilon: The ε of a response; above 0 and at most 40.
         known: The splits from an earlier session. If they are current, they are not sent again.
         keeper: Pays for the responses and remembers them; none by default.
@@ -235,7 +228,6 @@ async def bucket_client(
         The places found with the nearest of them, and the splits for the next session.
 
     Raises:
-        InputError: If the queries or epsilon do not fit the plan; nothing private has been sent.
         BudgetExhausted: If the keeper cannot pay; nothing private has been sent.
         ProtocolViolation: If the server sent a message that no honest server sends.
     """
@@ -263,13 +255,11 @@ async def bucket_server(party: Party, places: Places) -> NDArray[np.int64]:
 
     Args:
         party: This party; its one peer is the client.
-        places: The server's points.
 
     Returns:
         The server's view of the queries: the bucket named for each, shape (queries,).
 
     Raises:
-        InputError: If the client requested buckets that this tree does not have.
         ProtocolViolation: If the client sent a message that no honest client sends.
     """
     (client,) = party.peers
@@ -306,7 +296,6 @@ async def blur_client(
     Args:
         party: This party; its one peer is the server.
         queries: The secret queries, shape (plan.queries, dimensions).
-        plan: The plan of the session, which both parties know.
         by: The noise; the privacy loss between two queries at distance s is at most `by.loss(s)`.
         keeper: Pays for the queries and remembers their blurred places; none by default. It needs
             a radius, because blur reveals which of two distant places a query is near.
@@ -315,7 +304,6 @@ async def blur_client(
         The places found, and which of them is nearest to the query itself.
 
     Raises:
-        InputError: If the queries or the keeper do not fit the plan; nothing has been sent.
         BudgetExhausted: If the keeper cannot pay; nothing has been sent.
         ProtocolViolation: If the server sent a message that no honest server sends.
     """
@@ -337,13 +325,11 @@ async def blur_server(party: Party, places: Places) -> NDArray[np.float64]:
 
     Args:
         party: This party; its one peer is the client.
-        places: The server's points.
 
     Returns:
         The server's view of the queries: the blurred queries, shape (queries, dimensions).
 
     Raises:
-        InputError: If the client requested more places than there are, or in other dimensions.
         ProtocolViolation: If the client sent a message that no honest client sends.
     """
     (client,) = party.peers
@@ -361,7 +347,6 @@ def offers(places: Places, terms: bytes) -> dict[str, Offer]:
     """Return the two services of a server. They are open to everyone, since the points are public.
 
     Args:
-        places: The server's points.
         terms: The SHA-256 of the terms that clients must agree to.
     """
 
@@ -433,7 +418,6 @@ async def _receive_nearest(
 
     Args:
         queries: The secret queries, shape (queries, dimensions).
-        found: The expected number of places for each query.
         places_max: The greatest possible number of places; all place numbers are below it.
     """
     message = await party.receive(FoundPlaces, sender=server)

@@ -66,12 +66,6 @@ class BucketLookup:
     Attributes:
         epsilon: The ε of a response, above 0 and at most 40.
         splits: The bucket size: at most 2**splits places.
-        neighbours: The number of true neighbours returned with each place.
-        points: The number of places.
-        dimensions: The number of coordinates of a place.
-
-    Raises:
-        InputError: If a tree of this size does not support the look-up.
     """
 
     epsilon: float
@@ -128,18 +122,7 @@ class BucketLookup:
 
 @dataclass(frozen=True, slots=True)
 class WalkLookup:
-    """A look-up that walks down the tree, with one noisy step per level.
-
-    Attributes:
-        utility: The utility of a child, and the ε of a step.
-        variant: The way in which a walk splits into threads.
-        neighbours: The number of true neighbours returned with each place.
-        points: The number of places.
-        dimensions: The number of coordinates of a place.
-
-    Raises:
-        InputError: If a tree of this size does not support the look-up.
-    """
+    """A look-up that walks down the tree, with one noisy step per level."""
 
     utility: Utility
     variant: Variant
@@ -356,12 +339,7 @@ class TreeWalk(System):
 
 
 class TreeWalkSetup(ServerSetup):
-    """A server of all rows and a client, which is the first of the parties that published them.
-
-    Attributes:
-        places: The server's rows, in their tree.
-        lookup: The client's look-up.
-    """
+    """A server of all rows and a client, which is the first of the parties that published them."""
 
     def __init__(self, system: TreeWalk, parts: Mapping[str, Rows], facts: Facts) -> None:
         super().__init__(system, parts, facts)
@@ -442,18 +420,14 @@ async def play_lookup(
     """Look up a batch of queries as the client, or serve one as the server.
 
     Args:
-        party: This participant: the server, or its client.
         own: The server's places, or for the client the public labels of all places, by number.
             None after a restart.
-        lookup: The client's look-up.
         queries: The client's secret, shape (queries, features).
-        k: The number of places that vote.
 
     Returns:
         The client's labels, shape (queries,).
 
     Raises:
-        InputError: If this party was restarted and has lost its rows.
         ProtocolViolation: If the peer sent a message that no honest party sends.
     """
     (other,) = party.peers
@@ -498,8 +472,6 @@ def _vote(
     Args:
         found: The numbers of the places, shape (queries, found).
         away: The distances of the places, of the same shape.
-        labels: The label of each place, by its number.
-        k: The number of places that vote.
     """
     order = np.argsort(found, axis=1, kind="stable")
     found, away = np.take_along_axis(found, order, axis=1), np.take_along_axis(away, order, axis=1)

@@ -80,9 +80,6 @@ def evidence(
     """Return the estimate of each question.
 
     A question without answers has zeros, infinite variances and unbounded intervals.
-
-    Raises:
-        InputError: If the tally belongs to another survey.
     """
     if len(tally.sums) != len(survey.questions):
         raise InputError.because(
@@ -107,10 +104,6 @@ def counts_of(estimate: SurveyEstimate, values: int, how: Consistency) -> NDArra
 
     Args:
         values: The number of values; an oracle has at least two entries, even for a single value.
-        how: How to treat negative counts.
-
-    Raises:
-        InputError: If `how` is unknown.
     """
     if how not in CONSISTENCIES:
         raise InputError("consistency", how, ", ".join(CONSISTENCIES))
@@ -131,7 +124,6 @@ class DiscreteBayes(Posterior):
     Attributes:
         class_counts: The counts after consistency and smoothing, shape (classes,).
         feature_counts: For each feature, the counts after consistency, shape (values, classes).
-        smoothing: The number added to each count of a feature's value.
         evidence: The raw estimates with their intervals: of the class, then of each feature with
             class (fractions of the clients asked for it, values outermost).
     """
@@ -152,12 +144,7 @@ class DiscreteBayes(Posterior):
         return tuple(log_shares(counts + self.smoothing) for counts in self.feature_counts)
 
     def joint(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return `log(P(C_j) prod_i P(F_i = x_i | C_j))`, shape (rows, classes).
-
-        Raises:
-            InputError: If a row has another number of features, values that are not integers, or an
-                unknown value.
-        """
+        """Return `log(P(C_j) prod_i P(F_i = x_i | C_j))`, shape (rows, classes)."""
         sizes = [len(counts) for counts in self.feature_counts]
         require_columns(rows, len(sizes))
         if rows.dtype.kind not in "iu":
@@ -182,16 +169,11 @@ def learn_discrete(
     """Return the model learned from a tally.
 
     Args:
-        consistency: How to treat negative counts.
         smoothing: The number added to each count of a value; at least `SMOOTHING_MIN`, which is
             negligible. The default is 0 with the paper's consistency, which already turns negative
             counts into 1. Otherwise it is one standard deviation of the noise of such a count, and
             of a class count for class counts, so that noise decides little; without noise it is 1
             (Laplace), because one count of 0 would exclude a class.
-        confidence: The confidence of the intervals in its evidence.
-
-    Raises:
-        InputError: If an argument is not allowed, or the tally belongs to another survey.
     """
     found = evidence(survey, tally, confidence=confidence)
     prior = 0.0
@@ -237,11 +219,7 @@ class GaussianBayes(Posterior):
     evidence: tuple[SurveyEstimate, ...]
 
     def joint(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the log joint density of each class and row, shape (rows, classes).
-
-        Raises:
-            InputError: If a row has another number of features.
-        """
+        """Return the log joint density of each class and row, shape (rows, classes)."""
         require_columns(rows, len(self.means))
         terms = zip(np.clip(rows, -1.0, 1.0).T, self.means, self.variances, strict=True)
         return log_of(
@@ -267,12 +245,7 @@ def learn_gaussian(
     is divided by the frequency. Means are clipped to [-1, 1], squares to [0, 1].
 
     Args:
-        consistency: How to treat negative counts of classes.
         variance_floor: The minimum variance, above 0 and at most 1.
-        confidence: The confidence of the intervals in its evidence.
-
-    Raises:
-        InputError: If an argument is not allowed, or the tally belongs to another survey.
     """
     if not 0 < variance_floor <= 1:
         raise InputError("variance_floor", variance_floor, "in (0, 1]")
@@ -292,23 +265,14 @@ BayesModel: TypeAlias = DiscreteBayes | GaussianBayes
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Classifier(Posterior):
-    """A naive Bayes classifier that applies the clients' public steps to a row first.
-
-    Attributes:
-        steps: The public steps of a row.
-        model: The model of rows after these steps.
-    """
+    """A naive Bayes classifier that applies the clients' public steps to a row first."""
 
     steps: tuple[Step, ...]
     model: BayesModel
 
     @override
     def joint(self, rows: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the log joint probability of each class and row, shape (rows, classes).
-
-        Raises:
-            InputError: If rows do not fit the steps, or the transformed rows do not fit the model.
-        """
+        """Return the log joint probability of each class and row, shape (rows, classes)."""
         return self.model.joint(apply_steps(self.steps, rows))
 
 
@@ -320,18 +284,7 @@ def learn(
     smoothing: float | None = None,
     variance_floor: float = VARIANCE_FLOOR,
 ) -> Classifier:
-    """Return the classifier learned from a tally, for the clients' original rows.
-
-    Args:
-        survey: The naive Bayes survey.
-        consistency: How to treat negative counts.
-        smoothing: As in `learn_discrete`.
-        variance_floor: As in `learn_gaussian`.
-
-    Raises:
-        InputError: If an argument is not allowed, the survey has other questions, or the tally
-            belongs to another survey.
-    """
+    """Return the classifier learned from a tally, for the clients' original rows."""
     model: BayesModel
     match survey:
         case DiscreteBayesSurvey():

@@ -41,11 +41,7 @@ class CodeDistribution(ABC):
     """A distribution of codes for each point of a grid on [-1, 1].
 
     Attributes:
-        epsilon: The maximum ε of a code.
-        name: The name in configurations and tables.
-        least_epsilon: The minimum ε at which the distribution's integers can represent the number.
         levels: The resolution: the grid's points are the multiples of `1 / levels`.
-        parts: The number of integers per code that are summed.
         covers_one_hot: Whether perturbing all entries of a vector costs the ε of one entry if the
             vector is 0 except at one secret position.
     """
@@ -99,7 +95,6 @@ class CodeDistribution(ABC):
         """Return a code for each grid point, of the same shape.
 
         Args:
-            grid: Integers from `-levels` to `levels`.
             rng: The clients' secret randomness.
         """
 
@@ -145,9 +140,6 @@ def rounded(values: NDArray[np.float64], levels: int, rng: Generator) -> NDArray
     The levels are a power of two, so scaling is exact, and the fractional part has 53 bits. The
     mean is therefore exact for every multiple of `2**-53 / levels`, and otherwise its error is
     smaller, below the resolution of float64 at 1.
-
-    Raises:
-        InputError: If a value is not a number in [-1, 1].
     """
     require_normalised(values)
     scaled = values * levels
@@ -156,11 +148,7 @@ def rounded(values: NDArray[np.float64], levels: int, rng: Generator) -> NDArray
 
 
 def require_normalised(values: NDArray[np.float64]) -> None:
-    """Reject values outside [-1, 1] or not finite; the error shows none of them.
-
-    Raises:
-        InputError: If there is such a value.
-    """
+    """Reject values outside [-1, 1] or not finite; the error shows none of them."""
     if not np.all((values >= -1.0) & (values <= 1.0)):
         raise InputError.because("values must be numbers from -1 to 1", field="values")
 

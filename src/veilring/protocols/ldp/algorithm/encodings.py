@@ -362,9 +362,6 @@ class SummedHistogram(FrequencyOracle):
             sums: The summed steps of each value, shape (domain,).
             clients: The number of reports, at least 1.
             confidence: The confidence of each interval on its own, in (0, 1).
-
-        Raises:
-            InputError: If there are no clients, or the sums are not of this oracle.
         """
         most = self.bound * clients
         require_sums(sums, self.cells, clients, low=-most, high=most)
@@ -393,9 +390,6 @@ class ThresholdedHistogram(UnaryOracle):
 
     Attributes:
         theta: The threshold, in [0, 1]; the default has the smallest variance.
-
-    Raises:
-        InputError: If a field is outside its range.
     """
 
     name: ClassVar[str] = "the"

@@ -47,7 +47,6 @@ class HashFamily:
     """Hash functions from `[0, domain)` to `[0, buckets)`, each named by two words.
 
     Attributes:
-        domain: The number of values to hash.
         buckets: The number of buckets, `g`; at least 2.
         word_bits: The size of a word: 8, 16 or 32. Small words are for enumeration.
     """
@@ -91,8 +90,6 @@ class HashFamily:
         """Return the bucket of each value under each function.
 
         Args:
-            a: The factors.
-            b: The summands.
             values: The values, in `[0, domain)`; the three arguments are broadcast.
         """
         words = a * values.astype(self.word) + b
@@ -110,8 +107,6 @@ class HashFamily:
         Args:
             sums: One sum per value; changed in place.
             a: The factors, shape (functions,).
-            b: The summands.
-            buckets: One bucket per function.
         """
         words = b - self.starts[buckets]
         length = self.starts[buckets + 1] - self.starts[buckets]

@@ -77,12 +77,7 @@ class Means(LocalRandomiser):
     class: shape (features * classes,), classes innermost.
 
     Attributes:
-        distribution: The distribution of each number.
-        features: The number of features, `n` of the paper.
         classes: The number of classes, `k` of the paper; 1 if there is no class to hide.
-
-    Raises:
-        InputError: If there are no features or classes, or the distribution cannot hide a class.
     """
 
     distribution: CodeDistribution
@@ -384,9 +379,6 @@ class SignVector(LocalRandomiser):
         epsilon: The greatest ε of a report, above 0 and at most 20. It must be large enough for
             different weights; 2**-15 always suffices.
         features: The number of features, at least 1; `features + epsilon / ln(2)` is at most 46.
-
-    Raises:
-        InputError: If a field is outside its range.
     """
 
     epsilon: float
@@ -509,9 +501,6 @@ def make_means(approach: Approach, epsilon: float, features: int, classes: int =
         epsilon: The maximum ε of a report, above 0.
         features: The number of features, at least 1.
         classes: The number of classes among which to hide a client's class, or 1.
-
-    Raises:
-        InputError: If an argument is not allowed.
     """
     if features < 1:
         raise InputError("features", features, "an integer of at least 1")

@@ -56,9 +56,6 @@ class FrequencyOracle(LocalRandomiser):
     Attributes:
         domain: The number of values, `d` of the papers; at least 2.
         epsilon: The maximum ε of a report; above 0.
-
-    Raises:
-        InputError: If a field is outside its range.
     """
 
     domain: int
@@ -114,12 +111,7 @@ class FrequencyOracle(LocalRandomiser):
 
 
 def require_values(values: NDArray[Any], domain: int) -> NDArray[np.int64]:
-    """Return one value per client as 64-bit integers; reject values outside the domain.
-
-    Raises:
-        InputError: If values are not integers of shape (clients,), or outside the domain; the error
-            shows none of them.
-    """
+    """Return one value per client as 64-bit integers; reject values outside the domain."""
     if values.ndim != 1 or values.dtype.kind not in "iu":
         raise InputError.because(
             f"values have the type {values.dtype} and the shape {values.shape}; they must be "
@@ -193,9 +185,6 @@ class PureOracle(FrequencyOracle):
             sums: The number of reports that support each value, shape (domain,).
             clients: The number of reports, at least 1.
             confidence: The confidence of each interval on its own, in (0, 1).
-
-        Raises:
-            InputError: If there are no clients, or the sums are not of this oracle.
         """
         require_sums(sums, self.cells, clients, low=0, high=clients)
         share = sums / clients
@@ -285,10 +274,6 @@ def make_consistent(estimate: SurveyEstimate, method: Consistency) -> NDArray[np
 
     Args:
         estimate: Frequencies over a whole domain; not modified.
-        method: `"paper"`, `"clip"`, `"norm-sub"` or `"raw"`.
-
-    Raises:
-        InputError: If the method is unknown.
     """
     raw = estimate.values
     match method:

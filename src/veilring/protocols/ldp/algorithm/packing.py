@@ -14,22 +14,14 @@ CHUNK_BYTES: Final = 1 << 18
 
 
 def client_slices(clients: int, bytes_each: int) -> Iterator[slice]:
-    """Yield slices of bounded size that together cover the clients' axis.
-
-    Args:
-        bytes_each: The memory needed to process one client.
-    """
+    """Yield slices of bounded size that together cover the clients' axis."""
     step = max(1, CHUNK_BYTES // bytes_each)
     for start in range(0, clients, step):
         yield slice(start, min(start + step, clients))
 
 
 def reports_at_once(at_once: int | None, usual: int) -> int:
-    """Return the number of reports per group: the caller's choice, or the usual number.
-
-    Raises:
-        InputError: If the caller's number is below 1: reports would be omitted.
-    """
+    """Return the number of reports per group: the caller's choice, or the usual number."""
     if at_once is not None and at_once < 1:
         raise InputError("at_once", at_once, "an integer of at least 1")
     return usual if at_once is None else at_once
@@ -82,7 +74,6 @@ def counted(digits: NDArray[np.uint8], count: int) -> NDArray[np.int64]:
 
     Args:
         digits: The output of `encoded` for such numbers, shape (numbers, width).
-        count: The number of different numbers.
     """
     sums = np.zeros(count, dtype=np.int64)
     for chunk in client_slices(len(digits), _NUMBER_BYTES):

@@ -50,13 +50,10 @@ class OracleOption:
     """An oracle with its cost and its accuracy.
 
     Attributes:
-        oracle: The oracle itself.
         variance: The variance of a frequency times the number of clients, averaged over the values
             of the domain. It equals the variance at the frequency `1 / domain`, for any
             frequencies.
         influence: The number of clients by which one false report moves the count of a value.
-        report_bytes: The size of a report.
-        exact_epsilon: The epsilon that a report spends.
     """
 
     oracle: FrequencyOracle
@@ -74,15 +71,7 @@ class OracleOption:
 # A call takes about 10 ms, and the questions of a survey share an epsilon and a few sizes.
 @lru_cache(maxsize=64, typed=True)
 def oracle_options(domain: int, epsilon: float) -> tuple[OracleOption, ...]:
-    """Return all oracles for a domain, in order of increasing variance.
-
-    Args:
-        domain: The number of values.
-        epsilon: The most that a report may spend.
-
-    Raises:
-        InputError: If an argument is outside the oracles' range.
-    """
+    """Return all oracles for a domain, in order of increasing variance."""
     oracles = (kind(domain, epsilon) for kind in ORACLES.values())
     found = (
         OracleOption(
@@ -102,12 +91,7 @@ def recommend_oracle(domain: int, epsilon: float, *, max_bytes: int | None = Non
     """Return the oracle with the shortest reports among those with nearly the smallest variance.
 
     Args:
-        domain: The number of values.
-        epsilon: The most that a report may spend.
         max_bytes: The maximum size of a report; any size by default.
-
-    Raises:
-        InputError: If an argument is outside its range, or no oracle has reports this short.
     """
     every = oracle_options(domain, epsilon)
     fitting = [each for each in every if max_bytes is None or each.report_bytes <= max_bytes]
@@ -119,15 +103,7 @@ def recommend_oracle(domain: int, epsilon: float, *, max_bytes: int | None = Non
 
 
 def make_oracle(name: str, epsilon: float) -> MakeOracle:
-    """Return a factory of oracles of one kind; without noise if epsilon is infinite.
-
-    Args:
-        name: A name in `ORACLES`, or `auto` for the best oracle for each domain.
-        epsilon: The most that a report may spend.
-
-    Raises:
-        InputError: If there is no such oracle.
-    """
+    """Return a factory of oracles of one kind; without noise if epsilon is infinite."""
     if name not in {AUTO, *ORACLES}:
         raise InputError("oracle", name, ", ".join((AUTO, *ORACLES)))
     return PlainOracle if epsilon == inf else partial(_make, name, epsilon)

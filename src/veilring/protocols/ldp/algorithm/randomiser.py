@@ -39,9 +39,6 @@ class SurveyEstimate:
         values: Frequencies (fractions of the clients, not counts) or means, shape (entries,).
         variance: The variance of each value, over the randomiser's draws and, for means, over the
             clients' values.
-        low: The lower ends of intervals, each with the requested confidence.
-        high: The upper ends.
-        clients: The number of reports that were summed.
     """
 
     values: NDArray[np.float64]
@@ -52,11 +49,7 @@ class SurveyEstimate:
 
 
 class LocalRandomiser(ABC):
-    """A mechanism that a client applies to its own value; frozen, compared by parameters.
-
-    Attributes:
-        name: The name in configurations and tables.
-    """
+    """A mechanism that a client applies to its own value; frozen, compared by parameters."""
 
     name: ClassVar[str]
 
@@ -93,11 +86,7 @@ class LocalRandomiser(ABC):
         """Return one report per client.
 
         Args:
-            values: One value per client.
             rng: The clients' secret randomness.
-
-        Raises:
-            InputError: If a value is not supported by the randomiser.
         """
 
     def accept(self, reports: Reports) -> NDArray[np.bool_]:
@@ -108,9 +97,6 @@ class LocalRandomiser(ABC):
 
         Returns:
             Shape (clients,).
-
-        Raises:
-            InputError: If `reports` is not a table of bytes.
         """
         if reports.dtype != np.uint8 or not is_table(reports):
             raise InputError.because(
@@ -141,30 +127,17 @@ class LocalRandomiser(ABC):
     def estimate(
         self, sums: Sums, clients: int, *, confidence: float = INTERVAL_CONFIDENCE
     ) -> SurveyEstimate:
-        """Return unbiased estimates from the sums over the given number of reports.
-
-        Raises:
-            InputError: If there are no clients, or the sums are not of this randomiser.
-        """
+        """Return unbiased estimates from the sums over the given number of reports."""
 
     @abstractmethod
     def rough(self, sums: Sums, clients: int) -> NDArray[np.bool_]:
-        """Return whether each entry's interval is based on too few reports for its confidence.
-
-        Args:
-            sums: The sums, as in `estimate`.
-            clients: The number of reports that were summed.
-        """
+        """Return whether each entry's interval is based on too few reports for its confidence."""
 
 
 def require_sums(
     sums: Sums, cells: int, clients: int, *, low: int | None = None, high: int | None = None
 ) -> None:
-    """Reject sums that no `clients` reports could have, within the given bounds.
-
-    Raises:
-        InputError: If there are no clients, the shape is wrong, or a sum is outside [low, high].
-    """
+    """Reject sums that no `clients` reports could have, within the given bounds."""
     if clients < 1:
         raise InputError("clients", clients, "an integer of at least 1")
     if sums.shape != (cells,) or sums.dtype != np.int64:
@@ -180,21 +153,13 @@ def require_sums(
 def normal_estimate(
     values: NDArray[np.float64], variance: NDArray[np.float64], clients: int, confidence: float
 ) -> SurveyEstimate:
-    """Return estimates with normal intervals.
-
-    Raises:
-        InputError: If the confidence is not in (0, 1).
-    """
+    """Return estimates with normal intervals."""
     reach = z_score(confidence) * np.sqrt(variance)
     return SurveyEstimate(values, variance, values - reach, values + reach, clients)
 
 
 def z_score(confidence: float) -> float:
-    """Return the half-width of an interval in standard deviations.
-
-    Raises:
-        InputError: If the confidence is not in (0, 1).
-    """
+    """Return the half-width of an interval in standard deviations."""
     if not 0 < confidence < 1:
         raise InputError("confidence", confidence, "a number in (0, 1)")
     return NormalDist().inv_cdf((1 + confidence) / 2)

@@ -71,9 +71,6 @@ class Bins(Step):
     Attributes:
         ranges: The range of each feature; values outside go to the outermost bins.
         counts: The number of bins of each feature, at least 1.
-
-    Raises:
-        InputError: If the numbers of counts and ranges differ, or a count is below 1.
     """
 
     ranges: Ranges
@@ -111,10 +108,6 @@ class LinearProjection(Step):
     Attributes:
         centre: Shape (features,).
         axes: One tuple per new feature, each of shape (features,).
-        origin: The origin of the numbers, in words: the public rows or the private release.
-
-    Raises:
-        InputError: If the origin is empty, there is no axis, or an axis has another length.
     """
 
     centre: tuple[float, ...]
@@ -165,10 +158,6 @@ def principal_components(
     Args:
         public_rows: Shape (rows, features); no client's.
         components: The number of components, from 1 to the smaller of rows and features.
-        origin: The origin of the rows, in words.
-
-    Raises:
-        InputError: If the number of components is outside that range.
     """
     require_extra("sklearn")
     from sklearn.decomposition import PCA
@@ -198,11 +187,7 @@ def discriminant_components(
         public_rows: Shape (rows, features); no client's.
         labels: The class of each row, at least two different ones.
         components: The number of components, from 1 to the features.
-        origin: The origin of the rows, in words.
         ridge: `rho` as a multiple of the mean eigenvalue of `S_W`, above 0.
-
-    Raises:
-        InputError: If an argument is not allowed.
     """
     from scipy.linalg import eigh
 
@@ -234,11 +219,7 @@ def _directed(axes: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def require_columns(rows: NDArray[Any], columns: int) -> None:
-    """Reject rows whose shape is not (rows, columns).
-
-    Raises:
-        InputError: If they have another shape.
-    """
+    """Reject rows whose shape is not (rows, columns)."""
     if rows.shape[1:] != (columns,):
         raise InputError.because(
             f"rows has the shape {rows.shape}; it must be (rows, {columns})", field="rows"

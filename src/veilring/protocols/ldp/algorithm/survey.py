@@ -34,7 +34,6 @@ class Survey(ABC):
     """The questions to clients; frozen. Subclasses are for frequencies, means and naive Bayes.
 
     Attributes:
-        name: The name in tasks.
         steps: The public steps that are applied to each row first; empty by default.
     """
 
@@ -66,13 +65,6 @@ class Survey(ABC):
 
         The whole row is checked for every question. If only the drawn cell were checked, the
         questions that a client never answers would reveal something about its row.
-
-        Args:
-            rows: One row a client.
-            labels: The class of each.
-
-        Raises:
-            InputError: If a cell does not fit, in any column.
         """
 
     def encode(
@@ -81,11 +73,7 @@ class Survey(ABC):
         classes: NDArray[np.int64],  # noqa: ARG002  (a subclass's own)
         question: int,  # noqa: ARG002  (likewise)
     ) -> NDArray[Any]:
-        """Return each client's true answer to a question; by default its row.
-
-        Args:
-            values: One row per client, from `validated`.
-        """
+        """Return each client's true answer to a question; by default its row."""
         return values
 
 
@@ -117,11 +105,7 @@ class MeanSurvey(Survey):
     """A survey of the mean of each feature over all clients.
 
     Attributes:
-        means: The randomiser of the features.
         steps: The public steps that are applied to a row first; their result is clipped to [-1, 1].
-
-    Raises:
-        InputError: If the means are within classes: this survey does not use labels.
     """
 
     means: Means | SignVector
@@ -158,14 +142,7 @@ class DiscreteBayesSurvey(Survey):
     classes + v`, which is the paper's `(a_i - 1) k + v` counted from 0.
 
     Attributes:
-        domains: The number of values of each feature, `n_i` of the paper.
-        classes: The number of classes, `k` of the paper.
-        oracles: The oracle for the class, then one for each feature with class.
         steps: The public steps that are applied to a row first; they give values numbered from 0.
-
-    Raises:
-        InputError: If there is not one oracle for the class and one per feature, or a domain is too
-            small.
     """
 
     domains: tuple[int, ...]
@@ -198,10 +175,8 @@ class DiscreteBayesSurvey(Survey):
         """Return the survey whose oracles are all of one kind.
 
         Args:
-            domains: The number of values of each feature.
             make: A function that makes an oracle for a number of values, at least 2: a single value
                 needs no protection.
-            steps: The public steps that are applied to a row first.
         """
         sizes = (classes, *(classes * values for values in domains))
         oracles = tuple(make(max(2, size)) for size in sizes)
@@ -246,12 +221,7 @@ class GaussianBayesSurvey(Survey):
     question, because all are about the same row.
 
     Attributes:
-        oracle: The frequency oracle for the class.
-        means: The randomiser of features within classes, used for both questions.
         steps: The public steps that are applied to a row first; their result is clipped to [-1, 1].
-
-    Raises:
-        InputError: If the oracle has too few values for the classes.
     """
 
     oracle: LocalRandomiser
@@ -297,12 +267,7 @@ BayesSurvey: TypeAlias = DiscreteBayesSurvey | GaussianBayesSurvey
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answers:
-    """Perturbed reports, by question.
-
-    Attributes:
-        reports: For each question, the reports of the clients that drew it.
-        clients: For each question, the positions of these clients among all clients asked.
-    """
+    """Perturbed reports, by question."""
 
     reports: tuple[Reports, ...]
     clients: tuple[NDArray[np.int64], ...]
@@ -313,12 +278,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tally:
-    """The sums of each question and the number of reports behind them.
-
-    Attributes:
-        sums: One array per question.
-        counts: The number of reports to each question.
-    """
+    """The sums of each question and the number of reports behind them."""
 
     sums: tuple[Sums, ...]
     counts: tuple[int, ...]
@@ -347,12 +307,7 @@ def answer(
     """Return one perturbed report for each client, to the question that it drew.
 
     Args:
-        rows: One row a client.
-        labels: The class of each.
         rng: The clients' secret randomness.
-
-    Raises:
-        InputError: If a cell of a row is invalid, in any column. Nothing has been drawn then.
     """
     values, classes = survey.validated(rows, labels)
     drawn = rng.integers(len(survey.questions), size=len(labels))
@@ -372,11 +327,7 @@ def tally_reports(survey: Survey, reports: Sequence[Reports]) -> Tally:
 
 
 def census(survey: Survey, rows: NDArray[Any], labels: NDArray[np.int64], rng: Generator) -> Tally:
-    """Return the tally of all clients' answers to all questions, without noise.
-
-    Raises:
-        InputError: If the survey has noise: the losses of a client's answers would add up.
-    """
+    """Return the tally of all clients' answers to all questions, without noise."""
     if any(question.exact_epsilon < inf for question in survey.questions):
         raise InputError.because("`census()` needs a survey without noise", field="survey")
     values, classes = survey.validated(rows, labels)
@@ -388,11 +339,7 @@ def census(survey: Survey, rows: NDArray[Any], labels: NDArray[np.int64], rng: G
 
 
 def whole_numbers(values: NDArray[Any], count: int, column: int | str) -> NDArray[np.int64]:
-    """Return values as integers from 0 to `count - 1`.
-
-    Raises:
-        InputError: If a value is not in this range. The error names the column but shows no value.
-    """
+    """Return values as integers from 0 to `count - 1`."""
     field, allowed = f"column {column}", f"integers from 0 to {count - 1}"
     given = floats(field, values, allowed)
     with np.errstate(invalid="ignore"):  # values that are not finite are rejected

@@ -14,13 +14,8 @@ URL_PREFIXES: Final = ("postgresql://", "postgres://")
 def begin_report_store(where: str) -> None:
     """Create a store without reports, which belongs to the first task that opens it.
 
-    Args:
-        where: The path of an SQLite file, or the URL of a PostgreSQL database.
-
     Raises:
         StoreFailed: If the database cannot be reached, or the file existed.
-        InputError: If there is a store already.
-        MissingExtra: If psycopg is needed and not installed.
     """
     if where.startswith(URL_PREFIXES):
         require_extra("psycopg")
@@ -35,14 +30,10 @@ def open_report_store(where: str, task: Task, *, read_only: bool = False) -> Sto
     """Open the database of reports to a task.
 
     Args:
-        where: The path of an SQLite file, or the URL of a PostgreSQL database.
-        task: The task that the reports answer.
         read_only: Whether to open the database only for reading, for estimates.
 
     Raises:
         StoreFailed: If the database cannot be reached.
-        InputError: If there is no store, or it contains other data.
-        MissingExtra: If psycopg is needed and not installed.
     """
     if where.startswith(URL_PREFIXES):
         require_extra("psycopg")

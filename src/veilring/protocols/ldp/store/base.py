@@ -79,7 +79,6 @@ class Senders(NamedTuple):
 
     Attributes:
         names: The members' names, each once.
-        of: The index of each report's member in the names.
     """
 
     names: tuple[str, ...]
@@ -92,7 +91,6 @@ class Quotas:
 
     Attributes:
         each: The limit for each member; None for no limit.
-        own: The limits of members with a separate limit.
     """
 
     each: int | None = None
@@ -126,12 +124,8 @@ def for_another_task(store: object, found: bytes | None, task: Task) -> InputErr
 class Store(ABC):
     """A database of reports to one task, used by one thread at a time.
 
-    Args:
-        task: The task that the reports answer.
-
     Raises:
         StoreFailed: If the database cannot be reached. All methods may raise this.
-        InputError: If it contains reports for another task.
     """
 
     def __init__(self, task: Task) -> None:
@@ -200,9 +194,7 @@ class Store(ABC):
         """Store new reports in one transaction; when this returns, they are durable.
 
         Args:
-            arrived: Reports that were accepted.
             senders: The sender of each report; the `places` of the reports are positions in it.
-            quotas: The maximum number of counted reports of each member, over all time.
             closed: Whether it is too late for new reports. Stored reports are still acknowledged.
 
         Returns:
@@ -232,11 +224,7 @@ class Store(ABC):
     def recount(self, *, without: Collection[str] = ()) -> Tally:
         """Read all reports, check each again, and return their tally at one point in time.
 
-        Args:
-            without: The members whose reports to leave out.
-
         Raises:
-            InputError: If one of these never sent a report.
             StoreFailed: If the result differs from `tally`, or no client could have made some
                 report: another program changed the database.
         """
@@ -259,14 +247,7 @@ class Store(ABC):
         return _as_tally([kept for _, kept in both])
 
     def stored(self, question: int, *, without: Collection[str] = ()) -> Iterator[Reports]:
-        """Yield all reports to a question, in pieces; must be called in a transaction.
-
-        Args:
-            without: The members whose reports to leave out.
-
-        Raises:
-            InputError: If one of these never sent a report.
-        """
+        """Yield all reports to a question, in pieces; must be called in a transaction."""
         left_out = _numbers_of(self._members(), without)
         for some in self._stored(question):
             yield some.reports[~np.isin(some.members, left_out)]
@@ -364,11 +345,7 @@ class Store(ABC):
 
 
 def _numbers_of(members: Mapping[int, tuple[str, int]], names: Collection[str]) -> list[int]:
-    """Return the numbers of members.
-
-    Raises:
-        InputError: If no member has that name.
-    """
+    """Return the numbers of members."""
     numbers = {name: number for number, (name, _) in members.items()}
     for name in names:
         if name not in numbers:
@@ -392,9 +369,6 @@ class _Repeats:
     Args:
         ids: Shape (reports, `ID_BYTES`).
         reports: Shape (reports, bytes).
-
-    Attributes:
-        first: The positions of the first report with each id.
     """
 
     def __init__(self, ids: NDArray[np.uint8], reports: Reports) -> None:
@@ -464,8 +438,6 @@ class _Fits(NamedTuple):
 
     Attributes:
         who: The member of each report, in order of arrival.
-        order: The positions of the reports in that order, in processing order.
-        room: The remaining room.
     """
 
     who: NDArray[np.int64]
@@ -500,7 +472,6 @@ def parse_matches(listed: str | None, count: int) -> Matches:
     Args:
         listed: `2 * place` of each stored id, plus one if its report is equal; in decimal,
             separated by commas.
-        count: The number of ids.
     """
     found = np.zeros(count, dtype=np.uint8)
     if listed:

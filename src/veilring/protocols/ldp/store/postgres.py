@@ -82,7 +82,6 @@ def begin_postgres(url: str) -> None:
     """Create the tables of an empty store.
 
     Raises:
-        InputError: If they exist.
         StoreFailed: If the database cannot be reached.
     """
     with _as_store_failed(), closing(_connect(url)) as db, db.transaction():
@@ -104,11 +103,9 @@ class PostgresStore(Store):
 
     Args:
         url: The database's URL; it is never shown, because it may contain a password.
-        task: The task that the reports answer.
         read_only: Whether to open the database only for reading, for estimates.
 
     Raises:
-        InputError: If there are no tables, or they are another task's.
         StoreFailed: If the database cannot be reached.
     """
 

@@ -96,7 +96,6 @@ def begin_sqlite(path: Path) -> None:
     """Create an empty store.
 
     Raises:
-        InputError: If the file exists or cannot be created.
         StoreFailed: If it existed, as its lock file shows, or the disk fails.
     """
     with as_store_failed(_WHAT, path):
@@ -108,13 +107,10 @@ class SqliteStore(Store):
 
     Args:
         path: The file, made by `begin_sqlite`. It belongs to the first task that opens it.
-        task: The task that the reports answer.
         read_only: Whether to open the file only for reading, for estimates while a collector
             writes; neither waits for the other.
 
     Raises:
-        InputError: If the file does not exist, another process writes it, or it is another
-            program's file.
         StoreFailed: If the file is damaged, incomplete, or missing although its lock remains.
     """
 

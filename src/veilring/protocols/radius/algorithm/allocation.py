@@ -68,12 +68,6 @@ def allocate_budget(
     Args:
         graph: The overlap graph, shape (Q, Q), from `overlap_graph`.
         epsilon: The budget of the batch, above 0.
-        rule: The divisor of a query's share.
-        work: The limit of the clique search: see `largest_cliques`.
-
-    Raises:
-        InputError: If `epsilon` is not above 0 and finite, if `rule` is unknown, or as in
-            `largest_cliques`.
     """
     require(0 < epsilon < np.inf, "epsilon", epsilon, "a finite number above 0")
     require_rule(rule)
@@ -126,9 +120,6 @@ def largest_cliques(graph: NDArray[np.bool_], *, work: int = WORK_MAX) -> Clique
         graph: The adjacency matrix, shape (V, V), symmetric, without loops.
         work: The approximate number of vertices that may be coloured. With 0, the bounds follow
             from a single colouring of the whole graph.
-
-    Raises:
-        InputError: If the graph is not such a matrix, or `work` is negative.
     """
     _require_graph(graph)
     require(work >= 0, "work", work, "a whole number of at least 0")

@@ -48,11 +48,7 @@ def count_votes(
     Args:
         queries: The queries, shape (Q, f), in [0, 1].
         radii: The radii, shape (Q,), finite, at least 0.
-        rows: The table with f features.
         classes: The number of classes; every label is below it.
-
-    Raises:
-        InputError: If a shape or a value does not fit.
     """
     require_radii(queries, radii)
     _require_rows(queries, rows, classes)
@@ -97,9 +93,6 @@ def overlap_graph(
             unsafe.
         absolute_slack: The absolute increase of that sum. Less than the default is unsafe for tiny
             radii.
-
-    Raises:
-        InputError: If a shape or a value does not fit.
     """
     require_radii(queries, radii)
     wide = radii.astype(np.float64)  # the error of single precision exceeds the slack

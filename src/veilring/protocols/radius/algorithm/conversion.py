@@ -81,13 +81,8 @@ class ByCandidates:
 
     Attributes:
         number: The number of candidates, from 2 to `CANDIDATES_MAX`.
-        spacing: The spacing of the candidates, up to twice the radius for evenly spread rows.
         allocation: The divisor of a query's share of the budget, on the overlap graph of the
             largest candidates' balls; the paper divides by the size of the batch.
-        chooser: The mechanism that chooses a candidate.
-
-    Raises:
-        InputError: If a choice is unknown, or `number` out of range.
     """
 
     number: int = 10
@@ -112,9 +107,6 @@ class ByGrid:
 
     Attributes:
         gamma: The step of radii, as a share of the domain's diagonal, from `GAMMA_MIN` to 1.
-
-    Raises:
-        InputError: If `gamma` is out of range.
     """
 
     gamma: float = GAMMA
@@ -144,14 +136,8 @@ def convert_to_radii(
         queries: The queries, shape (Q, f), in [0, 1].
         rows: The secret table with f features.
         k: The number of neighbours, at least 1.
-        conversion: The conversion of k into radii.
         rng: The secret source of randomness.
         epsilon: The budget, above 0.
-        known_rows: The approximate number of rows: public, or released earlier with noise.
-        work: The limit of the clique search.
-
-    Raises:
-        InputError: If an argument is invalid, or the grid would have too many cells.
     """
     require_width(queries, rows)
     features = queries.shape[1]
@@ -184,13 +170,7 @@ def plan_conversion(
     Args:
         queries: The queries, shape (Q, f), in [0, 1].
         k: The number of neighbours, at least 1.
-        conversion: The conversion of k into radii.
         epsilon: The budget, above 0.
-        known_rows: The approximate number of rows.
-        work: The limit of the clique search.
-
-    Raises:
-        InputError: As in `overlap_graph` and `allocate_budget`.
     """
     largest = _candidates(k, known_rows, queries.shape[-1], conversion)[-1]
     graph = overlap_graph(queries, np.full(len(queries), largest))
@@ -213,9 +193,6 @@ def true_radii(
         queries: The queries, shape (Q, f).
         features: The features of the rows, shape (N, f), N at least k.
         k: The number of neighbours, at least 1.
-
-    Raises:
-        InputError: If there are fewer rows than k.
     """
     require(1 <= k <= len(features), "k", k, f"a whole number from 1 to {len(features)}")
     return np.partition(pairwise_distances(queries, features), k - 1, axis=1)[:, k - 1]
@@ -230,9 +207,6 @@ def uniform_radius(k: int, rows: int, features: int) -> float:
         k: The number of neighbours, at least 1.
         rows: The number of rows, public or released with noise; less than 1 counts as 1.
         features: f, at least 1.
-
-    Raises:
-        InputError: If `k` or `features` is less than 1.
     """
     require(k >= 1, "k", k, "a whole number of at least 1")
     require(features >= 1, "features", features, "a whole number of at least 1")
@@ -244,13 +218,9 @@ def candidate_radii(r_unif: float, number: int, spacing: Spacing) -> NDArray[np.
     """Return the candidates, ascending, shape (number,); the last is twice `r_unif`.
 
     Args:
-        r_unif: The result of `uniform_radius`.
         number: The number of candidates, from 2 to `CANDIDATES_MAX`.
         spacing: `"linear"` for `2 j r_unif / n` (Algorithm 6, line 4), or `"geometric"` for equal
             ratios, which provide small candidates for dense regions.
-
-    Raises:
-        InputError: If `number` is out of range or `spacing` is unknown.
     """
     require_candidates(number, spacing)
     if spacing == "linear":
@@ -266,10 +236,6 @@ def candidate_counts(
     Args:
         queries: The queries, shape (Q, f), in [0, 1].
         candidates: The candidate radii, shape (n,).
-        rows: The table with f features.
-
-    Raises:
-        InputError: If a shape or a value does not fit.
     """
     require_queries(queries)
     require_width(queries, rows)
@@ -292,11 +258,7 @@ def candidate_qualities(
     Args:
         queries: The queries, shape (Q, f), in [0, 1].
         candidates: The candidate radii, shape (n,).
-        rows: The table with f features.
         k: The number of neighbours, at least 1.
-
-    Raises:
-        InputError: If a shape or a value does not fit.
     """
     return -np.abs(candidate_counts(queries, candidates, rows) - k)
 
@@ -313,8 +275,6 @@ class NoisyGrid:
     """A released grid of noisy counts, which is public.
 
     Attributes:
-        side: The number of cells on each side.
-        features: f, the number of features.
         counts: The noisy counts in C order, shape (side ** f,); negative counts are set to 0.
     """
 
@@ -333,12 +293,8 @@ def noisy_grid(rows: Rows, side: int, epsilon: float, rng: Generator) -> NoisyGr
 
     Args:
         rows: The secret rows, in [0, 1].
-        side: The result of `grid_side`, which follows from public numbers.
         epsilon: The ε of the release, above 0.
         rng: The secret source of randomness.
-
-    Raises:
-        InputError: See `discrete_laplace`.
     """
     counts = cell_counts(rows, side)
     noisy = counts + discrete_laplace(1 / Fraction(epsilon), len(counts), rng)
@@ -352,12 +308,7 @@ def grid_side(rows: int, features: int, epsilon: float) -> int:
     with at least six cells per side. More features are refused.
 
     Args:
-        rows: The number of rows, public or released with noise.
         features: The number of features, at least 1.
-        epsilon: The ε of the grid.
-
-    Raises:
-        InputError: If there are too many features.
     """
     side = max(1, round((max(rows, 1) * epsilon / 10) ** (2 / (2 + features))))
     most = int(GRID_CELLS_MAX ** (1 / features) + 1e-9)  # the root of a power must be whole
@@ -399,9 +350,6 @@ def grid_radii(
         queries: The queries, shape (Q, f), in [0, 1].
         k: The number of neighbours, at least 1.
         gamma: The step of radii, from `GAMMA_MIN` to 1.
-
-    Raises:
-        InputError: If a shape or a value does not fit.
     """
     require_queries(queries)
     width = queries.shape[1]
@@ -469,7 +417,6 @@ def covered_1d(
     Args:
         queries: The queries, shape (Q, 1), in [0, 1].
         radii: The radii, shape (Q,).
-        side: The number of cells.
     """
     edges = np.linspace(0.0, 1.0, side + 1)
     low, high = queries - radii[:, None], queries + radii[:, None]
@@ -520,8 +467,6 @@ def cell_points(side: int, features: int, points: int) -> NDArray[np.float64]:
     cube of any dimension more evenly than random points do.
 
     Args:
-        side: The number of cells on each side.
-        features: f.
         points: The approximate total number of points; each cell has at least one.
     """
     a_cell = int(np.clip(points // side**features, 1, _POINTS_A_CELL))

@@ -40,19 +40,11 @@ class NearestParameters:
 
     Attributes:
         k: The number of neighbours, at least 1.
-        classes: The number of classes.
         epsilon_conversion: The ε of the conversion of k into radii, above 0.
         epsilon_vote: The ε of the votes, above 0.
         rows: The number of rows, if it is public. It is stated here, never computed from the data,
             because neighbouring tables differ in size and their size would be a release.
         epsilon_count: The ε of counting the rows: above 0 if `rows` is none, otherwise 0.
-        conversion: The conversion of k into radii.
-        allocation: The divisor of a query's share of the votes' budget.
-        mechanism: The mechanism that chooses a label.
-        work: The limit of each clique search.
-
-    Raises:
-        InputError: If the number of rows is neither public nor paid for, or is both.
     """
 
     k: int
@@ -119,9 +111,6 @@ def label_nearest(
         queries: The queries, shape (Q, f), in [0, 1].
         rows: The secret table with f features.
         rng: The secret source of randomness.
-
-    Raises:
-        InputError: As in `convert_to_radii` and `label_within`.
     """
     require_queries(queries)
     radii = convert_to_radii(
@@ -149,7 +138,6 @@ def release_row_count(rows: Rows, parameters: NearestParameters, rng: Generator)
 
     Args:
         rows: The secret table.
-        parameters: The parameters with the public number, or the budget for counting.
         rng: The secret source of randomness.
     """
     if parameters.rows is not None:
@@ -178,9 +166,6 @@ def label_nearest_baseline(  # noqa: PLR0917  (a query, a data set, a classifier
         k: The number of neighbours, at least 1.
         epsilon: The budget of the batch, above 0.
         rng: The secret source of randomness.
-
-    Raises:
-        InputError: As in `nearest_votes` and `exponential_mechanism`.
     """
     votes = nearest_votes(queries, rows, k, classes)
     share = np.full(len(queries), np.nextafter(epsilon / max(1, len(queries)), 0))
@@ -196,11 +181,7 @@ def nearest_votes(
 
     Args:
         queries: The queries, shape (Q, f), in [0, 1].
-        rows: The table with f features.
         k: The number of neighbours, at least 1.
-
-    Raises:
-        InputError: If a value does not fit.
     """
     require_queries(queries)
     require_width(queries, rows)

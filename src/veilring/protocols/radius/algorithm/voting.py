@@ -63,10 +63,6 @@ class RNParameters:
     Attributes:
         epsilon: The budget of the batch, above 0, if a row is added or removed; twice as much if a
             row is replaced.
-        classes: The number of classes.
-        allocation: The divisor of a query's share.
-        mechanism: The mechanism that chooses a label.
-        work: The limit of the clique search.
     """
 
     epsilon: float
@@ -102,9 +98,6 @@ def label_within(
         radii: The radii, shape (Q,), finite, at least 0.
         rows: The secret table with f features.
         rng: The secret source of randomness.
-
-    Raises:
-        InputError: As in `plan_batch`, `count_votes` and `draw_labels`.
     """
     require_width(queries, rows)
     shares = plan_batch(queries, radii, parameters).epsilons
@@ -124,11 +117,7 @@ def label_openly(
     Args:
         queries: The queries, shape (Q, f), in [0, 1].
         radii: The radii, shape (Q,), finite, at least 0.
-        rows: The table with f features.
         rng: The randomness that breaks ties, including those of balls without rows.
-
-    Raises:
-        InputError: See `count_votes`.
     """
     counts = count_votes(queries, radii, rows, classes)
     return np.asarray((counts + rng.random(counts.shape)).argmax(axis=1), dtype=np.int64)
@@ -142,9 +131,6 @@ def plan_batch(
     Args:
         queries: The queries, shape (Q, f), in [0, 1].
         radii: The radii, shape (Q,), finite, at least 0.
-
-    Raises:
-        InputError: As in `overlap_graph` and `allocate_budget`.
     """
     graph = overlap_graph(queries, radii)
     return allocate_budget(graph, parameters.epsilon, parameters.allocation, work=parameters.work)
@@ -184,14 +170,10 @@ def answer_next(  # noqa: PLR0913, PLR0917  (queries and what they may cost, a t
         left: The secret remaining budget of each row, shape (N,); initially the full budget. Whole
             units, as in a ledger, are charged exactly; other numbers are rounded down.
         rng: The secret source of randomness.
-        mechanism: The mechanism that chooses a label.
         prices: The `epsilons` in the unit of `left`, shape (Q,), if that unit is not ε.
 
     Returns:
         The labels and the remaining budgets. Store the budgets durably *before* you release labels.
-
-    Raises:
-        InputError: If a shape or a value does not fit.
     """
     require_radii(queries, radii)
     require_that(
@@ -246,11 +228,7 @@ def draw_labels(
     Args:
         counts: The secret votes for each class, shape (Q, classes).
         epsilons: The ε of each query, shape (Q,), above 0.
-        mechanism: The mechanism that chooses a label.
         rng: The secret source of randomness.
-
-    Raises:
-        InputError: If `mechanism` is unknown, or as in the mechanisms.
     """
     require_choice("mechanism", mechanism, Mechanism)
     if mechanism == "permute-and-flip":
@@ -272,10 +250,6 @@ def label_probabilities(
     Args:
         counts: The votes for each class, shape (Q, classes).
         epsilons: The ε of each query, shape (Q,), above 0.
-        mechanism: The mechanism that chooses a label.
-
-    Raises:
-        InputError: See `draw_labels`.
     """
     require_choice("mechanism", mechanism, Mechanism)
     if mechanism == "permute-and-flip":

@@ -50,12 +50,8 @@ def bucket_distribution(depth: int, splits: int, epsilon: float) -> ResponseDist
     """Return the exact probabilities of randomised response over the 2**(L - s) buckets.
 
     Args:
-        depth: L, the depth of the tree.
         splits: s; a bucket has at most 2**s points.
         epsilon: The ε of a response, at δ = 0.
-
-    Raises:
-        InputError: If the tree has fewer than s + 1 levels, or epsilon is out of range.
     """
     if not 0 <= splits < depth:
         raise InputError(
@@ -90,8 +86,6 @@ def bucket_points(tree: Tree, splits: int, buckets: NDArray[np.int64]) -> NDArra
     """Return the positions of all points of the given buckets.
 
     Args:
-        tree: The server's tree.
-        splits: s.
         buckets: The numbers of the buckets, shape (queries,), from 0 to 2**(L - s) - 1.
 
     Returns:
@@ -111,14 +105,8 @@ class Blur:
 
     Attributes:
         epsilon: The privacy loss per unit of distance, above 0.
-        low: The least value of each coordinate of the domain.
-        high: The greatest value of each coordinate.
         step: The step of the grid; at most 1 / epsilon, because a coarser grid would reveal more
             than the noise hides.
-
-    Raises:
-        InputError: If the domain is empty, does not have one or two dimensions or spans too many
-            steps of the grid, or if the noise cannot be drawn exactly.
     """
 
     epsilon: float
@@ -155,9 +143,6 @@ class Blur:
 
         Args:
             distance: s, between the two queries, at least 0.
-
-        Raises:
-            InputError: If the distance is negative or no number.
         """
         require(distance >= 0, "distance", distance, "a number of at least 0")
         if distance == inf:
@@ -190,11 +175,7 @@ def blur(queries: NDArray[np.float64], by: Blur, rng: Generator) -> NDArray[np.f
 
     Args:
         queries: The queries, finite, shape (queries, dimensions).
-        by: The noise.
         rng: The client's secret randomness.
-
-    Raises:
-        InputError: If the queries are not finite or do not have the dimensions of the domain.
     """
     dimensions = len(by.low)
     if queries.shape[1:] != (dimensions,):

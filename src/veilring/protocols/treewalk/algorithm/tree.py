@@ -37,7 +37,6 @@ class Tree:
         pivots: The position of the point that represents each node: for an inner node the least
             point of its right half, for a leaf its own point; shape (2**(depth + 1),).
         starts: The position of the first point below each node, shape (2**(depth + 1),).
-        depth: L, the steps from the root to any leaf: see `depth_of`.
     """
 
     points: NDArray[np.float64]
@@ -70,10 +69,6 @@ def build_tree(points: NDArray[np.float64], splits: Splits | None = None) -> Tre
         points: The points, shape (N, dimensions), finite.
         splits: The kind of splits. By default the midpoint in one dimension, where it leads to the
             nearest point instead of the next lower one, and otherwise `least-right`.
-
-    Raises:
-        InputError: If there are no points or more than `POINTS_MAX`, if they have no coordinates
-            or more than `DIMENSIONS_MAX`, or if a coordinate is not finite.
     """
     _check(points)
     dimensions = points.shape[1]
@@ -106,11 +101,7 @@ def build_tree(points: NDArray[np.float64], splits: Splits | None = None) -> Tre
 
 
 def check_queries(tree: Tree, queries: NDArray[np.float64]) -> None:
-    """Check that queries are finite and have the dimensions of the tree's points.
-
-    Raises:
-        InputError: If they do not. The error names their shape but none of their values.
-    """
+    """Check that queries are finite and have the dimensions of the tree's points."""
     if queries.shape[1:] != (tree.dimensions,):
         allowed = f"(queries, {tree.dimensions})"
         raise InputError.because(
@@ -197,11 +188,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Places:
-    """A server's points with their tree and, once needed, a search index.
-
-    Attributes:
-        tree: The tree over the points.
-    """
+    """A server's points with their tree and, once needed, a search index."""
 
     tree: Tree
     _index: "cKDTree | None" = field(default=None, repr=False)
@@ -212,11 +199,7 @@ class Places:
         return cls(build_tree(points, splits))
 
     def check_neighbours(self, neighbours: int) -> None:
-        """Check that a point has at least the given number of neighbours.
-
-        Raises:
-            InputError: If there are not enough other points.
-        """
+        """Check that a point has at least the given number of neighbours."""
         if not 0 <= neighbours < len(self.tree):
             allowed = f"0 to {len(self.tree) - 1}, all other points"
             raise InputError("neighbours", neighbours, allowed)
@@ -226,7 +209,6 @@ class Places:
 
         Args:
             found: Positions in the tree, shape (walks, found).
-            neighbours: B.
 
         Returns:
             The positions, shape (walks, found · (1 + B)); each point is followed by its neighbours.
@@ -244,11 +226,7 @@ class Places:
         return np.hstack([found.reshape(-1, 1), others]).astype(np.int32).reshape(len(found), -1)
 
     def nearest(self, points: NDArray[np.float64], count: int) -> NDArray[np.int32]:
-        """Return the positions of the places nearest to each point, shape (points, count).
-
-        Raises:
-            InputError: If the points have other dimensions, or there are fewer places than `count`.
-        """
+        """Return the positions of the places nearest to each point, shape (points, count)."""
         check_queries(self.tree, points)
         if not 1 <= count <= len(self.tree):
             raise InputError("nearest", count, f"1 to {len(self.tree)}, all places")

@@ -65,9 +65,6 @@ class Utility(ABC):
 
     Attributes:
         epsilon: ε_i of one step of the exponential mechanism, above 0 and up to `STEP_EPSILON_MAX`.
-
-    Raises:
-        InputError: If a parameter is not allowed.
     """
 
     epsilon: float
@@ -83,7 +80,6 @@ class Utility(ABC):
         """Return the public values of nodes that a client needs for its step there.
 
         Args:
-            tree: The server's tree.
             level: The level of all the nodes, from 0 for the root.
             nodes: The nodes, shape (walks,).
 
@@ -103,7 +99,6 @@ class Utility(ABC):
         """Return the step of each walk.
 
         Args:
-            exposed: The result of `expose`.
             queries: The query of each walk, shape (walks, dimensions).
         """
 
@@ -201,11 +196,7 @@ class Distance(Utility):
 
         Args:
             epsilon: The greatest value of `loss(radius)`, above 2**-31.
-            radius: The radius, less than the diameter.
             diameter: The diameter of the domain; infinite if unknown.
-
-        Raises:
-            InputError: If a number is out of range.
         """
         if not epsilon > _CUT * (1 + _ROUNDING):
             raise InputError(
@@ -280,7 +271,6 @@ def answer_bits(step: WalkStep, rng: Generator) -> NDArray[np.bool_]:
     """Return each walk's answer, true for the right child. The server sees nothing else.
 
     Args:
-        step: The preferred child and the slip of each walk.
         rng: The client's secret randomness.
     """
     coins = rng.integers(0, 2**64, size=step.right.shape, dtype=np.uint64)
@@ -311,9 +301,6 @@ class Variant:
             `splits` levels above the leaves, and all leaves below count as found (16). `greedy`,
             GS, sends a further thread down the other child at each level (17).
         splits: s, the number of levels above, for `parallel` and `early`.
-
-    Raises:
-        InputError: If a parameter is not allowed.
     """
 
     kind: Literal["basic", "parallel", "early", "greedy"] = "basic"
@@ -327,11 +314,7 @@ class Variant:
             raise InputError("splits", self.splits, f"0 to {most} for a {self.kind} walk")
 
     def check(self, depth: int) -> None:
-        """Check that a tree has enough levels for the splits.
-
-        Raises:
-            InputError: If there are more splits than levels.
-        """
+        """Check that a tree has enough levels for the splits."""
         if self.splits > depth:
             raise InputError("splits", self.splits, f"at most {depth}, the depth of the tree")
 
@@ -400,7 +383,6 @@ def advance_threads(
     Client and server each compute this from the same bits.
 
     Args:
-        variant: The way in which a walk splits into threads.
         nodes: The nodes of the threads, shape (walks, threads).
         bits: The client's answers, of the same shape.
     """
@@ -424,14 +406,8 @@ def walk(
     """Walk once for each query.
 
     Args:
-        tree: The server's public tree.
         queries: The clients' secret queries, shape (queries, dimensions).
-        utility: The utility of a child and the ε of a step.
-        variant: The way in which a walk splits into threads.
         rng: The clients' secret randomness.
-
-    Raises:
-        InputError: If the queries or the variant do not fit the tree.
     """
     check_queries(tree, queries)
     variant.check(tree.depth)
@@ -456,7 +432,6 @@ class Spending:
     """The privacy loss of one walk, which is equal for all queries.
 
     Attributes:
-        steps: c, the number of composed steps.
         epsilon: The least (ε, δ)-LDP bound; infinite for `Distance` with a radius.
         per_distance: For `Distance` with a radius, the ε per unit of distance between two queries,
             at δ = 0 and without `rounding`; otherwise infinite.
@@ -494,13 +469,8 @@ def spending(utility: Utility, variant: Variant, depth: int, delta: float) -> Sp
     sum of the steps' ε, bounded range or zCDP.
 
     Args:
-        utility: The utility of a child and the ε of a step.
-        variant: The way in which the walk splits into threads.
         depth: L = ⌈log2 N⌉, the depth of the tree.
         delta: δ, from 0 (pure LDP) to below 1.
-
-    Raises:
-        InputError: If delta is outside its range.
     """
     steps = variant.compositions(depth)
     local = utility.step_loss < inf
