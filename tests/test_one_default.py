@@ -71,13 +71,13 @@ CHANGED: dict[str, dict[str, Any]] = {
             "[survey]\nkind = 'discrete-bayes'\nepsilon = 1.0",
         ),
     },
-    "radius": {
+    "data-owner": {
         "key": "count_share",
         "value": 0.25,
         "estimator": "OwnerKNNClassifier",
         "terms": ("veilring.deployment.owner:OwnerTerms", "protocol", ""),
     },
-    "prediction": {
+    "ind-knn": {
         "key": "sigma2",
         "value": 0.625,
         "estimator": "IndKNNClassifier",
@@ -87,7 +87,7 @@ CHANGED: dict[str, dict[str, Any]] = {
             "[protocol]\ntau = 0.5",
         ),
     },
-    "treewalk": {
+    "tree-walk": {
         "key": "neighbours",
         "value": 3,
         "estimator": "TreeWalkClassifier",

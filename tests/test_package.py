@@ -155,10 +155,12 @@ def test_a_run_shows_itself() -> None:
     parts, test = _wine()
     run = vr.run(vr.DataOwner(epsilon=2.0), parts, test, seed=1)
     for shown in (str(run), run._repr_html_()):
-        assert "radius" in shown
+        assert "data-owner" in shown
         assert "ε = 2" in shown
         assert f"{run.cost.messages} messages" in shown
-    assert repr(run).startswith(f"SystemRun('radius': {len(test)} labels, {run.accuracy:.1%} right")
+    assert repr(run).startswith(
+        f"SystemRun('data-owner': {len(test)} labels, {run.accuracy:.1%} right"
+    )
 
 
 def _ages(folder: Path, pattern: str = "", by: str = "") -> vr.Table:

@@ -39,16 +39,16 @@ def test_a_role_without_a_mistake_ends_with_exit_code_0() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("no-such",), "treewalk, or module:NAME"),
+        (("no-such",), "tree-walk, or module:NAME"),
         (("no.such:thing",), "cannot be imported"),
         (("shop/mine.py:CLAIMS",), "such as mine:CLAIMS"),
         (("json:dumps",), "with veilring.testing.auditing.RoleClaims"),
-        (("radius", "--set", "epsilon"), "KEY=VALUE"),
-        (("radius", "--set", "epsilon=0"), "epsilon"),
+        (("data-owner", "--set", "epsilon"), "KEY=VALUE"),
+        (("data-owner", "--set", "epsilon=0"), "epsilon"),
         ((f"{PLANTED}:MASKED", "--set", "masked=false"), "leave out --set"),
         (("release", "--coalition", "party-1,party-9"), "of party-0, party-1, party-2"),
         ((f"{PLANTED}:MASKED", "--coalition", "ada"), "name it in `RoleClaims`"),
-        (("radius", "--out", "."), "nothing is overwritten"),
+        (("data-owner", "--out", "."), "nothing is overwritten"),
     ],
 )
 def test_wrong_input_is_refused_before_the_audit(arguments: tuple[str, ...], said: str) -> None:

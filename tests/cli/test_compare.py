@@ -77,7 +77,7 @@ class TestCompare:
         path = tmp_path / "wan.toml"
         path.write_text('latency = { distribution = "constant", seconds = 0.5 }\n')
         plain = _compare("--network", path)
-        owner = next(line for line in plain["lines"] if line["system"] == "radius")
+        owner = next(line for line in plain["lines"] if line["system"] == "data-owner")
         assert owner["cost"]["simulated_seconds"] == pytest.approx(1.0)
         assert plain["question"]["network"]["latency"]["seconds"] == 0.5
 

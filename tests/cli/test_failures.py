@@ -17,7 +17,7 @@ WRONG_INPUT = [
     ("compare", "nothing"),
     ("compare", "wine", "--epsilon", "none"),
     ("leakage", "nothing"),
-    ("tune", "nothing", "--protocol", "prediction"),
+    ("tune", "nothing", "--protocol", "ind-knn"),
     ("ledger", "show", "nothing.ledger"),
     ("estimate", "nothing.toml"),
     ("tally", "nothing.toml", "nothing.parquet"),

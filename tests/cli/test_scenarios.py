@@ -99,8 +99,12 @@ class TestSystems:
         assert f"{system.promise(parties=4)}\n" in out
         assert out.endswith(f"{cost}; for 30 queries among 4 parties\n")
 
-    def test_an_unknown_name_is_wrong_input(self) -> None:
-        """The error suggests the closest name."""
-        code, out, err = invoke("systems", "radus")
+    @pytest.mark.parametrize(
+        ("name", "hint"),
+        [("ldp-bays", "did you mean ldp-bayes?"), ("radius", "it is now data-owner")],
+    )
+    def test_an_unknown_name_is_wrong_input(self, name: str, hint: str) -> None:
+        """The error suggests the closest name, or the present one of a system renamed."""
+        code, out, err = invoke("systems", name)
         assert (code, out) == (2, "")
-        assert "did you mean radius?" in err
+        assert hint in err

@@ -15,12 +15,12 @@ class TestTune:
 
     def test_prints_the_best_and_a_table_to_paste(self) -> None:
         """It prints the choices, the accuracy with its interval, and a TOML table `protocol`."""
-        command = ("tune", "iris", "--protocol", "radius", "--epsilon", "4", *QUICK)
+        command = ("tune", "iris", "--protocol", "data-owner", "--epsilon", "4", *QUICK)
         code, out, err = invoke(*command)
         assert (code, err) == (0, "")
         assert "on splits not used for the choice" in out
         table = tomllib.loads(out[out.index("[protocol]") :])["protocol"]
-        assert table["name"] == "radius"
+        assert table["name"] == "data-owner"
         assert table["epsilon"] == 4.0
 
     def test_writes_what_it_prints_as_json_and_overwrites_nothing(self, tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ class TestTune:
         made = invoke("deploy", "prediction", "iris", "--epsilon", "9", "--out", tmp_path / "new")
         assert made[0] == 0
         data, terms = tmp_path / "new" / "records.csv", tmp_path / "new" / "terms.toml"
-        command = ("tune", data, "--protocol", "prediction", "--terms", terms, *QUICK, "--json")
+        command = ("tune", data, "--protocol", "ind-knn", "--terms", terms, *QUICK, "--json")
         code, out, err = invoke(*command)
         assert (code, err) == (0, "")
         assert json.loads(out)["protocol"]["epsilon"] == 9.0
@@ -48,7 +48,7 @@ class TestTune:
     def test_does_not_search_set_parameters(self) -> None:
         """A parameter of --set keeps its value in all choices."""
         code, out, _ = invoke(
-            "tune", "iris", "--protocol", "radius", "--set", "protocol.k=0", *QUICK, "--json"
+            "tune", "iris", "--protocol", "data-owner", "--set", "protocol.k=0", *QUICK, "--json"
         )
         assert code == 0
         assert all("k" not in each["parameters"] for each in json.loads(out)["tried"])
@@ -56,10 +56,10 @@ class TestTune:
     @pytest.mark.parametrize(
         ("options", "told"),
         [
-            (("--protocol", "radios"), "did you mean radius"),
-            (("--protocol", "radius", "--set", "parties.count=3"), "protocol.KEY=VALUE"),
-            (("--protocol", "radius", "--set", "protocol.radios=3"), "radios"),
-            (("--protocol", "radius", "--epsilon", "0"), "epsilon is 0"),
+            (("--protocol", "data-owners"), "did you mean data-owner"),
+            (("--protocol", "data-owner", "--set", "parties.count=3"), "protocol.KEY=VALUE"),
+            (("--protocol", "data-owner", "--set", "protocol.radios=3"), "radios"),
+            (("--protocol", "data-owner", "--epsilon", "0"), "epsilon is 0"),
         ],
     )
     def test_reports_a_mistake(self, options: tuple[str, ...], told: str) -> None:

@@ -49,14 +49,14 @@ def test_texts_are_embedded_deployed_served_and_asked(model: Path, tmp_path: Pat
     folder = tmp_path / "predict"
     run("embed", tmp_path / "texts.csv", "--model", model, "--out", tmp_path / "texts.npz")
     assert "public rows" in run(
-        "tune", tmp_path / "texts.npz", "--protocol", "prediction", "--queries", 20
+        "tune", tmp_path / "texts.npz", "--protocol", "ind-knn", "--queries", 20
     )
     options = (*RICH, "--port", reserve_ports(), "--out", folder)
     said = run("deploy", "prediction", tmp_path / "texts.npz", *options)
     for line in (f"add {folder}/registrar.toml {folder}/records.npz", f"{folder}/client-0.npz"):
         assert line in said
     assert "public rows" in run(
-        "tune", folder / "records.npz", "--protocol", "prediction", "--terms", folder / "terms.toml"
+        "tune", folder / "records.npz", "--protocol", "ind-knn", "--terms", folder / "terms.toml"
     )
     truth = read_vectors(folder / "client-0.npz", "file")
     assert truth.labels is not None

@@ -48,12 +48,12 @@ BY_HAND: Final = (
     ("docs/how-to/predict.md", "a model of sentence-transformers on disk is needed"),
     ("docs/how-to/predict.md", "a model of sentence-transformers on disk is needed"),
     ("docs/how-to/sweep.md", "Ray is not installed where the tests run"),
-    ("docs/protocols/radius.md", "the tables are files, and it takes minutes"),
+    ("docs/protocols/data-owner.md", "the tables are files, and it takes minutes"),
 )
 # By the name of the system, or by a table or key of its terms.
 TERMS: Final[dict[str, type[Section]]] = {
-    "radius": OwnerTerms,
-    "prediction": PredictionTerms,
+    "data-owner": OwnerTerms,
+    "ind-knn": PredictionTerms,
     "protocol": PeerTerms,
     "survey": SurveyTerms,
     "crs": PlacesTerms,

@@ -197,11 +197,11 @@ def _labels(site: Path, bits: int) -> list[str]:
 
 def test_only_systems_of_peers_can_be_deployed(tmp_path: Path) -> None:
     """Other systems are refused with a sentence."""
-    command = ["deploy", "peers", "wine", "--protocol", "treewalk", "--out", str(tmp_path / "out")]
+    command = ["deploy", "peers", "wine", "--protocol", "tree-walk", "--out", str(tmp_path / "out")]
     refused = CliRunner().invoke(app, command)
     assert refused.exit_code == 2
     allowed = "a system in which all parties hold rows"
-    assert f"protocol.name is 'treewalk'; allowed: {allowed}" in refused.output
+    assert f"protocol.name is 'tree-walk'; allowed: {allowed}" in refused.output
     assert not (tmp_path / "out").exists()
     terms = PeerTerms.of_table(vr.load("wine"), protocol=_WithServer())
     with pytest.raises(ScenarioError, match="a system in which all parties hold rows"):

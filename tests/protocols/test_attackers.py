@@ -185,7 +185,7 @@ SYSTEMS: dict[str, Callable[[], AbstractAsyncContextManager[Setting]]] = {
     "noisy-votes": partial(of_peers, NoisyVotes(epsilon=1.0, k=3), 1.0),
     "release": partial(of_peers, Release(epsilon=2.0, rows=60, statistic="means"), 2.0),
     "owner": of_owner,
-    "prediction": of_prediction,
+    "ind-knn": of_prediction,
     "places": of_places,
     "collector": of_collector,
 }

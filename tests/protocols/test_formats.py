@@ -35,9 +35,9 @@ KINDS: Final = {
     "release": ("release.", "masks.", "dropouts.", "result."),
     "noisy-votes": ("noisyvotes.", "peers.", *SUMS),
     "ldp-bayes": ("ldp.",),
-    "radius": ("radius.",),
-    "prediction": ("prediction.",),
-    "treewalk": ("treewalk.",),
+    "data-owner": ("radius.",),
+    "ind-knn": ("prediction.",),
+    "tree-walk": ("treewalk.",),
     GREETINGS: ("transport.", "session."),
 }
 """The kinds of messages of each system, those of its deployment included."""

@@ -119,7 +119,7 @@ def embed_command(
 
         veilring embed news.csv --model all-MiniLM-L6-v2 --out news.npz
         veilring deploy prediction news.npz --out predict
-        veilring tune news.npz --protocol prediction --terms predict/terms.toml
+        veilring tune news.npz --protocol ind-knn --terms predict/terms.toml
         veilring embed letters.csv --model all-MiniLM-L6-v2 --key patient --out records.npz
         veilring embed questions.csv --model all-MiniLM-L6-v2 --unlabelled --out queries.npz
     """

@@ -73,7 +73,7 @@ def run_command(
 
         veilring run wine --runtime simulated --set network.latency.median_seconds=0.1
 
-        veilring run wine --protocol radius --set protocol.epsilon=2
+        veilring run wine --protocol data-owner --set protocol.epsilon=2
 
         veilring run my.csv --set parties.count=5
 

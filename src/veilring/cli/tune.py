@@ -90,9 +90,9 @@ def tune_command(
 
         veilring tune public.csv --protocol noisy-votes --epsilon 1
 
-        veilring tune public.csv --protocol prediction --terms predict/terms.toml
+        veilring tune public.csv --protocol ind-knn --terms predict/terms.toml
 
-        veilring tune digits --protocol prediction --set protocol.kernel=rbf --epsilon 2 --json
+        veilring tune digits --protocol ind-knn --set protocol.kernel=rbf --epsilon 2 --json
     """
     from veilring.cli.console import show_notes, show_progress
     from veilring.config import set_key

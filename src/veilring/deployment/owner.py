@@ -56,7 +56,7 @@ class OwnerProtocol(Section):
     """The data owner's labelling: see `veilring.protocols.radius.rules.OwnerRules`.
 
     Attributes:
-        name: `radius`.
+        name: `data-owner`.
         accounting: The unit that pays for an answer: the table as a whole, or each row that votes.
         allocation: The rule that divides a batch's budget among its queries.
         mechanism: The mechanism that chooses a label.
@@ -71,7 +71,7 @@ class OwnerProtocol(Section):
 
     renamed = MappingProxyType({"epsilon_max": "epsilon", "batch_max": "batch"})
 
-    name: Literal["radius"] = same_field(DataOwner, "name")
+    name: Literal["data-owner"] = same_field(DataOwner, "name")
     accounting: Accounting = Field("batch", description="batch or record")
     allocation: AllocationRule = same_field(DataOwner, "allocation")
     mechanism: Mechanism = same_field(DataOwner, "mechanism")

@@ -28,12 +28,16 @@ BUILT_IN: Final = MappingProxyType(
         "release": "veilring.protocols.release.system:Release",
         "noisy-votes": "veilring.protocols.noisyvotes.system:NoisyVotes",
         "ldp-bayes": "veilring.protocols.ldp.system:LDPBayes",
-        "radius": "veilring.protocols.radius.system:DataOwner",
-        "prediction": "veilring.protocols.prediction.system:IndKNN",
-        "treewalk": "veilring.protocols.treewalk.system:TreeWalk",
+        "data-owner": "veilring.protocols.radius.system:DataOwner",
+        "ind-knn": "veilring.protocols.prediction.system:IndKNN",
+        "tree-walk": "veilring.protocols.treewalk.system:TreeWalk",
     }
 )
 """The module and class of each system of this package."""
+RENAMED: Final = MappingProxyType(
+    {"radius": "data-owner", "prediction": "ind-knn", "treewalk": "tree-walk"}
+)
+"""Names that files of earlier versions contain."""
 PROTOCOL_DEFAULT: Final = "private-knn"
 """The system of a table `protocol` without a `name`."""
 
@@ -58,7 +62,8 @@ def find_system(name: str) -> type[System]:
         found = _loaded(_brought()[name])
     else:
         names = system_names()
-        raise InputError("protocol.name", name, ", ".join(names) + did_you_mean(name, names))
+        hint = f"; it is now {RENAMED[name]}" if name in RENAMED else did_you_mean(name, names)
+        raise InputError("protocol.name", name, ", ".join(names) + hint)
     if not (isinstance(found, type) and issubclass(found, System)):
         raise InputError("protocol.name", name, "the name of a subclass of veilring.System")
     return found

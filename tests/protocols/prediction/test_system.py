@@ -52,7 +52,7 @@ def made(rows: int = 60, **parameters: Any) -> IndKNNSetup:
 @cache
 def report(runtime: str) -> Report:
     """Return a run on wine: streams of 20 queries in requests of 7."""
-    options = {"name": "prediction", "queries": 20, "block_max": 7, "epsilon": 2.0}
+    options = {"name": "ind-knn", "queries": 20, "block_max": 7, "epsilon": 2.0}
     overrides = [f"protocol.{key}={value}" for key, value in options.items()]
     scenario = load_scenario("wine", ["run.leakage_trials=0", "parties.count=3", *overrides])
     return run_scenario(scenario, runtime=runtime, seed=1)

@@ -34,7 +34,7 @@ def wine_report(way: str, runtime: str) -> Report:
         make_scenario(
             {
                 "data": {"source": "wine"},
-                "protocol": {"name": "radius", "batch": 20, **WAYS[way]},
+                "protocol": {"name": "data-owner", "batch": 20, **WAYS[way]},
                 "run": {"seed": 5},
                 "network": {"runtime": runtime},
             }
@@ -96,7 +96,7 @@ def test_labels_equal_those_of_one_process(way: str) -> None:
 
 def test_the_promise() -> None:
     """Each batch spends ε, and batches add up; a public number of rows is stated as public."""
-    assert find_system("radius") is DataOwner
+    assert find_system("data-owner") is DataOwner
     promise = DataOwner(epsilon=0.5, radius=0.2).promise()
     assert (promise.epsilon, promise.delta, promise.unit) == (0.5, 0.0, "batch")
     assert (promise.adjacency, promise.note) == ("one row added or removed", "")

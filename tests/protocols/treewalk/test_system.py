@@ -39,7 +39,7 @@ def wine_report(way: str, runtime: str) -> Report:
         make_scenario(
             {
                 "data": {"source": "wine"},
-                "protocol": {"name": "treewalk", "batch": 20, **WAYS[way]},
+                "protocol": {"name": "tree-walk", "batch": 20, **WAYS[way]},
                 "run": {"seed": 5},
                 "network": {"runtime": runtime},
             }
@@ -121,7 +121,7 @@ def test_a_query_spends_at_most_epsilon(way: str) -> None:
 
 def test_the_promise() -> None:
     """The guarantee covers any two queries, or with a radius any two within that distance."""
-    assert find_system("treewalk") is TreeWalk
+    assert find_system("tree-walk") is TreeWalk
     anywhere, near = TreeWalk().promise(), TreeWalk(utility="distance", radius=0.1).promise()
     assert (anywhere.epsilon, anywhere.delta, anywhere.unit) == (8.0, 0.0, "query")
     assert (anywhere.measure, anywhere.adjacency) == ("ε-LDP", "any two queries")

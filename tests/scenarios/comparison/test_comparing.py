@@ -32,8 +32,8 @@ FORMS: dict[str, tuple[str, ...]] = {
     "release": ("", "pure", "owner"),
     "noisy-votes": ("",),
     "ldp-bayes": ("",),
-    "radius": ("",),
-    "prediction": ("",),
+    "data-owner": ("",),
+    "ind-knn": ("",),
 }
 QUERIES, PARTIES, FEATURES, CLASSES = 5, 4, 4, 3
 LATENCY = {"distribution": "constant", "seconds": 0.05}
@@ -172,9 +172,9 @@ class TestCosts:
 
     def test_of_a_trusted_party(self, comparison: SystemComparison) -> None:
         """There is one message in each direction, at any ε."""
-        for line in _of(comparison, "radius"):
+        for line in _of(comparison, "data-owner"):
             assert _cost(line) == label_cost(QUERIES, FEATURES)
-        for line in _of(comparison, "prediction"):
+        for line in _of(comparison, "ind-knn"):
             assert _cost(line) == stream_cost([QUERIES], FEATURES)
 
     def test_of_a_collection(self, comparison: SystemComparison) -> None:

@@ -99,7 +99,7 @@ class TestTune:
 
     def test_prints_a_table_for_a_scenario(self) -> None:
         """The pasted table gives the system that was found, with the set parameters."""
-        found = tune("prediction", make_question(ASKED), {"epsilon": 4.0}, workers=1)
+        found = tune("ind-knn", make_question(ASKED), {"epsilon": 4.0}, workers=1)
         made = make_scenario({"data": {"source": "iris"}, **tomllib.loads(found.toml)})
         assert made.protocol == found.system
         assert made.protocol.model_dump()["epsilon"] == 4.0
@@ -118,10 +118,10 @@ class TestTune:
     def test_is_equal_for_any_number_of_processes(self) -> None:
         """Results arrive in any order, and are sorted."""
         asked = make_question(ASKED | {"splits": 2})
-        one, two = (tune("radius", asked, {"k": 0}, workers=count) for count in (1, 2))
+        one, two = (tune("data-owner", asked, {"k": 0}, workers=count) for count in (1, 2))
         assert one.as_json() == two.as_json()
 
     def test_refuses_to_search_nothing(self) -> None:
         """The error names the tunable parameters."""
         with pytest.raises(InputError, match="radius, k"):
-            tune("radius", make_question(ASKED), {"k": 0, "radius": 0.2}, workers=1)
+            tune("data-owner", make_question(ASKED), {"k": 0, "radius": 0.2}, workers=1)

@@ -95,7 +95,10 @@ def test_claims_that_no_run_could_satisfy_are_refused(wrong: dict[str, Any], exp
 
 @pytest.mark.parametrize(
     ("name", "found"),
-    [("rank-search", "any mistake that"), ("radius", "any invalid label, disagreement of parties")],
+    [
+        ("rank-search", "any mistake that"),
+        ("data-owner", "any invalid label, disagreement of parties"),
+    ],
 )
 def test_the_power_of_explored_faults_is_that_of_what_is_checked(name: str, found: str) -> None:
     """Where noise decides the labels, an audit does not say that it would find every mistake."""

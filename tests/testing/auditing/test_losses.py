@@ -37,7 +37,7 @@ from veilring.testing.auditing.views import (
 ALARM = 1e-6
 # Of the views of the default effort: all of them prove more, and a quarter of them 0.55 or more.
 SHARE = 3
-ATTAINING = ("treewalk", "ldp-bayes", "radius", "noisy-votes", "release")
+ATTAINING = ("tree-walk", "ldp-bayes", "data-owner", "noisy-votes", "release")
 
 
 def subject_of(name: str, times: float = 1.0) -> AuditedSystem:
@@ -102,7 +102,7 @@ def test_the_stated_power_is_attained() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["treewalk", "ldp-bayes"])
+@pytest.mark.parametrize("name", ["tree-walk", "ldp-bayes"])
 def test_noise_for_four_times_the_promised_epsilon_is_contradicted(name: str) -> None:
     """A quick audit contradicts a system with the noise of ε = 4 instead of 1."""
     (claim,) = check_comparison(subject_of(name, 4.0), QUICK, 0, number=0)
@@ -212,7 +212,7 @@ def test_the_planned_noise_is_that_of_the_simulation(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["radius", "noisy-votes", "release"])
+@pytest.mark.parametrize("name", ["data-owner", "noisy-votes", "release"])
 def test_slower_systems_with_less_noise_are_contradicted_too(name: str) -> None:
     """A quick audit contradicts these systems as well if their noise is that of ε = 4."""
     (claim,) = check_comparison(subject_of(name, 4.0), QUICK, 0, number=0)
@@ -222,7 +222,7 @@ def test_slower_systems_with_less_noise_are_contradicted_too(name: str) -> None:
 @pytest.mark.slow
 def test_a_full_audit_contradicts_private_prediction_with_less_noise() -> None:
     """The noisy votes that records pay for show the noise of ε = 4, which the labels hide."""
-    (claim,) = check_comparison(subject_of("prediction", 4.0), FULL, 0, number=0)
+    (claim,) = check_comparison(subject_of("ind-knn", 4.0), FULL, 0, number=0)
     assert claim.verdict is Verdict.CONTRADICTED
     assert claim.finding.startswith("In the noisy counts and votes behind the labels, the audit")
 
@@ -291,7 +291,7 @@ def test_a_system_without_comparisons_is_not_tested() -> None:
 
 def test_a_liar_that_accuses_another_party_is_a_suspect() -> None:
     """If a malicious client of a tree walk accuses the server, the error names both."""
-    system = find_system("treewalk")()
+    system = find_system("tree-walk")()
     (claim,) = check_liars(AuditedSystem(system, system.example()), QUICK, 0)
     assert "named suspects: 1" in claim.finding
     assert "honest party named" not in claim.finding
@@ -299,7 +299,7 @@ def test_a_liar_that_accuses_another_party_is_a_suspect() -> None:
 
 def test_a_tree_walk_is_audited_within_its_radius() -> None:
     """The queries of a geo-indistinguishable walk are within the distance of its promise."""
-    system = find_system("treewalk")(utility="distance", radius=0.25)
+    system = find_system("tree-walk")(utility="distance", radius=0.25)
     (comparison,) = system.comparisons(system.example())
     away = np.linalg.norm(comparison.other.queries - comparison.one.queries)
     assert float(away) == pytest.approx(0.25)

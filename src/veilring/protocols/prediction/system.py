@@ -76,7 +76,7 @@ class IndKNN(System):
     exhausted. Each batch of queries is a separate stream with fresh budgets.
 
     Attributes:
-        name: `prediction`.
+        name: `ind-knn`.
         epsilon: The ε of all answers of a stream.
         delta: The δ of the same answers; choose it far below 1 / (number of rows).
         queries: T, the number of queries of a stream, declared in advance. The longer the stream,
@@ -108,13 +108,13 @@ class IndKNN(System):
             "adaptive clients": Argument(
                 "The guarantee also holds for queries that depend on earlier answers.",
                 "Individual privacy filters allow for adaptive queries (Feldman and Zrnic"
-                " 2021): docs/protocols/prediction.md.",
+                " 2021): docs/protocols/ind-knn.md.",
             ),
         }
     )
     renamed = MappingProxyType({"queriers": "clients"})
 
-    name: Literal["prediction"] = Field("prediction", description="prediction")
+    name: Literal["ind-knn"] = Field("ind-knn", description="ind-knn")
     epsilon: float = Field(1.0, gt=0, allow_inf_nan=False, description="a number above 0")
     delta: float = Field(1e-5, gt=0, lt=1, description="a number above 0 and below 1")
     queries: _Stream | Literal["auto"] = Field(

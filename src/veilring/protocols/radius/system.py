@@ -176,7 +176,7 @@ class DataOwner(System):
     The queries of a batch share `epsilon` according to the overlap of the balls around them.
 
     Attributes:
-        name: `radius`.
+        name: `data-owner`.
         epsilon: The maximum ε of a batch.
         radius: The radius within which rows vote, with features in [0, 1]. `auto` follows from the
             queries of a batch, ε and the public numbers of features and rows.
@@ -211,7 +211,7 @@ class DataOwner(System):
         }
     )
 
-    name: Literal["radius"] = Field("radius", description="radius")
+    name: Literal["data-owner"] = Field("data-owner", description="data-owner")
     epsilon: float = Field(
         1.0,
         ge=REQUEST_EPSILON_MIN,

@@ -186,7 +186,7 @@ class TreeWalk(System):
     rows that the client finds vote. Equal queries of a batch are asked once.
 
     Attributes:
-        name: `treewalk`.
+        name: `tree-walk`.
         epsilon: The maximum ε of a query, at δ = 0; at most 40 with `utility = "response"`. For
             `distance` with a radius, the bound for two queries that are a radius apart.
         utility: The mechanism. `response` names one bucket of rows in one message. `comparison` and
@@ -221,7 +221,7 @@ class TreeWalk(System):
         }
     )
 
-    name: Literal["treewalk"] = Field("treewalk", description="treewalk")
+    name: Literal["tree-walk"] = Field("tree-walk", description="tree-walk")
     epsilon: float = Field(8.0, gt=0, description="a number above 0")
     utility: Literal["response", "comparison", "distance"] = Field(
         "response", description="response, comparison or distance"
