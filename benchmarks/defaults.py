@@ -29,7 +29,6 @@ from veilring.protocols.ldp.system import LDPBayes
 from veilring.protocols.noisyvotes.system import NoisyVotes
 from veilring.protocols.prediction.system import IndKNN
 from veilring.protocols.promise import Facts
-from veilring.protocols.radius.rules import PAPER_SHARE
 from veilring.protocols.radius.system import DataOwner, public_radius
 from veilring.protocols.system import PARTIES, System
 
@@ -170,7 +169,7 @@ def _smoothings(_facts: Facts) -> list[Chosen]:
 
 
 def _half(_facts: Facts) -> Chosen:
-    return {"conversion_share": PAPER_SHARE}
+    return {"conversion_share": 0.5}
 
 
 RULES: Final[Mapping[str, Rule]] = MappingProxyType(

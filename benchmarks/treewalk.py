@@ -1,20 +1,21 @@
 """Private walks beside plain searches, and building their tree beside building SciPy's.
 
 Walks are of all levels at once for a batch of queries; `cKDTree` searches for the same batch on one
-core. A comparison reads one number a level; a distance reads the points of two children.
+core.
 """
 
 import numpy as np
 from scipy.spatial import cKDTree
 
-from benchmarks.measurement import Bound, Measurement, Timed, pairs, ratios, timed
-from veilring.protocols.treewalk.algorithm.one_message import (
+from benchmarks.measurement import Bound, Measurement, pairs, ratios, timed
+from veilring.protocols.treewalk.algorithm.mechanisms import (
+    Comparison,
     bucket_distribution,
     bucket_points,
     respond,
+    walk,
 )
 from veilring.protocols.treewalk.algorithm.tree import build_tree
-from veilring.protocols.treewalk.algorithm.walks import BASIC, Comparison, Distance, Utility, walk
 from veilring.randomness import Streams
 
 QUERIES = 100_000
@@ -48,24 +49,19 @@ def _measured(dimensions: int, points: int, repetitions: int) -> list[Measuremen
     def responded() -> object:
         return bucket_points(tree, SPLITS, respond(tree.splits, queries, distribution, coins))
 
-    def walked(utility: Utility) -> Timed:
-        return timed(lambda: walk(tree, queries, utility, BASIC, coins))
-
-    side = dimensions**0.5
-    comparing = pairs(walked(Comparison(1.0)), search, repetitions)
-    distant = pairs(walked(Distance(1.0, side, side)), search, repetitions)
+    walked = timed(lambda: walk(tree, queries, Comparison(1.0), 0, coins))
+    comparing = pairs(walked, search, repetitions)
     responding = pairs(timed(responded), search, repetitions)
     builds = timed(lambda: build_tree(placed)), timed(lambda: cKDTree(placed))
     building = pairs(*builds, max(2, repetitions // 2))
     name = "times faster than a plain search"
     measurements = [
-        ratios(f"walks by comparison, {where}, {name}", comparing, faster=True, per=QUERIES),
-        ratios(f"walks by distance, {where}, {name}", distant, faster=True, per=QUERIES),
+        ratios(f"walks, {where}, {name}", comparing, faster=True, per=QUERIES),
         ratios(f"responses of 256 points, {where}, {name}", responding, faster=True, per=QUERIES),
         ratios(f"building the tree, {where}, times as long as SciPy's", building, per=points),
     ]
     if points == SIZES[0]:
         each = tuple(ours / QUERIES * 1e6 for ours, _ in comparing)
         bound = Bound("at most", WALK_SECONDS * 1e6)
-        measurements.append(Measurement(f"a walk by comparison, {where}", "us", each, bound))
+        measurements.append(Measurement(f"a walk, {where}", "us", each, bound))
     return measurements

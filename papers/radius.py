@@ -11,7 +11,8 @@ Not reproduced: PrivBayes, whose only packages are unmaintained, and figure 15's
 diffprivlib has, but not for current versions of scikit-learn.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -35,6 +36,15 @@ from papers.figure import (
     points_at,
     points_of,
 )
+from papers.owner import (
+    PaperVotes,
+    convert_as_paper,
+    label_as_paper,
+    label_nearest_baseline,
+    label_openly,
+    nearest_votes,
+    true_radii,
+)
 from veilring.data.table import Rows, Table, pairwise_distances
 from veilring.protocols.radius.algorithm.balls import count_votes
 from veilring.protocols.radius.algorithm.conversion import (
@@ -42,15 +52,9 @@ from veilring.protocols.radius.algorithm.conversion import (
     ByGrid,
     Conversion,
     convert_to_radii,
-    true_radii,
 )
-from veilring.protocols.radius.algorithm.nearest import (
-    NearestParameters,
-    label_nearest,
-    label_nearest_baseline,
-    nearest_votes,
-)
-from veilring.protocols.radius.algorithm.voting import RNParameters, label_openly, label_within
+from veilring.protocols.radius.algorithm.nearest import NearestParameters, label_nearest
+from veilring.protocols.radius.algorithm.voting import RNParameters, label_within
 
 NON_PRIVATE: Final = "non-private"
 BASELINE: Final = "baseline"
@@ -78,12 +82,14 @@ _ORDER: Final = (
     INTERACTIVE,
 )
 _CONVERSIONS: Final[Mapping[str, Conversion]] = {
-    INTERACTIVE: ByCandidates.paper(),
     NON_INTERACTIVE: ByGrid(),
     ALLOCATED: ByCandidates(),
 }
 
 _Labels = Mapping[str, NDArray[np.int64]]
+
+
+_Label = Callable[[NDArray[np.float64], NDArray[np.float64], Rows, Generator], NDArray[np.int64]]
 
 
 class OwnerSplit(NamedTuple):
@@ -131,6 +137,16 @@ def _accuracies(each: OwnerSplit, found: _Labels, queries: int) -> Mapping[Curve
     return accuracy_points({name: shares[name] for name in _ORDER if name in shares})
 
 
+def _by_default(
+    parameters: RNParameters,
+    queries: NDArray[np.float64],
+    radii: NDArray[np.float64],
+    rows: Rows,
+    rng: Generator,
+) -> NDArray[np.int64]:
+    return label_within(queries, radii, rows, parameters, rng)
+
+
 def _accuracy_over_batch(epsilon: float) -> Observe:
     """Return a function that measures the accuracy of r-N over the number of queries in a batch.
 
@@ -145,15 +161,15 @@ def _accuracy_over_batch(epsilon: float) -> Observe:
         size, classes = int(x), each.classes
         asked = size * max(1, min(_ASKED, len(each.queries)) // size)
         queries, radii = each.queries[:asked], each.radii(size)
-        modes = {
-            BASELINE: RNParameters.baseline(epsilon, classes),
-            PROPOSED: RNParameters.paper(epsilon, classes),
-            DEFAULT: RNParameters(epsilon, classes),
+        modes: Mapping[str, _Label] = {
+            BASELINE: PaperVotes.baseline(epsilon, classes).label,
+            PROPOSED: PaperVotes.proposed(epsilon, classes).label,
+            DEFAULT: partial(_by_default, RNParameters(epsilon, classes)),
         }
         found = {NON_PRIVATE: label_openly(queries, each.radii(asked), each.rows, classes, rng)}
         for name, mode in modes.items():
             batches = (queries[first : first + size] for first in range(0, asked, size))
-            labels = [label_within(batch, radii, each.rows, mode, rng) for batch in batches]
+            labels = [mode(batch, radii, each.rows, rng) for batch in batches]
             found[name] = np.concatenate(labels)
         return _accuracies(each, found, asked)
 
@@ -172,19 +188,16 @@ def _accuracy_of_nearest(k: int | None = None, epsilon: float | None = None) -> 
         wanted, budget = k or int(x), epsilon or x
         queries, rows, classes = each.queries[:_QUERIES], each.rows, each.classes
 
-        def papers(conversion: Conversion) -> NDArray[np.int64]:
-            mode = NearestParameters.paper(budget, wanted, classes, len(rows), conversion)
-            return label_nearest(queries, rows, mode, rng).labels
-
-        halves = NearestParameters.halves(budget, wanted, classes, len(rows))
+        as_paper = partial(label_as_paper, queries, rows, wanted, classes, budget, rng)
+        halves = NearestParameters(wanted, classes, budget / 2, budget / 2, len(rows))
         found = {
             NON_PRIVATE: nearest_votes(queries, rows, wanted, classes).argmax(axis=1),
-            NON_INTERACTIVE: papers(ByGrid()),
+            NON_INTERACTIVE: as_paper(grid=True),
             DEFAULT: label_nearest(queries, rows, halves, rng).labels,
         }
         if k is None:
             found[BASELINE] = label_nearest_baseline(queries, rows, wanted, classes, budget, rng)
-            found[INTERACTIVE] = papers(ByCandidates.paper())
+            found[INTERACTIVE] = as_paper(grid=False)
         return _accuracies(each, found, len(queries))
 
     return point_by_point(split_for_owner, observe)
@@ -203,10 +216,12 @@ def _conversion_error(measure: str) -> Observe:
         k = min(_K, len(rows))
         true = true_radii(queries, rows.features, k)
         errors = {}
+        converted = {INTERACTIVE: convert_as_paper(queries, rows, k, rng, epsilon=epsilon)}
         for name, how in _CONVERSIONS.items():
-            found = convert_to_radii(
+            converted[name] = convert_to_radii(
                 queries, rows, k, how, rng, epsilon=epsilon, known_rows=len(rows)
             )
+        for name, found in converted.items():
             if measure == _RADIUS_ERROR:
                 # A query that equals k rows has a true radius of 0, and no relative error.
                 far = true > 0

@@ -18,22 +18,27 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.data.csv import read_cells
-from veilring.errors import InputError
-from veilring.privacy.tables import EPSILON_MAX as RESPONSE_MAX
-from veilring.privacy.tables import ResponseDistribution
-from veilring.protocols.treewalk.algorithm.one_message import Blur, blur, bucket_points, respond
-from veilring.protocols.treewalk.algorithm.tree import Places, nearest_found
-from veilring.protocols.treewalk.algorithm.walks import (
+from papers.walks import (
     BASIC,
-    STEP_EPSILON_MAX,
+    Blur,
     Comparison,
     Distance,
     Utility,
     Variant,
+    blur,
     spending,
     walk,
 )
+from veilring.data.csv import read_cells
+from veilring.errors import InputError
+from veilring.privacy.tables import EPSILON_MAX as RESPONSE_MAX
+from veilring.privacy.tables import ResponseDistribution
+from veilring.protocols.treewalk.algorithm.mechanisms import (
+    STEP_EPSILON_MAX,
+    bucket_points,
+    respond,
+)
+from veilring.protocols.treewalk.algorithm.tree import Places, nearest_found
 from veilring.randomness import Streams
 
 SIDE: Final = 1e9

@@ -21,7 +21,8 @@ from veilring.protocols.noisyvotes import (
     remaining_epsilon,
     votes_cost,
 )
-from veilring.protocols.radius import ByGrid, RNParameters, label_openly, label_within
+from veilring.protocols.radius import ByGrid, RNParameters, label_within
+from veilring.protocols.radius.algorithm.balls import count_votes
 from veilring.protocols.ring import SumMethod
 
 PARTIES, RADIUS, K, SPLITS = 10, 0.05, 30, 6
@@ -42,12 +43,11 @@ def deal(rows: Rows) -> list[Rows]:
 
 
 def accuracies(epsilon: float, rng: Generator) -> list[float]:
-    """Return accuracies: without noise, by one owner in two ways, and by parties in four."""
+    """Return accuracies: without noise, by one owner, and by parties in four ways."""
     hits: list[Sequence[float]] = []
     for _ in range(SPLITS):
         rows, asked = moons(3000, rng), moons(100, rng)
         X, radii, parts = asked.features, np.full(100, RADIUS), deal(rows)
-        best, laplace = RNParameters(epsilon, 2), RNParameters(epsilon, 2, mechanism="laplace")
         grid, annuli = (
             NearestRows(K, epsilon / 2, 3000, conversion=how) for how in (ByGrid(), ByAnnuli())
         )
@@ -58,8 +58,8 @@ def accuracies(epsilon: float, rng: Generator) -> list[float]:
             NoisyVotesParameters(2, 2, epsilon / 2, annuli),
         )
         labels = [
-            label_openly(X, radii, rows, 2, rng),
-            *(label_within(X, radii, rows, owner, rng) for owner in (best, laplace)),
+            count_votes(X, radii, rows, 2).argmax(axis=1),
+            label_within(X, radii, rows, RNParameters(epsilon, 2), rng),
             *(noisy_votes(X, parts, parameters, rng).labels for parameters in together),
         ]
         hits.append([float(np.mean(found == asked.labels)) for found in labels])
@@ -76,12 +76,12 @@ async def run(X: Numbers, parts: list[Rows], parameters: NoisyVotesParameters) -
 def main() -> None:
     """Print accuracies, costs, and the remaining guarantee."""
     rng = np.random.default_rng(7)
-    print("         no noise |    one owner     |         ten parties")
-    print("epsilon           | default  laplace | c = 0   c = 5   k, grid k, annuli")
+    print("epsilon  no noise | one owner |         ten parties")
+    print("                  |           | c = 0   c = 5   k, grid k, annuli")
     for epsilon in (0.5, 1.0, 2.0, 4.0):
         of = accuracies(epsilon, rng)
-        owner, parties = (" ".join(f"{a:7.3f}" for a in part) for part in (of[1:3], of[3:]))
-        print(f"{epsilon:4g}       {of[0]:6.3f} | {owner}  |{parties}")
+        parties = " ".join(f"{a:7.3f}" for a in of[2:])
+        print(f"{epsilon:4g}       {of[0]:6.3f} |   {of[1]:.3f}   |{parties}")
 
     rows, asked = moons(3000, rng), moons(100, rng).features
     print("\nsum        voters     rounds  messages     bytes as forecast")

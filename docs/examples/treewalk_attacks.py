@@ -2,13 +2,11 @@
 
 import numpy as np
 
-from veilring.protocols.treewalk.algorithm.one_message import Blur, bucket_distribution
+from veilring.protocols.treewalk.algorithm.mechanisms import Comparison, bucket_distribution
 from veilring.protocols.treewalk.algorithm.tree import Tree, build_tree
-from veilring.protocols.treewalk.algorithm.walks import BASIC, Comparison, Variant
 from veilring.protocols.treewalk.leakage import (
     Overheard,
     attack_queries,
-    overheard_blur,
     overheard_response,
     overheard_walk,
 )
@@ -24,19 +22,15 @@ SPLITS = 5  # buckets of 32 places
 EPSILONS = (1.0, 2.0, 4.0, 8.0)
 
 
-def mechanisms(tree: Tree, epsilon: float) -> dict[str, tuple[Overheard, float | None]]:
+def mechanisms(tree: Tree, epsilon: float) -> dict[str, tuple[Overheard, float]]:
     """Return the server's view of each mechanism, and how often the right bucket is found."""
-    distribution, early = bucket_distribution(tree.depth, SPLITS, epsilon), Variant("early", SPLITS)
-    walks = {"walk E5": early, "walk basic": BASIC}
-    found: dict[str, tuple[Overheard, float | None]] = {
-        "response": (overheard_response(tree, distribution), float(distribution.p))
-    }
-    for name, variant in walks.items():
-        each = epsilon / variant.compositions(tree.depth)
-        chance = own_probability(variant, tree.depth, 1 / (1 + np.exp(each)))
-        found[name] = (overheard_walk(tree, Comparison(2 * each), variant), chance)
-    wide = Blur(epsilon, (-1e3, -1e3), (1e3, 1e3), 1e-3)  # ε per km, which is not LDP
-    return found | {"blur": (overheard_blur(wide), None)}
+    distribution = bucket_distribution(tree.depth, SPLITS, epsilon)
+    found = {"response": (overheard_response(tree, distribution), float(distribution.p))}
+    for name, splits in {"walk, 32": SPLITS, "walk, 1": 0}.items():
+        steps = tree.depth - splits
+        walked = overheard_walk(tree, Comparison(2 * epsilon / steps), splits)
+        found[name] = walked, own_probability(steps, epsilon)
+    return found
 
 
 def table() -> None:
@@ -55,10 +49,9 @@ def table() -> None:
                 attack_queries(overheard, cells, RADIUS, runs=RUNS, rng=rng, times=times)
                 for times in (1, 10)
             )
-            own = "" if chance is None else f"{chance:.1%}"
             print(
-                f"{name:10}  {epsilon:7.1f}  {own:>10}  {once.error:10.1f} km  {once.within:6.1%}"
-                f"  {ten.error:13.1f} km  {ten.within:6.1%}"
+                f"{name:10}  {epsilon:7.1f}  {chance:10.1%}  {once.error:10.1f} km"
+                f"  {once.within:6.1%}  {ten.error:13.1f} km  {ten.within:6.1%}"
             )
 
 

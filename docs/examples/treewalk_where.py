@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from veilring.protocols.treewalk import Blur, Comparison, Variant, build_tree
-from veilring.protocols.treewalk.algorithm.one_message import bucket_distribution
-from veilring.protocols.treewalk.leakage import overheard_blur, overheard_response, overheard_walk
+from veilring.protocols.treewalk import Comparison, build_tree
+from veilring.protocols.treewalk.algorithm.mechanisms import bucket_distribution
+from veilring.protocols.treewalk.leakage import overheard_response, overheard_walk
 from veilring.randomness import Streams
 from veilring.scenarios.charts import CELLS, beliefs_after, draw_beliefs
 
@@ -20,17 +20,15 @@ def show(paths: list[Path]) -> None:
     rng = Streams(3).generator("where")
     towns = rng.random((12, 2)) * 10
     places = towns[rng.integers(len(towns), size=1000)] + rng.normal(0, 0.6, (1000, 2))
-    query, tree, early = towns[0], build_tree(places), Variant("early", SPLITS)
-    far = (-1e3, -1e3), (1e3, 1e3)
+    query, tree = towns[0], build_tree(places)
     queries = {
         f"response, epsilon {epsilon:g}": overheard_response(
             tree, bucket_distribution(tree.depth, SPLITS, epsilon)
         )
         for epsilon in (2.0, 6.0, 12.0)
     }
-    each = 2 * 6.0 / early.compositions(tree.depth)
-    queries["walk E5, epsilon 6"] = overheard_walk(tree, Comparison(each), early)
-    queries["blur, epsilon 6 per km"] = overheard_blur(Blur(6.0, *far, 1e-3))
+    steps = Comparison(2 * 6.0 / (tree.depth - SPLITS))
+    queries["walk, epsilon 6"] = overheard_walk(tree, steps, SPLITS)
     beliefs = beliefs_after(queries, places, query, rng)
     here = np.square(beliefs.cells - query).sum(axis=1).argmin()
     print("after one query         probability in likeliest 1% of map   posterior / prior at query")

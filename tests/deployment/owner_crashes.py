@@ -45,7 +45,7 @@ class Deployed(Server):
         self, folder: Path, *, budgets: dict[str, float], asked: dict[str, float] | None = None
     ) -> None:
         super().__init__(folder, OWNER)
-        options = {"record": budgets.get("record")} | (asked or {"epsilon": 1.0, "radius": 0.2})
+        options = asked or {"epsilon": 1.0, "radius": 0.2}
         example = OwnerExample.model_validate(options | {"analysts": len(ANALYSTS)})
         example.write(load("iris"), folder, seed=0, port=reserve_ports())
         path = folder / f"{OWNER}.toml"

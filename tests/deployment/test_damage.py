@@ -105,8 +105,8 @@ def in_ledger(path: Path) -> object:
 
 
 def use_owner(folder: Path) -> list[Server]:
-    """Ask an owner with record budgets, as two analysts."""
-    options = ("--radius", 0.3, "--epsilon", 0.1, "--record", 0.5, "--port", reserve_ports())
+    """Ask an owner, as two analysts."""
+    options = ("--radius", 0.3, "--epsilon", 0.1, "--port", reserve_ports())
     run("deploy", "owner", "iris", *options, "--out", folder)
     servers = serving(folder, "owner")
     for client in ("analyst-0", "analyst-1"):

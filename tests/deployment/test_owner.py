@@ -15,7 +15,6 @@ from tests.deployment.owner_crashes import Deployed, crash_rounds
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
-from veilring.data.sources import load
 from veilring.deployment import load_config
 from veilring.deployment.owner import (
     AnalystConfig,
@@ -85,25 +84,6 @@ def test_a_deployed_owner_labels_remembers_and_leaves_in_order(deploy: Deploy) -
     deployed.end_in_order()
 
 
-def test_rows_with_budgets_are_recognised_after_a_restart(deploy: Deploy) -> None:
-    """An owner with row budgets continues, and no other process can write its ledger."""
-    deployed = deploy({"total": 100.0, "record": 0.5}, epsilon=0.25, radius=0.3)
-    deployed.serve()
-    first = deployed.ask(0)
-    assert first.exit_code == 0, first.stderr
-    with pytest.raises(InputError, match="is locked"):
-        asyncio.run(serve(load_config(deployed.folder / "owner.toml")))
-    deployed.kill()
-    with open_ledger(deployed.ledger, Budgets(total=100.0, record=0.5)) as ledger:
-        left = ledger.records.remaining()
-    assert set(left.tolist()) <= {0, 250_000_000_000, 500_000_000_000}
-    deployed.serve()
-    assert deployed.ask(0).stdout == first.stdout
-    deployed.kill()
-    with open_ledger(deployed.ledger, Budgets(total=100.0, record=0.5)) as ledger:
-        assert ledger.records.remaining().tolist() == left.tolist()
-
-
 async def _serve_once(path: Path) -> None:
     """Serve until ready, and stop."""
     config, ready = load_config(path), asyncio.Event()
@@ -129,70 +109,6 @@ def test_other_budgets_must_be_intended(tmp_path: Path) -> None:
     path.write_text("amend = true\n" + path.read_text())
     asyncio.run(_serve_once(path))
     assert read_totals(path.parent / "queries.ledger").budget == 2.0
-
-
-def test_rows_cannot_get_budgets_after_unpaid_answers(tmp_path: Path) -> None:
-    """An owner whose table paid for batches refuses other accounting on the same ledger."""
-    folder = Deployed(
-        tmp_path / "owner", budgets={"total": 9.0}, asked={"epsilon": 0.5, "radius": 0.2}
-    ).folder
-    with open_ledger(folder / "queries.ledger", Budgets(total=9.0)) as ledger:
-        ledger.charge(Charge("analyst-0", "before", b"?", b"!", 5.0))
-    with (folder / "terms.toml").open("a") as terms:
-        terms.write('accounting = "record"\n')
-    for name, old, new in (
-        ("owner", "total = 9.0", "total = 9.0\nrecord = 1.0"),
-        ("owner", 'role = "data-owner"', 'role = "data-owner"\namend = true'),
-    ):
-        path = folder / f"{name}.toml"
-        assert old in path.read_text()
-        path.write_text(path.read_text().replace(old, new))
-    with pytest.raises(InputError, match="each record cannot be added after answers were charged"):
-        asyncio.run(_serve_once(folder / "owner.toml"))
-
-
-def test_rows_keep_their_names_and_positions(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Rows with budgets may be appended; moved or renamed rows are refused.
-
-    Cells corrected in place must be amended explicitly.
-    """
-    folder = Deployed(tmp_path / "owner", budgets={"total": 9.0, "record": 1.0}).folder
-    path, table = folder / "owner.toml", folder / "owner.csv"
-    header, *rows = table.read_text().splitlines()
-
-    def serve(*given: str, config: str = "") -> None:
-        table.write_text("\n".join([header, *given]) + "\n")
-        path.write_text(config + configured)
-        asyncio.run(_serve_once(path))
-
-    configured = path.read_text()
-    serve(*rows[:50])
-    serve(*rows[:52])
-    for moved in ([rows[60], *rows[:52]], rows[:50], [rows[1], rows[0], *rows[2:52]]):
-        with pytest.raises(ScenarioError, match="existing rows were changed, moved or removed"):
-            serve(*moved)
-    with pytest.raises(ScenarioError, match="rows have been identified by their places"):
-        serve(*rows[:52], config='key = "label"\n')
-    assert "remove it from the configuration" not in caplog.text
-    serve(rows[60], *rows[1:52], config="amend = true\n")
-    assert "remove it from the configuration" in caplog.text
-    serve(rows[60], *rows[1:53])
-
-
-def test_a_ledger_has_no_hash_that_tests_guesses_of_rows(tmp_path: Path) -> None:
-    """Hashes of rows depend on a key that no other ledger has."""
-    kept = []
-    budgets = {"total": 9.0, "record": 1.0}
-    for name in ("one", "other"):
-        deployed = Deployed(tmp_path / name, budgets=budgets)
-        asyncio.run(_serve_once(deployed.folder / "owner.toml"))
-        with open_ledger(deployed.ledger, Budgets(total=9.0, record=1.0)) as ledger:
-            kept.append((ledger.recall("rows") or "").split(" "))
-    (rows, fingerprint), (same_rows, other_fingerprint) = kept
-    assert rows == same_rows
-    assert fingerprint != other_fingerprint
 
 
 def test_deploy_owner_writes_what_serve_and_ask_read(tmp_path: Path) -> None:
@@ -234,7 +150,6 @@ def test_the_default_of_the_system_is_deployed(tmp_path: Path) -> None:
         ["--k", "0"],
         ["--radius", "0.2", "--epsilon", "2", "--set", "protocol.epsilon=1"],
         ["--radius", "0.2", "--analyst", "-1"],
-        ["--k", "5", "--record", "1"],
     ],
     ids=" ".join,
 )
@@ -248,18 +163,6 @@ def test_deploy_owner_refuses_what_the_owner_would_refuse(
     assert not folder.exists()
 
 
-def test_an_owner_with_row_budgets_can_be_tried(tmp_path: Path) -> None:
-    """With --record the default budgets pay for the files of queries that are written."""
-    command = ["deploy", "owner", "iris", "--radius", "0.2", "--record", "1"]
-    made = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "owner")])
-    assert made.exit_code == 0, made.output
-    config = load_config(tmp_path / "owner" / "owner.toml")
-    assert isinstance(config, OwnerConfig)
-    queries = len(load("iris")) // 4
-    assert config.budgets.analyst is None
-    assert config.budgets.total >= queries
-
-
 TERMS = """
 classes = ["a", "b"]
 features = [{ name = "x" }]
@@ -269,12 +172,12 @@ features = [{ name = "x" }]
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[protocol]\naccounting = "nobody"', "protocol.accounting is 'nobody'"),
+        ('[protocol]\naccounting = "record"', "protocol.accounting: no such key"),
         ("[protocol]\nepsilon = 99.0", "protocol.epsilon is 99"),
         ("[protocol]\nepsilon_max = 0.5", "protocol.epsilon_max: this key was renamed to epsilon"),
         ("[labelling]\nepsilon = 0.5", "labelling: this key was renamed to protocol"),
         ("[protocol]\nrow = 3", r"no such key; .*did you mean rows\?"),
-        ('[protocol]\naccounting = "record"\nconversion = "grid"', "protocol.conversion"),
+        ('[protocol]\nconversion = "none"', "protocol.conversion is 'none'"),
     ],
 )
 def test_invalid_terms_are_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -290,12 +193,8 @@ def test_invalid_terms_are_refused(tmp_path: Path, text: str, message: str) -> N
     [
         ("owner", "total = 100.0", "total = -1.0", "budgets.total is -1"),
         ("owner", "total = 100.0", "", "budgets.total: the key is missing"),
-        ("owner", "record = 0.5", "", "record is None; allowed: a number if"),
-        ("owner", 'role = "data-owner"', 'role = "data-owner"\nkey = "id"', "has no column 'id'"),
-        ("terms", 'accounting = "record"', 'accounting = "batch"', "left out unless protocol"),
         ("analyst-0", "radius = 0.2", "radius = 0.2\nk = 5", "give either radius or k"),
         ("analyst-0", "radius = 0.2", "", "the number of rows .* not public here; give a number"),
-        ("analyst-0", "radius = 0.2", "k = 5", "send radii"),
         ("analyst-0", "radius = 0.2", "radius = 2.5", "radii must be from"),
         ("analyst-0", "epsilon = 1.0", "epsilon = 1.5", "epsilon is 1.5"),
         ("analyst-0", 'ask = "owner"', 'ask = "ann"', "ask is 'ann'"),
@@ -305,7 +204,7 @@ def test_an_invalid_configuration_is_refused_before_sending(
     tmp_path: Path, name: str, old: str, new: str, message: str
 ) -> None:
     """The error names the key, the value and the allowed values, for owner and analyst."""
-    folder = Deployed(tmp_path / "owner", budgets={"total": 100.0, "record": 0.5}).folder
+    folder = Deployed(tmp_path / "owner", budgets={"total": 100.0}).folder
     path = folder / f"{name}.toml"
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))

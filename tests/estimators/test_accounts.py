@@ -34,7 +34,7 @@ CHANGED: dict[str, dict[str, object]] = {
     "PrivateKNNClassifier": {"k": 1, "parties": 3, "sum": "shares", "weights": "distance"},
     "RankSearchClassifier": {"k": 1, "parties": 3, "sum": "star", "weights": "distance"},
     "NoisyVotesClassifier": {"epsilon": 1e-3, "radius": 1.0, "tolerated": 0, "k": 5, "sum": "ring"},
-    "OwnerRadiusClassifier": {"epsilon": 1e-3, "radius": 1.0, "mechanism": "laplace"},
+    "OwnerRadiusClassifier": {"epsilon": 1e-3, "radius": 1.0},
     "OwnerKNNClassifier": {"epsilon": 1e-3, "k": 100, "mechanism": "laplace"},
     "IndKNNClassifier": {
         "epsilon": 1e-3,
@@ -46,7 +46,7 @@ CHANGED: dict[str, dict[str, object]] = {
         "accountant": "rdp",
         "centre": (1.0, 1.0),
     },
-    "TreeWalkClassifier": {"epsilon": 1e-3, "utility": "response", "k": 100, "neighbours": 2},
+    "TreeWalkClassifier": {"epsilon": 1e-3, "by": "response", "k": 100, "neighbours": 2},
     "ReleasedClassifier": {"epsilon": 1e-3, "parties": 3, "tolerated": 0, "statistic": "means"},
     "LDPNaiveBayes": {"epsilon": np.inf, "domains": (2, 2), "bins": 9},
     "LDPGaussianNaiveBayes": {"epsilon": np.inf, "approach": "one-feature"},

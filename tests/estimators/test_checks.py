@@ -29,8 +29,7 @@ WAYS = [
     OwnerRadiusClassifier(allocation="component", mechanism="laplace"),
     OwnerKNNClassifier(conversion="paper", mechanism="laplace", public_rows=True),
     IndKNNClassifier(kernel="rbf", accountant="rdp"),
-    TreeWalkClassifier(utility="distance", variant="greedy"),
-    TreeWalkClassifier(utility="comparison"),
+    TreeWalkClassifier(by="walk"),
     LDPNaiveBayes(math.inf),
     LDPGaussianNaiveBayes(math.inf),
 ]

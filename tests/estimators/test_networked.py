@@ -48,12 +48,9 @@ DRAWN = [
     IndKNNClassifier(4.0, tau=0.8, centre=(0.5, 0.5)),
     TreeWalkClassifier(6.0, "response", splits=0, neighbours=1),
     TreeWalkClassifier(6.0, "response", splits=3, neighbours=1),
-    TreeWalkClassifier(6.0, "comparison"),
-    TreeWalkClassifier(6.0, "comparison", neighbours=3),
-    TreeWalkClassifier(6.0, "comparison", "early", splits=2),
-    TreeWalkClassifier(6.0, "comparison", "parallel", splits=2),
-    TreeWalkClassifier(6.0, "distance", "greedy"),
-    TreeWalkClassifier(6.0, "distance", radius=0.1),
+    TreeWalkClassifier(6.0, "walk"),
+    TreeWalkClassifier(6.0, "walk", neighbours=3),
+    TreeWalkClassifier(6.0, "walk", splits=2),
 ]
 
 

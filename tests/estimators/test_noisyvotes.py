@@ -51,7 +51,7 @@ def test_the_remaining_epsilon_is_the_familys_account(
     for queries in (QUERIES, QUERIES[:9], QUERIES):
         model.predict(queries)
         graph = overlap_graph(scaled(queries), np.full(len(queries), 0.2))
-        plan, public = allocate_budget(graph, 1.5, "clique"), model.setup_.parameters.sum
+        plan, public = allocate_budget(graph, 1.5), model.setup_.parameters.sum
         losses.append(guarantee([plan], 6, max(1, tolerated), public, tolerated=tolerated))
     spent = model.deployment_privacy_.epsilon
     assert spent is not None

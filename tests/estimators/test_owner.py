@@ -14,27 +14,20 @@ from veilring.estimators import OwnerKNNClassifier, OwnerRadiusClassifier
 from veilring.nodes.offload import run_inline
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
-from veilring.protocols.radius.algorithm.voting import RNParameters
 from veilring.protocols.radius.analyst import ask_nearest, ask_within
 from veilring.protocols.radius.messages import LabelRequest
 from veilring.protocols.radius.owner import Owner
-from veilring.protocols.radius.rules import PAPER_SHARE
 from veilring.protocols.radius.system import public_k
 
 ROWS, LABELS = three_classes(150)
 QUERIES, _ = three_classes(40, seed=2)
-PAPER: dict[str, Any] = {"allocation": "component", "mechanism": "laplace"}
-PAPER_K = PAPER | {"conversion": "paper", "conversion_share": PAPER_SHARE, "public_rows": True}
 Model = OwnerRadiusClassifier | OwnerKNNClassifier
 MODELS: list[Model] = [
     OwnerRadiusClassifier(0.7, 0.1),
-    OwnerRadiusClassifier(0.7, 0.1, **PAPER),
     OwnerKNNClassifier(0.7, 10),
-    OwnerKNNClassifier(0.7, 10, **PAPER_K),
+    OwnerKNNClassifier(0.7, 10, conversion_share=0.5, public_rows=True),
 ]
-each = pytest.mark.parametrize(
-    "model", MODELS, ids=lambda model: f"{named(model)}-{model.mechanism}"
-)
+each = pytest.mark.parametrize("model", MODELS, ids=named)
 
 
 def asked(model: Model, queries: NDArray[np.float64], epsilon: float = 0.7) -> LabelRequest:
@@ -69,17 +62,14 @@ def test_spending_equals_the_owners_ledger(model: Model) -> None:
     assert (fitted.deployment_privacy_.measure, fitted.privacy_.delta) == ("pure ε-DP", 0.0)
 
 
-def test_the_papers_solution_is_a_choice_of_parameters() -> None:
-    """Components and Laplace noise are the paper's; the public number of rows is reported."""
-    model = OwnerRadiusClassifier(**PAPER, ranges=RANGES).fit(ROWS, LABELS)
-    assert model.setup_.rules.within(1.0) == RNParameters.paper(1.0, 3)
-    nearest = OwnerKNNClassifier(**PAPER_K, ranges=RANGES).fit(ROWS, LABELS)
-    assert (nearest.setup_.rules.rows, nearest.setup_.rules.nearest(5, 1.0).epsilon_count) == (
-        150,
-        0.0,
-    )
+def test_the_number_of_rows_is_counted_unless_public() -> None:
+    """A public number of rows is reported, and counting any other costs a share of the budget."""
+    nearest = OwnerKNNClassifier(conversion_share=0.5, public_rows=True, ranges=RANGES)
+    nearest.fit(ROWS, LABELS)
+    rules = nearest.setup_.rules
+    assert (rules.rows, rules.nearest(5, 1.0).epsilon_count) == (150, 0.0)
     assert "public" in nearest.privacy_.note
-    assert nearest.setup_.rules.nearest(5, 1.0).epsilon_conversion == 0.5
+    assert rules.nearest(5, 1.0).epsilon_conversion == 0.5
     ours = OwnerKNNClassifier(k=10, ranges=RANGES).fit(ROWS, LABELS)
     assert ours.setup_.rules.nearest(5, 1.0).epsilon_count > 0.0
     assert ours.setup_.rules.nearest(5, 1.0).epsilon_conversion == pytest.approx(0.09)

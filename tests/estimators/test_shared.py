@@ -41,7 +41,7 @@ NUMPYS: list[tuple[Any, dict[str, object]]] = [
     (OwnerKNNClassifier(), {"epsilon": ONE, "k": FEW}),
     (IndKNNClassifier(), {"epsilon": ONE, "queries": np.int64(50)}),
     (
-        TreeWalkClassifier(utility="comparison"),
+        TreeWalkClassifier(by="walk"),
         {"epsilon": ONE, "neighbours": FEW, "k": FEW, "splits": np.int64(0)},
     ),
     (TreeWalkClassifier(), {"splits": FEW, "neighbours": FEW}),
@@ -281,18 +281,12 @@ WRONG: list[tuple[type[SystemClassifier], list[dict[str, object]]]] = [
     (
         TreeWalkClassifier,
         [
-            {"utility": "taste"},
-            {"variant": "drunk"},
-            {"utility": "comparison", "splits": 3},
+            {"by": "taste"},
+            {"by": "walk", "splits": 8},
+            {"splits": 7},
             {"k": 0},
             {"epsilon": 0.0},
             {"neighbours": len(ROWS)},
-            {"utility": "response", "splits": 7},
-            {"utility": "response", "variant": "drunk"},
-            {"utility": "response", "variant": "greedy"},
-            {"utility": "response", "radius": 0.1},
-            {"utility": "comparison", "radius": 0.1},
-            {"utility": "distance", "radius": 0.0},
         ],
     ),
 ]

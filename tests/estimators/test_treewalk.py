@@ -13,29 +13,22 @@ from veilring.estimators import TreeWalkClassifier
 from veilring.nodes.journal import Traffic
 from veilring.protocols.promise import Forecast
 from veilring.protocols.treewalk import (
-    BucketPlan,
     Comparison,
-    Distance,
-    Variant,
-    WalkPlan,
-    bucket_cost,
-    spending,
+    LookupPlan,
+    response_cost,
     walk_cost,
+    walk_loss,
 )
 from veilring.protocols.treewalk.system import WalkLookup
 
 ROWS, LABELS = three_classes(100)
 QUERIES, _ = three_classes(12, seed=2)
-DIAGONAL = float(np.sqrt(2))
-WALKS: list[tuple[TreeWalkClassifier, Variant]] = [
-    (TreeWalkClassifier(6.0, "comparison"), Variant()),
-    (TreeWalkClassifier(6.0, "comparison", neighbours=3), Variant()),
-    (TreeWalkClassifier(6.0, "comparison", "early", splits=2), Variant("early", 2)),
-    (TreeWalkClassifier(6.0, "comparison", "parallel", splits=2), Variant("parallel", 2)),
-    (TreeWalkClassifier(6.0, "distance", "greedy"), Variant("greedy")),
-    (TreeWalkClassifier(6.0, "distance", radius=0.1), Variant()),
+WALKS = [
+    TreeWalkClassifier(6.0, "walk"),
+    TreeWalkClassifier(6.0, "walk", neighbours=3),
+    TreeWalkClassifier(6.0, "walk", splits=2),
 ]
-IDS = ["basic", "neighbours", "early", "parallel", "distance", "radius"]
+IDS = ["basic", "neighbours", "buckets"]
 
 
 def fitted(model: TreeWalkClassifier, **changed: object) -> Any:
@@ -43,39 +36,19 @@ def fitted(model: TreeWalkClassifier, **changed: object) -> Any:
     return clone(model).set_params(ranges=RANGES, **changed).fit(ROWS, LABELS)
 
 
-def steps_of(model: TreeWalkClassifier, compositions: int) -> Comparison | Distance:
-    """Return the steps that spend the model's epsilon."""
-    each = model.epsilon * (1 - 2.0**-40) / compositions
-    if model.utility == "comparison":
-        return Comparison(2 * each)
-    if model.radius == "auto":
-        return Distance(2 * each, DIAGONAL, DIAGONAL)
-    return Distance.hiding(each, model.radius, DIAGONAL)
-
-
-@pytest.mark.parametrize(("model", "variant"), WALKS, ids=IDS)
-def test_a_walk_has_the_parameters_of_the_model(
-    model: TreeWalkClassifier, variant: Variant
-) -> None:
-    """They are the model's epsilon, utility, variant and neighbours."""
-    utility = steps_of(model, variant.compositions(7))
-    expected = WalkLookup(utility, variant, model.neighbours, len(ROWS), 2)
-    assert fitted(model).setup_.lookup == expected
-
-
-@pytest.mark.parametrize(("model", "variant"), WALKS, ids=IDS)
-def test_a_query_spends_what_its_walk_spends(model: TreeWalkClassifier, variant: Variant) -> None:
-    """By the family's account, a query spends at most its epsilon, for any earlier queries."""
+@pytest.mark.parametrize("model", WALKS, ids=IDS)
+def test_a_query_spends_what_its_walk_spends(model: TreeWalkClassifier) -> None:
+    """A walk has the model's parameters, and spends at most its epsilon, always."""
     client = fitted(model, random_state=1)
+    splits = 0 if model.splits == "auto" else model.splits
+    steps = Comparison(2 * 6.0 * (1 - 2.0**-40) / (7 - splits))
+    assert client.setup_.lookup == WalkLookup(steps, splits, model.neighbours, len(ROWS), 2)
     before = client.deployment_privacy_
     client.predict(QUERIES)
     assert client.deployment_privacy_ == before
-    spent = spending(steps_of(model, variant.compositions(7)), variant, 7, 0.0)
-    near = model.radius != "auto"
-    assert before.epsilon == spent.loss(0.1)
+    assert before.epsilon == walk_loss(steps, 7 - splits)
     assert 0.999999 * 6.0 < before.epsilon <= 6.0
-    assert before.measure == ("geo-indistinguishability" if near else "ε-LDP")
-    assert (before.unit, before.delta) == ("query", 0.0)
+    assert (before.measure, before.unit, before.delta) == ("ε-LDP", "query", 0.0)
 
 
 @pytest.mark.parametrize(("rows", "splits"), [(100, 5), (16, 3), (3, 1), (2, 0)])
@@ -83,7 +56,7 @@ def test_by_default_a_client_names_a_bucket(rows: int, splits: int) -> None:
     """By default, a client names a bucket of 32 places, or fewer if there were only one bucket."""
     client = clone(TreeWalkClassifier(6.0)).set_params(ranges=RANGES)
     client.fit(ROWS[:rows], LABELS[:rows]).predict(QUERIES)
-    assert client.cost_ == bucket_cost(BucketPlan(splits, 0, len(QUERIES)), rows, 2)
+    assert client.cost_ == response_cost(LookupPlan(splits, 0, len(QUERIES)), rows, 2)
 
 
 def test_more_than_sixteen_features_are_refused() -> None:
@@ -98,9 +71,7 @@ def test_a_response_spends_its_epsilon_and_no_more() -> None:
     assert 0.999999 * 6.0 < spent <= 6.0
 
 
-@pytest.mark.parametrize(
-    "model", [TreeWalkClassifier(1e-3, "comparison"), TreeWalkClassifier(1e-3)]
-)
+@pytest.mark.parametrize("model", [TreeWalkClassifier(1e-3, "walk"), TreeWalkClassifier(1e-3)])
 def test_a_repeated_query_gets_its_first_answer(model: TreeWalkClassifier) -> None:
     """Within a batch and across batches, a repeated query gets its first answer."""
     client = fitted(model, k=1, random_state=1)
@@ -110,15 +81,16 @@ def test_a_repeated_query_gets_its_first_answer(model: TreeWalkClassifier) -> No
     np.testing.assert_array_equal(client.predict(QUERIES[::-1]), many[::-1, 0])
 
 
-@pytest.mark.parametrize("utility", ["comparison", "response"])
-def test_only_new_queries_are_sent_and_cost(utility: Literal["comparison", "response"]) -> None:
+@pytest.mark.parametrize("by", ["walk", "response"])
+def test_only_new_queries_are_sent_and_cost(by: Literal["walk", "response"]) -> None:
     """A session asks each new query once; the first one also transfers the splits above buckets."""
-    client = fitted(TreeWalkClassifier(6.0, utility, splits=0))
+    client = fitted(TreeWalkClassifier(6.0, by, splits=0))
 
     def session(queries: int, *, is_known: bool) -> Forecast:
-        if utility == "response":
-            return bucket_cost(BucketPlan(0, 0, queries), len(ROWS), 2, is_known=is_known)
-        return walk_cost(WalkPlan("comparison", Variant(), 0, queries), len(ROWS), 2)
+        plan = LookupPlan(queries=queries)
+        if by == "response":
+            return response_cost(plan, len(ROWS), 2, is_known=is_known)
+        return walk_cost(plan, len(ROWS), 2)
 
     client.predict(np.vstack([QUERIES[:5], QUERIES[:5]]))
     assert client.cost_ == session(5, is_known=False)
@@ -132,7 +104,7 @@ def test_only_new_queries_are_sent_and_cost(utility: Literal["comparison", "resp
 
 def test_without_much_noise_the_nearest_places_vote() -> None:
     """A walk that returns all leaves finds the true k nearest neighbours."""
-    model = fitted(TreeWalkClassifier(1.0, "comparison", "early", splits=7), random_state=1)
+    model = fitted(TreeWalkClassifier(1.0, "walk", splits=7), random_state=1)
     theirs = KNeighborsClassifier(5).fit(scaled(ROWS), LABELS)
     np.testing.assert_array_equal(model.predict(QUERIES), theirs.predict(scaled(QUERIES)))
     assert model.deployment_privacy_.epsilon == 0.0
@@ -140,7 +112,7 @@ def test_without_much_noise_the_nearest_places_vote() -> None:
 
 def test_queries_beyond_a_session_are_asked_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each session has its own rounds; the splits above buckets are sent once."""
-    walking = fitted(TreeWalkClassifier(6.0, "comparison"))
+    walking = fitted(TreeWalkClassifier(6.0, "walk"))
     responding, once = (fitted(TreeWalkClassifier(6.0, splits=0)) for _ in range(2))
     once.predict(QUERIES[:5])
     monkeypatch.setattr("veilring.protocols.treewalk.plan.CONTENT_BYTES_MAX", 20 * 5)

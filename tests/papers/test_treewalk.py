@@ -21,7 +21,7 @@ from papers.treewalk_figures import EQUAL, PRINTED, RAW, SPENT, TOP, TREEWALK_FI
 from scipy.spatial import cKDTree
 
 from veilring.errors import InputError
-from veilring.protocols.treewalk.algorithm.one_message import bucket_distribution
+from veilring.protocols.treewalk.algorithm.mechanisms import bucket_distribution
 from veilring.protocols.treewalk.algorithm.tree import build_tree
 from veilring.protocols.treewalk.leakage import overheard_response
 from veilring.randomness import Streams

@@ -43,7 +43,7 @@ from veilring.protocols.ranksearch.system import RankSearch
 from veilring.protocols.release.system import Release
 from veilring.protocols.ring.system import PrivateKNN
 from veilring.protocols.system import System
-from veilring.protocols.treewalk import Comparison, Places, Variant, WalkPlan
+from veilring.protocols.treewalk import Comparison, LookupPlan, Places
 from veilring.protocols.treewalk.roles import WALK_SERVICE, offers, walk_client
 from veilring.randomness import Streams
 from veilring.simulation.links import Constant, LinkModel
@@ -137,10 +137,10 @@ async def of_places() -> AsyncIterator[Setting]:
     """Serve public places."""
     places = Places.of(DRAWS.random((64, 2)))
     role = opening(walk_client, WALK_SERVICE, TERMS)
-    plan = WalkPlan("comparison", Variant("early", 2))
+    plan = LookupPlan(2)
 
     async def ask(node: Node, server: str) -> object:
-        return await converse(role, node, server, QUERIES[:1], plan=plan, utility=Comparison(0.25))
+        return await converse(role, node, server, QUERIES[:1], plan=plan, steps=Comparison(0.25))
 
     yield Setting(("places",), lambda _node: offers(places, TERMS), ask, {WALK_SERVICE: TERMS})
 

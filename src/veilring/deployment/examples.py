@@ -72,8 +72,6 @@ _WITHOUT_CLASSES: Final = frozenset({"frequency", "means"})  # kinds of survey
 _TAU_DECIMALS: Final = 2  # digits of a number meant to be read and changed
 # More queries than any example has: the length of a stream is declared, and cannot depend on them.
 _STREAM: Final = 500
-# If rows are charged, an analyst pays epsilon for each query: a file of them costs tens.
-_RECORDS_TOTAL: Final = 100.0
 # The number of questions that a places client may ask at the system's ε: enough to try it out and
 # to see that they add up.
 _QUESTIONS: Final = 5
@@ -270,11 +268,8 @@ class OwnerExample(Example):
         veilring ledger show owner/queries.ledger
 
     Attributes:
-        total: The budget of all analysts together. Default: the budget of one analyst, or 100 with
-            --record.
-        analyst: The budget of each analyst. Default: the price of two batches, or the total with
-            --record.
-        record: The budget of each row, which is charged for each query on which the row votes.
+        total: The budget of all analysts together. Default: twice the price of a batch for each.
+        analyst: The budget of each analyst. Default: the price of two batches.
         epsilon: The ε that an analyst offers for a request.
         radius: The radius that an analyst asks for. Default: from its queries and the number of
             rows, which is then public.
@@ -288,7 +283,6 @@ class OwnerExample(Example):
 
     total: float | None = None
     analyst: float | None = None
-    record: float | None = None
     epsilon: float = DataOwner().epsilon
     radius: float | None = None
     k: int | None = None
@@ -299,9 +293,8 @@ class OwnerExample(Example):
         if self.radius is not None and self.k is not None:
             raise InputError.because("give either --radius or --k", field="--radius")
         rows, queries = _hold_out(source, to.seed, clients=self.analysts, option="--analysts")
-        accounting = None if self.record is None else "record"
         public = len(rows) if self.radius is None and self.k is None else None
-        tables = self.tables(to.settings, epsilon=self.epsilon, accounting=accounting, rows=public)
+        tables = self.tables(to.settings, epsilon=self.epsilon, rows=public)
         terms = OwnerTerms.of_table(source, **tables).checked()
         self._check(terms)
         names = _numbered("analyst", self.analysts)
@@ -324,17 +317,15 @@ class OwnerExample(Example):
     def budgets(self) -> dict[str, float]:
         """The table `budgets` of the owner's configuration."""
         each = _BATCHES * self.epsilon
-        usual = {"total": _RECORDS_TOTAL}
-        if self.record is None:
-            usual = {"total": each * self.analysts, "analyst": each}
-        given = {"total": self.total, "analyst": self.analyst, "record": self.record}
+        usual = {"total": each * self.analysts, "analyst": each}
+        given = {"total": self.total, "analyst": self.analyst}
         return usual | {name: amount for name, amount in given.items() if amount is not None}
 
     def _check(self, terms: OwnerTerms) -> None:
         """Refuse settings with which the owner would not start or not answer."""
         query, budgets = np.zeros((1, terms.width)), self.budgets
         try:
-            Budgets("epsilon", budgets["total"], budgets.get("analyst"), {}, self.record)
+            Budgets("epsilon", budgets["total"], budgets["analyst"])
             if self.k is not None:
                 request = ask_nearest(query, self.k, self.epsilon)
             else:

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from math import exp
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final, Literal, Self
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
-from veilring.config import Section
+from veilring.config import Section, same_field
 from veilring.data.csv import read_cells
 from veilring.deployment.config import FilePath, QueryingConfig, ServerConfig, Terms
 from veilring.deployment.connecting import Client, ClientConnection, Server
@@ -25,11 +24,14 @@ from veilring.nodes.service import opening
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import Ledger, open_ledger
 from veilring.privacy.tables import EPSILON_MAX
-from veilring.protocols.treewalk.algorithm.one_message import bucket_distribution
+from veilring.protocols.treewalk.algorithm.mechanisms import (
+    SPLITS_MAX,
+    Comparison,
+    bucket_distribution,
+)
 from veilring.protocols.treewalk.algorithm.tree import POINTS_MAX, Places, depth_of
-from veilring.protocols.treewalk.algorithm.walks import WALK_SPLITS_MAX, Comparison, Variant
 from veilring.protocols.treewalk.memory import RememberedAnswer, WalkMemory, ask_once, snap
-from veilring.protocols.treewalk.plan import BUCKET_SPLITS, BucketPlan, WalkPlan, own_probability
+from veilring.protocols.treewalk.plan import BUCKET_SPLITS, LookupPlan, own_probability
 from veilring.protocols.treewalk.roles import (
     BUCKET_SERVICE,
     WALK_SERVICE,
@@ -327,10 +329,8 @@ class PlacesClientConfig(QueryingConfig):
 
     role: Literal["places-client"] = Field(description="places-client")
     budget: float = Field(gt=0, description="a number above 0")
-    by: Literal["response", "walk"] = Field("response", description="response or walk")
-    splits: int = Field(
-        BUCKET_SPLITS, ge=0, le=WALK_SPLITS_MAX, description=f"0 to {WALK_SPLITS_MAX}"
-    )
+    by: Literal["response", "walk"] = same_field(TreeWalk, "by")
+    splits: int = Field(BUCKET_SPLITS, ge=0, le=SPLITS_MAX, description=f"0 to {SPLITS_MAX}")
     grid: float = Field(10.0, gt=0, description="a number above 0")
     show: int = Field(5, ge=1, description="a whole number above 0")
     ledger: FilePath = "questions.ledger"
@@ -398,9 +398,7 @@ def chance_of(config: PlacesClientConfig, epsilon: float) -> Chance:
     distribution = bucket_distribution(depth, config.splits, epsilon)
     if config.by == "response":
         return Chance(float(distribution.p), distribution.domain)
-    variant = Variant("early", config.splits)
-    slip = 1 / (1 + exp(asking.utility(variant).epsilon / 2))
-    return Chance(own_probability(variant, depth, slip), distribution.domain)
+    return Chance(own_probability(asking.levels, epsilon), distribution.domain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,8 +419,8 @@ class _Asking:
         self, connection: ClientConnection, queries: NDArray[np.float64], keeper: Keeper
     ) -> NearestPlaces:
         terms = self.places.digest
+        plan = LookupPlan(self.config.splits)
         if self.config.by == "response":
-            plan = BucketPlan(self.config.splits)
             nearest, _ = await connection.run(
                 opening(bucket_client, BUCKET_SERVICE, terms),
                 queries,
@@ -431,21 +429,21 @@ class _Asking:
                 keeper=keeper,
             )
             return nearest
-        variant = Variant("early", self.config.splits)
         return await connection.run(
             opening(walk_client, WALK_SERVICE, terms),
             queries,
-            plan=WalkPlan("comparison", variant),
-            utility=self.utility(variant),
+            plan=plan,
+            steps=Comparison(2 * self.epsilon / self.levels),
             keeper=keeper,
         )
 
-    def utility(self, variant: Variant) -> Comparison:
-        """Return the steps of a walk that spends epsilon in the tree of the terms."""
+    @property
+    def levels(self) -> int:
+        """The number of steps of a walk in the tree of the terms, at least 1."""
         depth = depth_of(self.places.places)
         if self.config.splits >= depth:
             raise ScenarioError("splits", self.config.splits, f"0 to {depth - 1} here")
-        return Comparison(2 * self.epsilon / variant.compositions(depth))
+        return depth - self.config.splits
 
 
 def _columns(

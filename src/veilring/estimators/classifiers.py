@@ -322,7 +322,7 @@ class TreeWalkClassifier(SystemClassifier):
     setup_: TreeWalkSetup
     _system = TreeWalk
     _own = ()
-    _first = ("epsilon", "utility", "variant")
+    _first = ("epsilon", "by")
 
     @override
     def _hold(self, rows: Rows, rng: Generator) -> None:

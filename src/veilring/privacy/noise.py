@@ -15,18 +15,10 @@ quotient may be slightly too small.
 divergence of at most `alpha * |v|**2 / (2 sigma**2)` at every order, like the continuous
 distribution (their Proposition 5). It is *not* a Gaussian mechanism in the sense of Gaussian
 differential privacy: account for it by `shares.gaussian_shares`, or by Rényi orders.
-
-**Planar Laplace** is for geo-indistinguishability. On the points of a square grid, `P[v]` is
-proportional to `e**(-|v| / scale)`, where `|v|` is the Euclidean length. The probabilities for two
-inputs at a distance of s steps differ by a factor of at most `e**(s / scale)`, because all inputs
-have the same normalising constant. With steps that are small compared with the scale it is the
-planar Laplace distribution of Andrés et al. (CCS 2013), without the leak of float noise and without
-its special cases.
 """
 
 import math
 from dataclasses import dataclass
-from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Final
 
@@ -139,52 +131,6 @@ def _gaussian_mass(sigma: float) -> float:
         return math.sqrt(2 * math.pi) * sigma
     k = np.arange(-_GAUSSIAN_REACH, _GAUSSIAN_REACH + 1)
     return float(np.sum(np.exp(-(k**2) / (2 * sigma**2))))
-
-
-# A length to this many digits decides all but one draw in 10**30, for which any decision will do.
-_PLANAR_DIGITS: Final = 60
-# proposals must be wider than the target distribution
-ROOT_OF_TWO: Final = Fraction(math.isqrt(2 << 128) + 1, 1 << 64)
-"""The square root of 2, rounded up by less than 2**-64."""
-
-
-def planar_laplace(
-    scale: float | Fraction, size: int, rng: np.random.Generator
-) -> NDArray[np.int64]:
-    """Draw planar Laplace noise by thinning two discrete Laplace coordinates.
-
-    At least about 3 in 4 proposals are accepted, whatever the scale (π / 4 for many steps).
-
-    Args:
-        scale: 1 / epsilon in steps of the grid, from 2**-20 to 2**39.
-
-    Returns:
-        Shape (size, 2), in steps.
-    """
-    exact = require_scale("scale", scale)
-    kept = np.zeros((0, 2), dtype=np.int64)
-    while len(kept) < size:
-        missing = size - len(kept)
-        proposals = discrete_laplace(exact * ROOT_OF_TWO, (missing, 2), rng)
-        kept = np.vstack([kept, proposals[_keep_planar(proposals, exact, rng)]])
-    return kept
-
-
-def _keep_planar(
-    proposals: NDArray[np.int64], scale: Fraction, rng: np.random.Generator
-) -> NDArray[np.bool_]:
-    """Accept each proposal with the ratio of the target distribution to the proposal's."""
-    along = np.abs(proposals).sum(axis=1) / float(ROOT_OF_TWO)
-    # Equal coordinates make the difference zero, which floats may miss on either side.
-    surplus = np.maximum(np.hypot(*proposals.T.astype(np.float64)) - along, 0.0)
-
-    def exact(index: int) -> Fraction:
-        x, y = (int(part) for part in proposals[index])
-        with localcontext(prec=_PLANAR_DIGITS):
-            length = Fraction(Decimal(x * x + y * y).sqrt())
-        return max(length - (abs(x) + abs(y)) / ROOT_OF_TWO, Fraction(0)) / scale
-
-    return bernoulli_exp(surplus / float(scale), exact, rng)
 
 
 # Whole numbers up to here are exact floats, and their sums with any noise stay below 2**63.

@@ -30,7 +30,7 @@ from veilring.protocols.noisyvotes import (
     remaining_epsilon,
 )
 from veilring.protocols.noisyvotes.messages import PublicDigest, VotesBatch
-from veilring.protocols.radius.algorithm.allocation import Allocation, AllocationRule
+from veilring.protocols.radius.algorithm.allocation import Allocation
 from veilring.protocols.radius.algorithm.balls import count_votes
 from veilring.protocols.radius.algorithm.conversion import ByGrid
 from veilring.protocols.ring import SumMethod
@@ -113,7 +113,6 @@ def assert_stopped(done: Mapping[str, Outcome]) -> None:
         assert all(told == [True] * 4 for told in told_before_adding(outcome.view))
 
 
-@pytest.mark.parametrize("rule", ["clique", "batch"])
 @pytest.mark.parametrize(
     ("liar", "only", "method", "released"),
     [
@@ -123,11 +122,11 @@ def assert_stopped(done: Mapping[str, Outcome]) -> None:
     ],
 )
 def test_parties_add_nothing_to_different_inputs(
-    liar: str, only: type[Message], method: SumMethod, released: int, rule: AllocationRule
+    liar: str, only: type[Message], method: SumMethod, released: int
 ) -> None:
     """If one party has other queries or totals, all stop, even if the budget is divided alike."""
-    near = replace(NEAR, conversion=ByAnnuli(allocation=rule))
-    parameters = replace(WITHIN, neighbours=near, sum=method, allocation=rule)
+    near = replace(NEAR, conversion=ByAnnuli())
+    parameters = replace(WITHIN, neighbours=near, sum=method)
     charged: dict[str, list[Allocation]] = {name: [] for name in NAMES}
     done = outcomes(
         parameters,
@@ -193,9 +192,8 @@ def test_equal_parameters_agree_for_any_number_types(
         replace(WITHIN, tolerated=2),
         replace(WITHIN, neighbours=WithinRadius(0.25)),
         replace(WITHIN, neighbours=NearestRows(5, CERTAIN, 80)),
-        replace(WITHIN, allocation="component"),
     ],
-    ids=["epsilon", "tolerated", "radius", "neighbours", "rule"],
+    ids=["epsilon", "tolerated", "radius", "neighbours"],
 )
 def test_different_parameters_are_detected_before_any_sum(mine: NoisyVotesParameters) -> None:
     """A difference of one party in any parameter, even in its last digit, stops the run."""

@@ -29,7 +29,6 @@ from veilring.protocols.noisyvotes import (
     remaining_epsilon,
 )
 from veilring.protocols.noisyvotes.algorithm.releases import Release, batch_steps
-from veilring.protocols.radius.algorithm.allocation import AllocationRule
 from veilring.protocols.radius.leakage import greatest_loss
 from veilring.protocols.ring import SumMethod
 
@@ -45,14 +44,11 @@ def worst(release: Release, exponent: Fraction, classes: int = 2) -> float:
     return max(totals_loss(release, pair, exponent) for pair in neighbours(classes))
 
 
-@pytest.mark.parametrize("rule", ["clique", "component", "batch"])
 @pytest.mark.parametrize("tolerated", [0, 2])
 @pytest.mark.parametrize("missing", range(PARTIES))
-def test_totals_cost_the_stated_guarantee(
-    rule: AllocationRule, tolerated: int, missing: int
-) -> None:
-    """No table exceeds `remaining_epsilon`, and with cliques one attains it."""
-    parameters = replace(TWO, allocation=rule, tolerated=tolerated)
+def test_totals_cost_the_stated_guarantee(tolerated: int, missing: int) -> None:
+    """No table exceeds `remaining_epsilon`, and one attains it."""
+    parameters = replace(TWO, tolerated=tolerated)
     release = voting(parameters)
     exponent = (PARTIES - missing) * parameters.exponent(PARTIES)
     claim = remaining_epsilon([release.plan], PARTIES, tolerated=tolerated, missing=missing)
@@ -60,9 +56,8 @@ def test_totals_cost_the_stated_guarantee(
     assert found <= claim + ROUNDING
     if missing <= tolerated:
         assert claim <= EPSILON
-    if rule == "clique":
-        # With more noise than one owner's, the loss is reached in the limit of far totals only.
-        assert found > claim * (1 - 1e-6 if missing >= tolerated else 0.95)
+    # With more noise than one owner's, the loss is reached in the limit of far totals only.
+    assert found > claim * (1 - 1e-6 if missing >= tolerated else 0.95)
 
 
 @pytest.mark.parametrize("missing", range(4))
@@ -97,7 +92,7 @@ def test_an_allocation_without_overlaps_is_caught() -> None:
 @pytest.mark.parametrize("missing", range(3))
 def test_annuli_cost_the_stated_guarantee(missing: int) -> None:
     """A row is in one annulus of each nearby query, and costs at most the guarantee."""
-    near = NearestRows(2, EPSILON, rows=3, conversion=ByAnnuli(4, "linear"))
+    near = NearestRows(2, EPSILON, rows=3, conversion=ByAnnuli(4))
     release = voting(replace(TWO, neighbours=near), radii=None)
     claim = remaining_epsilon([release.plan], 3, tolerated=1, missing=missing)
     found = worst(release, Fraction(3 - missing, 2))
@@ -108,7 +103,7 @@ def test_annuli_cost_the_stated_guarantee(missing: int) -> None:
 
 def test_whole_balls_would_cost_more_than_annuli() -> None:
     """With whole balls in place of annuli a row changes several counts, and loses more."""
-    near = NearestRows(2, EPSILON, rows=3, conversion=ByAnnuli(4, "linear"))
+    near = NearestRows(2, EPSILON, rows=3, conversion=ByAnnuli(4))
     release = voting(replace(TWO, neighbours=near), radii=None)
     balls = replace(release, count=lambda rows: np.cumsum(release.count(rows), axis=1))
     assert worst(balls, Fraction(1)) > 2 * EPSILON

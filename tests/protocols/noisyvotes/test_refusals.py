@@ -4,7 +4,7 @@ import asyncio
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +32,6 @@ from veilring.protocols.noisyvotes import (
 from veilring.protocols.noisyvotes.algorithm import releases
 from veilring.protocols.peers import PeerMember, Till, peer_client
 from veilring.protocols.promise import Facts
-from veilring.protocols.radius.algorithm.allocation import AllocationRule
 from veilring.protocols.radius.algorithm.conversion import ByGrid
 from veilring.protocols.ring import SumMethod
 
@@ -111,7 +110,6 @@ def parameters(draw: st.DrawFn) -> NoisyVotesParameters:
         draw(epsilons),
         WithinRadius(radius) if draw(st.booleans()) else nearest,
         tolerated=draw(st.integers(0, 2)),
-        allocation=draw(st.sampled_from(get_args(AllocationRule))),
         sum=draw(st.sampled_from([SumMethod("shares"), SumMethod("masks"), SumMethod()])),
         work=draw(st.sampled_from([0, 10_000])),
     )

@@ -225,7 +225,7 @@ async def test_numbers_of_any_width_are_accepted(kind: str) -> None:
 async def test_the_largest_batch_fits_its_frames() -> None:
     """A batch of `queries_max` queries is answered: none of its messages exceeds a frame."""
     near = NearestRows(3, CERTAIN, rows=9, conversion=ByAnnuli(400))
-    parameters = NoisyVotesParameters(1, 2, CERTAIN, near, allocation="batch")
+    parameters = NoisyVotesParameters(1, 2, CERTAIN, near)
     most = queries_max(parameters)
     assert most < queries_max(WITHIN) == 4096
     queries = np.linspace(0, 1, most)[:, None]

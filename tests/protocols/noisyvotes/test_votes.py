@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from papers.owner import PaperVotes, laplace_probabilities
 from tests.privacy.generators import follows
 from tests.protocols.noisyvotes.worlds import (
     QUERIES,
@@ -30,17 +31,14 @@ from veilring.protocols.noisyvotes import (
     noisy_votes,
 )
 from veilring.protocols.noisyvotes.algorithm.releases import noise_share
-from veilring.protocols.radius.algorithm import voting as radius
 from veilring.protocols.radius.algorithm.conversion import (
     ByGrid,
-    Spacing,
     candidate_radii,
     grid_radii,
     grid_side,
     noisy_grid,
     uniform_radius,
 )
-from veilring.protocols.radius.algorithm.voting import RNParameters, label_within
 from veilring.protocols.ring import SumMethod
 
 TWO = NoisyVotesParameters(1, 2, 0.9, tolerated=0)
@@ -69,10 +67,10 @@ def test_with_all_shares_the_noise_is_the_owners() -> None:
 
 
 def test_with_all_shares_labels_have_the_owners_distribution() -> None:
-    """Labels are drawn from the distribution of the trusted owner's `laplace` mechanism."""
+    """Labels are drawn from the distribution of a trusted owner's Laplace noise."""
     rows = rows_of_one_feature()
     release = voting(TWO)
-    owner = radius.label_probabilities(release.count(rows), release.plan.epsilons, "laplace")
+    owner = laplace_probabilities(release.count(rows), release.plan.epsilons)
     mine = label_probabilities(release.count(rows), release.plan.epsilons, Fraction(1))
     np.testing.assert_allclose(mine, owner, atol=1e-12)
     rng = np.random.default_rng(2)
@@ -91,12 +89,12 @@ def test_accuracy_is_the_trusted_owners() -> None:
     places, labels = banana(600, rng)
     rows, queries, truth = Rows(places[:400], labels[:400]), places[400:], labels[400:]
     parameters = NoisyVotesParameters(2, 2, 40.0, WithinRadius(0.06), tolerated=0)
-    central = RNParameters(40.0, 2, mechanism="laplace")
+    central = PaperVotes(40.0, 2, "clique")
     radii = np.full(len(queries), 0.06)
     hits = np.zeros(2)
     for _ in range(20):
         votes = noisy_votes(queries, deal(rows, 5), parameters, rng).labels
-        owner = label_within(queries, radii, rows, central, rng)
+        owner = central.label(queries, radii, rows, rng)
         hits += np.mean(votes == truth), np.mean(owner == truth)
     reach = 2 * np.sqrt(np.log(4 / 1e-6) / (2 * 20 * len(queries)))
     assert abs(hits[0] - hits[1]) / 20 < reach
@@ -116,16 +114,15 @@ def test_tolerating_costs_noise() -> None:
         assert abs(squares.mean() - expected) < 5 * squares.std() / np.sqrt(squares.size)
 
 
-@pytest.mark.parametrize("spacing", ["geometric", "linear"])
-def test_annuli_find_the_first_candidate_with_k_rows(spacing: Spacing) -> None:
+def test_annuli_find_the_first_candidate_with_k_rows() -> None:
     """Without noise the radius is the smallest candidate with k rows, or the largest candidate."""
     rows = rows_of_one_feature()
-    near = NearestRows(9, CERTAIN, len(rows), conversion=ByAnnuli(6, spacing, "batch"))
+    near = NearestRows(9, CERTAIN, len(rows), conversion=ByAnnuli(6))
     answer = noisy_votes(
         QUERIES, deal(rows, 3), replace(TWO, neighbours=near), np.random.default_rng(5)
     )
     r_unif = uniform_radius(9, len(rows), 1)
-    candidates = candidate_radii(r_unif, 6, spacing)
+    candidates = candidate_radii(r_unif, 6)
     apart = np.abs(QUERIES - rows.features.T)
     for found, distances in zip(answer.radii, apart, strict=True):
         enough = [r for r in candidates if (distances <= r).sum() >= 9]
@@ -243,8 +240,6 @@ def test_invalid_neighbourhoods_are_refused() -> None:
         NearestRows(1, 0.1, 5, 1.0)
     with pytest.raises(InputError, match="candidates is 1"):
         ByAnnuli(1)
-    with pytest.raises(InputError, match="rule is 'fair'"):
-        ByAnnuli(3, "linear", "fair")  # type: ignore[arg-type]  # the refused argument
 
 
 @pytest.mark.parametrize(

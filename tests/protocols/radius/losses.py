@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.data.table import Rows
-from veilring.privacy.selection import exponential_probabilities, permute_and_flip_probabilities
+from veilring.privacy.selection import permute_and_flip_probabilities
 from veilring.protocols.radius.algorithm.conversion import (
     ByCandidates,
     candidate_qualities,
@@ -42,20 +42,16 @@ def nearest_loss(
         known_rows=parameters.rows,
     )
     r_unif = uniform_radius(parameters.k, parameters.rows, queries.shape[1])
-    candidates = candidate_radii(r_unif, how.number, how.spacing)
-    exponential = how.chooser == "exponential"
-    probabilities = exponential_probabilities if exponential else permute_and_flip_probabilities
+    candidates = candidate_radii(r_unif, how.number)
     one, other = (
         np.log(
-            probabilities(
+            permute_and_flip_probabilities(
                 candidate_qualities(queries, candidates, rows, parameters.k), plan.epsilons
             )
         )
         for rows in tables
     )
-    voting = RNParameters(
-        parameters.epsilon_vote, parameters.classes, parameters.allocation, parameters.mechanism
-    )
+    voting = RNParameters(parameters.epsilon_vote, parameters.classes)
     return max(
         _joint(candidates, np.array(chosen), sign * (one - other), queries, pair, voting)
         for chosen in product(range(how.number), repeat=len(queries))
@@ -75,8 +71,7 @@ def _joint(  # noqa: PLR0917  (one combination of radii, on two tables)
     radii = candidates[chosen]
     shares = plan_batch(queries, radii, voting)
     one, other = (
-        batch_probabilities(queries, radii, rows, voting.classes, shares, voting.mechanism)
-        for rows in tables
+        batch_probabilities(queries, radii, rows, voting.classes, shares) for rows in tables
     )
     labels = (np.log(one) - np.log(other)).max(axis=1).sum()
     return float(ratios[np.arange(len(queries)), chosen].sum() + labels)

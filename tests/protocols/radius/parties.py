@@ -1,6 +1,5 @@
 """Both roles in one for a cluster: a party with a request is the analyst."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from veilring.data.table import Rows
@@ -19,7 +18,6 @@ class Holding(NamedTuple):
 
     rows: Rows
     budgets: Budgets
-    ids: Sequence[str] | None = None
 
 
 async def labelling(party: Party, own: object, *, rules: OwnerRules) -> object:
@@ -29,5 +27,5 @@ async def labelling(party: Party, own: object, *, rules: OwnerRules) -> object:
     assert isinstance(own, Holding)
     (analyst,) = party.peers
     with open_ledger(None, own.budgets) as ledger:
-        await Owner(own.rows, rules, ledger, run_inline, ids=own.ids).answer(party, analyst)
+        await Owner(own.rows, rules, ledger, run_inline).answer(party, analyst)
         return ledger.totals().spent

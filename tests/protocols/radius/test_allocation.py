@@ -15,14 +15,12 @@ from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
 from veilring.protocols.radius.algorithm.allocation import (
     Allocation,
-    AllocationRule,
     allocate_budget,
 )
 from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
 from veilring.protocols.radius.algorithm.voting import RNParameters, plan_batch
 from veilring.protocols.radius.leakage import batch_loss
 
-RULES: tuple[AllocationRule, ...] = ("clique", "component", "batch")
 NOBODY = rows_of((), 2)
 
 
@@ -42,35 +40,32 @@ def dearest(
     st.integers(1, 12),
     st.integers(1, 4),
     st.integers(0, 2**32),
-    st.sampled_from(RULES),
     st.sampled_from([0, 10, 10**6]),
 )
 def test_no_row_is_charged_more_than_the_budget(
-    queries: int, features: int, seed: int, rule: AllocationRule, work: int
+    queries: int, features: int, seed: int, work: int
 ) -> None:
-    """In exact arithmetic, no row at any place is charged more than the budget, under any rule."""
+    """In exact arithmetic, no row at any place is charged more than the budget."""
     rng = np.random.default_rng(seed)
     points, radii = rng.random((queries, features)), rng.random(queries) * 0.6
     epsilon = float(rng.uniform(0.01, 5))
-    shares = allocate_budget(overlap_graph(points, radii), epsilon, rule, work=work)
+    shares = allocate_budget(overlap_graph(points, radii), epsilon, work=work)
     places = np.vstack([points, rng.random((200, features))])
     assert dearest(points, radii, places, shares) <= Fraction(epsilon)
 
 
-def test_the_rules_divide_the_budget_of_small_examples_as_defined() -> None:
-    """A query's crowd is its largest clique, the largest of its component, or the whole batch.
+def test_the_budget_of_small_examples_is_divided_as_defined() -> None:
+    """A query's crowd is its largest clique.
 
     The examples are three touching balls with a fourth apart, and three that share a place, with a
     tail of two.
     """
     queries = np.array([[0.0], [0.2], [0.4], [1.0]])
     graph = overlap_graph(queries, np.full(4, 0.1))
-    crowds = {rule: allocate_budget(graph, 1.0, rule).crowds.tolist() for rule in RULES}
-    assert crowds == {"clique": [2, 2, 2, 1], "component": [2, 2, 2, 1], "batch": [4, 4, 4, 4]}
+    assert allocate_budget(graph, 1.0).crowds.tolist() == [2, 2, 2, 1]
     pair = np.array([[0.0], [0.05], [0.1], [0.29], [0.48]])
     graph = overlap_graph(pair, np.full(5, 0.1))
-    assert allocate_budget(graph, 1.0, "clique").crowds.tolist() == [3, 3, 3, 2, 2]
-    assert allocate_budget(graph, 1.0, "component").crowds.tolist() == [3] * 5
+    assert allocate_budget(graph, 1.0).crowds.tolist() == [3, 3, 3, 2, 2]
 
 
 def test_crafted_queries_break_a_plain_test_but_not_the_real_one() -> None:
@@ -150,11 +145,9 @@ def test_an_invalid_batch_is_refused(
         overlap_graph(queries, radii)
 
 
-def test_an_invalid_budget_or_rule_is_refused() -> None:
-    """A budget that is not positive and finite, and an unknown rule, are refused."""
+def test_an_invalid_budget_is_refused() -> None:
+    """A budget that is not positive and finite is refused."""
     graph = np.zeros((1, 1), dtype=np.bool_)
     for epsilon in (0.0, -1.0, np.inf, np.nan):
         with pytest.raises(InputError, match="epsilon is"):
             allocate_budget(graph, epsilon)
-    with pytest.raises(InputError, match="rule is 'most'"):
-        allocate_budget(graph, 1.0, "most")  # type: ignore[arg-type]  # the refused argument

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from papers.owner import nearest_votes, true_radii
 from sklearn.neighbors import NearestNeighbors
 from tests.protocols.radius.tables import rows_of, some_rows
 
@@ -20,10 +21,8 @@ from veilring.protocols.radius.algorithm.conversion import (
     candidate_qualities,
     candidate_radii,
     convert_to_radii,
-    true_radii,
     uniform_radius,
 )
-from veilring.protocols.radius.algorithm.nearest import nearest_votes
 from veilring.protocols.radius.algorithm.voting import RNParameters, label_within
 
 
@@ -73,10 +72,9 @@ def test_the_uniform_radius_holds_k_of_evenly_spread_rows(features: int) -> None
     assert 1000 * volume[features] * r**features == pytest.approx(30, rel=1e-12)
 
 
-def test_candidates_are_the_papers_or_in_equal_ratios() -> None:
-    """The paper's example has r_unif = 0.5 and n = 4; both rules end at twice r_unif."""
-    assert candidate_radii(0.5, 4, "linear") == pytest.approx([0.25, 0.5, 0.75, 1.0], rel=1e-15)
-    geometric = candidate_radii(0.5, 5, "geometric")
+def test_candidates_are_in_equal_ratios() -> None:
+    """They end at twice r_unif."""
+    geometric = candidate_radii(0.5, 5)
     assert geometric == pytest.approx([1 / 16, 1 / 8, 1 / 4, 1 / 2, 1], rel=1e-14)
 
 
@@ -98,12 +96,9 @@ def test_invalid_arguments_are_refused() -> None:
     with pytest.raises(InputError, match=r"labels must be below"):
         count_votes(queries, np.zeros(1), rows, 1)
     with pytest.raises(InputError, match="candidates is 1"):
-        candidate_radii(0.5, 1, "linear")
+        candidate_radii(0.5, 1)
     with pytest.raises(InputError, match="k is 0"):
         convert_to_radii(queries, rows, 0, ByGrid(), rng, epsilon=1.0, known_rows=10)
-    unknown = RNParameters(1.0, 3, "clique", "best")  # type: ignore[arg-type]  # the refused argument
-    with pytest.raises(InputError, match="mechanism is 'best'"):
-        label_within(queries, np.zeros(1), rows, unknown, rng)
 
 
 @pytest.mark.parametrize(
@@ -111,16 +106,13 @@ def test_invalid_arguments_are_refused() -> None:
     [
         ("number", 1),
         ("number", CANDIDATES_MAX + 1),
-        ("spacing", "wide"),
-        ("allocation", "none"),
-        ("chooser", "best"),
     ],
 )
 def test_invalid_candidates_are_refused_before_any_row_is_read(
     field: str,
     value: Any,
 ) -> None:
-    """An invalid number, spacing, rule or chooser gives no conversion."""
+    """A number out of range gives no conversion."""
     with pytest.raises(InputError, match=f"is '?{value}'?; allowed: "):
         ByCandidates(**{field: value})
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from papers.owner import nearest_votes
 from tests.protocols.radius.tables import banana, rows_of, some_rows
 
 from veilring.data.table import Rows
@@ -10,24 +11,17 @@ from veilring.protocols.radius.algorithm.conversion import ByCandidates, ByGrid,
 from veilring.protocols.radius.algorithm.nearest import (
     NearestParameters,
     label_nearest,
-    label_nearest_baseline,
-    nearest_votes,
     release_row_count,
 )
-from veilring.protocols.radius.algorithm.voting import (
-    RNParameters,
-    answer_next,
-    label_openly,
-    label_within,
-)
+from veilring.protocols.radius.algorithm.voting import RNParameters, label_within
 
 
-@pytest.mark.parametrize("conversion", [ByGrid(), ByCandidates(), ByCandidates.paper()])
+@pytest.mark.parametrize("conversion", [ByGrid(), ByCandidates()])
 def test_a_large_budget_is_as_good_as_no_privacy(conversion: Conversion) -> None:
     """With epsilon in the millions, labels are nearly those without privacy."""
     places, labels = banana(2000, np.random.default_rng(9))
     rows, queries = Rows(places[200:], labels[200:]), places[:200]
-    parameters = NearestParameters.halves(1e6, 30, 2, len(rows), conversion)
+    parameters = NearestParameters(30, 2, 5e5, 5e5, len(rows), conversion=conversion)
     found = label_nearest(queries, rows, parameters, np.random.default_rng(10))
     votes = nearest_votes(queries, rows, 30, 2)
     clear = np.abs(votes[:, 0] - votes[:, 1]) >= 20
@@ -38,40 +32,14 @@ def test_a_large_budget_is_as_good_as_no_privacy(conversion: Conversion) -> None
 
 
 def test_a_large_budget_finds_the_open_answer() -> None:
-    """r-N without noise is r-N; a baseline without noise is k-N; a filter without limit is r-N."""
+    """r-N without noise is the vote of the rows within the radius."""
     places, labels = banana(600, np.random.default_rng(11))
     rows, queries, radii = Rows(places[60:], labels[60:]), places[:60], np.full(60, 0.1)
     rng = np.random.default_rng(12)
     counts = count_votes(queries, radii, rows, 2)
     settled = counts[:, 0] != counts[:, 1]
-    openly = label_openly(queries, radii, rows, 2, rng)
-    for parameters in (
-        RNParameters(1e6, 2),
-        RNParameters.paper(1e6, 2),
-        RNParameters.baseline(1e6, 2),
-    ):
-        labels = label_within(queries, radii, rows, parameters, rng)
-        assert (labels == openly)[settled].all()
-    left, costs = np.full(len(rows), 1e9), np.full(60, 1e4)
-    answered = answer_next(queries, radii, costs, rows, left, rng, classes=2)
-    assert (answered.labels == openly)[settled].all()
-    assert (answered.left < left).any()
-    votes = nearest_votes(queries, rows, 15, 2)
-    labels = label_nearest_baseline(queries, rows, 15, 2, 1e6, rng)
-    assert (labels == votes.argmax(axis=1)).all()
-
-
-def test_exhausted_rows_do_not_vote() -> None:
-    """The second of two equal queries has no row left that can pay, and is answered at random."""
-    rows = Rows(np.full((1000, 1), 0.5), np.zeros(1000, dtype=np.int64))
-    queries, costs = np.full((41, 1), 0.5), np.full(41, 1.0)
-    rng = np.random.default_rng(13)
-    answered = answer_next(
-        queries, np.full(41, 0.1), costs, rows, np.full(1000, 1.0), rng, classes=2
-    )
-    assert answered.labels[0] == 0  # wrong with probability below e^-1000
-    assert set(answered.labels[1:].tolist()) == {0, 1}  # else all 40 coins fell alike: 2e-12
-    assert (answered.left == 0).all()
+    labels = label_within(queries, radii, rows, RNParameters(1e6, 2), rng)
+    assert (labels == counts.argmax(axis=1))[settled].all()
 
 
 def test_a_noisy_number_of_rows_is_near_and_positive() -> None:
@@ -91,7 +59,7 @@ def test_a_noisy_number_of_rows_is_near_and_positive() -> None:
 def test_equal_generators_give_equal_answers() -> None:
     """Equal seeds label a batch equally."""
     rows, queries = some_rows(300, 2, 16), some_rows(50, 2, 17).features
-    parameters = NearestParameters.paper(1.0, 10, 3, 300, ByGrid())
+    parameters = NearestParameters(10, 3, 0.5, 0.5, 300)
     first, again = (
         label_nearest(queries, rows, parameters, np.random.default_rng(18)) for _ in range(2)
     )

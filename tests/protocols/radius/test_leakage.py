@@ -17,12 +17,12 @@ from veilring.privacy.bounds import (
     guess_membership,
     membership_advantage,
 )
+from veilring.privacy.selection import permute_and_flip
 from veilring.protocols.radius.algorithm.allocation import allocate_budget
 from veilring.protocols.radius.algorithm.balls import count_votes
 from veilring.protocols.radius.algorithm.nearest import NearestParameters, label_nearest
 from veilring.protocols.radius.algorithm.voting import (
     RNParameters,
-    draw_labels,
     label_within,
     plan_batch,
 )
@@ -52,7 +52,7 @@ def answers_of(
     """Return the labels of a repeated batch, shape (runs, Q)."""
     queries, radii, _ = case()
     counts = np.tile(count_votes(queries, radii, rows, 2), (runs, 1))
-    drawn = draw_labels(counts, np.tile(epsilons, runs), "permute-and-flip", rng)
+    drawn = permute_and_flip(counts, np.tile(epsilons, runs), rng, monotone=True)
     return drawn.reshape(runs, QUERIES)
 
 
@@ -66,9 +66,7 @@ def test_no_attack_beats_the_bound() -> None:
     queries, radii, tables = case()
     shares = plan_batch(queries, radii, RNParameters(EPSILON, 2))
     assert shares.crowds.tolist() == [QUERIES] * QUERIES
-    distributions = [
-        batch_probabilities(queries, radii, rows, 2, shares, "permute-and-flip") for rows in tables
-    ]
+    distributions = [batch_probabilities(queries, radii, rows, 2, shares) for rows in tables]
     exact = exact_advantage(*distributions)
     assert 0.05 < exact < advantage_bound(EPSILON)
     rng, runs = np.random.default_rng(2), 100_000
@@ -85,10 +83,7 @@ def test_the_attack_succeeds_against_an_allocation_without_overlaps() -> None:
     """If every query gets the whole budget, the advantage exceeds that of epsilon."""
     queries, radii, tables = case()
     careless = allocate_budget(np.zeros((QUERIES, QUERIES), dtype=np.bool_), EPSILON)
-    distributions = [
-        batch_probabilities(queries, radii, rows, 2, careless, "permute-and-flip")
-        for rows in tables
-    ]
+    distributions = [batch_probabilities(queries, radii, rows, 2, careless) for rows in tables]
     assert exact_advantage(*distributions) > advantage_bound(EPSILON)
 
 

@@ -18,9 +18,9 @@ from veilring.privacy.bounds import (
 )
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
+from veilring.privacy.selection import permute_and_flip_probabilities
 from veilring.protocols.radius.algorithm import voting as radius
 from veilring.protocols.radius.algorithm.balls import overlap_graph
-from veilring.protocols.radius.algorithm.voting import label_probabilities
 from veilring.protocols.radius.analyst import ask_within
 from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import OwnerRules
@@ -29,9 +29,7 @@ EPSILON = 1.0
 BATCHES = 5
 CELLS = 8  # a side
 CELL_TRIES = 20  # one of six will do
-PLACES = 15  # a side
 NOBODY = Rows(np.zeros((0, 3)), np.zeros(0, dtype=np.int64))
-NOBODY_2D = Rows(np.zeros((0, 2)), np.zeros(0, dtype=np.int64))
 
 
 def _broken_pairs() -> Crafted:
@@ -83,7 +81,9 @@ def test_crafted_collinear_queries_cost_no_row_more_than_the_price() -> None:
     present, absent = _crafted_answers()
     assert _audited(present, absent) <= EPSILON
     distributions = [
-        label_probabilities(np.tile(counts, (2, 1)), np.full(2, EPSILON / 2), "permute-and-flip")
+        permute_and_flip_probabilities(
+            np.tile(counts, (2, 1)), np.full(2, EPSILON / 2), monotone=True
+        )
         for counts in (np.array([1, 0]), np.array([0, 0]))
     ]
     guesses = [guess_membership(answers, *distributions) for answers in (present, absent)]
@@ -98,38 +98,3 @@ def test_the_same_attack_breaks_a_plain_test(
     plain = partial(overlap_graph, relative_slack=0.0, absolute_slack=0.0)
     monkeypatch.setattr(radius, "overlap_graph", plain)
     assert _audited(*_crafted_answers()) > EPSILON
-
-
-def _answers_of_accounts(budget: float, *, present: bool, seed: int) -> NDArray[np.int64]:
-    """Return the counts of each pair of answers about a place that is asked for twice.
-
-    Places are far apart, so each is a separate run.
-    """
-    side = (np.arange(PLACES) + 0.5) / PLACES
-    places = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
-    rows = Rows(places, np.zeros(len(places), dtype=np.int64)) if present else NOBODY_2D
-    ids = [str(place) for place in range(len(rows))]
-    queries, radii = np.repeat(places, 2, axis=0), np.full(2 * len(places), 0.1 / PLACES)
-    rules, counts = OwnerRules(2, 2, "record"), np.zeros(4, dtype=np.int64)
-    rng = np.random.default_rng(seed)
-    for _ in range(10):
-        with open_ledger(None, Budgets(total=1e4, record=budget)) as ledger:
-            owner = Owner(rows, rules, ledger, run_inline, ids=ids)
-            labels = owner.answer_once("ann", ask_within(queries, radii, EPSILON), rng).labels
-        counts += np.bincount(labels.reshape(-1, 2) @ [2, 1], minlength=4)
-    return counts
-
-
-@pytest.mark.parametrize("budget", [EPSILON, 2 * EPSILON])
-def test_answers_prove_at_most_a_rows_budget(budget: float) -> None:
-    """Two queries of epsilon each cost a row its budget; with twice as much, more is proved.
-
-    The audit's false-alarm rate is one in a million.
-    """
-    present, absent = (
-        _answers_of_accounts(budget, present=there, seed=seed)
-        for seed, there in enumerate((True, False))
-    )
-    audited = audited_epsilon(present, absent)
-    assert audited <= budget
-    assert (audited > EPSILON) == (budget > EPSILON)

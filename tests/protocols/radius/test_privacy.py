@@ -10,19 +10,12 @@ from tests.protocols.radius import losses
 from tests.protocols.radius.tables import ROUNDING, Kind, all_tables, rows_of
 
 from veilring.errors import InputError
-from veilring.privacy.selection import exponential_probabilities
-from veilring.protocols.radius.algorithm.allocation import AllocationRule, allocate_budget
+from veilring.privacy.selection import permute_and_flip, permute_and_flip_probabilities
+from veilring.protocols.radius.algorithm.allocation import allocate_budget
 from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
 from veilring.protocols.radius.algorithm.conversion import ByCandidates
 from veilring.protocols.radius.algorithm.nearest import NearestParameters
-from veilring.protocols.radius.algorithm.voting import (
-    Mechanism,
-    RNParameters,
-    charge_rows,
-    draw_labels,
-    label_probabilities,
-    plan_batch,
-)
+from veilring.protocols.radius.algorithm.voting import RNParameters, plan_batch
 from veilring.protocols.radius.leakage import greatest_loss
 
 EPSILON = 0.7
@@ -30,7 +23,6 @@ EPSILON = 0.7
 QUERIES = np.array([[0.1], [0.3], [0.35], [0.5], [0.95]])
 RADII = np.array([0.1, 0.1, 0.2, 0.15, 0.02])
 PLACES = ((0.2,), (0.35,), (0.4,), (0.95,), (0.7,))
-MECHANISMS: tuple[Mechanism, ...] = ("permute-and-flip", "exponential", "laplace")
 
 
 def worst(parameters: RNParameters, epsilons: NDArray[np.float64], most: int = 3) -> float:
@@ -39,17 +31,15 @@ def worst(parameters: RNParameters, epsilons: NDArray[np.float64], most: int = 3
     @cache
     def probabilities(table: tuple[Kind, ...]) -> NDArray[np.float64]:
         counts = count_votes(QUERIES, RADII, rows_of(table, 1), parameters.classes)
-        return label_probabilities(counts, epsilons, parameters.mechanism)
+        return permute_and_flip_probabilities(counts, epsilons, monotone=True)
 
     pairs = all_tables(PLACES, parameters.classes, most)
     return max(greatest_loss(probabilities(table), probabilities(more)) for table, more in pairs)
 
 
-@pytest.mark.parametrize("rule", ["clique", "component", "batch"])
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_batch_costs_at_most_its_price(rule: AllocationRule, mechanism: Mechanism) -> None:
-    """It holds for each allocation, mechanism and table of up to two rows and one more."""
-    parameters = RNParameters(EPSILON, 2, rule, mechanism)
+def test_a_batch_costs_at_most_its_price() -> None:
+    """It holds for each table of up to two rows and one more."""
+    parameters = RNParameters(EPSILON, 2)
     shares = plan_batch(QUERIES, RADII, parameters)
     assert worst(parameters, shares.epsilons, most=2) <= EPSILON + ROUNDING
 
@@ -63,24 +53,24 @@ def test_three_classes_cost_no_more_than_two() -> None:
 
 def test_an_allocation_without_overlaps_is_caught() -> None:
     """If each query gets the whole budget, a row in three balls loses more than it."""
-    parameters = RNParameters(EPSILON, 2, mechanism="laplace")
+    parameters = RNParameters(EPSILON, 2)
     assert worst(parameters, np.full(5, EPSILON)) > 1.5 * EPSILON
 
 
-@pytest.mark.parametrize("mechanism", ["permute-and-flip", "exponential"])
-def test_the_factor_of_two_falls_for_counts(mechanism: Mechanism) -> None:
+def test_the_factor_of_two_falls_for_counts() -> None:
     """The worst loss of a row comes close to the budget of a query and never exceeds it."""
     share, worst = np.array([1.0]), 0.0
     for counts in ([[300, 0]], [[0, 300]], [[5, 5]], [[0, 0]]):
         one_more = np.array(counts) + np.array([[0, 1]])
         pair = [
-            label_probabilities(np.array(each), share, mechanism) for each in (counts, one_more)
+            permute_and_flip_probabilities(np.array(each), share, monotone=True)
+            for each in (counts, one_more)
         ]
         worst = max(worst, greatest_loss(*pair))
     assert 0.99 < worst <= 1.0 + ROUNDING
 
 
-CANDIDATES = ByCandidates(3, "geometric")
+CANDIDATES = ByCandidates(3)
 KNN = NearestParameters(1, 2, 0.4, 0.5, rows=3, conversion=CANDIDATES)
 
 
@@ -88,9 +78,7 @@ KNN = NearestParameters(1, 2, 0.4, 0.5, rows=3, conversion=CANDIDATES)
     "parameters",
     [
         KNN,
-        replace(KNN, conversion=replace(CANDIDATES, chooser="exponential", spacing="linear")),
-        replace(KNN, conversion=replace(ByCandidates.paper(), number=3), allocation="component"),
-        replace(KNN, mechanism="exponential", k=2),
+        replace(KNN, k=2),
     ],
 )
 def test_k_neighbours_cost_at_most_their_price(parameters: NearestParameters) -> None:
@@ -120,7 +108,6 @@ def test_the_whole_budget_is_counted() -> None:
     """The parts of a k-N budget add up to the total, rounded up."""
     parameters = NearestParameters(1, 2, 0.1, 0.2, epsilon_count=0.3)
     assert parameters.epsilon >= 0.1 + 0.2 + 0.3
-    assert NearestParameters.halves(1.0, 5, 2, 100).epsilon == 1.0
 
 
 @pytest.mark.parametrize(("rows", "paid"), [(None, 0.0), (5, 0.1), (None, -1.0), (None, np.inf)])
@@ -130,62 +117,18 @@ def test_the_number_of_rows_is_public_or_charged(rows: int | None, paid: float) 
         NearestParameters(1, 2, 0.5, 0.5, rows=rows, epsilon_count=paid)
 
 
-def test_no_row_exceeds_its_budget_under_adaptive_queries() -> None:
-    """A filter's answers cost a row exactly its payments, and never more than its budget."""
-    rng = np.random.default_rng(3)
-    inside, costs = rng.random((60, 40)) < 0.3, rng.choice([0.05, 0.1, 0.3], 60)
-    budget = np.full(40, 1.0)
-    paying, left = charge_rows(inside, costs, budget)
-    paid = costs @ paying
-    assert paid.max() <= 1.0 + ROUNDING
-    assert (left >= 0).all()
-    assert left == pytest.approx(1.0 - paid, abs=ROUNDING)
-    assert not (paying & ~inside).any()
-    with_all = label_probabilities(counts_of(paying), costs, "permute-and-flip")
-    for row in range(40):
-        others = np.delete(inside, row, axis=1)
-        voting, _ = charge_rows(others, costs, budget[1:])
-        assert (voting == np.delete(paying, row, axis=1)).all()
-        without = paying.copy()
-        without[:, row] = False
-        loss = greatest_loss(
-            with_all, label_probabilities(counts_of(without), costs, "permute-and-flip")
-        )
-        assert loss <= paid[row] + ROUNDING
-
-
-def counts_of(voting: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return counts of two classes: of even and of odd rows."""
-    return np.stack([voting[:, ::2].sum(axis=1), voting[:, 1::2].sum(axis=1)], axis=1)
-
-
 def test_votes_are_drawn_from_their_distribution() -> None:
     """Each label's frequency in 200,000 draws is within Hoeffding's bound of its probability.
 
-    Three mechanisms with three labels give nine tests with false-alarm rates of 1e-7 each.
+    Three labels give three tests with false-alarm rates of 1e-7 each.
     """
     counts, share, runs = np.array([[7, 5, 5]]), np.array([0.4]), 200_000
     reach = np.sqrt(np.log(2 / 1e-7) / (2 * runs))
-    for number, mechanism in enumerate(MECHANISMS):
-        rng = np.random.default_rng(number)
-        labels = draw_labels(
-            np.repeat(counts, runs, axis=0), np.repeat(share, runs), mechanism, rng
-        )
-        drawn = np.bincount(labels, minlength=3) / runs
-        assert np.abs(drawn - label_probabilities(counts, share, mechanism)[0]).max() < reach
-
-
-def test_the_papers_worked_example() -> None:
-    """For counts of 80 and 20 at epsilon' = 0.01, the first has probability 0.574 (Section 3.1)."""
-    probabilities = exponential_probabilities(np.array([[80, 20]]), 0.01)
-    assert probabilities[0, 0] == pytest.approx(1 / (1 + np.exp(-0.3)), rel=1e-12)
-    assert round(probabilities[0, 0], 3) == 0.574
-
-
-def test_the_papers_single_neighbour() -> None:
-    """One row at epsilon = 1 gives odds of 1.65 to 1 for its label (footnote 1)."""
-    probabilities = exponential_probabilities(np.array([[1, 0]]), 1.0)
-    assert probabilities[0, 0] == pytest.approx(np.exp(0.5) / (1 + np.exp(0.5)), rel=1e-12)
+    rng, many = np.random.default_rng(0), np.repeat(counts, runs, axis=0)
+    labels = permute_and_flip(many, np.repeat(share, runs), rng, monotone=True)
+    drawn = np.bincount(labels, minlength=3) / runs
+    exact = permute_and_flip_probabilities(counts, share, monotone=True)[0]
+    assert np.abs(drawn - exact).max() < reach
 
 
 def test_touching_balls_are_neighbours() -> None:

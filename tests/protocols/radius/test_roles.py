@@ -32,11 +32,9 @@ REQUESTS = {
     "radii": ask_within(QUERIES, RADII, 0.5),
     "grid": ask_nearest(QUERIES, 10, 0.5),
     "candidates": ask_nearest(QUERIES, 300, 0.5),
-    "records": ask_within(QUERIES, RADII, 0.5),
 }
 OWN_RULES = {
     "candidates": replace(RULES, conversion=ByCandidates(), rows=None),
-    "records": OwnerRules(2, 3, "record"),
 }
 
 
@@ -49,9 +47,7 @@ def _owner_rng(seed: int) -> np.random.Generator:
 def test_roles_label_like_the_algorithm(name: str, run_protocol: ProtocolRunner) -> None:
     """On every runtime a batch gets the vectorised steps' labels at the closed form's cost."""
     request, rules = REQUESTS[name], OWN_RULES.get(name, RULES)
-    ids = [str(row) for row in range(200)] if name == "records" else None
-    budgets = Budgets(total=20.0, record=20.0) if ids else BUDGETS
-    own = [request, Holding(ROWS, budgets, ids)]
+    own = [request, Holding(ROWS, BUDGETS)]
     run = run_protocol(labelling, 2, own=own, rules=rules)
     assert run.channels == asyncio.run(_channels(own, rules))
     answer = run.results[ANALYST]
@@ -60,13 +56,11 @@ def test_roles_label_like_the_algorithm(name: str, run_protocol: ProtocolRunner)
         found = label_nearest(QUERIES, ROWS, rules.nearest(request.k, 0.5), _owner_rng(0))
         np.testing.assert_array_equal(answer.labels, found.labels)
         np.testing.assert_array_equal(answer.radii, found.radii)
-    else:  # with budgets to spare, each query of a row's account is a batch by itself
-        share = rules.within(0.5 if name == "radii" else 0.5 * 40)
-        share = share if name == "radii" else replace(share, allocation="batch")
-        expected = label_within(QUERIES, RADII, ROWS, share, _owner_rng(0))
+    else:
+        expected = label_within(QUERIES, RADII, ROWS, rules.within(0.5), _owner_rng(0))
         np.testing.assert_array_equal(answer.labels, expected)
         np.testing.assert_array_equal(answer.radii, RADII)
-    assert run.results[OWNER] == rules.price(request)
+    assert run.results[OWNER] == request.epsilon
     forecast = label_cost(40, 2, request.k)
     traffic = forecast.traffic
     assert_cost(run, messages=traffic.messages, bytes=traffic.bytes, rounds=forecast.rounds)

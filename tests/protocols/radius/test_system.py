@@ -113,7 +113,6 @@ def test_the_meaning_of_parameters() -> None:
     assert setup.rules.conversion is None
     assert handed(DataOwner(k=5)).rules.conversion == ByGrid()
     assert handed(DataOwner(k=5), features=7).rules.conversion == ByCandidates()
-    assert handed(DataOwner(k=5, conversion="paper")).rules.conversion == ByCandidates.paper()
     assert handed(DataOwner(k=5, public_rows=True)).rules.rows == 64
     assert not setup.can_do_with(["ann"])
 
@@ -125,8 +124,7 @@ def test_the_meaning_of_parameters() -> None:
         ({"epsilon": 11.0}, "epsilon"),
         ({"radius": 2.0}, "radii"),
         ({"k": -1}, "k"),
-        ({"allocation": "fair"}, "allocation"),
-        ({"mechanism": "loud"}, "mechanism"),
+        ({"conversion": "paper"}, "conversion"),
         ({"count_share": 1.0}, "count_share"),
         ({"batch": 0}, "batch"),
     ],

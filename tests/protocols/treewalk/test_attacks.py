@@ -8,13 +8,11 @@ import pytest
 from scipy.stats import binomtest
 
 from veilring.errors import InputError
-from veilring.protocols.treewalk.algorithm.one_message import Blur, bucket_distribution
+from veilring.protocols.treewalk.algorithm.mechanisms import Comparison, bucket_distribution
 from veilring.protocols.treewalk.algorithm.tree import build_tree
-from veilring.protocols.treewalk.algorithm.walks import BASIC, Comparison, Variant
 from veilring.protocols.treewalk.leakage import (
     Overheard,
     attack_queries,
-    overheard_blur,
     overheard_response,
     overheard_walk,
     walk_log_likelihood,
@@ -30,29 +28,28 @@ PRIOR = np.arange(1.0, 13.0) / 78
 EXACTLY = 1e-9  # a radius within which there is one candidate only
 
 
-def _exact(variant: Variant, utility: Comparison, times: int = 1) -> float:
+def _exact(splits: int, steps: Comparison, times: int = 1) -> float:
     """Return the fraction of queries that are the likeliest candidate, over all transcripts."""
-    steps = variant.compositions(TREE.depth)
-    bits = np.array(list(product((False, True), repeat=steps)))
-    likelihood = np.exp(walk_log_likelihood(TREE, utility, variant, bits, CANDIDATES))
+    bits = np.array(list(product((False, True), repeat=TREE.depth - splits)))
+    likelihood = np.exp(walk_log_likelihood(TREE, steps, splits, bits, CANDIDATES))
     joint = likelihood * PRIOR
     for _ in range(times - 1):
         joint = (joint[:, None, :] * likelihood[None]).reshape(-1, len(CANDIDATES))
     return float(joint.max(axis=1).sum())
 
 
-@pytest.mark.parametrize("variant", [BASIC, Variant("greedy")], ids=lambda each: each.kind)
+@pytest.mark.parametrize("splits", [0, 2])
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 6.0])
-def test_a_server_guesses_at_the_bayes_rate(variant: Variant, epsilon: float) -> None:
+def test_a_server_guesses_at_the_bayes_rate(splits: int, epsilon: float) -> None:
     """Of 20,000 queries the server finds the exact Bayes fraction over all transcripts.
 
     The false-alarm rate is 1e-6; the seed is fixed.
     """
-    utility, rng = Comparison(epsilon), Streams(3).generator("attack", variant.kind, str(epsilon))
-    overheard = overheard_walk(TREE, utility, variant)
+    steps, rng = Comparison(epsilon), Streams(3).generator("attack", splits, str(epsilon))
+    overheard = overheard_walk(TREE, steps, splits)
     found = attack_queries(overheard, CANDIDATES, EXACTLY, runs=RUNS, rng=rng, prior=PRIOR)
     hits = round(found.within * RUNS)
-    assert binomtest(hits, RUNS, _exact(variant, utility)).pvalue > ALARM
+    assert binomtest(hits, RUNS, _exact(splits, steps)).pvalue > ALARM
     assert found.blind_within == pytest.approx(PRIOR.max())
 
 
@@ -61,10 +58,10 @@ def test_repetition_reveals_more() -> None:
 
     The false-alarm rate is 1e-6; the seed is fixed.
     """
-    utility, rng = Comparison(2.0), Streams(4).generator("twice")
-    overheard = overheard_walk(TREE, utility, BASIC)
+    steps, rng = Comparison(2.0), Streams(4).generator("twice")
+    overheard = overheard_walk(TREE, steps, 0)
     found = attack_queries(overheard, CANDIDATES, EXACTLY, runs=RUNS, rng=rng, prior=PRIOR, times=2)
-    once, twice = (_exact(BASIC, utility, times) for times in (1, 2))
+    once, twice = (_exact(0, steps, times) for times in (1, 2))
     assert binomtest(round(found.within * RUNS), RUNS, twice).pvalue > ALARM
     assert twice > once + 0.05
 
@@ -78,7 +75,7 @@ def test_no_guess_is_better_than_epsilon_allows(mechanism: str, epsilon: float) 
     """
     overheard: Overheard
     if mechanism == "walk":
-        overheard = overheard_walk(TREE, Comparison(2 * epsilon / TREE.depth), BASIC)
+        overheard = overheard_walk(TREE, Comparison(2 * epsilon / TREE.depth), 0)
     else:
         overheard = overheard_response(TREE, bucket_distribution(TREE.depth, 0, epsilon))
     rng = Streams(5).generator(mechanism, str(epsilon))
@@ -101,25 +98,12 @@ def test_a_response_reaches_that_bound() -> None:
     assert binomtest(round(found.within * RUNS), RUNS, float(distribution.p)).pvalue > ALARM
 
 
-def test_blur_reveals_the_approximate_location() -> None:
-    """No fraction exceeds the metric bound: the prior's, times e**(epsilon · diameter).
-
-    The false-alarm rate is 1e-6; the seed is fixed.
-    """
-    by = Blur(0.5, (-1e3, -1e3), (1e3, 1e3), 1e-6)
-    rng = Streams(7).generator("blur")
-    found = attack_queries(overheard_blur(by), CANDIDATES, EXACTLY, runs=RUNS, rng=rng)
-    apart = np.sqrt(np.square(CANDIDATES[:, None] - CANDIDATES[None]).sum(axis=2)).max()
-    most = exp(by.epsilon * (apart + 2e-6)) / 12
-    assert binomtest(round(found.within * RUNS), RUNS, most, "greater").pvalue > ALARM
-
-
 def test_without_noise_nothing_is_hidden_and_with_much_everything_is() -> None:
     """At a large epsilon the guess is the query, at a tiny one a blind guess."""
     rng = Streams(8).generator("extremes")
     open_, closed = (
         attack_queries(
-            overheard_walk(TREE, Comparison(epsilon), BASIC), TREE.points, 0.2, runs=2000, rng=rng
+            overheard_walk(TREE, Comparison(epsilon), 0), TREE.points, 0.2, runs=2000, rng=rng
         )
         for epsilon in (70.0, 1e-12)
     )
@@ -130,7 +114,7 @@ def test_without_noise_nothing_is_hidden_and_with_much_everything_is() -> None:
 
 def test_bad_parameters_are_named() -> None:
     """Counts below one, and invalid priors, are refused by name."""
-    overheard, rng = overheard_walk(TREE, Comparison(1.0), BASIC), Streams(9).generator("bad")
+    overheard, rng = overheard_walk(TREE, Comparison(1.0), 0), Streams(9).generator("bad")
     with pytest.raises(InputError, match="times is 0"):
         attack_queries(overheard, CANDIDATES, 0.1, runs=1, rng=rng, times=0)
     with pytest.raises(InputError, match="prior has"):

@@ -2,7 +2,6 @@
 
 import asyncio
 from dataclasses import dataclass, field
-from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -14,31 +13,15 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
-from veilring.protocols.treewalk.algorithm.one_message import Blur
+from veilring.protocols.treewalk.algorithm.mechanisms import Comparison
 from veilring.protocols.treewalk.algorithm.tree import Places
-from veilring.protocols.treewalk.algorithm.walks import (
-    BASIC,
-    Comparison,
-    Distance,
-    Utility,
-    Variant,
-    spending,
-)
 from veilring.protocols.treewalk.leakage import walk_log_likelihood
-from veilring.protocols.treewalk.memory import (
-    RememberedAnswer,
-    WalkMemory,
-    ask_once,
-    snap,
-    unit_within,
-)
+from veilring.protocols.treewalk.memory import RememberedAnswer, WalkMemory, ask_once, snap
 from veilring.protocols.treewalk.messages import Bits, Ground, Nodes, WalkRequest
-from veilring.protocols.treewalk.plan import BlurPlan, BucketPlan, UtilityName, WalkPlan
+from veilring.protocols.treewalk.plan import LookupPlan
 from veilring.protocols.treewalk.roles import (
     Keeper,
     NearestPlaces,
-    blur_client,
-    blur_server,
     bucket_client,
     bucket_server,
     walk_client,
@@ -51,6 +34,7 @@ PLACES = Places.of(DRAWS.random((64, 2)))
 OTHERS = Places.of(DRAWS.random((64, 2)))
 QUERIES = DRAWS.random((3, 2))
 STEPS = 6
+STEP = Comparison(1.0)
 Floats = NDArray[np.float64]
 
 
@@ -60,8 +44,7 @@ class Asking:
 
     memory: WalkMemory
     places: Places = PLACES
-    utility: Utility = field(default_factory=lambda: Comparison(1.0))
-    variant: Variant = BASIC
+    splits: int = 0
     leaves_after: int | None = None
     seed: int = 0
     seen: list[NDArray[np.bool_]] = field(default_factory=list)
@@ -84,21 +67,20 @@ class Asking:
                 return await walk_server(party, own)
             return await self._leave(party, own)
         assert isinstance(own, np.ndarray)
-        name: UtilityName = "comparison" if isinstance(self.utility, Comparison) else "distance"
-        plan = WalkPlan(name, self.variant, walks=len(own))
-        return await walk_client(party, own, plan=plan, utility=self.utility, keeper=keeper)
+        plan = LookupPlan(self.splits, queries=len(own))
+        return await walk_client(party, own, plan=plan, steps=STEP, keeper=keeper)
 
     async def _leave(self, party: Party, own: Places) -> object:
         """Play a server that records the bits of some levels and then sends an invalid level."""
-        walks = (await party.receive(WalkRequest, sender=CLIENT)).walks
+        walks = (await party.receive(WalkRequest, sender=CLIENT)).queries
         await party.send(CLIENT, Ground(points=len(own.tree), dimensions=2))
         nodes = np.ones(walks, dtype=np.int64)
-        for level in range(self.leaves_after or 0):
-            await party.send(CLIENT, Nodes(values=Comparison.expose(own.tree, level, nodes)))
+        for _ in range(self.leaves_after or 0):
+            await party.send(CLIENT, Nodes(values=own.tree.splits[nodes]))
             bits = np.unpackbits((await party.receive(Bits, sender=CLIENT)).packed)[:walks]
             self.seen.append(bits.astype(np.bool_))
             nodes = 2 * nodes + bits
-        await party.send(CLIENT, Nodes(values=np.zeros((0, 0))))
+        await party.send(CLIENT, Nodes(values=np.zeros(0)))
         return await party.receive(Bits, sender=CLIENT)
 
     def ask(self, queries: Floats = QUERIES) -> list[RememberedAnswer]:
@@ -107,14 +89,11 @@ class Asking:
 
 
 def _memory(
-    budget: float | None = None,
-    path: Path | None = None,
-    terms: bytes = b"",
-    radius: float = inf,
+    budget: float | None = None, path: Path | None = None, terms: bytes = b""
 ) -> WalkMemory:
-    budgets = Budgets(unit_within(radius), analyst=budget)
+    budgets = Budgets(analyst=budget)
     ledger = open_ledger(path, budgets, new=path is None or not path.exists())
-    return WalkMemory(ledger, SERVER, terms, radius)
+    return WalkMemory(ledger, SERVER, terms)
 
 
 def _spent(memory: WalkMemory) -> float:
@@ -143,10 +122,10 @@ def test_ten_queries_reveal_no_more_than_one() -> None:
     assert bits.shape == (1, STEPS)
     assert more.shape == (10, STEPS)
     once, all_ten = (
-        walk_log_likelihood(PLACES.tree, asking.utility, BASIC, each, QUERIES).sum(axis=0)
+        walk_log_likelihood(PLACES.tree, STEP, 0, each, QUERIES).sum(axis=0)
         for each in (bits, more)
     )
-    budget = STEPS * asking.utility.step_loss
+    budget = STEPS * STEP.step_loss
     assert np.ptp(once) <= budget * (1 + 1e-9)
     assert np.ptp(all_ten) > np.ptp(once)
 
@@ -237,90 +216,30 @@ def test_an_exhausted_budget_sends_nothing() -> None:
     assert _spent(asking.memory) <= 5.0
 
 
-@pytest.mark.parametrize(
-    ("utility", "variant", "name"),
-    [(Distance(1.0, 0.1), BASIC, "radius"), (Comparison(1.0), Variant("early", 6), None)],
-    ids=["metric", "free"],
-)
-def test_a_query_without_a_price_is_refused_but_a_free_one_is_not(
-    utility: Utility, variant: Variant, name: str | None
-) -> None:
-    """Metric privacy needs a memory with a radius; a walk without steps costs nothing."""
-    asking = Asking(_memory(), utility=utility, variant=variant)
-    if name is None:
-        asking.ask()
-        assert _spent(asking.memory) == 0.0
-        return
-    with pytest.raises(RunFailed) as failed:
-        asking.ask()
-    assert isinstance(failed.value.root, InputError)
-    assert failed.value.root.field == name
-
-
-def test_a_walk_by_distance_pays_its_loss_within_the_radius(tmp_path: Path) -> None:
-    """A memory with a radius charges that loss, keeps its budget, and asks nothing twice."""
-    steps = Distance(0.5, 0.1)
-    loss = spending(steps, BASIC, STEPS, 0.0).loss(0.2)
-    assert loss == pytest.approx(STEPS * 0.5 * 2, rel=1e-3)
-    asking = Asking(_memory(4.5 * loss, tmp_path / "ledger", radius=0.2), utility=steps)
-    first = asking.ask()
-    for again in (asking.ask(), asking.ask()):
-        np.testing.assert_array_equal(
-            [each.found for each in again], [each.found for each in first]
-        )
-    assert len(asking.seen) == 1
-    assert _spent(asking.memory) == pytest.approx(3 * loss)
-    asking.ask(QUERIES[:1] + 0.01)
-    with pytest.raises(RunFailed) as failed:
-        asking.ask(QUERIES[:1] + 0.02)
-    assert isinstance(failed.value.root, BudgetExhausted)
-    assert len(asking.seen) == 2
-    asking.memory.ledger.close()
-    with pytest.raises(InputError, match="budgets"):
-        _memory(4.5 * loss, tmp_path / "ledger", radius=0.1)
-
-
-def test_any_two_queries_cost_the_same_within_any_radius() -> None:
-    """Comparisons are charged their epsilon, in the same ledger as distances within a radius."""
-    asking = Asking(_memory(radius=0.2))
+def test_a_walk_without_steps_costs_nothing() -> None:
+    """A client that fetches all places reveals nothing and pays nothing."""
+    asking = Asking(_memory(), splits=STEPS)
     asking.ask()
-    assert _spent(asking.memory) == pytest.approx(3 * STEPS * 0.5)
+    assert _spent(asking.memory) == 0.0
 
 
 def test_a_ledger_in_another_unit_is_refused() -> None:
-    """A ledger for one radius is refused for another radius."""
-    ledger = open_ledger(None, Budgets(unit_within(100.0)))
-    WalkMemory(ledger, SERVER, b"", 100.0)
-    for radius in (inf, 10.0):
-        with pytest.raises(
-            InputError, match=r"ledger's unit is epsilon within 100\.0; use a ledger"
-        ):
-            WalkMemory(ledger, SERVER, b"", radius)
-    with pytest.raises(InputError, match="radius"):
-        unit_within(0.0)
+    """A memory counts in epsilon."""
+    with pytest.raises(InputError, match="ledger's unit is rho; use a ledger"):
+        WalkMemory(open_ledger(None, Budgets("rho")), SERVER, b"")
 
 
-BY = Blur(20.0, (0.0, 0.0), (1.0, 1.0), 1e-3)
-
-
-@pytest.mark.parametrize("way", ["response", "blur"])
-def test_one_message_is_stored_and_repeated(way: str) -> None:
+def test_one_message_is_stored_and_repeated() -> None:
     """After a lost answer, the same bits are sent again; afterwards the answer is recalled."""
-    memory, seen = _memory(radius=0.05), list[float]()
-    loss = 0.5 if way == "response" else BY.loss(0.05)
+    memory, seen = _memory(), list[float]()
 
     async def role(party: Party, own: object, *, keeper: Keeper, lost: bool) -> object:
         if isinstance(own, Places):
-            serve = bucket_server if way == "response" else blur_server
-            seen.extend((await serve(party, own)).ravel().tolist())
+            seen.extend((await bucket_server(party, own)).ravel().tolist())
             return None
         assert isinstance(own, np.ndarray)
-        if way == "response":
-            plan = BucketPlan(2, queries=len(own))
-            answer, _ = await bucket_client(party, own, plan=plan, epsilon=0.5, keeper=keeper)
-        else:
-            asked = BlurPlan(3, len(own))
-            answer = await blur_client(party, own, plan=asked, by=BY, keeper=keeper)
+        plan = LookupPlan(2, queries=len(own))
+        answer, _ = await bucket_client(party, own, plan=plan, epsilon=0.5, keeper=keeper)
         if lost:
             raise InputError("answer", "lost", "nothing")
         return answer
@@ -339,31 +258,9 @@ def test_one_message_is_stored_and_repeated(way: str) -> None:
         ask(lost=True, seed=1)
     ask(lost=False, seed=2)
     ask(lost=False, seed=3)
-    assert len(seen) == (6 if way == "response" else 12)
+    assert len(seen) == 6
     assert seen[: len(seen) // 2] == seen[len(seen) // 2 :]
-    assert _spent(memory) == pytest.approx(3 * loss, rel=1e-6)
-
-
-def test_blur_without_a_radius_is_neither_charged_nor_sent() -> None:
-    """A memory for any two queries refuses blur, and no message is sent."""
-
-    async def ask(queries: Floats, keeper: Keeper) -> NearestPlaces:
-        async with Cluster(2, own=[queries, PLACES]) as cluster:
-            await cluster.run(blurred, keeper=keeper)
-        raise AssertionError
-
-    async def blurred(party: Party, own: object, *, keeper: Keeper) -> object:
-        if isinstance(own, Places):
-            return await blur_server(party, own)
-        assert isinstance(own, np.ndarray)
-        return await blur_client(party, own, plan=BlurPlan(3, len(own)), by=BY, keeper=keeper)
-
-    memory = _memory()
-    with pytest.raises(RunFailed) as failed:
-        asyncio.run(ask_once(memory, QUERIES, ask))
-    assert isinstance(failed.value.root, InputError)
-    assert failed.value.root.field == "radius"
-    assert memory.ledger.totals().answers == 0
+    assert _spent(memory) == pytest.approx(3 * 0.5, rel=1e-6)
 
 
 def test_answers_survive_serialisation() -> None:

@@ -2,48 +2,20 @@
 
 from itertools import pairwise, product
 
-import numpy as np
 import pytest
 from scipy.stats import binomtest
 
 from veilring.errors import InputError
-from veilring.protocols.treewalk.algorithm.one_message import (
+from veilring.protocols.treewalk.algorithm.mechanisms import (
+    Comparison,
     bucket_distribution,
     buckets_of,
     respond,
+    walk,
 )
 from veilring.protocols.treewalk.algorithm.tree import build_tree
-from veilring.protocols.treewalk.algorithm.walks import BASIC, Comparison, Variant, spending, walk
 from veilring.protocols.treewalk.plan import own_probability, recommend_lookup
 from veilring.randomness import Streams
-
-
-@pytest.mark.parametrize(
-    "variant",
-    [BASIC, Variant("parallel", 2), Variant("early", 2), Variant("greedy")],
-    ids=lambda each: each.kind,
-)
-@pytest.mark.parametrize("slip", [0.02, 0.3, 0.5])
-def test_the_probability_of_the_own_leaf_is_that_of_all_slip_patterns(
-    variant: Variant, slip: float
-) -> None:
-    """It equals the weighted sum over all patterns of slips in a tree of 16 leaves."""
-    depth, leaf, chance = 4, 11, 0.0
-    for slips in product((0, 1), repeat=variant.compositions(depth)):
-        first = variant.levels(depth).start
-        nodes, drawn = list(range(1 << first, 2 << first)), iter(slips)
-        for level in variant.levels(depth):
-            wanted = (16 + leaf) >> (depth - level - 1)
-            went = []
-            for node in nodes:
-                # Off the path to the leaf the wanted side does not matter.
-                right = wanted & 1 if wanted >> 1 == node else 0
-                went.append(2 * node + (right ^ next(drawn)))
-            nodes = went + ([went[0] ^ 1] if variant.kind == "greedy" else [])
-        below = variant.splits if variant.kind == "early" else 0
-        weight = slip ** sum(slips) * (1 - slip) ** (len(slips) - sum(slips))
-        chance += weight * any(node == (16 + leaf) >> below for node in nodes)
-    assert own_probability(variant, depth, slip) == pytest.approx(chance, rel=1e-9)
 
 
 def test_options_find_the_own_bucket_at_the_stated_rate() -> None:
@@ -55,31 +27,24 @@ def test_options_find_the_own_bucket_at_the_stated_rate() -> None:
     tree, queries = build_tree(rng.random((64, 2))), rng.random((20_000, 2))
     options = recommend_lookup(64, 2, 6.0)
     for option in options:
-        splits = option.variant.splits if option.variant.kind == "early" else 0
-        own = buckets_of(tree.splits, queries, tree.depth - splits)
+        levels = tree.depth - option.splits
+        own = buckets_of(tree.splits, queries, levels)
         if option.mechanism == "response":
-            distribution = bucket_distribution(tree.depth, splits, option.epsilon_i)
+            distribution = bucket_distribution(tree.depth, option.splits, 6.0)
             hit = respond(tree.splits, queries, distribution, rng) + distribution.domain == own
         else:
-            found = walk(tree, queries, Comparison(option.epsilon_i), option.variant, rng).found
-            hit = (found == tree.starts[own << splits][:, None]).any(axis=1)
+            steps = Comparison(2 * 6.0 / max(1, levels))
+            found = walk(tree, queries, steps, option.splits, rng).found
+            hit = (found == tree.starts[own << option.splits][:, None]).any(axis=1)
         test = binomtest(int(hit.sum()), len(queries), min(1.0, option.probability))
         assert test.pvalue > 1e-6 / len(options)
-
-
-def test_options_spend_their_budget() -> None:
-    """No walk exceeds epsilon at delta 0, and each except the free one spends all of it."""
-    for option in recommend_lookup(5000, 2, 3.0):
-        if option.mechanism == "walk":
-            spent = spending(Comparison(option.epsilon_i), option.variant, 13, 0.0)
-            assert spent.epsilon == pytest.approx(3.0 if spent.steps else 0.0, rel=1e-9)
 
 
 def test_a_response_is_recommended_over_a_walk_of_the_same_bucket() -> None:
     """For each bucket size except two, responses find the own bucket more often."""
     options = recommend_lookup(100_000, 2, 9.2)
     for one, other in product(options, options):
-        same = one.variant == other.variant and one.found == other.found
+        same = one.splits == other.splits
         if one.mechanism == "response" and other.mechanism == "walk" and same:
             assert one.probability >= other.probability * (1 - 1e-9)
             assert options.index(one) < options.index(other) or one.found == 1 << 16
@@ -100,7 +65,7 @@ def test_all_points_are_best_without_a_limit() -> None:
     """Without a limit on bytes, sending all points is best, and the report shows it."""
     best, *others = recommend_lookup(1000, 2, 1.0)
     assert (best.probability, best.rounds, best.found) == (1.0, 1, 1024)
-    assert spending(Comparison(best.epsilon_i), best.variant, 10, 0.0).epsilon == 0.0
+    assert (best.mechanism, best.splits) == ("walk", 10)
     assert all(each.probability < 1.0 for each in others)  # there is one such way, and not two
 
 
@@ -122,6 +87,5 @@ def test_bad_numbers_are_named(points: int, dimensions: int, epsilon: float, fie
 def test_ninety_five_in_a_hundred_cost_a_response_a_fifth_of_a_walk() -> None:
     """Of 100,000 points in buckets of 256, a response of 9.2 equals a walk of 46.5."""
     response = float(bucket_distribution(17, 8, 9.2).p)
-    early = Variant("early", 8)
     assert response == pytest.approx(0.95, abs=0.005)
-    assert own_probability(early, 17, 1 / (1 + np.exp(46.5 / 9))) == pytest.approx(0.95, abs=0.005)
+    assert own_probability(9, 46.5) == pytest.approx(0.95, abs=0.005)

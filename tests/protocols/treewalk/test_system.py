@@ -2,7 +2,6 @@
 
 import asyncio
 from functools import cache
-from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -26,9 +25,8 @@ from veilring.scenarios.schema import make_scenario
 WAYS: dict[str, dict[str, Any]] = {
     "response": {},
     "neighbours": {"splits": 2, "neighbours": 2},
-    "comparison": {"utility": "comparison", "variant": "greedy"},
-    "distance": {"utility": "distance", "variant": "early", "splits": 3},
-    "radius": {"utility": "distance", "radius": 0.5, "k": 1},
+    "walk": {"by": "walk"},
+    "buckets": {"by": "walk", "splits": 3},
 }
 
 
@@ -74,7 +72,7 @@ def played(
 
 
 @pytest.mark.parametrize("runtime", ["simulated", "tls", "processes"])
-@pytest.mark.parametrize("way", ["response", "comparison"])
+@pytest.mark.parametrize("way", ["response", "walk"])
 def test_every_runtime_is_equal(way: str, runtime: str) -> None:
     """Every runtime gives the labels, transcript and cost of a run in memory."""
     one, other = wine_report(way, runtime), wine_report(way, "memory")
@@ -120,16 +118,11 @@ def test_a_query_spends_at_most_epsilon(way: str) -> None:
 
 
 def test_the_promise() -> None:
-    """The guarantee covers any two queries, or with a radius any two within that distance."""
+    """The guarantee covers any two queries."""
     assert find_system("tree-walk") is TreeWalk
-    anywhere, near = TreeWalk().promise(), TreeWalk(utility="distance", radius=0.1).promise()
-    assert (anywhere.epsilon, anywhere.delta, anywhere.unit) == (8.0, 0.0, "query")
-    assert (anywhere.measure, anywhere.adjacency) == ("ε-LDP", "any two queries")
-    assert near.measure == "geo-indistinguishability"
-    assert "at most 0.1 apart" in near.adjacency
-    wide = handed(TreeWalk(utility="distance", radius=2.0)).promise
-    assert wide.measure == "ε-LDP"
-    assert sqrt(2) < 2.0
+    promise = TreeWalk().promise()
+    assert (promise.epsilon, promise.delta, promise.unit) == (8.0, 0.0, "query")
+    assert (promise.measure, promise.adjacency) == ("ε-LDP", "any two queries")
 
 
 def test_equal_queries_of_a_batch_are_asked_once() -> None:
@@ -148,7 +141,7 @@ def test_equal_queries_of_a_batch_are_asked_once() -> None:
 
 def test_the_reference_is_the_classifier_without_privacy() -> None:
     """The reference equals scikit-learn over all rows, and a look-up of all rows."""
-    setup = handed(TreeWalk(k=3, utility="comparison", variant="early", splits=6))
+    setup = handed(TreeWalk(k=3, by="walk", splits=6))
     queries = np.random.default_rng(2).random((30, 2))
     rows = np.vstack([part.features for part in setup.parts.values()])
     labels = np.concatenate([part.labels for part in setup.parts.values()])
@@ -181,17 +174,13 @@ def test_a_party_without_its_rows_refuses() -> None:
     [
         ({"epsilon": 0.0}, "epsilon"),
         ({"epsilon": 41.0}, "epsilon"),
-        ({"epsilon": 1e4, "utility": "comparison"}, "epsilon"),
-        ({"utility": "taste"}, "utility"),
-        ({"variant": "greedy"}, "variant"),
-        ({"utility": "comparison", "splits": 3}, "splits"),
-        ({"utility": "comparison", "variant": "early", "splits": 7}, "splits"),
+        ({"epsilon": 1e4, "by": "walk"}, "epsilon"),
+        ({"by": "taste"}, "by"),
+        ({"by": "walk", "splits": 7}, "splits"),
         ({"splits": 6}, "splits"),
         ({"splits": 17}, "splits"),
         ({"neighbours": 64}, "neighbours"),
         ({"k": 0}, "k"),
-        ({"radius": 0.1}, "radius"),
-        ({"utility": "distance", "radius": 0.0}, "radius"),
     ],
     ids=str,
 )

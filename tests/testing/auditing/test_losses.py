@@ -295,11 +295,3 @@ def test_a_liar_that_accuses_another_party_is_a_suspect() -> None:
     (claim,) = check_liars(AuditedSystem(system, system.example()), QUICK, 0)
     assert "named suspects: 1" in claim.finding
     assert "honest party named" not in claim.finding
-
-
-def test_a_tree_walk_is_audited_within_its_radius() -> None:
-    """The queries of a geo-indistinguishable walk are within the distance of its promise."""
-    system = find_system("tree-walk")(utility="distance", radius=0.25)
-    (comparison,) = system.comparisons(system.example())
-    away = np.linalg.norm(comparison.other.queries - comparison.one.queries)
-    assert float(away) == pytest.approx(0.25)

@@ -32,7 +32,6 @@ from veilring.protocols.noisyvotes.algorithm.releases import VotesAnswer, noisy_
 from veilring.protocols.noisyvotes.messages import votes_cost
 from veilring.protocols.noisyvotes.roles import Radii, private_votes, queries_max, votes_membership
 from veilring.protocols.promise import Facts, Forecast, Promise, Spent, in_batches, public_rows
-from veilring.protocols.radius.algorithm.allocation import AllocationRule
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
 from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid
 from veilring.protocols.radius.rules import (
@@ -70,7 +69,6 @@ class NoisyVotes(System):
             with the queries.
         k: The approximate number of nearest rows that vote, instead of a radius; 0 for a radius.
             `auto` follows from the public numbers of features and rows.
-        allocation: The rule that divides a batch's budget among its queries.
         conversion: The conversion of k to radii. `auto` is `grid` with up to six features and
             `annuli` with more.
         public_rows: Whether the number of rows is public, so that counting it costs nothing.
@@ -95,7 +93,6 @@ class NoisyVotes(System):
     )
     radius: Radius = Field("auto", description=RADIUS_ALLOWED)
     k: Neighbours = Field(0, description=NEIGHBOURS_ALLOWED)
-    allocation: AllocationRule = Field("clique", description="clique, component or batch")
     conversion: Literal["auto", "grid", "annuli"] = Field(
         "auto", description="auto, grid or annuli"
     )
@@ -195,7 +192,6 @@ class NoisyVotes(System):
             epsilon_vote,
             neighbours,
             self.tolerated,
-            self.allocation,
             SumMethod(self.sum, self.cycles),
         )
 
@@ -293,7 +289,7 @@ class NoisyVotes(System):
             divided.epsilon_conversion,
             rows=divided.rows,
             epsilon_count=divided.epsilon_count,
-            conversion=ByGrid() if grid else ByAnnuli(allocation=self.allocation),
+            conversion=ByGrid() if grid else ByAnnuli(),
         )
         return nearest, divided.epsilon_vote
 

@@ -5,7 +5,7 @@ Data Mining and Knowledge Discovery 31 (2017). `algorithm` contains the mathemat
 the exact privacy loss of the answers.
 """
 
-from veilring.protocols.radius.algorithm.allocation import Allocation, AllocationRule
+from veilring.protocols.radius.algorithm.allocation import Allocation
 from veilring.protocols.radius.algorithm.conversion import ByCandidates, ByGrid, Conversion
 from veilring.protocols.radius.algorithm.nearest import (
     LabelledBatch,
@@ -13,25 +13,20 @@ from veilring.protocols.radius.algorithm.nearest import (
     label_nearest,
 )
 from veilring.protocols.radius.algorithm.voting import (
-    Mechanism,
     RNParameters,
-    label_openly,
     label_within,
     plan_batch,
 )
 
 __all__ = (
     "Allocation",
-    "AllocationRule",
     "ByCandidates",
     "ByGrid",
     "Conversion",
     "LabelledBatch",
-    "Mechanism",
     "NearestParameters",
     "RNParameters",
     "label_nearest",
-    "label_openly",
     "label_within",
     "plan_batch",
 )

@@ -64,8 +64,7 @@ async def request_labels(
     await party.send(owner, request)
     answer = await party.receive(LabelAnswer, sender=owner)
     _check(owner, request, answer, rules)
-    price = rules.price(request)
-    require_answered(answer.verdict, answer.left, asked=price, unit="epsilon")
+    require_answered(answer.verdict, answer.left, asked=request.epsilon, unit="epsilon")
     radii = answer.radii if request.k else request.radii
     return LabelledBatch(answer.labels.astype(np.int64), radii)
 

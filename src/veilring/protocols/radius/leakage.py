@@ -11,23 +11,18 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.data.table import Rows, pairwise_distances
+from veilring.privacy.selection import permute_and_flip_probabilities
 from veilring.protocols.radius.algorithm.allocation import Allocation
 from veilring.protocols.radius.algorithm.balls import count_votes
-from veilring.protocols.radius.algorithm.voting import (
-    Mechanism,
-    RNParameters,
-    label_probabilities,
-    plan_batch,
-)
+from veilring.protocols.radius.algorithm.voting import RNParameters, plan_batch
 
 
-def batch_probabilities(  # noqa: PLR0917  (a batch, a table, and how it is labelled)
+def batch_probabilities(
     queries: NDArray[np.float64],
     radii: NDArray[np.float64],
     rows: Rows,
     classes: int,
     allocation: Allocation,
-    mechanism: Mechanism,
 ) -> NDArray[np.float64]:
     """Return the distribution of each query's label, shape (Q, classes), under any allocation.
 
@@ -37,7 +32,7 @@ def batch_probabilities(  # noqa: PLR0917  (a batch, a table, and how it is labe
         allocation: The ε of each query, which need not be safe.
     """
     counts = count_votes(queries, radii, rows, classes)
-    return label_probabilities(counts, allocation.epsilons, mechanism)
+    return permute_and_flip_probabilities(counts, allocation.epsilons, monotone=True)
 
 
 def greatest_loss(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
@@ -66,8 +61,7 @@ def batch_loss(
     """
     shares = allocation or plan_batch(queries, radii, parameters)
     one, other = (
-        batch_probabilities(queries, radii, rows, parameters.classes, shares, parameters.mechanism)
-        for rows in tables
+        batch_probabilities(queries, radii, rows, parameters.classes, shares) for rows in tables
     )
     return greatest_loss(one, other)
 

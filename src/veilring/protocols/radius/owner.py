@@ -3,9 +3,7 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from threading import Lock
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -17,10 +15,10 @@ from veilring.errors import InputError, ProtocolViolation, StoreFailed
 from veilring.nodes.offload import Offload
 from veilring.nodes.party import Party
 from veilring.nodes.service import Offer
-from veilring.privacy.budgets import Charge, RecordCharge, to_units
+from veilring.privacy.budgets import Charge
 from veilring.privacy.ledger import Ledger
 from veilring.protocols.radius.algorithm.nearest import label_nearest
-from veilring.protocols.radius.algorithm.voting import answer_next, label_within
+from veilring.protocols.radius.algorithm.voting import label_within
 from veilring.protocols.radius.messages import LabelAnswer, LabelRequest
 from veilring.protocols.radius.rules import OwnerRules
 from veilring.protocols.requests import RequestRefusal, RequestVerdict, ServerFailure, answer_once
@@ -41,27 +39,14 @@ class Owner:
     Args:
         rows: The secret table.
         ledger: The ledger of all charges. The caller opens and closes it.
-        ids: The id of each row in the ledger, if rows have their own budgets. Ids are unique: one
-            person has one row.
     """
 
-    def __init__(
-        self,
-        rows: Rows,
-        rules: OwnerRules,
-        ledger: Ledger,
-        offload: Offload,
-        *,
-        ids: Sequence[str] | None = None,
-    ) -> None:
-        _require_fitting(rows, rules, ids)
+    def __init__(self, rows: Rows, rules: OwnerRules, ledger: Ledger, offload: Offload) -> None:
+        _require_fitting(rows, rules)
         self._rows, self._rules, self._ledger, self._offload = rows, rules, ledger, offload
-        self._slots = ledger.records.add(ids or ())
         self._failure = ServerFailure()
         # Requests of one analyst take turns, so that it occupies at most one thread.
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        # The remaining budgets of rows must not change between reading and charging.
-        self._guard: AbstractContextManager[object] = nullcontext() if ids is None else Lock()
 
     def offers(self, terms: bytes) -> dict[str, Offer]:
         """Return the one service, for all members of the roster.
@@ -103,8 +88,7 @@ class Owner:
         await party.send(analyst, answer)
         if answer.verdict == RequestVerdict.ANSWERED:
             line = "%s labelled %d queries for %s; the request is charged epsilon %g once"
-            price = self._rules.price(request)
-            _log.info(line, party.me, len(request.queries), analyst, price)
+            _log.info(line, party.me, len(request.queries), analyst, request.epsilon)
 
     def answer_once(self, analyst: str, request: LabelRequest, rng: Generator) -> LabelAnswer:
         """Return the answer to a request, after it was charged and durably stored.
@@ -115,13 +99,11 @@ class Owner:
         Raises:
             StoreFailed: If the answer could not be drawn or charged.
         """
-        price, key, content = self._rules.price(request), request.key, request.content
+        price, key, content = request.epsilon, request.key, request.content
 
         def pay() -> bytes:
-            with self._guard:
-                released, records = self._label(request, rng)
-                charge = Charge(analyst, key.hex(), content, released, price, records)
-                return self._ledger.charge(charge)
+            charge = Charge(analyst, key.hex(), content, self._label(request, rng), price)
+            return self._ledger.charge(charge)
 
         settled = answer_once(self._ledger, analyst, key, content, amount=price, pay=pay)
         if isinstance(settled, RequestRefusal):
@@ -146,39 +128,17 @@ class Owner:
         finally:
             turn.release()
 
-    def _label(self, request: LabelRequest, rng: Generator) -> tuple[bytes, RecordCharge | None]:
-        """Draw labels; return them as the ledger stores them, and the charges of rows."""
+    def _label(self, request: LabelRequest, rng: Generator) -> bytes:
+        """Draw labels, and return them as the ledger stores them."""
         rules, rows, queries = self._rules, self._rows, request.queries
-        if rules.accounting == "record":
-            return self._label_by_rows(request, rng)
         if request.k:
             found = label_nearest(queries, rows, rules.nearest(request.k, request.epsilon), rng)
-            return _packed(found.labels, found.radii), None
+            return _packed(found.labels, found.radii)
         labels = label_within(queries, request.radii, rows, rules.within(request.epsilon), rng)
-        return _packed(labels, np.zeros(0)), None
-
-    def _label_by_rows(self, request: LabelRequest, rng: Generator) -> tuple[bytes, RecordCharge]:
-        """Draw labels from the votes of the rows that can pay; others are silently left out."""
-        count = len(request.queries)
-        left = self._ledger.records.remaining()[self._slots]
-        answered = answer_next(
-            request.queries,
-            request.radii,
-            np.full(count, request.epsilon),
-            self._rows,
-            left,
-            rng,
-            classes=self._rules.classes,
-            mechanism=self._rules.mechanism,
-            prices=np.full(count, to_units(request.epsilon)),
-        )
-        paid = left - answered.left
-        payers = np.flatnonzero(paid)
-        charge = RecordCharge(self._slots[payers], paid[payers])
-        return _packed(answered.labels, np.zeros(0)), charge
+        return _packed(labels, np.zeros(0))
 
 
-def _require_fitting(rows: Rows, rules: OwnerRules, ids: Sequence[str] | None) -> None:
+def _require_fitting(rows: Rows, rules: OwnerRules) -> None:
     width = rows.features.shape[1]
     if width != rules.features:
         raise InputError.because(
@@ -187,15 +147,6 @@ def _require_fitting(rows: Rows, rules: OwnerRules, ids: Sequence[str] | None) -
     if rows.labels.size and int(rows.labels.max()) >= rules.classes:
         raise InputError.because(
             f"labels must be below {rules.classes}, the number of classes", field="rows.labels"
-        )
-    if (ids is not None) != (rules.accounting == "record"):
-        raise InputError.because(
-            "give ids if, and only if, rows have budgets of their own", field="ids"
-        )
-    if ids is not None and not len(set(ids)) == len(ids) == len(rows):
-        raise InputError.because(
-            f"there are {len(ids)} ids for {len(rows)} rows; each row needs a different one",
-            field="ids",
         )
 
 

@@ -3,24 +3,20 @@
 from dataclasses import dataclass
 from fractions import Fraction
 from math import isfinite, sqrt
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
 from veilring.data.table import in_unit_cube
-from veilring.privacy.checks import require, require_choice, require_that
+from veilring.privacy.checks import require, require_that
 from veilring.privacy.exact import float_ceil
-from veilring.protocols.radius.algorithm.allocation import WORK_MAX, AllocationRule
+from veilring.protocols.radius.algorithm.allocation import WORK_MAX
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX, FEATURES_MAX
 from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid, Conversion
 from veilring.protocols.radius.algorithm.nearest import NearestParameters
-from veilring.protocols.radius.algorithm.voting import Mechanism, RNParameters
+from veilring.protocols.radius.algorithm.voting import RNParameters
 from veilring.protocols.radius.messages import LabelRequest
 from veilring.transport.frames import CONTENT_BYTES_MAX
-
-Accounting = Literal["batch", "record"]
-"""The payer of an answer: the data set as a whole, once per batch; or each row that votes, from its
-own budget until that is exhausted."""
 
 # Counts and scores of a full batch have one number per class and query: at this limit 32 MiB. A
 # label has two bytes on the wire, which would allow more classes.
@@ -42,8 +38,6 @@ COUNT_SHARE: Final = 0.1
 CONVERSION_SHARE: Final = 0.1
 """The default share of the rest that pays for converting k into radii. Of 0.05 to 0.5, this share
 gave the best accuracy on eleven tables at ε = 0.5 to 4, in batches of 100, for owners and peers."""
-PAPER_SHARE: Final = 0.5
-"""The conversion share of the paper, w."""
 _NUMBER_BYTES: Final = 8
 
 
@@ -63,9 +57,6 @@ class OwnerRules:
 
     features: int
     classes: int
-    accounting: Accounting = "batch"
-    allocation: AllocationRule = "clique"
-    mechanism: Mechanism = "permute-and-flip"
     conversion: Conversion | None = None
     rows: int | None = None
     count_share: float = COUNT_SHARE
@@ -78,12 +69,6 @@ class OwnerRules:
         _require_whole("features", self.features, FEATURES_MAX)
         _require_whole("classes", self.classes, _CLASSES_MAX)
         _require_whole("batch_max", self.batch_max, BATCH_MAX)
-        for name, value, kind in (
-            ("accounting", self.accounting, Accounting),
-            ("allocation", self.allocation, AllocationRule),
-            ("mechanism", self.mechanism, Mechanism),
-        ):
-            require_choice(name, value, kind)
         for name, share in (
             ("count_share", self.count_share),
             ("conversion_share", self.conversion_share),
@@ -95,7 +80,10 @@ class OwnerRules:
         known = self.rows is None or 0 <= self.rows <= _ROWS_MAX
         require(known, "rows", self.rows, f"0 to {_ROWS_MAX:,}, or none")
         require(self.work >= 0, "work", self.work, "a whole number of at least 0")
-        self._check_conversion()
+        if isinstance(self.conversion, ByGrid):
+            coarse = self.features <= GRID_FEATURES_MAX
+            allowed = f"at most {GRID_FEATURES_MAX} for a grid: convert by candidates"
+            require(coarse, "features", self.features, allowed)
         require_that(
             self._fitting() >= 1,
             "features",
@@ -148,13 +136,9 @@ class OwnerRules:
         inside = bool(np.all((request.radii >= 0) & (request.radii <= self.radius_max)))
         require_that(inside, "radii", f"radii must be from 0 to {self.radius_max:.6g}")
 
-    def price(self, request: LabelRequest) -> float:
-        """Return the cost of a request to its analyst, an upper bound on its cost to any row."""
-        return request.epsilon * (len(request.queries) if self.accounting == "record" else 1)
-
     def within(self, epsilon: float) -> RNParameters:
         """Return the parameters of a batch with radii."""
-        return RNParameters(epsilon, self.classes, self.allocation, self.mechanism, self.work)
+        return RNParameters(epsilon, self.classes, self.work)
 
     def nearest(self, k: int, epsilon: float) -> NearestParameters:
         """Return the parameters of a batch with k, whose parts cost at most `epsilon` together."""
@@ -171,25 +155,8 @@ class OwnerRules:
             self.rows,
             counting,
             conversion,
-            self.allocation,
-            self.mechanism,
             self.work,
         )
-
-    def _check_conversion(self) -> None:
-        """Refuse rules whose violation would otherwise show only after secrets were read."""
-        if self.conversion is None:
-            return
-        batch = self.accounting == "batch"
-        require_that(
-            batch,
-            "conversion",
-            "an owner whose rows have budgets of their own cannot accept k; leave `conversion` out",
-        )
-        if isinstance(self.conversion, ByGrid):
-            coarse = self.features <= GRID_FEATURES_MAX
-            allowed = f"at most {GRID_FEATURES_MAX} for a grid: convert by candidates"
-            require(coarse, "features", self.features, allowed)
 
     def _fitting(self) -> int:
         """Return the number of queries that fit a frame."""

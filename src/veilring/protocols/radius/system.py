@@ -20,7 +20,6 @@ from veilring.privacy.ledger import open_ledger
 from veilring.protocols.claims import Argument
 from veilring.protocols.nearness import NEAR_QUERIES_MIN, near_share, smallest_among
 from veilring.protocols.promise import Facts, Forecast, Promise, Spent, in_batches, public_rows
-from veilring.protocols.radius.algorithm.allocation import AllocationRule
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
 from veilring.protocols.radius.algorithm.conversion import (
     GRID_FEATURES_MAX,
@@ -29,7 +28,7 @@ from veilring.protocols.radius.algorithm.conversion import (
     Conversion,
 )
 from veilring.protocols.radius.algorithm.nearest import LabelledBatch, label_nearest
-from veilring.protocols.radius.algorithm.voting import Mechanism, label_within
+from veilring.protocols.radius.algorithm.voting import label_within
 from veilring.protocols.radius.analyst import ask_nearest, ask_within, request_labels
 from veilring.protocols.radius.messages import LabelRequest, label_cost
 from veilring.protocols.radius.owner import Owner
@@ -167,6 +166,13 @@ def radius_among(queries: NDArray[np.float64], facts: Facts, epsilon: float) -> 
     return float(np.clip(found, _RADIUS_LEAST * alone, _RADIUS_MOST * alone))
 
 
+def converting(name: Literal["auto", "grid", "candidates"], features: int) -> Conversion:
+    """Return the conversion of k to radii that a name denotes."""
+    if name == "auto":
+        name = "grid" if features <= GRID_FEATURES_MAX else "candidates"
+    return ByGrid() if name == "grid" else ByCandidates()
+
+
 Radius = Annotated[Annotated[float, Field(ge=0)] | Literal["auto"], Tunable(_radii)]
 
 
@@ -182,10 +188,8 @@ class DataOwner(System):
             queries of a batch, ε and the public numbers of features and rows.
         k: The approximate number of nearest rows that vote, instead of a radius; 0 for a radius.
             `auto` follows from the public numbers of features and rows.
-        allocation: The rule that divides a batch's budget among its queries.
-        mechanism: The mechanism that chooses a label.
         conversion: The conversion of k to radii. `auto` is `grid` with up to six features and
-            `candidates` with more; `paper` uses the candidates of the paper.
+            `candidates` with more.
         public_rows: Whether the number of rows is public, so that counting the rows costs nothing.
         count_share: The share of a batch with k that pays for counting the rows if their number is
             not public.
@@ -220,12 +224,8 @@ class DataOwner(System):
     )
     radius: Radius = Field("auto", description=RADIUS_ALLOWED)
     k: Neighbours = Field(0, description=NEIGHBOURS_ALLOWED)
-    allocation: AllocationRule = Field("clique", description="clique, component or batch")
-    mechanism: Mechanism = Field(
-        "permute-and-flip", description="permute-and-flip, exponential or laplace"
-    )
-    conversion: Literal["auto", "grid", "candidates", "paper"] = Field(
-        "auto", description="auto, grid, candidates or paper"
+    conversion: Literal["auto", "grid", "candidates"] = Field(
+        "auto", description="auto, grid or candidates"
     )
     public_rows: bool = Field(default=False, description="true or false")
     count_share: _Share = Field(COUNT_SHARE, description=SHARE_ALLOWED)
@@ -275,9 +275,7 @@ class DataOwner(System):
         return OwnerRules(
             features=features,
             classes=classes,
-            allocation=self.allocation,
-            mechanism=self.mechanism,
-            conversion=self._converting(features) if self.k else None,
+            conversion=converting(self.conversion, features) if self.k else None,
             rows=rows if self.public_rows or self.k == "auto" else None,
             count_share=self.count_share,
             conversion_share=self.conversion_share,
@@ -296,12 +294,6 @@ class DataOwner(System):
     @property
     def _counts_publicly(self) -> bool:
         return self.public_rows or self.k == "auto" or (self.radius == "auto" and not self.k)
-
-    def _converting(self, features: int) -> Conversion:
-        if self.conversion == "paper":
-            return ByCandidates.paper()
-        grid = features <= GRID_FEATURES_MAX if self.conversion == "auto" else None
-        return ByGrid() if grid or self.conversion == "grid" else ByCandidates()
 
 
 class OwnerSetup(ServerSetup):

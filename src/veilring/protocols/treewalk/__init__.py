@@ -4,41 +4,21 @@ Source: "Differentially private tree-based nearest neighbours", a thesis whose a
 figures are cited by their numbers.
 """
 
-from veilring.protocols.treewalk.algorithm.one_message import Blur
+from veilring.protocols.treewalk.algorithm.mechanisms import Comparison, walk, walk_loss
 from veilring.protocols.treewalk.algorithm.tree import Places, build_tree
-from veilring.protocols.treewalk.algorithm.walks import (
-    BASIC,
-    Comparison,
-    Distance,
-    Spending,
-    Variant,
-    spending,
-    walk,
-)
-from veilring.protocols.treewalk.memory import (
-    RememberedAnswer,
-    WalkMemory,
-    ask_once,
-    snap,
-    unit_within,
-)
+from veilring.protocols.treewalk.memory import RememberedAnswer, WalkMemory, ask_once, snap
 from veilring.protocols.treewalk.plan import (
     BUCKET_SPLITS,
-    BlurPlan,
-    BucketPlan,
     KnownTop,
     LookupOption,
-    WalkPlan,
-    blur_cost,
-    bucket_cost,
+    LookupPlan,
     recommend_lookup,
+    response_cost,
     walk_cost,
 )
 from veilring.protocols.treewalk.roles import (
     Keeper,
     NearestPlaces,
-    blur_client,
-    blur_server,
     bucket_client,
     bucket_server,
     walk_client,
@@ -46,37 +26,26 @@ from veilring.protocols.treewalk.roles import (
 )
 
 __all__ = (
-    "BASIC",
     "BUCKET_SPLITS",
-    "Blur",
-    "BlurPlan",
-    "BucketPlan",
     "Comparison",
-    "Distance",
     "Keeper",
     "KnownTop",
     "LookupOption",
+    "LookupPlan",
     "NearestPlaces",
     "Places",
     "RememberedAnswer",
-    "Spending",
-    "Variant",
     "WalkMemory",
-    "WalkPlan",
     "ask_once",
-    "blur_client",
-    "blur_cost",
-    "blur_server",
     "bucket_client",
-    "bucket_cost",
     "bucket_server",
     "build_tree",
     "recommend_lookup",
+    "response_cost",
     "snap",
-    "spending",
-    "unit_within",
     "walk",
     "walk_client",
     "walk_cost",
+    "walk_loss",
     "walk_server",
 )

@@ -18,77 +18,49 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.privacy.tables import ResponseDistribution
-from veilring.protocols.treewalk.algorithm.one_message import (
-    Blur,
-    blur,
+from veilring.protocols.treewalk.algorithm.mechanisms import (
+    Comparison,
     buckets_of,
-    on_grid,
     respond,
-)
-from veilring.protocols.treewalk.algorithm.tree import Tree, check_queries
-from veilring.protocols.treewalk.algorithm.walks import (
-    Utility,
-    Variant,
-    advance_threads,
-    start_threads,
     walk,
 )
+from veilring.protocols.treewalk.algorithm.tree import Tree, check_queries
 
 _COIN_BITS = 64
 
 
 def walk_log_likelihood(
     tree: Tree,
-    utility: Utility,
-    variant: Variant,
+    steps: Comparison,
+    splits: int,
     bits: NDArray[np.bool_],
     candidates: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Return ln P(bits | query) for each walk and each candidate query.
 
     Args:
-        bits: The client's bits, shape (walks, compositions).
+        splits: s, the number of levels above the leaves at which the walks stop.
+        bits: The client's bits, shape (walks, L - s).
         candidates: The candidate queries, shape (candidates, dimensions).
 
     Returns:
         The log-likelihoods, shape (walks, candidates). Sum those of several walks for one query.
     """
     check_queries(tree, candidates)
-    variant.check(tree.depth)
-    if bits.shape[1] != variant.compositions(tree.depth):
+    if bits.shape[1] != tree.depth - splits:
         raise InputError.because(
-            f"bits has {bits.shape[1]} bits for each walk; its steps take "
-            f"{variant.compositions(tree.depth)}",
+            f"bits has {bits.shape[1]} bits for each walk; its steps take {tree.depth - splits}",
             field="bits",
         )
-    total = np.zeros((len(bits), len(candidates)))
-    nodes, first = start_threads(variant, len(bits)), 0
-    for level in variant.levels(tree.depth):
-        seen = bits[:, first : first + nodes.shape[1]]
-        for thread, went_right in zip(nodes.T, seen.T, strict=True):
-            stops, which = np.unique(thread, return_inverse=True)
-            left, right = _of_answers(tree, utility, level, stops, candidates)
-            total += np.where(went_right[:, None], right[which], left[which])
-        nodes, first = advance_threads(variant, nodes, seen), first + nodes.shape[1]
-    return total
-
-
-def _of_answers(
-    tree: Tree,
-    utility: Utility,
-    level: int,
-    nodes: NDArray[np.int64],
-    candidates: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return ln P of either answer at each node for each query, shape (nodes, candidates)."""
-    asked = np.tile(candidates, (len(nodes), 1))
-    exposed = utility.expose(tree, level, nodes).repeat(len(candidates), axis=0)
-    step = utility.judge(exposed, asked, level)
-    slip = np.ldexp(np.broadcast_to(step.slip, step.right.shape).astype(np.float64), -_COIN_BITS)
+    slip = np.ldexp(float(steps.slip), -_COIN_BITS)
     lies, obeys = np.log(slip), np.log1p(-slip)
-    left, right = np.where(step.right, (lies, obeys), (obeys, lies))
-    shape = (len(nodes), len(candidates))
-    return left.reshape(shape), right.reshape(shape)
+    total = np.zeros((len(bits), len(candidates)))
+    nodes = np.ones(len(bits), dtype=np.int64)
+    for level, went_right in enumerate(bits.T):
+        right = tree.splits[nodes][:, None] <= candidates[:, level % candidates.shape[1]]
+        total += np.where(right == went_right[:, None], obeys, lies)
+        nodes = 2 * nodes + went_right
+    return total
 
 
 def posterior(
@@ -161,14 +133,14 @@ class QueryAttack:
     runs: int
 
 
-def overheard_walk(tree: Tree, utility: Utility, variant: Variant) -> Overheard:
+def overheard_walk(tree: Tree, steps: Comparison, splits: int) -> Overheard:
     """Return the simulation of a walk, whose view is its bits."""
 
     def ask(
         queries: NDArray[np.float64], candidates: NDArray[np.float64], rng: Generator
     ) -> NDArray[np.float64]:
-        bits = walk(tree, queries, utility, variant, rng).bits
-        return walk_log_likelihood(tree, utility, variant, bits, candidates)
+        bits = walk(tree, queries, steps, splits, rng).bits
+        return walk_log_likelihood(tree, steps, splits, bits, candidates)
 
     return ask
 
@@ -184,24 +156,6 @@ def overheard_response(tree: Tree, distribution: ResponseDistribution) -> Overhe
         own = buckets_of(tree.splits, candidates, level) - distribution.domain
         chances = np.array([float(distribution.q), float(distribution.p)])
         return np.asarray(np.log(chances)[(named[:, None] == own).astype(np.intp)])
-
-    return ask
-
-
-def overheard_blur(by: Blur) -> Overheard:
-    """Return the simulation of a blurred query, whose view is the noisy query.
-
-    The likelihood is the distribution of the noise on its grid. It is exact unless a query was
-    clipped to the border of the domain, so choose a wide domain.
-    """
-
-    def ask(
-        queries: NDArray[np.float64], candidates: NDArray[np.float64], rng: Generator
-    ) -> NDArray[np.float64]:
-        moved = blur(queries, by, rng)
-        snapped = on_grid(candidates, by) * by.step
-        apart = np.sqrt(np.square(moved[:, None] - snapped[None]).sum(axis=2))
-        return np.asarray(-by.epsilon * apart)
 
     return ask
 

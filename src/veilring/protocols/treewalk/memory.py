@@ -6,11 +6,6 @@ is sent, and each bit is recorded before it is sent. An interrupted client that 
 identical bits in reply to identical nodes, and pays nothing more. If the server now shows different
 nodes, the client sends nothing: with equal coins for two questions, the noise would cancel out.
 
-Blur, and walks by distance with a radius, reveal which of two distant places a query is near, so a
-memory for them has a radius. The cost of a query is then its loss between two queries at most a
-radius apart. The budget bounds the distinguishability of two histories of queries that differ
-nowhere by more than the radius; for n radii the bound is n times the budget.
-
 The ledger file contains places near the queries, and lets a reader test guesses of them. Keep it as
 secret as the queries.
 """
@@ -71,24 +66,20 @@ class WalkMemory:
     """A client's memory of its queries to one server under fixed terms.
 
     Attributes:
-        ledger: The client's own ledger. Its analysts are servers; its unit depends on the radius.
+        ledger: The client's own ledger, in units of epsilon. Its analysts are servers.
         terms: The public parameters of the queries: the server's edition of its places, the plan
             and the noise. The same query under other terms is a new query, with its own cost.
-        radius: The greatest distance of two queries that the budget makes hard to tell apart, in
-            the unit of the coordinates; infinite by default, for any two.
     """
 
     ledger: Ledger
     server: str
     terms: bytes
-    radius: float = inf
 
     def __post_init__(self) -> None:
-        counted, unit = self.ledger.totals().unit, unit_within(self.radius)
-        if counted != unit:
+        unit = self.ledger.totals().unit
+        if unit != "epsilon":
             raise InputError.because(
-                f"the ledger's unit is {counted}; use a ledger whose unit is {unit}",
-                field="ledger",
+                f"the ledger's unit is {unit}; use a ledger whose unit is epsilon", field="ledger"
             )
 
     def names(self, queries: NDArray[np.float64]) -> list[str]:
@@ -117,14 +108,7 @@ class _Keeper:
     dimensions: int
     most: float
 
-    @property
-    def radius(self) -> float:
-        return self.memory.radius
-
     def pay(self, epsilon: float, found: int) -> None:
-        if epsilon == inf:
-            allowed = "a memory with a radius, because these questions protect only nearby places"
-            raise InputError("radius", self.radius, allowed)
         if epsilon > self.most * (1 + _ROUNDING):
             claims = f"announced a tree on which a walk costs {epsilon:.6g}, not {self.most:.6g}"
             raise ProtocolViolation(self.memory.server, claims)
@@ -203,17 +187,6 @@ async def ask_once(
     return [answers[name] for name in names]
 
 
-def unit_within(radius: float) -> str:
-    """Return the unit of a memory's ledger: epsilon, and the radius within which it holds.
-
-    Args:
-        radius: The radius, above 0; infinite for any two queries.
-    """
-    if not radius > 0:
-        raise InputError("radius", radius, "a number above 0")
-    return "epsilon" if radius == inf else f"epsilon within {radius!r}"
-
-
 def snap(queries: NDArray[np.float64], step: float) -> NDArray[np.float64]:
     """Round queries to a grid, so that repeated measurements of a place count as one query.
 
@@ -221,8 +194,6 @@ def snap(queries: NDArray[np.float64], step: float) -> NDArray[np.float64]:
 
     Args:
         queries: The queries, of any shape.
-        step: The step of the grid, above 0, such as the error of a GPS or map position. Rounding
-            can increase the distance of two queries by the diagonal of a cell: add the diagonal to
-            the radius of the memory.
+        step: The step of the grid, above 0, such as the error of a GPS or map position.
     """
     return np.asarray(np.rint(queries / step) * step)

@@ -1,6 +1,6 @@
 """Messages between a client and a server of points."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +15,9 @@ _Positive = Annotated[int, Field(ge=1)]
 class WalkRequest(Message, kind="treewalk.request"):
     """The client's plan of a session of walks, which is public."""
 
-    utility: Literal["comparison", "distance"]
-    variant: Literal["basic", "parallel", "early", "greedy"]
     splits: _Whole
     neighbours: _Whole
-    walks: _Positive
+    queries: _Positive
 
 
 class Ground(Message, kind="treewalk.ground"):
@@ -30,12 +28,9 @@ class Ground(Message, kind="treewalk.ground"):
 
 
 class Nodes(Message, kind="treewalk.nodes"):
-    """The nodes that the client's threads have reached, as its utility needs them.
+    """The splits of the nodes that the walks have reached, shape (walks,)."""
 
-    The shape is (walks · threads, width of the utility); the threads of a walk are adjacent.
-    """
-
-    values: Matrix
+    values: Annotated[NDArray[np.float64], Array("<f8", 1)]
 
 
 class Bits(Message, kind="treewalk.bits"):
@@ -64,14 +59,6 @@ class Buckets(Message, kind="treewalk.buckets"):
     """The client's private answers: one bucket for each query, chosen by randomised response."""
 
     named: Annotated[NDArray[np.uint32], Array("<u4", 1)]
-
-
-class Blurred(Message, kind="treewalk.blurred"):
-    """The client's queries with noise, shape (queries, dimensions)."""
-
-    points: Matrix
-    nearest: _Positive
-    """The number of places requested for each query."""
 
 
 class FoundPlaces(Message, kind="treewalk.found"):

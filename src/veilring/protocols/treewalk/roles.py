@@ -1,8 +1,7 @@
 """The roles over a `Party`: a client that hides its queries, and a server of public points.
 
-Each mechanism has a pair of roles: walks of many steps, bucket responses, and blurred queries
-(geo-indistinguishability, which does not give local privacy). `offers` lists the services of a
-long-running server. A `Keeper` pays for a client's messages before they are sent.
+Each mechanism has a pair of roles: walks of many steps, and bucket responses. `offers` lists the
+services of a long-running server. A `Keeper` pays for a client's messages before they are sent.
 """
 
 from dataclasses import dataclass
@@ -15,31 +14,22 @@ from veilring.data.table import is_table
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party
 from veilring.nodes.service import Offer
-from veilring.protocols.treewalk.algorithm.one_message import (
-    Blur,
-    blur,
+from veilring.protocols.treewalk.algorithm.mechanisms import (
+    Comparison,
+    answer_bits,
     bucket_distribution,
     bucket_points,
     respond,
+    walk_loss,
 )
 from veilring.protocols.treewalk.algorithm.tree import (
     POINTS_MAX,
     Places,
-    Tree,
     depth_of,
     nearest_found,
 )
-from veilring.protocols.treewalk.algorithm.walks import (
-    Utility,
-    advance_threads,
-    answer_bits,
-    leaves_below,
-    spending,
-    start_threads,
-)
 from veilring.protocols.treewalk.messages import (
     Bits,
-    Blurred,
     BucketRequest,
     Buckets,
     FoundPlaces,
@@ -48,14 +38,12 @@ from veilring.protocols.treewalk.messages import (
     Top,
     WalkRequest,
 )
-from veilring.protocols.treewalk.plan import UTILITIES, BlurPlan, BucketPlan, KnownTop, WalkPlan
+from veilring.protocols.treewalk.plan import KnownTop, LookupPlan
 
 BUCKET_SERVICE: Final = "treewalk.response"
 """The service of bucket responses: one message names a bucket for each query."""
 WALK_SERVICE: Final = "treewalk.walk"
 """The service of walks, with many steps for each query."""
-# The server shows nothing before blurred queries: one empty row for all of them.
-_NOTHING: Final = np.zeros((1, 0))
 
 
 class Keeper(Protocol):
@@ -65,19 +53,11 @@ class Keeper(Protocol):
     bits. Calls return once their effect is durable.
     """
 
-    @property
-    def radius(self) -> float:
-        """The greatest distance between queries that are to be indistinguishable up to the loss.
-
-        A client pays the loss between two such queries. Infinite for any two.
-        """
-        ...
-
     def pay(self, epsilon: float, found: int) -> None:
         """Pay for each query that has not been paid for.
 
         Args:
-            epsilon: The ε of one query at delta 0, within the radius.
+            epsilon: The ε of one query at delta 0.
 
         Raises:
             BudgetExhausted: If the budget does not suffice. The client must then send nothing.
@@ -121,8 +101,8 @@ async def walk_client(
     party: Party,
     queries: NDArray[np.float64],
     *,
-    plan: WalkPlan,
-    utility: Utility,
+    plan: LookupPlan,
+    steps: Comparison,
     keeper: Keeper | None = None,
 ) -> NearestPlaces:
     """Find near points of a server by private walks down its tree.
@@ -132,74 +112,61 @@ async def walk_client(
 
     Args:
         party: This party; its one peer is the server.
-        queries: The secret queries, shape (plan.walks, dimensions).
-        utility: The utility of a child and the ε of a step, of the plan's kind.
+        queries: The secret queries, shape (plan.queries, dimensions).
+        plan: The plan of the session, which both parties know.
         keeper: Pays for the walks and remembers their bits; none by default.
-
-    Returns:
-        The places found and the nearest of them.
 
     Raises:
         BudgetExhausted: If the keeper cannot pay; no bit has been sent.
         ProtocolViolation: If the server sent a message that no honest server sends.
     """
     (server,) = party.peers
-    if not isinstance(utility, UTILITIES[plan.utility]):
-        raise InputError("utility", type(utility).__name__, f"{plan.utility}, as in the plan")
-    _check_queries(queries, plan.walks)
-    await party.send(server, plan.request)
-    ground = await _receive_ground(party, server, plan, queries)
+    _check_queries(queries, plan.queries)
+    request = WalkRequest(splits=plan.splits, neighbours=plan.neighbours, queries=plan.queries)
+    await party.send(server, request)
+    ground = await _receive_ground(party, server, queries)
     depth = depth_of(ground.points)
+    plan.check(depth, ground.dimensions)
     if keeper is not None:
-        spent = spending(utility, plan.variant, depth, 0.0)
-        keeper.pay(spent.loss(keeper.radius), plan.found(depth))
-    for turn, level in enumerate(plan.variant.levels(depth)):
-        threads = plan.variant.threads_at(level)
+        keeper.pay(walk_loss(steps, depth - plan.splits), plan.found)
+    for level in range(depth - plan.splits):
         exposed = (await party.receive(Nodes, sender=server)).values
-        asked = np.repeat(queries, threads, axis=0)
-        _check_numbers(server, exposed, (len(asked), plan.width(queries.shape[1])))
-        bits = answer_bits(utility.judge(exposed, asked, level), party.rng)
+        _check_numbers(server, exposed, (plan.queries,))
+        bits = answer_bits(steps.judge(exposed, queries, level), party.rng)
         if keeper is not None:
-            shown, said = exposed.reshape(plan.walks, -1), bits.reshape(plan.walks, -1)
-            bits = keeper.settle(turn, shown, said.astype(np.uint32)).ravel().astype(np.bool_)
-        party.round(2 * turn + 2)
+            said = keeper.settle(level, exposed[:, None], bits[:, None].astype(np.uint32))
+            bits = said[:, 0].astype(np.bool_)
+        party.round(2 * level + 2)
         await party.send(server, Bits(packed=np.packbits(bits)))
-    return await _receive_nearest(party, server, queries, plan.found(depth), ground.points)
+    return await _receive_nearest(party, server, queries, plan.found, ground.points)
 
 
 async def walk_server(party: Party, places: Places) -> NDArray[np.bool_]:
     """Serve one session of walks.
 
-    Args:
-        party: This party; its one peer is the client.
-
     Returns:
-        The server's view of the queries: the bits, shape (walks, compositions).
+        The server's view of the queries: the bits, shape (queries, levels).
 
     Raises:
         ProtocolViolation: If the client sent a message that no honest client sends.
     """
     (client,) = party.peers
     tree = places.tree
-    plan = WalkPlan.requested(await party.receive(WalkRequest, sender=client))
+    request = await party.receive(WalkRequest, sender=client)
+    plan = LookupPlan(request.splits, request.neighbours, request.queries)
     plan.check(tree.depth, tree.dimensions)
     places.check_neighbours(plan.neighbours)
     await party.send(client, Ground(points=len(tree), dimensions=tree.dimensions))
-    exposing = UTILITIES[plan.utility]
-    nodes, seen = (
-        start_threads(plan.variant, plan.walks),
-        [np.zeros((plan.walks, 0), dtype=np.bool_)],
-    )
-    for turn, level in enumerate(plan.variant.levels(tree.depth)):
-        party.round(2 * turn + 1)
-        await party.send(client, Nodes(values=exposing.expose(tree, level, nodes.ravel())))
-        message = await party.receive(Bits, sender=client)
-        bits = _unpack(client, message, nodes.size).reshape(plan.walks, -1)
-        seen.append(bits)
-        nodes = advance_threads(plan.variant, nodes, bits)
-    found = places.with_neighbours(leaves_below(tree, plan.variant, nodes), plan.neighbours)
-    party.round(2 * len(plan.variant.levels(tree.depth)) + 1)
-    await party.send(client, _found_message(tree, found))
+    levels = tree.depth - plan.splits
+    nodes, seen = np.ones(plan.queries, dtype=np.int64), [np.zeros((plan.queries, 0), np.bool_)]
+    for level in range(levels):
+        party.round(2 * level + 1)
+        await party.send(client, Nodes(values=tree.splits[nodes]))
+        bits = _unpack(client, await party.receive(Bits, sender=client), plan.queries)
+        nodes = 2 * nodes + bits
+        seen.append(bits[:, None])
+    party.round(2 * levels + 1)
+    await party.send(client, _found_message(places, plan, nodes - (1 << levels)))
     return np.hstack(seen)
 
 
@@ -207,7 +174,7 @@ async def bucket_client(
     party: Party,
     queries: NDArray[np.float64],
     *,
-    plan: BucketPlan,
+    plan: LookupPlan,
     epsilon: float,
     known: KnownTop | None = None,
     keeper: Keeper | None = None,
@@ -233,9 +200,17 @@ async def bucket_client(
     """
     (server,) = party.peers
     _check_queries(queries, plan.queries)
-    await party.send(server, plan.request(known.digest if known else b""))
-    ground = await _receive_ground(party, server, plan, queries)
-    distribution = bucket_distribution(depth_of(ground.points), plan.splits, epsilon)
+    request = BucketRequest(
+        splits=plan.splits,
+        neighbours=plan.neighbours,
+        queries=plan.queries,
+        known=known.digest if known else b"",
+    )
+    await party.send(server, request)
+    ground = await _receive_ground(party, server, queries)
+    depth = depth_of(ground.points)
+    plan.check_response(depth, ground.dimensions)
+    distribution = bucket_distribution(depth, plan.splits, epsilon)
     splits = (await party.receive(Top, sender=server)).splits
     if known is not None and not len(splits):
         splits = known.splits
@@ -265,8 +240,8 @@ async def bucket_server(party: Party, places: Places) -> NDArray[np.int64]:
     (client,) = party.peers
     tree = places.tree
     request = await party.receive(BucketRequest, sender=client)
-    plan = BucketPlan(request.splits, request.neighbours, request.queries)
-    plan.check(tree.depth, tree.dimensions)
+    plan = LookupPlan(request.splits, request.neighbours, request.queries)
+    plan.check_response(tree.depth, tree.dimensions)
     places.check_neighbours(plan.neighbours)
     await party.send(client, Ground(points=len(tree), dimensions=tree.dimensions))
     top = KnownTop(tree.splits[: 1 << (tree.depth - plan.splits)])
@@ -275,72 +250,9 @@ async def bucket_server(party: Party, places: Places) -> NDArray[np.int64]:
     named = (await party.receive(Buckets, sender=client)).named.astype(np.int64)
     if named.shape != (plan.queries,) or named.max() >= len(top.splits):
         raise ProtocolViolation(client, "named non-existing buckets, or too few or too many")
-    found = places.with_neighbours(bucket_points(tree, plan.splits, named), plan.neighbours)
     party.round(2)
-    await party.send(client, _found_message(tree, found))
+    await party.send(client, _found_message(places, plan, named))
     return named
-
-
-async def blur_client(
-    party: Party,
-    queries: NDArray[np.float64],
-    *,
-    plan: BlurPlan,
-    by: Blur,
-    keeper: Keeper | None = None,
-) -> NearestPlaces:
-    """Find near points of a server by requesting the places nearest to a blurred query.
-
-    The session takes one round trip. The server learns the approximate location of each query.
-
-    Args:
-        party: This party; its one peer is the server.
-        queries: The secret queries, shape (plan.queries, dimensions).
-        by: The noise; the privacy loss between two queries at distance s is at most `by.loss(s)`.
-        keeper: Pays for the queries and remembers their blurred places; none by default. It needs
-            a radius, because blur reveals which of two distant places a query is near.
-
-    Returns:
-        The places found, and which of them is nearest to the query itself.
-
-    Raises:
-        BudgetExhausted: If the keeper cannot pay; nothing has been sent.
-        ProtocolViolation: If the server sent a message that no honest server sends.
-    """
-    (server,) = party.peers
-    _check_queries(queries, plan.queries)
-    moved = blur(queries, by, party.rng)
-    if keeper is not None:
-        keeper.pay(by.loss(keeper.radius), plan.nearest)
-        said = keeper.settle(0, _NOTHING, moved.astype("<f8").view("<u4"))
-        moved = said.astype("<u4").view("<f8").astype(np.float64)
-    party.round(1)
-    await party.send(server, Blurred(points=moved, nearest=plan.nearest))
-    # The server does not announce its number of points in this session, so any number is valid.
-    return await _receive_nearest(party, server, queries, plan.nearest, POINTS_MAX)
-
-
-async def blur_server(party: Party, places: Places) -> NDArray[np.float64]:
-    """Serve one session of blurred queries.
-
-    Args:
-        party: This party; its one peer is the client.
-
-    Returns:
-        The server's view of the queries: the blurred queries, shape (queries, dimensions).
-
-    Raises:
-        ProtocolViolation: If the client sent a message that no honest client sends.
-    """
-    (client,) = party.peers
-    asked = await party.receive(Blurred, sender=client)
-    _check_finite(client, asked.points)
-    plan = BlurPlan(asked.nearest, len(asked.points))
-    plan.check(places.tree.dimensions)
-    found = places.nearest(asked.points, plan.nearest)
-    party.round(2)
-    await party.send(client, _found_message(places.tree, found))
-    return asked.points
 
 
 def offers(places: Places, terms: bytes) -> dict[str, Offer]:
@@ -362,10 +274,8 @@ def offers(places: Places, terms: bytes) -> dict[str, Offer]:
     }
 
 
-async def _receive_ground(
-    party: Party, server: str, plan: WalkPlan | BucketPlan, queries: NDArray[np.float64]
-) -> Ground:
-    """Receive the size of the server's tree, and check the plan and the queries against it."""
+async def _receive_ground(party: Party, server: str, queries: NDArray[np.float64]) -> Ground:
+    """Receive the size of the server's tree, and check the queries against it."""
     ground = await party.receive(Ground, sender=server)
     if ground.points > POINTS_MAX:
         raise ProtocolViolation(server, f"announced {ground.points} points")
@@ -375,7 +285,6 @@ async def _receive_ground(
             f"{ground.dimensions}), to match the server's points",
             field="queries",
         )
-    plan.check(depth_of(ground.points), ground.dimensions)
     return ground
 
 
@@ -403,10 +312,6 @@ def _check_numbers(sender: str, values: NDArray[np.float64], shape: tuple[int, .
     """Check that numbers have the expected shape and are finite."""
     if values.shape != shape:
         raise ProtocolViolation(sender, f"sent numbers of shape {values.shape}, not {shape}")
-    _check_finite(sender, values)
-
-
-def _check_finite(sender: str, values: NDArray[np.float64]) -> None:
     if not np.isfinite(values).all():
         raise ProtocolViolation(sender, "sent a number that is not finite")
 
@@ -443,7 +348,9 @@ def _check_places(server: str, message: FoundPlaces, places_max: int) -> None:
         raise ProtocolViolation(server, "sent two points for one place")
 
 
-def _found_message(tree: Tree, found: NDArray[np.int32]) -> FoundPlaces:
-    """Return the server's answer: the points at these positions, shape (queries, found)."""
+def _found_message(places: Places, plan: LookupPlan, buckets: NDArray[np.int64]) -> FoundPlaces:
+    """Return the server's answer: the points of the buckets, shape (queries,)."""
+    tree = places.tree
+    found = places.with_neighbours(bucket_points(tree, plan.splits, buckets), plan.neighbours)
     numbers = tree.order[found].astype(np.uint32)
     return FoundPlaces(places=numbers, points=tree.points[found.ravel()])

@@ -1,8 +1,8 @@
 """The tree walk as a system: look-ups of public rows near a private query."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import inf, sqrt
+from dataclasses import dataclass
+from math import inf
 from types import MappingProxyType
 from typing import Annotated, ClassVar, Final, Literal, cast
 
@@ -16,32 +16,25 @@ from veilring.data.table import Rows
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party
 from veilring.nodes.ring import Ring
-from veilring.privacy.checks import require, require_that
-from veilring.protocols.claims import Argument, Example
-from veilring.protocols.claims import Comparison as WorldsCompared
+from veilring.privacy.checks import require
+from veilring.protocols.claims import Argument
 from veilring.protocols.promise import Facts, Forecast, Promise, Spent, in_batches
 from veilring.protocols.system import PARTIES, Play, ServerSetup, System, together
-from veilring.protocols.treewalk.algorithm.one_message import (
+from veilring.protocols.treewalk.algorithm.mechanisms import (
+    SPLITS_MAX,
+    STEP_EPSILON_MAX,
+    Comparison,
     bucket_distribution,
     bucket_points,
     respond,
+    walk,
+    walk_loss,
 )
 from veilring.protocols.treewalk.algorithm.tree import DIMENSIONS_MAX, Places, depth_of
-from veilring.protocols.treewalk.algorithm.walks import (
-    STEP_EPSILON_MAX,
-    WALK_SPLITS_MAX,
-    Comparison,
-    Distance,
-    Utility,
-    Variant,
-    spending,
-    walk,
-)
 from veilring.protocols.treewalk.plan import (
     BUCKET_SPLITS,
-    BucketPlan,
-    WalkPlan,
-    bucket_cost,
+    LookupPlan,
+    response_cost,
     walk_cost,
 )
 from veilring.protocols.treewalk.roles import (
@@ -66,6 +59,7 @@ class BucketLookup:
     Attributes:
         epsilon: The ε of a response, above 0 and at most 40.
         splits: The bucket size: at most 2**splits places.
+        neighbours: The number of true neighbours returned with each place.
     """
 
     epsilon: float
@@ -76,7 +70,7 @@ class BucketLookup:
 
     def __post_init__(self) -> None:
         _check_neighbours(self.neighbours, self.points)
-        self._plan(1).check(depth_of(self.points), self.dimensions)
+        self._plan(1).check_response(depth_of(self.points), self.dimensions)
         _ = self.epsilon_spent
 
     @property
@@ -85,18 +79,13 @@ class BucketLookup:
         return bucket_distribution(depth_of(self.points), self.splits, self.epsilon).epsilon
 
     @property
-    def radius(self) -> float:
-        """The greatest distance between queries that the bound covers; infinite for any two."""
-        return inf
-
-    @property
     def queries_max(self) -> int:
         """The number of queries that fit the frames of a session."""
         return self._plan(1).queries_max(self.dimensions)
 
     def cost(self, queries: int, *, is_known: bool = False) -> Forecast:
         """Forecast a session; `is_known` if the client already has the tree's top splits."""
-        return bucket_cost(self._plan(queries), self.points, self.dimensions, is_known=is_known)
+        return response_cost(self._plan(queries), self.points, self.dimensions, is_known=is_known)
 
     def find(self, places: Places, queries: _Floats, rng: Generator) -> NDArray[np.int32]:
         """Return the positions of the places found, shape (queries, found)."""
@@ -116,16 +105,22 @@ class BucketLookup:
         """Play the server of a session."""
         await bucket_server(party, places)
 
-    def _plan(self, queries: int) -> BucketPlan:
-        return BucketPlan(self.splits, self.neighbours, queries)
+    def _plan(self, queries: int) -> LookupPlan:
+        return LookupPlan(self.splits, self.neighbours, queries)
 
 
 @dataclass(frozen=True, slots=True)
 class WalkLookup:
-    """A look-up that walks down the tree, with one noisy step per level."""
+    """A look-up that walks down the tree to a bucket, with one noisy step per level.
 
-    utility: Utility
-    variant: Variant
+    Attributes:
+        steps: The step of a walk.
+        splits: The bucket size: at most 2**splits places.
+        neighbours: The number of true neighbours returned with each place.
+    """
+
+    steps: Comparison
+    splits: int
     neighbours: int
     points: int
     dimensions: int
@@ -137,18 +132,12 @@ class WalkLookup:
     @property
     def epsilon_spent(self) -> float:
         """The ε of one query, rounded up."""
-        return spending(self.utility, self.variant, depth_of(self.points), 0.0).loss(self.radius)
-
-    @property
-    def radius(self) -> float:
-        """The greatest distance between queries that the bound covers; infinite for any two."""
-        steps = self.utility
-        return steps.sensitivity if isinstance(steps, Distance) and not steps.is_local else inf
+        return walk_loss(self.steps, depth_of(self.points) - self.splits)
 
     @property
     def queries_max(self) -> int:
         """The number of queries that fit the frames of a session."""
-        return self._plan(1).walks_max(depth_of(self.points), self.dimensions)
+        return self._plan(1).queries_max(self.dimensions)
 
     def cost(self, queries: int, *, is_known: bool = False) -> Forecast:  # noqa: ARG002  (the signature of `BucketLookup.cost`)
         """Forecast a session. A walk has no set-up, so `is_known` makes no difference."""
@@ -156,23 +145,19 @@ class WalkLookup:
 
     def find(self, places: Places, queries: _Floats, rng: Generator) -> NDArray[np.int32]:
         """Return the positions of the places found, shape (queries, found)."""
-        found = walk(places.tree, queries, self.utility, self.variant, rng).found
+        found = walk(places.tree, queries, self.steps, self.splits, rng).found
         return places.with_neighbours(found, self.neighbours)
 
     async def ask(self, party: Party, queries: _Floats) -> NearestPlaces:
         """Play the client of a session."""
-        plan = self._plan(len(queries))
-        return await walk_client(party, queries, plan=plan, utility=self.utility)
+        return await walk_client(party, queries, plan=self._plan(len(queries)), steps=self.steps)
 
     async def serve(self, party: Party, places: Places) -> None:
         """Play the server of a session."""
         await walk_server(party, places)
 
-    def _plan(self, walks: int) -> WalkPlan:
-        kind: Literal["comparison", "distance"] = (
-            "distance" if isinstance(self.utility, Distance) else "comparison"
-        )
-        return WalkPlan(kind, self.variant, self.neighbours, walks)
+    def _plan(self, queries: int) -> LookupPlan:
+        return LookupPlan(self.splits, self.neighbours, queries)
 
 
 Lookup = BucketLookup | WalkLookup
@@ -187,24 +172,20 @@ class TreeWalk(System):
 
     Attributes:
         name: `tree-walk`.
-        epsilon: The maximum ε of a query, at δ = 0; at most 40 with `utility = "response"`. For
-            `distance` with a radius, the bound for two queries that are a radius apart.
-        utility: The mechanism. `response` names one bucket of rows in one message. `comparison` and
-            `distance` walk down the server's tree, and find fewer near rows for the same ε.
-        variant: The way in which a walk splits into threads.
-        splits: The number of splits of a `parallel` or `early` walk, or the size of a bucket: a
-            `response` names a bucket of up to 2**splits rows. `auto` is 0 for a walk and 5 for a
-            response, or less if that leaves only one bucket.
+        epsilon: The maximum ε of a query, at δ = 0; at most 40 with `by = "response"`.
+        by: `response` names one bucket of rows in one message. `walk` takes one step per level of
+            the server's tree, and finds fewer near rows for the same ε.
+        splits: The size of a bucket: up to 2**splits rows are found. `auto` is 0 for a walk and 5
+            for a response, or less if that leaves only one bucket.
         neighbours: The number of true neighbours that are returned with each row found. They cost
             no privacy.
         k: The number of nearest rows, of those found, that vote.
-        radius: For `distance`, the distance (with features in [0, 1]) within which queries are
-            indistinguishable up to ε. With `auto`, the bound holds for any two queries.
         batch: The maximum number of queries in one batch.
     """
 
     hides_rows: ClassVar[bool] = False
     title: ClassVar[str] = "tree walk"
+    messages_format: ClassVar[int] = 2
     summary: ClassVar[str] = "A client finds public rows near a query that it does not reveal."
     arguments: ClassVar[Mapping[str, Argument]] = MappingProxyType(
         {
@@ -223,20 +204,12 @@ class TreeWalk(System):
 
     name: Literal["tree-walk"] = Field("tree-walk", description="tree-walk")
     epsilon: float = Field(8.0, gt=0, description="a number above 0")
-    utility: Literal["response", "comparison", "distance"] = Field(
-        "response", description="response, comparison or distance"
-    )
-    variant: Literal["basic", "parallel", "early", "greedy"] = Field(
-        "basic", description="basic, parallel, early or greedy"
-    )
-    splits: Annotated[int, Field(ge=0, le=WALK_SPLITS_MAX)] | Literal["auto"] = Field(
-        "auto", description=f'a whole number from 0 to {WALK_SPLITS_MAX}, or "auto"'
+    by: Literal["response", "walk"] = Field("response", description="response or walk")
+    splits: Annotated[int, Field(ge=0, le=SPLITS_MAX)] | Literal["auto"] = Field(
+        "auto", description=f'a whole number from 0 to {SPLITS_MAX}, or "auto"'
     )
     neighbours: int = Field(0, ge=0, description="a whole number of at least 0")
     k: int = Field(5, ge=1, description="a whole number of at least 1")
-    radius: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
-        "auto", description='a number above 0, or "auto"'
-    )
     batch: int = Field(1024, ge=1, description="a whole number of at least 1")
 
     @property
@@ -246,29 +219,20 @@ class TreeWalk(System):
 
     @override
     def promise(self, *, parties: int = PARTIES) -> Promise:
-        near = self.utility == "distance" and self.radius != "auto"
-        return self.promise_within(self.epsilon, float(self.radius) if near else inf)
+        return self.promise_of(self.epsilon)
 
-    def promise_within(self, epsilon: float, radius: float) -> Promise:
-        """Return the promise of a look-up that spends epsilon.
-
-        Args:
-            epsilon: The bound.
-            radius: The greatest distance between queries that it covers; infinite for any two.
-        """
-        near = radius < inf
-        sees = "a noisy bucket number" if self.utility == "response" else "noisy bits"
+    def promise_of(self, epsilon: float) -> Promise:
+        """Return the promise of a look-up that spends epsilon."""
+        sees = "a noisy bucket number" if self.by == "response" else "noisy bits"
         return Promise(
             protects="the client's query",
             against="the server of the rows, and everyone else",
             threat_model="a malicious server; the client adds the noise itself",
-            adjacency=f"two queries that are at most {radius:g} apart, with features in [0, 1]"
-            if near
-            else "any two queries",
+            adjacency="any two queries",
             epsilon=epsilon,
             delta=0.0,
             unit="query",
-            measure="geo-indistinguishability" if near else "ε-LDP",
+            measure="ε-LDP",
             learned=f"the client: rows and their labels; the server: {sees}",
             note="The rows are public. The privacy loss of several queries of one client adds up.",
         )
@@ -295,47 +259,22 @@ class TreeWalk(System):
         require(1 <= features <= DIMENSIONS_MAX, "features", features, allowed)
         allowed = f"at least {_ROWS_MIN}; with fewer there is nothing to hide"
         require(rows >= _ROWS_MIN, "rows", rows, allowed)
-        near = self.utility == "distance" or self.radius == "auto"
-        message = f'a radius needs utility = "distance"; it is "{self.utility}"'
-        require_that(near, "radius", message)
         depth = depth_of(rows)
-        if self.utility == "response":
-            message = f'a response has no variant; leave out "{self.variant}", or choose a walk'
-            require_that(self.variant == "basic", "variant", message)
+        if self.by == "response":
             splits = min(BUCKET_SPLITS, depth - 1) if self.splits == "auto" else self.splits
             return BucketLookup(self.epsilon, splits, self.neighbours, rows, features)
-        variant = Variant(self.variant, 0 if self.splits == "auto" else self.splits)
-        variant.check(depth)
-        utility = self._steps(max(1, variant.compositions(depth)), sqrt(features))
-        return WalkLookup(utility, variant, self.neighbours, rows, features)
-
-    @override
-    def comparisons(self, example: Example) -> tuple[WorldsCompared, ...]:
-        """Compare queries that are no further apart than the promise covers."""
-        (opposite,) = super().comparisons(example)
-        if self.utility != "distance" or self.radius == "auto":
-            return (opposite,)
-        away = opposite.other.queries - example.queries
-        far = np.linalg.norm(away, axis=1, keepdims=True)
-        near = example.queries + away * np.minimum(1.0, self.radius / far)
-        return (replace(opposite, other=example.asking(near)),)
+        splits = 0 if self.splits == "auto" else self.splits
+        require(splits <= depth, "splits", splits, f"at most {depth}, the depth of the tree")
+        count = max(1, depth - splits)
+        # A step spends half of its own ε.
+        each = 2 * self.epsilon * _SHORT_OF / count
+        most = f"a number above 0 and up to {STEP_EPSILON_MAX / 2 * count:g} for {count} steps"
+        require(each <= STEP_EPSILON_MAX, "epsilon", self.epsilon, most)
+        return WalkLookup(Comparison(each), splits, self.neighbours, rows, features)
 
     @override
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "TreeWalkSetup":
         return TreeWalkSetup(self, parts, facts)
-
-    def _steps(self, steps: int, diagonal: float) -> Utility:
-        """Return the utility of each of the given number of steps, which together spend epsilon."""
-        each = self.epsilon * _SHORT_OF / steps
-        # A step whose bound holds for any two queries spends half of its own ε.
-        fits = 2 * each <= STEP_EPSILON_MAX
-        most = f"a number above 0 and up to {STEP_EPSILON_MAX / 2 * steps:g} for {steps} steps"
-        require(fits, "epsilon", self.epsilon, most)
-        if self.utility == "comparison":
-            return Comparison(2 * each)
-        if self.radius != "auto" and self.radius < diagonal:
-            return Distance.hiding(each, self.radius, diagonal)
-        return Distance(2 * each, diagonal if self.radius == "auto" else self.radius, diagonal)
 
 
 class TreeWalkSetup(ServerSetup):
@@ -405,7 +344,7 @@ class TreeWalkSetup(ServerSetup):
     @property
     def promise(self) -> Promise:
         """The promise of this set-up, with the exact ε of its look-up."""
-        return self._asked.promise_within(self.lookup.epsilon_spent, self.lookup.radius)
+        return self._asked.promise_of(self.lookup.epsilon_spent)
 
 
 async def play_lookup(

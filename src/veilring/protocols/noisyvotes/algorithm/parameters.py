@@ -21,14 +21,11 @@ from veilring.privacy.exact import float_ceil
 from veilring.protocols.radius.algorithm.allocation import (
     WORK_MAX,
     Allocation,
-    AllocationRule,
-    require_rule,
 )
 from veilring.protocols.radius.algorithm.balls import FEATURES_MAX, require_queries, require_radii
 from veilring.protocols.radius.algorithm.conversion import (
     GRID_FEATURES_MAX,
     ByGrid,
-    Spacing,
     require_candidates,
 )
 from veilring.protocols.ring.algorithm.sums import SumMethod
@@ -52,18 +49,12 @@ class ByAnnuli:
     Attributes:
         number: The number of candidates, from 2 to `CANDIDATES_MAX`. The noise of a ball's count
             grows with the number of annuli in it, so a few are better than many.
-        spacing: Their spacing, up to twice the radius that would be right for evenly spread rows.
-        allocation: The divisor of a query's share of the budget, on the overlap graph of the
-            largest candidates' balls.
     """
 
     number: int = 5
-    spacing: Spacing = "geometric"
-    allocation: AllocationRule = "clique"
 
     def __post_init__(self) -> None:
-        require_candidates(self.number, self.spacing)
-        require_rule(self.allocation)
+        require_candidates(self.number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +123,6 @@ class NoisyVotesParameters:
     epsilon_vote: float
     neighbours: WithinRadius | NearestRows = WithinRadius()
     tolerated: int = 1
-    allocation: AllocationRule = "clique"
     sum: SumMethod = _SHARES
     work: int = WORK_MAX
 
@@ -146,7 +136,6 @@ class NoisyVotesParameters:
         _require_whole("classes", self.classes, 1)
         _require_budget("epsilon_vote", self.epsilon_vote)
         _require_whole("tolerated", self.tolerated, 0)
-        require_rule(self.allocation)
         _require_whole("work", self.work, 0)
 
     @property

@@ -115,7 +115,7 @@ def batch_steps(
             known = grid_radii(grid, queries, near.k, near.conversion.gamma)
         else:
             candidates = _candidates(near.conversion, near.k, expected, parameters.features)
-            release = _annuli(queries, candidates, near, near.conversion, parameters.work)
+            release = _annuli(queries, candidates, near, parameters.work)
             known = _full((yield release), candidates, near.k)
         spent.append(release.plan)
     assert known is not None  # noqa: S101  (radii are known beforehand, or found for k)
@@ -129,9 +129,7 @@ def _votes(
     queries: NDArray[np.float64], radii: NDArray[np.float64], parameters: NoisyVotesParameters
 ) -> Release:
     graph, classes = overlap_graph(queries, radii), parameters.classes
-    plan = allocate_budget(
-        graph, parameters.epsilon_vote, parameters.allocation, work=parameters.work
-    )
+    plan = allocate_budget(graph, parameters.epsilon_vote, work=parameters.work)
     return Release(plan, classes, lambda rows: count_votes(queries, radii, rows, classes))
 
 
@@ -151,12 +149,11 @@ def _annuli(
     queries: NDArray[np.float64],
     candidates: NDArray[np.float64],
     near: NearestRows,
-    conversion: ByAnnuli,
     work: int,
 ) -> Release:
     """Return the counts of annuli; a row outside the largest candidate's ball is in none."""
     graph = overlap_graph(queries, np.full(len(queries), candidates[-1]))
-    plan = allocate_budget(graph, near.epsilon_conversion, conversion.allocation, work=work)
+    plan = allocate_budget(graph, near.epsilon_conversion, work=work)
 
     def count(rows: Rows) -> Counts:
         return np.diff(candidate_counts(queries, candidates, rows), prepend=0)
@@ -166,7 +163,7 @@ def _annuli(
 
 def _candidates(conversion: ByAnnuli, k: int, rows: int, features: int) -> NDArray[np.float64]:
     r_unif = uniform_radius(k, rows, features)
-    return candidate_radii(r_unif, conversion.number, conversion.spacing)
+    return candidate_radii(r_unif, conversion.number)
 
 
 def _full(annuli: Counts, candidates: NDArray[np.float64], k: int) -> NDArray[np.float64]:

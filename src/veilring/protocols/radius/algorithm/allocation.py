@@ -7,8 +7,7 @@ has `omega(i) >= |S|`, and so::
 
     sum of epsilon / omega(i) over S  <=  |S| * epsilon / |S|  =  epsilon
 
-Any upper bound on omega preserves this, for each query separately; a lower bound does not. A clique
-lies within one connected component, so the argument also covers components.
+Any upper bound on omega preserves this, for each query separately; a lower bound does not.
 
 Largest cliques are found by branch and bound over bitsets. A set of vertices is one integer, bit v
 for vertex v, so intersecting two sets of a thousand is one operation. A branch is pruned if a
@@ -22,17 +21,14 @@ preserves privacy. A heuristic that finds large cliques gives a *lower* bound an
 """
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilring.data.table import is_table
-from veilring.privacy.checks import require, require_choice, require_that
+from veilring.privacy.checks import require, require_that
 
-AllocationRule = Literal["clique", "component", "batch"]
-"""The divisor of a query's share: the largest clique that contains it; the largest one of its
-component (the paper's Algorithm 3); or the size of the batch (the paper's baseline)."""
 # The number of coloured vertices for one batch, about a second. Batches on ordinary data sets, 800
 # queries with some 15 rows in a ball, need a tenth of it.
 WORK_MAX: Final = 4_000_000
@@ -57,42 +53,19 @@ class Allocation:
 
 
 def allocate_budget(
-    graph: NDArray[np.bool_],
-    epsilon: float,
-    rule: AllocationRule = "clique",
-    *,
-    work: int = WORK_MAX,
+    graph: NDArray[np.bool_], epsilon: float, *, work: int = WORK_MAX
 ) -> Allocation:
-    """Divide a budget among the queries of a batch.
+    """Divide a budget among the queries of a batch: each gets its share of its largest clique.
 
     Args:
         graph: The overlap graph, shape (Q, Q), from `overlap_graph`.
         epsilon: The budget of the batch, above 0.
     """
     require(0 < epsilon < np.inf, "epsilon", epsilon, "a finite number above 0")
-    require_rule(rule)
-    if rule == "batch":
-        crowds, exact = np.full(len(graph), len(graph), dtype=np.int64), True
-    else:
-        bounds = largest_cliques(graph, work=work)
-        crowds = bounds.sizes if rule == "clique" else _by_component(graph, bounds.sizes)
-        exact = bool(bounds.exact.all())
-    return Allocation(crowds, np.nextafter(epsilon / crowds, 0), exact)
-
-
-def require_rule(rule: AllocationRule) -> None:
-    """Refuse an unknown rule."""
-    require_choice("rule", rule, AllocationRule)
-
-
-def _by_component(graph: NDArray[np.bool_], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return for each vertex the greatest size in its connected component."""
-    from scipy.sparse import csgraph
-
-    count, component = csgraph.connected_components(graph, directed=False)
-    greatest = np.zeros(count, dtype=np.int64)
-    np.maximum.at(greatest, component, sizes)
-    return greatest[component]
+    bounds = largest_cliques(graph, work=work)
+    return Allocation(
+        bounds.sizes, np.nextafter(epsilon / bounds.sizes, 0), bool(bounds.exact.all())
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,22 +19,20 @@ is a function of public numbers: queries, radii and the grid. The leading axis i
 from dataclasses import dataclass
 from fractions import Fraction
 from math import exp, lgamma, log, pi
-from typing import Final, Literal, Self
+from typing import Final
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.data.table import Rows, pairwise_distances
-from veilring.privacy.checks import require, require_choice, require_that
+from veilring.privacy.checks import require, require_that
 from veilring.privacy.noise import discrete_laplace
-from veilring.privacy.selection import exponential_mechanism, permute_and_flip
+from veilring.privacy.selection import permute_and_flip
 from veilring.protocols.radius.algorithm.allocation import (
     WORK_MAX,
     Allocation,
-    AllocationRule,
     allocate_budget,
-    require_rule,
 )
 from veilring.protocols.radius.algorithm.balls import (
     overlap_graph,
@@ -43,11 +41,6 @@ from veilring.protocols.radius.algorithm.balls import (
     row_chunks,
 )
 
-Spacing = Literal["geometric", "linear"]
-"""The spacing of candidates: equal ratios from an eighth of r_unif to 2 r_unif, or the paper's
-equal steps from 0."""
-Chooser = Literal["permute-and-flip", "exponential"]
-"""The mechanism that chooses a candidate, at half its rate because the quality is not monotone."""
 # More candidates do not help: adjacent ones already differ by less than one per cent. Their counts
 # for all queries of a batch take 16 MiB.
 CANDIDATES_MAX: Final = 512
@@ -81,24 +74,12 @@ class ByCandidates:
 
     Attributes:
         number: The number of candidates, from 2 to `CANDIDATES_MAX`.
-        allocation: The divisor of a query's share of the budget, on the overlap graph of the
-            largest candidates' balls; the paper divides by the size of the batch.
     """
 
     number: int = 10
-    spacing: Spacing = "geometric"
-    allocation: AllocationRule = "clique"
-    chooser: Chooser = "permute-and-flip"
 
     def __post_init__(self) -> None:
-        require_candidates(self.number, self.spacing)
-        require_rule(self.allocation)
-        require_choice("chooser", self.chooser, Chooser)
-
-    @classmethod
-    def paper(cls) -> Self:
-        """Return the paper's choices: ten candidates in equal steps, equal shares, exponential."""
-        return cls(10, "linear", "batch", "exponential")
+        require_candidates(self.number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +128,9 @@ def convert_to_radii(
     plan = plan_conversion(
         queries, k, conversion, epsilon=epsilon, known_rows=known_rows, work=work
     )
-    candidates = _candidates(k, known_rows, features, conversion)
+    candidates = candidate_radii(uniform_radius(k, known_rows, features), conversion.number)
     qualities = candidate_qualities(queries, candidates, rows, k)
-    choose = permute_and_flip if conversion.chooser == "permute-and-flip" else exponential_mechanism
-    return candidates[choose(qualities, plan.epsilons, rng)]
+    return candidates[permute_and_flip(qualities, plan.epsilons, rng)]
 
 
 def plan_conversion(
@@ -172,30 +152,10 @@ def plan_conversion(
         k: The number of neighbours, at least 1.
         epsilon: The budget, above 0.
     """
-    largest = _candidates(k, known_rows, queries.shape[-1], conversion)[-1]
+    r_unif = uniform_radius(k, known_rows, queries.shape[-1])
+    largest = candidate_radii(r_unif, conversion.number)[-1]
     graph = overlap_graph(queries, np.full(len(queries), largest))
-    return allocate_budget(graph, epsilon, conversion.allocation, work=work)
-
-
-def _candidates(
-    k: int, known_rows: int, features: int, conversion: ByCandidates
-) -> NDArray[np.float64]:
-    r_unif = uniform_radius(k, known_rows, features)
-    return candidate_radii(r_unif, conversion.number, conversion.spacing)
-
-
-def true_radii(
-    queries: NDArray[np.float64], features: NDArray[np.float64], k: int
-) -> NDArray[np.float64]:
-    """Return the distance of each query to its k-th nearest row, shape (Q,), without privacy.
-
-    Args:
-        queries: The queries, shape (Q, f).
-        features: The features of the rows, shape (N, f), N at least k.
-        k: The number of neighbours, at least 1.
-    """
-    require(1 <= k <= len(features), "k", k, f"a whole number from 1 to {len(features)}")
-    return np.partition(pairwise_distances(queries, features), k - 1, axis=1)[:, k - 1]
+    return allocate_budget(graph, epsilon, work=work)
 
 
 def uniform_radius(k: int, rows: int, features: int) -> float:
@@ -214,17 +174,15 @@ def uniform_radius(k: int, rows: int, features: int) -> float:
     return float(exp(volume / features) / pi**0.5)
 
 
-def candidate_radii(r_unif: float, number: int, spacing: Spacing) -> NDArray[np.float64]:
-    """Return the candidates, ascending, shape (number,); the last is twice `r_unif`.
+def candidate_radii(r_unif: float, number: int) -> NDArray[np.float64]:
+    """Return the candidates, ascending in equal ratios, shape (number,); the last is 2 `r_unif`.
+
+    The paper's equal steps (Algorithm 6, line 4) lack small candidates for dense regions.
 
     Args:
         number: The number of candidates, from 2 to `CANDIDATES_MAX`.
-        spacing: `"linear"` for `2 j r_unif / n` (Algorithm 6, line 4), or `"geometric"` for equal
-            ratios, which provide small candidates for dense regions.
     """
-    require_candidates(number, spacing)
-    if spacing == "linear":
-        return _LARGEST * np.arange(1, number + 1) * r_unif / number
+    require_candidates(number)
     return _LARGEST * r_unif * _SPAN ** (np.arange(1 - number, 1) / (number - 1))
 
 
@@ -263,11 +221,10 @@ def candidate_qualities(
     return -np.abs(candidate_counts(queries, candidates, rows) - k)
 
 
-def require_candidates(number: int, spacing: Spacing) -> None:
-    """Refuse an unknown spacing, or a number of candidates out of range."""
+def require_candidates(number: int) -> None:
+    """Refuse a number of candidates out of range."""
     allowed = f"a whole number from {_CANDIDATES_MIN} to {CANDIDATES_MAX}"
     require(_CANDIDATES_MIN <= number <= CANDIDATES_MAX, "candidates", number, allowed)
-    require_choice("spacing", spacing, Spacing)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

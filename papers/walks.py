@@ -1,19 +1,25 @@
-"""Private walks down the tree, vectorised by level (Algorithms 11 and 13 to 17).
+"""The walks of the thesis that the package leaves out, and blurred queries.
 
-**A step** names one child of a node. Both utilities of the paper reduce to one form: a query wants
-one child, and the exponential mechanism names the other child with a probability of at most one
-half, the *slip*. The slip is an exact multiple of 2**-64, drawn exactly by a coin of 64 bits.
+Walks may have several threads (Algorithms 13 and 15 to 17) and steps by distance. All threads of a
+query take their steps at a level together. `blur` moves a query by planar Laplace noise, as
+geo-indistinguishability does. Neither a walk by distance with a radius nor blur has an ε that holds
+for every pair of queries.
 
-**A walk** consists of threads. All threads of a query take their steps at a level together, so a
-level is one round for any number of threads.
-
-**The spending** of a walk is the least of all valid bounds, given along with the paper's figure.
+**Planar Laplace** is for geo-indistinguishability. On the points of a square grid, `P[v]` is
+proportional to `e**(-|v| / scale)`, where `|v|` is the Euclidean length. The probabilities for two
+inputs at a distance of s steps differ by a factor of at most `e**(s / scale)`, because all inputs
+have the same normalising constant. With steps that are small compared with the scale it is the
+planar Laplace distribution of Andrés et al. (CCS 2013), without the leak of float noise and without
+its special cases.
 """
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from math import exp, inf, log1p
-from typing import Final, Literal, NamedTuple, Self
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from math import exp, inf
+from typing import Final, Literal, Self
 
 import numpy as np
 from numpy.random import Generator
@@ -22,11 +28,24 @@ from typing_extensions import override
 
 from veilring.errors import InputError
 from veilring.privacy.accounting import BoundedRange, PureSteps
+from veilring.privacy.checks import require, require_positive
+from veilring.privacy.draws import bernoulli_exp, require_scale
+from veilring.privacy.exact import float_ceil
+from veilring.privacy.noise import discrete_laplace
+from veilring.protocols.treewalk.algorithm.mechanisms import (
+    SPLITS_MAX,
+    STEP_EPSILON_MAX,
+    Walks,
+    WalkStep,
+    answer_bits,
+    loss_of,
+)
+from veilring.protocols.treewalk.algorithm.mechanisms import Comparison as Steps
 from veilring.protocols.treewalk.algorithm.tree import Tree, check_queries
+from veilring.protocols.treewalk.leakage import Overheard
 
-# With a greater ε the slip would be less than 2**-64, and the walk would not be private at all.
-STEP_EPSILON_MAX: Final = 80.0
-_COIN: Final = 2.0**64
+_COIN_BITS: Final = 64
+_COIN: Final = 2.0**_COIN_BITS
 # The relative error of a slip from the exponential function and other arithmetic is below this.
 _ROUNDING: Final = 2.0**-48
 # A node further from the query than this, in radii, is clipped to this distance. Otherwise its
@@ -47,16 +66,12 @@ _CUT: Final = 2.0**-31
 _RADII: Final = (1e-100, 1e100)
 
 
-class WalkStep(NamedTuple):
-    """The preferred child and the slip of a step, for each walk.
-
-    Attributes:
-        right: Whether the query wants the right child, shape (walks,).
-        slip: The slip in units of 2**-64, shape (walks,) or a single number.
-    """
-
-    right: NDArray[np.bool_]
-    slip: NDArray[np.uint64]
+_PLANE: Final = 2
+# The greatest scale in steps of the grid for which planar noise can be drawn exactly.
+_SCALE_MAX: Final = 1 << 39
+# The greatest distance of a domain's border from 0, in steps. Up to here, rounding to the grid and
+# sums with noise are exact.
+_STEPS_MAX: Final = 1 << 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +133,10 @@ class Utility(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Comparison(Utility):
-    """CMP (Algorithm 14): utility 1 for the child on the query's side of the split, otherwise 0.
-
-    This utility has sensitivity 1, so each step is exactly randomised response at ε_i / 2.
+    """The package's steps by comparison, or those of the thesis' plots.
 
     Attributes:
-        paper: Whether to slip as in the paper's plots, which use ε_i in place of ε_i / 2.
+        paper: Whether to slip as in the plots, which use ε_i in place of ε_i / 2.
     """
 
     paper: bool = False
@@ -142,26 +155,27 @@ class Comparison(Utility):
     def judge(
         self, exposed: NDArray[np.float64], queries: NDArray[np.float64], level: int
     ) -> WalkStep:
-        # A `least-right` split is the coordinate of a point in the right half.
-        right = exposed[:, 0] <= queries[:, level % queries.shape[1]]
-        return WalkStep(right, np.array(self._slip, dtype=np.uint64))
+        return self._steps.judge(exposed[:, 0], queries, level)
 
     @override
     def loss(self, distance: float) -> float:
         return self.step_loss
 
     @property
-    def _odds(self) -> float:
-        return self.epsilon if self.paper else self.epsilon / 2
-
-    @property
-    def _slip(self) -> int:
-        return _up(1.0 / (1.0 + exp(self._odds)))
+    def _steps(self) -> Steps:
+        return (_Plotted if self.paper else Steps)(self.epsilon)
 
     @property
     @override
     def step_loss(self) -> float:
-        return _loss_of(self._slip)
+        return self._steps.step_loss
+
+
+class _Plotted(Steps):
+    @property
+    @override
+    def odds(self) -> float:
+        return self.epsilon
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,31 +278,7 @@ class Distance(Utility):
     @property
     @override
     def step_loss(self) -> float:
-        return _loss_of(int(self._least * _COIN)) if self.is_local else float("inf")
-
-
-def answer_bits(step: WalkStep, rng: Generator) -> NDArray[np.bool_]:
-    """Return each walk's answer, true for the right child. The server sees nothing else.
-
-    Args:
-        rng: The client's secret randomness.
-    """
-    coins = rng.integers(0, 2**64, size=step.right.shape, dtype=np.uint64)
-    return step.right ^ (coins < step.slip)
-
-
-def _up(slip: float) -> int:
-    """Return a slip in units of 2**-64, rounded up so that the noise is never too small."""
-    return min(int(slip * (1 + _ROUNDING) * _COIN) + 1, 1 << 63)
-
-
-def _loss_of(slip: int) -> float:
-    """Return ln((1 - s) / s) for a slip of s = slip / 2**64, rounded up."""
-    return log1p(((1 << 64) - 2 * slip) / slip) * (1 + _ROUNDING)
-
-
-# A walk with 2**16 threads, or that many leaves, costs more than its privacy is worth.
-WALK_SPLITS_MAX: Final = 16
+        return loss_of(int(self._least * _COIN)) if self.is_local else float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +299,7 @@ class Variant:
     def __post_init__(self) -> None:
         if self.kind not in {"basic", "parallel", "early", "greedy"}:
             raise InputError("kind", self.kind, "basic, parallel, early or greedy")
-        most = WALK_SPLITS_MAX if self.kind in {"parallel", "early"} else 0
+        most = SPLITS_MAX if self.kind in {"parallel", "early"} else 0
         if not 0 <= self.splits <= most:
             raise InputError("splits", self.splits, f"0 to {most} for a {self.kind} walk")
 
@@ -353,20 +343,6 @@ class Variant:
 
 
 BASIC: Final = Variant()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Walks:
-    """The result of walks.
-
-    Attributes:
-        found: The positions of the points found, shape (queries, found).
-        bits: The server's view: the bits, ordered by level and then by thread, shape (queries,
-            compositions).
-    """
-
-    found: NDArray[np.int32]
-    bits: NDArray[np.bool_]
 
 
 def start_threads(variant: Variant, walks: int) -> NDArray[np.int64]:
@@ -421,6 +397,60 @@ def walk(
         seen.append(bits)
     nothing = np.zeros((len(queries), 0), dtype=np.bool_)
     return Walks(leaves_below(tree, variant, nodes), np.hstack([nothing, *seen]))
+
+
+def walk_log_likelihood(
+    tree: Tree,
+    utility: Utility,
+    variant: Variant,
+    bits: NDArray[np.bool_],
+    candidates: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return ln P(bits | query) for each walk and each candidate query.
+
+    Args:
+        bits: The client's bits, shape (walks, compositions).
+        candidates: The candidate queries, shape (candidates, dimensions).
+
+    Returns:
+        The log-likelihoods, shape (walks, candidates). Sum those of several walks for one query.
+    """
+    check_queries(tree, candidates)
+    variant.check(tree.depth)
+    if bits.shape[1] != variant.compositions(tree.depth):
+        raise InputError.because(
+            f"bits has {bits.shape[1]} bits for each walk; its steps take "
+            f"{variant.compositions(tree.depth)}",
+            field="bits",
+        )
+    total = np.zeros((len(bits), len(candidates)))
+    nodes, first = start_threads(variant, len(bits)), 0
+    for level in variant.levels(tree.depth):
+        seen = bits[:, first : first + nodes.shape[1]]
+        for thread, went_right in zip(nodes.T, seen.T, strict=True):
+            stops, which = np.unique(thread, return_inverse=True)
+            left, right = _of_answers(tree, utility, level, stops, candidates)
+            total += np.where(went_right[:, None], right[which], left[which])
+        nodes, first = advance_threads(variant, nodes, seen), first + nodes.shape[1]
+    return total
+
+
+def _of_answers(
+    tree: Tree,
+    utility: Utility,
+    level: int,
+    nodes: NDArray[np.int64],
+    candidates: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return ln P of either answer at each node for each query, shape (nodes, candidates)."""
+    asked = np.tile(candidates, (len(nodes), 1))
+    exposed = utility.expose(tree, level, nodes).repeat(len(candidates), axis=0)
+    step = utility.judge(exposed, asked, level)
+    slip = np.ldexp(np.broadcast_to(step.slip, step.right.shape).astype(np.float64), -_COIN_BITS)
+    lies, obeys = np.log(slip), np.log1p(-slip)
+    left, right = np.where(step.right, (lies, obeys), (obeys, lies))
+    shape = (len(nodes), len(candidates))
+    return left.reshape(shape), right.reshape(shape)
 
 
 # The factor exceeds the relative rounding error of a few products and sums of floats.
@@ -482,3 +512,164 @@ def spending(utility: Utility, variant: Variant, depth: int, delta: float) -> Sp
         rounding = steps * utility.loss(0.0)
     printed = min(ranged.linear, ranged.epsilon_2020(delta)) if delta > 0 else ranged.linear
     return Spending(steps, together, per_distance, printed, rounding)
+
+
+# A length to this many digits decides all but one draw in 10**30, for which any decision will do.
+_PLANAR_DIGITS: Final = 60
+# proposals must be wider than the target distribution
+ROOT_OF_TWO: Final = Fraction(math.isqrt(2 << 128) + 1, 1 << 64)
+"""The square root of 2, rounded up by less than 2**-64."""
+
+
+def planar_laplace(
+    scale: float | Fraction, size: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Draw planar Laplace noise by thinning two discrete Laplace coordinates.
+
+    At least about 3 in 4 proposals are accepted, whatever the scale (π / 4 for many steps).
+
+    Args:
+        scale: 1 / epsilon in steps of the grid, from 2**-20 to 2**39.
+
+    Returns:
+        Shape (size, 2), in steps.
+    """
+    exact = require_scale("scale", scale)
+    kept = np.zeros((0, 2), dtype=np.int64)
+    while len(kept) < size:
+        missing = size - len(kept)
+        proposals = discrete_laplace(exact * ROOT_OF_TWO, (missing, 2), rng)
+        kept = np.vstack([kept, proposals[_keep_planar(proposals, exact, rng)]])
+    return kept
+
+
+def _keep_planar(
+    proposals: NDArray[np.int64], scale: Fraction, rng: np.random.Generator
+) -> NDArray[np.bool_]:
+    """Accept each proposal with the ratio of the target distribution to the proposal's."""
+    along = np.abs(proposals).sum(axis=1) / float(ROOT_OF_TWO)
+    # Equal coordinates make the difference zero, which floats may miss on either side.
+    surplus = np.maximum(np.hypot(*proposals.T.astype(np.float64)) - along, 0.0)
+
+    def exact(index: int) -> Fraction:
+        x, y = (int(part) for part in proposals[index])
+        with localcontext(prec=_PLANAR_DIGITS):
+            length = Fraction(Decimal(x * x + y * y).sqrt())
+        return max(length - (abs(x) + abs(y)) / ROOT_OF_TWO, Fraction(0)) / scale
+
+    return bernoulli_exp(surplus / float(scale), exact, rng)
+
+
+@dataclass(frozen=True, slots=True)
+class Blur:
+    """Planar Laplace noise (in one dimension, Laplace noise) on a grid over the domain.
+
+    The privacy loss of the noise between two queries at distance s is exactly `epsilon * s`.
+    Rounding queries to the grid can increase their distance by the diagonal of a cell: see `loss`.
+
+    Attributes:
+        epsilon: The privacy loss per unit of distance, above 0.
+        step: The step of the grid; at most 1 / epsilon, because a coarser grid would reveal more
+            than the noise hides.
+    """
+
+    epsilon: float
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    step: float
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.low) == len(self.high) <= _PLANE:
+            raise InputError("low", self.low, "one or two coordinates, as for high")
+        if not all(low < high for low, high in zip(self.low, self.high, strict=True)):
+            raise InputError("high", self.high, "above low in each coordinate")
+        epsilon = require_positive("epsilon", self.epsilon)
+        require_positive("step", self.step)
+        drawn = 1 <= 1 / (epsilon * Fraction(self.step)) <= _SCALE_MAX
+        allowed = f"from 1 / ({_SCALE_MAX} epsilon) to 1 / epsilon"
+        require(drawn, "step", self.step, allowed)
+        for name, corner in (("low", self.low), ("high", self.high)):
+            fits = all(abs(each) <= _STEPS_MAX * self.step for each in corner)
+            require(
+                fits, name, corner, f"a corner at most {_STEPS_MAX:.0e} steps of the grid from 0"
+            )
+
+    @property
+    def scale(self) -> Fraction:
+        """The exact scale of the noise in steps of the grid; a float could underflow."""
+        return 1 / (Fraction(self.epsilon) * Fraction(self.step))
+
+    def loss(self, distance: float) -> float:
+        """Return the greatest privacy loss between two queries: ε · (s + √dimensions · step).
+
+        It is the greatest log of the ratio of two probabilities of the same released point, rounded
+        up. Some queries that are as close as floats can be reach √dimensions · step · ε.
+
+        Args:
+            distance: s, between the two queries, at least 0.
+        """
+        require(distance >= 0, "distance", distance, "a number of at least 0")
+        if distance == inf:
+            return inf
+        diagonal = Fraction(self.step) * (ROOT_OF_TWO if len(self.low) == _PLANE else 1)
+        return float_ceil(Fraction(self.epsilon) * (Fraction(distance) + diagonal))
+
+
+def on_grid(queries: NDArray[np.float64], by: Blur) -> NDArray[np.int64]:
+    """Return the point of the grid that is nearest to each query, in steps, without noise.
+
+    A query outside of the domain is moved to its border first, which brings no two further apart.
+    Nearest is exact: a quotient of floats may be rounded to the middle between two points.
+
+    Args:
+        queries: Finite, shape (queries, dimensions).
+        by: The noise; only its grid and its domain are used.
+    """
+    inside = np.clip(queries, by.low, by.high)
+    rest = np.fmod(inside, by.step)
+    below = np.rint((inside - rest) / by.step)
+    nearest: NDArray[np.float64] = below + np.sign(rest) * (2 * np.abs(rest) > by.step)
+    return nearest.astype(np.int64)
+
+
+def blur(queries: NDArray[np.float64], by: Blur, rng: Generator) -> NDArray[np.float64]:
+    """Round each query to the grid, add noise and clip the result to the domain.
+
+    Clipping is post-processing and free. Rounding is not: see `Blur.loss`.
+
+    Args:
+        queries: The queries, finite, shape (queries, dimensions).
+        rng: The client's secret randomness.
+    """
+    dimensions = len(by.low)
+    if queries.shape[1:] != (dimensions,):
+        raise InputError.because(
+            f"queries has the shape {queries.shape}; it must be (queries, {dimensions})",
+            field="queries",
+        )
+    if not np.isfinite(queries).all():
+        raise InputError.because("queries must be finite", field="queries")
+    if dimensions == _PLANE:
+        noise = planar_laplace(by.scale, len(queries), rng)
+    else:
+        noise = discrete_laplace(by.scale, queries.shape, rng)
+    # Integers are added: the rounding of a float sum could reveal more than its value.
+    return np.clip((on_grid(queries, by) + noise) * by.step, by.low, by.high)
+
+
+def overheard_blur(by: Blur) -> Overheard:
+    """Return the simulation of a blurred query, whose view is the noisy query.
+
+    The likelihood is the distribution of the noise on its grid. It is exact unless a query was
+    clipped to the border of the domain, so choose a wide domain.
+    """
+
+    def ask(
+        queries: NDArray[np.float64], candidates: NDArray[np.float64], rng: Generator
+    ) -> NDArray[np.float64]:
+        moved = blur(queries, by, rng)
+        snapped = on_grid(candidates, by) * by.step
+        apart = np.sqrt(np.square(moved[:, None] - snapped[None]).sum(axis=2))
+        return np.asarray(-by.epsilon * apart)
+
+    return ask

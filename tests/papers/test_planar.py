@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from papers.walks import planar_laplace
 from scipy.stats import chi2, gamma, kstest
 
 from veilring.errors import InputError
-from veilring.privacy.noise import planar_laplace
 from veilring.randomness import Streams
 
 DRAWS = 200_000

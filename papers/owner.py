@@ -1,0 +1,240 @@
+"""The paper's r-N and k-N where the package differs: its allocations, mechanisms and conversion.
+
+Source: Gursoy, Inan, Nergiz and Saygin, "Differentially private nearest neighbor classification",
+Data Mining and Knowledge Discovery 31 (2017).
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
+from typing import Final, Literal, Self
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from veilring.data.table import Rows, pairwise_distances
+from veilring.privacy.checks import require, require_that
+from veilring.privacy.noise import discrete_laplace, discrete_laplace_pmf
+from veilring.privacy.selection import exponential_mechanism
+from veilring.protocols.radius.algorithm.allocation import allocate_budget, largest_cliques
+from veilring.protocols.radius.algorithm.balls import (
+    count_votes,
+    overlap_graph,
+    require_queries,
+    require_width,
+)
+from veilring.protocols.radius.algorithm.conversion import (
+    ByGrid,
+    candidate_qualities,
+    convert_to_radii,
+    uniform_radius,
+)
+
+CANDIDATES: Final = 10
+# Discrete Laplace noise of scale s exceeds this multiple of s with probability below 1e-19.
+_TAIL: Final = 44
+_HALF: Final = 0.5  # w, the share of a budget for the conversion
+
+Allocation = Literal["clique", "component", "batch"]
+"""The divisor of a query's share: the package's largest clique; the largest one of its component
+(Algorithm 3); or the size of the batch (the baseline)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PaperVotes:
+    """A batch with radii, labelled by the greatest count with Laplace noise (Algorithm 1).
+
+    Attributes:
+        epsilon: The budget of the batch, above 0.
+    """
+
+    epsilon: float
+    classes: int
+    allocation: Allocation
+
+    @classmethod
+    def proposed(cls, epsilon: float, classes: int) -> Self:
+        """Return the paper's solution: the largest clique of each component."""
+        return cls(epsilon, classes, "component")
+
+    @classmethod
+    def baseline(cls, epsilon: float, classes: int) -> Self:
+        """Return the paper's baseline: every query gets `epsilon / |X|`."""
+        return cls(epsilon, classes, "batch")
+
+    def label(
+        self, queries: NDArray[np.float64], radii: NDArray[np.float64], rows: Rows, rng: Generator
+    ) -> NDArray[np.int64]:
+        """Release a label for each query, shape (Q,)."""
+        shares = paper_shares(overlap_graph(queries, radii), self.epsilon, self.allocation)
+        counts = count_votes(queries, radii, rows, self.classes)
+        for epsilon in np.unique(shares):
+            those = np.flatnonzero(shares == epsilon)
+            scale = 1 / Fraction(float(epsilon))
+            counts[those] += discrete_laplace(scale, (len(those), self.classes), rng)
+        return np.asarray(counts.argmax(axis=1), dtype=np.int64)
+
+
+def paper_shares(graph: NDArray[np.bool_], epsilon: float, rule: Allocation) -> NDArray[np.float64]:
+    """Return the share of the budget of each query, shape (Q,)."""
+    if rule == "clique":
+        return allocate_budget(graph, epsilon).epsilons
+    sizes = largest_cliques(graph).sizes if rule == "component" else np.ones(1, dtype=np.int64)
+    crowds = _by_component(graph, sizes) if rule == "component" else np.full(len(graph), len(graph))
+    return np.asarray(np.nextafter(epsilon / crowds, 0))
+
+
+def _by_component(graph: NDArray[np.bool_], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return for each vertex the greatest size in its connected component."""
+    from scipy.sparse import csgraph
+
+    count, component = csgraph.connected_components(graph, directed=False)
+    greatest = np.zeros(count, dtype=np.int64)
+    np.maximum.at(greatest, component, sizes)
+    return greatest[component]
+
+
+def laplace_probabilities(
+    counts: NDArray[np.int64], epsilons: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the probability of each label under `PaperVotes`, shape (Q, classes).
+
+    Args:
+        counts: The votes for each class, shape (Q, classes).
+        epsilons: The ε of each query, shape (Q,), above 0.
+    """
+    return np.array([_of_winner(own, eps) for own, eps in zip(counts, epsilons, strict=True)])
+
+
+def _of_winner(counts: NDArray[np.int64], epsilon: float) -> NDArray[np.float64]:
+    """Sum the probability over the winner's noisy count; the lowest label wins ties."""
+    scale = 1 / Fraction(float(epsilon))
+    beyond = ceil(_TAIL * float(scale))
+    values = np.arange(counts.min() - beyond, counts.max() + beyond + 1)
+    mass = discrete_laplace_pmf(values - counts[:, None], scale)
+    at_most = np.cumsum(mass, axis=1)
+    probabilities = np.empty(len(counts))
+    for label in range(len(counts)):
+        lower = (at_most - mass)[:label].prod(axis=0)
+        higher = at_most[label + 1 :].prod(axis=0)
+        probabilities[label] = (mass[label] * lower * higher).sum()
+    return probabilities
+
+
+def convert_as_paper(
+    queries: NDArray[np.float64], rows: Rows, k: int, rng: Generator, *, epsilon: float
+) -> NDArray[np.float64]:
+    """Return radii by Algorithm 6: equal steps, equal shares, and the exponential mechanism.
+
+    Args:
+        queries: The queries, shape (Q, f), in [0, 1].
+    """
+    r_unif = uniform_radius(k, len(rows), queries.shape[1])
+    candidates = 2 * np.arange(1, CANDIDATES + 1) * r_unif / CANDIDATES
+    qualities = candidate_qualities(queries, candidates, rows, k)
+    shares = np.full(len(queries), np.nextafter(epsilon / max(1, len(queries)), 0))
+    return np.asarray(candidates[exponential_mechanism(qualities, shares, rng)])
+
+
+def label_as_paper(  # noqa: PLR0917  (a query, a data set, a classifier and its budget)
+    queries: NDArray[np.float64],
+    rows: Rows,
+    k: int,
+    classes: int,
+    epsilon: float,
+    rng: Generator,
+    *,
+    grid: bool,
+) -> NDArray[np.int64]:
+    """Release a label for each query by about k neighbours (Algorithm 5 with w = 1/2).
+
+    Args:
+        grid: Whether to convert k by a noisy grid instead of candidates.
+    """
+    half = epsilon * _HALF
+    if grid:
+        radii = convert_to_radii(
+            queries, rows, k, ByGrid(), rng, epsilon=half, known_rows=len(rows)
+        )
+    else:
+        radii = convert_as_paper(queries, rows, k, rng, epsilon=half)
+    return PaperVotes.proposed(half, classes).label(queries, radii, rows, rng)
+
+
+def label_openly(
+    queries: NDArray[np.float64],
+    radii: NDArray[np.float64],
+    rows: Rows,
+    classes: int,
+    rng: Generator,
+) -> NDArray[np.int64]:
+    """Return the labels of a classifier without privacy, shape (Q,) (Definition 9).
+
+    Args:
+        queries: The queries, shape (Q, f), in [0, 1].
+        radii: The radii, shape (Q,), finite, at least 0.
+        rng: The randomness that breaks ties, including those of balls without rows.
+    """
+    counts = count_votes(queries, radii, rows, classes)
+    return np.asarray((counts + rng.random(counts.shape)).argmax(axis=1), dtype=np.int64)
+
+
+def true_radii(
+    queries: NDArray[np.float64], features: NDArray[np.float64], k: int
+) -> NDArray[np.float64]:
+    """Return the distance of each query to its k-th nearest row, shape (Q,), without privacy.
+
+    Args:
+        queries: The queries, shape (Q, f).
+        features: The features of the rows, shape (N, f), N at least k.
+        k: The number of neighbours, at least 1.
+    """
+    require(1 <= k <= len(features), "k", k, f"a whole number from 1 to {len(features)}")
+    return np.partition(pairwise_distances(queries, features), k - 1, axis=1)[:, k - 1]
+
+
+def label_nearest_baseline(  # noqa: PLR0917  (a query, a data set, a classifier and its budget)
+    queries: NDArray[np.float64],
+    rows: Rows,
+    k: int,
+    classes: int,
+    epsilon: float,
+    rng: Generator,
+) -> NDArray[np.int64]:
+    """Release a label for each query by the paper's baseline, shape (Q,) (Algorithm 4).
+
+    It applies the exponential mechanism to the votes of the true neighbours, with `epsilon / |X|`
+    for each query. An additional row changes each count by at most one, but may raise one count and
+    lower another, so the factor 2 is needed.
+
+    Args:
+        queries: The queries, shape (Q, f), in [0, 1].
+        rows: The secret table with f features.
+        k: The number of neighbours, at least 1.
+        epsilon: The budget of the batch, above 0.
+        rng: The secret source of randomness.
+    """
+    votes = nearest_votes(queries, rows, k, classes)
+    share = np.full(len(queries), np.nextafter(epsilon / max(1, len(queries)), 0))
+    return exponential_mechanism(votes, share, rng)
+
+
+def nearest_votes(
+    queries: NDArray[np.float64], rows: Rows, k: int, classes: int
+) -> NDArray[np.int64]:
+    """Return the votes of the k nearest rows of each query, shape (Q, classes) (Definition 11).
+
+    The first of equally distant rows vote; with fewer than k rows, all vote. The votes are secret.
+
+    Args:
+        queries: The queries, shape (Q, f), in [0, 1].
+        k: The number of neighbours, at least 1.
+    """
+    require_queries(queries)
+    require_width(queries, rows)
+    require(k >= 1, "k", k, "a whole number of at least 1")
+    known = rows.labels.size == 0 or int(rows.labels.max()) < classes
+    require_that(known, "rows.labels", f"labels must be below {classes}, the number of classes")
+    order = np.argsort(pairwise_distances(queries, rows.features), axis=1, kind="stable")[:, :k]
+    return np.asarray(np.eye(classes, dtype=np.int64)[rows.labels[order]].sum(axis=1))

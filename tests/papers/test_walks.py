@@ -1,0 +1,404 @@
+"""The thesis' walks and blurred queries: their exact losses, and their charges."""
+
+from fractions import Fraction
+from itertools import product
+from math import dist, exp, inf, sqrt
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from papers.walks import (
+    BASIC,
+    Blur,
+    Comparison,
+    Distance,
+    Utility,
+    Variant,
+    blur,
+    on_grid,
+    spending,
+    walk,
+    walk_log_likelihood,
+)
+from scipy.spatial import cKDTree
+
+from papers import walks
+from veilring.errors import InputError
+from veilring.protocols.treewalk import Comparison as Steps
+from veilring.protocols.treewalk import walk as walk_to_bucket
+from veilring.protocols.treewalk.algorithm.tree import Tree, build_tree
+from veilring.randomness import Streams
+
+Floats = NDArray[np.float64]
+
+SQUARE = 2**0.5
+# Charges are rounded up by less than this, relative to themselves.
+ROUNDING = 1e-9
+VARIANTS = [
+    BASIC,
+    Variant("parallel", 1),
+    Variant("parallel", 3),
+    Variant("early", 2),
+    Variant("greedy"),
+]
+UTILITIES: list[Utility] = [
+    Comparison(0.7),
+    Comparison(4.0),
+    Comparison(1.0, paper=True),
+    Distance(0.7, SQUARE, SQUARE),
+    Distance(4.0, SQUARE, SQUARE),
+]
+
+
+def _points(count: int, dimensions: int) -> Floats:
+    """Return points, an eighth of which coincide."""
+    points = Streams(3).generator("points", count, dimensions).random((count, dimensions))
+    points[: count // 8] = points[0]
+    return points
+
+
+def _queries(tree: Tree) -> Floats:
+    """Return all points, all corners of the domain, and others at random."""
+    corners = np.array(list(product((0.0, 1.0), repeat=tree.dimensions)))
+    others = Streams(4).generator("queries").random((24, tree.dimensions))
+    return np.vstack([tree.points, corners, others])
+
+
+class Losses:
+    """The greatest loss over all transcripts, for each ordered pair of queries.
+
+    Given the query, threads answer independently, and any combination of their answers is a
+    transcript. So the greatest loss of a walk is the sum of the greatest losses of its threads, and
+    that of a thread is found from the leaves up.
+    """
+
+    def __init__(self, tree: Tree, utility: Utility, queries: Floats) -> None:
+        self._tree, self._utility, self._queries = tree, utility, queries
+
+    def _of_bits(self, node: int) -> tuple[Floats, Floats]:
+        """Return ln P(bit | query) - ln P(bit | other) for the bits 0 and 1 at a node."""
+        level, nodes = node.bit_length() - 1, np.full(len(self._queries), node)
+        exposed = self._utility.expose(self._tree, level, nodes)
+        step = self._utility.judge(exposed, self._queries, level)
+        slip = np.broadcast_to(step.slip, step.right.shape) / 2.0**64
+        left = np.log(np.where(step.right, slip, 1 - slip))
+        right = np.log(np.where(step.right, 1 - slip, slip))
+        return left[:, None] - left, right[:, None] - right
+
+    def thread(self, node: int, levels: int) -> Floats:
+        """Return the greatest loss of one thread from a node down."""
+        if not levels:
+            return np.zeros((len(self._queries),) * 2)
+        bits = self._of_bits(node)
+        below = [self.thread(2 * node + bit, levels - 1) for bit in (0, 1)]
+        return np.maximum(bits[0] + below[0], bits[1] + below[1])
+
+    def greedy(self, node: int, levels: int) -> Floats:
+        """Return the greatest loss of a thread that sends another down each child it leaves."""
+        if not levels:
+            return np.zeros((len(self._queries),) * 2)
+        bits = self._of_bits(node)
+        ways = [
+            bits[bit]
+            + self.greedy(2 * node + bit, levels - 1)
+            + self.thread(2 * node + 1 - bit, levels - 1)
+            for bit in (0, 1)
+        ]
+        return np.maximum(*ways)
+
+    def walk(self, variant: Variant) -> Floats:
+        """Return the greatest loss of a walk."""
+        depth = self._tree.depth
+        if variant.kind == "greedy":
+            return self.greedy(1, depth)
+        levels, first = len(variant.levels(depth)), variant.levels(depth).start
+        starts = range(1 << first, 2 << first)
+        return sum((self.thread(node, levels) for node in starts), np.zeros(1))
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda each: f"{each.kind}-{each.splits}")
+@pytest.mark.parametrize("utility", UTILITIES[:1] + UTILITIES[-1:], ids=repr)
+def test_the_greatest_loss_agrees_with_enumeration(utility: Utility, variant: Variant) -> None:
+    """On 16 points, the sum over threads equals the enumeration of all transcripts."""
+    tree = build_tree(_points(16, 2))
+    queries = _queries(tree)
+    steps = variant.compositions(tree.depth)
+    bits = np.array(list(product((False, True), repeat=steps)))
+    likelihood = walk_log_likelihood(tree, utility, variant, bits, queries)
+    expected = [(likelihood[:, [each]] - likelihood).max(axis=0) for each in range(len(queries))]
+    found = Losses(tree, utility, queries).walk(variant)
+    np.testing.assert_allclose(found, np.array(expected), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda each: f"{each.kind}-{each.splits}")
+@pytest.mark.parametrize("utility", UTILITIES, ids=repr)
+@pytest.mark.parametrize(("points", "dimensions"), [(64, 1), (64, 2), (37, 2), (50, 3)])
+def test_no_walk_leaks_more_than_its_charge(
+    points: int, dimensions: int, utility: Utility, variant: Variant
+) -> None:
+    """The greatest loss between any two queries is at most ε at δ = 0."""
+    if isinstance(utility, Distance):
+        side = dimensions**0.5
+        utility = Distance(utility.epsilon, side, side)
+    tree = build_tree(_points(points, dimensions))
+    losses = Losses(tree, utility, _queries(tree)).walk(variant)
+    charged = spending(utility, variant, tree.depth, 0.0).epsilon
+    assert 0 < losses.max() <= charged * (1 + ROUNDING)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda each: f"{each.kind}-{each.splits}")
+@pytest.mark.parametrize("radius", [0.02, 0.3])
+def test_a_radius_bounds_the_loss_by_the_distance(radius: float, variant: Variant) -> None:
+    """For all pairs of 64 points, the loss is at most the epsilon per distance times distance."""
+    tree, utility = build_tree(_points(64, 2)), Distance(1.0, radius)
+    queries = _queries(tree)
+    losses = Losses(tree, utility, queries).walk(variant)
+    apart = np.sqrt(np.square(queries[:, None] - queries[None]).sum(axis=2))
+    charged = spending(utility, variant, tree.depth, 0.0)
+    assert all(
+        loss <= charged.loss(distance)
+        for loss, distance in zip(losses.ravel(), apart.ravel(), strict=True)
+    )
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 16])
+@pytest.mark.parametrize("far", [1e3, 1e9, 1e11, 1e300, 1e308])
+def test_a_server_with_invented_nodes_learns_no_more_than_the_loss(
+    far: float, dimensions: int
+) -> None:
+    """For any nodes, float rounding for two near queries stays within the loss's allowance."""
+    steps, rng = Distance(1.0, 100.0), Streams(5).generator("far", dimensions)
+    queries = rng.random((2000, dimensions))
+    others = queries + 7e-9 / dimensions**0.5
+    nodes = np.hstack([far * rng.uniform(-1, 1, queries.shape)] * 2)
+    nodes += np.hstack([np.zeros_like(queries), 50 * rng.standard_normal(queries.shape)])
+    found = np.abs(np.log(_right(steps, nodes, queries) / _right(steps, nodes, others))).max()
+    assert found <= steps.loss(7.1e-9)
+    assert steps.loss(7e-9) == pytest.approx(2.0**-16, rel=1e-3)
+
+
+def _right(steps: Utility, nodes: Floats, queries: Floats) -> Floats:
+    """Return the exact probability of the answer that names the right child."""
+    step = steps.judge(nodes, queries, 0)
+    slip = np.broadcast_to(step.slip, step.right.shape) / 2.0**64
+    return np.where(step.right, 1 - slip, slip)
+
+
+@pytest.mark.parametrize("far", [1e154, 1e300, 1e308])
+def test_nodes_with_infinite_distances_keep_the_noise(far: float) -> None:
+    """Steps that hide all queries slip at the stated rate, without a warning."""
+    steps = Distance(3.0, SQUARE, SQUARE)
+    nodes = far * Streams(5).generator("overflow").uniform(-1, 1, (500, 4))
+    chances = _right(steps, nodes, np.full((500, 2), 0.5))
+    assert np.abs(np.log(chances / (1 - chances))).max() <= steps.step_loss
+    assert steps.loss(1e-9) == steps.step_loss
+
+
+@pytest.mark.parametrize("epsilon", [1e-8, 1e-3, 1.0, 40.0])
+def test_steps_that_hide_a_radius_spend_at_most_their_budget(epsilon: float) -> None:
+    """With float rounding the loss of a radius is the requested one, or slightly less."""
+    steps = Distance.hiding(epsilon, 0.1, 1.0)
+    assert epsilon * (1 - 1e-11) <= steps.loss(0.1) <= epsilon
+    assert steps.epsilon < epsilon
+    with pytest.raises(InputError, match="2\\*\\*-31"):
+        Distance.hiding(1e-12, 0.1)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda each: f"{each.kind}-{each.splits}")
+@pytest.mark.parametrize("utility", UTILITIES, ids=repr)
+@pytest.mark.parametrize("delta", [1e-6, 1e-3, 0.05])
+def test_the_exact_delta_is_at_most_the_claimed_one(
+    delta: float, utility: Utility, variant: Variant
+) -> None:
+    """For all pairs, the mass of transcripts beyond e**epsilon is at most delta."""
+    tree = build_tree(_points(16, 2))
+    queries = _queries(tree)
+    steps = variant.compositions(tree.depth)
+    bits = np.array(list(product((False, True), repeat=steps)))
+    likelihood = np.exp(walk_log_likelihood(tree, utility, variant, bits, queries))
+    factor = exp(spending(utility, variant, tree.depth, delta).epsilon)
+    beyond = [
+        np.maximum(likelihood[:, [each]] - factor * likelihood, 0).sum(axis=0)
+        for each in range(len(queries))
+    ]
+    assert np.max(beyond) <= delta * (1 + ROUNDING) + 1e-12
+
+
+@pytest.mark.parametrize("splits", [0, 2])
+def test_an_early_walk_is_that_of_the_package(splits: int) -> None:
+    """With equal coins, one thread names the bucket that a deployed client's walk names."""
+    tree, queries = build_tree(_points(64, 2)), Streams(4).generator("asked").random((50, 2))
+    variant = Variant("early", splits) if splits else BASIC
+    one = walk(tree, queries, Comparison(1.0), variant, Streams(5).generator("coins"))
+    other = walk_to_bucket(tree, queries, Steps(1.0), splits, Streams(5).generator("coins"))
+    np.testing.assert_array_equal(one.found, other.found)
+    np.testing.assert_array_equal(one.bits, other.bits)
+
+
+KINDS = st.sampled_from([BASIC, Variant("parallel", 3), Variant("early", 4), Variant("greedy")])
+
+
+def test_the_papers_example() -> None:
+    """For 17 comparisons at epsilon 1 and delta 1e-6, the paper gives 12.93, and ours is 8.50."""
+    spent = spending(Comparison(1.0), BASIC, 17, 1e-6)
+    assert spent.printed == pytest.approx(12.93, abs=0.005)
+    assert spent.epsilon == pytest.approx(8.50, abs=0.005)
+    assert spending(Comparison(1.0), BASIC, 17, 0.0).epsilon == pytest.approx(8.5, abs=1e-9)
+
+
+def test_the_papers_plots_claim_less_than_they_spend() -> None:
+    """With the slips of its plots, the paper's number for these 17 steps is not a bound."""
+    spent = spending(Comparison(1.0, paper=True), BASIC, 17, 1e-6)
+    assert spent.epsilon > 16.9 > spent.printed
+
+
+def test_the_papers_formula_is_at_most_the_sum_of_the_steps() -> None:
+    """Nine comparisons at epsilon 5.5 give 49.5, whereas bounded range alone gives 69."""
+    spent = spending(Comparison(5.5, paper=True), Variant("early", 8), 17, 1e-6)
+    assert spent.printed == pytest.approx(49.5, rel=1e-9)
+
+
+@given(st.floats(0.01, 10), KINDS, st.sampled_from([0.0, 1e-9, 1e-6, 1e-3]))
+def test_a_walks_charge_is_the_least_of_all_bounds(
+    epsilon: float, variant: Variant, delta: float
+) -> None:
+    """Neither the sum of all steps nor bounded range is less than a walk's charge."""
+    spent = spending(Comparison(epsilon), variant, 17, delta)
+    assert spent.steps == variant.compositions(17)
+    assert spent.epsilon <= spent.steps * epsilon / 2 * (1 + 1e-9)
+    assert spent.epsilon <= spent.printed * (1 + 1e-9)
+    assert spent.printed <= spent.steps * epsilon * (1 + 1e-9)
+
+
+def test_a_radius_gives_no_local_guarantee() -> None:
+    """Distances with a radius below the diameter have only an epsilon per distance."""
+    near = spending(Distance(1.0, 0.5, 2.0), BASIC, 10, 1e-6)
+    assert near.epsilon == inf
+    assert near.per_distance == 20.0
+    assert near.loss(0.25) == pytest.approx(5.0 + near.rounding)
+    assert near.rounding == pytest.approx(10 * (2**-16 + 2**-31))
+    assert near.loss(inf) == inf
+    wide = spending(Distance(1.0, 2.0, 2.0), BASIC, 10, 0.0)
+    assert wide.epsilon == pytest.approx(5.0, abs=1e-9)
+    assert wide.per_distance == inf
+    assert wide.loss(0.0) == wide.loss(inf) == wide.epsilon
+
+
+RNG = Streams(9).generator("rivals")
+# Of all noise of an exact distribution, beyond which there is less than e**-60 of it.
+REACH = 60
+# Logs of a sum of exponentials err by less.
+LOG_ROUNDING = 1e-12
+
+
+@pytest.mark.parametrize("dimensions", [1, 2])
+def test_blurred_queries_stay_in_the_domain_and_near(dimensions: int) -> None:
+    """With little noise nearly every query stays nearest to its own point, and none is outside."""
+    tree = cKDTree(RNG.random((50, dimensions)))
+    queries = RNG.random((5000, dimensions))
+    by = Blur(1e4, (0.0,) * dimensions, (1.0,) * dimensions, step=1e-6)
+    moved = blur(queries, by, RNG)
+    assert ((moved >= 0) & (moved <= 1)).all()
+    assert (tree.query(moved)[1] == tree.query(queries)[1]).mean() > 0.9
+    far = blur(queries, Blur(0.1, by.low, by.high, step=1e-6), RNG)
+    assert ((far == 0) | (far == 1)).any(axis=1).mean() > 0.5
+
+
+class Distributions:
+    """The exact distribution of the point to which a blurred query is moved, for any query."""
+
+    def __init__(self, by: Blur, patch: pytest.MonkeyPatch) -> None:
+        axis = range(-REACH, REACH + 1)
+        self._by, self._noise = by, np.array(list(product(axis, repeat=len(by.low))))
+        self._weights = np.exp(-np.sqrt(np.square(self._noise).sum(axis=1)) / float(by.scale))
+        for name in ("planar_laplace", "discrete_laplace"):
+            patch.setattr(walks, name, lambda *_: self._noise)
+
+    def of(self, query: Floats) -> dict[tuple[float, ...], float]:
+        """Return the probability of each point, up to a factor shared by all queries."""
+        points = blur(np.tile(query, (len(self._noise), 1)), self._by, RNG)
+        places, which = np.unique(points, axis=0, return_inverse=True)
+        weights = np.bincount(which.ravel(), weights=self._weights)
+        return dict(zip(map(tuple, places.tolist()), weights.tolist(), strict=True))
+
+    def loss(self, query: Floats, other: Floats) -> float:
+        """Return the loss between two queries over all points that both can produce."""
+        one, two = self.of(query), self.of(other)
+        ratios = np.log([one[point] / two[point] for point in one.keys() & two.keys()])
+        return float(np.abs(ratios).max())
+
+
+@pytest.mark.parametrize("step", [0.1, 0.7, 1.0])
+@pytest.mark.parametrize("dimensions", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_neighbours_across_a_grid_corner_have_the_stated_loss(
+    dimensions: int, step: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the exact distribution, two queries that barely differ have exactly the stated loss."""
+    by = Blur(1.0, (-200.0,) * dimensions, (200.0,) * dimensions, step)
+    low, high = (np.full(dimensions, step * (0.5 + side * 1e-9)) for side in (-1, 1))
+    found = Distributions(by, monkeypatch).loss(low, high)
+    assert found <= by.loss(dist(low, high)) + LOG_ROUNDING
+    assert found == pytest.approx(sqrt(dimensions) * step, rel=1e-9)
+    assert found > 1e6 * by.epsilon * dist(low, high)
+
+
+@pytest.mark.parametrize("side", [3.0, 200.0])
+@pytest.mark.parametrize("dimensions", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_no_two_queries_exceed_the_loss(
+    dimensions: int, side: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds for pairs near and far, within the domain, beyond it and at its border."""
+    by = Blur(0.7, (-side,) * dimensions, (side,) * dimensions, 1.3)
+    distributions, draws = Distributions(by, monkeypatch), Streams(6).generator("pairs")
+    for apart in (1e-12, 0.01, 1.0, 5.0, 20.0):
+        for query in draws.uniform(-10.0, 10.0, (3, dimensions)).round(1):
+            other = query + draws.normal(0.0, apart, dimensions)
+            assert distributions.loss(query, other) <= by.loss(dist(query, other)) + LOG_ROUNDING
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-3, 1.0))
+@example(26978.75, 0.1)  # the float quotient is in the middle of two points, and this is not
+@example(0.15, 0.1)
+def test_the_point_of_the_grid_is_the_nearest(query: float, step: float) -> None:
+    """It is at most half a step away, exactly, for any rounding of the quotient."""
+    by = Blur(1.0, (-1e6,), (1e6,), step)
+    (((point,),)) = on_grid(np.array([[query]]), by).tolist()
+    assert abs(point * Fraction(step) - Fraction(query)) <= Fraction(step) / 2
+
+
+@given(st.floats(1e-3, 1e3), st.floats(1e-6, 1.0), st.floats(0, 1e3))
+def test_scale_and_loss_are_rounded_to_the_safe_side(
+    epsilon: float, share: float, distance: float
+) -> None:
+    """The scale is an exact quotient, and the loss is at least that of the exact distribution."""
+    by = Blur(epsilon, (0.0,), (1.0,), share / epsilon * 0.99)
+    assert by.scale * Fraction(by.epsilon) * Fraction(by.step) == 1
+    assert by.loss(distance) >= Fraction(epsilon) * (Fraction(distance) + Fraction(by.step))
+    assert by.loss(inf) == inf
+
+
+def test_bad_parameters_are_named() -> None:
+    """An invalid parameter is refused by name."""
+    with pytest.raises(InputError, match="sensitivity is -1"):
+        Distance(1.0, -1.0)
+    with pytest.raises(InputError, match="splits is 3"):
+        Variant("basic", 3)
+    with pytest.raises(InputError, match="splits is 9"):
+        Variant("early", 9).check(depth=4)
+    with pytest.raises(InputError, match="high"):
+        Blur(1.0, (0.0,), (0.0,), 0.1)
+    with pytest.raises(InputError, match="step"):
+        Blur(1.0, (0.0,), (1.0,), 0.0)
+    with pytest.raises(InputError, match=r"step is 0\.6; allowed: from 1 / .* to 1 / epsilon"):
+        Blur(2.0, (0.0,), (1.0,), 0.6)
+    with pytest.raises(InputError, match="step"):
+        Blur(1e-6, (0.0,), (1.0,), 1e-6)
+    with pytest.raises(InputError, match="high"):
+        Blur(1.0, (0.0,), (inf,), 0.1)
+    with pytest.raises(InputError, match="distance"):
+        Blur(1.0, (0.0,), (1.0,), 0.1).loss(-1.0)
+    for wrong in (np.zeros((1, 3)), np.full((1, 1), np.nan)):
+        with pytest.raises(InputError, match="queries"):
+            blur(wrong, Blur(1.0, (0.0,), (1.0,), 0.1), RNG)
