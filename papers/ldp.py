@@ -40,6 +40,14 @@ from papers.figure import (
     draw_hold_out,
     points_at,
 )
+from papers.oracles import (
+    APPROACHES,
+    Approach,
+    SummedHistogram,
+    SymmetricUnary,
+    ThresholdedHistogram,
+    make_means,
+)
 from veilring.data.table import Ranges, Table, split
 from veilring.protocols.ldp.algorithm.bayes import (
     VARIANCE_FLOOR,
@@ -47,14 +55,7 @@ from veilring.protocols.ldp.algorithm.bayes import (
     learn_discrete,
     learn_gaussian,
 )
-from veilring.protocols.ldp.algorithm.encodings import (
-    DirectEncoding,
-    OptimisedUnary,
-    SummedHistogram,
-    SymmetricUnary,
-    ThresholdedHistogram,
-)
-from veilring.protocols.ldp.algorithm.means import APPROACHES, Approach, make_means
+from veilring.protocols.ldp.algorithm.encodings import DirectEncoding, OptimisedUnary
 from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle, PlainOracle
 from veilring.protocols.ldp.algorithm.steps import (
     Bins,

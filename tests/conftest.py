@@ -22,9 +22,11 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Workers share the cores: threads of a matrix product would spin while they wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# A shell ignores Ctrl-C for background processes; tests of Ctrl-C would wait forever.
+# A shell ignores Ctrl-C for background processes, and `nohup` the end of a terminal; tests of these
+# would wait forever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.hookimpl(wrapper=True)

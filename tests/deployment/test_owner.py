@@ -172,7 +172,7 @@ features = [{ name = "x" }]
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[protocol]\naccounting = "record"', "protocol.accounting: no such key"),
+        ('[protocol]\naccounting = "record"', "protocol.accounting: there is no such key"),
         ("[protocol]\nepsilon = 99.0", "protocol.epsilon is 99"),
         ("[protocol]\nepsilon_max = 0.5", "protocol.epsilon_max: this key was renamed to epsilon"),
         ("[labelling]\nepsilon = 0.5", "labelling: this key was renamed to protocol"),

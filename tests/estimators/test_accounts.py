@@ -35,7 +35,7 @@ CHANGED: dict[str, dict[str, object]] = {
     "RankSearchClassifier": {"k": 1, "parties": 3, "sum": "star", "weights": "distance"},
     "NoisyVotesClassifier": {"epsilon": 1e-3, "radius": 1.0, "tolerated": 0, "k": 5, "sum": "ring"},
     "OwnerRadiusClassifier": {"epsilon": 1e-3, "radius": 1.0},
-    "OwnerKNNClassifier": {"epsilon": 1e-3, "k": 100, "mechanism": "laplace"},
+    "OwnerKNNClassifier": {"epsilon": 1e-3, "k": 100},
     "IndKNNClassifier": {
         "epsilon": 1e-3,
         "delta": 0.5,
@@ -49,7 +49,7 @@ CHANGED: dict[str, dict[str, object]] = {
     "TreeWalkClassifier": {"epsilon": 1e-3, "by": "response", "k": 100, "neighbours": 2},
     "ReleasedClassifier": {"epsilon": 1e-3, "parties": 3, "tolerated": 0, "statistic": "means"},
     "LDPNaiveBayes": {"epsilon": np.inf, "domains": (2, 2), "bins": 9},
-    "LDPGaussianNaiveBayes": {"epsilon": np.inf, "approach": "one-feature"},
+    "LDPGaussianNaiveBayes": {"epsilon": np.inf},
 }
 each = pytest.mark.parametrize("estimator", ESTIMATORS, ids=named)
 asked = pytest.mark.parametrize("estimator", ESTIMATORS[:7], ids=named)

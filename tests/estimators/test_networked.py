@@ -24,7 +24,6 @@ from veilring.randomness import Streams
 ROWS, LABELS = three_classes(150)
 QUERIES, _ = three_classes(40, seed=2)
 MUCH = 1e4  # so little noise that all labels are equal
-PAPER: dict[str, Any] = {"allocation": "component", "mechanism": "laplace"}
 # The labels of these do not depend on draws.
 EXACT = [
     *(PrivateKNNClassifier(5, 3, sum=name) for name in ("ring", "shares", "masks")),
@@ -41,9 +40,8 @@ EXACT = [
 # In these, one party draws all noise: the server, or the client of a tree walk.
 DRAWN = [
     OwnerRadiusClassifier(0.7, 0.1),
-    OwnerRadiusClassifier(0.7, 0.1, **PAPER),
     OwnerKNNClassifier(0.7, 10),
-    OwnerKNNClassifier(0.7, 10, conversion="paper", public_rows=True, **PAPER),
+    OwnerKNNClassifier(0.7, 10, conversion="candidates", public_rows=True),
     IndKNNClassifier(4.0, tau=0.8),
     IndKNNClassifier(4.0, tau=0.8, centre=(0.5, 0.5)),
     TreeWalkClassifier(6.0, "response", splits=0, neighbours=1),

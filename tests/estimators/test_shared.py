@@ -272,7 +272,7 @@ WRONG: list[tuple[type[SystemClassifier], list[dict[str, object]]]] = [
             {"partition": "alphabet"},
         ],
     ),
-    (OwnerRadiusClassifier, [{"epsilon": 0.0}, {"mechanism": "loud"}, {"radius": -1.0}]),
+    (OwnerRadiusClassifier, [{"epsilon": 0.0}, {"batch": 0}, {"radius": -1.0}]),
     (OwnerKNNClassifier, [{"epsilon": 11.0}, {"k": 0}, {"k": 2.5}]),
     (
         IndKNNClassifier,

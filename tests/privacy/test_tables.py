@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from papers.oracles import TableDistributions, clamped_laplace
 from tests.privacy.generators import cryptographic, follows, scripted, seeded
 
 from veilring.errors import InputError
 from veilring.privacy.exact import exp_floor
 from veilring.privacy.noise import discrete_laplace_pmf
-from veilring.privacy.tables import TableDistributions, clamped_laplace
 
 WHOLE = 2**64
 

@@ -5,9 +5,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from papers.oracles import laplace_sum_max
 from scipy.stats import binom, gamma
 
-from veilring.privacy.bounds import NEVER_BITS, binomial_range, laplace_sum_max
+from veilring.privacy.bounds import NEVER_BITS, binomial_range
 from veilring.privacy.noise import discrete_laplace_pmf
 
 # A bound by Chernoff is looser than the exact tail by less than a factor of 2^8 here.

@@ -34,14 +34,12 @@ from veilring.data.table import Ranges
 from veilring.deployment.config import A_FILE, RELATIVE, ServerConfig, Terms
 from veilring.deployment.connecting import Server
 from veilring.errors import HandshakeError, InputError, ProtocolViolation, ScenarioError
-from veilring.protocols.ldp.algorithm.means import Approach, make_means
+from veilring.protocols.ldp.algorithm.means import make_means
 from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle
 from veilring.protocols.ldp.algorithm.planner import ORACLES, recommend_oracle
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
 from veilring.protocols.ldp.algorithm.survey import (
-    DiscreteBayesSurvey,
     FrequencySurvey,
-    GaussianBayesSurvey,
     MeanSurvey,
     Survey,
 )
@@ -49,7 +47,7 @@ from veilring.protocols.ldp.collector import Collector
 from veilring.protocols.ldp.roles import ClientPool
 from veilring.protocols.ldp.store import begin_report_store, open_report_store
 from veilring.protocols.ldp.store.base import Quotas, Store
-from veilring.protocols.ldp.system import LDPBayes, OracleName
+from veilring.protocols.ldp.system import LDPBayes, OracleName, bayes_survey
 from veilring.protocols.ldp.task import TASK_FORMAT, Task, format_terms, other_format
 from veilring.transport.roster import Roster
 
@@ -68,7 +66,6 @@ class SurveySection(Section):
         kind: `frequency` of the values of one column, `means` of columns, or naive Bayes.
         epsilon: The maximum epsilon of a client's single report.
         oracle: The frequency oracle for values; `auto` chooses the best one for each domain.
-        approach: The mechanism for means.
         bins: The number of equal parts of a range for questions about values; 8 for `frequency` by
             default.
         minimum: The number of reports that the collector's estimates need. It is not part of the
@@ -81,7 +78,6 @@ class SurveySection(Section):
     )
     epsilon: float = same_field(LDPBayes, "epsilon", required=True)
     oracle: OracleName = same_field(LDPBayes, "oracle")
-    approach: Approach = same_field(LDPBayes, "approach")
     bins: int = same_field(LDPBayes, "bins")
     minimum: int = Field(MINIMUM_REPORTS, ge=1, description="a whole number of at least 1")
     closes: Annotated[AwareDatetime, Field(strict=False)] | None = Field(
@@ -113,16 +109,11 @@ def survey_of(
     """
     if section.kind == "frequency":
         return FrequencySurvey(section.oracle_for(domain_of(section, features[0])))
-    if section.kind == "discrete-bayes":
-        domains = [domain_of(section, feature) for feature in features]
-        bins = (bins_of(section, features),)
-        return DiscreteBayesSurvey.of(domains, len(classes), section.oracle_for, bins)
-    ranges = ranges_of(features)
-    mechanism, scaling = (section.approach, section.epsilon, len(ranges)), (Scaling(ranges),)
+    scaling = Scaling(ranges_of(features))
     if section.kind == "means":
-        return MeanSurvey(make_means(*mechanism), scaling)
-    means = make_means(*mechanism, len(classes))
-    return GaussianBayesSurvey(section.oracle_for(max(2, len(classes))), means, scaling)
+        return MeanSurvey(make_means(section.epsilon, len(scaling.ranges)), (scaling,))
+    step = bins_of(section, features) if section.kind == "discrete-bayes" else scaling
+    return bayes_survey(step, len(classes), section.epsilon, section.oracle_for)
 
 
 def domain_of(section: SurveySection, feature: FeatureTerms) -> int:

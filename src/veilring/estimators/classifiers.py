@@ -429,7 +429,7 @@ class LDPNaiveBayes(LDPClassifier):
 
     survey_: DiscreteBayesSurvey
     _system = LDPBayes
-    _leaves_out = frozenset({"kind", "approach", "variance_floor"})
+    _leaves_out = frozenset({"kind", "variance_floor"})
     _own = (
         DescribedKey(
             "domains",

@@ -1,8 +1,8 @@
 """Bounds: of honest counts, of probabilities behind counts, and of the loss that runs prove.
 
-An honest report leaves the ranges of `binomial_range` and `laplace_sum_max` with probability below
-2^-64 on either side, by Chernoff's bound. Without them a collector would also accept reports that
-no honest client draws in the lifetime of the universe, each of which outweighs many clients.
+An honest report leaves the range of `binomial_range` with probability below 2^-64 on either side,
+by Chernoff's bound. Without it a collector would also accept reports that no honest client draws in
+the lifetime of the universe, each of which outweighs many clients.
 `proportion_bounds` is the opposite direction: exact bounds on a probability from the number of
 occurrences.
 
@@ -18,7 +18,6 @@ differential privacy bounds that advantage.
 
 import math
 from collections.abc import Callable
-from fractions import Fraction
 from itertools import product
 from typing import Final, NamedTuple
 
@@ -29,7 +28,6 @@ from numpy.typing import NDArray
 NEVER_BITS: Final = 64
 
 _SURE: Final = NEVER_BITS * math.log(2)
-_STEPS: Final = 1024  # parts of the mean of a sum: rounding up costs a thousandth
 
 
 def binomial_range(trials: int, chance: float) -> tuple[int, int]:
@@ -51,27 +49,6 @@ def binomial_range(trials: int, chance: float) -> tuple[int, int]:
     low = _last(lambda down: surprise(math.floor(mean) - down) < _SURE, math.floor(mean))
     high = _last(lambda up: surprise(math.ceil(mean) + up) < _SURE, trials - math.ceil(mean))
     return math.floor(mean) - low, math.ceil(mean) + high
-
-
-def laplace_sum_max(scale: float | Fraction, count: int) -> int:
-    """Return the maximum sum of absolute values of discrete Laplace noise that ever occurs.
-
-    An absolute value is at most an exponential number of the same scale plus 1, in distribution,
-    since `2 q**k / (1 + q)` is at most `q**(k - 1)` for `q = e**(-1 / scale)`. The sum of `n`
-    exponential numbers of scale 1 is above `n x` with probability `e**(-n (x - 1 - ln(x)))` at
-    most.
-
-    Args:
-        scale: The scale of the noise, above 0.
-        count: The number of values, `n`, at least 1.
-    """
-
-    def is_seen(above: int) -> bool:
-        x = above / _STEPS  # above 1
-        return x - math.log1p(x) < _SURE / count
-
-    above = 1 + _last(is_seen, math.ceil(2 * _SURE) * _STEPS)
-    return count + math.ceil(Fraction(scale) * count * (1 + Fraction(above, _STEPS)))
 
 
 def _part(count: int, expected: float) -> float:

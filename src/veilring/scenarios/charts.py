@@ -9,6 +9,7 @@ Two charts show exact distributions: frequency oracles, and a server's beliefs a
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -72,7 +73,7 @@ def draw_oracles(path: Path, *, domain: int, epsilon: float) -> None:
 
 
 def _draw(panel: "Axes", axis: _Axis, of: Callable[[OracleOption, float], float]) -> None:
-    for name, style in zip(ORACLES, STYLES, strict=True):
+    for name, style in zip(ORACLES, cycle(STYLES), strict=False):
         values = [
             next(of(each, found[0].variance) for each in found if each.name == name)
             for found in axis.found

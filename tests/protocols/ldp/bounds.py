@@ -6,9 +6,9 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from papers.oracles import SummedHistogram
 from scipy import optimize, stats
 
-from veilring.protocols.ldp.algorithm.encodings import SummedHistogram
 from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle, PureOracle
 
 Distribution: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.random import Generator
 from numpy.typing import NDArray
+from papers.oracles import Laplace
 from scipy import stats
 from tests.privacy.generators import FALSE_ALARM, seeded
 from typing_extensions import override
@@ -16,7 +17,6 @@ from veilring.protocols.ldp.algorithm.distributions import (
     CodeDistribution,
     Codes,
     Hybrid,
-    Laplace,
     OneBit,
     Piecewise,
 )

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from sklearn.naive_bayes import CategoricalNB, GaussianNB
 from tests.privacy.generators import seeded
 
+from papers import oracles
 from veilring.data.table import Ranges
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.bayes import (
@@ -19,7 +20,7 @@ from veilring.protocols.ldp.algorithm.bayes import (
     learn_gaussian,
 )
 from veilring.protocols.ldp.algorithm.encodings import DirectEncoding, OptimisedUnary
-from veilring.protocols.ldp.algorithm.means import APPROACHES, Approach, make_means
+from veilring.protocols.ldp.algorithm.means import make_means
 from veilring.protocols.ldp.algorithm.oracle import Consistency, PlainOracle
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
 from veilring.protocols.ldp.algorithm.survey import (
@@ -115,7 +116,7 @@ def test_without_noise_it_equals_scikit_learns_gaussian() -> None:
     labels = rng.choice(CLASSES, 2000, p=[0.6, 0.3, 0.1])
     centres, widths = rng.uniform(-0.5, 0.5, (CLASSES, 4)), rng.uniform(0.05, 0.2, (CLASSES, 4))
     rows = np.clip(rng.normal(centres[labels], widths[labels]), -1, 1)
-    survey = GaussianBayesSurvey(PlainOracle(CLASSES), make_means("one-bit", math.inf, 4, CLASSES))
+    survey = GaussianBayesSurvey(PlainOracle(CLASSES), make_means(math.inf, 4, CLASSES))
     found = census(survey, rows, labels, rng)
     model = learn_gaussian(survey, found, variance_floor=1e-9)
     reference = GaussianNB(var_smoothing=0).fit(rows, labels)
@@ -140,13 +141,13 @@ def test_with_noise_counts_are_near_the_true_ones(categories: Codes) -> None:
         assert ((found.low < true) & (true < found.high)).all()
 
 
-@pytest.mark.parametrize("approach", APPROACHES)
-def test_with_noise_moments_are_near_the_true_ones(approach: Approach) -> None:
+@pytest.mark.parametrize("approach", oracles.APPROACHES)
+def test_with_noise_moments_are_near_the_true_ones(approach: oracles.Approach) -> None:
     """All 24 raw moments of three approaches are within intervals that each miss once in 1e8."""
     rng = seeded("noisy moments", approach)
     labels = rng.integers(0, 2, 60_000)
     rows = np.clip(rng.normal([[-0.4, 0.1], [0.4, -0.1]], 0.25)[labels], -1, 1)
-    survey = GaussianBayesSurvey(DirectEncoding(2, 2.0), make_means(approach, 2.0, 2, 2))
+    survey = GaussianBayesSurvey(DirectEncoding(2, 2.0), oracles.make_means(approach, 2.0, 2, 2))
     answers = answer(survey, rows, labels, rng)
     model = learn_gaussian(survey, tally_reports(survey, answers.reports), confidence=1 - 1e-8)
     inside = labels[:, None] == np.arange(2)
@@ -180,7 +181,7 @@ def test_raw_estimates_are_kept_beside_the_model(categories: Codes, how: Consist
 def test_without_answers_nothing_is_learned() -> None:
     """For an empty tally all classes are equally likely, and intervals are unbounded."""
     discrete = DiscreteBayesSurvey.of(DOMAINS, CLASSES, lambda d: DirectEncoding(d, 1.0))
-    gaussian = GaussianBayesSurvey(DirectEncoding(3, 1.0), make_means("one-bit", 1.0, 2, 3))
+    gaussian = GaussianBayesSurvey(DirectEncoding(3, 1.0), make_means(1.0, 2, 3))
     for how in CONSISTENCIES:
         flat = learn_discrete(discrete, Tally.empty(discrete), consistency=how)
         assert np.exp(flat.log_probabilities(np.zeros((1, 4), dtype=int))) == pytest.approx(
@@ -203,7 +204,7 @@ def test_invalid_learning_methods_are_refused(categories: Codes) -> None:
         learn_discrete(survey, found, smoothing=0.0)
     with pytest.raises(InputError, match="tally"):
         learn_discrete(survey, Tally((), ()))
-    gaussian = GaussianBayesSurvey(PlainOracle(2), make_means("one-bit", math.inf, 1, 2))
+    gaussian = GaussianBayesSurvey(PlainOracle(2), make_means(math.inf, 1, 2))
     with pytest.raises(InputError, match="variance_floor"):
         learn_gaussian(gaussian, Tally.empty(gaussian), variance_floor=0.0)
 
@@ -223,7 +224,7 @@ def test_rows_of_another_shape_are_refused(categories: Codes) -> None:
         model.joint(np.zeros((1, 3), dtype=np.int64))
     with pytest.raises(InputError, match="rows"):
         model.joint(np.array([[3, 0, 0, 0]]))
-    survey = GaussianBayesSurvey(PlainOracle(2), make_means("one-bit", math.inf, 3, 2))
+    survey = GaussianBayesSurvey(PlainOracle(2), make_means(math.inf, 3, 2))
     gaussian = learn_gaussian(survey, Tally.empty(survey))
     with pytest.raises(InputError, match="rows"):
         gaussian.joint(np.zeros((1, 2)))
@@ -239,7 +240,7 @@ def test_a_classifier_labels_original_rows(categories: Codes) -> None:
     found = learn(binned, census(binned, numbers, labels, rng))
     expected = learned(categories).classify(rows)
     assert (found.classify(numbers) == expected).all()
-    means = make_means("one-bit", math.inf, len(DOMAINS), CLASSES)
+    means = make_means(math.inf, len(DOMAINS), CLASSES)
     scaled = GaussianBayesSurvey(PlainOracle(CLASSES), means, (Scaling(ranges),))
     gaussian = learn(scaled, census(scaled, numbers, labels, rng))
     assert isinstance(gaussian.model, GaussianBayes)
@@ -248,7 +249,7 @@ def test_a_classifier_labels_original_rows(categories: Codes) -> None:
 
 def test_rows_outside_the_range_are_clipped() -> None:
     """Gaussian naive Bayes treats a feature of 5 as 1."""
-    survey = GaussianBayesSurvey(PlainOracle(2), make_means("one-bit", math.inf, 1, 2))
+    survey = GaussianBayesSurvey(PlainOracle(2), make_means(math.inf, 1, 2))
     model = learn_gaussian(survey, Tally.empty(survey))
     assert (model.joint(np.array([[5.0]])) == model.joint(np.array([[1.0]]))).all()
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from papers.oracles import Laplace
 from tests.privacy.generators import FALSE_ALARM, follows, seeded
 from tests.protocols.ldp.bounds import bernstein
 
@@ -14,7 +15,6 @@ from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.distributions import (
     CodeDistribution,
     Hybrid,
-    Laplace,
     OneBit,
     Piecewise,
     Plain,

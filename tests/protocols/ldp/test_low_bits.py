@@ -12,9 +12,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from papers.oracles import SummedHistogram
 from tests.privacy.generators import seeded
-
-from veilring.protocols.ldp.algorithm.encodings import SummedHistogram
 
 CLIENTS, DOMAIN, SCALE = 400, 8, 2.0
 GRID = 2**53  # uniform floats of a generator are multiples of 1 over this

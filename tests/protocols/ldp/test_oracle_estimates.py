@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
+from papers.oracles import ALL_ORACLES as ORACLES
+from papers.oracles import SummedHistogram, ThresholdedHistogram, best_theta
 from tests.privacy.generators import FALSE_ALARM, seeded
 from tests.protocols.ldp.bounds import (
     Distribution,
@@ -15,13 +17,7 @@ from tests.protocols.ldp.bounds import (
 )
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.encodings import (
-    SummedHistogram,
-    ThresholdedHistogram,
-    best_theta,
-)
 from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle, PlainOracle, PureOracle
-from veilring.protocols.ldp.algorithm.planner import ORACLES
 
 pytestmark = pytest.mark.slow
 

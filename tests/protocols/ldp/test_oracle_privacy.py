@@ -7,14 +7,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from papers.oracles import ALL_ORACLES as ORACLES
+from papers.oracles import SummedHistogram
 from tests.privacy.generators import follows, seeded
 from tests.protocols.ldp.distributions import ENUMERABLE, distribution_of
 
 from veilring.privacy.exact import log_ceil
-from veilring.protocols.ldp.algorithm.encodings import SummedHistogram
 from veilring.protocols.ldp.algorithm.hashing import LocalHashing
 from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle
-from veilring.protocols.ldp.algorithm.planner import ORACLES
 from veilring.protocols.ldp.algorithm.subset import SubsetSelection
 
 EPSILONS = (0.1, 1.0, 3.0)

@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from papers.oracles import ALL_ORACLES as ORACLES
+from papers.oracles import SummedHistogram, ThresholdedHistogram
 from tests.privacy.generators import cryptographic, seeded
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.encodings import (
-    SummedHistogram,
-    ThresholdedHistogram,
-    UnaryOracle,
-)
+from veilring.protocols.ldp.algorithm.encodings import UnaryOracle
 from veilring.protocols.ldp.algorithm.hashing import HadamardResponse, LocalHashing, walsh_hadamard
 from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle, PlainOracle
 from veilring.protocols.ldp.algorithm.packing import (
@@ -25,7 +23,6 @@ from veilring.protocols.ldp.algorithm.packing import (
     encoded,
     width_of,
 )
-from veilring.protocols.ldp.algorithm.planner import ORACLES
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, Reports
 from veilring.protocols.ldp.algorithm.subset import SubsetSelection
 

@@ -38,7 +38,7 @@ def cases() -> list[Case]:
     discrete = DiscreteBayesSurvey.of((3, 2, 4), 2, lambda d: OptimisedUnary(d, 1.0), bins)
     projection = principal_components(rng.normal(size=(20, 3)), 2, origin="drawn for this test")
     steps = (projection, Scaling(Ranges((-4.0, -4.0), (4.0, 4.0))))
-    means = make_means("one-bit", 1.0, 2, 2)
+    means = make_means(1.0, 2, 2)
     gaussian = GaussianBayesSurvey(DirectEncoding(2, 1.0), means, steps)
     return [
         (

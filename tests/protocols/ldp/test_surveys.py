@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from papers.oracles import ALL_ORACLES as ORACLES
 from tests.privacy.generators import follows, seeded
 from tests.protocols.ldp.distributions import distribution_of
 
@@ -19,7 +20,7 @@ from veilring.protocols.ldp.algorithm.distributions import OneBit
 from veilring.protocols.ldp.algorithm.encodings import DirectEncoding, OptimisedUnary
 from veilring.protocols.ldp.algorithm.means import EachFeature, SignVector, make_means
 from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle, PlainOracle
-from veilring.protocols.ldp.algorithm.planner import ORACLES, make_oracle
+from veilring.protocols.ldp.algorithm.planner import make_oracle
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
 from veilring.protocols.ldp.algorithm.survey import (
     DiscreteBayesSurvey,
@@ -128,7 +129,7 @@ def test_value_and_class_are_one_number_as_in_the_paper(
 
 def test_a_moment_is_reported_within_the_class() -> None:
     """The clipped features, or their squares, have the class as the last column."""
-    survey = GaussianBayesSurvey(DirectEncoding(3, 1.0), make_means("one-bit", 1.0, 2, 3))
+    survey = GaussianBayesSurvey(DirectEncoding(3, 1.0), make_means(1.0, 2, 3))
     rows, labels = np.array([[0.5, -3.0], [-0.25, 1.0]]), np.array([2, 0])
     given = survey.validated(rows, labels)
     assert survey.encode(*given, 0).tolist() == [2, 0]
@@ -138,7 +139,7 @@ def test_a_moment_is_reported_within_the_class() -> None:
 
 def test_one_client_answers_one_question_about_its_moments() -> None:
     """Class, features and squares have separate clients, and each answer spends epsilon."""
-    survey = GaussianBayesSurvey(DirectEncoding(2, 0.7), make_means("all-features", 0.7, 3, 2))
+    survey = GaussianBayesSurvey(DirectEncoding(2, 0.7), make_means(0.7, 3, 2))
     rng = seeded("moments")
     answers = answer(survey, rng.uniform(-1, 1, (900, 3)), rng.integers(0, 2, 900), rng)
     everyone = np.sort(np.concatenate(answers.clients))
@@ -155,7 +156,7 @@ def test_frequency_and_mean_surveys_have_one_question() -> None:
     found = census(shares, values, none, rng)
     assert found.counts == (2000,)
     assert found.sums[0].tolist() == np.bincount(values[:, 0]).tolist()
-    means = MeanSurvey(make_means("one-bit", math.inf, 1), (Scaling(Ranges((0.0,), (4.0,))),))
+    means = MeanSurvey(make_means(math.inf, 1), (Scaling(Ranges((0.0,), (4.0,))),))
     sums = census(means, values, none, rng)
     told = means.questions[0].estimate(sums.sums[0], 2000).values
     assert told == pytest.approx([values.mean() / 2 - 1], abs=1e-10)
@@ -179,13 +180,13 @@ def test_public_definitions_are_plain_data() -> None:
     bins = Bins(Ranges((0.0, 1.0), (1.0, 3.0)), (2, 3))
     surveys = [
         FrequencySurvey(DirectEncoding(4, 1.0)),
-        MeanSurvey(make_means("one-feature", 1.0, 2)),
-        MeanSurvey(make_means("one-feature", 1.1, 2)),
+        MeanSurvey(make_means(1.0, 2)),
+        MeanSurvey(make_means(1.1, 2)),
         MeanSurvey(SignVector(1.0, 2)),
         small("oue", 1.0),
         small("oue", 1.1),
         DiscreteBayesSurvey.of((2, 3), 2, lambda d: OptimisedUnary(d, 1.0), (bins,)),
-        GaussianBayesSurvey(DirectEncoding(2, 1.0), make_means("one-bit", 1.0, 2, 2)),
+        GaussianBayesSurvey(DirectEncoding(2, 1.0), make_means(1.0, 2, 2)),
     ]
     written = [json.dumps(survey.public, sort_keys=True, allow_nan=False) for survey in surveys]
     assert len(set(written)) == len(surveys)
@@ -227,10 +228,10 @@ def judging(kind: str) -> tuple[Survey, NDArray[np.float64]]:
             discrete = DiscreteBayesSurvey.of((3, 3, 3), 2, make_oracle("de", 1.0))
             return discrete, np.array([0.0, 1.0, 2.0])
         case "gaussian-bayes":
-            oracle, means = make_oracle("de", 1.0)(2), make_means("one-bit", 1.0, 3, 2)
+            oracle, means = make_oracle("de", 1.0)(2), make_means(1.0, 3, 2)
             return GaussianBayesSurvey(oracle, means), np.array([0.1, -0.2, 0.3])
         case "means":
-            return MeanSurvey(make_means("one-feature", 1.0, 3)), np.array([0.1, -0.2, 0.3])
+            return MeanSurvey(make_means(1.0, 3)), np.array([0.1, -0.2, 0.3])
         case _:
             return FrequencySurvey(make_oracle("de", 1.0)(3)), np.array([2.0])
 
@@ -255,7 +256,7 @@ def test_a_bad_cell_is_refused_before_a_question_is_drawn(kind: str) -> None:
 
 def test_a_sampled_feature_is_drawn_after_all_features_are_checked() -> None:
     """A mechanism that samples a feature refuses a bad number before it draws which feature."""
-    means, rng, untouched = make_means("one-bit", 1.0, 3), seeded("sampled"), seeded("sampled")
+    means, rng, untouched = make_means(1.0, 3), seeded("sampled"), seeded("sampled")
     rows = np.zeros((100_000, 3))  # this number is processed in parts
     rows[-1, 2] = np.nan
     with pytest.raises(InputError, match="values must be numbers from -1 to 1"):
@@ -292,10 +293,10 @@ SECRETS = [
 def test_no_error_quotes_a_cell(row: NDArray[Any], *, within: bool) -> None:
     """For any private cell, the error is from the package, and names a column or the rows."""
     steps = (Scaling(Ranges((0.0, 0.0), (5.0, 5.0))),) if within else ()
-    means = make_means("one-bit", 1.0, 2)
+    means = make_means(1.0, 2)
     oracle = make_oracle("de", 1.0)
     surveys: list[Survey] = [
-        GaussianBayesSurvey(oracle(2), make_means("one-bit", 1.0, 2, 2), steps),
+        GaussianBayesSurvey(oracle(2), make_means(1.0, 2, 2), steps),
         MeanSurvey(means, steps),
     ]
     if not within:

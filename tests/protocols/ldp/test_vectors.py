@@ -8,18 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from papers.oracles import APPROACHES, Approach, Laplace, make_means
 from tests.privacy.generators import FALSE_ALARM, follows, seeded
 from tests.protocols.ldp.bounds import bernstein
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.distributions import Hybrid, Laplace, OneBit, Piecewise
+from veilring.protocols.ldp.algorithm.distributions import Hybrid, OneBit, Piecewise
 from veilring.protocols.ldp.algorithm.means import (
-    APPROACHES,
-    Approach,
     EachFeature,
     Means,
     SampledFeature,
-    make_means,
 )
 
 MECHANISMS: list[Means] = [

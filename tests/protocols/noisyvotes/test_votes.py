@@ -210,7 +210,6 @@ def test_the_greatest_k_and_numbers_of_rows_are_supported(
         ({"epsilon_vote": 0.0}, "epsilon_vote is 0"),
         ({"epsilon_vote": np.nan}, "epsilon_vote is nan"),
         ({"tolerated": -1}, "tolerated is -1"),
-        ({"allocation": "fair"}, "rule is 'fair'"),
         ({"work": -1}, "work is -1"),
     ],
 )

@@ -23,7 +23,7 @@ from veilring.scenarios.schema import make_scenario
 WAYS: dict[str, dict[str, Any]] = {
     "radius": {},
     "nearest": {"k": 5, "epsilon": 4.0},
-    "paper": {"k": 5, "conversion": "paper", "allocation": "component", "mechanism": "laplace"},
+    "candidates": {"k": 5, "conversion": "candidates"},
 }
 
 

@@ -21,9 +21,9 @@ from veilring.protocols.ldp.algorithm.bayes import (
     Classifier,
     learn,
 )
-from veilring.protocols.ldp.algorithm.means import Approach, make_means
+from veilring.protocols.ldp.algorithm.means import make_means
 from veilring.protocols.ldp.algorithm.oracle import REPORT_EPSILON_MAX
-from veilring.protocols.ldp.algorithm.planner import AUTO, ORACLES, make_oracle
+from veilring.protocols.ldp.algorithm.planner import AUTO, ORACLES, MakeOracle, make_oracle
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
 from veilring.protocols.ldp.algorithm.survey import (
     BayesSurvey,
@@ -43,7 +43,7 @@ BINS_MAX: Final = 1024  # more bins add no information that survives the noise
 # A classifier labels any number of queries, which never leave the client.
 _QUERIES_MAX: Final = 1 << 31
 
-OracleName = Literal["auto", "de", "sue", "oue", "she", "the", "olh", "hr", "ss"]
+OracleName = Literal["auto", "de", "oue", "olh", "hr", "ss"]
 
 
 class LDPBayes(System):
@@ -59,7 +59,6 @@ class LDPBayes(System):
         epsilon: The maximum ε of a client's one report.
         oracle: The frequency oracle; `auto` chooses the best one for each domain.
         bins: For `discrete-bayes`: the number of equal parts of each feature's range.
-        approach: For `gaussian-bayes`: how a client reports many features.
         consistency: How to treat negative counts.
         smoothing: For `discrete-bayes`: the number added to each count of a value; `auto` adds
             nothing with the paper's consistency, and otherwise one standard deviation of the noise,
@@ -99,13 +98,12 @@ class LDPBayes(System):
     )
     oracle: OracleName = Field("auto", description=", ".join((AUTO, *ORACLES)))
     # One of eight tables measured at ε = 0.5, 1, 2 and 4: 3 bins with `auto` label 72.3 % right, 4
-    # bins 70.5 %, 8 bins 65.8 %; `one-bit` labels 58.2 % right, `one-feature` 57.1 %.
+    # bins 70.5 %, 8 bins 65.8 %.
     # A rule based on ε, clients, features and classes gained nothing on held-out tables: 67.4
     # versus 67.2 %.
     bins: Annotated[int, Tunable.of(2, 3, 4, 6)] = Field(
         3, ge=2, le=BINS_MAX, description=f"a whole number from 2 to {BINS_MAX}"
     )
-    approach: Approach = Field("one-bit", description="all-features, one-bit or one-feature")
     consistency: Annotated[
         Literal["paper", "clip", "norm-sub"], Tunable.of("paper", "clip", "norm-sub")
     ] = Field("norm-sub", description="paper, clip or norm-sub")
@@ -164,12 +162,9 @@ class LDPBayes(System):
         spent = self.epsilon if epsilon is None else epsilon
         make = make_oracle(self.oracle, spent)
         ranges = Ranges.unit(features) if isinstance(features, int) else features
-        count = len(ranges)
         if self.kind == "discrete-bayes":
-            counts = (self.bins,) * count
-            return DiscreteBayesSurvey.of(counts, classes, make, (Bins(ranges, counts),))
-        means = make_means(self.approach, spent, count, classes)
-        return GaussianBayesSurvey(make(max(2, classes)), means, (Scaling(ranges),))
+            return bayes_survey(Bins(ranges, (self.bins,) * len(ranges)), classes, spent, make)
+        return bayes_survey(Scaling(ranges), classes, spent, make)
 
     def task(self, survey: BayesSurvey) -> Task:
         """Return the task with this survey; its hash covers all parameters."""
@@ -196,6 +191,16 @@ class LDPBayes(System):
     @override
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "LDPSetup":
         return LDPSetup(self, parts, facts)
+
+
+def bayes_survey(
+    step: Bins | Scaling, classes: int, epsilon: float, make: MakeOracle
+) -> BayesSurvey:
+    """Return the survey of naive Bayes: discrete over bins, Gaussian over scaled numbers."""
+    if isinstance(step, Bins):
+        return DiscreteBayesSurvey.of(step.counts, classes, make, (step,))
+    means = make_means(epsilon, len(step.ranges), classes)
+    return GaussianBayesSurvey(make(max(2, classes)), means, (step,))
 
 
 class LDPSetup(Setup):

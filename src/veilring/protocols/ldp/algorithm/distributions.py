@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from math import ceil, exp, expm1, floor, inf
+from math import exp, expm1, floor, inf
 from typing import ClassVar, Final
 
 import numpy as np
@@ -25,10 +25,8 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.errors import InputError
-from veilring.privacy.bounds import laplace_sum_max
 from veilring.privacy.draws import bernoulli
-from veilring.privacy.exact import Dyadic, exp_floor, float_ceil, log_ceil
-from veilring.privacy.noise import discrete_laplace, discrete_laplace_pmf, discrete_laplace_variance
+from veilring.privacy.exact import Dyadic, exp_floor, log_ceil
 from veilring.protocols.ldp.algorithm.oracle import REPORT_EPSILON_MAX
 from veilring.protocols.ldp.algorithm.packing import width_of
 
@@ -158,99 +156,6 @@ def grid_square(x: float, levels: int) -> float:
     below = floor(x * levels)
     part = x * levels - below
     return (below**2 * (1 - part) + (below + 1) ** 2 * part) / levels**2
-
-
-# Rounding adds at most 1 / (4 levels^2), or 3.8e-6, to a variance that is 0.5 at epsilon = 4.
-_LAPLACE_LEVELS: Final = 256
-# A report is clipped this number of scales beyond the grid, to limit a malicious client's weight.
-# An honest report is clipped with probability e^-20, or 2e-9, which shifts the mean by at most
-# e^-20 / epsilon: below the standard deviation of a mean over 10^17 clients.
-_SCALES_MAX: Final = 20
-_CODES_MAX: Final = 1 << 32  # a code has four bytes at most
-
-
-@dataclass(frozen=True)
-class Laplace(CodeDistribution):
-    """A number plus noise of scale `2 / epsilon`.
-
-    For a vector that is 0 except at one position, all entries cost the ε of one: two such vectors
-    differ by at most 2 in the sum of absolute differences, like two numbers in [-1, 1].
-    """
-
-    name: ClassVar[str] = "laplace"
-    # On each side the codes go beyond the grid by `_SCALES_MAX` times `scale`.
-    least_epsilon: ClassVar[float] = (
-        4 * _LAPLACE_LEVELS * _SCALES_MAX / (_CODES_MAX - 4 * _LAPLACE_LEVELS)
-    )
-    levels: ClassVar[int] = _LAPLACE_LEVELS
-    covers_one_hot: ClassVar[bool] = True
-
-    @cached_property
-    def scale(self) -> Fraction:
-        """The scale of the noise in steps of the grid: exactly the sensitivity over epsilon."""
-        return 2 * _LAPLACE_LEVELS / Fraction(self.epsilon)
-
-    @cached_property
-    def most(self) -> int:
-        """The largest outcome, in steps of the grid."""
-        return _LAPLACE_LEVELS + ceil(_SCALES_MAX * self.scale)
-
-    @property
-    @override
-    def bias(self) -> float:
-        # The mean of the part clipped on one side, for a number at that end of the grid
-        return float(self.scale) * exp(-_SCALES_MAX) / (2 * _LAPLACE_LEVELS)
-
-    @property
-    @override
-    def exact_epsilon(self) -> float:
-        return float_ceil(Fraction(self.epsilon))
-
-    @property
-    @override
-    def codes(self) -> int:
-        return 2 * self.most + 1
-
-    @property
-    @override
-    def public(self) -> Mapping[str, int]:
-        scale = {"scale": self.scale.numerator, "scale_divisor": self.scale.denominator}
-        return {"levels": _LAPLACE_LEVELS, **scale, "most": self.most}
-
-    @override
-    def sample(self, grid: NDArray[np.int64], rng: Generator) -> Codes:
-        noisy = grid + discrete_laplace(self.scale, grid.shape, rng)
-        return np.asarray(np.clip(noisy, -self.most, self.most) + self.most)
-
-    @override
-    def probability(self, codes: Codes, grid: int) -> NDArray[np.float64]:
-        away = np.abs(codes - self.most - grid)
-        ratio = exp(-1 / self.scale)
-        is_end = (codes == 0) | (codes == 2 * self.most)
-        # The clipped tail counts at the end: a geometric series.
-        cut = np.exp(-away / float(self.scale)) / (1 + ratio)
-        return np.where(is_end, cut, discrete_laplace_pmf(away, self.scale))
-
-    @override
-    def plausible(self, codes: Codes, numbers: int) -> NDArray[np.bool_]:
-        most = numbers * _LAPLACE_LEVELS + laplace_sum_max(self.scale, codes.shape[-1])
-        return np.asarray(np.abs(codes - self.most).sum(axis=-1) <= most)
-
-    @override
-    def summed(self, codes: Codes) -> NDArray[np.int64]:
-        return np.asarray((codes - self.most)[..., None])
-
-    @override
-    def total(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
-        return np.asarray(sums[..., 0] / _LAPLACE_LEVELS)
-
-    @override
-    def second_moment(self, x: float) -> float:
-        """Return the mean square without clipping; the error is less than 1e-7 of it."""
-        return (
-            grid_square(x, _LAPLACE_LEVELS)
-            + discrete_laplace_variance(self.scale) / _LAPLACE_LEVELS**2
-        )
 
 
 _COIN_BITS: Final = 62  # the maximum for an int64 that may be doubled

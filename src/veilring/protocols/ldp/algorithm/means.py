@@ -1,9 +1,7 @@
 """Means of many features: every feature with a part of epsilon, or one feature with all of it.
 
-`make_means` names the paper's three approaches (Section 2.2.3). The first is `EachFeature` of the
-Laplace distribution. The second is `SampledFeature` of one bit, whose report includes the feature.
-The third, one feature per client, is `SampledFeature` of any other distribution: the client draws
-the feature, from a distribution that does not depend on its row.
+`make_means` is the paper's second approach (Section 2.2.3): `SampledFeature` of one bit. The client
+draws the feature, from a distribution that does not depend on its row.
 
 With `classes` above 1, the perturbed vector has the number at the position of the client's class
 and 0 elsewhere (Section 3.2), so neither the number nor the class is revealed.
@@ -24,7 +22,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from math import ceil, comb, inf, log
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.random import Generator
@@ -36,7 +34,6 @@ from veilring.privacy.exact import exp_floor, float_ceil, log_ceil
 from veilring.protocols.ldp.algorithm.distributions import (
     CodeDistribution,
     Codes,
-    Laplace,
     OneBit,
     Plain,
     require_normalised,
@@ -92,7 +89,7 @@ class Means(LocalRandomiser):
         if self.classes > 1 and not self.distribution.covers_one_hot:
             raise InputError.because(
                 f"the distribution {self.distribution.name} reveals which entries of a vector are"
-                " nonzero, and thus the class; use laplace or one-bit",
+                " nonzero, and thus the class; use one-bit",
                 field="distribution",
             )
 
@@ -488,18 +485,11 @@ class SignVector(LocalRandomiser):
         return normal_estimate(values, variance, clients, confidence)
 
 
-Approach = Literal["all-features", "one-bit", "one-feature"]
-"""All features with noise scaled by their number; one bit of one; one with Laplace noise."""
-APPROACHES: Final[tuple[Approach, ...]] = ("all-features", "one-bit", "one-feature")
-
-
-def make_means(approach: Approach, epsilon: float, features: int, classes: int = 1) -> Means:
-    """Return the randomiser of an approach; without noise if epsilon is infinite.
+def make_means(epsilon: float, features: int, classes: int = 1) -> Means:
+    """Return the randomiser of one bit of a feature per client; no noise if epsilon is infinite.
 
     Args:
-        approach: 1, 2 or 3 of the paper's Section 2.2.3, in the order of `APPROACHES`.
         epsilon: The maximum ε of a report, above 0.
-        features: The number of features, at least 1.
         classes: The number of classes among which to hide a client's class, or 1.
     """
     if features < 1:
@@ -508,12 +498,4 @@ def make_means(approach: Approach, epsilon: float, features: int, classes: int =
         raise InputError("epsilon", epsilon, "a number above 0")
     if epsilon == inf:
         return EachFeature(Plain(), features, classes)
-    match approach:
-        case "all-features":
-            return EachFeature(Laplace(Fraction(epsilon) / features), features, classes)
-        case "one-bit":
-            return SampledFeature(OneBit(epsilon), features, classes)
-        case "one-feature":
-            return SampledFeature(Laplace(epsilon), features, classes)
-        case _:
-            raise InputError("approach", approach, ", ".join(APPROACHES))
+    return SampledFeature(OneBit(epsilon), features, classes)

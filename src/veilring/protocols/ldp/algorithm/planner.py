@@ -11,9 +11,6 @@ from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.encodings import (
     DirectEncoding,
     OptimisedUnary,
-    SummedHistogram,
-    SymmetricUnary,
-    ThresholdedHistogram,
 )
 from veilring.protocols.ldp.algorithm.hashing import HadamardResponse, LocalHashing
 from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle, PlainOracle
@@ -25,10 +22,7 @@ ORACLES: Final[Mapping[str, type[FrequencyOracle]]] = MappingProxyType(
         oracle.name: oracle
         for oracle in (
             DirectEncoding,
-            SymmetricUnary,
             OptimisedUnary,
-            SummedHistogram,
-            ThresholdedHistogram,
             LocalHashing,
             HadamardResponse,
             SubsetSelection,
