@@ -17,13 +17,14 @@ from veilring.data.sources import load
 from veilring.deployment import load_config
 from veilring.deployment.config import load_credentials
 from veilring.deployment.examples import REGISTRAR, PredictionExample
-from veilring.deployment.prediction import PredictionSection, PredictionTerms, read_records
+from veilring.deployment.prediction import PredictionTerms, read_records
 from veilring.nodes.node import Node
 from veilring.privacy.budgets import UNITS
 from veilring.privacy.ledger import open_ledger, read_totals
 from veilring.protocols.prediction.administrator import add_session
 from veilring.protocols.prediction.records import Accounts
 from veilring.protocols.prediction.state import STATE, RowTable
+from veilring.protocols.prediction.system import IndKNN
 from veilring.protocols.system import SERVER
 from veilring.randomness import Streams
 from veilring.testing.ports import reserve_ports
@@ -31,7 +32,7 @@ from veilring.transport.tls import TlsEndpoint
 
 CLIENTS = ("client-0", "client-1")
 # Each record is a neighbour of each query, and can pay for all of them.
-EVERYBODY = PredictionSection(queries=1_000_000, epsilon=200.0, kernel="rbf", tau=0.1, sigma2=4.0)
+EVERYBODY = IndKNN(queries=1_000_000, epsilon=200.0, kernel="rbf", tau=0.1, sigma2=4.0)
 STABLE = 100  # these records stay; the others come and go
 
 
@@ -43,7 +44,7 @@ class Served(Server):
         self.state = folder / "state"
 
     @classmethod
-    def deployed(cls, folder: Path, prediction: PredictionSection) -> "Served":
+    def deployed(cls, folder: Path, prediction: IndKNN) -> "Served":
         """Write the folder for the wine data."""
         example = PredictionExample.model_validate(
             prediction.model_dump(include={"epsilon", "queries"}) | {"clients": len(CLIENTS)}

@@ -174,9 +174,9 @@ features = [{ name = "x" }]
     [
         ('[protocol]\naccounting = "record"', "protocol.accounting: there is no such key"),
         ("[protocol]\nepsilon = 99.0", "protocol.epsilon is 99"),
-        ("[protocol]\nepsilon_max = 0.5", "protocol.epsilon_max: this key was renamed to epsilon"),
+        ("[protocol]\nepsilon_max = 0.5", "protocol.epsilon_max: there is no such key"),
         ("[labelling]\nepsilon = 0.5", "labelling: this key was renamed to protocol"),
-        ("[protocol]\nrow = 3", r"no such key; .*did you mean rows\?"),
+        ("row = 3\n[protocol]\npublic_rows = true", "row: there is no such key"),
         ('[protocol]\nconversion = "none"', "protocol.conversion is 'none'"),
     ],
 )

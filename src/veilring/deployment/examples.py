@@ -32,15 +32,16 @@ from veilring.data.table import (
     split,
 )
 from veilring.deployment.folder import TERMS, begin_folder, write_clients, write_config, write_table
-from veilring.deployment.owner import OwnerProtocol, OwnerTerms
+from veilring.deployment.owner import OwnerTerms
 from veilring.deployment.peers import PeerTerms
 from veilring.deployment.places import Area, PlacesTerms, utm_around
-from veilring.deployment.prediction import PredictionSection, PredictionTerms
+from veilring.deployment.prediction import PredictionTerms
 from veilring.deployment.survey import MINIMUM_REPORTS, SurveySection, SurveyTerms
 from veilring.errors import InputError
 from veilring.privacy.budgets import Budgets
 from veilring.protocols.ldp.system import LDPBayes
 from veilring.protocols.prediction.algorithm.kernels import Kernel, public_tau, tau_share
+from veilring.protocols.prediction.system import IndKNN
 from veilring.protocols.radius.analyst import ask_nearest, ask_within
 from veilring.protocols.radius.system import DataOwner
 from veilring.protocols.system import SERVER, System
@@ -277,7 +278,7 @@ class OwnerExample(Example):
         analysts: The number of analysts that share the queries.
     """
 
-    section = OwnerProtocol
+    section = DataOwner
     table = "protocol"
     ports = "Port of the owner."
 
@@ -294,7 +295,7 @@ class OwnerExample(Example):
             raise InputError.because("give either --radius or --k", field="--radius")
         rows, queries = _hold_out(source, to.seed, clients=self.analysts, option="--analysts")
         public = len(rows) if self.radius is None and self.k is None else None
-        tables = self.tables(to.settings, epsilon=self.epsilon, rows=public)
+        tables = {"rows": public} | self.tables(to.settings, epsilon=self.epsilon)
         terms = OwnerTerms.of_table(source, **tables).checked()
         self._check(terms)
         names = _numbered("analyst", self.analysts)
@@ -357,7 +358,7 @@ class PredictionExample(Example):
         clients: The number of clients that share the queries.
     """
 
-    section = PredictionSection
+    section = IndKNN
     table = "protocol"
     source = "Data set, such as digits, or a path to a .csv or an .npz."
 
@@ -386,7 +387,7 @@ class PredictionExample(Example):
         server = {"role": "prediction-server", "administrators": [REGISTRAR]}
         write_config(to.folder, SERVER, terms=TERMS, **server)
         write_config(to.folder, REGISTRAR, terms=TERMS, role="records-administrator", server=SERVER)
-        answered = terms.protocol.queries * (self.clients if self.apart else 1)
+        answered = terms.rules.queries * (self.clients if self.apart else 1)
         queries = queries.take(np.arange(min(len(queries), answered)))
         write_clients(to.folder, names, queries, ending, role="prediction-client", ask=SERVER)
         return (

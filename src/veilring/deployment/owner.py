@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
-from veilring.config import Section, as_scenario_errors, same_field
+from veilring.config import Section, as_scenario_errors, require_key
 from veilring.data.schema import OUTSIDE_MAX, OutsideMax
 from veilring.deployment.config import (
     AMOUNT_ALLOWED,
@@ -28,11 +27,12 @@ from veilring.errors import ScenarioError
 from veilring.nodes.offload import Threads
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import Ledger, open_ledger
-from veilring.protocols.radius.analyst import ask_nearest, ask_within, convene_owner
+from veilring.protocols.promise import Facts
+from veilring.protocols.radius.analyst import convene_owner
 from veilring.protocols.radius.messages import LabelRequest
 from veilring.protocols.radius.owner import Owner
 from veilring.protocols.radius.rules import OwnerRules
-from veilring.protocols.radius.system import DataOwner, Radius, converting, radius_among
+from veilring.protocols.radius.system import RADIUS_ALLOWED, DataOwner, Radius
 
 _log = logging.getLogger("veilring.owner")
 _analyst_log = logging.getLogger("veilring.analyst")
@@ -42,65 +42,38 @@ WORKERS_MAX: Final = 4
 _DECIMALS: Final = 6  # of a radius in the unit cube
 
 
-class OwnerProtocol(Section):
-    """The data owner's labelling: see `veilring.protocols.radius.rules.OwnerRules`.
-
-    Attributes:
-        name: `data-owner`.
-        conversion: The conversion of k to radii. `auto` is `grid` with up to six features, and
-            `candidates` with more.
-        rows: The number of rows, if public; 0 if it is private, so that counting costs budget.
-        count_share: The share of a request with k that pays for counting the rows.
-        conversion_share: The share of the remaining ε that pays for converting k to radii.
-        epsilon: The maximum ε of a request.
-        batch: The maximum number of queries of a request.
-    """
-
-    renamed = MappingProxyType({"epsilon_max": "epsilon", "batch_max": "batch"})
-
-    name: Literal["data-owner"] = same_field(DataOwner, "name")
-    conversion: Literal["auto", "grid", "candidates"] = same_field(DataOwner, "conversion")
-    rows: int = Field(0, ge=0, description="a whole number of at least 0")
-    count_share: float = same_field(DataOwner, "count_share")
-    conversion_share: float = same_field(DataOwner, "conversion_share")
-    epsilon: float = same_field(DataOwner, "epsilon")
-    batch: int = same_field(DataOwner, "batch")
-
-
 class OwnerTerms(Schema):
     """The terms of a data owner.
 
     Attributes:
-        protocol: The labelling.
+        protocol: The labelling. `radius` and `k` are those of analysts who choose neither.
+        rows: The number of rows, if it is public; otherwise counting them costs budget.
     """
 
     renamed = MappingProxyType({"labelling": "protocol"})
 
-    protocol: OwnerProtocol = OwnerProtocol()
+    protocol: DataOwner = DataOwner()
+    rows: int | None = Field(None, ge=1, description="a whole number above 0")
 
     @property
     @override
     def system(self) -> type[DataOwner]:
         return DataOwner
 
+    @override
+    def facts(self, parties: int, rows: int | None = None) -> Facts:
+        return super().facts(parties, self.rows if rows is None else rows)
+
     @cached_property
     def rules(self) -> OwnerRules:
         """The protocol's public rules."""
-        chosen = self.protocol
-        return OwnerRules(
-            features=self.width,
-            classes=len(self.classes),
-            conversion=converting(chosen.conversion, self.width),
-            rows=chosen.rows or None,
-            count_share=chosen.count_share,
-            conversion_share=chosen.conversion_share,
-            epsilon_max=chosen.epsilon,
-            batch_max=chosen.batch,
-        )
+        return self.protocol.bind(self.width, len(self.classes), self.rows)
 
     @override
     def checked(self, parties: int | None = None) -> Self:
         super().checked(parties)
+        known = self.rows is not None or not self.protocol.public_rows
+        require_key(known, "rows", self.rows, "a number, since protocol.public_rows is true")
         with as_scenario_errors({}, "protocol"):
             _ = self.rules  # which checks its arguments
         return self
@@ -189,7 +162,8 @@ class AnalystConfig(QueryingConfig):
         epsilon: The price of the file of queries, as one batch.
         radius: The radius around each query within which rows vote, in the unit cube. `auto`
             follows from the queries, ε and the number of rows, which must be public in the terms.
-        k: The approximate number of neighbours that vote, instead of a radius.
+        k: The approximate number of neighbours that vote, instead of a radius. Without either, the
+            radius or k of the terms.
         outside_max: The maximum share of a column's values in a file of queries outside of its
             public range. If there are more, the client does not ask.
         name: The name of the request; with a new name, the same queries are answered and charged
@@ -200,7 +174,7 @@ class AnalystConfig(QueryingConfig):
 
     role: Literal["analyst"] = Field(description="analyst")
     epsilon: float = Field(gt=0, description="a number above 0")
-    radius: Radius = same_field(DataOwner, "radius")
+    radius: Radius | None = Field(None, description=RADIUS_ALLOWED)
     k: int | None = Field(None, ge=1, description="a whole number above 0, if radius is left out")
     outside_max: OutsideMax = OUTSIDE_MAX
     name: str = Field("", description="a text, or nothing")
@@ -229,7 +203,7 @@ async def ask_owner(config: AnalystConfig, queries: Path) -> dict[str, list[obje
     async with client.connect(terms.keys) as connection:
         answer = await connection.run(convene_owner(terms.digest), request, rules=terms.rules)
     columns: dict[str, list[object]] = {"label": [terms.classes[each] for each in answer.labels]}
-    if config.k is not None:
+    if request.k:
         columns["radius"] = answer.radii.round(_DECIMALS).tolist()
     return columns
 
@@ -242,13 +216,10 @@ def make_request(
     Args:
         queries: Shape (queries, features), in [0, 1].
     """
-    radius = config.radius
-    if config.k is not None:
-        if radius != "auto":
+    system, facts = terms.protocol, terms.facts(1)
+    if config.radius is not None or config.k is not None:
+        if config.radius is not None and config.k is not None:
             raise ScenarioError.because("give either radius or k", field="radius")
-        return ask_nearest(queries, config.k, config.epsilon, name=config.name)
-    if radius == "auto":
-        facts = replace(terms.facts(1), rows=terms.protocol.rows or None)
-        radius = radius_among(queries, facts, config.epsilon)
-    radii = np.full(len(queries), radius, dtype=np.float64)
-    return ask_within(queries, radii, config.epsilon, name=config.name)
+        chosen = {"radius": config.radius or 0.0, "k": config.k or 0}
+        system = system.model_copy(update=chosen)
+    return system.request(queries, facts, config.epsilon, name=config.name)

@@ -42,31 +42,18 @@ from veilring.nodes.offload import Threads
 from veilring.privacy.checks import doubt_of_delta
 from veilring.protocols.prediction.administrator import add_session, forget_session
 from veilring.protocols.prediction.algorithm.features import quantise
-from veilring.protocols.prediction.algorithm.filter import STREAM_QUERIES_MIN
 from veilring.protocols.prediction.client import label_session, make_request, status_session
 from veilring.protocols.prediction.records import LabelledRecords, require_ids
 from veilring.protocols.prediction.rules import ServerRules
 from veilring.protocols.prediction.server import PredictionServer
 from veilring.protocols.prediction.state import ServerState, begin_state, open_state
-from veilring.protocols.prediction.system import STREAM_QUERIES, IndKNN
+from veilring.protocols.prediction.system import IndKNN
 
 _log = logging.getLogger("veilring.prediction")
 _client_log = logging.getLogger("veilring.client")
 _records_log = logging.getLogger("veilring.records")
 # In one session: it takes seconds, far below the time limit.
 PIECE_RECORDS_MAX: Final = 4096
-
-
-class PredictionSection(IndKNN):
-    """The service of a prediction server.
-
-    Attributes:
-        queries: T, the number of queries after which no more are answered.
-    """
-
-    queries: int = Field(
-        STREAM_QUERIES, description=f"a whole number of at least {STREAM_QUERIES_MIN}"
-    )
 
 
 class PredictionTerms(Schema):
@@ -76,7 +63,7 @@ class PredictionTerms(Schema):
     ready-made vectors in an .npz file, such as embeddings.
 
     Attributes:
-        protocol: The service.
+        protocol: The service. With `queries = "auto"`, a stream has 1,000 queries.
         features: All columns except the label. Each is scaled to -1 to 1, or becomes one -1 or 1
             for each category, so directions start from the middle of all ranges.
         dimensions: The number of features of an embedding.
@@ -89,7 +76,7 @@ class PredictionTerms(Schema):
 
     renamed = MappingProxyType({"prediction": "protocol"})
 
-    protocol: PredictionSection = PredictionSection()
+    protocol: IndKNN = IndKNN()
     features: Annotated[
         tuple[FeatureTerms, ...], Field(strict=False, description=FEATURES_ALLOWED)
     ] = ()

@@ -65,8 +65,7 @@ def require_equal(tables: tuple[Rows, Rows], case: Case) -> list[Outcome]:
     return one
 
 
-CONVERSIONS: Sequence[Conversion | None] = (
-    None,
+CONVERSIONS: Sequence[Conversion] = (
     ByGrid(),
     ByCandidates(),
 )
@@ -97,7 +96,7 @@ def requests(draw: st.DrawFn, chosen: OwnerRules) -> LabelRequest:
         st.sampled_from([REQUEST_EPSILON_MIN, 0.5, REQUEST_EPSILON_MAX]) | st.floats(0.01, 10)
     )
     name = draw(st.sampled_from(["a", "b"]))
-    if chosen.conversion is not None and draw(st.booleans()):
+    if draw(st.booleans()):
         asked = ask_nearest(queries, draw(st.integers(1, 30)), epsilon, name=name)
     else:
         radius = draw(st.sampled_from([0.0, 0.25, 0.5, chosen.radius_max]))

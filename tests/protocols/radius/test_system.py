@@ -110,7 +110,7 @@ def test_the_promise() -> None:
 def test_the_meaning_of_parameters() -> None:
     """The owner's rules follow from the parameters and public numbers."""
     setup = handed(DataOwner())
-    assert setup.rules.conversion is None
+    assert setup.rules.rows is None
     assert handed(DataOwner(k=5)).rules.conversion == ByGrid()
     assert handed(DataOwner(k=5), features=7).rules.conversion == ByCandidates()
     assert handed(DataOwner(k=5, public_rows=True)).rules.rows == 64

@@ -12,12 +12,18 @@ from veilring.privacy.checks import require, require_that
 from veilring.privacy.exact import float_ceil
 from veilring.protocols.radius.algorithm.allocation import WORK_MAX
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX, FEATURES_MAX
-from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid, Conversion
+from veilring.protocols.radius.algorithm.conversion import (
+    GRID_FEATURES_MAX,
+    ByCandidates,
+    ByGrid,
+    Conversion,
+)
 from veilring.protocols.radius.algorithm.nearest import NearestParameters
 from veilring.protocols.radius.algorithm.voting import RNParameters
 from veilring.protocols.radius.messages import LabelRequest
 from veilring.transport.frames import CONTENT_BYTES_MAX
 
+DEFAULT_CONVERSION: Final = ByCandidates()
 # Counts and scores of a full batch have one number per class and query: at this limit 32 MiB. A
 # label has two bytes on the wire, which would allow more classes.
 _CLASSES_MAX: Final = 1 << 10
@@ -46,7 +52,7 @@ class OwnerRules:
     """The public rules of a data owner, which analysts must know as well.
 
     Attributes:
-        conversion: The conversion of k into radii; none if only requests with radii are answered.
+        conversion: The conversion of k into radii.
         rows: The number of rows, if it is public. It is stated here, never computed from the rows.
         count_share: The share of a request with k that pays for counting the rows, if their number
             is not public; from `SHARE_MIN` to `SHARE_MAX`.
@@ -57,7 +63,7 @@ class OwnerRules:
 
     features: int
     classes: int
-    conversion: Conversion | None = None
+    conversion: Conversion = DEFAULT_CONVERSION
     rows: int | None = None
     count_share: float = COUNT_SHARE
     conversion_share: float = CONVERSION_SHARE
@@ -123,9 +129,6 @@ class OwnerRules:
         allowed = f"a number from {REQUEST_EPSILON_MIN:g} to {self.epsilon_max:g}"
         require(good, "epsilon", request.epsilon, allowed)
         if request.k:
-            require_that(
-                self.conversion is not None, "k", "this owner does not accept k; send radii instead"
-            )
             require(request.k <= _K_MAX, "k", request.k, f"1 to {_K_MAX:,}")
         shape = (0,) if request.k else (count,)
         require_that(
@@ -146,7 +149,6 @@ class OwnerRules:
         converting = (epsilon - counting) * self.conversion_share
         # Rounded down, so that the parts together do not exceed the price of a batch.
         voting = -float_ceil(Fraction(counting) + Fraction(converting) - Fraction(epsilon))
-        conversion = self.conversion or ByGrid()
         return NearestParameters(
             k,
             self.classes,
@@ -154,7 +156,7 @@ class OwnerRules:
             voting,
             self.rows,
             counting,
-            conversion,
+            self.conversion,
             self.work,
         )
 

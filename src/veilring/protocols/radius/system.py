@@ -275,13 +275,27 @@ class DataOwner(System):
         return OwnerRules(
             features=features,
             classes=classes,
-            conversion=converting(self.conversion, features) if self.k else None,
-            rows=rows if self.public_rows or self.k == "auto" else None,
+            conversion=converting(self.conversion, features),
+            rows=rows,
             count_share=self.count_share,
             conversion_share=self.conversion_share,
             epsilon_max=self.epsilon,
             batch_max=self.batch,
         )
+
+    def request(
+        self, queries: NDArray[np.float64], facts: Facts, epsilon: float, *, name: str = ""
+    ) -> LabelRequest:
+        """Return an analyst's request for one batch.
+
+        Args:
+            queries: Shape (queries, features), in [0, 1].
+            name: See `ask_within`.
+        """
+        if k := public_k(self.k, facts.features, facts.rows):
+            return ask_nearest(queries, k, epsilon, name=name)
+        radius = radius_among(queries, facts, epsilon) if self.radius == "auto" else self.radius
+        return ask_within(queries, np.full(len(queries), radius), epsilon, name=name)
 
     @override
     def rule(self, facts: Facts) -> str:
@@ -306,7 +320,8 @@ class OwnerSetup(ServerSetup):
     def __init__(self, system: DataOwner, parts: Mapping[str, Rows], facts: Facts) -> None:
         super().__init__(system, parts, facts)
         self._asked, self._rows = system, together(parts)
-        self.rules = system.bind(facts.features, facts.classes, facts.rows)
+        rows = facts.rows if system.public_rows or system.k == "auto" else None
+        self.rules = system.bind(facts.features, facts.classes, rows)
         self.k = public_k(system.k, facts.features, facts.rows)
         self.rules.check(
             self._request(np.zeros((1, facts.features)))
@@ -359,13 +374,7 @@ class OwnerSetup(ServerSetup):
         return Spent(PureDP(self._asked.epsilon).repeat(batches).epsilon(), 0.0, batches, "batch")
 
     def _request(self, queries: NDArray[np.float64]) -> LabelRequest:
-        system = self._asked
-        if self.k:
-            return ask_nearest(queries, self.k, system.epsilon)
-        radius = system.radius
-        if radius == "auto":
-            radius = radius_among(queries, self.facts, system.epsilon)
-        return ask_within(queries, np.full(len(queries), radius), system.epsilon)
+        return self._asked.request(queries, self.facts, self._asked.epsilon)
 
 
 async def label_by_owner(
