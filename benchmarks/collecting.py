@@ -29,8 +29,7 @@ from benchmarks.measurement import peak_mib
 from veilring.data.sources import load
 from veilring.deployment.config import load_credentials
 from veilring.deployment.estimating import tally_files
-from veilring.deployment.examples import COLLECTOR, SurveyExample
-from veilring.deployment.folder import TERMS
+from veilring.deployment.examples import COLLECTOR, TERMS, SurveyExample
 from veilring.deployment.roles import load_config
 from veilring.deployment.survey import SurveyTerms
 from veilring.deployment.survey_client import SurveyClientConfig, for_one_session
@@ -41,10 +40,9 @@ from veilring.nodes.party import Parties
 from veilring.nodes.service import opening
 from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.collector import SUBMIT
-from veilring.protocols.ldp.messages import ClientBatch, Verdicts
+from veilring.protocols.ldp.messages import ClientBatch, Task, Verdicts
 from veilring.protocols.ldp.parquet import write_parquet
 from veilring.protocols.ldp.roles import ClientPool, submit_reports
-from veilring.protocols.ldp.task import Task
 from veilring.randomness import Streams
 from veilring.scenarios.sweep import Engine
 from veilring.scenarios.sweep.engine import each_done

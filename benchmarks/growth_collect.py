@@ -18,8 +18,8 @@ from benchmarks.measurement import least_seconds
 from benchmarks.studies import LINE, Basis, Curve, Panel, Study, Term, require_sizes
 from veilring.errors import InputError, SimulationError
 from veilring.protocols.ldp.algorithm.survey import Tally
+from veilring.protocols.ldp.messages import Task
 from veilring.protocols.ldp.store.sqlite import CACHE_BYTES_MAX
-from veilring.protocols.ldp.task import Task
 from veilring.scenarios.batches import Progress
 from veilring.scenarios.sweep import Engine
 

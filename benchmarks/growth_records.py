@@ -16,13 +16,11 @@ from benchmarks.measurement import apart, least_seconds, peak_mib
 from benchmarks.samples import Clusters
 from benchmarks.studies import LINE, Curve, Panel, Study, require_sizes
 from veilring.privacy.budgets import UNITS
-from veilring.protocols.prediction.algorithm.features import BLOCK
+from veilring.protocols.prediction.algorithm.directions import BLOCK, Hashing, Kernel
 from veilring.protocols.prediction.algorithm.filter import FilterParameters
-from veilring.protocols.prediction.algorithm.kernels import Hashing, Kernel
 from veilring.protocols.prediction.algorithm.predictor import Predictor
-from veilring.protocols.prediction.messages import PredictionRequest
+from veilring.protocols.prediction.messages import PredictionRequest, ServerRules
 from veilring.protocols.prediction.records import LabelledRecords
-from veilring.protocols.prediction.rules import ServerRules
 from veilring.protocols.prediction.state import ServerState, begin_state, open_state
 from veilring.protocols.requests import REQUEST_KEY_BYTES
 from veilring.randomness import Streams

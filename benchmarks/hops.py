@@ -12,7 +12,7 @@ from benchmarks.measurement import Bound, Measurement, Timed, pairs, ratios
 from veilring import simulation
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
-from veilring.protocols.ring.messages import TopKVector
+from veilring.protocols.ring.roles import TopKVector
 from veilring.transport.identity import Identity, make_identity
 from veilring.transport.listener import bind
 from veilring.transport.messages import SESSION_BYTES, Message, encode

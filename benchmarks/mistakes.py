@@ -40,7 +40,7 @@ from veilring.errors import ProtocolViolation, VeilringError
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.session import _Inbox
 from veilring.protocols.masks import KEY_BYTES
-from veilring.protocols.ring.messages import SumShare
+from veilring.protocols.ring.roles import SumShare
 from veilring.testing.auditing.audits import check_answers
 from veilring.testing.auditing.views import check_comparison
 

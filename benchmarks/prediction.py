@@ -18,9 +18,13 @@ from benchmarks.samples import Clusters
 from veilring.privacy.accounting import individual_budget
 from veilring.privacy.budgets import UNITS, Budgets, Charge, RecordCharge
 from veilring.privacy.ledger import Ledger, open_ledger
-from veilring.protocols.prediction.algorithm.features import BLOCK, inner_products
+from veilring.protocols.prediction.algorithm.directions import (
+    BLOCK,
+    Hashing,
+    Kernel,
+    inner_products,
+)
 from veilring.protocols.prediction.algorithm.filter import FilterParameters
-from veilring.protocols.prediction.algorithm.kernels import Hashing, Kernel
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 
 RECORDS = 50_000

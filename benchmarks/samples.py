@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from veilring.data.sources import load
 from veilring.data.table import Rows, pairwise_distances, partition, scale_to_unit
-from veilring.protocols.prediction.algorithm.features import quantise
+from veilring.protocols.prediction.algorithm.directions import quantise
 from veilring.protocols.ring.roles import KNNParameters
 
 _CENTRES = 6

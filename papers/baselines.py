@@ -16,7 +16,11 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.privacy.accounting import GaussianDP, least_noise
 from veilring.privacy.renyi import RenyiDP
-from veilring.protocols.prediction.algorithm.features import LENGTH_MAX, lengths, products_by_query
+from veilring.protocols.prediction.algorithm.directions import (
+    LENGTH_MAX,
+    lengths,
+    products_by_query,
+)
 
 SAMPLED_ORDERS: Final = (
     *map(float, range(2, 33)),

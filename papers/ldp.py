@@ -55,8 +55,8 @@ from veilring.protocols.ldp.algorithm.bayes import (
     learn_discrete,
     learn_gaussian,
 )
-from veilring.protocols.ldp.algorithm.encodings import DirectEncoding, OptimisedUnary
-from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle, PlainOracle
+from veilring.protocols.ldp.algorithm.oracles import DirectEncoding, OptimisedUnary
+from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle, PlainOracle
 from veilring.protocols.ldp.algorithm.steps import (
     Bins,
     LinearProjection,

@@ -46,19 +46,21 @@ from veilring.privacy.exact import Dyadic, exp_ceil, exp_floor, float_ceil, log_
 from veilring.privacy.noise import discrete_laplace, discrete_laplace_pmf, discrete_laplace_variance
 from veilring.privacy.tables import WEIGHT_BITS
 from veilring.protocols.ldp.algorithm.distributions import CodeDistribution, Codes, grid_square
-from veilring.protocols.ldp.algorithm.encodings import UnaryOracle
 from veilring.protocols.ldp.algorithm.means import EachFeature, Means, SampledFeature
 from veilring.protocols.ldp.algorithm.means import make_means as one_bit_means
-from veilring.protocols.ldp.algorithm.oracle import BITS, FrequencyOracle, require_values
+from veilring.protocols.ldp.algorithm.oracles import UnaryOracle
 from veilring.protocols.ldp.algorithm.packing import client_slices
 from veilring.protocols.ldp.algorithm.planner import ORACLES
 from veilring.protocols.ldp.algorithm.randomiser import (
+    BITS,
     INTERVAL_CONFIDENCE,
+    FrequencyOracle,
     Reports,
     Sums,
     SurveyEstimate,
     normal_estimate,
     require_sums,
+    require_values,
 )
 
 _WORK_BYTES: Final = 8

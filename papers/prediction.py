@@ -53,9 +53,13 @@ from veilring.data.table import Table
 from veilring.errors import InputError
 from veilring.privacy.accounting import Accountant, individual_budget
 from veilring.privacy.budgets import budget_units
-from veilring.protocols.prediction.algorithm.features import quantise
+from veilring.protocols.prediction.algorithm.directions import (
+    Hashing,
+    Kernel,
+    kernel_vote,
+    quantise,
+)
 from veilring.protocols.prediction.algorithm.filter import STREAM_QUERIES_MIN, FilterParameters
-from veilring.protocols.prediction.algorithm.kernels import Hashing, Kernel, kernel_vote
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 
 GDP: Final = "Ind-KNN, gdp"

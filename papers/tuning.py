@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.privacy.budgets import budget_units
+from veilring.protocols.prediction.algorithm.directions import Hashing, Kernel, kernel_vote
 from veilring.protocols.prediction.algorithm.filter import FilterParameters
-from veilring.protocols.prediction.algorithm.kernels import Hashing, Kernel, kernel_vote
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 
 THRESHOLDS: Final = tuple(number / 20 for number in range(1, 20))

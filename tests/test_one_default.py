@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 from tests.deployment.commands import SECONDS
 
-from veilring.cli.compare import compare_command
+from veilring.cli.compare import compare_command, tune_command
 from veilring.cli.keys import make_key
 from veilring.cli.leakage import leakage
 from veilring.cli.surveys import estimate_command, tally_command
-from veilring.cli.tune import tune_command
 from veilring.deployment.estimating import estimate_from, estimate_stored
 from veilring.scenarios.comparison import Question
 from veilring.scenarios.leakage_grid import LeakageGrid, SearchGrid

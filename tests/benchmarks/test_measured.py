@@ -18,8 +18,8 @@ from tests.protocols.ldp.collecting import batches, make_task
 from veilring.deployment.estimating import tally_files
 from veilring.errors import InputError, SimulationError
 from veilring.protocols.ldp.algorithm.survey import Tally
+from veilring.protocols.ldp.messages import Task
 from veilring.protocols.ldp.parquet import write_parquet
-from veilring.protocols.ldp.task import Task
 from veilring.scenarios.sweep import Engine
 
 

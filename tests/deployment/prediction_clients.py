@@ -17,8 +17,7 @@ from veilring.deployment.prediction import PredictionTerms
 from veilring.errors import VeilringError
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
-from veilring.protocols.prediction.administrator import add_session, forget_session
-from veilring.protocols.prediction.client import label_session
+from veilring.protocols.prediction.client import add_session, forget_session, label_session
 from veilring.protocols.prediction.records import LabelledRecords
 from veilring.protocols.system import SERVER
 from veilring.randomness import Streams

@@ -21,7 +21,7 @@ from veilring.deployment.prediction import PredictionTerms, read_records
 from veilring.nodes.node import Node
 from veilring.privacy.budgets import UNITS
 from veilring.privacy.ledger import open_ledger, read_totals
-from veilring.protocols.prediction.administrator import add_session
+from veilring.protocols.prediction.client import add_session
 from veilring.protocols.prediction.records import Accounts
 from veilring.protocols.prediction.state import STATE, RowTable
 from veilring.protocols.prediction.system import IndKNN

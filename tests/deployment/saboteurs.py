@@ -16,7 +16,7 @@ from veilring.nodes.node import Node
 from veilring.nodes.party import Party, Standing
 from veilring.nodes.service import Offer, Service
 from veilring.nodes.session import StandingReport, encode_standing
-from veilring.protocols.ldp import task
+from veilring.protocols.ldp import messages
 from veilring.protocols.noisyvotes import roles as votes_roles
 from veilring.protocols.registry import BUILT_IN, find_system
 from veilring.protocols.ring import system as ring_system
@@ -69,7 +69,7 @@ def run_later_version(folder: Path, words: tuple[str, ...], output: Path) -> Non
 
 def run_later_messages(folder: Path, words: tuple[str, ...], output: Path) -> None:
     """Run a command like `commands.run`, as if the messages of all systems had changed."""
-    task.__dict__["REPORTS_FORMAT"] += 1
+    messages.__dict__["REPORTS_FORMAT"] += 1
     for name in BUILT_IN:
         find_system(name).messages_format += 1
     commands.run(folder, words, output)

@@ -31,8 +31,8 @@ from veilring.deployment.roles import serve
 from veilring.errors import InputError, ScenarioError
 from veilring.privacy.accounting import GaussianDP
 from veilring.privacy.budgets import budget_units
-from veilring.protocols.prediction.algorithm.features import private_mean, quantise
-from veilring.protocols.prediction.rules import ServerRules
+from veilring.protocols.prediction.algorithm.directions import private_mean, quantise
+from veilring.protocols.prediction.messages import ServerRules
 from veilring.protocols.prediction.state import begin_state, open_state
 from veilring.protocols.prediction.system import IndKNN
 

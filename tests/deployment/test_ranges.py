@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from veilring.cli.app import app
 from veilring.data.schema import OUTSIDE_MAX, FeatureTerms
-from veilring.deployment.schema import Schema
+from veilring.deployment.config import Schema
 from veilring.errors import InputError, ScenarioError
 from veilring.testing.ports import reserve_ports
 

@@ -18,9 +18,9 @@ from veilring.deployment.survey import (
 )
 from veilring.deployment.survey_client import SurveyClientConfig, submit_rows
 from veilring.errors import HandshakeError, ScenarioError
-from veilring.protocols.ldp import task
+from veilring.protocols.ldp import messages
+from veilring.protocols.ldp.messages import TASK_FORMAT
 from veilring.protocols.ldp.outbox import Outbox
-from veilring.protocols.ldp.task import TASK_FORMAT
 
 CLIENTS = 20
 CLIENT = "survey-client-0"
@@ -51,12 +51,12 @@ async def test_both_sides_name_the_older_one_and_nothing_is_charged(
 ) -> None:
     """The connection is refused before any report is made; both sides say whom to update."""
     collector, client = formats
-    monkeypatch.setattr(task, "TASK_FORMAT", collector)
+    monkeypatch.setattr(messages, "TASK_FORMAT", collector)
     ready = asyncio.Event()
     served = serve_collector(collector_of(folder), on_ready=lambda _: ready.set())
     serving = asyncio.create_task(served)
     await ready.wait()
-    monkeypatch.setattr(task, "TASK_FORMAT", client)
+    monkeypatch.setattr(messages, "TASK_FORMAT", client)
     config = load_config_of(folder / f"{CLIENT}.toml", SurveyClientConfig, "veilring submit")
     with caplog.at_level(logging.WARNING), pytest.raises(HandshakeError) as caught:
         await submit_rows(config, folder / f"{CLIENT}.csv")
@@ -90,7 +90,7 @@ def test_a_store_of_another_format_is_refused_with_its_age(
 ) -> None:
     """A collector does not continue a store whose task it cannot write, and says so."""
     config = collector_of(folder)
-    monkeypatch.setattr(task, "TASK_FORMAT", TASK_FORMAT + step)
+    monkeypatch.setattr(messages, "TASK_FORMAT", TASK_FORMAT + step)
     open_configured_store(config, SurveyTerms.load(Path(config.terms)).task).close()
     monkeypatch.undo()
     with pytest.raises(ScenarioError, match=f"format {TASK_FORMAT + step}, from {age} veilring"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import veilring as vr
-from veilring.deployment.folder import write_table
+from veilring.deployment.examples import write_table
 from veilring.protocols.release.algorithm.classifiers import _KINDS
 from veilring.protocols.release.model import ReleasedModel, _Document
 

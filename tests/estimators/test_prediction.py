@@ -11,7 +11,7 @@ from tests.estimators.tables import RANGES, three_classes
 from veilring.errors import InputError
 from veilring.estimators import IndKNNClassifier, PrivacyLeakWarning
 from veilring.privacy.accounting import individual_budget
-from veilring.protocols.prediction.algorithm.features import quantise
+from veilring.protocols.prediction.algorithm.directions import quantise
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 
 ROWS, LABELS = three_classes(200)

@@ -32,9 +32,13 @@ from tests.protocols.prediction.streams import clustered
 
 from veilring.errors import InputError
 from veilring.privacy.renyi import RenyiDP
-from veilring.protocols.prediction.algorithm import features
-from veilring.protocols.prediction.algorithm.features import LENGTH_MAX, lengths
-from veilring.protocols.prediction.algorithm.kernels import Kernel, kernel_vote
+from veilring.protocols.prediction.algorithm import directions
+from veilring.protocols.prediction.algorithm.directions import (
+    LENGTH_MAX,
+    Kernel,
+    kernel_vote,
+    lengths,
+)
 
 DELTA = 1e-5
 
@@ -173,8 +177,8 @@ def test_baselines_multiply_block_by_block(monkeypatch: pytest.MonkeyPatch) -> N
         sizes.append(len(some))
         return some @ others.T
 
-    monkeypatch.setattr(features, "BLOCK", 7)
-    monkeypatch.setattr(features, "inner_products", noted)
+    monkeypatch.setattr(directions, "BLOCK", 7)
+    monkeypatch.setattr(directions, "inner_products", noted)
     assert found() == at_once
     assert sizes == 2 * [7, 7, 7, 7, 7, 7, 7, 1]
 

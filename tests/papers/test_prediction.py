@@ -30,7 +30,7 @@ from papers.reproduce import find_figure
 
 from veilring.data.sources import load
 from veilring.errors import InputError
-from veilring.protocols.prediction.algorithm.features import LENGTH, quantise
+from veilring.protocols.prediction.algorithm.directions import LENGTH, quantise
 
 
 def _observe(name: str, x: tuple[float, ...]) -> Mapping[CurveKey, NDArray[np.float64]]:

@@ -14,8 +14,8 @@ from papers.tuning import (
 from tests.protocols.prediction.streams import clustered
 
 from veilring.errors import InputError
+from veilring.protocols.prediction.algorithm.directions import Kernel, kernel_vote
 from veilring.protocols.prediction.algorithm.filter import FilterParameters
-from veilring.protocols.prediction.algorithm.kernels import Kernel, kernel_vote
 
 PARAMETERS = FilterParameters(classes=3, queries=60, budget=0.1, sigma2=1.0)
 

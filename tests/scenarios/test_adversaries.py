@@ -8,8 +8,7 @@ from typing_extensions import override
 
 from veilring.errors import RunFailed, Tampered
 from veilring.nodes.adversary import Adversary
-from veilring.protocols.ring.messages import SumTotal
-from veilring.protocols.ring.roles import SCALE_BITS
+from veilring.protocols.ring.roles import SCALE_BITS, SumTotal
 from veilring.protocols.ring.system import PrivateKNN
 from veilring.scenarios import load_scenario, run_scenario
 from veilring.transport.messages import Message

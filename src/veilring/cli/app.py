@@ -15,24 +15,30 @@ import typer
 from typer.core import TyperGroup
 from typing_extensions import override
 
-from veilring.cli.audit import audit_command
-from veilring.cli.classify import classify_command
-from veilring.cli.compare import compare_command
+from veilring.cli.audit import audit_command, explore_command
+from veilring.cli.compare import compare_command, tune_command
 from veilring.cli.deploy import deploy_app
-from veilring.cli.explore import explore_command
 from veilring.cli.keys import keys_app
 from veilring.cli.leakage import leakage
-from veilring.cli.ledger import ledger_app
 from veilring.cli.options import EXIT_INTERRUPTED, HELP_NAMES, bare_flags, tidy
-from veilring.cli.parties import ask_command, serve_command, submit_command
-from veilring.cli.prediction import embed_command, records_app
+from veilring.cli.parties import (
+    ask_command,
+    embed_command,
+    records_app,
+    serve_command,
+    submit_command,
+)
 from veilring.cli.report import report, reproduce, trace
-from veilring.cli.run import run_command
+from veilring.cli.run import run_command, sweep
 from veilring.cli.scenarios import scenarios, systems
-from veilring.cli.state import state_app
-from veilring.cli.surveys import estimate_command, export_command, oracles_command, tally_command
-from veilring.cli.sweep import sweep
-from veilring.cli.tune import tune_command
+from veilring.cli.state import ledger_app, state_app
+from veilring.cli.surveys import (
+    classify_command,
+    estimate_command,
+    export_command,
+    oracles_command,
+    tally_command,
+)
 from veilring.errors import InputError, MissingExtra, VeilringError
 from veilring.extras import name_missing_extras
 

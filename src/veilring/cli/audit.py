@@ -1,4 +1,4 @@
-"""`veilring audit`: a verdict for each claim of a system or of a role."""
+"""`veilring audit` and `explore`: test the claims of a system or role, and search for faults."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,268 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from veilring.cli.options import AsJson, RandomSeed, Workers
+from veilring.cli.options import (
+    AsJson,
+    ProtocolName,
+    RandomSeed,
+    Settings,
+    Workers,
+    protocol_settings,
+)
+from veilring.cli.subjects import find_subject, names_object, without_settings
+from veilring.errors import InputError
+
+if TYPE_CHECKING:
+    from veilring.scenarios import Scenario
+    from veilring.testing.exploring import Campaign, Subject
+
+DEFAULT: Final = "faults"
+"""The scenario without a name, and that of a system of the user's own."""
+_SMALLEST: Final = ("parties.count=3", "data.queries=1")
+_KEYS: Final = "protocol."
+
+
+def explore_command(
+    scenario: Annotated[
+        str,
+        typer.Argument(
+            help="A built-in scenario, such as faults, a path to a .toml file, or module:NAME with"
+            " a system or a RoleClaims.",
+        ),
+    ] = DEFAULT,
+    *,
+    protocol: ProtocolName = None,
+    seeds: Annotated[int, typer.Option(help="Number of seeds.", min=1)] = 200,
+    first: Annotated[int, typer.Option(help="First seed.", min=0)] = 0,
+    seed: Annotated[
+        int | None, typer.Option(help="Replay only this seed.", min=0, show_default=False)
+    ] = None,
+    every: Annotated[
+        bool,
+        typer.Option(
+            "--every-message",
+            help="Instead of exploring seeds, apply each class of fault to each message of a run"
+            " among three parties.",
+        ),
+    ] = False,
+    stores: Annotated[
+        bool,
+        typer.Option(
+            "--stores",
+            help="Instead of protocols, test ledgers, collectors and records on failing disks.",
+        ),
+    ] = False,
+    failures: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Replay the seeds in this file first, and add new failures to it.",
+            show_default=False,
+        ),
+    ] = None,
+    shrink: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.toml",
+            help="Shrink the first failing world, and write it as a scenario to this file.",
+            show_default=False,
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Shrink the first failing world, replay it, and write the run to"
+            " this folder, with the page report.html.",
+            show_default=False,
+        ),
+    ] = None,
+    workers: Workers = None,
+    overrides: Settings = None,
+) -> None:
+    """Run protocols under random faults, seed after seed, and look for wrong results and hangs.
+
+    Each seed makes a simulated world: random links, a schedule of stalls, delays, partitions,
+    resets, half-open connections, crashes, restarts, pauses and skewed clocks, and an order in
+    which tasks take turns. The protocol of a scenario runs repeatedly in this world. Five
+    invariants are checked: no party ever has a wrong result, each failure is a named error, every
+    run ends soon after the faults stop, no task is left over, and the same seed makes the same
+    world.
+
+    The command fails if any check fails, if a class of fault never had an effect, or if a situation
+    that is marked with `sometimes` never occurred.
+
+    A system of your own, named as module:NAME, is explored in the scenario faults. For a role of
+    your own, give a RoleClaims; its smallest failing world is printed.
+
+    For example:
+
+        veilring explore --seeds 20000
+
+        veilring explore --seed 1234
+
+        veilring explore --protocol rank-search --report worlds/first
+
+        veilring explore my_module:CLAIMS
+    """
+    from veilring.cli.console import show_progress
+    from veilring.scenarios.reporting import open_folder
+    from veilring.testing.exploring import explore_every_world, explore_stores, explore_subject
+    from veilring.testing.exploring.campaign import known_failures, remember_failures
+    from veilring.testing.exploring.stores import STORES
+
+    if names_object(scenario):
+        _refuse_for_objects({"--protocol": protocol, "--shrink": shrink, "--report": report})
+    if report is not None:
+        open_folder(report, "--report")  # refused before anything is explored
+    settings = [*protocol_settings(protocol), *(overrides or ())]
+    if stores:
+        campaign = explore_stores(STORES, range(first, first + seeds))
+        _judge(campaign)
+        _require_reached("these classes of fault never struck", campaign.missing)
+        return
+    subject = _find(scenario, settings, smallest=every)
+    if every:
+        campaign = explore_every_world(subject)
+        _judge(campaign, shrink, report, always_shrink=names_object(scenario))
+        return
+    known = known_failures(failures) if failures is not None else []
+    chosen = [seed] if seed is not None else [*known, *range(first, first + seeds)]
+    distinct = list(dict.fromkeys(chosen))
+    with show_progress(quiet=False) as progress:
+
+        def tell(campaign: "Campaign") -> None:
+            if progress is not None:
+                progress("Exploring", campaign.seeds, len(distinct))
+
+        campaign = explore_subject(subject, distinct, workers=workers, progress=tell)
+    if failures is not None:
+        remember_failures(failures, campaign.failures)
+    given = "".join(f" --set {setting!r}" for setting in settings)
+    replay = f"replay: veilring explore {scenario} --seed {{}}{given}"
+    _judge(campaign, shrink, report, advice=replay, always_shrink=names_object(scenario))
+    if seed is None:
+        if not campaign.succeeded:
+            typer.echo("\nno run had a result: something fails even without faults", err=True)
+            raise typer.Exit(1)
+        _require_reached("these classes of fault never had an effect", campaign.missing)
+        _require_reached("these situations never occurred", campaign.unreached)
+
+
+def _refuse_for_objects(options: dict[str, object]) -> None:
+    for option, value in options.items():
+        if value is not None:
+            raise InputError.because(
+                f"{option} needs a scenario; leave it out for a system or a role named as"
+                " module:NAME, whose smallest failing world is printed",
+                field=option,
+            )
+
+
+def _find(name: str, settings: list[str], *, smallest: bool) -> "Subject":
+    """Return the system of a scenario, or the user's own system or role."""
+    from veilring.scenarios import load_scenario
+    from veilring.testing.auditing import RoleClaims
+    from veilring.testing.exploring import SystemSubject
+
+    first = _SMALLEST if smallest else ()
+    if not names_object(name):
+        return SystemSubject(load_scenario(name, [*first, *settings]))
+    parameters = [each.removeprefix(_KEYS) for each in settings if each.startswith(_KEYS)]
+    others = [each for each in settings if not each.startswith(_KEYS)]
+    found = find_subject(name, parameters)
+    if isinstance(found, RoleClaims):
+        return without_settings(found, others).explored
+    return SystemSubject.of(found, load_scenario(DEFAULT, [*first, *others]))
+
+
+def _judge(
+    campaign: "Campaign",
+    shrink: Path | None = None,
+    report: Path | None = None,
+    *,
+    advice: str = "",
+    always_shrink: bool = False,
+) -> None:
+    """Show the findings, and fail if anything went wrong."""
+    _show_explored(campaign)
+    if not campaign.failures:
+        return
+    worst, wrong = next(iter(campaign.failures.items()))
+    typer.echo(f"\nseed {worst} failed:", err=True)
+    for sentence in wrong:
+        typer.echo(f"  {sentence}", err=True)
+    if advice:
+        typer.echo(advice.format(worst), err=True)
+    if always_shrink or shrink is not None or report is not None:
+        _write_smallest(campaign, shrink, report)
+    raise typer.Exit(1)
+
+
+def _write_smallest(campaign: "Campaign", scenario: Path | None, report: Path | None) -> None:
+    from veilring.privacy.files import write_whole
+    from veilring.testing.exploring import SystemSubject, to_scenario, to_toml
+
+    smallest = campaign.smallest()
+    if smallest is None:
+        typer.echo(
+            "the replay did not fail: this seed does not always make the same world", err=True
+        )
+        return
+    typer.echo(f"smallest failing world (after {smallest.plays} runs): {smallest}", err=True)
+    if not isinstance(smallest.subject, SystemSubject):
+        return
+    if scenario is not None:
+        write_whole(scenario, to_toml(smallest.subject, smallest.world))
+        typer.echo(f"run it: veilring run {scenario}", err=True)
+    if report is not None:
+        page = _write_page(to_scenario(smallest.subject, smallest.world), report)
+        typer.echo(f"step through it: {page}", err=True)
+
+
+def _write_page(world: "Scenario", folder: Path) -> Path:
+    """Replay a failing world, write its folder, and return the path of its page."""
+    from veilring.errors import WorldWentWrong
+    from veilring.nodes.journal import Journal
+    from veilring.privacy.files import write_whole
+    from veilring.scenarios.reporting import read_folder, write_failure
+    from veilring.scenarios.reporting.page import render
+    from veilring.testing.exploring import replay
+
+    journal = Journal()
+    try:
+        replay(world, journal=journal)
+    except WorldWentWrong as error:
+        write_failure(error, world, journal, folder)
+    page = folder / "report.html"
+    write_whole(page, render(read_folder(folder)))
+    return page
+
+
+def _require_reached(said: str, missing: tuple[str, ...]) -> None:
+    if missing:
+        typer.echo(f"\n{said}: {', '.join(missing)}", err=True)
+        raise typer.Exit(1)
+
+
+def _show_explored(campaign: "Campaign") -> None:
+    runs = campaign.succeeded + campaign.failed
+    typer.echo(
+        f"seeds: {campaign.seeds:,}, of which {len(campaign.failures):,} went wrong; "
+        f"runs: {runs:,}, of which {campaign.succeeded:,} had a result and "
+        f"{campaign.failed:,} a named error"
+    )
+    if campaign.subject is not None and not campaign.subject.knows_results:
+        typer.echo(
+            "the system does not say which labels are right: only their validity and agreement were"
+            " checked"
+        )
+    if campaign.failed:
+        typer.echo("named errors are expected: a run that a fault stops must report an error")
+    typer.echo("faults that had an effect:")
+    for kind in campaign.classes:
+        typer.echo(f"  {kind:10} {campaign.struck[kind]:>9,}")
+
 
 if TYPE_CHECKING:
     from veilring.testing.auditing import Audit

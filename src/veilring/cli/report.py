@@ -77,8 +77,8 @@ def trace(
     """
     from veilring.cli.console import make_console
     from veilring.scenarios.reporting import read_folder
+    from veilring.scenarios.reporting.spacetime import text_diagram
     from veilring.scenarios.reporting.summary import adversaries, by_kind, by_party, found, troubles
-    from veilring.scenarios.reporting.text import text_diagram
 
     run, console = read_folder(folder), make_console()
     parties = run.scenario.parties.all

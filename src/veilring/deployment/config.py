@@ -1,4 +1,4 @@
-"""Configuration files of parties and clients."""
+"""Configuration files of parties and clients, and the schema that the terms of all share."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,8 +8,11 @@ from pydantic import Field, ValidationError
 from typing_extensions import override
 
 from veilring.config import Agreed, Section, missing_file, read_toml, scenario_error
+from veilring.data.schema import RowSchema, feature_terms
+from veilring.data.table import Table
 from veilring.errors import InputError, ScenarioError, VeilringError
 from veilring.nodes.session import ANSWER_SECONDS, SESSION_SECONDS, SessionLimits
+from veilring.protocols.promise import Facts
 from veilring.protocols.system import System
 from veilring.transport.handshake import FORMAT
 from veilring.transport.identity import Identity, load_identity
@@ -159,3 +162,26 @@ class Unfinished(VeilringError):
     def __str__(self) -> str:
         done = len(next(iter(self.answered.values())))
         return f"only the first {done:,} of {self.asked:,} rows were labelled: {self.cause}"
+
+
+class Schema(RowSchema, Terms):
+    """How to read a row. The terms of a system add its parameters."""
+
+    def facts(self, parties: int, rows: int | None = None) -> Facts:
+        """Return the public facts about the data of the given number of parties."""
+        return Facts(parties, self.width, len(self.classes), rows, schema=self.encoded)
+
+    @classmethod
+    def of_table(cls, table: Table, **tables: Any) -> Self:
+        """Return terms that fit a table, for examples in which one process has all rows.
+
+        Args:
+            table: All rows; the ranges are the table's own, see `feature_terms`.
+        """
+        columns = {"classes": table.features.classes, "features": feature_terms(table.features)}
+        return cls.of(**columns | tables)
+
+    @override
+    def checked(self, parties: int | None = None) -> Self:
+        self.require_sound()
+        return self

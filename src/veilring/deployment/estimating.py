@@ -26,9 +26,13 @@ from veilring.deployment.survey import (
 )
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.bayes import evidence, learn
-from veilring.protocols.ldp.algorithm.oracle import Consistency
-from veilring.protocols.ldp.algorithm.randomiser import INTERVAL_CONFIDENCE, SurveyEstimate
+from veilring.protocols.ldp.algorithm.randomiser import (
+    INTERVAL_CONFIDENCE,
+    Consistency,
+    SurveyEstimate,
+)
 from veilring.protocols.ldp.algorithm.survey import Tally
+from veilring.protocols.ldp.messages import Task
 from veilring.protocols.ldp.parquet import (
     Piece,
     cut_pieces,
@@ -38,7 +42,6 @@ from veilring.protocols.ldp.parquet import (
 )
 from veilring.protocols.ldp.saved import save_classifier
 from veilring.protocols.ldp.system import LDPBayes
-from veilring.protocols.ldp.task import Task
 
 Spread = Callable[
     [Callable[[Piece], Tally], Sequence[Piece]], AbstractContextManager[Iterator[Tally]]

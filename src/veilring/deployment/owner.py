@@ -19,10 +19,10 @@ from veilring.deployment.config import (
     BudgetAmount,
     FilePath,
     QueryingConfig,
+    Schema,
     ServerConfig,
 )
 from veilring.deployment.connecting import Client, Server
-from veilring.deployment.schema import Schema
 from veilring.errors import ScenarioError
 from veilring.nodes.offload import Threads
 from veilring.privacy.budgets import Budgets

@@ -31,11 +31,11 @@ from veilring.deployment.config import (
     BudgetAmount,
     FilePath,
     QueryingConfig,
+    Schema,
     ServerConfig,
     load_credentials,
 )
 from veilring.deployment.connecting import Client, Server
-from veilring.deployment.schema import Schema
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties

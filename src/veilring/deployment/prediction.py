@@ -30,21 +30,26 @@ from veilring.data.schema import (
 from veilring.deployment.config import (
     FilePath,
     QueryingConfig,
+    Schema,
     ServerConfig,
     TermsConfig,
     Unfinished,
     message_format,
 )
 from veilring.deployment.connecting import Client, Server
-from veilring.deployment.schema import Schema
 from veilring.errors import BudgetExhausted, InputError, ScenarioError
 from veilring.nodes.offload import Threads
 from veilring.privacy.checks import doubt_of_delta
-from veilring.protocols.prediction.administrator import add_session, forget_session
-from veilring.protocols.prediction.algorithm.features import quantise
-from veilring.protocols.prediction.client import label_session, make_request, status_session
+from veilring.protocols.prediction.algorithm.directions import quantise
+from veilring.protocols.prediction.client import (
+    add_session,
+    forget_session,
+    label_session,
+    make_request,
+    status_session,
+)
+from veilring.protocols.prediction.messages import ServerRules
 from veilring.protocols.prediction.records import LabelledRecords, require_ids
-from veilring.protocols.prediction.rules import ServerRules
 from veilring.protocols.prediction.server import PredictionServer
 from veilring.protocols.prediction.state import ServerState, begin_state, open_state
 from veilring.protocols.prediction.system import IndKNN

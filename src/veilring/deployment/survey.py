@@ -35,8 +35,8 @@ from veilring.deployment.config import A_FILE, RELATIVE, ServerConfig, Terms
 from veilring.deployment.connecting import Server
 from veilring.errors import HandshakeError, InputError, ProtocolViolation, ScenarioError
 from veilring.protocols.ldp.algorithm.means import make_means
-from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle
 from veilring.protocols.ldp.algorithm.planner import ORACLES, recommend_oracle
+from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
 from veilring.protocols.ldp.algorithm.survey import (
     FrequencySurvey,
@@ -44,11 +44,11 @@ from veilring.protocols.ldp.algorithm.survey import (
     Survey,
 )
 from veilring.protocols.ldp.collector import Collector
+from veilring.protocols.ldp.messages import TASK_FORMAT, Task, format_terms, other_format
 from veilring.protocols.ldp.roles import ClientPool
 from veilring.protocols.ldp.store import begin_report_store, open_report_store
 from veilring.protocols.ldp.store.base import Quotas, Store
 from veilring.protocols.ldp.system import LDPBayes, OracleName, bayes_survey
-from veilring.protocols.ldp.task import TASK_FORMAT, Task, format_terms, other_format
 from veilring.transport.roster import Roster
 
 _log = logging.getLogger("veilring.collector")

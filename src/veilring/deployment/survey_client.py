@@ -28,10 +28,9 @@ from veilring.errors import (
 )
 from veilring.nodes.service import opening
 from veilring.protocols.ldp.collector import SUBMIT, read_task
-from veilring.protocols.ldp.messages import ClientBatch, ReportVerdict, Verdicts
+from veilring.protocols.ldp.messages import ClientBatch, ReportVerdict, Task, Verdicts, format_terms
 from veilring.protocols.ldp.outbox import ROW_NUMBER, Outbox
 from veilring.protocols.ldp.roles import ClientPool, submit_reports
-from veilring.protocols.ldp.task import Task, format_terms
 from veilring.randomness import Streams
 
 # a collector that is restarting is back within seconds

@@ -37,16 +37,16 @@ from veilring.protocols.ldp.algorithm.survey import (
     tally_reports,
     whole_numbers,
 )
+from veilring.protocols.ldp.messages import Task
 from veilring.protocols.ldp.roles import batch_traffic
 from veilring.protocols.ldp.system import LDPBayes
-from veilring.protocols.ldp.task import Task
-from veilring.protocols.noisyvotes.messages import votes_cost
+from veilring.protocols.noisyvotes.roles import votes_cost
 from veilring.protocols.noisyvotes.system import NoisyVotes, VotesSetup
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 from veilring.protocols.prediction.system import IndKNN, IndKNNSetup
 from veilring.protocols.promise import Facts, Forecast, Promise, Spent, total_cost
 from veilring.protocols.radius.system import DataOwner, OwnerSetup
-from veilring.protocols.ranksearch.cost import found_cost
+from veilring.protocols.ranksearch.shared import found_cost
 from veilring.protocols.ranksearch.system import RankSearch, SearchSetup
 from veilring.protocols.release.model import ReleasedModel
 from veilring.protocols.release.system import Release, ReleaseSetup

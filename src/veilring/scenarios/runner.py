@@ -32,12 +32,11 @@ from veilring.scenarios.batches import (
     drawn_by_parties,
     ignore_progress,
 )
-from veilring.scenarios.coalition import find
+from veilring.scenarios.coalition import find, find_in_totals
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.prepare import Prepared, prepare
 from veilring.scenarios.report import Findings, Report, RingOrigin, TotalsFindings, assemble
 from veilring.scenarios.schema import Scenario, make_scenario
-from veilring.scenarios.search_coalition import find_in_totals
 from veilring.simulation.faults import Fault
 
 # Drawing a ring takes 128 messages per party, each simulated one by one: with more parties than

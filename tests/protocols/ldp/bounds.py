@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from papers.oracles import SummedHistogram
 from scipy import optimize, stats
 
-from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle, PureOracle
+from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle, PureOracle
 
 Distribution: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Outcomes and their probabilities."""

@@ -5,19 +5,19 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.protocols.ldp.algorithm.encodings import DirectEncoding, OptimisedUnary
+from veilring.protocols.ldp.algorithm.oracles import DirectEncoding, OptimisedUnary
 from veilring.protocols.ldp.algorithm.survey import DiscreteBayesSurvey
 from veilring.protocols.ldp.messages import (
     Accepted,
     ClientBatch,
     ReportBatch,
+    Task,
     Verdicts,
     judge_batches,
 )
 from veilring.protocols.ldp.roles import ClientPool
 from veilring.protocols.ldp.store import begin_report_store, open_report_store
 from veilring.protocols.ldp.store.base import Quotas, Senders, Store
-from veilring.protocols.ldp.task import Task
 
 CLASSES, VALUES = 3, 5
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from veilring.protocols.ldp.messages import Task
 from veilring.protocols.ldp.store import begin_report_store, open_report_store
 from veilring.protocols.ldp.store.base import Store
-from veilring.protocols.ldp.task import Task
 
 OpenStore = Callable[..., Store]
 _BINARIES = (*Path("/usr/lib/postgresql").glob("*/bin"), *Path("/usr/local/pgsql").glob("bin"))

@@ -9,7 +9,7 @@ from itertools import combinations, product
 from math import comb
 from typing import Any, TypeAlias
 
-from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle
+from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle
 
 Distribution: TypeAlias = dict[bytes, Fraction]
 """How probable each report is."""

@@ -29,9 +29,9 @@ from veilring.protocols.ldp.messages import (
     ReportBatch,
     ReportReceipt,
     ReportVerdict,
+    Task,
 )
 from veilring.protocols.ldp.roles import WINDOW_MESSAGES_MAX
-from veilring.protocols.ldp.task import Task
 
 HONEST = 400
 SESSIONS = 4

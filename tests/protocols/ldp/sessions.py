@@ -11,12 +11,11 @@ from veilring.nodes.cluster import Cluster, RuntimeName
 from veilring.nodes.offload import Offload
 from veilring.nodes.party import Party
 from veilring.protocols.ldp.collector import Collector
-from veilring.protocols.ldp.messages import ClientBatch
+from veilring.protocols.ldp.messages import ClientBatch, Task
 from veilring.protocols.ldp.roles import submit_reports
 from veilring.protocols.ldp.store import open_report_store
 from veilring.protocols.ldp.store.base import Store
 from veilring.protocols.ldp.store.sqlite import begin_sqlite
-from veilring.protocols.ldp.task import Task
 
 TASK = make_task()
 

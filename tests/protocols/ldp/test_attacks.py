@@ -20,11 +20,10 @@ from veilring.protocols.ldp.algorithm.distributions import (
     OneBit,
     Piecewise,
 )
-from veilring.protocols.ldp.algorithm.encodings import DirectEncoding, OptimisedUnary
 from veilring.protocols.ldp.algorithm.means import EachFeature, Means, SampledFeature, SignVector
-from veilring.protocols.ldp.algorithm.oracle import PlainOracle
+from veilring.protocols.ldp.algorithm.oracles import DirectEncoding, OptimisedUnary
 from veilring.protocols.ldp.algorithm.planner import ORACLES
-from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser
+from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, PlainOracle
 from veilring.protocols.ldp.attacks import (
     Guesses,
     attack_codes,

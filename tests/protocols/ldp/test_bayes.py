@@ -19,9 +19,9 @@ from veilring.protocols.ldp.algorithm.bayes import (
     learn_discrete,
     learn_gaussian,
 )
-from veilring.protocols.ldp.algorithm.encodings import DirectEncoding, OptimisedUnary
 from veilring.protocols.ldp.algorithm.means import make_means
-from veilring.protocols.ldp.algorithm.oracle import Consistency, PlainOracle
+from veilring.protocols.ldp.algorithm.oracles import DirectEncoding, OptimisedUnary
+from veilring.protocols.ldp.algorithm.randomiser import Consistency, PlainOracle
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
 from veilring.protocols.ldp.algorithm.survey import (
     DiscreteBayesSurvey,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.privacy.generators import seeded
 
-from veilring.protocols.ldp.algorithm.hashing import HashFamily
+from veilring.protocols.ldp.algorithm.oracles import HashFamily
 
 FUNCTIONS = np.indices((256, 256)).reshape(2, -1).astype(np.uint8)
 

@@ -9,8 +9,12 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.oracle import Consistency, make_consistent, project_on_simplex
-from veilring.protocols.ldp.algorithm.randomiser import SurveyEstimate
+from veilring.protocols.ldp.algorithm.randomiser import (
+    Consistency,
+    SurveyEstimate,
+    make_consistent,
+    project_on_simplex,
+)
 
 RAW = np.array([0.5, -0.1, 0.0, 0.4, -0.02])
 

@@ -17,7 +17,7 @@ from tests.protocols.ldp.bounds import (
 )
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle, PlainOracle, PureOracle
+from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle, PlainOracle, PureOracle
 
 pytestmark = pytest.mark.slow
 

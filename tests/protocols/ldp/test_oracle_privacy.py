@@ -13,9 +13,8 @@ from tests.privacy.generators import follows, seeded
 from tests.protocols.ldp.distributions import ENUMERABLE, distribution_of
 
 from veilring.privacy.exact import log_ceil
-from veilring.protocols.ldp.algorithm.hashing import LocalHashing
-from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle
-from veilring.protocols.ldp.algorithm.subset import SubsetSelection
+from veilring.protocols.ldp.algorithm.oracles import LocalHashing, SubsetSelection
+from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle
 
 EPSILONS = (0.1, 1.0, 3.0)
 DOMAINS = (2, 3, 4, 5, 6)

@@ -13,9 +13,13 @@ from papers.oracles import SummedHistogram, ThresholdedHistogram
 from tests.privacy.generators import cryptographic, seeded
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.encodings import UnaryOracle
-from veilring.protocols.ldp.algorithm.hashing import HadamardResponse, LocalHashing, walsh_hadamard
-from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle, PlainOracle
+from veilring.protocols.ldp.algorithm.oracles import (
+    HadamardResponse,
+    LocalHashing,
+    SubsetSelection,
+    UnaryOracle,
+    walsh_hadamard,
+)
 from veilring.protocols.ldp.algorithm.packing import (
     column_sums,
     counted,
@@ -23,8 +27,12 @@ from veilring.protocols.ldp.algorithm.packing import (
     encoded,
     width_of,
 )
-from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, Reports
-from veilring.protocols.ldp.algorithm.subset import SubsetSelection
+from veilring.protocols.ldp.algorithm.randomiser import (
+    FrequencyOracle,
+    LocalRandomiser,
+    PlainOracle,
+    Reports,
+)
 
 SIZES = {
     "de": {4: 1, 256: 1, 257: 2, 1024: 2},

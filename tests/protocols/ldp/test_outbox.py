@@ -10,9 +10,8 @@ import pytest
 from tests.protocols.ldp.collecting import batches, make_task, new_store, people
 
 from veilring.errors import InputError, StoreFailed
-from veilring.protocols.ldp.messages import ClientBatch, ReportVerdict
+from veilring.protocols.ldp.messages import ClientBatch, ReportVerdict, Task
 from veilring.protocols.ldp.outbox import ROW_NUMBER, MarkedRows, Outbox
-from veilring.protocols.ldp.task import Task
 
 TASK = make_task()
 NAMES = [f"client-{n}" for n in range(300)]

@@ -14,8 +14,8 @@ from veilring.data.table import Ranges
 from veilring.errors import InputError
 from veilring.estimators import LDPGaussianNaiveBayes, LDPNaiveBayes
 from veilring.protocols.ldp.algorithm.bayes import Classifier, learn
-from veilring.protocols.ldp.algorithm.encodings import DirectEncoding, OptimisedUnary
 from veilring.protocols.ldp.algorithm.means import make_means
+from veilring.protocols.ldp.algorithm.oracles import DirectEncoding, OptimisedUnary
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling, principal_components
 from veilring.protocols.ldp.algorithm.survey import (
     DiscreteBayesSurvey,

@@ -17,10 +17,10 @@ from tests.protocols.ldp.distributions import distribution_of
 from veilring.data.table import Ranges
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.distributions import OneBit
-from veilring.protocols.ldp.algorithm.encodings import DirectEncoding, OptimisedUnary
 from veilring.protocols.ldp.algorithm.means import EachFeature, SignVector, make_means
-from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle, PlainOracle
+from veilring.protocols.ldp.algorithm.oracles import DirectEncoding, OptimisedUnary
 from veilring.protocols.ldp.algorithm.planner import make_oracle
+from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle, PlainOracle
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
 from veilring.protocols.ldp.algorithm.survey import (
     DiscreteBayesSurvey,

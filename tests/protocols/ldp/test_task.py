@@ -4,7 +4,7 @@ import json
 
 from tests.protocols.ldp.collecting import make_task
 
-from veilring.protocols.ldp.task import Task
+from veilring.protocols.ldp.messages import Task
 
 
 def test_equal_tasks_have_one_hash_and_others_differ() -> None:

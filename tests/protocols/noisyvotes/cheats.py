@@ -6,8 +6,8 @@ import numpy as np
 from typing_extensions import override
 
 from veilring.nodes.adversary import Adversary, Lines
-from veilring.protocols.noisyvotes.messages import VotesBatch
-from veilring.protocols.ring.messages import SumPartial, SumShare, SumTotal
+from veilring.protocols.noisyvotes.roles import VotesBatch
+from veilring.protocols.ring.roles import SumPartial, SumShare, SumTotal
 from veilring.transport.messages import Message
 
 

@@ -29,12 +29,12 @@ from veilring.protocols.noisyvotes import (
     private_votes,
     remaining_epsilon,
 )
-from veilring.protocols.noisyvotes.messages import PublicDigest, VotesBatch
+from veilring.protocols.noisyvotes.roles import PublicDigest, VotesBatch
 from veilring.protocols.radius.algorithm.allocation import Allocation
 from veilring.protocols.radius.algorithm.balls import count_votes
 from veilring.protocols.radius.algorithm.conversion import ByGrid
 from veilring.protocols.ring import SumMethod
-from veilring.protocols.ring.messages import SumPart, SumPartial, SumShare, SumTotal
+from veilring.protocols.ring.roles import SumPart, SumPartial, SumShare, SumTotal
 from veilring.testing.lies import Verdict, audit_lies
 from veilring.transport.messages import Message
 

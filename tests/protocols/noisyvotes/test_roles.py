@@ -28,7 +28,7 @@ from veilring.protocols.noisyvotes import (
     queries_max,
     votes_cost,
 )
-from veilring.protocols.noisyvotes.messages import VotesBatch
+from veilring.protocols.noisyvotes.roles import VotesBatch
 from veilring.protocols.promise import Forecast
 from veilring.protocols.radius.algorithm.balls import count_votes
 from veilring.protocols.radius.algorithm.conversion import ByGrid

@@ -11,12 +11,10 @@ from tests.protocols.prediction.streams import Table, clustered
 
 from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
-from veilring.protocols.prediction.administrator import add_at_server
-from veilring.protocols.prediction.algorithm.kernels import Kernel
-from veilring.protocols.prediction.client import Stream, label_queries, make_request
-from veilring.protocols.prediction.messages import PredictionRequest
+from veilring.protocols.prediction.algorithm.directions import Kernel
+from veilring.protocols.prediction.client import Stream, add_at_server, label_queries, make_request
+from veilring.protocols.prediction.messages import PredictionRequest, ServerRules
 from veilring.protocols.prediction.records import LabelledRecords
-from veilring.protocols.prediction.rules import ServerRules
 from veilring.protocols.prediction.server import PredictionServer
 from veilring.protocols.prediction.state import STATE, ServerState, begin_state, open_state
 

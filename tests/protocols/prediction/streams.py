@@ -7,9 +7,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.privacy.budgets import UNITS
-from veilring.protocols.prediction.algorithm.features import quantise
+from veilring.protocols.prediction.algorithm.directions import Kernel, quantise
 from veilring.protocols.prediction.algorithm.filter import FilterParameters, PricedLabel
-from veilring.protocols.prediction.algorithm.kernels import Kernel
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from tests.protocols.prediction.streams import answers, clustered, predictor, same
 
 from veilring.errors import InputError
+from veilring.protocols.prediction.algorithm.directions import Kernel
 from veilring.protocols.prediction.algorithm.filter import FilterParameters
-from veilring.protocols.prediction.algorithm.kernels import Kernel
 from veilring.protocols.prediction.algorithm.predictor import Device
 
 PARAMETERS = FilterParameters(classes=3, queries=40, budget=0.1, sigma2=0.3)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from veilring.errors import InputError
 from veilring.privacy.accounting import ZCDP
 from veilring.privacy.budgets import to_units
-from veilring.protocols.prediction.algorithm.features import (
+from veilring.protocols.prediction.algorithm.directions import (
     LENGTH,
     LENGTH_MAX,
     inner_products,

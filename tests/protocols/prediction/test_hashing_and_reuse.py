@@ -8,13 +8,12 @@ from scipy import stats
 from tests.protocols.prediction.streams import answers, clustered, predictor, same
 
 from veilring.errors import InputError
-from veilring.protocols.prediction.algorithm.features import lengths, quantise
+from veilring.protocols.prediction.algorithm.directions import Hashing, Kernel, lengths, quantise
 from veilring.protocols.prediction.algorithm.filter import (
     FilterParameters,
     Neighbours,
     answer_query,
 )
-from veilring.protocols.prediction.algorithm.kernels import Hashing, Kernel
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 
 PARAMETERS = FilterParameters(classes=3, queries=40, budget=0.1, sigma2=0.3)
@@ -90,7 +89,7 @@ def test_released_answers_vote_like_neighbours() -> None:
 
 def test_reuse_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers beyond the limit do not vote, for any division of the stream into blocks."""
-    monkeypatch.setattr("veilring.protocols.prediction.algorithm.kernels.REUSED_MAX", 10)
+    monkeypatch.setattr("veilring.protocols.prediction.algorithm.directions.REUSED_MAX", 10)
     rng = np.random.default_rng(4)
     rows, queries = clustered(60, 8, 3, rng), clustered(40, 8, 3, rng).features
     found = [

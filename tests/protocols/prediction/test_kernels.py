@@ -10,8 +10,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.protocols.prediction.algorithm.features import inner_products, lengths, quantise
-from veilring.protocols.prediction.algorithm.kernels import PAPER_WIDTH, WIDTH_MAX, Kernel
+from veilring.protocols.prediction.algorithm.directions import (
+    PAPER_WIDTH,
+    WIDTH_MAX,
+    Kernel,
+    inner_products,
+    lengths,
+    quantise,
+)
 
 
 def _products(

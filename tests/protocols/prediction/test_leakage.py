@@ -20,14 +20,13 @@ from veilring.privacy.bounds import (
     membership_advantage,
 )
 from veilring.privacy.budgets import UNITS
-from veilring.protocols.prediction.algorithm.features import quantise
+from veilring.protocols.prediction.algorithm.directions import Kernel, quantise
 from veilring.protocols.prediction.algorithm.filter import (
     FilterParameters,
     Neighbours,
     PricedLabel,
     answer_query,
 )
-from veilring.protocols.prediction.algorithm.kernels import Kernel
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 from veilring.protocols.prediction.leakage import MakePredictor, canary_labels, label_probabilities
 

@@ -11,14 +11,18 @@ from tests.protocols.prediction.streams import Table, answers, clustered, predic
 
 from veilring.errors import InputError
 from veilring.privacy.budgets import UNITS
-from veilring.protocols.prediction.algorithm.features import inner_products, lengths
+from veilring.protocols.prediction.algorithm.directions import (
+    Hashing,
+    Kernel,
+    inner_products,
+    lengths,
+)
 from veilring.protocols.prediction.algorithm.filter import (
     FilterParameters,
     Neighbours,
     StoredRows,
     answer_query,
 )
-from veilring.protocols.prediction.algorithm.kernels import Hashing, Kernel
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 
 PARAMETERS = FilterParameters(classes=3, queries=40, budget=0.1, sigma2=0.3)

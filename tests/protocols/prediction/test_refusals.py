@@ -16,13 +16,16 @@ from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
 from veilring.nodes.service import opening
 from veilring.privacy.accounting import Accountant
-from veilring.protocols.prediction.algorithm.features import quantise
+from veilring.protocols.prediction.algorithm.directions import (
+    WIDTH_MAX,
+    Kernel,
+    KernelName,
+    quantise,
+)
 from veilring.protocols.prediction.algorithm.filter import SIGMA_MAX, SIGMA_MIN, FilterParameters
-from veilring.protocols.prediction.algorithm.kernels import WIDTH_MAX, Kernel, KernelName
 from veilring.protocols.prediction.client import Stream, make_request, status_session
-from veilring.protocols.prediction.messages import PredictionRequest
+from veilring.protocols.prediction.messages import Clients, PredictionRequest, ServerRules
 from veilring.protocols.prediction.records import LabelledRecords
-from veilring.protocols.prediction.rules import Clients, ServerRules
 from veilring.protocols.prediction.server import PREDICT, PredictionServer
 from veilring.protocols.prediction.state import open_state
 

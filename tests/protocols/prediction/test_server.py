@@ -25,8 +25,7 @@ from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
 from veilring.privacy.ledger import Ledger, read_totals
 from veilring.protocols.prediction.client import label_queries, make_request
-from veilring.protocols.prediction.messages import PredictionRequest
-from veilring.protocols.prediction.rules import ServerRules
+from veilring.protocols.prediction.messages import PredictionRequest, ServerRules
 from veilring.protocols.prediction.server import ADD, FORGET, PREDICT, STATUS, PredictionServer
 from veilring.protocols.prediction.state import ServerState, open_state
 from veilring.protocols.requests import RequestVerdict

@@ -11,15 +11,15 @@ from veilring.data.table import Rows
 from veilring.errors import InputError, RunFailed
 from veilring.nodes.cluster import Cluster
 from veilring.privacy.accounting import ZCDP, GaussianDP, individual_budget
-from veilring.protocols.prediction.algorithm.filter import SIGMA_MAX, public_sigma2
-from veilring.protocols.prediction.algorithm.kernels import (
+from veilring.protocols.prediction.algorithm.directions import (
     TAU,
     Kernel,
     KernelName,
     kernel_vote,
     tau_share,
 )
-from veilring.protocols.prediction.rules import ServerRules
+from veilring.protocols.prediction.algorithm.filter import SIGMA_MAX, public_sigma2
+from veilring.protocols.prediction.messages import ServerRules
 from veilring.protocols.prediction.system import STREAM_QUERIES, IndKNN, IndKNNSetup
 from veilring.protocols.promise import Facts
 from veilring.protocols.system import SERVER

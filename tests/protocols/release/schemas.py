@@ -15,8 +15,8 @@ from veilring.protocols.release.algorithm.directions import (
     Moments,
 )
 from veilring.protocols.release.algorithm.noise import Norm
+from veilring.protocols.release.algorithm.rule import ClassCounts, LabelledGrid, RandomTrees
 from veilring.protocols.release.algorithm.statistic import Statistic
-from veilring.protocols.release.algorithm.tallies import ClassCounts, LabelledGrid, RandomTrees
 
 NORMS: tuple[Norm, ...] = ("l1", "l2")
 

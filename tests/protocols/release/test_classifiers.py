@@ -16,8 +16,8 @@ from veilring.protocols.release.algorithm.classifiers import (
 )
 from veilring.protocols.release.algorithm.columns import Trees
 from veilring.protocols.release.algorithm.directions import ClassMeans, Discriminant
+from veilring.protocols.release.algorithm.rule import ClassCounts, LabelledGrid, RandomTrees
 from veilring.protocols.release.algorithm.statistic import Statistic
-from veilring.protocols.release.algorithm.tallies import ClassCounts, LabelledGrid, RandomTrees
 
 
 def released(kind: str) -> tuple[Classifier, NDArray[np.float64]]:

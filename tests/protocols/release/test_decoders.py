@@ -10,8 +10,7 @@ from tests.protocols.release.schemas import MIXED, NUMERIC, draw_rows, schema, s
 
 from veilring.data.table import Features
 from veilring.errors import InputError
-from veilring.protocols.release.algorithm.columns import Bins, Frame, Trees
-from veilring.protocols.release.algorithm.decoders import (
+from veilring.protocols.release.algorithm.classifiers import (
     RIDGE,
     SMOOTHING_MIN,
     decode_grid,
@@ -21,6 +20,7 @@ from veilring.protocols.release.algorithm.decoders import (
     shrink_counts,
     shrink_means,
 )
+from veilring.protocols.release.algorithm.columns import Bins, Frame, Trees
 from veilring.protocols.release.algorithm.directions import (
     L1_SCALE,
     L2_SCALE,
@@ -30,8 +30,8 @@ from veilring.protocols.release.algorithm.directions import (
     Moments,
 )
 from veilring.protocols.release.algorithm.noise import Norm
+from veilring.protocols.release.algorithm.rule import ClassCounts, LabelledGrid, RandomTrees
 from veilring.protocols.release.algorithm.statistic import SCALE_MAX
-from veilring.protocols.release.algorithm.tallies import ClassCounts, LabelledGrid, RandomTrees
 
 SCALES: dict[Norm, int] = {"l1": L1_SCALE, "l2": L2_SCALE}
 

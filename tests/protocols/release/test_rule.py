@@ -21,13 +21,15 @@ from veilring.protocols.release.algorithm.noise import (
     plan_noise,
 )
 from veilring.protocols.release.algorithm.rule import (
+    SIDE_MAX,
+    SIDE_MIN,
     Method,
     Plan,
     first_statistic,
+    grid_side,
     main_statistic,
     plan_release,
 )
-from veilring.protocols.release.algorithm.tallies import SIDE_MAX, SIDE_MIN, grid_side
 
 DELTA = 1e-5
 PEERS, OWNER = Trust(8, 3), Trust(1, 0)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from veilring.nodes.adversary import Adversary, Lines
 from veilring.protocols.batches import Queries
 from veilring.protocols.masks import MaskedWords
-from veilring.protocols.ring.messages import (
+from veilring.protocols.ring.roles import (
     SumPart,
     SumPartial,
     SumShare,

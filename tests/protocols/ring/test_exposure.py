@@ -13,7 +13,7 @@ from veilring.nodes.ring import Ring, draw_ring
 from veilring.protocols.ring import FixedPoint, SumMethod, secure_sum
 from veilring.protocols.ring.algorithm.sums import exposure_probability
 from veilring.protocols.ring.attacks import CoalitionView, recover_input
-from veilring.protocols.ring.messages import SumShare
+from veilring.protocols.ring.roles import SumShare
 
 
 async def drawn_sum(

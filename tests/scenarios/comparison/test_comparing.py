@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from veilring.errors import UnforeseenCost
 from veilring.nodes.journal import Traffic
 from veilring.protocols.noisyvotes import NoisyVotesParameters, WithinRadius, votes_cost
-from veilring.protocols.prediction.algorithm.kernels import tau_share
+from veilring.protocols.prediction.algorithm.directions import tau_share
 from veilring.protocols.prediction.messages import stream_cost
 from veilring.protocols.promise import Forecast
 from veilring.protocols.radius.messages import label_cost

@@ -9,8 +9,14 @@ from hypothesis import strategies as st
 
 from veilring.nodes.journal import Mark, TracedMessage
 from veilring.scenarios.reporting import read_folder
-from veilring.scenarios.reporting.spacetime import ARROWS_MAX, Sign, draw, lane_order, sample
-from veilring.scenarios.reporting.text import text_diagram
+from veilring.scenarios.reporting.spacetime import (
+    ARROWS_MAX,
+    Sign,
+    draw,
+    lane_order,
+    sample,
+    text_diagram,
+)
 
 NAMES = ("ada", "bob", "cy")
 TO_BOB = TracedMessage("ada", "bob", 0.0, 1.0, 1, "word", 10, 0, "5e55")

@@ -8,7 +8,7 @@ from veilring.nodes.party import Party, broadcast
 from veilring.nodes.ring import Ring
 from veilring.protocols.ring import FixedPoint
 from veilring.protocols.ring.algorithm.sums import draw_masks
-from veilring.protocols.ring.messages import SumPart, SumTotal
+from veilring.protocols.ring.roles import SumPart, SumTotal
 
 
 async def leaves_the_mask_in(

@@ -41,9 +41,9 @@ from veilring.protocols.ldp.algorithm.survey import (
     answer,
     tally_reports,
 )
+from veilring.protocols.ldp.messages import Task
 from veilring.protocols.ldp.roles import ClientPool, gather, gather_cost, submit_reports
 from veilring.protocols.ldp.saved import load_classifier, save_classifier
-from veilring.protocols.ldp.task import Task
 
 __all__ = (
     "ORACLES",

@@ -23,8 +23,7 @@ from veilring.errors import InputError
 from veilring.privacy.bounds import ALARM, proportion_bounds
 from veilring.protocols.ldp.algorithm.distributions import CodeDistribution, Codes, rounded
 from veilring.protocols.ldp.algorithm.means import Means, SampledFeature, SignVector
-from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle
-from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, Reports
+from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle, LocalRandomiser, Reports
 
 _EVENTS: Final = 256  # the number of thresholds to try; more would hardly improve the bound
 

@@ -18,8 +18,10 @@ from veilring.nodes.party import Party
 from veilring.nodes.service import Offer, opening
 from veilring.protocols.ldp.messages import (
     ID_BYTES,
+    TASK_DIGEST_BYTES,
     Published,
     ReportBatch,
+    Task,
     Verdicts,
     count_reports,
     judge_batches,
@@ -27,7 +29,6 @@ from veilring.protocols.ldp.messages import (
 )
 from veilring.protocols.ldp.roles import WINDOW_BYTES_MAX, WINDOW_MESSAGES_MAX
 from veilring.protocols.ldp.store.base import NO_QUOTAS, Quotas, Senders, Store
-from veilring.protocols.ldp.task import TASK_DIGEST_BYTES, Task
 
 # After a full disk or a lost server, clients' reports do not each trigger an immediate retry.
 STORE_PAUSE_SECONDS: Final = 1.0

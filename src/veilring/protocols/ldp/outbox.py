@@ -32,10 +32,10 @@ from veilring.protocols.ldp.messages import (
     ID_BYTES,
     ClientBatch,
     ReportVerdict,
+    Task,
     Verdicts,
     batch_reports,
 )
-from veilring.protocols.ldp.task import Task
 
 ROW_NUMBER: Final = "row number"
 """The key for clients without an identifying column."""

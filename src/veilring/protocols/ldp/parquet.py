@@ -20,7 +20,7 @@ from veilring.privacy.files import open_private
 from veilring.protocols.ldp.algorithm.packing import reports_at_once
 from veilring.protocols.ldp.algorithm.randomiser import Reports
 from veilring.protocols.ldp.algorithm.survey import Tally
-from veilring.protocols.ldp.task import Task
+from veilring.protocols.ldp.messages import Task
 
 if TYPE_CHECKING:
     import polars as pl

@@ -27,12 +27,12 @@ from veilring.protocols.ldp.messages import (
     ReportBatch,
     ReportReceipt,
     ReportVerdict,
+    Task,
     Verdicts,
     batch_reports,
     count_reports,
     judge_batches,
 )
-from veilring.protocols.ldp.task import Task
 from veilring.protocols.promise import Forecast, repeated
 
 # The maximum number of unanswered messages of a client. At 10 ms per commit, 512 single reports

@@ -22,8 +22,8 @@ from veilring.protocols.ldp.algorithm.bayes import (
     learn,
 )
 from veilring.protocols.ldp.algorithm.means import make_means
-from veilring.protocols.ldp.algorithm.oracle import REPORT_EPSILON_MAX
 from veilring.protocols.ldp.algorithm.planner import AUTO, ORACLES, MakeOracle, make_oracle
+from veilring.protocols.ldp.algorithm.randomiser import REPORT_EPSILON_MAX
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
 from veilring.protocols.ldp.algorithm.survey import (
     BayesSurvey,
@@ -33,9 +33,8 @@ from veilring.protocols.ldp.algorithm.survey import (
     answer,
     tally_reports,
 )
-from veilring.protocols.ldp.messages import ID_BYTES, ClientBatch, ReportBatch
+from veilring.protocols.ldp.messages import ID_BYTES, REPORTS_FORMAT, ClientBatch, ReportBatch, Task
 from veilring.protocols.ldp.roles import ClientPool, gather, gather_cost, gather_cost_bounds
-from veilring.protocols.ldp.task import REPORTS_FORMAT, Task
 from veilring.protocols.promise import Facts, Forecast, Promise, Spent
 from veilring.protocols.system import PARTIES, SERVER, Play, Setup, System, Tunable, together
 

@@ -5,22 +5,24 @@ them up. Nobody has all rows, or all noise. `algorithm` contains pure functions;
 that of the family `radius`, and the sums are those of `ring`.
 """
 
-from veilring.protocols.noisyvotes.algorithm.guarantees import (
-    guarantee,
-    guarantee_in_ring,
-    protecting_shares,
-    remaining_epsilon,
-)
 from veilring.protocols.noisyvotes.algorithm.parameters import (
     ByAnnuli,
     NearestRows,
     NoisyVotesParameters,
     WithinRadius,
+    guarantee,
+    guarantee_in_ring,
+    protecting_shares,
+    remaining_epsilon,
     worst_plans,
 )
 from veilring.protocols.noisyvotes.algorithm.releases import VotesAnswer, noisy_votes
-from veilring.protocols.noisyvotes.messages import votes_cost
-from veilring.protocols.noisyvotes.roles import private_votes, queries_max, votes_membership
+from veilring.protocols.noisyvotes.roles import (
+    private_votes,
+    queries_max,
+    votes_cost,
+    votes_membership,
+)
 
 __all__ = (
     "ByAnnuli",

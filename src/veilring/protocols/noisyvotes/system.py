@@ -19,18 +19,24 @@ from veilring.privacy.checks import require
 from veilring.privacy.divisible import POLYA_SCALE_MAX
 from veilring.privacy.noise import discrete_laplace_kurtosis, discrete_laplace_variance
 from veilring.protocols.membership import Membership
-from veilring.protocols.noisyvotes.algorithm.guarantees import guarantee, protecting_shares
 from veilring.protocols.noisyvotes.algorithm.parameters import (
     VOTES_EPSILON_MAX,
     ByAnnuli,
     NearestRows,
     NoisyVotesParameters,
     WithinRadius,
+    guarantee,
+    protecting_shares,
     worst_plans,
 )
 from veilring.protocols.noisyvotes.algorithm.releases import VotesAnswer, noisy_votes
-from veilring.protocols.noisyvotes.messages import votes_cost
-from veilring.protocols.noisyvotes.roles import Radii, private_votes, queries_max, votes_membership
+from veilring.protocols.noisyvotes.roles import (
+    Radii,
+    private_votes,
+    queries_max,
+    votes_cost,
+    votes_membership,
+)
 from veilring.protocols.promise import Facts, Forecast, Promise, Spent, in_batches, public_rows
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
 from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid

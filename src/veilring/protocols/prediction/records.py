@@ -16,8 +16,8 @@ from veilring.errors import InputError
 from veilring.privacy.budgets import RecordCharge
 from veilring.privacy.checks import require_that
 from veilring.privacy.ledger import Ledger
-from veilring.protocols.prediction.algorithm.features import require_quantised
-from veilring.protocols.prediction.rules import Clients
+from veilring.protocols.prediction.algorithm.directions import require_quantised
+from veilring.protocols.prediction.messages import Clients
 
 # A hash in hexadecimal has 64 characters, and a UUID 36. Every record reserves this size.
 ID_BYTES_MAX: Final = 64

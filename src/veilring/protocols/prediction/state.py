@@ -23,14 +23,19 @@ from veilring.errors import InputError, StoreFailed
 from veilring.privacy.budgets import Charge
 from veilring.privacy.checks import require_that
 from veilring.privacy.ledger import Ledger, ledger_unreadable, open_ledger
-from veilring.protocols.prediction.messages import PredictionAnswer, PredictionRequest, StreamStatus
+from veilring.protocols.prediction.messages import (
+    RECORDS_MAX,
+    PredictionAnswer,
+    PredictionRequest,
+    ServerRules,
+    StreamStatus,
+)
 from veilring.protocols.prediction.records import (
     ID_BYTES_MAX,
     Accounts,
     LabelledRecords,
     require_ids,
 )
-from veilring.protocols.prediction.rules import RECORDS_MAX, ServerRules
 from veilring.protocols.requests import RequestRefusal, RequestVerdict, answer_once
 
 STATE: Final = "state.sqlite"

@@ -18,15 +18,8 @@ from veilring.nodes.ring import Ring
 from veilring.privacy.accounting import ZCDP, Accountant, GaussianDP
 from veilring.privacy.budgets import budget_units
 from veilring.protocols.claims import EXAMPLE_PARTIES, Argument, Example
-from veilring.protocols.prediction.algorithm.features import BLOCK, quantise
-from veilring.protocols.prediction.algorithm.filter import (
-    SIGMA2_RULE,
-    SIGMA_MAX,
-    SIGMA_MIN,
-    STREAM_QUERIES_MIN,
-    public_sigma2,
-)
-from veilring.protocols.prediction.algorithm.kernels import (
+from veilring.protocols.prediction.algorithm.directions import (
+    BLOCK,
     PAPER_WIDTH,
     TAU,
     TAU_RULE,
@@ -34,18 +27,26 @@ from veilring.protocols.prediction.algorithm.kernels import (
     Kernel,
     KernelName,
     public_tau,
+    quantise,
     tau_share,
+)
+from veilring.protocols.prediction.algorithm.filter import (
+    SIGMA2_RULE,
+    SIGMA_MAX,
+    SIGMA_MIN,
+    STREAM_QUERIES_MIN,
+    public_sigma2,
 )
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 from veilring.protocols.prediction.client import label_queries
-from veilring.protocols.prediction.messages import stream_cost
-from veilring.protocols.prediction.records import LabelledRecords
-from veilring.protocols.prediction.rules import (
+from veilring.protocols.prediction.messages import (
     BLOCK_MAX,
     STREAM_QUERIES_MAX,
     Clients,
     ServerRules,
+    stream_cost,
 )
+from veilring.protocols.prediction.records import LabelledRecords
 from veilring.protocols.prediction.server import PredictionServer
 from veilring.protocols.prediction.state import open_state
 from veilring.protocols.promise import (

@@ -16,11 +16,16 @@ it sends them, so that no party can choose its own after seeing those of others 
 Both messages go to all parties, even if the client adds up totals: it could otherwise report a sum
 of 0. They carry the hash of all public inputs, so parties that were told different totals or labels
 notice it here.
+
+The cost of a batch has a closed form, exact given the steps of its search. The steps depend on the
+rows. Before a run the cost is a range: from a search that ends in its first
+step to one that divides the widest interval down to single floats, with ties everywhere.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,14 +33,26 @@ from pydantic import Field
 
 from veilring.errors import ProtocolViolation
 from veilring.nodes.party import Party, broadcast
+from veilring.protocols.batches import Queries
 from veilring.protocols.digests import DIGEST_BYTES, Digest, digest_of
-from veilring.protocols.masks import Bound, PairwiseKeys, Public, receive_bound
+from veilring.protocols.masks import (
+    Bound,
+    PairwiseKeys,
+    Public,
+    Words,
+    keys_cost,
+    masked_cost,
+    receive_bound,
+)
 from veilring.protocols.promise import Forecast, repeated, total_cost
 from veilring.protocols.ranksearch.algorithm.argmax import (
     NO_LABEL,
+    ONE_HOT_MAX,
+    VOTES_MAX,
     label_play,
     label_rounds,
     label_scheme,
+    vote_bounds,
 )
 from veilring.protocols.ranksearch.algorithm.comparing import shared_search, step_rounds
 from veilring.protocols.ranksearch.algorithm.search import (
@@ -43,6 +60,7 @@ from veilring.protocols.ranksearch.algorithm.search import (
     Found,
     StepSizes,
     clipped_counts,
+    steps_at_most,
 )
 from veilring.protocols.ranksearch.algorithm.shares import (
     Dealer,
@@ -53,7 +71,7 @@ from veilring.protocols.ranksearch.algorithm.shares import (
     Sizes,
     summed,
 )
-from veilring.protocols.ranksearch.algorithm.votes import Nearest, Votes
+from veilring.protocols.ranksearch.algorithm.votes import Nearest, Votes, no_votes
 from veilring.protocols.ranksearch.parameters import SearchParameters
 from veilring.transport.frames import CONTENT_BYTES_MAX
 from veilring.transport.messages import Array
@@ -331,3 +349,72 @@ def _piece_sizes(count: int, word: np.dtype[Any]) -> list[int]:
     """Return the number of words in each message, for a total number of words; empty for 0."""
     most = PIECE_BYTES // word.itemsize
     return [min(most, count - start) for start in range(0, count, most)]
+
+
+def search_cost(parties: int, queries: int, parameters: SearchParameters) -> Forecast:
+    """Forecast a batch with unknown steps: the minimum and the maximum cost."""
+    thresholds = [queries * each for each in steps_at_most(parameters.upper, parameters.arity)]
+    first, *others = (StepSizes(queries, each, queries, each) for each in thresholds)
+    first = first._replace(equalities=0)
+    longest = [first, *others, StepSizes(queries, 0, 0, 0)]
+    tied = np.ones(queries, dtype=np.bool_)
+    k = parameters.k
+    most_tied = {VOTES_MAX: queries, **dict.fromkeys({k, max(k, ONE_HOT_MAX)}, 1)}
+    least = _Searched(~tied, thresholds[:1], [first], {k: queries})
+    most = _Searched(tied, thresholds, longest, most_tied)
+    return replace(_cost(parties, least, parameters), most=_cost(parties, most, parameters))
+
+
+def found_cost(
+    parties: int,
+    found: Found,
+    parameters: SearchParameters,
+    tied_rows: NDArray[np.int64] | None = None,
+) -> Forecast:
+    """Return the exact cost of a batch, given the result of its search.
+
+    With s steps, all-to-all takes s + 3 rounds of n(n - 1) messages, and a star, for totals only,
+    2(s + 1) rounds of n - 1 and 2 of n(n - 1). A step with shared counts takes ⌈log2(k + 1)⌉ + 1
+    rounds, one more if k + 1 is a power of 2; and the last is followed by one more, unless no query
+    has k rows.
+
+    Args:
+        tied_rows: The number of rows that vote on each query with ties; only `label` depends on
+            them.
+    """
+    rows = np.empty(0, dtype=np.int64) if tied_rows is None else tied_rows
+    bounds = vote_bounds(found.tied, rows, parameters.k) if parameters.reveal == "label" else rows
+    each, queries = np.unique(bounds, return_counts=True)
+    by_most = dict(zip(each.tolist(), queries.tolist(), strict=True))
+    return _cost(parties, _Searched(found.tied, found.steps, found.shared, by_most), parameters)
+
+
+class _Searched(NamedTuple):
+    """The inputs to the cost of a batch: the steps of its search, and bounds on the votes."""
+
+    tied: NDArray[np.bool_]
+    steps: Sequence[int]
+    shared: Sequence[StepSizes]
+    queries_by_most: Mapping[int, int]
+
+
+def _cost(parties: int, searched: _Searched, parameters: SearchParameters) -> Forecast:
+    handed = Queries(features=np.zeros((len(searched.tied), parameters.features)))
+    setup = repeated(parties - 1, handed).plus(keys_cost(parties))
+
+    def masked(*arrays: Words) -> Forecast:
+        return masked_cost(parties, arrays, star=parameters.has_adder)
+
+    if parameters.reveal == "totals":
+        word = parameters.count_word(parties)
+        search = total_cost(*(masked(np.zeros(count, word)) for count in searched.steps))
+    else:
+        search = find_radii_cost(searched.shared, parties, parameters)
+    if parameters.reveal == "label":
+        tied = int(searched.tied.sum())
+        counted = [masked(np.zeros(tied, np.uint32))] if tied else []
+        voted = [*counted, find_labels_cost(parties, parameters.classes, searched.queries_by_most)]
+    else:
+        votes = no_votes(len(searched.tied), parameters.classes, parameters.weights)
+        voted = [masked(*votes.arrays(searched.tied, parameters.k))]
+    return replace(total_cost(search, *voted, checks_cost(parties)), setup=setup)

@@ -29,11 +29,11 @@ from veilring.protocols.promise import (
 )
 from veilring.protocols.ranksearch.algorithm.search import ARITY_MAX, ARITY_MIN
 from veilring.protocols.ranksearch.algorithm.votes import Ranked, search_rows
-from veilring.protocols.ranksearch.cost import found_cost, search_cost
 from veilring.protocols.ranksearch.leakage import leakage_of_totals, open_totals
 from veilring.protocols.ranksearch.memory import MEMORY_FILE, SearchedRows
 from veilring.protocols.ranksearch.parameters import K_MAX, Reveal, SearchParameters
 from veilring.protocols.ranksearch.roles import SearchAnswer, rank_search
+from veilring.protocols.ranksearch.shared import found_cost, search_cost
 from veilring.protocols.ring.algorithm.classify import pooled_knn
 from veilring.protocols.ring.system import HOP_MEASURES
 from veilring.protocols.system import PARTIES, PeerSetup, Play, System, Tunable, together

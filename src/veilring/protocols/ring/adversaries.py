@@ -17,14 +17,14 @@ from veilring.data.table import Rows
 from veilring.nodes.adversary import Adversary, Lines, Silent
 from veilring.privacy.checks import require
 from veilring.protocols.masks import MaskedWords
-from veilring.protocols.ring.messages import (
+from veilring.protocols.ring.roles import (
+    SCALE_BITS,
     SumPart,
     SumPartial,
     SumTotal,
     TopKResult,
     TopKVector,
 )
-from veilring.protocols.ring.roles import SCALE_BITS
 from veilring.transport.messages import Message
 
 _WORD: Final = 2**64

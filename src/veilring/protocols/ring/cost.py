@@ -21,15 +21,16 @@ from veilring.protocols.masks import keys_cost, masked_cost
 from veilring.protocols.promise import Forecast, repeated
 from veilring.protocols.ring.algorithm.sums import SumMethod
 from veilring.protocols.ring.algorithm.topk import TopKParameters
-from veilring.protocols.ring.messages import (
+from veilring.protocols.ring.roles import (
+    KNNParameters,
     SumPart,
     SumPartial,
     SumShare,
     SumTotal,
     TopKResult,
     TopKVector,
+    sum_rounds,
 )
-from veilring.protocols.ring.roles import KNNParameters, sum_rounds
 from veilring.transport.messages import Message
 
 

@@ -14,15 +14,17 @@ under the assumptions on ChaCha20 and X25519.
 
 Each party checks the messages of its peers against what honest peers can send, and names the party
 that a failed check convicts. The mathematics, and the proof that no honest run fails a check, is in
-`algorithm.topk.highest_entry` and `algorithm.consistency`.
+`algorithm.topk.highest_entry` and `algorithm.consistency`. The shapes of messages are (runs,
+entries).
 """
 
 import math
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Annotated, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError, ProtocolViolation, Tampered
@@ -49,16 +51,50 @@ from veilring.protocols.ring.algorithm.topk import (
     start_vector,
     topk_step,
 )
-from veilring.protocols.ring.messages import (
-    SumPart,
-    SumPartial,
-    SumShare,
-    SumTotal,
-    TopKResult,
-    TopKVector,
-)
 from veilring.reached import sometimes
 from veilring.transport.frames import CONTENT_BYTES_MAX
+from veilring.transport.messages import Matrix, Message, WordMatrix
+
+_Ordinal = Annotated[int, Field(ge=1)]
+
+
+class TopKVector(Message, kind="ring.topk.vector"):
+    """The global vector on its way to the successor (PP-TopK, Algorithm 2)."""
+
+    round: _Ordinal
+    values: Matrix
+
+
+class TopKResult(Message, kind="ring.topk.result"):
+    """The global vector after the last round, from the starter to all."""
+
+    values: Matrix
+
+
+class SumPart(Message, kind="ring.sum.part"):
+    """A masked running sum on its way along one cycle (secure sum, Algorithm 3)."""
+
+    cycle: _Ordinal
+    values: WordMatrix
+
+
+class SumTotal(Message, kind="ring.sum.total"):
+    """The unmasked sum, from the starter to all."""
+
+    values: WordMatrix
+
+
+class SumShare(Message, kind="ring.sum.share"):
+    """A uniformly random additive share of one party's input, from each party to each other."""
+
+    values: WordMatrix
+
+
+class SumPartial(Message, kind="ring.sum.partial"):
+    """The sum of the shares that one party received, from each party to all."""
+
+    values: WordMatrix
+
 
 # Votes weighted by distance keep 24 fractional bits; with 1,000 parties that leaves room for totals
 # of 500 million per class and party.

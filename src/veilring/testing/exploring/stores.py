@@ -33,14 +33,13 @@ from typing_extensions import override
 from veilring.errors import StoreFailed, VeilringError
 from veilring.privacy.budgets import Budgets, Charge
 from veilring.privacy.ledger import Ledger, open_ledger
-from veilring.protocols.ldp.algorithm.encodings import DirectEncoding
+from veilring.protocols.ldp.algorithm.oracles import DirectEncoding
 from veilring.protocols.ldp.algorithm.survey import FrequencySurvey
-from veilring.protocols.ldp.messages import ID_BYTES, Accepted, ReportVerdict
+from veilring.protocols.ldp.messages import ID_BYTES, Accepted, ReportVerdict, Task
 from veilring.protocols.ldp.store.base import Senders
 from veilring.protocols.ldp.store.sqlite import SqliteStore, begin_sqlite
-from veilring.protocols.ldp.task import Task
+from veilring.protocols.prediction.messages import ServerRules
 from veilring.protocols.prediction.records import LabelledRecords
-from veilring.protocols.prediction.rules import ServerRules
 from veilring.protocols.prediction.state import STATE, ServerState, begin_state, open_state
 from veilring.randomness import Streams
 from veilring.testing.exploring.campaign import Campaign

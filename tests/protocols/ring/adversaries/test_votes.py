@@ -33,7 +33,7 @@ from veilring.protocols.ring.adversaries import (
     WrongSum,
 )
 from veilring.protocols.ring.algorithm.classify import Weights
-from veilring.protocols.ring.messages import SumPart
+from veilring.protocols.ring.roles import SumPart
 from veilring.transport.messages import Message
 
 

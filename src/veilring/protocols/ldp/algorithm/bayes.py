@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.oracle import Consistency, make_consistent
 from veilring.protocols.ldp.algorithm.randomiser import (
     INTERVAL_CONFIDENCE,
+    Consistency,
     LocalRandomiser,
     Sums,
     SurveyEstimate,
+    make_consistent,
 )
 from veilring.protocols.ldp.algorithm.steps import Step, apply_steps, require_columns
 from veilring.protocols.ldp.algorithm.survey import (

@@ -27,8 +27,8 @@ from typing_extensions import override
 from veilring.errors import InputError
 from veilring.privacy.draws import bernoulli
 from veilring.privacy.exact import Dyadic, exp_floor, log_ceil
-from veilring.protocols.ldp.algorithm.oracle import REPORT_EPSILON_MAX
 from veilring.protocols.ldp.algorithm.packing import width_of
+from veilring.protocols.ldp.algorithm.randomiser import REPORT_EPSILON_MAX
 
 Codes = NDArray[np.int64]
 """The codes that a distribution draws, numbers from 0 to `CodeDistribution.codes - 1`."""

@@ -39,7 +39,6 @@ from veilring.protocols.ldp.algorithm.distributions import (
     require_normalised,
     rounded,
 )
-from veilring.protocols.ldp.algorithm.oracle import REPORT_EPSILON_MAX
 from veilring.protocols.ldp.algorithm.packing import (
     bitmap_bytes,
     client_slices,
@@ -52,6 +51,7 @@ from veilring.protocols.ldp.algorithm.packing import (
 from veilring.protocols.ldp.algorithm.randomiser import (
     INTERVAL_CONFIDENCE,
     RAREST_MIN,
+    REPORT_EPSILON_MAX,
     LocalRandomiser,
     Reports,
     Sums,

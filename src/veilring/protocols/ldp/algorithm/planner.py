@@ -8,14 +8,18 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.encodings import (
+from veilring.protocols.ldp.algorithm.oracles import (
     DirectEncoding,
+    HadamardResponse,
+    LocalHashing,
     OptimisedUnary,
+    SubsetSelection,
 )
-from veilring.protocols.ldp.algorithm.hashing import HadamardResponse, LocalHashing
-from veilring.protocols.ldp.algorithm.oracle import FrequencyOracle, PlainOracle
-from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser
-from veilring.protocols.ldp.algorithm.subset import SubsetSelection
+from veilring.protocols.ldp.algorithm.randomiser import (
+    FrequencyOracle,
+    LocalRandomiser,
+    PlainOracle,
+)
 
 ORACLES: Final[Mapping[str, type[FrequencyOracle]]] = MappingProxyType(
     {

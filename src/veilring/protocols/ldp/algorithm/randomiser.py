@@ -1,4 +1,16 @@
-"""`LocalRandomiser`: the noise that a client adds to its value before it reports.
+"""Randomisers, the noise that a client adds before it reports, and frequency oracles among them.
+
+A frequency oracle lets a collector estimate the fraction of clients with each value of a public
+domain, while each client's own value is protected. Values are numbered from 0.
+
+The estimates are unbiased, so some are negative. `make_consistent` uses the fact that frequencies
+are at least 0, and gains accuracy at the price of an upward bias. The raw estimate and its
+intervals are kept with the result: processed values have no valid interval.
+
+Sources: Wang, Blocki, Li and Jha, "Locally differentially private protocols for frequency
+estimation", USENIX Security 2017, Section 3 (pure protocols); Yilmaz, Al-Rubaie and Chang 2019,
+Section 3 (consistency "paper"); Wang et al., "Locally differentially private frequency estimation
+with consistency", NDSS 2020, Section 4 ("norm-sub").
 
 All randomisers have the same interface. The client calls `perturb`. The collector calls `accept` on
 the reports that arrive, and `aggregate` on the accepted ones; sums of several collectors can be
@@ -9,16 +21,26 @@ client.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from math import inf
 from statistics import NormalDist
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from veilring.data.table import is_table
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.packing import client_slices
+from veilring.protocols.ldp.algorithm.packing import (
+    client_slices,
+    counted,
+    decoded,
+    encoded,
+    width_of,
+)
 
 INTERVAL_CONFIDENCE: Final = 0.95  # the default for intervals
 # Intervals use the normal distribution. If fewer reports than this are expected to have the rarest
@@ -163,3 +185,267 @@ def z_score(confidence: float) -> float:
     if not 0 < confidence < 1:
         raise InputError("confidence", confidence, "a number in (0, 1)")
     return NormalDist().inv_cdf((1 + confidence) / 2)
+
+
+# The bits of a client's coins: at epsilon 20 the rarest still has a numerator of two digits.
+BITS: Final = 32
+
+# Above this nothing is hidden, and e^epsilon soon exceeds 64 bits.
+REPORT_EPSILON_MAX: Final = 20.0
+# A value's number has at most three bytes, and the sums of a survey fit in memory.
+DOMAIN_MAX: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class FrequencyOracle(LocalRandomiser):
+    """A randomiser whose estimate is the fraction of clients with each value.
+
+    Attributes:
+        domain: The number of values, `d` of the papers; at least 2.
+        epsilon: The maximum ε of a report; above 0.
+    """
+
+    domain: int
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.domain <= DOMAIN_MAX:  # noqa: PLR2004  (one value would hide itself)
+            raise InputError("domain", self.domain, f"an integer from 2 to {DOMAIN_MAX}")
+        if not 0 < self.epsilon <= REPORT_EPSILON_MAX:
+            raise InputError("epsilon", self.epsilon, f"a number in (0, {REPORT_EPSILON_MAX:g}]")
+
+    @property
+    @override
+    def cells(self) -> int:
+        """One sum per value."""
+        return self.domain
+
+    @property
+    @override
+    def public(self) -> Mapping[str, int | str]:
+        """The exact numbers that define the oracle."""
+        return {"oracle": self.name, "domain": self.domain, **self.exact_parameters}
+
+    @property
+    @override
+    def exact_epsilon(self) -> float:
+        """The loss of the exact probabilities, which are rounded so that it is at most epsilon."""
+        # Rounding the exact loss up to a float may exceed the epsilon that it respects.
+        return min(self.epsilon, self._loss)
+
+    @property
+    @abstractmethod
+    def _loss(self) -> float:
+        """The privacy loss of the exact probabilities, rounded up."""
+
+    @property
+    @abstractmethod
+    def exact_parameters(self) -> Mapping[str, int | str]:
+        """The integers that define the probabilities, or a digest if there are many."""
+
+    @property
+    @abstractmethod
+    def influence(self) -> float:
+        """The number of clients by which one opposite report moves the count of a value."""
+
+    @abstractmethod
+    def variance(self, frequency: float = 0.0) -> float:
+        """Return the variance of an estimate over the draws alone, times the number of clients.
+
+        Args:
+            frequency: The fraction of clients with the value; 0 gives `V` of the papers.
+        """
+
+
+def require_values(values: NDArray[Any], domain: int) -> NDArray[np.int64]:
+    """Return one value per client as 64-bit integers; reject values outside the domain."""
+    if values.ndim != 1 or values.dtype.kind not in "iu":
+        raise InputError.because(
+            f"values have the type {values.dtype} and the shape {values.shape}; they must be "
+            "integers of the shape (clients,)",
+            field="values",
+        )
+    if values.size and not 0 <= values.min() <= values.max() < domain:
+        raise InputError.because(f"values must be integers from 0 to {domain - 1}", field="values")
+    return values.astype(np.int64, copy=False)
+
+
+class PureOracle(FrequencyOracle):
+    """An oracle whose report either supports a value or does not.
+
+    A report supports the client's own value with probability `p` and each other value with
+    probability `q < p`. The sums are the numbers of reports that support each value.
+    """
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.p <= self.q:
+            allowed = f"a larger number; coins of {BITS} bits cannot express this one"
+            raise InputError("epsilon", self.epsilon, allowed)
+
+    @property
+    @abstractmethod
+    def p(self) -> Fraction:
+        """The exact probability that a report supports the client's value."""
+
+    @property
+    @abstractmethod
+    def q(self) -> Fraction:
+        """The exact probability that a report supports a given other value."""
+
+    @cached_property
+    def _gap(self) -> float:
+        return float(self.p - self.q)
+
+    @property
+    @override
+    def influence(self) -> float:
+        """`1/(p-q)`: a report supports a value, or it does not."""
+        return 1 / self._gap
+
+    @override
+    def variance(self, frequency: float = 0.0) -> float:
+        """Return `q(1-q)/(p-q)^2 + f(1-p-q)/(p-q)`, from the counts' exact distributions."""
+        idle = float(self.q * (1 - self.q)) / self._gap**2
+        return idle + frequency * float(1 - self.p - self.q) / self._gap
+
+    @override
+    def rough(self, sums: Sums, clients: int) -> NDArray[np.bool_]:
+        rarest = min(float(self.q), float(1 - self.p))
+        return np.full(self.entries, clients * rarest < RAREST_MIN)
+
+    @override
+    def estimate(
+        self, sums: Sums, clients: int, *, confidence: float = INTERVAL_CONFIDENCE
+    ) -> SurveyEstimate:
+        """Return `(c/m - q) / (p - q)` for each value, with its score interval.
+
+        The interval contains all frequencies `f` for which the count is within `z` standard
+        deviations of its mean, both taken at `f` (Wilson 1927). At the ends of the domain it is
+        wider than the usual normal interval. Entries flagged by `rough` have counts too small for
+        either interval: a nominal 95 % may cover only 82 %. Neither the estimates nor the intervals
+        are clipped to [0, 1]; `make_consistent` clips the estimates. The intervals describe only
+        the clients that reported: if these are a sample, add the sampling error.
+
+        Args:
+            sums: The number of reports that support each value, shape (domain,).
+            clients: The number of reports, at least 1.
+            confidence: The confidence of each interval on its own, in (0, 1).
+        """
+        require_sums(sums, self.cells, clients, low=0, high=clients)
+        share = sums / clients
+        values = (share - float(self.q)) / self._gap
+        idle, own = self.variance(), self.variance(1.0)
+        spread = z_score(confidence) ** 2 / clients
+        slope = float(1 - self.p - self.q)
+        above = share - float(self.q)
+        centre = above + spread * slope / 2
+        inside = spread * (float(self.q * (1 - self.q)) + above * slope) + (spread * slope / 2) ** 2
+        reach = np.sqrt(np.maximum(inside, 0.0))
+        return SurveyEstimate(
+            values=values,
+            variance=(idle + (own - idle) * np.clip(values, 0.0, 1.0)) / clients,
+            low=(centre - reach) / self._gap,
+            high=(centre + reach) / self._gap,
+            clients=clients,
+        )
+
+
+@dataclass(frozen=True)
+class PlainOracle(LocalRandomiser):
+    """The client's value itself, unprotected.
+
+    Attributes:
+        domain: The number of values, at least 1.
+    """
+
+    domain: int
+
+    name: ClassVar[str] = "plain"
+
+    def __post_init__(self) -> None:
+        if self.domain < 1:
+            raise InputError("domain", self.domain, "an integer of at least 1")
+
+    @property
+    @override
+    def exact_epsilon(self) -> float:
+        return inf
+
+    @property
+    @override
+    def report_bytes(self) -> int:
+        return width_of(self.domain)
+
+    @property
+    @override
+    def cells(self) -> int:
+        return self.domain
+
+    @property
+    @override
+    def public(self) -> Mapping[str, int | str]:
+        return {"oracle": self.name, "domain": self.domain}
+
+    @override
+    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
+        return encoded(require_values(values, self.domain), self.report_bytes)
+
+    @override
+    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
+        return decoded(reports) < self.domain
+
+    @override
+    def aggregate(self, reports: Reports) -> Sums:
+        return counted(reports, self.domain)
+
+    @override
+    def rough(self, sums: Sums, clients: int) -> NDArray[np.bool_]:
+        return np.zeros(self.domain, dtype=np.bool_)
+
+    @override
+    def estimate(
+        self, sums: Sums, clients: int, *, confidence: float = INTERVAL_CONFIDENCE
+    ) -> SurveyEstimate:
+        require_sums(sums, self.cells, clients, low=0, high=clients)
+        return normal_estimate(sums / clients, np.zeros(self.domain), clients, confidence)
+
+
+Consistency = Literal["paper", "clip", "norm-sub", "raw"]
+"""Negative counts become 1; become 0; are projected on the simplex; or are kept."""
+
+
+def make_consistent(estimate: SurveyEstimate, method: Consistency) -> NDArray[np.float64]:
+    """Return frequencies of at least 0, unless the method is `"raw"`, shape (entries,).
+
+    Args:
+        estimate: Frequencies over a whole domain; not modified.
+    """
+    raw = estimate.values
+    match method:
+        case "paper":
+            return np.where(raw < 0, 1 / estimate.clients, raw)
+        case "clip":
+            return np.maximum(raw, 0.0)
+        case "norm-sub":
+            return project_on_simplex(raw)
+        case "raw":
+            return raw.copy()
+        case _:
+            raise InputError("method", method, f"one of {', '.join(get_args(Consistency))}")
+
+
+def project_on_simplex(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the nearest (Euclidean) vector of numbers from 0 to 1 that add up to 1.
+
+    A unique number is subtracted from all entries, and negative results become 0; sorting finds
+    that number (Held, Wolfe and Crowder 1974).
+
+    Args:
+        values: Shape (entries,), at least one.
+    """
+    falling = np.sort(values)[::-1]
+    excess = (np.cumsum(falling) - 1) / np.arange(1, len(values) + 1)
+    last = int(np.flatnonzero(falling > excess)[-1])
+    return np.asarray(np.maximum(values - excess[last], 0.0))

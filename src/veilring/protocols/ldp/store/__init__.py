@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Final
 
 from veilring.extras import require_extra
+from veilring.protocols.ldp.messages import Task
 from veilring.protocols.ldp.store.base import Store
 from veilring.protocols.ldp.store.sqlite import SqliteStore, begin_sqlite
-from veilring.protocols.ldp.task import Task
 
 URL_PREFIXES: Final = ("postgresql://", "postgres://")
 

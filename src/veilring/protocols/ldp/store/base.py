@@ -23,8 +23,14 @@ from veilring.errors import InputError, StoreFailed
 from veilring.protocols.ldp.algorithm.packing import client_slices
 from veilring.protocols.ldp.algorithm.randomiser import Reports, Sums
 from veilring.protocols.ldp.algorithm.survey import Tally
-from veilring.protocols.ldp.messages import ID_BYTES, Accepted, ReportVerdict, Verdicts
-from veilring.protocols.ldp.task import Task, other_format
+from veilring.protocols.ldp.messages import (
+    ID_BYTES,
+    Accepted,
+    ReportVerdict,
+    Task,
+    Verdicts,
+    other_format,
+)
 
 # The number of reports in one statement, whose values stay below a few MiB.
 PIECE_REPORTS_MAX: Final = 1 << 16

@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from veilring.errors import InputError, StoreFailed
 from veilring.privacy.statefile import missing_state
+from veilring.protocols.ldp.messages import Task
 from veilring.protocols.ldp.store.base import (
     Matches,
     RunningSums,
@@ -30,7 +31,6 @@ from veilring.protocols.ldp.store.base import (
     sums_blob,
 )
 from veilring.protocols.ldp.store.sqlite import STORE_FILE
-from veilring.protocols.ldp.task import Task
 
 # A server that takes longer for its first answer is treated as unreachable; clients send again.
 SERVER_SECONDS: Final = 10

@@ -22,6 +22,7 @@ from veilring.privacy.statefile import (
     open_state_file,
     read_state_file,
 )
+from veilring.protocols.ldp.messages import Task
 from veilring.protocols.ldp.store.base import (
     DIGEST_END,
     PIECE_REPORTS_MAX,
@@ -38,7 +39,6 @@ from veilring.protocols.ldp.store.base import (
     statement_values,
     sums_blob,
 )
-from veilring.protocols.ldp.task import Task
 
 # The cache of the id tree's pages, which bounds the memory of a collector.
 CACHE_BYTES_MAX: Final = 64 << 20

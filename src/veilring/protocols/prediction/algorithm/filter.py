@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.privacy.budgets import AMOUNT_MAX, UNITS, to_units
-from veilring.protocols.prediction.algorithm.features import require_quantised
-from veilring.protocols.prediction.algorithm.kernels import Hashing
+from veilring.protocols.prediction.algorithm.directions import Hashing, require_quantised
 
 LEAST_NEIGHBOURS: Final = 30
 """The least K; with a smaller one, the noise of the count would determine the noise of votes."""

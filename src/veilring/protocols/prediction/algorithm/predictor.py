@@ -14,7 +14,10 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.protocols.prediction.algorithm.features import (
+from veilring.protocols.prediction.algorithm.directions import (
+    Hashing,
+    Kernel,
+    ReleasedAnswers,
     inner_products,
     product_blocks,
     quantise,
@@ -27,7 +30,6 @@ from veilring.protocols.prediction.algorithm.filter import (
     StoredRows,
     answer_query,
 )
-from veilring.protocols.prediction.algorithm.kernels import Hashing, Kernel, ReleasedAnswers
 
 # The rows of the trial product of a device; libraries use other algorithms for small products.
 _TRIAL: Final = 256

@@ -22,15 +22,15 @@ from typing_extensions import override
 
 from veilring.data.table import Features
 from veilring.privacy.checks import require, require_that
-from veilring.protocols.release.algorithm.classifiers import DirectionClassifier
-from veilring.protocols.release.algorithm.columns import Frame
-from veilring.protocols.release.algorithm.decoders import (
+from veilring.protocols.release.algorithm.classifiers import (
+    DirectionClassifier,
     DiscriminantNoise,
     decode_centre,
     decode_discriminant,
     decode_means,
     decode_moments,
 )
+from veilring.protocols.release.algorithm.columns import Frame
 from veilring.protocols.release.algorithm.noise import Norm
 from veilring.protocols.release.algorithm.statistic import (
     Bound,

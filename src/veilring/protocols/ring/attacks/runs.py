@@ -19,14 +19,14 @@ from veilring.protocols.masks import MaskedWords
 from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod, leaked_groups
 from veilring.protocols.ring.algorithm.topk import TopKParameters, start_vector
 from veilring.protocols.ring.attacks.views import TopKView
-from veilring.protocols.ring.messages import (
+from veilring.protocols.ring.roles import (
     SumPart,
     SumPartial,
     SumTotal,
     TopKResult,
     TopKVector,
+    sum_cycles,
 )
-from veilring.protocols.ring.roles import sum_cycles
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,0 +1,618 @@
+"""The frequency oracles.
+
+- `DirectEncoding`: the client reports its value or another one (k-ary randomised response).
+- `OptimisedUnary`: one bit per value, of which only the client's own is set; then each bit is
+  flipped at random.
+- `SubsetSelection`: a random set of values that is likely to contain the client's (Ye and Barg,
+  "Optimal schemes for discrete distribution estimation under locally differential privacy", IEEE
+  Transactions on Information Theory 2018; Wang et al. 2016, omega-SS).
+- `LocalHashing`: the client reports a hash function, and its value's bucket or another bucket (Wang
+  et al., USENIX Security 2017, Section 4.4).
+- `HadamardResponse`: one random entry of the value's row of a Hadamard matrix, with a randomised
+  sign (Acharya, Sun and Zhang, "Hadamard response", AISTATS 2019, Section 4, high-privacy regime;
+  Bassily and Smith, STOC 2015).
+
+`HashFamily` multiplies, adds and takes the high bits, so that its distribution is known exactly
+(Dietzfelbinger, "Universal hashing and k-wise independent random variables via integer arithmetic
+without primes", STACS 1996). With words of `w` bits and values of `u`, the highest
+`k = w - u + 1` bits of `a * x + b` are, over uniform words `a` and `b`, pairwise independent and
+uniform. Cutting `[0, 2**k)` into `g` runs of nearly equal length then gives buckets whose
+probabilities, alone and in pairs, are known exactly, even if `g` is not a power of two.
+
+Sources: Wang et al., USENIX Security 2017, Section 4; Kairouz, Oh and Viswanath, NeurIPS 2014.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar, Final, TypeAlias
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from veilring.privacy.bounds import binomial_range
+from veilring.privacy.draws import bernoulli, packed_bernoulli
+from veilring.privacy.exact import Dyadic, epsilon_of, exp_floor, log_ceil, unary_epsilon
+from veilring.privacy.tables import ResponseDistribution, randomised_response
+from veilring.protocols.ldp.algorithm.packing import (
+    bit_of,
+    bitmap_bytes,
+    client_slices,
+    column_sums,
+    counted,
+    decoded,
+    encoded,
+    is_padded,
+    width_of,
+)
+from veilring.protocols.ldp.algorithm.randomiser import (
+    BITS,
+    PureOracle,
+    Reports,
+    Sums,
+    require_values,
+)
+
+_START_BITS: Final = 16  # bits of the coins for an initial set, which need not be exact
+
+
+@dataclass(frozen=True)
+class SubsetSelection(PureOracle):
+    """A set of about `w = d / (e^epsilon + 1)` values; the smallest variance of all pure oracles.
+
+    Of the two neighbouring whole numbers, the better one is computed (Ye and Barg, Section IV):
+    with the nearest one the variance may be 17 % above the minimum. A set of one value is
+    `DirectEncoding`. The set contains the client's value with probability `p`; the rest of it is a
+    uniform choice among the other values. A report is a bitmap in the order of `numpy.packbits`,
+    or, if that is shorter, the ascending list of the members, each in the minimum number of bytes,
+    little-endian.
+    """
+
+    name: ClassVar[str] = "ss"
+
+    @cached_property
+    def size(self) -> int:
+        """The number of values in a set, `w`."""
+        below = int(self.domain / (math.exp(self.epsilon) + 1))
+        # For a domain of two, rounding may give two; a set of all values carries no information.
+        return max((max(1, below), min(below + 1, self.domain - 1)), key=self._information)
+
+    def _information(self, size: int) -> float:
+        """Return the information in sets of this size: a constant over the variance at frequency 0.
+
+        The constant, `(e^epsilon - 1)^2 / (d - 1)^2`, is omitted: for a small epsilon it would be a
+        difference of nearly equal numbers.
+        """
+        weight = math.exp(self.epsilon)
+        others = self.domain - size
+        total = weight * size + others
+        q = size * (weight * (size - 1) + others) / ((self.domain - 1) * total)
+        return (size * others / total) ** 2 / (q * (1 - q))
+
+    @cached_property
+    def _keep(self) -> Dyadic:
+        weight = exp_floor(self.epsilon) * self.size
+        return Dyadic.floor(weight / (weight + self.domain - self.size), BITS)
+
+    @property
+    @override
+    def p(self) -> Fraction:
+        return self._keep.fraction
+
+    @property
+    @override
+    def q(self) -> Fraction:
+        return (self.size - self.p) / (self.domain - 1)
+
+    @property
+    @override
+    def _loss(self) -> float:
+        # C(d-1, w-1) sets contain v, and C(d-1, w) sets do not.
+        return log_ceil(self.p / (1 - self.p) * Fraction(self.domain - self.size, self.size))
+
+    @property
+    @override
+    def exact_parameters(self) -> Mapping[str, int]:
+        return {"bits": BITS, "p": self._keep.numerator, "size": self.size}
+
+    @property
+    def _listed(self) -> bool:
+        return self._list_bytes < bitmap_bytes(self.domain)
+
+    @property
+    def _list_bytes(self) -> int:
+        return self.size * width_of(self.domain)
+
+    @property
+    @override
+    def report_bytes(self) -> int:
+        return self._list_bytes if self._listed else bitmap_bytes(self.domain)
+
+    @override
+    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
+        own = require_values(values, self.domain)
+        reports = np.empty((len(own), self.report_bytes), dtype=np.uint8)
+        for chunk in client_slices(len(own), self._work_bytes):
+            bitmaps = self._bitmaps(own[chunk], rng)
+            reports[chunk] = self._list(bitmaps) if self._listed else bitmaps
+        return reports
+
+    @property
+    def _work_bytes(self) -> int:
+        # A list is built from bytes with one bit each.
+        return 32 + (self.domain if self._listed else bitmap_bytes(self.domain))
+
+    def _bitmaps(self, own: NDArray[np.int64], rng: Generator) -> NDArray[np.uint8]:
+        """Return one set per client.
+
+        All other values are initially in the set with the same probability; then single values,
+        drawn uniformly, are added or removed until the size is right. By symmetry, all sets of the
+        right size are exactly equally probable.
+        """
+        bitmaps = packed_bernoulli(self._start, len(own), self.domain, rng)
+        clients, (place, bit) = np.arange(len(own)), bit_of(own)
+        bitmaps[clients, place] &= ~bit
+        keep = bernoulli(self._keep, len(own), rng)
+        sizes = np.bitwise_count(bitmaps).sum(axis=1, dtype=np.int64)
+        self._resize(bitmaps, own, self.size - keep - sizes, rng)
+        bitmaps[clients, place] |= bit * keep
+        return bitmaps
+
+    @property
+    def _start(self) -> Dyadic:
+        """The probability for initial sets, most of which are then slightly too small.
+
+        A uniform draw seldom hits one of few members, so removing is slow if there are few.
+        """
+        share = self.size / self.domain
+        deviations = 1 if share > 1 / 8 else 4
+        spread = math.sqrt(self.size * (1 - share))
+        return Dyadic.floor(max(0.0, share - deviations * spread / self.domain), _START_BITS)
+
+    def _resize(
+        self,
+        bitmaps: NDArray[np.uint8],
+        own: NDArray[np.int64],
+        missing: NDArray[np.int64],
+        rng: Generator,
+    ) -> None:
+        """Add missing members, drawn uniformly, or remove some; never the client's own value."""
+        left = np.flatnonzero(missing)
+        missing, own = missing[left], own[left]
+        while left.size:  # then no set lacks members
+            drawn = rng.integers(self.domain, size=left.size)
+            place, bit = bit_of(drawn)
+            member = (bitmaps[left, place] & bit) != 0
+            change = (member == (missing < 0)) & (drawn != own)
+            bitmaps[left, place] ^= bit * change
+            missing -= np.sign(missing) * change
+            unfinished = np.flatnonzero(missing)
+            if unfinished.size < left.size:  # otherwise the copies would be equal
+                left, missing, own = left[unfinished], missing[unfinished], own[unfinished]
+
+    def _list(self, bitmaps: NDArray[np.uint8]) -> Reports:
+        members = np.nonzero(np.unpackbits(bitmaps, axis=1))[1].reshape(-1, self.size)
+        return encoded(members, width_of(self.domain)).reshape(len(bitmaps), -1)
+
+    def _members(self, reports: Reports) -> NDArray[np.int64]:
+        return decoded(reports.reshape(len(reports), self.size, -1))
+
+    @override
+    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
+        if self._listed:
+            members = self._members(reports)
+            ascending = (members[:, 1:] > members[:, :-1]).all(axis=1)
+            return np.asarray(ascending & (members[:, -1] < self.domain))
+        sizes = np.bitwise_count(reports).sum(axis=1, dtype=np.int64)
+        return np.asarray((sizes == self.size) & is_padded(reports, self.domain))
+
+    @override
+    def aggregate(self, reports: Reports) -> Sums:
+        if not self._listed:
+            return column_sums(reports, self.domain)
+        return counted(reports.reshape(-1, width_of(self.domain)), self.domain)
+
+
+HashWords: TypeAlias = NDArray[np.unsignedinteger]
+
+
+@dataclass(frozen=True)
+class HashFamily:
+    """Hash functions from `[0, domain)` to `[0, buckets)`, each named by two words.
+
+    Attributes:
+        buckets: The number of buckets, `g`; at least 2.
+        word_bits: The size of a word: 8, 16 or 32. Small words are for enumeration.
+    """
+
+    domain: int
+    buckets: int
+    word_bits: int = 32
+
+    @property
+    def word(self) -> np.dtype[np.unsignedinteger]:
+        """The type of a word: arithmetic on it is modulo `2**word_bits`."""
+        return np.dtype(f"<u{self.word_bits // 8}")
+
+    @property
+    def high_bits(self) -> int:
+        """The number of bits of a word that choose the bucket, `k`."""
+        return self.word_bits + 1 - (self.domain - 1).bit_length()
+
+    @cached_property
+    def starts(self) -> HashWords:
+        """The smallest word of each bucket; the last entry is the first bucket's again: 0.
+
+        If there are more buckets than high bits can represent, some are empty and start at the same
+        word as the next bucket.
+        """
+        low_bits = self.word_bits - self.high_bits
+        edges = [
+            -(-(bucket << self.high_bits) // self.buckets) << low_bits
+            for bucket in range(self.buckets + 1)
+        ]
+        return np.array([edge % (1 << self.word_bits) for edge in edges], dtype=self.word)
+
+    @property
+    def collision(self) -> Fraction:
+        """The exact probability that two given values share a bucket; slightly above `1 / g`."""
+        short, longer = divmod(1 << self.high_bits, self.buckets)
+        squares = longer * (short + 1) ** 2 + (self.buckets - longer) * short**2
+        return Fraction(squares, 1 << 2 * self.high_bits)
+
+    def bucket(self, a: HashWords, b: HashWords, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the bucket of each value under each function.
+
+        Args:
+            values: The values, in `[0, domain)`; the three arguments are broadcast.
+        """
+        words = a * values.astype(self.word) + b
+        high = (words >> (self.word_bits - self.high_bits)).astype(np.uint64)
+        return (high * np.uint64(self.buckets) >> np.uint64(self.high_bits)).astype(np.int64)
+
+    def add_supported(
+        self, sums: NDArray[np.int64], a: HashWords, b: HashWords, buckets: NDArray[np.int64]
+    ) -> None:
+        """Add to each value's sum the number of functions that map the value to their bucket.
+
+        A bucket is a range of words, so its members are found by one subtraction with wrap-around;
+        from one value to the next a word grows by `a`.
+
+        Args:
+            sums: One sum per value; changed in place.
+            a: The factors, shape (functions,).
+        """
+        words = b - self.starts[buckets]
+        length = self.starts[buckets + 1] - self.starts[buckets]
+        inside = np.empty(len(words), dtype=np.bool_)
+        for value in range(self.domain):
+            np.less(words, length, out=inside)
+            sums[value] += np.count_nonzero(inside)
+            words += a
+
+
+# A bucket's number has two bytes: above epsilon 11.1 there are fewer buckets than optimal.
+_MOST_BUCKETS: Final = 1 << 16
+_SEED_BYTES: Final = 8  # two words of the hash family
+_HASH_BYTES: Final = 16  # per value: two hash words, the bucket's length, and a comparison
+
+
+@dataclass(frozen=True)
+class LocalHashing(PureOracle):
+    """A hash function and one of its `g = round(e^epsilon) + 1` buckets, for domains of any size.
+
+    The bucket is that of the client's value with probability `p`, otherwise another one. A report
+    is the two words of the function and the number of the bucket, all little-endian. The
+    collector's work grows with clients times domain.
+    """
+
+    name: ClassVar[str] = "olh"
+
+    @cached_property
+    def family(self) -> HashFamily:
+        """The hash functions that a client draws from."""
+        return HashFamily(self.domain, min(round(math.exp(self.epsilon)) + 1, _MOST_BUCKETS))
+
+    @cached_property
+    def _response(self) -> ResponseDistribution:
+        return ResponseDistribution.spending(self.epsilon, self.family.buckets)
+
+    @property
+    @override
+    def p(self) -> Fraction:
+        return self._response.p
+
+    @property
+    @override
+    def q(self) -> Fraction:
+        # The report has the own value's bucket, which the other value may share, or another bucket.
+        lie = self._response.q
+        return lie + (self.p - lie) * self.family.collision
+
+    @property
+    @override
+    def _loss(self) -> float:
+        return self._response.epsilon
+
+    @property
+    @override
+    def exact_parameters(self) -> Mapping[str, int]:
+        return {
+            "own": self._response.own,
+            "other": self._response.other,
+            "buckets": self.family.buckets,
+            "word_bits": self.family.word_bits,
+            "high_bits": self.family.high_bits,
+        }
+
+    @property
+    @override
+    def report_bytes(self) -> int:
+        return _SEED_BYTES + width_of(self.family.buckets)
+
+    @override
+    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
+        own = require_values(values, self.domain)
+        reports = np.empty((len(own), self.report_bytes), dtype=np.uint8)
+        for chunk in client_slices(len(own), _HASH_BYTES):
+            words = rng.integers(1 << 32, size=(len(own[chunk]), 2), dtype=np.uint32).astype("<u4")
+            true = self.family.bucket(words[:, 0], words[:, 1], own[chunk])
+            said = randomised_response(true, self._response, rng)
+            reports[chunk, :_SEED_BYTES] = words.view(np.uint8)
+            reports[chunk, _SEED_BYTES:] = encoded(said, width_of(self.family.buckets))
+        return reports
+
+    @override
+    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
+        return decoded(reports[:, _SEED_BYTES:]) < self.family.buckets
+
+    @override
+    def aggregate(self, reports: Reports) -> Sums:
+        sums = np.zeros(self.domain, dtype=np.int64)
+        for chunk in client_slices(len(reports), _HASH_BYTES):
+            a, b = _words(reports[chunk])
+            self.family.add_supported(sums, a, b, decoded(reports[chunk, _SEED_BYTES:]))
+        return sums
+
+
+def _words(reports: Reports) -> tuple[HashWords, HashWords]:
+    """Return the two words of each report."""
+    words = np.ascontiguousarray(reports[:, :_SEED_BYTES]).view("<u4")
+    return np.ascontiguousarray(words[:, 0]), np.ascontiguousarray(words[:, 1])
+
+
+_ROW_BYTES: Final = 32  # per client: a row, its sign, a coin and the code
+
+
+@dataclass(frozen=True)
+class HadamardResponse(PureOracle):
+    """A random row of the matrix, and the sign at the client's value or the opposite sign.
+
+    The matrix has `order = 2^ceil(log2(domain + 1))` rows, and value v has column v + 1, because
+    column 0 carries no information. In any other column the signs agree with v's in half of the
+    rows, so `q` is exactly 1/2. A report is `2 * row + (sign is plus)` in the minimum number of
+    bytes, little-endian. The collector's work hardly depends on the domain.
+    """
+
+    name: ClassVar[str] = "hr"
+
+    @property
+    def order(self) -> int:
+        """The number of rows of the matrix, `K`."""
+        return 1 << self.domain.bit_length()
+
+    @cached_property
+    def _keep(self) -> Dyadic:
+        weight = exp_floor(self.epsilon)
+        return Dyadic.floor(weight / (weight + 1), BITS)
+
+    @property
+    @override
+    def p(self) -> Fraction:
+        return self._keep.fraction
+
+    @property
+    @override
+    def q(self) -> Fraction:
+        return Fraction(1, 2)
+
+    @property
+    @override
+    def _loss(self) -> float:
+        return epsilon_of(self.p, 1 - self.p)
+
+    @property
+    @override
+    def exact_parameters(self) -> Mapping[str, int]:
+        return {"bits": BITS, "p": self._keep.numerator, "order": self.order}
+
+    @property
+    @override
+    def report_bytes(self) -> int:
+        return width_of(2 * self.order)
+
+    @override
+    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
+        own = require_values(values, self.domain)
+        reports = np.empty((len(own), self.report_bytes), dtype=np.uint8)
+        for chunk in client_slices(len(own), _ROW_BYTES):
+            rows = rng.integers(self.order, size=len(own[chunk]), dtype=np.uint32)
+            minus = np.bitwise_count(rows & (own[chunk] + 1).astype(np.uint32)) & 1
+            plus = minus != bernoulli(self._keep, len(rows), rng)
+            reports[chunk] = encoded(rows << 1 | plus, self.report_bytes)
+        return reports
+
+    @override
+    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
+        return decoded(reports) < 2 * self.order
+
+    @override
+    def aggregate(self, reports: Reports) -> Sums:
+        counts = counted(reports, 2 * self.order)
+        agreements = walsh_hadamard(counts[1::2] - counts[::2])
+        return (len(reports) + agreements[1 : self.domain + 1]) // 2
+
+
+def walsh_hadamard(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the product of the Sylvester Hadamard matrix and a vector, in `K log K` steps.
+
+    Args:
+        numbers: Shape (K,), where K is a power of two.
+    """
+    product = numbers
+    for half in (1 << place for place in range(len(numbers).bit_length() - 1)):
+        pairs = product.reshape(-1, 2, half)
+        both = (pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1])
+        product = np.stack(both, axis=1).reshape(-1)
+    return product
+
+
+_WORK_BYTES: Final = 32  # per client: a value, a draw, another value and the answer
+
+
+@dataclass(frozen=True)
+class DirectEncoding(PureOracle):
+    """The client's value with probability `p`, and each of the others with probability `q`.
+
+    A report is the number of a value, in the minimum number of bytes, little-endian. It is the best
+    oracle for small domains: better than `OptimisedUnary` if `domain < 3 e^epsilon + 2`.
+    """
+
+    name: ClassVar[str] = "de"
+
+    @cached_property
+    def _response(self) -> ResponseDistribution:
+        return ResponseDistribution.spending(self.epsilon, self.domain)
+
+    @property
+    @override
+    def p(self) -> Fraction:
+        return self._response.p
+
+    @property
+    @override
+    def q(self) -> Fraction:
+        return self._response.q
+
+    @property
+    @override
+    def _loss(self) -> float:
+        return self._response.epsilon
+
+    @property
+    @override
+    def exact_parameters(self) -> Mapping[str, int]:
+        return {"own": self._response.own, "other": self._response.other}
+
+    @property
+    @override
+    def report_bytes(self) -> int:
+        return width_of(self.domain)
+
+    @override
+    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
+        own = require_values(values, self.domain)
+        reports = np.empty((len(own), self.report_bytes), dtype=np.uint8)
+        for chunk in client_slices(len(own), _WORK_BYTES):
+            said = randomised_response(own[chunk], self._response, rng)
+            reports[chunk] = encoded(said, self.report_bytes)
+        return reports
+
+    @override
+    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
+        return decoded(reports) < self.domain
+
+    @override
+    def aggregate(self, reports: Reports) -> Sums:
+        return counted(reports, self.domain)
+
+
+class UnaryOracle(PureOracle):
+    """One bit per value, set with probability `p` for the client's own and `q` for all others.
+
+    A report is the bits packed in the order of `numpy.packbits`; padding bits are 0.
+    """
+
+    @property
+    @abstractmethod
+    def own(self) -> Dyadic:
+        """The probability that the client's own bit is set."""
+
+    @property
+    @abstractmethod
+    def other(self) -> Dyadic:
+        """The probability that each other bit is set."""
+
+    @property
+    @override
+    def p(self) -> Fraction:
+        return self.own.fraction
+
+    @property
+    @override
+    def q(self) -> Fraction:
+        return self.other.fraction
+
+    @property
+    @override
+    def _loss(self) -> float:
+        return unary_epsilon(self.p, self.q)
+
+    @property
+    @override
+    def exact_parameters(self) -> Mapping[str, int]:
+        return {"bits": BITS, "p": int(self.p * 2**BITS), "q": self.other.numerator}
+
+    @property
+    @override
+    def report_bytes(self) -> int:
+        return bitmap_bytes(self.domain)
+
+    @override
+    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
+        own = require_values(values, self.domain)
+        reports = packed_bernoulli(self.other, len(own), self.domain, rng)
+        for chunk in client_slices(len(own), _WORK_BYTES):
+            rows, (place, mask) = reports[chunk], bit_of(own[chunk])
+            coin = bernoulli(self.own, len(rows), rng)
+            clients = np.arange(len(rows))
+            rows[clients, place] = rows[clients, place] & ~mask | mask * coin
+        return reports
+
+    @cached_property
+    def sizes(self) -> tuple[int, int]:
+        """The minimum and the maximum number of bits set in an honest report."""
+        low, high = binomial_range(self.domain - 1, float(self.q))
+        return low, high + 1  # the client's own bit
+
+    @override
+    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
+        low, high = self.sizes
+        sizes = np.bitwise_count(reports).sum(axis=1, dtype=np.int64)
+        return np.asarray(is_padded(reports, self.domain) & (sizes >= low) & (sizes <= high))
+
+    @override
+    def aggregate(self, reports: Reports) -> Sums:
+        return column_sums(reports, self.domain)
+
+
+@dataclass(frozen=True)
+class OptimisedUnary(UnaryOracle):
+    """`p = 1/2`: all of epsilon is used for the many bits that are not the client's own."""
+
+    name: ClassVar[str] = "oue"
+
+    @property
+    @override
+    def own(self) -> Dyadic:
+        return Dyadic(1, 1)
+
+    @cached_property
+    @override
+    def other(self) -> Dyadic:
+        return Dyadic.ceil(1 / (exp_floor(self.epsilon) + 1), BITS)
