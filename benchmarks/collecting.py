@@ -35,9 +35,8 @@ from veilring.deployment.survey import SurveyTerms
 from veilring.deployment.survey_client import SurveyClientConfig, for_one_session
 from veilring.errors import ClusterError, InputError
 from veilring.nodes.node import Node
-from veilring.nodes.offload import party_loop
 from veilring.nodes.party import Parties
-from veilring.nodes.service import opening
+from veilring.nodes.service import opening, party_loop
 from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.collector import SUBMIT
 from veilring.protocols.ldp.messages import ClientBatch, Task, Verdicts

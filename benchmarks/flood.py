@@ -40,9 +40,8 @@ from veilring.protocols.ldp.collector import TASK
 from veilring.testing.ports import reserve_ports
 from veilring.transport.frames import FRAME_BYTES_MAX, GOODBYE, FrameReader, on_stream, pack
 from veilring.transport.handshake import PROTOCOL_VERSION, Hello, Welcome, greeting, read_greeting
-from veilring.transport.identity import load_identity
 from veilring.transport.messages import SESSION_BYTES, Message, encode
-from veilring.transport.roster import Roster
+from veilring.transport.roster import Roster, load_identity
 from veilring.transport.tls import LOOPBACK, client_context
 
 _NO_TERMS: Final = bytes(32)

@@ -18,15 +18,14 @@ from benchmarks.measurement import least_seconds
 from benchmarks.samples import clustered_balls, wine_parties
 from benchmarks.studies import LINE, PAIRS, Basis, Curve, Panel, Study, Term, require_sizes
 from veilring.nodes.cluster import Cluster, RuntimeName
-from veilring.nodes.offload import Threads
 from veilring.nodes.ring import deal_ring
+from veilring.nodes.service import Threads
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
 from veilring.protocols.prediction.messages import PredictionRequest
 from veilring.protocols.prediction.records import LabelledRecords
-from veilring.protocols.radius.analyst import ask_within
-from veilring.protocols.radius.owner import Owner
-from veilring.protocols.radius.rules import OwnerRules
+from veilring.protocols.radius.messages import OwnerRules
+from veilring.protocols.radius.owner import Owner, ask_within
 from veilring.protocols.requests import REQUEST_KEY_BYTES
 from veilring.protocols.ring.roles import private_knn
 from veilring.randomness import Streams

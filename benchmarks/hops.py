@@ -13,10 +13,9 @@ from veilring import simulation
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.protocols.ring.roles import TopKVector
-from veilring.transport.identity import Identity, make_identity
 from veilring.transport.listener import bind
 from veilring.transport.messages import SESSION_BYTES, Message, encode
-from veilring.transport.roster import Member, Roster
+from veilring.transport.roster import Identity, Member, Roster, make_identity
 from veilring.transport.tls import LOOPBACK, TlsEndpoint, client_context, server_context
 
 K = 5

@@ -13,16 +13,15 @@ import numpy as np
 from benchmarks.measurement import Measurement, pairs, ratios, timed
 from benchmarks.samples import clustered_balls
 from veilring.data.table import Rows
-from veilring.nodes.offload import Threads
+from veilring.nodes.service import Threads
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import Ledger, open_ledger
 from veilring.protocols.radius.algorithm.allocation import largest_cliques
 from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
-from veilring.protocols.radius.algorithm.voting import RNParameters, label_within
-from veilring.protocols.radius.analyst import ask_within
+from veilring.protocols.radius.algorithm.nearest import RNParameters, label_within
 from veilring.protocols.radius.leakage import hostile_batch
-from veilring.protocols.radius.owner import Owner
-from veilring.protocols.radius.rules import OwnerRules
+from veilring.protocols.radius.messages import OwnerRules
+from veilring.protocols.radius.owner import Owner, ask_within
 from veilring.transport.messages import encode
 
 ROWS = 1372  # as many as the banknote table

@@ -14,8 +14,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from veilring.errors import InputError
-from veilring.privacy.accounting import GaussianDP, least_noise
-from veilring.privacy.renyi import RenyiDP
+from veilring.privacy.accounting import GaussianDP, RenyiDP, least_noise
 from veilring.protocols.prediction.algorithm.directions import (
     LENGTH_MAX,
     lengths,

@@ -53,8 +53,12 @@ from veilring.protocols.radius.algorithm.conversion import (
     Conversion,
     convert_to_radii,
 )
-from veilring.protocols.radius.algorithm.nearest import NearestParameters, label_nearest
-from veilring.protocols.radius.algorithm.voting import RNParameters, label_within
+from veilring.protocols.radius.algorithm.nearest import (
+    NearestParameters,
+    RNParameters,
+    label_nearest,
+    label_within,
+)
 
 NON_PRIVATE: Final = "non-private"
 BASELINE: Final = "baseline"

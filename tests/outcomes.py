@@ -26,7 +26,7 @@ from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Offer, Service
 from veilring.randomness import Streams
-from veilring.transport.memory import MemoryEndpoint, MemoryNetwork
+from veilring.transport.endpoint import MemoryEndpoint, MemoryNetwork
 from veilring.transport.messages import open_frame
 
 # Few places, so that rows often share one and lie on the edge of a ball.

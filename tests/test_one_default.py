@@ -22,7 +22,7 @@ from veilring.cli.surveys import estimate_command, tally_command
 from veilring.deployment.estimating import estimate_from, estimate_stored
 from veilring.scenarios.comparison import Question
 from veilring.scenarios.leakage_grid import LeakageGrid, SearchGrid
-from veilring.transport.identity import make_identity
+from veilring.transport.roster import make_identity
 
 ROOT = Path(__file__).parents[1]
 # For each system: a parameter with another default, the estimator, and the agreed terms. A tree

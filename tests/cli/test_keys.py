@@ -9,8 +9,7 @@ import pytest
 from tests.cli.invoking import invoke
 from tests.deployment.commands import SECONDS
 
-from veilring.transport.identity import load_identity
-from veilring.transport.roster import Member, Roster
+from veilring.transport.roster import Member, Roster, load_identity
 
 NAMES = ("ada", "bob")
 # Makes the keys of two parties again and again, and kills itself at each step: before the

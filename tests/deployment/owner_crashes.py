@@ -27,8 +27,8 @@ from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.privacy.ledger import read_totals
 from veilring.protocols.radius.algorithm.nearest import LabelledBatch
-from veilring.protocols.radius.analyst import ask_within, convene_owner
 from veilring.protocols.radius.messages import LabelRequest
+from veilring.protocols.radius.owner import ask_within, convene_owner
 from veilring.randomness import Streams
 from veilring.testing.ports import reserve_ports
 from veilring.transport.tls import TlsEndpoint

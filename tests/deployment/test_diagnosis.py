@@ -28,8 +28,7 @@ from veilring.cli.app import app
 from veilring.config import load_toml
 from veilring.testing.ports import reserve_ports
 from veilring.transport.handshake import PROTOCOL_VERSION
-from veilring.transport.identity import make_identity, write_identity
-from veilring.transport.roster import Roster
+from veilring.transport.roster import Roster, make_identity, write_identity
 
 LIMITS: Final = "session_seconds = 2\nanswer_seconds = 2\n"
 SERVER_LIMITS: Final = "session_seconds = 0.5\nanswer_seconds = 1\n"

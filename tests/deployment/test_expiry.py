@@ -16,8 +16,7 @@ from veilring.deployment import connecting
 from veilring.deployment.config import ServerConfig
 from veilring.deployment.connecting import Server, expiry_warnings
 from veilring.testing.ports import reserve_ports
-from veilring.transport.identity import make_identity, save_identity
-from veilring.transport.roster import Member, Roster
+from veilring.transport.roster import Member, Roster, make_identity, save_identity
 
 CHECKS = 2
 NOW = dt.datetime(2030, 6, 1, tzinfo=dt.UTC)

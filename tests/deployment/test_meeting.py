@@ -11,8 +11,7 @@ from veilring.deployment.config import ServerConfig
 from veilring.deployment.connecting import Server
 from veilring.errors import HandshakeError, InputError
 from veilring.testing.ports import reserve_ports
-from veilring.transport.identity import Identity, make_identity, save_identity
-from veilring.transport.roster import Member, Roster
+from veilring.transport.roster import Identity, Member, Roster, make_identity, save_identity
 from veilring.transport.tls import LOOPBACK
 
 LOG = logging.getLogger("veilring.member")

@@ -33,8 +33,7 @@ from veilring.protocols.release.system import Release
 from veilring.protocols.ring.system import PrivateKNN
 from veilring.protocols.system import System
 from veilring.testing.ports import reserve_ports
-from veilring.transport.identity import make_identity, save_identity
-from veilring.transport.roster import Member, Roster
+from veilring.transport.roster import Member, Roster, make_identity, save_identity
 
 EPSILON = 3.0
 NAMES = ("party-0", "party-1", "party-2")

@@ -12,8 +12,7 @@ from veilring.deployment.peers import PeerTerms
 from veilring.errors import InputError, ScenarioError
 from veilring.protocols.ring.system import PrivateKNN
 from veilring.transport.handshake import PROTOCOL_VERSION, About, Hello, check_hello
-from veilring.transport.identity import make_identity
-from veilring.transport.roster import Member, Roster
+from veilring.transport.roster import Member, Roster, make_identity
 
 ROSTER = Roster((Member.of(make_identity("ada"), "h", 1), Member.of(make_identity("bob"), "h", 2)))
 

@@ -11,12 +11,11 @@ from tests.estimators.tables import RANGES, named, scaled, three_classes
 from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.estimators import OwnerKNNClassifier, OwnerRadiusClassifier
-from veilring.nodes.offload import run_inline
+from veilring.nodes.service import run_inline
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
-from veilring.protocols.radius.analyst import ask_nearest, ask_within
 from veilring.protocols.radius.messages import LabelRequest
-from veilring.protocols.radius.owner import Owner
+from veilring.protocols.radius.owner import Owner, ask_nearest, ask_within
 from veilring.protocols.radius.system import public_k
 
 ROWS, LABELS = three_classes(150)

@@ -37,8 +37,8 @@ from veilring.nodes.session import (
     public_error,
 )
 from veilring.randomness import Streams
+from veilring.transport.endpoint import MemoryNetwork
 from veilring.transport.frames import pack
-from veilring.transport.memory import MemoryNetwork
 from veilring.transport.messages import open_frame
 
 CLIENT, *MEMBERS = ("clerk", "ada", "bob", "cy")

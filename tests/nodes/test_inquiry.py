@@ -14,7 +14,7 @@ from veilring.nodes.party import Parties, Party, Standing, Wait
 from veilring.nodes.service import Offer, Service, opening
 from veilring.nodes.session import SessionLimits, encode_standing
 from veilring.randomness import Streams
-from veilring.transport.memory import MemoryNetwork
+from veilring.transport.endpoint import MemoryNetwork
 from veilring.transport.messages import decode, encode
 
 NAMES = Parties(("ada", "bob", "cyd"))

@@ -24,7 +24,7 @@ from veilring.nodes.service import (
 )
 from veilring.nodes.session import Open
 from veilring.randomness import Streams
-from veilring.transport.memory import MemoryNetwork
+from veilring.transport.endpoint import MemoryNetwork
 from veilring.transport.messages import encode
 
 NAMES = Parties(["ada", "bob", "cy"])

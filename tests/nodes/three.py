@@ -8,7 +8,7 @@ from tests.roles import Word
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party
 from veilring.randomness import Streams
-from veilring.transport.memory import MemoryNetwork
+from veilring.transport.endpoint import MemoryNetwork
 
 NAMES = Parties(["ada", "bob", "cy"])
 FIRST, SECOND = bytes(16), bytes(15) + b"\x01"

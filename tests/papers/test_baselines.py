@@ -31,7 +31,7 @@ from papers.baselines import (
 from tests.protocols.prediction.streams import clustered
 
 from veilring.errors import InputError
-from veilring.privacy.renyi import RenyiDP
+from veilring.privacy.accounting import RenyiDP
 from veilring.protocols.prediction.algorithm import directions
 from veilring.protocols.prediction.algorithm.directions import (
     LENGTH_MAX,

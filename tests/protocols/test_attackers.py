@@ -22,9 +22,8 @@ from veilring import simulation
 from veilring.data.table import Features, Rows
 from veilring.errors import VeilringError
 from veilring.nodes.node import EARLY_FRAMES_MAX, Node
-from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Parties
-from veilring.nodes.service import SESSIONS_PER_PEER_MAX, Offer, Service, opening
+from veilring.nodes.service import SESSIONS_PER_PEER_MAX, Offer, Service, opening, run_inline
 from veilring.nodes.session import Abort, Open, SessionLimits, StandingRequest
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
@@ -36,9 +35,8 @@ from veilring.protocols.peers import PEERS_ASK, PEERS_JOIN, PeerMember, Till, pe
 from veilring.protocols.prediction.client import label_session
 from veilring.protocols.prediction.server import PREDICT, PredictionServer
 from veilring.protocols.promise import Facts
-from veilring.protocols.radius.analyst import ask_within, convene_owner
-from veilring.protocols.radius.owner import LABEL_SERVICE, Owner
-from veilring.protocols.radius.rules import OwnerRules
+from veilring.protocols.radius.messages import OwnerRules
+from veilring.protocols.radius.owner import LABEL_SERVICE, Owner, ask_within, convene_owner
 from veilring.protocols.ranksearch.system import RankSearch
 from veilring.protocols.release.system import Release
 from veilring.protocols.ring.system import PrivateKNN

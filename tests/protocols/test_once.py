@@ -35,7 +35,7 @@ from veilring.protocols.promise import Facts
 from veilring.protocols.release.algorithm.steps import Released
 from veilring.protocols.release.system import Release
 from veilring.randomness import Streams
-from veilring.transport.memory import MemoryEndpoint
+from veilring.transport.endpoint import MemoryEndpoint
 
 TERMS, CONTENT = bytes(32), b"the same terms"
 EPSILON = 2.0

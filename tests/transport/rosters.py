@@ -5,9 +5,8 @@ import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from veilring.transport.identity import Identity, make_identity
 from veilring.transport.listener import bind
-from veilring.transport.roster import Member, Roster
+from veilring.transport.roster import Identity, Member, Roster, make_identity
 from veilring.transport.tls import LOOPBACK, TlsEndpoint
 
 # What takes milliseconds may take very long on a machine with much else to do.

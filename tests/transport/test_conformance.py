@@ -8,8 +8,7 @@ from tests.transport.conformance import CHECKS, Maker, check_transport, run_chec
 from typing_extensions import override
 
 from veilring.errors import EndpointClosed, PeerLost
-from veilring.transport.endpoint import Endpoint, Sink
-from veilring.transport.memory import MemoryEndpoint, MemoryNetwork
+from veilring.transport.endpoint import Endpoint, MemoryEndpoint, MemoryNetwork, Sink
 
 
 class Faulty(Endpoint):

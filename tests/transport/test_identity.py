@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from veilring.errors import InputError
-from veilring.transport.identity import (
+from veilring.transport.roster import (
     KEY_FILE_MODE,
     NAME_CHARACTERS_MAX,
     Identity,

@@ -7,7 +7,7 @@ import pytest
 from tests.transport.conformance import CHECKS, run_check
 
 from veilring.errors import InputError
-from veilring.transport.memory import MemoryEndpoint, MemoryNetwork
+from veilring.transport.endpoint import MemoryEndpoint, MemoryNetwork
 
 
 @asynccontextmanager

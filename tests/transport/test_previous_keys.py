@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 from veilring.cli.app import app
 from veilring.deployment.connecting import expiry_warnings
 from veilring.errors import InputError, ScenarioError
-from veilring.transport.identity import make_identity, save_identity
-from veilring.transport.roster import Member, Roster
+from veilring.transport.roster import Member, Roster, make_identity, save_identity
 
 TODAY = dt.datetime.now(dt.UTC).date()
 DAY = dt.timedelta(days=1)

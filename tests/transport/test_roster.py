@@ -9,8 +9,7 @@ import pytest
 import tomli_w
 
 from veilring.errors import InputError, ScenarioError
-from veilring.transport.identity import make_identity
-from veilring.transport.roster import HOST_CHARACTERS_MAX, PORT_MAX, Member, Roster
+from veilring.transport.roster import HOST_CHARACTERS_MAX, PORT_MAX, Member, Roster, make_identity
 
 ALICE = Member.of(make_identity("alice"), "alice.example", 7000)
 BOB = Member.of(make_identity("bob"), "127.0.0.1", PORT_MAX)

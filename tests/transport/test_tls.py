@@ -12,8 +12,8 @@ from tests.transport.rosters import PATIENCE_SECONDS, Town, tls_endpoints
 
 from veilring.errors import AddressTaken, EndpointClosed, InputError, PeerLost
 from veilring.transport import connection, tls
-from veilring.transport.identity import make_identity
 from veilring.transport.listener import bind
+from veilring.transport.roster import make_identity
 from veilring.transport.tls import LOOPBACK, TlsEndpoint
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {

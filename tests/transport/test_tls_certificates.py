@@ -15,8 +15,7 @@ from tests.transport.rosters import Town
 
 from veilring.errors import InputError
 from veilring.transport import tls
-from veilring.transport.identity import Identity, make_identity
-from veilring.transport.roster import Member, Roster
+from veilring.transport.roster import Identity, Member, Roster, make_identity
 from veilring.transport.tls import LOOPBACK, client_context, server_context
 
 ContextMaker = Callable[[Identity, Roster], ssl.SSLContext]

@@ -19,9 +19,8 @@ from veilring.transport.handshake import (
     greeting,
     read_greeting,
 )
-from veilring.transport.identity import make_identity
 from veilring.transport.messages import SESSION_BYTES
-from veilring.transport.roster import Member, Roster
+from veilring.transport.roster import Member, Roster, make_identity
 from veilring.transport.tls import LOOPBACK
 
 

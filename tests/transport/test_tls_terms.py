@@ -13,8 +13,7 @@ from veilring.transport.handshake import (
     Hello,
     check_hello,
 )
-from veilring.transport.identity import make_identity
-from veilring.transport.roster import Member, Roster
+from veilring.transport.roster import Member, Roster, make_identity
 
 ADA, BOB = make_identity("ada"), make_identity("bob")
 ROSTER = Roster((Member.of(ADA, "h", 1), Member.of(BOB, "h", 2)))

@@ -12,8 +12,7 @@ import typer
 from veilring.cli.options import FIRST_PORT
 
 if TYPE_CHECKING:
-    from veilring.transport.identity import Identity
-    from veilring.transport.roster import Member, Roster
+    from veilring.transport.roster import Identity, Member, Roster
 
 _DRAFT: Final = ".keys-draft-"
 _COMPLETE: Final = ".keys-complete-"
@@ -62,8 +61,7 @@ def make_key(
 
         veilring keys new ada bob cyd --port 7311
     """
-    from veilring.transport.identity import make_identity
-    from veilring.transport.roster import Member
+    from veilring.transport.roster import Member, make_identity
 
     _require_distinct(names)
     identities = [make_identity(name, valid_days=days) for name in names]
@@ -98,8 +96,7 @@ def _save(
 
     from veilring.errors import InputError
     from veilring.privacy.files import sync_folder, write_whole
-    from veilring.transport.identity import save_identity
-    from veilring.transport.roster import Roster
+    from veilring.transport.roster import Roster, save_identity
 
     for complete in folder.glob(f"{_COMPLETE}*"):
         _link(complete, folder)

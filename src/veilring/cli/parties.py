@@ -224,7 +224,7 @@ def serve_command(
 
     from veilring.deployment import load_config
     from veilring.deployment import serve as serve_role
-    from veilring.nodes.offload import party_loop
+    from veilring.nodes.service import party_loop
 
     logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s: %(message)s")
     logging.getLogger("veilring").setLevel(logging.INFO)

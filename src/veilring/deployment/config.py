@@ -15,8 +15,7 @@ from veilring.nodes.session import ANSWER_SECONDS, SESSION_SECONDS, SessionLimit
 from veilring.protocols.promise import Facts
 from veilring.protocols.system import System
 from veilring.transport.handshake import FORMAT
-from veilring.transport.identity import Identity, load_identity
-from veilring.transport.roster import Roster
+from veilring.transport.roster import Identity, Roster, load_identity
 from veilring.transport.tls import LOOPBACK
 
 A_FILE: Final = "a path, relative to this file"

@@ -46,13 +46,12 @@ from veilring.privacy.files import open_private
 from veilring.protocols.ldp.system import LDPBayes
 from veilring.protocols.prediction.algorithm.directions import Kernel, public_tau, tau_share
 from veilring.protocols.prediction.system import IndKNN
-from veilring.protocols.radius.analyst import ask_nearest, ask_within
+from veilring.protocols.radius.owner import ask_nearest, ask_within
 from veilring.protocols.radius.system import DataOwner
 from veilring.protocols.system import SERVER, System
 from veilring.protocols.treewalk.system import TreeWalk
 from veilring.randomness import Streams
-from veilring.transport.identity import make_identity, save_identity
-from veilring.transport.roster import Member, Roster
+from veilring.transport.roster import Member, Roster, make_identity, save_identity
 from veilring.transport.tls import LOOPBACK
 
 TERMS: Final = "terms.toml"

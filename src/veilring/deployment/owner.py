@@ -24,14 +24,12 @@ from veilring.deployment.config import (
 )
 from veilring.deployment.connecting import Client, Server
 from veilring.errors import ScenarioError
-from veilring.nodes.offload import Threads
+from veilring.nodes.service import Threads
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import Ledger, open_ledger
 from veilring.protocols.promise import Facts
-from veilring.protocols.radius.analyst import convene_owner
-from veilring.protocols.radius.messages import LabelRequest
-from veilring.protocols.radius.owner import Owner
-from veilring.protocols.radius.rules import OwnerRules
+from veilring.protocols.radius.messages import LabelRequest, OwnerRules
+from veilring.protocols.radius.owner import Owner, convene_owner
 from veilring.protocols.radius.system import RADIUS_ALLOWED, DataOwner, Radius
 
 _log = logging.getLogger("veilring.owner")

@@ -38,7 +38,7 @@ from veilring.deployment.config import (
 )
 from veilring.deployment.connecting import Client, Server
 from veilring.errors import BudgetExhausted, InputError, ScenarioError
-from veilring.nodes.offload import Threads
+from veilring.nodes.service import Threads
 from veilring.privacy.checks import doubt_of_delta
 from veilring.protocols.prediction.algorithm.directions import quantise
 from veilring.protocols.prediction.client import (

@@ -42,8 +42,8 @@ from veilring.errors import (
 from veilring.nodes.journal import SETUP_ROUND, Event, Observer
 from veilring.nodes.party import Parties, Party, Standing, Wait, find_fault
 from veilring.transport.endpoint import Endpoint
-from veilring.transport.identity import NAME_CHARACTERS_MAX
 from veilring.transport.messages import Envelope, Message, encode
+from veilring.transport.roster import NAME_CHARACTERS_MAX
 
 _M = TypeVar("_M", bound=Message)
 # A batch of a thousand queries in a ring of fifty on a WAN takes some 30 s; a session that is still

@@ -70,7 +70,7 @@ from typing import Final, Self
 
 import numpy as np
 
-from veilring.privacy.accounting import GaussianDP
+from veilring.privacy.accounting import WHOLE_ORDERS, GaussianDP, RenyiDP
 from veilring.privacy.checks import (
     require,
     require_delta,
@@ -80,7 +80,6 @@ from veilring.privacy.checks import (
 )
 from veilring.privacy.divisible import POLYA_SCALE_MAX
 from veilring.privacy.exact import float_ceil
-from veilring.privacy.renyi import WHOLE_ORDERS, RenyiDP
 
 ROUNDING_VARIANCE: Final = 1.5
 """The part of the variance of a sum of Gaussian shares that rounds the rest to whole numbers.

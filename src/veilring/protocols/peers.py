@@ -38,8 +38,8 @@ from veilring.protocols.promise import Facts
 from veilring.protocols.requests import ServerFailure, charging, content_key
 from veilring.randomness import Streams
 from veilring.transport.frames import CONTENT_BYTES_MAX
-from veilring.transport.identity import NAME_CHARACTERS_MAX
 from veilring.transport.messages import Array, Matrix, Message
+from veilring.transport.roster import NAME_CHARACTERS_MAX
 
 PEERS_ASK: Final = "peers.ask"
 """The service for clients: labelling a batch of queries."""

@@ -16,7 +16,7 @@ from veilring.protocols.promise import Facts
 from veilring.protocols.system import Setup
 from veilring.randomness import Streams
 from veilring.scenarios.schema import DataSection, PartitionSection, Scenario
-from veilring.transport.identity import check_name
+from veilring.transport.roster import check_name
 
 if TYPE_CHECKING:
     from veilring.simulation.faults import Fault

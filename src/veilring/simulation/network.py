@@ -30,9 +30,15 @@ from veilring.simulation.links import (
     Uniform,
 )
 from veilring.simulation.loop import running_environment
-from veilring.transport.endpoint import QUEUED_FRAMES_MAX, Item, Sink, hand_over
+from veilring.transport.endpoint import (
+    QUEUED_FRAMES_MAX,
+    InProcessEndpoint,
+    Item,
+    Sink,
+    hand_over,
+    unique_names,
+)
 from veilring.transport.frames import GOODBYE, check_frame, frame_size
-from veilring.transport.memory import InProcessEndpoint, unique_names
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -1,11 +1,16 @@
 """Messages on a wire: frames, typed messages, and endpoints over memory and mutual TLS."""
 
-from veilring.transport.endpoint import Endpoint
+from veilring.transport.endpoint import Endpoint, MemoryEndpoint, MemoryNetwork
 from veilring.transport.frames import FRAME_BYTES_MAX
-from veilring.transport.identity import Identity, load_identity, make_identity, save_identity
-from veilring.transport.memory import MemoryEndpoint, MemoryNetwork
 from veilring.transport.messages import Message, decode, encode
-from veilring.transport.roster import Member, Roster
+from veilring.transport.roster import (
+    Identity,
+    Member,
+    Roster,
+    load_identity,
+    make_identity,
+    save_identity,
+)
 from veilring.transport.tls import TlsEndpoint
 
 __all__ = (

@@ -38,9 +38,8 @@ from veilring.transport.handshake import (
     greeting,
     read_greeting,
 )
-from veilring.transport.identity import fingerprint_of
 from veilring.transport.pacing import SparingLog, TokenBuckets, TurnOutcome, Turns, loop_time
-from veilring.transport.roster import Roster
+from veilring.transport.roster import Roster, fingerprint_of
 
 # A goodbye takes one round trip; a peer that does not read or is gone must not delay us longer.
 GOODBYE_SECONDS: Final = 2.0

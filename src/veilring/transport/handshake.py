@@ -22,9 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from veilring.config import HASHED, ORDER_OF
 from veilring.errors import FrameError
 from veilring.transport.frames import on_stream
-from veilring.transport.identity import NAME_CHARACTERS_MAX
 from veilring.transport.messages import SESSION_BYTES, Message, encode, open_frame
-from veilring.transport.roster import Roster, agree
+from veilring.transport.roster import NAME_CHARACTERS_MAX, Roster, agree
 
 PROTOCOL_VERSION: Final = 2
 """The version of frames and greetings, which must be equal on both sides."""

@@ -31,10 +31,9 @@ from veilring.transport.connection import (
 from veilring.transport.endpoint import Endpoint, Item, Sink, hand_over
 from veilring.transport.frames import check_frame
 from veilring.transport.handshake import HANDSHAKE_SECONDS, ConnectionRefusal
-from veilring.transport.identity import Identity
 from veilring.transport.listener import Listener, bind
 from veilring.transport.pacing import SparingLog, dial_pauses
-from veilring.transport.roster import Roster
+from veilring.transport.roster import Identity, Roster
 
 LOOPBACK: Final = "127.0.0.1"
 """The default listening address, so that no network is opened by accident."""

@@ -16,17 +16,18 @@ from scipy.stats import binom
 
 from veilring.errors import InputError
 from veilring.privacy.accounting import (
+    ORDERS,
     ZCDP,
     Accountant,
     BoundedRange,
     GaussianDP,
     Guarantee,
     PureDP,
+    RenyiDP,
     individual_budget,
     least_noise,
 )
 from veilring.privacy.checks import doubt_of_delta
-from veilring.privacy.renyi import ORDERS, RenyiDP
 
 DELTAS = (1e-3, 1e-5, 1e-10)
 EPSILONS = (0.1, 0.5, 1.0, 4.0)

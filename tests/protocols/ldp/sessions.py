@@ -8,8 +8,8 @@ from typing import Any
 from tests.protocols.ldp.collecting import make_task
 
 from veilring.nodes.cluster import Cluster, RuntimeName
-from veilring.nodes.offload import Offload
 from veilring.nodes.party import Party
+from veilring.nodes.service import Offload
 from veilring.protocols.ldp.collector import Collector
 from veilring.protocols.ldp.messages import ClientBatch, Task
 from veilring.protocols.ldp.roles import submit_reports

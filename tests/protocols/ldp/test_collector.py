@@ -15,8 +15,8 @@ from tests.protocols.ldp.sessions import collecting
 from veilring import simulation
 from veilring.errors import ProtocolViolation, RunFailed, SessionAborted, StoreFailed
 from veilring.nodes.cluster import Cluster
-from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
+from veilring.nodes.service import run_inline
 from veilring.protocols.ldp.messages import (
     ID_BYTES,
     ClientBatch,

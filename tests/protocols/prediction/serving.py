@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tests.protocols.prediction.streams import Table, clustered
 
-from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
+from veilring.nodes.service import run_inline
 from veilring.protocols.prediction.algorithm.directions import Kernel
 from veilring.protocols.prediction.client import Stream, add_at_server, label_queries, make_request
 from veilring.protocols.prediction.messages import PredictionRequest, ServerRules

@@ -12,9 +12,8 @@ from tests.outcomes import Outcome, neighbours, world
 
 from veilring.data.table import Rows
 from veilring.errors import InputError
-from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
-from veilring.nodes.service import opening
+from veilring.nodes.service import opening, run_inline
 from veilring.privacy.accounting import Accountant
 from veilring.protocols.prediction.algorithm.directions import (
     WIDTH_MAX,

@@ -21,8 +21,8 @@ from tests.protocols.prediction.serving import (
 
 from veilring.errors import InputError, RunFailed, StoreFailed
 from veilring.nodes.cluster import Cluster
-from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
+from veilring.nodes.service import run_inline
 from veilring.privacy.ledger import Ledger, read_totals
 from veilring.protocols.prediction.client import label_queries, make_request
 from veilring.protocols.prediction.messages import PredictionRequest, ServerRules

@@ -14,8 +14,7 @@ from veilring.protocols.radius.algorithm.conversion import (
     plan_conversion,
     uniform_radius,
 )
-from veilring.protocols.radius.algorithm.nearest import NearestParameters
-from veilring.protocols.radius.algorithm.voting import RNParameters, plan_batch
+from veilring.protocols.radius.algorithm.nearest import NearestParameters, RNParameters, plan_batch
 from veilring.protocols.radius.leakage import batch_probabilities
 
 

@@ -3,14 +3,12 @@
 from typing import NamedTuple
 
 from veilring.data.table import Rows
-from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
+from veilring.nodes.service import run_inline
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
-from veilring.protocols.radius.analyst import request_labels
-from veilring.protocols.radius.messages import LabelRequest
-from veilring.protocols.radius.owner import Owner
-from veilring.protocols.radius.rules import OwnerRules
+from veilring.protocols.radius.messages import LabelRequest, OwnerRules
+from veilring.protocols.radius.owner import Owner, request_labels
 
 
 class Holding(NamedTuple):

@@ -18,7 +18,7 @@ from veilring.protocols.radius.algorithm.allocation import (
     allocate_budget,
 )
 from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
-from veilring.protocols.radius.algorithm.voting import RNParameters, plan_batch
+from veilring.protocols.radius.algorithm.nearest import RNParameters, plan_batch
 from veilring.protocols.radius.leakage import batch_loss
 
 NOBODY = rows_of((), 2)

@@ -23,7 +23,7 @@ from veilring.protocols.radius.algorithm.conversion import (
     convert_to_radii,
     uniform_radius,
 )
-from veilring.protocols.radius.algorithm.voting import RNParameters, label_within
+from veilring.protocols.radius.algorithm.nearest import RNParameters, label_within
 
 
 @given(st.integers(0, 30), st.integers(1, 5), st.integers(0, 2**32))

@@ -7,13 +7,12 @@ import numpy as np
 
 from veilring.data.table import Rows
 from veilring.errors import BudgetExhausted
-from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
+from veilring.nodes.service import run_inline
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
-from veilring.protocols.radius.analyst import ask_within, request_labels
-from veilring.protocols.radius.owner import Owner
-from veilring.protocols.radius.rules import OwnerRules
+from veilring.protocols.radius.messages import OwnerRules
+from veilring.protocols.radius.owner import Owner, ask_within, request_labels
 from veilring.testing.exploring import explore
 
 _RNG = np.random.default_rng(0)

@@ -10,10 +10,11 @@ from veilring.protocols.radius.algorithm.balls import count_votes
 from veilring.protocols.radius.algorithm.conversion import ByCandidates, ByGrid, Conversion
 from veilring.protocols.radius.algorithm.nearest import (
     NearestParameters,
+    RNParameters,
     label_nearest,
+    label_within,
     release_row_count,
 )
-from veilring.protocols.radius.algorithm.voting import RNParameters, label_within
 
 
 @pytest.mark.parametrize("conversion", [ByGrid(), ByCandidates()])

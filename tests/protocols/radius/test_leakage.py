@@ -20,9 +20,10 @@ from veilring.privacy.bounds import (
 from veilring.privacy.selection import permute_and_flip
 from veilring.protocols.radius.algorithm.allocation import allocate_budget
 from veilring.protocols.radius.algorithm.balls import count_votes
-from veilring.protocols.radius.algorithm.nearest import NearestParameters, label_nearest
-from veilring.protocols.radius.algorithm.voting import (
+from veilring.protocols.radius.algorithm.nearest import (
+    NearestParameters,
     RNParameters,
+    label_nearest,
     label_within,
     plan_batch,
 )

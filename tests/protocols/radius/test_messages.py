@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veilring.errors import FrameError
-from veilring.protocols.radius.analyst import ask_nearest, ask_within
 from veilring.protocols.radius.messages import LabelAnswer, LabelRequest, label_cost
+from veilring.protocols.radius.owner import ask_nearest, ask_within
 from veilring.protocols.requests import REQUEST_KEY_BYTES
 from veilring.transport.frames import FRAME_BYTES_MAX, frame_size, pack
 from veilring.transport.messages import decode, encode

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from tests.protocols.radius.crafted import Crafted, broken_by_plain_test, collinear
 
 from veilring.data.table import Rows, pairwise_distances
-from veilring.nodes.offload import run_inline
+from veilring.nodes.service import run_inline
 from veilring.privacy.bounds import (
     ALARM,
     advantage_bound,
@@ -19,11 +19,10 @@ from veilring.privacy.bounds import (
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
 from veilring.privacy.selection import permute_and_flip_probabilities
-from veilring.protocols.radius.algorithm import voting as radius
+from veilring.protocols.radius.algorithm import nearest as radius
 from veilring.protocols.radius.algorithm.balls import overlap_graph
-from veilring.protocols.radius.analyst import ask_within
-from veilring.protocols.radius.owner import Owner
-from veilring.protocols.radius.rules import OwnerRules
+from veilring.protocols.radius.messages import OwnerRules
+from veilring.protocols.radius.owner import Owner, ask_within
 
 EPSILON = 1.0
 BATCHES = 5

@@ -9,17 +9,14 @@ import pytest
 
 from veilring.data.table import Rows
 from veilring.nodes.cluster import Cluster
-from veilring.nodes.offload import Threads
 from veilring.nodes.party import Party
+from veilring.nodes.service import Threads
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
 from veilring.protocols.radius import owner
-from veilring.protocols.radius.algorithm.nearest import LabelledBatch
-from veilring.protocols.radius.algorithm.voting import label_within
-from veilring.protocols.radius.analyst import ask_within, request_labels
-from veilring.protocols.radius.messages import LabelRequest
-from veilring.protocols.radius.owner import Owner
-from veilring.protocols.radius.rules import OwnerRules
+from veilring.protocols.radius.algorithm.nearest import LabelledBatch, label_within
+from veilring.protocols.radius.messages import LabelRequest, OwnerRules
+from veilring.protocols.radius.owner import Owner, ask_within, request_labels
 
 DRAWS = np.random.default_rng(9)
 ROWS = Rows(DRAWS.random((60, 2)), DRAWS.integers(2, size=60))

@@ -14,8 +14,7 @@ from veilring.privacy.selection import permute_and_flip, permute_and_flip_probab
 from veilring.protocols.radius.algorithm.allocation import allocate_budget
 from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
 from veilring.protocols.radius.algorithm.conversion import ByCandidates
-from veilring.protocols.radius.algorithm.nearest import NearestParameters
-from veilring.protocols.radius.algorithm.voting import RNParameters, plan_batch
+from veilring.protocols.radius.algorithm.nearest import NearestParameters, RNParameters, plan_batch
 from veilring.protocols.radius.leakage import greatest_loss
 
 EPSILON = 0.7

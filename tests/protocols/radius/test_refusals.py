@@ -11,14 +11,17 @@ from hypothesis import strategies as st
 from tests.outcomes import Outcome, neighbours, world
 
 from veilring.data.table import Rows
-from veilring.nodes.offload import run_inline
+from veilring.nodes.service import run_inline
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
 from veilring.protocols.radius.algorithm.conversion import ByCandidates, ByGrid, Conversion
-from veilring.protocols.radius.analyst import ask_nearest, ask_within, convene_owner
-from veilring.protocols.radius.messages import LabelRequest
-from veilring.protocols.radius.owner import Owner
-from veilring.protocols.radius.rules import REQUEST_EPSILON_MAX, REQUEST_EPSILON_MIN, OwnerRules
+from veilring.protocols.radius.messages import (
+    REQUEST_EPSILON_MAX,
+    REQUEST_EPSILON_MIN,
+    LabelRequest,
+    OwnerRules,
+)
+from veilring.protocols.radius.owner import Owner, ask_nearest, ask_within, convene_owner
 
 pytestmark = pytest.mark.slow
 

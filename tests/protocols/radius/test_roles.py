@@ -13,11 +13,9 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.privacy.budgets import Budgets
 from veilring.protocols.radius.algorithm.conversion import ByCandidates, ByGrid
-from veilring.protocols.radius.algorithm.nearest import LabelledBatch, label_nearest
-from veilring.protocols.radius.algorithm.voting import label_within
-from veilring.protocols.radius.analyst import ask_nearest, ask_within
-from veilring.protocols.radius.messages import LabelAnswer, LabelRequest, label_cost
-from veilring.protocols.radius.rules import OwnerRules
+from veilring.protocols.radius.algorithm.nearest import LabelledBatch, label_nearest, label_within
+from veilring.protocols.radius.messages import LabelAnswer, LabelRequest, OwnerRules, label_cost
+from veilring.protocols.radius.owner import ask_nearest, ask_within
 from veilring.randomness import Streams
 from veilring.testing import ProtocolRunner, assert_cost
 

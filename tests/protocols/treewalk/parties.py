@@ -6,12 +6,7 @@ from veilring.nodes.party import Party
 from veilring.protocols.treewalk.algorithm.mechanisms import Comparison
 from veilring.protocols.treewalk.algorithm.tree import Places
 from veilring.protocols.treewalk.plan import KnownTop, LookupPlan
-from veilring.protocols.treewalk.roles import (
-    bucket_client,
-    bucket_server,
-    walk_client,
-    walk_server,
-)
+from veilring.protocols.treewalk.roles import bucket_client, bucket_server, walk_client, walk_server
 
 
 async def tree_walk(party: Party, own: object, *, plan: LookupPlan, steps: Comparison) -> object:

@@ -17,8 +17,7 @@ from veilring.protocols.treewalk.algorithm.mechanisms import Comparison
 from veilring.protocols.treewalk.algorithm.tree import Places
 from veilring.protocols.treewalk.leakage import walk_log_likelihood
 from veilring.protocols.treewalk.memory import RememberedAnswer, WalkMemory, ask_once, snap
-from veilring.protocols.treewalk.messages import Bits, Ground, Nodes, WalkRequest
-from veilring.protocols.treewalk.plan import LookupPlan
+from veilring.protocols.treewalk.plan import Bits, Ground, LookupPlan, Nodes, WalkRequest
 from veilring.protocols.treewalk.roles import (
     Keeper,
     NearestPlaces,

@@ -35,7 +35,7 @@ from veilring.protocols.treewalk import (
     walk_client,
     walk_server,
 )
-from veilring.protocols.treewalk.messages import FoundPlaces, Ground, Nodes, Top
+from veilring.protocols.treewalk.plan import FoundPlaces, Ground, Nodes, Top
 from veilring.transport.messages import Message
 
 pytestmark = pytest.mark.slow

@@ -20,8 +20,16 @@ from veilring.protocols.treewalk.algorithm.mechanisms import (
     walk,
 )
 from veilring.protocols.treewalk.algorithm.tree import Places, nearest_found
-from veilring.protocols.treewalk.messages import BucketRequest, Buckets, Ground, Top
-from veilring.protocols.treewalk.plan import KnownTop, LookupPlan, response_cost, walk_cost
+from veilring.protocols.treewalk.plan import (
+    BucketRequest,
+    Buckets,
+    Ground,
+    KnownTop,
+    LookupPlan,
+    Top,
+    response_cost,
+    walk_cost,
+)
 from veilring.protocols.treewalk.roles import NearestPlaces, bucket_client, bucket_server
 from veilring.randomness import Streams
 from veilring.testing import ProtocolRunner, assert_cost

@@ -26,14 +26,13 @@ from typing_extensions import override
 
 from veilring.errors import ClusterError, InputError, PeerLost
 from veilring.nodes.node import Node
-from veilring.nodes.offload import party_loop
 from veilring.nodes.party import Parties
 from veilring.nodes.run import Job, Outcome
 from veilring.nodes.runtimes.script import Script, left_alone, pickle_item, unpickle_item
 from veilring.nodes.runtimes.tasks import Runtime, make_local_roster, play_job
+from veilring.nodes.service import party_loop
 from veilring.randomness import Streams
-from veilring.transport.identity import read_identity, write_identity
-from veilring.transport.roster import Roster
+from veilring.transport.roster import Roster, read_identity, write_identity
 from veilring.transport.tls import TlsEndpoint
 
 # A process takes some 20 ms to fork and some 5 ms for the handshake with each peer; on a machine

@@ -19,11 +19,9 @@ from veilring.nodes.party import Parties
 from veilring.nodes.run import Job, Outcome
 from veilring.nodes.session import SESSION_SECONDS
 from veilring.randomness import Streams
-from veilring.transport.endpoint import Endpoint
-from veilring.transport.identity import Identity, make_identity
+from veilring.transport.endpoint import Endpoint, MemoryNetwork
 from veilring.transport.listener import bind
-from veilring.transport.memory import MemoryNetwork
-from veilring.transport.roster import Member, Roster
+from veilring.transport.roster import Identity, Member, Roster, make_identity
 from veilring.transport.tls import LOOPBACK, TlsEndpoint
 
 # The code between a cluster and the lines of a role.

@@ -13,9 +13,8 @@ from typing import Final, Self
 import numpy as np
 
 from veilring.errors import ProtocolViolation, StoreFailed, VeilringError
-from veilring.nodes.offload import Offload, Threads
 from veilring.nodes.party import Party
-from veilring.nodes.service import Offer, opening
+from veilring.nodes.service import Offer, Offload, Threads, opening
 from veilring.protocols.ldp.messages import (
     ID_BYTES,
     TASK_DIGEST_BYTES,

@@ -40,7 +40,7 @@ from veilring.protocols.noisyvotes.roles import (
 from veilring.protocols.promise import Facts, Forecast, Promise, Spent, in_batches, public_rows
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
 from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid
-from veilring.protocols.radius.rules import (
+from veilring.protocols.radius.messages import (
     CONVERSION_SHARE,
     COUNT_SHARE,
     SHARE_ALLOWED,

@@ -6,9 +6,8 @@ from functools import partial
 from typing import Final, TypeVar
 
 from veilring.errors import InputError, ProtocolViolation, StoreFailed
-from veilring.nodes.offload import Offload
 from veilring.nodes.party import Party
-from veilring.nodes.service import Offer
+from veilring.nodes.service import Offer, Offload
 from veilring.protocols.prediction.messages import (
     NO_PLACE,
     AddRequest,

@@ -12,9 +12,9 @@ from typing_extensions import override
 
 from veilring.data.table import Rows
 from veilring.errors import InputError, StoreFailed
-from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
 from veilring.nodes.ring import Ring
+from veilring.nodes.service import run_inline
 from veilring.privacy.accounting import ZCDP, Accountant, GaussianDP
 from veilring.privacy.budgets import budget_units
 from veilring.protocols.claims import EXAMPLE_PARTIES, Argument, Example

@@ -10,10 +10,8 @@ from veilring.protocols.radius.algorithm.conversion import ByCandidates, ByGrid,
 from veilring.protocols.radius.algorithm.nearest import (
     LabelledBatch,
     NearestParameters,
-    label_nearest,
-)
-from veilring.protocols.radius.algorithm.voting import (
     RNParameters,
+    label_nearest,
     label_within,
     plan_batch,
 )

@@ -14,7 +14,7 @@ from veilring.data.table import Rows, pairwise_distances
 from veilring.privacy.selection import permute_and_flip_probabilities
 from veilring.protocols.radius.algorithm.allocation import Allocation
 from veilring.protocols.radius.algorithm.balls import count_votes
-from veilring.protocols.radius.algorithm.voting import RNParameters, plan_batch
+from veilring.protocols.radius.algorithm.nearest import RNParameters, plan_batch
 
 
 def batch_probabilities(

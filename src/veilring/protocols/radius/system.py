@@ -11,9 +11,9 @@ from pydantic import Field
 from typing_extensions import override
 
 from veilring.data.table import Rows, pairwise_distances
-from veilring.nodes.offload import run_inline
 from veilring.nodes.party import Party
 from veilring.nodes.ring import Ring
+from veilring.nodes.service import run_inline
 from veilring.privacy.accounting import PureDP
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
@@ -27,12 +27,8 @@ from veilring.protocols.radius.algorithm.conversion import (
     ByGrid,
     Conversion,
 )
-from veilring.protocols.radius.algorithm.nearest import LabelledBatch, label_nearest
-from veilring.protocols.radius.algorithm.voting import label_within
-from veilring.protocols.radius.analyst import ask_nearest, ask_within, request_labels
-from veilring.protocols.radius.messages import LabelRequest, label_cost
-from veilring.protocols.radius.owner import Owner
-from veilring.protocols.radius.rules import (
+from veilring.protocols.radius.algorithm.nearest import LabelledBatch, label_nearest, label_within
+from veilring.protocols.radius.messages import (
     CONVERSION_SHARE,
     COUNT_SHARE,
     REQUEST_EPSILON_MAX,
@@ -40,8 +36,11 @@ from veilring.protocols.radius.rules import (
     SHARE_ALLOWED,
     SHARE_MAX,
     SHARE_MIN,
+    LabelRequest,
     OwnerRules,
+    label_cost,
 )
+from veilring.protocols.radius.owner import Owner, ask_nearest, ask_within, request_labels
 from veilring.protocols.system import PARTIES, Play, ServerSetup, System, Tunable, together
 
 _RADIUS_SHARE: Final = 10.0

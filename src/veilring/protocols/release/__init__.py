@@ -5,11 +5,7 @@ All later computations on the sum, for any number of queries, are post-processin
 
 from veilring.protocols.release.algorithm.noise import Sensitivity, SumNoise, Trust, plan_noise
 from veilring.protocols.release.algorithm.statistic import Bound, Entries, Statistic
-from veilring.protocols.release.algorithm.steps import (
-    Released,
-    ReleaseParameters,
-    simulate_release,
-)
+from veilring.protocols.release.algorithm.steps import Released, ReleaseParameters, simulate_release
 from veilring.protocols.release.roles import (
     owner_cost,
     release_by_owner,

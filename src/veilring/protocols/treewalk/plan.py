@@ -1,4 +1,4 @@
-"""The plan of a look-up: the public parameters of a session, its cost, and a recommendation.
+"""The plan of a look-up: public parameters, messages, cost, and a recommendation.
 
 A walk takes one round trip per level, and a bucket response one in total. A session of responses
 begins with a set-up, in which the server sends the splits above the buckets. They are public and
@@ -11,10 +11,11 @@ import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from math import exp
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from veilring.errors import InputError
 from veilring.privacy.checks import require
@@ -23,17 +24,70 @@ from veilring.protocols.digests import DIGEST_BYTES
 from veilring.protocols.promise import Forecast, repeated
 from veilring.protocols.treewalk.algorithm.mechanisms import SPLITS_MAX, bucket_distribution
 from veilring.protocols.treewalk.algorithm.tree import DIMENSIONS_MAX, POINTS_MAX, depth_of
-from veilring.protocols.treewalk.messages import (
-    Bits,
-    BucketRequest,
-    Buckets,
-    FoundPlaces,
-    Ground,
-    Nodes,
-    Top,
-    WalkRequest,
-)
 from veilring.transport.frames import CONTENT_BYTES_MAX
+from veilring.transport.messages import Array, Matrix, Message
+
+_Whole = Annotated[int, Field(ge=0)]
+_Positive = Annotated[int, Field(ge=1)]
+
+
+class WalkRequest(Message, kind="treewalk.request"):
+    """The client's plan of a session of walks, which is public."""
+
+    splits: _Whole
+    neighbours: _Whole
+    queries: _Positive
+
+
+class Ground(Message, kind="treewalk.ground"):
+    """The size of the server's tree."""
+
+    points: _Positive
+    dimensions: _Positive
+
+
+class Nodes(Message, kind="treewalk.nodes"):
+    """The splits of the nodes that the walks have reached, shape (walks,)."""
+
+    values: Annotated[NDArray[np.float64], Array("<f8", 1)]
+
+
+class Bits(Message, kind="treewalk.bits"):
+    """The client's private answers at a level, packed eight to a byte, in the order of `Nodes`."""
+
+    packed: Annotated[NDArray[np.uint8], Array("|u1", 1)]
+
+
+class BucketRequest(Message, kind="treewalk.bucket-request"):
+    """The client's plan of a session of bucket responses, which is public."""
+
+    splits: _Whole
+    neighbours: _Whole
+    queries: _Positive
+    known: bytes
+    """The hash of the splits that the client already has, or empty."""
+
+
+class Top(Message, kind="treewalk.top"):
+    """The splits above the buckets, by node number; empty if the client already has them."""
+
+    splits: Annotated[NDArray[np.float64], Array("<f8", 1)]
+
+
+class Buckets(Message, kind="treewalk.buckets"):
+    """The client's private answers: one bucket for each query, chosen by randomised response."""
+
+    named: Annotated[NDArray[np.uint32], Array("<u4", 1)]
+
+
+class FoundPlaces(Message, kind="treewalk.found"):
+    """The points found, and the neighbours requested with them."""
+
+    places: Annotated[NDArray[np.uint32], Array("<u4", 2)]
+    """The server's numbers of the places, shape (queries, found)."""
+    points: Matrix
+    """The coordinates of the places, shape (queries · found, dimensions)."""
+
 
 # A bucket of 32 places fits into one packet, and the right bucket nearly always contains the
 # nearest place.

@@ -28,17 +28,18 @@ from veilring.protocols.treewalk.algorithm.tree import (
     depth_of,
     nearest_found,
 )
-from veilring.protocols.treewalk.messages import (
+from veilring.protocols.treewalk.plan import (
     Bits,
     BucketRequest,
     Buckets,
     FoundPlaces,
     Ground,
+    KnownTop,
+    LookupPlan,
     Nodes,
     Top,
     WalkRequest,
 )
-from veilring.protocols.treewalk.plan import KnownTop, LookupPlan
 
 BUCKET_SERVICE: Final = "treewalk.response"
 """The service of bucket responses: one message names a bucket for each query."""

@@ -30,7 +30,7 @@ from veilring.data.table import (
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.protocols.promise import Facts
-from veilring.protocols.radius.rules import REQUEST_EPSILON_MAX
+from veilring.protocols.radius.messages import REQUEST_EPSILON_MAX
 from veilring.protocols.registry import find_system, system_names
 from veilring.protocols.system import NEIGHBOURS, PARTIES
 from veilring.randomness import Streams
@@ -48,7 +48,7 @@ PARTIES_MAX: Final = 100
 EPSILON_MIN: Final = 0.05
 # Ind-KNN declares the length of its stream; a shorter stream leaves no budget for a vote.
 QUERIES_MIN: Final = 4
-# No data owner answers more at once (`veilring.protocols.radius.rules`).
+# No data owner answers more at once (`veilring.protocols.radius.messages`).
 QUERIES_MAX: Final = 1000
 # One split has no standard error; more than this add nothing, because they overlap.
 SPLITS_MIN: Final = 2

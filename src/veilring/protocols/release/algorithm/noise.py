@@ -22,7 +22,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.privacy.accounting import GaussianDP, PureDP, find_least
+from veilring.privacy.accounting import GaussianDP, PureDP, RenyiDP, find_least
 from veilring.privacy.checks import (
     require,
     require_choice,
@@ -39,7 +39,6 @@ from veilring.privacy.noise import (
     discrete_laplace_kurtosis,
     discrete_laplace_variance,
 )
-from veilring.privacy.renyi import RenyiDP
 from veilring.privacy.shares import NearGaussian, gaussian_shares, skellam_noise, vector_loss
 
 NoiseDistribution = Literal["gaussian", "skellam", "laplace"]
