@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.deployment.disks import FAULTS, Fault
 from tests.deployment.owner_crashes import Deployed, crash_rounds
@@ -170,12 +171,36 @@ features = [{ name = "x" }]
 
 
 @pytest.mark.parametrize(
+    ("protocol", "own", "k", "radius"),
+    [
+        ("k = 7", {}, 7, None),
+        ("radius = 0.25", {}, 0, 0.25),
+        ("k = 7", {"radius": 0.5}, 0, 0.5),
+        ("radius = 0.25", {"k": 3}, 3, None),
+    ],
+)
+def test_an_analyst_asks_as_the_terms_say_unless_it_chooses(
+    tmp_path: Path, protocol: str, own: dict[str, float], k: int, radius: float | None
+) -> None:
+    """A radius or k of its own replaces both those of the terms."""
+    path = tmp_path / "terms.toml"
+    path.write_text(f"{TERMS}[protocol]\n{protocol}")
+    asking = {"identity": "ann.key", "roster": "roster.toml", "terms": str(path), "ask": "owner"}
+    given = {**asking, "role": "analyst", "epsilon": 1.0, **own}
+    config = AnalystConfig.model_validate(given)
+    request = make_request(config, OwnerTerms.load(path), np.full((2, 1), 0.5))
+    assert request.k == k
+    assert request.radii.tolist() == ([] if radius is None else [radius] * 2)
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ('[protocol]\naccounting = "record"', "protocol.accounting: there is no such key"),
         ("[protocol]\nepsilon = 99.0", "protocol.epsilon is 99"),
         ("[protocol]\nepsilon_max = 0.5", "protocol.epsilon_max: there is no such key"),
         ("[labelling]\nepsilon = 0.5", "labelling: this key was renamed to protocol"),
+        ("[protocol]\npublic_rows = true", "rows is None; allowed: a number, since"),
         ("row = 3\n[protocol]\npublic_rows = true", "row: there is no such key"),
         ('[protocol]\nconversion = "none"', "protocol.conversion is 'none'"),
     ],
