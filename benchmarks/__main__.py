@@ -15,14 +15,7 @@ from rich.table import Table as Grid
 from typer.core import TyperGroup
 from typing_extensions import override
 
-from benchmarks.history import (
-    HISTORY,
-    Change,
-    add_record,
-    compare,
-    make_record,
-    read_history,
-)
+from benchmarks.history import HISTORY, Change, add_record, compare, make_record, read_history
 from benchmarks.measurement import Measurement, Skipped, describe_machine
 from benchmarks.studies import Study, format_study, study_files, write_study
 from veilring.cli.console import show_progress

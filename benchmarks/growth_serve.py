@@ -139,11 +139,7 @@ def _deployments(
         f"ring, {where}": partial(_ring, asked, most, runtime)
         for where, runtime in _RUNTIMES.items()
     }
-    return {
-        **rings,
-        _OWNER: partial(_owner, asked, most),
-        _SERVER: partial(_server, asked, most),
-    }
+    return {**rings, _OWNER: partial(_owner, asked, most), _SERVER: partial(_server, asked, most)}
 
 
 @contextmanager

@@ -272,10 +272,7 @@ MISTAKES: Final = (
         RING,
     ),
     Mistake(
-        "decoded sums are off by one",
-        f"{_R}.algorithm.sums.FixedPoint.decode",
-        _off_by_one,
-        RING,
+        "decoded sums are off by one", f"{_R}.algorithm.sums.FixedPoint.decode", _off_by_one, RING
     ),
     Mistake(
         "a step of PP-TopK returns the old vector",
@@ -283,12 +280,7 @@ MISTAKES: Final = (
         lambda right: lambda G, V, inserted, *rest: (G, inserted),
         RING,
     ),
-    Mistake(
-        "the last party's votes count twice",
-        f"{_R}.roles.sum_words",
-        _doubled_sum,
-        RING,
-    ),
+    Mistake("the last party's votes count twice", f"{_R}.roles.sum_words", _doubled_sum, RING),
     Mistake(
         "both parties of a pair add the mask",
         "veilring.protocols.masks.PairwiseKeys.mask",

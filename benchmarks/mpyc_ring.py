@@ -156,8 +156,7 @@ def _certificate(
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()),
-            critical=False,
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()), critical=False
         )
         .add_extension(_usage(authority=issuer is None), critical=True)
     )

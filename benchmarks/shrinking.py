@@ -15,14 +15,7 @@ from benchmarks.measurement import Bound, Measurement
 from benchmarks.mistakes import MISTAKES, Mistake, planted
 from veilring.cli.app import app
 from veilring.errors import InternalError
-from veilring.testing.exploring import (
-    SystemSubject,
-    World,
-    draw_world,
-    play_world,
-    shrink,
-    to_toml,
-)
+from veilring.testing.exploring import SystemSubject, World, draw_world, play_world, shrink, to_toml
 
 SHRUNK: Final[Mapping[str, tuple[str, ...]]] = {
     "class numbers are reversed": (),

@@ -62,7 +62,7 @@ napoleon_use_ivar = True  # an attribute is described once, in the docstring of 
 nitpick_ignore_regex = [
     # Types in signatures: those of other projects, whose inventories a build cannot fetch, and ours
     # that the reference does not list.
-    (r"py:(class|exc|obj)", ".*"),
+    (r"py:(class|exc|obj)", ".*")
 ]
 
 

@@ -17,9 +17,7 @@ def reproduce(
     figures: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Figures, such as ring/figure-2; see --list.",
-            metavar="FIGURE",
-            show_default=False,
+            help="Figures, such as ring/figure-2; see --list.", metavar="FIGURE", show_default=False
         ),
     ] = None,
     *,

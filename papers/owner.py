@@ -195,12 +195,7 @@ def true_radii(
 
 
 def label_nearest_baseline(  # noqa: PLR0917  (a query, a data set, a classifier and its budget)
-    queries: NDArray[np.float64],
-    rows: Rows,
-    k: int,
-    classes: int,
-    epsilon: float,
-    rng: Generator,
+    queries: NDArray[np.float64], rows: Rows, k: int, classes: int, epsilon: float, rng: Generator
 ) -> NDArray[np.int64]:
     """Release a label for each query by the paper's baseline, shape (Q,) (Algorithm 4).
 

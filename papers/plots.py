@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from papers.claims import Measured
 from papers.figure import Figure
-from veilring.scenarios.charts import (
-    STYLES,
-    chart_files,
-    draw_curve,
-    label_log_axis,
-    legend_below,
-)
+from veilring.scenarios.charts import STYLES, chart_files, draw_curve, label_log_axis, legend_below
 from veilring.scenarios.intervals import CONFIDENCE, mean_intervals
 
 if TYPE_CHECKING:

@@ -42,12 +42,7 @@ from papers.figure import (
     points_at,
     points_of,
 )
-from papers.tuning import (
-    PublicTable,
-    best_tau,
-    stream_accuracy,
-    tune_parameters,
-)
+from papers.tuning import PublicTable, best_tau, stream_accuracy, tune_parameters
 from veilring.data.sources import load
 from veilring.data.table import Table
 from veilring.errors import InputError
@@ -370,10 +365,7 @@ def _over_tables(
     hashings = [Hashing.draw(features, rng, int(tables)) for tables in x]
     hashed = [_stream_seconds(each, 1, hashing, rng) / count for hashing in hashings]
     alone = _stream_seconds(each, 1, None, rng) / count
-    return {
-        CurveKey(SECONDS, IND_KNN_HASHED): hashed,
-        CurveKey(SECONDS, IND_KNN): [alone] * len(x),
-    }
+    return {CurveKey(SECONDS, IND_KNN_HASHED): hashed, CurveKey(SECONDS, IND_KNN): [alone] * len(x)}
 
 
 def _stream_seconds(

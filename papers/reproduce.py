@@ -23,13 +23,7 @@ from veilring.randomness import Streams
 from veilring.scenarios.batches import Progress
 
 # A paper adds its own here.
-_ALL: Final = (
-    *RING_FIGURES,
-    *LDP_FIGURES,
-    *RADIUS_FIGURES,
-    *PREDICTION_FIGURES,
-    *TREEWALK_FIGURES,
-)
+_ALL: Final = (*RING_FIGURES, *LDP_FIGURES, *RADIUS_FIGURES, *PREDICTION_FIGURES, *TREEWALK_FIGURES)
 FIGURES: Final[Mapping[str, Figure]] = MappingProxyType({figure.name: figure for figure in _ALL})
 """All figures by name."""
 _QUICK_SPLITS: Final = 10

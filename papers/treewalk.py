@@ -18,17 +18,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from papers.walks import (
-    BASIC,
-    Blur,
-    Comparison,
-    Distance,
-    Utility,
-    Variant,
-    blur,
-    spending,
-    walk,
-)
+from papers.walks import BASIC, Blur, Comparison, Distance, Utility, Variant, blur, spending, walk
 from veilring.data.csv import read_cells
 from veilring.errors import InputError
 from veilring.privacy.tables import EPSILON_MAX as RESPONSE_MAX

@@ -54,12 +54,7 @@ CHANGED: dict[str, dict[str, Any]] = {
             "budget = 2.0\n[protocol]\nname = 'noisy-votes'\nepsilon = 1.0\nradius = 0.2",
         ),
     },
-    "release": {
-        "key": "delta",
-        "value": 0.001,
-        "estimator": "ReleasedClassifier",
-        "terms": None,
-    },
+    "release": {"key": "delta", "value": 0.001, "estimator": "ReleasedClassifier", "terms": None},
     "ldp-bayes": {
         "key": "bins",
         "value": 7,

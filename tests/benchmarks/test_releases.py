@@ -1,14 +1,7 @@
 """The benchmark of releases: its output, and reproducibility by seed."""
 
 import pytest
-from benchmarks.releases import (
-    TARGETS,
-    Trial,
-    at_hand,
-    format_line,
-    header,
-    measure_table,
-)
+from benchmarks.releases import TARGETS, Trial, at_hand, format_line, header, measure_table
 
 from veilring.errors import InputError
 

@@ -94,11 +94,7 @@ class TestCompare:
         ],
     )
     def test_reports_a_mistake_before_any_run(
-        self,
-        options: tuple[str, ...],
-        told: str,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
+        self, options: tuple[str, ...], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The error has the field, the value, the allowed values, and the exit code 2."""
         monkeypatch.chdir(tmp_path)

@@ -42,10 +42,7 @@ def test_options_and_settings_are_written_into_the_terms(tmp_path: Path, words: 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (
-            ["--set", "protocol.sum=star"],
-            "protocol.sum is 'star'; allowed: ring, cycles",
-        ),
+        (["--set", "protocol.sum=star"], "protocol.sum is 'star'; allowed: ring, cycles"),
         (["--set", "protocol.summ=ring"], "protocol.summ: there is no such key"),
         (["--set", "ring"], "--set is 'ring'; allowed: table.key=value"),
         (["--budget", "0.5"], "budget is 0.5; allowed: at least the 1 epsilon that a batch costs"),

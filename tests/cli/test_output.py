@@ -76,10 +76,7 @@ def test_errors_from_faults_are_expected() -> None:
         (("report", "nothing"), "nothing is not a folder; give a folder written by"),
         (("run", "wine", "--set", 'protocol.P0="1"'), "protocol.P0 is '1'; allowed: a number"),
         (("run", "wine", "--set", "protocol.k=seven"), "protocol.k is 'seven'; allowed: a whole"),
-        (
-            ("run", "wine", "--set", "network.runtime=abacus"),
-            "network.runtime is 'abacus'",
-        ),
+        (("run", "wine", "--set", "network.runtime=abacus"), "network.runtime is 'abacus'"),
     ],
     ids=str,
 )

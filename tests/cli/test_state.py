@@ -19,11 +19,7 @@ from veilring.protocols.ranksearch.memory import MEMORY_FILE
 
 DEPLOYMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "peers": ("peers", "iris", "--protocol", "release", "--set", "parties.count=3"),
-    "votes": (
-        "peers",
-        "iris",
-        *VOTES,
-    ),
+    "votes": ("peers", "iris", *VOTES),
     "owner": ("owner", "iris"),
     "prediction": ("prediction", "iris"),
     "survey": ("survey", "iris", "--reports", "2000"),

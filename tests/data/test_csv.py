@@ -84,10 +84,7 @@ class TestCsv:
             ("a, a,class\n1,2,x\n", "both named 'a'"),
             ("", "header"),
             ("a,class\n", "rows.csv has no rows"),
-            (
-                "class\nx\n",
-                "rows.csv has no features: its only column, 'class', is taken",
-            ),
+            ("class\nx\n", "rows.csv has no features: its only column, 'class', is taken"),
             (
                 "a,class\n" + "".join(f"id{n},x\n" for n in range(1001)),
                 "each of the 1001 rows has a different value",

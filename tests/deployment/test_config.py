@@ -114,10 +114,7 @@ def test_a_former_name_is_refused_with_the_new_one(tmp_path: Path, text: str, me
             SURVEY_CLIENT.replace('"patient"', "1"),
             "key is 1; allowed: the header of a column, or 'row",
         ),
-        (
-            MEMBER.replace('"member"', '"oracle"'),
-            "role is 'oracle'; allowed: member, client",
-        ),
+        (MEMBER.replace('"member"', '"oracle"'), "role is 'oracle'; allowed: member, client"),
         (MEMBER.replace('role = "member"', ""), "role: the key is missing; give one of member"),
         (MEMBER.replace('rows = "ada.csv"', ""), "rows: the key is missing"),
         (MEMBER.replace("rows", "row"), r"no such key; .*did you mean rows\?"),

@@ -263,10 +263,7 @@ ROLES: Final = {
         use_places_client,
     ),
     "prediction server": Role(
-        ("serve", "server.toml"),
-        ("state/state.sqlite",),
-        in_state,
-        use_prediction,
+        ("serve", "server.toml"), ("state/state.sqlite",), in_state, use_prediction
     ),
 }
 

@@ -117,11 +117,7 @@ def deploy(folder: Path, limits: str, *command: str) -> None:
 
 RINGS: Final = {
     "ring": ("peers", "wine", "--set", "parties.count=3"),
-    "votes": (
-        "peers",
-        "iris",
-        *VOTES,
-    ),
+    "votes": ("peers", "iris", *VOTES),
 }
 SERVERS: Final = {
     "owner": (("owner", "iris", "--radius", "0.4"), "owner", ("analyst-0.toml", "analyst-0.csv")),

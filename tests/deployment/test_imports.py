@@ -47,11 +47,7 @@ SYSTEMS = {
     "ring": ["peers", "wine", "--set", "parties.count=3"],
     "peers": ["peers", "wine", "--set", "parties.count=3", "--protocol", "rank-search"],
     "release": ["peers", "wine", "--set", "parties.count=3", "--protocol", "release"],
-    "votes": [
-        "peers",
-        "wine",
-        *VOTES,
-    ],
+    "votes": ["peers", "wine", *VOTES],
     "owner": ["owner", "iris", "--radius", "0.2"],
     "prediction": ["prediction", "iris"],
     "survey": ["survey", "iris", "--reports", "10"],

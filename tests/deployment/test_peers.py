@@ -17,13 +17,7 @@ from veilring.data.sources import load
 from veilring.deployment.examples import write_peers
 from veilring.deployment.peers import MemberConfig, PeerTerms, serve_member
 from veilring.deployment.roles import fetch_model, load_config_of
-from veilring.errors import (
-    BudgetExhausted,
-    InputError,
-    ScenarioError,
-    SessionAborted,
-    StoreFailed,
-)
+from veilring.errors import BudgetExhausted, InputError, ScenarioError, SessionAborted, StoreFailed
 from veilring.privacy.ledger import read_totals
 from veilring.protocols.noisyvotes.system import NoisyVotes
 from veilring.protocols.once import OnceMember
@@ -62,9 +56,7 @@ def change(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new, 1))
 
 
-async def test_a_release_labels_any_queries_at_one_price(
-    folder: Path,
-) -> None:
+async def test_a_release_labels_any_queries_at_one_price(folder: Path) -> None:
     """All members pay once; a second release is refused if the budgets do not suffice."""
     async with all_served(folder, NAMES, serve_member) as served:
         first = await labels_of(folder, 0, 38, QUERIES)
@@ -270,9 +262,7 @@ def die_before_it_is_kept(folder: Path, words: tuple[str, ...], output: Path) ->
 
 
 @pytest.mark.slow
-def test_a_member_killed_before_storing_a_release_gets_it_from_the_others(
-    folder: Path,
-) -> None:
+def test_a_member_killed_before_storing_a_release_gets_it_from_the_others(folder: Path) -> None:
     """It has paid and pays no more; its peers, which have the release, are not charged again."""
     servers = {name: Server(folder, name) for name in NAMES}
     dying = Command(

@@ -53,9 +53,7 @@ def ages(tmp_path: Path, values: Iterable[object]) -> Path:
     return path
 
 
-def test_a_ring_member_with_rows_in_another_unit_does_not_start(
-    tmp_path: Path,
-) -> None:
+def test_a_ring_member_with_rows_in_another_unit_does_not_start(tmp_path: Path) -> None:
     """It ends with code 2 unless its configuration accepts them; other logs show no count."""
     folder, port = tmp_path / "ring", str(reserve_ports(3))
     deploy(folder, "peers", "wine", "--set", "parties.count=3", "--port", port)

@@ -186,12 +186,7 @@ async def test_members_whose_terms_differ_refuse_each_other_and_the_client(
     """The asked member tells the client the missing party, whose terms differ."""
     folder, parties = tmp_path / "ring", [f"party-{number}" for number in range(PARTIES)]
     names = write_peers(
-        load("wine"),
-        PrivateKNN(),
-        folder,
-        parties=parties,
-        seed=0,
-        port=reserve_ports(PARTIES),
+        load("wine"), PrivateKNN(), folder, parties=parties, seed=0, port=reserve_ports(PARTIES)
     )
     terms = (folder / "terms.toml").read_text()
     (folder / "others.toml").write_text(f"{terms}\n[protocol]\nk = 7\n")

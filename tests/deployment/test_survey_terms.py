@@ -93,11 +93,7 @@ def test_each_category_has_its_own_number_and_each_bin_its_range(tmp_path: Path)
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (
-            'classes = ["no", "yes"]',
-            "",
-            r"classes: discrete-bayes needs two or more classes",
-        ),
+        ('classes = ["no", "yes"]', "", r"classes: discrete-bayes needs two or more classes"),
         ('["no", "yes"]', '["no", "no"]', "classes is .*without repeated names"),
         ('"discrete-bayes"', '"means"', r"classes: means takes no classes"),
         ('"discrete-bayes"', '"oracle"', "survey.kind is 'oracle'; allowed: frequency, means"),
@@ -182,14 +178,7 @@ def _changed(encoded: bytes, change: str) -> bytes:
 
 @pytest.mark.parametrize(
     "change",
-    [
-        "likelier to tell",
-        "other terms",
-        "a minimum",
-        "a number more",
-        "no terms",
-        "no such oracle",
-    ],
+    ["likelier to tell", "other terms", "a minimum", "a number more", "no terms", "no such oracle"],
 )
 def test_numbers_that_differ_from_the_terms_are_refused(tmp_path: Path, change: str) -> None:
     """A client refuses a task with any number that its own terms do not give."""

@@ -19,13 +19,7 @@ from veilring.deployment import load_config
 from veilring.deployment.examples import write_peers
 from veilring.deployment.peers import MemberConfig, PeerTerms, serve_member
 from veilring.deployment.roles import load_config_of
-from veilring.errors import (
-    BudgetExhausted,
-    InputError,
-    ScenarioError,
-    StoreFailed,
-    VeilringError,
-)
+from veilring.errors import BudgetExhausted, InputError, ScenarioError, StoreFailed, VeilringError
 from veilring.privacy.budgets import Budgets, Charge
 from veilring.privacy.ledger import open_ledger, read_totals
 from veilring.protocols.noisyvotes.system import NoisyVotes

@@ -88,9 +88,7 @@ def test_coins_depend_on_the_whole_history() -> None:
 @asked
 @pytest.mark.parametrize("copying", [pickled, copy.deepcopy], ids=["pickle", "deepcopy"])
 def test_copies_never_answer_other_questions_with_equal_coins(
-    estimator: Any,
-    copying: Copying,
-    monkeypatch: pytest.MonkeyPatch,
+    estimator: Any, copying: Copying, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Copies of a model without a seed agree on one batch and draw fresh noise for all others."""
     keys: list[bytes] = []

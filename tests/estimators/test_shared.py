@@ -66,11 +66,7 @@ each = pytest.mark.parametrize("estimator", ESTIMATORS, ids=named)
 
 
 @pytest.mark.parametrize(("estimator", "name", "values"), ACCURATE, ids=str)
-def test_they_are_scored_searched_and_piped(
-    estimator: Any,
-    name: str,
-    values: list[Any],
-) -> None:
+def test_they_are_scored_searched_and_piped(estimator: Any, name: str, values: list[Any]) -> None:
     """Estimators beat chance in cross-validation, in a grid search and in a pipeline.
 
     Always naming one class is right at that class's frequency; a guess exceeds this rate by the
@@ -230,13 +226,7 @@ def test_a_rank_search_for_more_rows_than_exist_uses_all() -> None:
 WRONG: list[tuple[type[SystemClassifier], list[dict[str, object]]]] = [
     (
         PrivateKNNClassifier,
-        [
-            {"parties": 2},
-            {"k": 0},
-            {"error": 0.0},
-            {"partition": "alphabet"},
-            {"weights": "heavy"},
-        ],
+        [{"parties": 2}, {"k": 0}, {"error": 0.0}, {"partition": "alphabet"}, {"weights": "heavy"}],
     ),
     (
         RankSearchClassifier,

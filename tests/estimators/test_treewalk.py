@@ -12,13 +12,7 @@ from veilring.errors import InputError
 from veilring.estimators import TreeWalkClassifier
 from veilring.nodes.journal import Traffic
 from veilring.protocols.promise import Forecast
-from veilring.protocols.treewalk import (
-    Comparison,
-    LookupPlan,
-    response_cost,
-    walk_cost,
-    walk_loss,
-)
+from veilring.protocols.treewalk import Comparison, LookupPlan, response_cost, walk_cost, walk_loss
 from veilring.protocols.treewalk.system import WalkLookup
 
 ROWS, LABELS = three_classes(100)

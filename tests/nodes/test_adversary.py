@@ -8,13 +8,7 @@ from tests.roles import Word, pass_on
 from typing_extensions import override
 
 from veilring import simulation
-from veilring.errors import (
-    Deadlock,
-    InputError,
-    ProtocolViolation,
-    RunFailed,
-    Tampered,
-)
+from veilring.errors import Deadlock, InputError, ProtocolViolation, RunFailed, Tampered
 from veilring.nodes.adversary import (
     Adversary,
     Alter,

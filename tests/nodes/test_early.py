@@ -47,9 +47,7 @@ def test_a_peer_that_sends_too_much_loses_its_oldest_frames(frame: bytes, most: 
 MIB = bytes(1 << 20)
 
 
-def test_many_peers_together_are_bounded_without_blame(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_many_peers_together_are_bounded_without_blame(caplog: pytest.LogCaptureFixture) -> None:
     """The oldest session of the peer with the most messages is dropped, and logged once."""
     early = EarlyFrames(lambda: 0.0)
     sessions = [number.to_bytes(16, "big") for number in range(100)]

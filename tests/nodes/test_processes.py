@@ -82,9 +82,7 @@ async def test_concurrent_runs_all_report_a_death() -> None:
             assert {_named(error) for error in outcome.errors.values()} == {"party-2"}
 
 
-async def test_output_of_a_party_is_logged_under_its_name(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_output_of_a_party_is_logged_under_its_name(caplog: pytest.LogCaptureFixture) -> None:
     """The launcher streams each process's output with the party's name."""
     caplog.set_level(logging.INFO, logger="veilring.party")
     async with Cluster(3, runtime="processes") as cluster:

@@ -3,15 +3,7 @@
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from papers.claims import (
-    Claim,
-    CurveKey,
-    Evidence,
-    Judgement,
-    Measured,
-    above,
-    judge_claim,
-)
+from papers.claims import Claim, CurveKey, Evidence, Judgement, Measured, above, judge_claim
 from papers.evidence import (
     LAST,
     changes,

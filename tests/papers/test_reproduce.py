@@ -12,14 +12,7 @@ from numpy.random import Generator
 from papers.__main__ import main
 from papers.claims import Claim, CurveKey
 from papers.evidence import LAST, heights
-from papers.figure import (
-    ACCURACY,
-    Axis,
-    Figure,
-    draw_hold_out,
-    held_out_rows,
-    measure_figure,
-)
+from papers.figure import ACCURACY, Axis, Figure, draw_hold_out, held_out_rows, measure_figure
 from papers.reproduce import FIGURES, find_figure, reproduce_figure
 from papers.ring import ESTIMATORS, ORDINARY, PRIVATE, deal_rows
 

@@ -92,11 +92,7 @@ KNNS: Final = {
 }
 SEARCHES: Final = {
     name: Play(
-        rank_search,
-        NAMES,
-        {"parameters": system.bind(2, 2)},
-        SearchedRows,
-        SEARCH_ADVERSARIES,
+        rank_search, NAMES, {"parameters": system.bind(2, 2)}, SearchedRows, SEARCH_ADVERSARIES
     )
     for name, system in {
         "search": RankSearch(k=3),

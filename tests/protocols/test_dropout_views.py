@@ -23,14 +23,7 @@ from veilring.nodes.party import Party
 from veilring.protocols.digests import digest_of
 from veilring.protocols.dropouts import Echo, NamedSet, OpeningShares, SurvivingSums
 from veilring.protocols.masks import MaskedWords, derive_secret
-from veilring.protocols.seeding import (
-    OWN,
-    PAIRS,
-    Quorum,
-    SeedShares,
-    share_seeds,
-    split_hashes,
-)
+from veilring.protocols.seeding import OWN, PAIRS, Quorum, SeedShares, share_seeds, split_hashes
 from veilring.protocols.seedshares import Branch, join_shares, leaf_place, seed_bytes, tree_depth
 from veilring.transport.messages import Message
 
@@ -58,10 +51,7 @@ class Table:
 
     def keys_of(self, name: str, peers: int) -> set[bytes]:
         """Return the keys under which a party has masked its words."""
-        return {
-            *self.asked.get((name, False), [])[:peers],
-            *self.asked.get((name, True), [])[:1],
-        }
+        return {*self.asked.get((name, False), [])[:peers], *self.asked.get((name, True), [])[:1]}
 
 
 async def sum_once(

@@ -40,13 +40,7 @@ from veilring.protocols.dropouts import (
     surviving_rounds,
 )
 from veilring.protocols.masks import MaskedSums, MaskedWords, Public, agree_keys
-from veilring.protocols.seeding import (
-    Quorum,
-    SeedsDealt,
-    SeedShares,
-    seeds_cost,
-    share_seeds,
-)
+from veilring.protocols.seeding import Quorum, SeedsDealt, SeedShares, seeds_cost, share_seeds
 from veilring.protocols.seeding import _Dealt as Dealt
 from veilring.randomness import Streams
 from veilring.simulation import LinkModel, Topology
@@ -202,11 +196,7 @@ class TestCost:
         """Parties are lost before their first message of a step, over links with latency."""
         setup, vectors = 8 + 1, 1 if star else 8
         echo = setup + vectors
-        starts = {
-            "vectors": setup,
-            "echoes": echo,
-            "shares": echo + 8 - losses.vectors,
-        }
+        starts = {"vectors": setup, "echoes": echo, "shares": echo + 8 - losses.vectors}
         crashes = [start for step, start in starts.items() for _ in range(getattr(losses, step))]
         world = play(
             9,

@@ -269,12 +269,7 @@ class TestPeersThatCheat:
     @pytest.mark.parametrize("adder", [None, "party-0", "party-2"])
     @pytest.mark.parametrize(
         "words",
-        [
-            (),
-            (np.ones(3, "<u2"),),
-            (np.ones(2, "<u4"),),
-            (np.ones(2, "<u2"), np.ones(2, "<u2")),
-        ],
+        [(), (np.ones(3, "<u2"),), (np.ones(2, "<u4"),), (np.ones(2, "<u2"), np.ones(2, "<u2"))],
     )
     def test_words_of_another_shape_are_refused(
         self, words: tuple[Words, ...], adder: str | None

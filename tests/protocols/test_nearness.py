@@ -33,11 +33,7 @@ def queries(number: int, spread: float = 1.0) -> np.ndarray:
     return np.asarray(0.5 + spread * (drawn - 0.5))
 
 
-@given(
-    rows=st.integers(1, 10**9),
-    features=st.integers(1, 10**4),
-    factor=st.floats(0.01, 10),
-)
+@given(rows=st.integers(1, 10**9), features=st.integers(1, 10**4), factor=st.floats(0.01, 10))
 def test_a_fraction_falls_with_rows_and_grows_with_features(
     rows: int, features: int, factor: float
 ) -> None:

@@ -484,9 +484,7 @@ async def test_members_with_different_releases_are_suspected() -> None:
         assert deployed.spent() == [0.0] * 3
 
 
-def test_a_result_may_be_larger_than_a_ledger_entry(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_result_may_be_larger_than_a_ledger_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is stored in pieces, all or none, and the first stored result stays."""
     monkeypatch.setattr(peers, "PIECE_BYTES", 10)
     for size in (0, 1, 10, 11, 30, 35):

@@ -34,12 +34,7 @@ MISTAKES: tuple[tuple[Sequence[str], str, str, str], ...] = (
     (["parties=3"], "parties", "3", "a table with the keys count, names"),
     (["parties.count=2"], "parties.count", "2", "at least 3"),
     (["parties.names=[]", "parties.count=x"], "parties.count", "x", "at least 3"),
-    (
-        ["parties.count=3", 'parties.names=["a", "b", "c"]'],
-        "parties.count",
-        "3",
-        "not both",
-    ),
+    (["parties.count=3", 'parties.names=["a", "b", "c"]'], "parties.count", "3", "not both"),
     (['parties={names=["a", "b", "a"]}'], "parties.names", "'a', 'b', 'a'", "different"),
     (['parties={names=["a", "b"]}'], "parties.names", "'a', 'b'", "at least 3"),
     (['parties={names=["a", "b", "c d"]}'], "parties.names", "c d", "A-Z"),

@@ -8,13 +8,7 @@ import pytest
 from tests.scenarios.mistakes import MISTAKES
 
 from veilring.errors import ScenarioError
-from veilring.scenarios import (
-    load_scenario,
-    make_scenario,
-    run_scenario,
-    runner,
-    scenario_text,
-)
+from veilring.scenarios import load_scenario, make_scenario, run_scenario, runner, scenario_text
 
 
 class TestMistakes:

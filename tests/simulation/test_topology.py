@@ -131,9 +131,7 @@ def test_announcement_reaches_everyone() -> None:
         told: list[tuple[str, float]] = []
 
         def tell(
-            name: str,
-            told: list[tuple[str, float]] = told,
-            environment: Environment = environment,
+            name: str, told: list[tuple[str, float]] = told, environment: Environment = environment
         ) -> None:
             told.append((name, environment.now))
 

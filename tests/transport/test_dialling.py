@@ -10,11 +10,7 @@ from typing_extensions import override
 from veilring.randomness import Streams
 from veilring.simulation import simulate
 from veilring.transport.handshake import ConnectionRefusal
-from veilring.transport.pacing import (
-    DIAL_PAUSE_FIRST_SECONDS,
-    DIAL_PAUSE_MAX_SECONDS,
-    dial_pauses,
-)
+from veilring.transport.pacing import DIAL_PAUSE_FIRST_SECONDS, DIAL_PAUSE_MAX_SECONDS, dial_pauses
 from veilring.transport.roster import Member, Roster, make_identity
 from veilring.transport.tls import LOOPBACK, TlsEndpoint
 

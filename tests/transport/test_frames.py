@@ -229,10 +229,7 @@ def test_a_length_is_checked_before_its_bytes_arrive(length: int) -> None:
         list(FrameReader().feed(struct.pack(">I", length)))
 
 
-@given(
-    st.lists(st.binary(min_size=1, max_size=50)),
-    st.lists(st.integers(1, 20), min_size=1),
-)
+@given(st.lists(st.binary(min_size=1, max_size=50)), st.lists(st.integers(1, 20), min_size=1))
 def test_chunking_does_not_matter(frames: list[bytes], sizes: list[int]) -> None:
     """A stream cut into any pieces gives the same frames and the goodbye."""
     stream = b"".join(map(on_stream, frames)) + GOODBYE

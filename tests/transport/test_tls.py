@@ -160,10 +160,7 @@ async def test_a_party_can_restart_while_the_ring_forms() -> None:
     town = Town(("alice", "bob", "carol"))
     bob = town.start("bob", seconds=PATIENCE_SECONDS)
     first = await TlsEndpoint.start(
-        town.identities["alice"],
-        town.roster,
-        listen=town.sockets.pop("alice"),
-        connect_to=("bob",),
+        town.identities["alice"], town.roster, listen=town.sockets.pop("alice"), connect_to=("bob",)
     )
     await first.send("bob", b"of the first")
     await first.close()

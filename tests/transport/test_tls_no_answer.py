@@ -73,10 +73,7 @@ async def test_silence() -> None:
     )
     endpoint = await alice
     dialler = TlsEndpoint.start(
-        town.identities["carol"],
-        town.roster,
-        connect_to=("bob",),
-        timeout=SILENCE_SECONDS,
+        town.identities["carol"], town.roster, connect_to=("bob",), timeout=SILENCE_SECONDS
     )
     silent = socket.create_connection((LOOPBACK, town.ports["alice"]))
     try:

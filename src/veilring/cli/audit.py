@@ -32,7 +32,7 @@ def explore_command(
         str,
         typer.Argument(
             help="A built-in scenario, such as faults, a path to a .toml file, or module:NAME with"
-            " a system or a RoleClaims.",
+            " a system or a RoleClaims."
         ),
     ] = DEFAULT,
     *,

@@ -28,8 +28,7 @@ keys_app = typer.Typer(
 @keys_app.command("new")
 def make_key(
     names: Annotated[
-        list[str],
-        typer.Argument(help="Name of each party.", metavar="NAME", show_default=False),
+        list[str], typer.Argument(help="Name of each party.", metavar="NAME", show_default=False)
     ],
     *,
     host: Annotated[

@@ -54,16 +54,8 @@ def _cost(report: Report) -> list[_Line]:
     went = "" if report.rounds is None else f"; PP-TopK circles the ring {report.rounds} times"
     ring = "" if report.ring is None else f"; ring {report.ring}"
     lines = [
-        (
-            "rounds",
-            f"{cost.rounds:,}",
-            "each waits for the previous one" + went,
-        ),
-        (
-            "messages",
-            f"{cost.messages:,}",
-            f"plus {cost.setup_messages:,} for set-up" + ring,
-        ),
+        ("rounds", f"{cost.rounds:,}", "each waits for the previous one" + went),
+        ("messages", f"{cost.messages:,}", f"plus {cost.setup_messages:,} for set-up" + ring),
         ("bytes", f"{cost.bytes:,}", f"plus {cost.setup_bytes:,} for set-up"),
         (
             "wall time",

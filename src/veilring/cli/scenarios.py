@@ -28,11 +28,7 @@ def scenarios(
 
         veilring run mine.toml
     """
-    from veilring.scenarios import (
-        load_scenario,
-        scenario_names,
-        scenario_text,
-    )
+    from veilring.scenarios import load_scenario, scenario_names, scenario_text
 
     if name is not None:
         typer.echo(scenario_text(name), nl=False)
@@ -45,8 +41,7 @@ def scenarios(
 
 def systems(
     name: Annotated[
-        str | None,
-        typer.Argument(help="System to describe.", show_default=False),
+        str | None, typer.Argument(help="System to describe.", show_default=False)
     ] = None,
     *,
     terms: Annotated[

@@ -25,11 +25,7 @@ ledger_app = typer.Typer(
 
 
 @ledger_app.command("show")
-def show_ledger(
-    path: _LedgerFile,
-    *,
-    as_json: AsJson = False,
-) -> None:
+def show_ledger(path: _LedgerFile, *, as_json: AsJson = False) -> None:
     """Print the spent and the remaining budget, of each analyst and in total.
 
     An analyst's remaining budget is never more than the total. Each entry is one answer. A

@@ -70,8 +70,7 @@ _ConfigPath = Annotated[
 ]
 _Confidence = Annotated[float, typer.Option(help="Confidence of each interval, between 0 and 1.")]
 _SaveTo = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="JSON file to write the naive Bayes model to."),
+    Path | None, typer.Option(metavar="FILE", help="JSON file to write the naive Bayes model to.")
 ]
 _Consistent = Annotated[
     str | None,

@@ -287,12 +287,7 @@ class Table:
         return split(self, test_share, Streams(seed).generator("split"))
 
     def partition(
-        self,
-        parties: int,
-        *,
-        seed: int | None,
-        kind: PartitionKind = "iid",
-        alpha: float = 1.0,
+        self, parties: int, *, seed: int | None, kind: PartitionKind = "iid", alpha: float = 1.0
     ) -> list["Table"]:
         """Partition the rows among parties, like a scenario with this seed; a party may have none.
 

@@ -171,11 +171,7 @@ class Server:
 
     @asynccontextmanager
     async def listen(
-        self,
-        offers: Mapping[str, Offer],
-        *,
-        terms: Mapping[str, str] | None = None,
-        kept: str = "",
+        self, offers: Mapping[str, Offer], *, terms: Mapping[str, str] | None = None, kept: str = ""
     ) -> AsyncIterator[None]:
         """Listen, and answer requests for the offers, until the context is left.
 

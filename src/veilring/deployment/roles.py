@@ -65,10 +65,7 @@ ROLES: Final[Mapping[str, DeployedRole]] = MappingProxyType(
             "places", "PlacesClientConfig", near="ask_places", begin="begin_places_client"
         ),
         "prediction-server": _role(
-            "prediction",
-            "PredictionServerConfig",
-            serve="serve_prediction",
-            begin="begin_server",
+            "prediction", "PredictionServerConfig", serve="serve_prediction", begin="begin_server"
         ),
         "prediction-client": _role("prediction", "PredictionClientConfig", ask="ask_prediction"),
         "records-administrator": _role("prediction", "RecordsAdministratorConfig"),

@@ -38,11 +38,7 @@ from veilring.protocols.ldp.algorithm.means import make_means
 from veilring.protocols.ldp.algorithm.planner import ORACLES, recommend_oracle
 from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
-from veilring.protocols.ldp.algorithm.survey import (
-    FrequencySurvey,
-    MeanSurvey,
-    Survey,
-)
+from veilring.protocols.ldp.algorithm.survey import FrequencySurvey, MeanSurvey, Survey
 from veilring.protocols.ldp.collector import Collector
 from veilring.protocols.ldp.messages import TASK_FORMAT, Task, format_terms, other_format
 from veilring.protocols.ldp.roles import ClientPool

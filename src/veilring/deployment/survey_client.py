@@ -77,12 +77,7 @@ class Sender:
         return read_published(await self._connection.run(read_task()), self._collector)
 
     async def send(
-        self,
-        task: Task,
-        outbox: Outbox,
-        *,
-        at_once: int | None,
-        progress: _Progress,
+        self, task: Task, outbox: Outbox, *, at_once: int | None, progress: _Progress
     ) -> int:
         """Send the unanswered reports until all are answered.
 

@@ -105,10 +105,7 @@ _PARTITIONS: Final = ("iid", "dirichlet", "by-label")
 _DEALT: Final = (
     DescribedKey("parties", PARTIES, "a whole number of at least 3", "The number of parties."),
     DescribedKey(
-        "partition",
-        "iid",
-        ", ".join(_PARTITIONS),
-        "How to divide the rows among the parties.",
+        "partition", "iid", ", ".join(_PARTITIONS), "How to divide the rows among the parties."
     ),
     DescribedKey(
         "alpha",

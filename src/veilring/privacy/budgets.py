@@ -380,8 +380,7 @@ class Records:
         slots, units = merge_slots(charge.slots, charge.units)
         if len(slots) and not 0 <= slots[0] <= slots[-1] < len(self):
             raise InputError.because(
-                "there is an unknown slot; use only slots that `add` returned",
-                field="slots",
+                "there is an unknown slot; use only slots that `add` returned", field="slots"
             )
         enough = self._live[slots] & (units <= self._limit - self._spent[slots])
         if not np.all(enough | (units == 0)):

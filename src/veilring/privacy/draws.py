@@ -252,8 +252,7 @@ def _below(
 
 
 def propose(
-    size: int,
-    proposals: Callable[[NDArray[np.intp]], tuple[NDArray[np.int64], NDArray[np.bool_]]],
+    size: int, proposals: Callable[[NDArray[np.intp]], tuple[NDArray[np.int64], NDArray[np.bool_]]]
 ) -> NDArray[np.int64]:
     """Return the first accepted proposal of each draw, shape (size,).
 
@@ -271,11 +270,7 @@ def propose(
 
 
 def geometric(
-    scale: Scale,
-    shape: int | tuple[int, ...],
-    rng: np.random.Generator,
-    *,
-    slack: float = _SLACK,
+    scale: Scale, shape: int | tuple[int, ...], rng: np.random.Generator, *, slack: float = _SLACK
 ) -> NDArray[np.int64]:
     """Draw whole numbers that are at least k with probability exactly `e**(-k / scale)`.
 

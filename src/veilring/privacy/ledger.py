@@ -34,13 +34,7 @@ from veilring.privacy.budgets import (
     units_left,
 )
 from veilring.privacy.checks import require_that
-from veilring.privacy.statefile import (
-    MEMORY,
-    Format,
-    StateFile,
-    open_state_file,
-    read_state_file,
-)
+from veilring.privacy.statefile import MEMORY, Format, StateFile, open_state_file, read_state_file
 
 _SCHEMA: Final = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB NOT NULL);
@@ -430,8 +424,7 @@ def _settle_budgets(store: StateFile, limits: Limits, *, amend: bool) -> None:
         )
     if kept is not None and (counted := Limits.from_json(kept.decode()).unit) != limits.unit:
         raise InputError.because(
-            f"the ledger counts in {counted}, not in {limits.unit}",
-            field="budgets.unit",
+            f"the ledger counts in {counted}, not in {limits.unit}", field="budgets.unit"
         )
     if kept is not None:
         _require_known_spending(Limits.from_json(kept.decode()), limits)

@@ -26,14 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from veilring.privacy.checks import require, require_that
-from veilring.privacy.draws import (
-    Scale,
-    Scales,
-    bernoulli_exp,
-    geometric,
-    propose,
-    require_scale,
-)
+from veilring.privacy.draws import Scale, Scales, bernoulli_exp, geometric, propose, require_scale
 
 
 def discrete_laplace(

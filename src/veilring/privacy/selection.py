@@ -112,11 +112,7 @@ def permute_and_flip(
 
 
 def exponential_probabilities(
-    scores: NDArray[np.int64],
-    epsilon: ArrayLike,
-    *,
-    sensitivity: int = 1,
-    monotone: bool = False,
+    scores: NDArray[np.int64], epsilon: ArrayLike, *, sensitivity: int = 1, monotone: bool = False
 ) -> NDArray[np.float64]:
     """Return the probabilities of `exponential_mechanism`, shape (runs, candidates)."""
     gamma, _ = _exponents(scores, epsilon, sensitivity, monotone=monotone)
@@ -125,11 +121,7 @@ def exponential_probabilities(
 
 
 def permute_and_flip_probabilities(
-    scores: NDArray[np.int64],
-    epsilon: ArrayLike,
-    *,
-    sensitivity: int = 1,
-    monotone: bool = False,
+    scores: NDArray[np.int64], epsilon: ArrayLike, *, sensitivity: int = 1, monotone: bool = False
 ) -> NDArray[np.float64]:
     """Return the probabilities of `permute_and_flip`, shape (runs, candidates).
 

@@ -107,11 +107,7 @@ class StateFile:
     """
 
     def __init__(
-        self,
-        connection: sqlite3.Connection,
-        kind: Format,
-        witness: "Witness | None",
-        state: _State,
+        self, connection: sqlite3.Connection, kind: Format, witness: "Witness | None", state: _State
     ) -> None:
         self._connection, self._format, self._witness = connection, kind, witness
         self._state, self._closed, self._change = state, False, 0
@@ -348,10 +344,7 @@ def _kind_of(path: Path, kinds: Collection[Format]) -> Format:
 
 
 def _inspected(
-    path: Path,
-    kind: Format,
-    witness: Witness,
-    check: Callable[[sqlite3.Connection], None] | None,
+    path: Path, kind: Format, witness: Witness, check: Callable[[sqlite3.Connection], None] | None
 ) -> _State:
     """Return the state of a valid file.
 
@@ -522,10 +515,7 @@ def _require_format(
 
 
 def _require_sealed(
-    connection: sqlite3.Connection,
-    path: Path,
-    kind: Format,
-    state: _State,
+    connection: sqlite3.Connection, path: Path, kind: Format, state: _State
 ) -> None:
     with _as_damage(path, kind):
         (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()

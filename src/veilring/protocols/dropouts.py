@@ -39,10 +39,7 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from veilring.errors import (
-    ProtocolViolation,
-    Tampered,
-)
+from veilring.errors import ProtocolViolation, Tampered
 from veilring.nodes.journal import Traffic
 from veilring.nodes.party import Party
 from veilring.protocols.digests import DIGEST_BYTES, Digest, digest_of

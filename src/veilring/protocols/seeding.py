@@ -307,12 +307,7 @@ async def share_seeds(
 
 
 async def _agree_on_dealers(  # noqa: PLR0917  (one step of `share_seeds`, with all it knows)
-    party: Party,
-    steps: Steps,
-    quorum: Quorum,
-    coordinator: str,
-    held: Collection[str],
-    due: int,
+    party: Party, steps: Steps, quorum: Quorum, coordinator: str, held: Collection[str], due: int
 ) -> tuple[str, ...]:
     """Return the parties that all have each other's seeds, as named by the coordinator."""
     parties = party.parties

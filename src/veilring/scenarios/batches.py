@@ -66,11 +66,7 @@ class Attempt:
 
     @classmethod
     def of(
-        cls,
-        parties: Iterable[str],
-        views: Mapping[str, View],
-        sessions: Iterable[str],
-        deal: Deal,
+        cls, parties: Iterable[str], views: Mapping[str, View], sessions: Iterable[str], deal: Deal
     ) -> Self:
         """Return the views of an attempt, with the ring as far as the views reveal it.
 

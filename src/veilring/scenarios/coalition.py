@@ -226,10 +226,7 @@ def fit_prior(
 
 
 def attack_distances(
-    view: TopKView,
-    victim: str,
-    own: NDArray[np.float64],
-    decided: NDArray[np.bool_] | None,
+    view: TopKView, victim: str, own: NDArray[np.float64], decided: NDArray[np.bool_] | None
 ) -> Attack:
     """Return the accuracy of claims about a victim's distances.
 

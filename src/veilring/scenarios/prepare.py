@@ -90,9 +90,7 @@ def _adversaries(scenario: Scenario) -> dict[str, Adversary]:
         key = f"adversaries.{party}"
         require_key(party in parties, key, table, f"one of the parties {', '.join(parties)}")
         require_key_that(
-            bool(kinds),
-            "adversaries",
-            f"{scenario.protocol.name} has no built-in adversaries",
+            bool(kinds), "adversaries", f"{scenario.protocol.name} has no built-in adversaries"
         )
         made[party] = make_kind(key, "kind", table, kinds)
         made[party].called = table["kind"]
@@ -125,10 +123,7 @@ def load_rows(data: DataSection) -> Table:
     source = data.source
     try:
         return load(
-            source,
-            label=data.label or None,
-            separator=data.separator,
-            ranges=data.ranges or None,
+            source, label=data.label or None, separator=data.separator, ranges=data.ranges or None
         )
     except InputError as error:
         if error.field in {"source", "label", "separator", "ranges"}:

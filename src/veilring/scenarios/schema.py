@@ -26,12 +26,7 @@ from veilring.data.sources import BUILTIN
 from veilring.data.table import ALPHA_MAX, ALPHA_MIN, TEST_SHARE, PartitionKind
 from veilring.errors import ScenarioError
 from veilring.nodes.ring import PARTIES_MIN
-from veilring.protocols.registry import (
-    PROTOCOL_DEFAULT,
-    Protocol,
-    default_system,
-    model_naming,
-)
+from veilring.protocols.registry import PROTOCOL_DEFAULT, Protocol, default_system, model_naming
 from veilring.protocols.system import PARTIES
 
 _Whole = Annotated[int, Field(ge=1)]
@@ -75,10 +70,7 @@ class PartitionSection(Section):
 
     kind: PartitionKind = Field("iid", description="iid, dirichlet, by-label or sizes")
     alpha: float = Field(
-        1.0,
-        ge=ALPHA_MIN,
-        le=ALPHA_MAX,
-        description=f"a number from {ALPHA_MIN:g} to {ALPHA_MAX:g}",
+        1.0, ge=ALPHA_MIN, le=ALPHA_MAX, description=f"a number from {ALPHA_MIN:g} to {ALPHA_MAX:g}"
     )
     sizes: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(strict=False)] = Field(
         (), description="a list of whole numbers of at least 0, one for each party"

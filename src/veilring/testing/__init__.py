@@ -89,12 +89,7 @@ class ProtocolRunner:
         async def main() -> "Run[_R]":
             async with Cluster(parties, runtime=self._runtime, own=own, seed=seed) as cluster:
                 return await cluster.run(
-                    role,
-                    only=only,
-                    watch=watch,
-                    adversaries=adversaries,
-                    seconds=seconds,
-                    **public,
+                    role, only=only, watch=watch, adversaries=adversaries, seconds=seconds, **public
                 )
 
         runner = simulation.simulate if self._runtime == "simulated" else asyncio.run

@@ -199,13 +199,7 @@ def _own_version() -> str:
 
 
 def check_hello(
-    hello: Hello | OtherHello,
-    roster: Roster,
-    *,
-    me: str,
-    peer: str,
-    ours: About,
-    today: dt.date,
+    hello: Hello | OtherHello, roster: Roster, *, me: str, peer: str, ours: About, today: dt.date
 ) -> ConnectionRefusal | None:
     """Return an objection to a greeting from the member whose key is `peer`'s, or `None`.
 

@@ -70,9 +70,7 @@ def test_a_saved_classifier_is_read_back_exactly(number: int, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "estimator",
-    [LDPNaiveBayes(ranges=(-12.0, 12.0)), LDPGaussianNaiveBayes(math.inf)],
-    ids=repr,
+    "estimator", [LDPNaiveBayes(ranges=(-12.0, 12.0)), LDPGaussianNaiveBayes(math.inf)], ids=repr
 )
 def test_a_saved_estimator_is_not_needed_to_classify(
     estimator: LDPNaiveBayes | LDPGaussianNaiveBayes, tmp_path: Path

@@ -134,9 +134,7 @@ def test_ids_that_differ_in_one_byte_only_are_different(stores: OpenStore) -> No
     assert (verdicts == ReportVerdict.KNOWN).all()
 
 
-def test_after_closing_new_reports_are_refused_and_old_ones_known(
-    stores: OpenStore,
-) -> None:
+def test_after_closing_new_reports_are_refused_and_old_ones_known(stores: OpenStore) -> None:
     """A client whose receipt was lost still learns that its report counts."""
     (one, *_) = accepted(TASK, batches(TASK, 300))
     store = stores(TASK)

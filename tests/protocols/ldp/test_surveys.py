@@ -95,10 +95,7 @@ def test_the_drawn_question_does_not_depend_on_the_row() -> None:
     rng = np.random.default_rng(1)
     asked = [
         answer(
-            survey,
-            rng.integers(0, 2, (500, 2)),
-            rng.integers(0, 2, 500),
-            np.random.default_rng(7),
+            survey, rng.integers(0, 2, (500, 2)), rng.integers(0, 2, 500), np.random.default_rng(7)
         )
         for _ in range(2)
     ]

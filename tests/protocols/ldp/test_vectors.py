@@ -14,11 +14,7 @@ from tests.protocols.ldp.bounds import bernstein
 
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.distributions import Hybrid, OneBit, Piecewise
-from veilring.protocols.ldp.algorithm.means import (
-    EachFeature,
-    Means,
-    SampledFeature,
-)
+from veilring.protocols.ldp.algorithm.means import EachFeature, Means, SampledFeature
 
 MECHANISMS: list[Means] = [
     EachFeature(Laplace(0.5), 3),
@@ -180,11 +176,7 @@ def test_means_are_unbiased_within_their_variance(means: Means) -> None:
     assert ((found.low < found.values) & (found.values < found.high)).all()
 
 
-@given(
-    which=st.sampled_from(MECHANISMS),
-    seed=st.integers(0, 2**32),
-    cut=st.integers(0, 12),
-)
+@given(which=st.sampled_from(MECHANISMS), seed=st.integers(0, 2**32), cut=st.integers(0, 12))
 def test_sums_of_parts_are_sums_of_the_whole(which: Means, seed: int, cut: int) -> None:
     """Any two collectors' sums add up to those of all reports."""
     rng = np.random.default_rng(seed)

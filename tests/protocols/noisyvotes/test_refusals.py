@@ -135,11 +135,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 @pytest.mark.slow
 @settings(max_examples=100)
-@given(
-    tables=neighbours(FEATURES, CLASSES),
-    place=st.integers(0, len(PARTIES) - 1),
-    case=cases(),
-)
+@given(tables=neighbours(FEATURES, CLASSES), place=st.integers(0, len(PARTIES) - 1), case=cases())
 def test_no_outcome_depends_on_a_row(tables: tuple[Rows, Rows], place: int, case: Case) -> None:
     """If a party lacks a row, ending, messages, sizes and charges at all parties stay the same."""
     others = Rows(np.full((4, FEATURES), 0.5), np.arange(4) % CLASSES)

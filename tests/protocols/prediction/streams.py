@@ -31,10 +31,7 @@ def clustered(rows: int, features: int, classes: int, rng: Generator) -> Table:
 
 
 def predictor(
-    parameters: FilterParameters,
-    kernel: Kernel,
-    rows: Table,
-    **options: Any,
+    parameters: FilterParameters, kernel: Kernel, rows: Table, **options: Any
 ) -> Predictor:
     """Return a predictor whose records have full budgets, and the ids 100, 101, ..."""
     made = Predictor(parameters, kernel, rows.features.shape[1], **options)

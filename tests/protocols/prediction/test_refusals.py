@@ -132,11 +132,7 @@ def test_no_outcome_depends_on_a_record(tables: tuple[Rows, Rows], case: Case) -
 
 @pytest.mark.parametrize(
     ("name", "changed"),
-    [
-        ("sigma2", {"sigma2": 1e-316}),
-        ("sigma2", {"sigma2": 1e300}),
-        ("epsilon", {"epsilon": 1e9}),
-    ],
+    [("sigma2", {"sigma2": 1e-316}), ("sigma2", {"sigma2": 1e300}), ("epsilon", {"epsilon": 1e9})],
 )
 def test_parameters_with_float_overflow_are_refused(name: str, changed: dict[str, Any]) -> None:
     """An answer would otherwise fail for some numbers of neighbours and not for others."""

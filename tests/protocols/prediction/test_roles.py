@@ -96,9 +96,7 @@ def test_records_are_sent_in_messages_that_fit_a_frame(run_protocol: ProtocolRun
     assert_cost(run, messages=4, rounds=4)
 
 
-def test_after_t_queries_the_counter_refuses_more(
-    run_protocol: ProtocolRunner,
-) -> None:
+def test_after_t_queries_the_counter_refuses_more(run_protocol: ProtocolRunner) -> None:
     """A block longer than the rest of T is refused as a whole, with the excess."""
     few, own = make_rules(queries=59), [OWN[0], queries(60).features]
     with pytest.raises(RunFailed) as failed:

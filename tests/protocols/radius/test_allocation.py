@@ -13,10 +13,7 @@ from tests.protocols.radius.tables import ROUNDING, rows_of
 
 from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
-from veilring.protocols.radius.algorithm.allocation import (
-    Allocation,
-    allocate_budget,
-)
+from veilring.protocols.radius.algorithm.allocation import Allocation, allocate_budget
 from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
 from veilring.protocols.radius.algorithm.nearest import RNParameters, plan_batch
 from veilring.protocols.radius.leakage import batch_loss
@@ -37,10 +34,7 @@ def dearest(
 
 
 @given(
-    st.integers(1, 12),
-    st.integers(1, 4),
-    st.integers(0, 2**32),
-    st.sampled_from([0, 10, 10**6]),
+    st.integers(1, 12), st.integers(1, 4), st.integers(0, 2**32), st.sampled_from([0, 10, 10**6])
 )
 def test_no_row_is_charged_more_than_the_budget(
     queries: int, features: int, seed: int, work: int

@@ -101,17 +101,8 @@ def test_invalid_arguments_are_refused() -> None:
         convert_to_radii(queries, rows, 0, ByGrid(), rng, epsilon=1.0, known_rows=10)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("number", 1),
-        ("number", CANDIDATES_MAX + 1),
-    ],
-)
-def test_invalid_candidates_are_refused_before_any_row_is_read(
-    field: str,
-    value: Any,
-) -> None:
+@pytest.mark.parametrize(("field", "value"), [("number", 1), ("number", CANDIDATES_MAX + 1)])
+def test_invalid_candidates_are_refused_before_any_row_is_read(field: str, value: Any) -> None:
     """A number out of range gives no conversion."""
     with pytest.raises(InputError, match=f"is '?{value}'?; allowed: "):
         ByCandidates(**{field: value})

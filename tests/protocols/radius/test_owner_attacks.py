@@ -90,9 +90,7 @@ def test_crafted_collinear_queries_cost_no_row_more_than_the_price() -> None:
     assert membership_advantage(*guesses) <= advantage_bound(EPSILON) + slack
 
 
-def test_the_same_attack_breaks_a_plain_test(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_same_attack_breaks_a_plain_test(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without slack in the overlap graph, the same answers prove that a row paid double."""
     plain = partial(overlap_graph, relative_slack=0.0, absolute_slack=0.0)
     monkeypatch.setattr(radius, "overlap_graph", plain)

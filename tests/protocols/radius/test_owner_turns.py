@@ -28,9 +28,7 @@ def _asked(name: str, epsilon: float = 0.5) -> LabelRequest:
     return ask_within(QUERIES, np.full(5, 0.3), epsilon, name=name)
 
 
-def test_others_are_answered_during_a_long_batch(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_others_are_answered_during_a_long_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """A long batch delays only the next request of its own analyst."""
     slow, other_done, order = threading.Event(), threading.Event(), list[str]()
 

@@ -73,13 +73,7 @@ CANDIDATES = ByCandidates(3)
 KNN = NearestParameters(1, 2, 0.4, 0.5, rows=3, conversion=CANDIDATES)
 
 
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        KNN,
-        replace(KNN, k=2),
-    ],
-)
+@pytest.mark.parametrize("parameters", [KNN, replace(KNN, k=2)])
 def test_k_neighbours_cost_at_most_their_price(parameters: NearestParameters) -> None:
     """Radii and labels together, over all combinations of candidates and all small tables."""
     queries = np.array([[0.3], [0.6]])

@@ -68,10 +68,7 @@ def require_equal(tables: tuple[Rows, Rows], case: Case) -> list[Outcome]:
     return one
 
 
-CONVERSIONS: Sequence[Conversion] = (
-    ByGrid(),
-    ByCandidates(),
-)
+CONVERSIONS: Sequence[Conversion] = (ByGrid(), ByCandidates())
 
 
 @st.composite

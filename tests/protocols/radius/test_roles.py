@@ -31,9 +31,7 @@ REQUESTS = {
     "grid": ask_nearest(QUERIES, 10, 0.5),
     "candidates": ask_nearest(QUERIES, 300, 0.5),
 }
-OWN_RULES = {
-    "candidates": replace(RULES, conversion=ByCandidates(), rows=None),
-}
+OWN_RULES = {"candidates": replace(RULES, conversion=ByCandidates(), rows=None)}
 
 
 def _owner_rng(seed: int) -> np.random.Generator:

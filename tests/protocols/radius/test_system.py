@@ -46,10 +46,7 @@ def handed(system: DataOwner, features: int = 2) -> OwnerSetup:
     """Return a setup of 64 random rows of three classes, given to the owner by two parties."""
     rng = np.random.default_rng(1)
     features_of, labels = rng.random((64, features)), rng.integers(3, size=64)
-    parts = {
-        "ann": Rows(features_of[:32], labels[:32]),
-        "bob": Rows(features_of[32:], labels[32:]),
-    }
+    parts = {"ann": Rows(features_of[:32], labels[:32]), "bob": Rows(features_of[32:], labels[32:])}
     return system.setup(parts, Facts(2, features, 3, 64))
 
 

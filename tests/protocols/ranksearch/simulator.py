@@ -96,10 +96,7 @@ class SimulatedSum:
     honest: tuple[Words, ...]
 
 
-def simulate(
-    world: World,
-    coalition: Mapping[str, PairwiseKeys],
-) -> Iterator[SimulatedSum]:
+def simulate(world: World, coalition: Mapping[str, PairwiseKeys]) -> Iterator[SimulatedSum]:
     """Yield the sums of a batch in order, from the totals and a coalition's rows and keys.
 
     The last is that of the outcome of checks, all of which pass.

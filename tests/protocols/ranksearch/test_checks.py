@@ -10,12 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from veilring.data.table import Rows
-from veilring.protocols.ranksearch.algorithm.search import (
-    End,
-    Found,
-    TotalsSearch,
-    clipped_counts,
-)
+from veilring.protocols.ranksearch.algorithm.search import End, Found, TotalsSearch, clipped_counts
 from veilring.protocols.ranksearch.algorithm.votes import (
     WEIGHT_BITS,
     Votes,

@@ -37,11 +37,7 @@ class Mute(ForwardingParty):
 
 
 async def refuse(
-    party: Party,
-    *,
-    rows: Rows,
-    parameters: SearchParameters,
-    queries: NDArray[np.float64] | None,
+    party: Party, *, rows: Rows, parameters: SearchParameters, queries: NDArray[np.float64] | None
 ) -> str:
     """Play the client, and return its error about its own input."""
     own = SearchedRows(rows)

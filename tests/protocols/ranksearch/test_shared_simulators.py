@@ -18,12 +18,7 @@ from typing_extensions import override
 from veilring.protocols.ranksearch.algorithm import argmax, comparing
 from veilring.protocols.ranksearch.algorithm.argmax import label_play
 from veilring.protocols.ranksearch.algorithm.comparing import shared_search
-from veilring.protocols.ranksearch.algorithm.search import (
-    Asked,
-    Found,
-    IntervalSearch,
-    pattern_of,
-)
+from veilring.protocols.ranksearch.algorithm.search import Asked, Found, IntervalSearch, pattern_of
 from veilring.protocols.ranksearch.algorithm.shares import (
     Dealer,
     Ints,
@@ -278,11 +273,7 @@ def label_is_simulated(
             else ()
         ]
     }
-    scripts[second] = (
-        other_pad,
-        linear(other_pad, to_see[0], point, p),
-        *scripts[second][2:],
-    )
+    scripts[second] = (other_pad, linear(other_pad, to_see[0], point, p), *scripts[second][2:])
     own = (np.append(element, spare) - sum(known[2][me] for me in (0, 1) if me != free)) % p
     scripts[free] = (
         pad,

@@ -51,12 +51,7 @@ def test_no_search_is_longer_than_its_closed_form(upper: float, arity: int) -> N
     assert len(steps_at_most(upper, arity)) <= 1 + math.ceil(63 / math.log2(arity))
 
 
-@given(
-    _BOUNDS,
-    _ARITIES,
-    st.integers(1, 4),
-    st.lists(st.floats(0, 1), min_size=1, max_size=8),
-)
+@given(_BOUNDS, _ARITIES, st.integers(1, 4), st.lists(st.floats(0, 1), min_size=1, max_size=8))
 def test_any_distance_is_found_exactly(
     upper: float, arity: int, k: int, shares: list[float]
 ) -> None:

@@ -9,11 +9,7 @@ from numpy.typing import NDArray
 from tests.protocols.release.schemas import MIXED, NUMERIC, draw_rows, some_frame
 
 from veilring.errors import InputError
-from veilring.protocols.release.algorithm.classifiers import (
-    Classifier,
-    as_document,
-    from_document,
-)
+from veilring.protocols.release.algorithm.classifiers import Classifier, as_document, from_document
 from veilring.protocols.release.algorithm.columns import Trees
 from veilring.protocols.release.algorithm.directions import ClassMeans, Discriminant
 from veilring.protocols.release.algorithm.rule import ClassCounts, LabelledGrid, RandomTrees

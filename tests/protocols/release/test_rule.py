@@ -14,12 +14,7 @@ from veilring.data.table import Features
 from veilring.errors import InputError
 from veilring.protocols.release.algorithm.columns import count_columns
 from veilring.protocols.release.algorithm.directions import Centre, Discriminant, Moments
-from veilring.protocols.release.algorithm.noise import (
-    CENTRE_SHARE,
-    Trust,
-    account_of,
-    plan_noise,
-)
+from veilring.protocols.release.algorithm.noise import CENTRE_SHARE, Trust, account_of, plan_noise
 from veilring.protocols.release.algorithm.rule import (
     SIDE_MAX,
     SIDE_MIN,

@@ -103,9 +103,7 @@ def test_a_sum_is_exactly_that_of_its_rows(features: Features, statistic: Statis
     assert np.array_equal(nothing, np.zeros(statistic.length))
 
 
-def test_a_sum_does_not_depend_on_blocks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_sum_does_not_depend_on_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of one row give the sum of one block of all rows."""
     rng = np.random.default_rng(4)
     rows, labels = draw_rows(MIXED, 25, rng), rng.integers(3, size=25)

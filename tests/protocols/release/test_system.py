@@ -507,8 +507,7 @@ class TestOwner:
         assert run.results["ada"].totals[0].shares == 1
 
     @pytest.mark.parametrize(
-        ("words", "shares", "fault"),
-        [(3, 1, "wrong length"), (None, 2, "number of parties")],
+        ("words", "shares", "fault"), [(3, 1, "wrong length"), (None, 2, "number of parties")]
     )
     def test_invalid_totals_are_refused(self, words: int | None, shares: int, fault: str) -> None:
         """A client refuses totals of another length, or of too many parties."""

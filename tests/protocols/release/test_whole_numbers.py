@@ -26,9 +26,7 @@ VECTORS = hnp.arrays(
     elements=st.floats(-1e300, 1e300, allow_subnormal=True),
 )
 WHOLE = hnp.arrays(
-    np.int64,
-    hnp.array_shapes(min_dims=2, max_dims=2, max_side=6),
-    elements=st.integers(-400, 400),
+    np.int64, hnp.array_shapes(min_dims=2, max_dims=2, max_side=6), elements=st.integers(-400, 400)
 )
 NORMS: st.SearchStrategy[Norm] = st.sampled_from(("l1", "l2"))
 

@@ -28,9 +28,7 @@ def _change(values: NDArray[np.float64], column: int, to: float) -> NDArray[np.f
     return changed
 
 
-def _vector(
-    alter: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-) -> Lie:
+def _vector(alter: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> Lie:
     def lie(message: Message) -> Message:
         if isinstance(message, TopKVector):
             return TopKVector(round=message.round, values=alter(message.values))

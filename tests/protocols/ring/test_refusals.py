@@ -69,11 +69,7 @@ def requests(draw: st.DrawFn) -> Asked:
     asked=requests(),
 )
 def test_no_outcome_depends_on_a_row(
-    tables: tuple[Rows, Rows],
-    place: int,
-    held_by_others: int,
-    system: PrivateKNN,
-    asked: Asked,
+    tables: tuple[Rows, Rows], place: int, held_by_others: int, system: PrivateKNN, asked: Asked
 ) -> None:
     """Even with fewer rows than k, endings, messages and all sizes are equal."""
     others = Rows(np.full((held_by_others, FEATURES), 0.5), np.arange(held_by_others) % CLASSES)

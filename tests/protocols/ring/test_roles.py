@@ -5,13 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.protocols.ring.cheats import (
-    LIES_IN_SUM,
-    LIES_IN_TOPK,
-    LieInSum,
-    LieInTopK,
-    ask_nonsense,
-)
+from tests.protocols.ring.cheats import LIES_IN_SUM, LIES_IN_TOPK, LieInSum, LieInTopK, ask_nonsense
 
 from veilring.data.table import Rows
 from veilring.errors import InputError, ProtocolViolation, RunFailed

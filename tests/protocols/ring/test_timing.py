@@ -10,12 +10,7 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
-from veilring.protocols.ring import (
-    KNNAnswer,
-    KNNParameters,
-    SumMethod,
-    private_knn,
-)
+from veilring.protocols.ring import KNNAnswer, KNNParameters, SumMethod, private_knn
 from veilring.protocols.ring.cost import Chain, knn_chain
 from veilring.simulation import Constant, LinkModel, Topology
 

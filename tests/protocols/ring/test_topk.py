@@ -168,10 +168,7 @@ def test_blocks_of_runs_draw_like_all_at_once(monkeypatch: pytest.MonkeyPatch) -
     assert (whole[1] == parts[1]).all()
 
 
-@given(
-    k=st.integers(1, 8),
-    row=st.lists(st.floats(-1e6, 1e6), max_size=20),
-)
+@given(k=st.integers(1, 8), row=st.lists(st.floats(-1e6, 1e6), max_size=20))
 def test_own_smallest_is_sorted_and_padded(k: int, row: list[float]) -> None:
     """A party's contribution is its k smallest, ascending, padded with +inf."""
     got = own_smallest(np.array([row, row[::-1]], dtype=np.float64), k)
@@ -246,10 +243,7 @@ def test_no_honest_vector_exceeds_the_highest_entry(rows: int) -> None:
     values = own_smallest(rng.uniform(0.9, 1.0, (8_000, rows)), 6).reshape(2_000, 4, 6)
 
     def observe(
-        round_number: int,
-        position: int,
-        received: NDArray[np.float64],
-        passed: NDArray[np.float64],
+        round_number: int, position: int, received: NDArray[np.float64], passed: NDArray[np.float64]
     ) -> None:
         hops = (round_number - 1) * 4 + position
         assert received.max() <= highest_entry(parameters, hops)

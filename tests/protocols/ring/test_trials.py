@@ -49,10 +49,7 @@ def test_the_ring_is_the_step_in_ring_order() -> None:
     done = [np.zeros(40, dtype=np.bool_) for _ in range(4)]
 
     def observe(
-        round_number: int,
-        position: int,
-        received: NDArray[np.float64],
-        passed: NDArray[np.float64],
+        round_number: int, position: int, received: NDArray[np.float64], passed: NDArray[np.float64]
     ) -> None:
         nonlocal G
         assert (received == G).all()

@@ -149,10 +149,7 @@ async def _play(
     st.sampled_from([0.1, 0.6, 10.0]),
 )
 def test_no_outcome_depends_on_a_clients_location(
-    way: str,
-    places: list[Query],
-    servers: tuple[Lies, ...],
-    budget: float,
+    way: str, places: list[Query], servers: tuple[Lies, ...], budget: float
 ) -> None:
     """Errors, messages, frames and charges are equal for two histories of queries."""
     one, two, other, last = places

@@ -154,12 +154,7 @@ class TestWords:
 
     @pytest.mark.parametrize(
         ("seconds", "words"),
-        [
-            (0.0, "0 s"),
-            (0.0000071, "7 µs"),
-            (0.0123456, "12.346 ms"),
-            (1234.5, "1,234.500 s"),
-        ],
+        [(0.0, "0 s"), (0.0000071, "7 µs"), (0.0123456, "12.346 ms"), (1234.5, "1,234.500 s")],
     )
     def test_have_a_suitable_unit(self, seconds: float, words: str) -> None:
         """Durations are in units from microseconds to seconds."""

@@ -184,11 +184,7 @@ class TestContents:
         ]
         assert page.tables["faults-table"][1:] == [["crash of party-9 at 1.500 s", "yes"]]
         of_party_9 = [row[2] for row in page.tables["marks-table"] if row[1] == "party-9"]
-        assert of_party_9 == [
-            "fault: crash",
-            "lost: it crashed",
-            "left out: the others ask again",
-        ]
+        assert of_party_9 == ["fault: crash", "lost: it crashed", "left out: the others ask again"]
 
     def test_a_failed_run_has_no_findings(self, crashed: Path) -> None:
         """The page of a failed run marks the colluding parties and shows no findings."""

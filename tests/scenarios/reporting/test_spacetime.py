@@ -152,10 +152,7 @@ class TestText:
     def test_if_columns_do_not_fit_both_ends_are_named(self) -> None:
         """A narrow terminal gets a list instead of a drawing, with all information."""
         lines = [*text_diagram([TO_BOB], [Mark(0.0, "cy", "fault")], NAMES, limit=1, width=40)]
-        assert lines == [
-            "         0 s ada → bob  word, round 1, 10 B",
-            "         0 s ✗ cy: fault",
-        ]
+        assert lines == ["         0 s ada → bob  word, round 1, 10 B", "         0 s ✗ cy: fault"]
 
     def test_only_the_first_messages_and_their_marks_are_drawn(self) -> None:
         """If messages are omitted, later marks are omitted too."""

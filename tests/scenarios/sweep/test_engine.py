@@ -48,10 +48,7 @@ def test_a_missing_extra_is_reported_in_one_paragraph(
 ) -> None:
     """The error names the package to install."""
     monkeypatch.setitem(sys.modules, module, None)  # which makes Python's import fail
-    with (
-        pytest.raises(MissingExtra) as caught,
-        each_done(abs, [-1], Engine(name)),
-    ):
+    with pytest.raises(MissingExtra) as caught, each_done(abs, [-1], Engine(name)):
         pass
     command = f"pip install '.[{name}]'"
     assert str(caught.value) == f"{module} is not installed; run `{command}` in a clone of veilring"

@@ -9,12 +9,7 @@ from typing_extensions import override
 
 from veilring.cli.app import app
 from veilring.errors import StoreFailed
-from veilring.testing.exploring import (
-    STORAGE_FAULTS,
-    StoreSubject,
-    explore_store,
-    explore_stores,
-)
+from veilring.testing.exploring import STORAGE_FAULTS, StoreSubject, explore_store, explore_stores
 from veilring.testing.exploring.stores import STORES, StorageFault
 
 _LINE = 8

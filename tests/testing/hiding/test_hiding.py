@@ -67,12 +67,7 @@ def test_two_members_add_up_the_shares_of_a_third_party() -> None:
     )
     with pytest.raises(AssertionError) as failed:
         assert_hides(
-            leaky.two_holders,
-            inputs,
-            others,
-            coalition=("ada", "ben"),
-            permitted=total,
-            runs=RUNS,
+            leaky.two_holders, inputs, others, coalition=("ada", "ben"), permitted=total, runs=RUNS
         )
     assert "plus the same message to another member, values: entry 0" in str(failed.value)
 

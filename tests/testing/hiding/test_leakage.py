@@ -38,13 +38,7 @@ def lowest_bit(played: Played) -> int:
 def measure(role: Any, runs: int = 1_000, **options: Any) -> Leakage:
     """Measure ada's knowledge of ben's bit."""
     return measure_leakage(
-        role,
-        draw,
-        secret=lowest_bit,
-        coalition=["ada"],
-        parties=PARTIES,
-        runs=runs,
-        **options,
+        role, draw, secret=lowest_bit, coalition=["ada"], parties=PARTIES, runs=runs, **options
     )
 
 
@@ -95,12 +89,7 @@ def test_runs_without_a_secret_are_left_out() -> None:
         return None if inputs["ben"][1] else lowest_bit(played)
 
     found = measure_leakage(
-        leaky.unmasked_low_bits,
-        draw,
-        secret=rarely,
-        coalition=["ada"],
-        parties=PARTIES,
-        runs=1_600,
+        leaky.unmasked_low_bits, draw, secret=rarely, coalition=["ada"], parties=PARTIES, runs=1_600
     )
     assert 60 < found.from_view.runs < 140
     with pytest.raises(InputError, match="enough that 100 have a secret"):

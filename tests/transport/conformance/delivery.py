@@ -4,14 +4,7 @@ import asyncio
 from itertools import pairwise
 from typing import Final
 
-from tests.transport.conformance.checking import (
-    Maker,
-    check,
-    number_of,
-    numbered,
-    require,
-    take,
-)
+from tests.transport.conformance.checking import Maker, check, number_of, numbered, require, take
 
 from veilring.errors import PeerLost
 from veilring.transport.endpoint import Endpoint
@@ -197,8 +190,7 @@ async def a_sink_is_given_each_frame_in_order(alice: Endpoint, bob: Endpoint) ->
         await alice.send("bob", numbered(number))
     items = await sink.until(_HANDED_FRAMES)
     require(
-        items == [("alice", numbered(n)) for n in range(_HANDED_FRAMES)],
-        "other frames arrived",
+        items == [("alice", numbered(n)) for n in range(_HANDED_FRAMES)], "other frames arrived"
     )
 
 

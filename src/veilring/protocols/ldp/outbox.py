@@ -340,10 +340,7 @@ def _batch(question: int, rows: Sequence[Sequence[Any]], width: int) -> ClientBa
     """Return reports from rows of number, id and report."""
     numbers, ids, reports = zip(*rows, strict=True)
     return ClientBatch(
-        question,
-        _joined(ids, ID_BYTES),
-        _joined(reports, width),
-        np.array(numbers, dtype=np.int64),
+        question, _joined(ids, ID_BYTES), _joined(reports, width), np.array(numbers, dtype=np.int64)
     )
 
 

@@ -15,12 +15,7 @@ from veilring.data.table import Ranges, Rows
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
 from veilring.protocols.claims import Argument, Comparison, Example, replace_row
-from veilring.protocols.ldp.algorithm.bayes import (
-    SMOOTHING_MIN,
-    VARIANCE_FLOOR,
-    Classifier,
-    learn,
-)
+from veilring.protocols.ldp.algorithm.bayes import SMOOTHING_MIN, VARIANCE_FLOOR, Classifier, learn
 from veilring.protocols.ldp.algorithm.means import make_means
 from veilring.protocols.ldp.algorithm.planner import AUTO, ORACLES, MakeOracle, make_oracle
 from veilring.protocols.ldp.algorithm.randomiser import REPORT_EPSILON_MAX
@@ -86,8 +81,7 @@ class LDPBayes(System):
     messages_format: ClassVar[int] = REPORTS_FORMAT
     name: Literal["ldp-bayes"] = Field("ldp-bayes", description="ldp-bayes")
     kind: Annotated[
-        Literal["discrete-bayes", "gaussian-bayes"],
-        Tunable.of("discrete-bayes", "gaussian-bayes"),
+        Literal["discrete-bayes", "gaussian-bayes"], Tunable.of("discrete-bayes", "gaussian-bayes")
     ] = Field("discrete-bayes", description="discrete-bayes or gaussian-bayes")
     epsilon: float = Field(
         1.0,

@@ -15,10 +15,7 @@ from veilring.privacy.accounting import Accountant, individual_budget
 from veilring.privacy.budgets import AMOUNT_MAX, Budgets
 from veilring.privacy.checks import require, require_that
 from veilring.protocols.prediction.algorithm.directions import BLOCK, Kernel, require_quantised
-from veilring.protocols.prediction.algorithm.filter import (
-    STREAM_QUERIES_MIN,
-    FilterParameters,
-)
+from veilring.protocols.prediction.algorithm.filter import STREAM_QUERIES_MIN, FilterParameters
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 from veilring.protocols.promise import Forecast, repeated
 from veilring.protocols.requests import REQUEST_KEY_BYTES, RequestKey, RequestVerdict

@@ -221,14 +221,7 @@ class OwnerRules:
         # Rounded down, so that the parts together do not exceed the price of a batch.
         voting = -float_ceil(Fraction(counting) + Fraction(converting) - Fraction(epsilon))
         return NearestParameters(
-            k,
-            self.classes,
-            converting,
-            voting,
-            self.rows,
-            counting,
-            self.conversion,
-            self.work,
+            k, self.classes, converting, voting, self.rows, counting, self.conversion, self.work
         )
 
     def _fitting(self) -> int:

@@ -236,11 +236,7 @@ def convene_owner(terms: bytes) -> Callable[..., Awaitable[LabelledBatch]]:
 
 
 def _keyed(
-    name: str,
-    queries: NDArray[np.float64],
-    radii: NDArray[np.float64],
-    epsilon: float,
-    k: int,
+    name: str, queries: NDArray[np.float64], radii: NDArray[np.float64], epsilon: float, k: int
 ) -> LabelRequest:
     draft = LabelRequest(
         key=bytes(REQUEST_KEY_BYTES), epsilon=epsilon, k=k, queries=queries, radii=radii

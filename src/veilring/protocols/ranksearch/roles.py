@@ -25,11 +25,7 @@ from veilring.protocols.batches import hand_out
 from veilring.protocols.digests import digest_of, digest_of_names, written
 from veilring.protocols.masks import MaskedSums, Public, agree_keys
 from veilring.protocols.ranksearch.algorithm.argmax import VOTES_MAX, vote_bounds
-from veilring.protocols.ranksearch.algorithm.search import (
-    Found,
-    TotalsSearch,
-    clipped_counts,
-)
+from veilring.protocols.ranksearch.algorithm.search import Found, TotalsSearch, clipped_counts
 from veilring.protocols.ranksearch.algorithm.votes import (
     TIED_ROWS,
     Nearest,

@@ -258,10 +258,7 @@ class SearchSetup(PeerSetup):
     ) -> Play:
         play = super().play(queries, among=among, ring=ring)
         count, client = len(play.learners), play.learners[0]
-        return replace(
-            play,
-            forecast=lambda run: self._cost(count, run.results[client]),
-        )
+        return replace(play, forecast=lambda run: self._cost(count, run.results[client]))
 
     def _cost(self, parties: int, answer: SearchAnswer) -> Forecast:
         return found_cost(parties, answer.found, self.parameters, answer.tied_rows)

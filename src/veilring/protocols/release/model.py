@@ -264,6 +264,5 @@ def _first_mistake(path: Path, error: ValidationError) -> InputError:
 
 def _refused(path: Path, reason: str, field: str = "path") -> InputError:
     return InputError.because(
-        f"{path.name} is not a released model: {reason}; load the file unchanged",
-        field=field,
+        f"{path.name} is not a released model: {reason}; load the file unchanged", field=field
     )

@@ -21,13 +21,7 @@ from veilring.nodes.party import Party
 from veilring.protocols.batches import check_rows
 from veilring.protocols.digests import digest_of, digest_of_names
 from veilring.protocols.dropouts import SurvivingSums, surviving_cost
-from veilring.protocols.masks import (
-    MaskedSums,
-    agree_keys,
-    confirming_cost,
-    keys_cost,
-    masked_cost,
-)
+from veilring.protocols.masks import MaskedSums, agree_keys, confirming_cost, keys_cost, masked_cost
 from veilring.protocols.promise import Forecast, repeated, total_cost
 from veilring.protocols.release.algorithm.noise import Account
 from veilring.protocols.release.algorithm.steps import (

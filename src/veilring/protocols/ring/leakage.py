@@ -153,10 +153,7 @@ def estimate_hop_leakage(
 
 
 def leakage_over_orders(
-    own: NDArray[np.float64],
-    parameters: TopKParameters,
-    trials: int,
-    rng: np.random.Generator,
+    own: NDArray[np.float64], parameters: TopKParameters, trials: int, rng: np.random.Generator
 ) -> HopLeakage:
     """Estimate the leakage per hop, over queries and over all orders of the ring.
 

@@ -366,13 +366,7 @@ async def secure_sum(
     method.check(len(party.parties))
     words = fixed.encode(own)
     total = await sum_words(
-        party,
-        words,
-        ring=ring,
-        method=method,
-        first_round=first_round,
-        keys=keys,
-        digest=digest,
+        party, words, ring=ring, method=method, first_round=first_round, keys=keys, digest=digest
     )
     return fixed.decode(total)
 

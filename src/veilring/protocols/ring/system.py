@@ -54,8 +54,7 @@ HOP_MEASURES: Final[Mapping[str, Measure]] = MappingProxyType(
         ),
         "claim": Measure("claim", "of the values new to a receiver are the sender's own"),
         "lop": Measure(
-            "loss of privacy",
-            "how much this exceeds the success of a guess from the result alone",
+            "loss of privacy", "how much this exceeds the success of a guess from the result alone"
         ),
         "lop_peak": Measure("loss of privacy at its peak", "at the worst position in the ring"),
     }

@@ -18,12 +18,7 @@ from numpy.typing import NDArray
 
 from veilring.errors import InputError
 from veilring.privacy.tables import ResponseDistribution
-from veilring.protocols.treewalk.algorithm.mechanisms import (
-    Comparison,
-    buckets_of,
-    respond,
-    walk,
-)
+from veilring.protocols.treewalk.algorithm.mechanisms import Comparison, buckets_of, respond, walk
 from veilring.protocols.treewalk.algorithm.tree import Tree, check_queries
 
 _COIN_BITS = 64

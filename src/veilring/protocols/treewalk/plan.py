@@ -290,11 +290,5 @@ def _option(
 ) -> LookupOption:
     total = cost.traffic.plus(cost.setup)
     return LookupOption(
-        mechanism,
-        plan.splits,
-        probability,
-        plan.found,
-        cost.rounds,
-        total.bytes,
-        cost.setup.bytes,
+        mechanism, plan.splits, probability, plan.found, cost.rounds, total.bytes, cost.setup.bytes
     )

@@ -22,12 +22,7 @@ from veilring.protocols.treewalk.algorithm.mechanisms import (
     respond,
     walk_loss,
 )
-from veilring.protocols.treewalk.algorithm.tree import (
-    POINTS_MAX,
-    Places,
-    depth_of,
-    nearest_found,
-)
+from veilring.protocols.treewalk.algorithm.tree import POINTS_MAX, Places, depth_of, nearest_found
 from veilring.protocols.treewalk.plan import (
     Bits,
     BucketRequest,

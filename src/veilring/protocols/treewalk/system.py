@@ -31,12 +31,7 @@ from veilring.protocols.treewalk.algorithm.mechanisms import (
     walk_loss,
 )
 from veilring.protocols.treewalk.algorithm.tree import DIMENSIONS_MAX, Places, depth_of
-from veilring.protocols.treewalk.plan import (
-    BUCKET_SPLITS,
-    LookupPlan,
-    response_cost,
-    walk_cost,
-)
+from veilring.protocols.treewalk.plan import BUCKET_SPLITS, LookupPlan, response_cost, walk_cost
 from veilring.protocols.treewalk.roles import (
     NearestPlaces,
     bucket_client,

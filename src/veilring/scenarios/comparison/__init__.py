@@ -13,12 +13,7 @@ from veilring.scenarios.comparison.comparison import (
     Played,
     SystemComparison,
 )
-from veilring.scenarios.comparison.question import (
-    Question,
-    TableFacts,
-    make_question,
-    read_network,
-)
+from veilring.scenarios.comparison.question import Question, TableFacts, make_question, read_network
 from veilring.scenarios.comparison.running import compare
 from veilring.scenarios.intervals import Interval
 

@@ -8,25 +8,11 @@ from typing import Annotated, Any, Final, Literal
 import numpy as np
 from pydantic import Field, ValidationError
 
-from veilring.config import (
-    Section,
-    read_tables,
-    require_key,
-    scenario_error,
-    unknown_key,
-)
+from veilring.config import Section, read_tables, require_key, scenario_error, unknown_key
 from veilring.data.csv import SEPARATORS_ALLOWED, Separator
 from veilring.data.schema import RowSchema
 from veilring.data.sources import load
-from veilring.data.table import (
-    TEST_SHARE,
-    Ranges,
-    Rows,
-    Table,
-    partition,
-    scale_to_unit,
-    split,
-)
+from veilring.data.table import TEST_SHARE, Ranges, Rows, Table, partition, scale_to_unit, split
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.protocols.promise import Facts
@@ -349,10 +335,7 @@ def _load(question: Question) -> tuple[Table, str]:
     ranges = None if is_embedded or not question.ranges else Path(question.ranges)
     try:
         table = load(
-            question.data,
-            label=question.label or None,
-            separator=question.separator,
-            ranges=ranges,
+            question.data, label=question.label or None, separator=question.separator, ranges=ranges
         )
     except InputError as error:
         if error.field != "source":
@@ -406,10 +389,7 @@ def draw_split(table: Table, question: Question, number: int) -> DealtSplit:
     streams = Streams(question.seed)
     train, held_out = split(table, TEST_SHARE, streams.generator("split", number))
     dealt = partition(
-        train.y,
-        question.parties,
-        streams.generator("partition", number),
-        kind=question.partition,
+        train.y, question.parties, streams.generator("partition", number), kind=question.partition
     )
     parts = {
         name: Rows(train.X[rows], train.y[rows])

@@ -212,11 +212,7 @@ class Search:
         return tuple(scores.tolist())
 
     def _along(
-        self,
-        name: str,
-        values: Iterable[object],
-        chosen: Parameters,
-        splits: Sequence[int] | None,
+        self, name: str, values: Iterable[object], chosen: Parameters, splits: Sequence[int] | None
     ) -> Parameters:
         """Return the best choice that differs in at most one parameter.
 

@@ -76,8 +76,7 @@ def open_folder(folder: Path, option: str = "--out") -> Path:
     for held in (_REPORT, _ERROR, _MODEL):
         if (folder / held).exists():
             raise InputError.because(
-                f"{folder} already contains {held}; choose another {option}",
-                field=option,
+                f"{folder} already contains {held}; choose another {option}", field=option
             )
     return folder
 

@@ -636,9 +636,7 @@ def _checks_of_role(subject: RoleClaims, effort: Effort, seed: int) -> list[Chec
 
 
 def _run(
-    checks: Sequence[Check],
-    workers: int | None,
-    progress: Callable[[str, int, int], object] | None,
+    checks: Sequence[Check], workers: int | None, progress: Callable[[str, int, int], object] | None
 ) -> list[Claim]:
     found: Iterable[list[Claim]] = map(_checked, checks)
     if workers != 1:

@@ -106,12 +106,7 @@ class RoleSubject(Subject):
             self.public(among, rng) if callable(self.public) else self.public
         )
         outcomes = await cluster.play(
-            self.role,
-            among=among,
-            seconds=seconds,
-            trace=trace,
-            adversaries=adversaries,
-            **public,
+            self.role, among=among, seconds=seconds, trace=trace, adversaries=adversaries, **public
         )
         honest = [outcome for outcome in outcomes if outcome.party not in (adversaries or {})]
         inputs = {name: self.inputs[name] for name in among}

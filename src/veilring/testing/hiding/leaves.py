@@ -111,10 +111,7 @@ class Block:
         if self.bits > 0:
             values &= np.uint64((1 << self.bits) - 1)
         return Block(
-            self.bits,
-            values,
-            self.missing | other.missing,
-            np.minimum(self.length, other.length),
+            self.bits, values, self.missing | other.missing, np.minimum(self.length, other.length)
         )
 
 

@@ -278,10 +278,7 @@ def play_world(world: World, runs: int, streams: Streams, name: str = "") -> Ite
 
 
 async def _play_once(
-    world: World,
-    inputs: Mapping[str, object],
-    session: bytes,
-    coins: Mapping[str, Generator],
+    world: World, inputs: Mapping[str, object], session: bytes, coins: Mapping[str, Generator]
 ) -> Played:
     network: dict[str, _DirectParty] = {}
     ticks = count()

@@ -11,13 +11,7 @@ from veilring.errors import InputError
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.journal import View
 from veilring.nodes.ring import Ring, deal_ring
-from veilring.protocols.ring import (
-    FixedPoint,
-    KNNParameters,
-    SumMethod,
-    private_knn,
-    secure_sum,
-)
+from veilring.protocols.ring import FixedPoint, KNNParameters, SumMethod, private_knn, secure_sum
 from veilring.protocols.ring.algorithm.classify import local_votes
 from veilring.protocols.ring.algorithm.sums import leaked_groups, walecki_cycles
 from veilring.protocols.ring.attacks import CoalitionView, recover_groups, recover_input

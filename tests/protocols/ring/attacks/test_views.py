@@ -18,9 +18,7 @@ NAMES = [f"party-{number}" for number in range(5)]
 
 
 @pytest.mark.parametrize("members", [{"party-1"}, {"party-0", "party-3"}, set(NAMES)], ids=len)
-async def test_a_real_view_is_the_members_part_of_the_transcript(
-    members: set[str],
-) -> None:
+async def test_a_real_view_is_the_members_part_of_the_transcript(members: set[str]) -> None:
     """A coalition sees the same vectors in a real run as in a simulation of its transcript."""
     own = list(uniform_values(7, 5, 3, 10, np.random.default_rng(1)).swapaxes(0, 1))
     ring = deal_ring(NAMES, np.random.default_rng(2))

@@ -176,11 +176,7 @@ class Means(LocalRandomiser):
         return np.repeat(few, self.classes)
 
     def _estimate(
-        self,
-        sums: NDArray[np.int64],
-        counts: NDArray[np.int64],
-        clients: int,
-        confidence: float,
+        self, sums: NDArray[np.int64], counts: NDArray[np.int64], clients: int, confidence: float
     ) -> SurveyEstimate:
         """Return means from sums of shape (features, classes, parts).
 

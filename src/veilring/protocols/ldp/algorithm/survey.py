@@ -166,11 +166,7 @@ class DiscreteBayesSurvey(Survey):
 
     @classmethod
     def of(
-        cls,
-        domains: Sequence[int],
-        classes: int,
-        make: MakeOracle,
-        steps: tuple[Step, ...] = (),
+        cls, domains: Sequence[int], classes: int, make: MakeOracle, steps: tuple[Step, ...] = ()
     ) -> Self:
         """Return the survey whose oracles are all of one kind.
 

@@ -16,12 +16,7 @@ from typing_extensions import override
 
 from veilring.errors import StoreFailed
 from veilring.privacy.files import as_store_failed
-from veilring.privacy.statefile import (
-    Format,
-    StateFile,
-    open_state_file,
-    read_state_file,
-)
+from veilring.privacy.statefile import Format, StateFile, open_state_file, read_state_file
 from veilring.protocols.ldp.messages import Task
 from veilring.protocols.ldp.store.base import (
     DIGEST_END,

@@ -58,10 +58,7 @@ from veilring.privacy.checks import require, require_that
 from veilring.privacy.divisible import POLYA_SCALE_MAX
 from veilring.privacy.exact import float_ceil
 from veilring.privacy.shares import count_loss
-from veilring.protocols.radius.algorithm.allocation import (
-    WORK_MAX,
-    Allocation,
-)
+from veilring.protocols.radius.algorithm.allocation import WORK_MAX, Allocation
 from veilring.protocols.radius.algorithm.balls import FEATURES_MAX, require_queries, require_radii
 from veilring.protocols.radius.algorithm.conversion import (
     GRID_FEATURES_MAX,

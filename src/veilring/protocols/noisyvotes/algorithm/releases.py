@@ -146,10 +146,7 @@ def _cells(features: int, epsilon: float, rows: int) -> tuple[Release, int]:
 
 
 def _annuli(
-    queries: NDArray[np.float64],
-    candidates: NDArray[np.float64],
-    near: NearestRows,
-    work: int,
+    queries: NDArray[np.float64], candidates: NDArray[np.float64], near: NearestRows, work: int
 ) -> Release:
     """Return the counts of annuli; a row outside the largest candidate's ball is in none."""
     graph = overlap_graph(queries, np.full(len(queries), candidates[-1]))

@@ -278,10 +278,7 @@ class Kernel:
         return cosine if self.name == "cosine" else math.exp(2 * (cosine - 1) / self.width)
 
     def neighbours(
-        self,
-        products: NDArray[np.float32],
-        row_lengths: NDArray[np.float64],
-        query_length: float,
+        self, products: NDArray[np.float32], row_lengths: NDArray[np.float64], query_length: float
     ) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
         """Find the neighbours of a query: the rows with κ ≥ τ.
 

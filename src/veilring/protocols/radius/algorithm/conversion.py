@@ -29,11 +29,7 @@ from veilring.data.table import Rows, pairwise_distances
 from veilring.privacy.checks import require, require_that
 from veilring.privacy.noise import discrete_laplace
 from veilring.privacy.selection import permute_and_flip
-from veilring.protocols.radius.algorithm.allocation import (
-    WORK_MAX,
-    Allocation,
-    allocate_budget,
-)
+from veilring.protocols.radius.algorithm.allocation import WORK_MAX, Allocation, allocate_budget
 from veilring.protocols.radius.algorithm.balls import (
     overlap_graph,
     require_queries,

@@ -26,22 +26,14 @@ from veilring.data.table import Rows
 from veilring.privacy.checks import require
 from veilring.privacy.noise import discrete_laplace
 from veilring.privacy.selection import permute_and_flip
-from veilring.protocols.radius.algorithm.allocation import (
-    WORK_MAX,
-    Allocation,
-    allocate_budget,
-)
+from veilring.protocols.radius.algorithm.allocation import WORK_MAX, Allocation, allocate_budget
 from veilring.protocols.radius.algorithm.balls import (
     count_votes,
     overlap_graph,
     require_queries,
     require_width,
 )
-from veilring.protocols.radius.algorithm.conversion import (
-    ByGrid,
-    Conversion,
-    convert_to_radii,
-)
+from veilring.protocols.radius.algorithm.conversion import ByGrid, Conversion, convert_to_radii
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.protocols.ranksearch.algorithm.search import (
-    Asked,
-    Found,
-    IntervalSearch,
-    StepSizes,
-)
+from veilring.protocols.ranksearch.algorithm.search import Asked, Found, IntervalSearch, StepSizes
 from veilring.protocols.ranksearch.algorithm.shares import (
     Dealer,
     Ints,

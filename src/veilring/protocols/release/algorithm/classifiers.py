@@ -259,9 +259,7 @@ class TreesClassifier(Classifier):
 
 def _require_shape(field: str, values: NDArray[Any], shape: tuple[int, ...]) -> None:
     require_that(
-        values.shape == shape,
-        field,
-        f"{field} has the shape {values.shape}; it must be {shape}",
+        values.shape == shape, field, f"{field} has the shape {values.shape}; it must be {shape}"
     )
     require_that(bool(np.isfinite(values).all()), field, f"{field} must hold finite numbers")
 
@@ -601,11 +599,7 @@ def _leads(sums: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def decode_trees(
-    counts: NDArray[np.float64],
-    trees: Trees,
-    features: int,
-    classes: tuple[str, ...],
-    noise: float,
+    counts: NDArray[np.float64], trees: Trees, features: int, classes: tuple[str, ...], noise: float
 ) -> TreesClassifier:
     """Return the class frequencies in each leaf, smoothed according to the noise.
 

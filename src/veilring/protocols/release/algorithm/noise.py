@@ -23,11 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.privacy.accounting import GaussianDP, PureDP, RenyiDP, find_least
-from veilring.privacy.checks import (
-    require,
-    require_choice,
-    require_that,
-)
+from veilring.privacy.checks import require, require_choice, require_that
 from veilring.privacy.divisible import (
     POLYA_SCALE_MAX,
     SKELLAM_VARIANCE_MAX,

@@ -25,12 +25,7 @@ from typing_extensions import override
 
 from veilring.data.table import Features
 from veilring.errors import InputError
-from veilring.privacy.checks import (
-    require,
-    require_delta,
-    require_positive,
-    require_that,
-)
+from veilring.privacy.checks import require, require_delta, require_positive, require_that
 from veilring.privacy.divisible import POLYA_SCALE_MAX
 from veilring.protocols.release.algorithm.classifiers import (
     Classifier,

@@ -126,10 +126,7 @@ _OPERATIONS: Final = 5
 
 
 def could_become(
-    before: NDArray[np.float64],
-    after: NDArray[np.float64],
-    hops: int,
-    parameters: TopKParameters,
+    before: NDArray[np.float64], after: NDArray[np.float64], hops: int, parameters: TopKParameters
 ) -> NDArray[np.bool_]:
     """Return whether honest hops could have turned one vector into another, by run, shape (T,).
 

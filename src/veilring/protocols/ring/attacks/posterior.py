@@ -313,8 +313,7 @@ _WHOLE: Final = _w / 2
 
 _UP_TO_NODE: Final = (
     legendre.legval(
-        _z,
-        legendre.legint((legendre.legvander(_z, NODES - 1) * _w[:, None] * _degrees).T, lbnd=-1),
+        _z, legendre.legint((legendre.legvander(_z, NODES - 1) * _w[:, None] * _degrees).T, lbnd=-1)
     ).T
     / 2
 )

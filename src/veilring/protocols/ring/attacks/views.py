@@ -200,9 +200,7 @@ def owned(claims: NDArray[np.float64], own: NDArray[np.float64]) -> NDArray[np.b
 
 
 def judge_claims(
-    claims: NDArray[np.float64],
-    own: NDArray[np.float64],
-    decided: NDArray[np.bool_] | None = None,
+    claims: NDArray[np.float64], own: NDArray[np.float64], decided: NDArray[np.bool_] | None = None
 ) -> Success:
     """Compare claims with the truth.
 
@@ -374,10 +372,7 @@ def expected_hits(posterior: NDArray[np.float64], held: NDArray[np.bool_]) -> fl
 
 
 def _log_likelihood(
-    session: TopKView,
-    values: NDArray[np.float64],
-    candidates: Sequence[str],
-    tolerance: float,
+    session: TopKView, values: NDArray[np.float64], candidates: Sequence[str], tolerance: float
 ) -> NDArray[np.float64]:
     """Return the log-likelihood of each value's first sighting, shape (T, v, candidates)."""
     seen = session.seen
