@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.releases import LARGE, TARGETS, TEST_SHARE, at_hand, read_table
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows, Table, TrainTestSplit, scale_to_unit, split
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.planner import make_oracle
@@ -82,7 +83,7 @@ class Case:
         )
 
 
-Labels = Callable[[Case, Sequence[Chosen]], list[NDArray[np.int64]]]
+Labels = Callable[[Case, Sequence[Chosen]], list[Ints]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ class Rule:
 def _by(kind: type[System], **fixed: object) -> Labels:
     """Return how a system labels a batch."""
 
-    def labels(case: Case, choices: Sequence[Chosen]) -> list[NDArray[np.int64]]:
+    def labels(case: Case, choices: Sequence[Chosen]) -> list[Ints]:
         train, asked = case.part.train, case.asked
         parties = np.array_split(np.arange(len(train)), PARTIES)
         parts = {f"party-{n}": Rows(train.X[own], train.y[own]) for n, own in enumerate(parties)}
@@ -120,7 +121,7 @@ def _by(kind: type[System], **fixed: object) -> Labels:
     return labels
 
 
-def _by_reports(case: Case, choices: Sequence[Chosen]) -> list[NDArray[np.int64]]:
+def _by_reports(case: Case, choices: Sequence[Chosen]) -> list[Ints]:
     """Label by naive Bayes of each choice, from the same reports."""
     train, asked, system = case.part.train, case.asked, LDPBayes(epsilon=case.epsilon)
     survey: BayesSurvey = system.bind(len(train.features), len(train.features.classes))
@@ -139,7 +140,7 @@ def _by_reports(case: Case, choices: Sequence[Chosen]) -> list[NDArray[np.int64]
     ]
 
 
-def _numbered(table: Table) -> NDArray[np.int64]:
+def _numbered(table: Table) -> Ints:
     """Return the number of each value of columns of categories, shape (rows, columns)."""
     blocks = [table.X[:, each.features].argmax(axis=1) for each in table.features.categories]
     return np.column_stack(blocks)
@@ -311,7 +312,7 @@ def _accuracies(
     return found
 
 
-def _error(values: NDArray[np.float64]) -> float:
+def _error(values: Floats) -> float:
     return float(np.std(values, ddof=1) / sqrt(len(values)))
 
 
@@ -339,6 +340,6 @@ def format_line(name: str, found: Sequence[Judged]) -> str:
     return f"{name:<{_WIDTH}}" + "".join(f"{cell:<{_WIDTH}}" for cell in cells).rstrip()
 
 
-def _of_mean(errors: NDArray[np.float64]) -> float:
+def _of_mean(errors: Floats) -> float:
     """Return the standard error of a mean of independent numbers."""
     return float(np.linalg.norm(errors) / len(errors))

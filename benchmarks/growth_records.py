@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from benchmarks.measurement import apart, least_seconds, peak_mib
 from benchmarks.samples import Clusters
 from benchmarks.studies import LINE, Curve, Panel, Study, require_sizes
+from veilring.arrays import Ints
 from veilring.privacy.budgets import UNITS
 from veilring.protocols.prediction.algorithm.directions import BLOCK, Hashing, Kernel
 from veilring.protocols.prediction.algorithm.filter import FilterParameters
@@ -66,7 +67,7 @@ class Table:
             self.features, self.classes, _STREAM, _EPSILON, kernel=kernel, sigma2=_SIGMA2
         )
 
-    def chunks(self, records: int) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
+    def chunks(self, records: int) -> Iterator[tuple[NDArray[np.float32], Ints]]:
         """Yield records bit by bit, so that no second copy of all is made; queries come first."""
         rng = Streams(self.seed).generator("records")
         clusters = Clusters.draw(self.classes, self.features, rng)

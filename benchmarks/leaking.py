@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 from docs.examples.ring_attacks import settings
 from numpy.random import Generator
-from numpy.typing import NDArray
 
 from benchmarks.measurement import Bound, Measurement
+from veilring.arrays import Floats
 from veilring.nodes.ring import Ring
 from veilring.protocols.ring.algorithm.topk import TopKParameters
 from veilring.protocols.ring.attacks import (
@@ -57,11 +57,11 @@ def attacked(
     victim = ring.order[of.victim]
     places = [(of.victim + step) % n for step in _BESIDE[coalition]]
 
-    def see(views: Mapping[str, MemberView]) -> tuple[TopKView, NDArray[np.float64]]:
+    def see(views: Mapping[str, MemberView]) -> tuple[TopKView, Floats]:
         view = topk_view(CoalitionView(ring, views), parameters)
         return view, claim_new(view, victim)
 
-    def draw(rng: Generator) -> list[NDArray[np.float64]]:
+    def draw(rng: Generator) -> list[Floats]:
         return list(of.prior.draw(1, n, parameters.k, rng)[0][:, None])
 
     def secret(played: Played) -> bool | None:

@@ -18,9 +18,9 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
-from numpy.typing import NDArray
 
 from benchmarks.measurement import Skipped
+from veilring.arrays import Ints
 
 METHODS = ("sort", "merge")
 """The search path on which MPyC finds them; `mpyc_party` documents each of them."""
@@ -40,7 +40,7 @@ class Smallest(NamedTuple):
         bytes: The bytes sent by all parties, without TLS.
     """
 
-    values: NDArray[np.int64]
+    values: Ints
     bytes: int
 
 
@@ -97,7 +97,7 @@ class MpycParties:
                 process.stdin.close()
         self._stack.close()
 
-    def smallest(self, method: str, own: NDArray[np.int64]) -> Smallest:
+    def smallest(self, method: str, own: Ints) -> Smallest:
         """Return the k smallest of all values for each query.
 
         Args:

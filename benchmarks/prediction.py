@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from benchmarks.measurement import Bound, Measurement, Timed, pairs, ratios
 from benchmarks.samples import Clusters
+from veilring.arrays import Ints
 from veilring.privacy.accounting import individual_budget
 from veilring.privacy.budgets import UNITS, Budgets, Charge, RecordCharge
 from veilring.privacy.ledger import Ledger, open_ledger
@@ -98,9 +99,7 @@ def _plain(table: sqlite3.Connection, block: int) -> Timed:
     return charge
 
 
-def _queries(
-    rng: np.random.Generator, block: int
-) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+def _queries(rng: np.random.Generator, block: int) -> list[tuple[Ints, Ints]]:
     slots = rng.integers(0, RECORDS, (block, NEIGHBOURS))
     return list(zip(slots, rng.integers(1, 10**5, slots.shape), strict=True))
 
@@ -126,7 +125,7 @@ BUDGET = individual_budget(1.0, 1e-5, "gdp")
 
 class _Data(NamedTuple):
     rows: NDArray[np.float32]
-    labels: NDArray[np.int64]
+    labels: Ints
     queries: NDArray[np.float32]
 
 

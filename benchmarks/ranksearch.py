@@ -9,11 +9,11 @@ from types import MappingProxyType
 from typing import Any, Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.growth_ring import make_network
 from benchmarks.measurement import Bound, Measurement, Timed, pairs, ratios
 from veilring import simulation
+from veilring.arrays import Floats, Ints
 from veilring.data.sources import load
 from veilring.data.table import Rows, partition, scale_to_unit
 from veilring.nodes.cluster import Cluster
@@ -78,7 +78,7 @@ class Dealt:
     """Rows of parties, queries about them, and how many classes there are."""
 
     parts: Mapping[str, Rows]
-    queries: NDArray[np.float64]
+    queries: Floats
     classes: int = CLASSES
 
     @classmethod
@@ -86,7 +86,7 @@ class Dealt:
         """Draw both uniformly: from the unit cube, or from a grid of `LEVELS` values a feature."""
         rng = np.random.default_rng(_SEED)
 
-        def points(count: int) -> NDArray[np.float64]:
+        def points(count: int) -> Floats:
             if ties:
                 return rng.integers(LEVELS, size=(count, FEATURES)) / (LEVELS - 1)
             return rng.random((count, FEATURES))
@@ -167,7 +167,7 @@ def simulate(
     return runs[0]
 
 
-async def _label(cluster: Cluster, setup: Setup, queries: NDArray[np.float64]) -> Run[Any]:
+async def _label(cluster: Cluster, setup: Setup, queries: Floats) -> Run[Any]:
     """Label one batch, and make sure that labels are the pooled classifier's."""
     play = setup.play(queries)
     run = await cluster.run(setup.role, only=play.only, seconds=SESSION_SECONDS, **play.public)
@@ -205,7 +205,7 @@ def _counted_and_masked(dealt: Dealt) -> tuple[float, float]:
     keys = [PairwiseKeys(me, {it: bytes(KEY_BYTES) for it in parts if it != me}) for me in parts]
     counting = masking = 0.0
 
-    def count(asked: Asked) -> NDArray[np.int64]:
+    def count(asked: Asked) -> Ints:
         nonlocal counting, masking
         start = time.process_time()
         counts = [clipped_counts(smallest, asked) for smallest in near]

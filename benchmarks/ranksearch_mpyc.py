@@ -6,11 +6,11 @@ from types import MappingProxyType
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.measurement import Bound, Measurement, pairs, ratios
 from benchmarks.mpyc_ring import MpycParties
 from benchmarks.ranksearch import FEATURES, Dealt, asked, simulate
+from veilring.arrays import Ints
 from veilring.protocols.ranksearch.algorithm.votes import nearest_rows
 from veilring.protocols.ranksearch.system import RankSearch
 
@@ -68,7 +68,7 @@ def _compare(parties: int, mpyc_queries: int, queries: int, repetitions: int) ->
     return results
 
 
-def _own_smallest(dealt: Dealt, queries: int) -> NDArray[np.int64]:
+def _own_smallest(dealt: Dealt, queries: int) -> Ints:
     """Return each party's k smallest distances in MPyC's steps, shape (parties, queries, k)."""
     system = RankSearch()
     upper = np.sqrt(FEATURES)

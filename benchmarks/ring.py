@@ -9,11 +9,11 @@ import time
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.measurement import Bound, Measurement, pairs, ratios
 from benchmarks.mpyc_ring import METHODS, MpycParties
 from benchmarks.samples import wine_parties
+from veilring.arrays import Floats
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import deal_ring
 from veilring.protocols.ring import TopKParameters, pp_topk, private_knn, rounds_for
@@ -114,7 +114,7 @@ def measure_batch(*, quick: bool) -> list[Measurement]:
         runner.run(cluster.__aenter__())
         ring = deal_ring(cluster.parties, rng)
 
-        async def ask(batch: NDArray[np.float64]) -> None:
+        async def ask(batch: Floats) -> None:
             client = cluster.parties[0]
             only = {client: {"queries": batch}}
             await cluster.run(
@@ -129,7 +129,7 @@ def measure_batch(*, quick: bool) -> list[Measurement]:
         async def singles() -> float:
             places = asyncio.Semaphore(AT_ONCE)
 
-            async def one(query: NDArray[np.float64]) -> None:
+            async def one(query: Floats) -> None:
                 async with places:
                     await ask(query)
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.data.sources import load
 from veilring.data.table import Rows, pairwise_distances, partition, scale_to_unit
 from veilring.protocols.prediction.algorithm.directions import quantise
@@ -34,8 +35,8 @@ class Balls(NamedTuple):
         rows: Of two classes.
     """
 
-    centres: NDArray[np.float64]
-    radii: NDArray[np.float64]
+    centres: Floats
+    radii: Floats
     rows: Rows
 
 
@@ -66,7 +67,7 @@ class Clusters:
         """Draw the centres."""
         return cls(rng.standard_normal((classes, features)).astype(np.float32))
 
-    def rows(self, count: int, rng: Generator) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def rows(self, count: int, rng: Generator) -> tuple[NDArray[np.float32], Ints]:
         """Draw rows: quantised features, shape (count, features), and labels, shape (count,)."""
         classes, features = self.centres.shape
         labels = rng.integers(0, classes, count)

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.scenarios.charts import STYLES, chart_files, draw_curve, label_log_axis
 
@@ -115,7 +115,7 @@ def fit(basis: Basis, x: Sequence[float], y: Sequence[float]) -> Fit:
     )
 
 
-def _factors(basis: Basis, x: Sequence[float], y: Sequence[float]) -> NDArray[np.float64]:
+def _factors(basis: Basis, x: Sequence[float], y: Sequence[float]) -> Floats:
     from scipy.optimize import nnls  # noqa: PLC0415  (it takes 0.2 s, and `--help` needs none)
 
     terms = _matrix(basis, x) / np.array(y)[:, None]
@@ -132,7 +132,7 @@ def _left_out(basis: Basis, x: Sequence[float], y: Sequence[float]) -> float | N
     return float(said[0] / y[-1] - 1)
 
 
-def _matrix(basis: Basis, x: Sequence[float]) -> NDArray[np.float64]:
+def _matrix(basis: Basis, x: Sequence[float]) -> Floats:
     return np.array([[term.of(at) for term in basis] for at in x], dtype=np.float64)
 
 

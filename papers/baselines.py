@@ -13,6 +13,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
 from veilring.privacy.accounting import GaussianDP, RenyiDP, least_noise
 from veilring.protocols.prediction.algorithm.directions import (
@@ -55,7 +56,7 @@ def least_sigma(
     )
 
 
-def best_class(queries: NDArray[np.float32], weights: NDArray[np.float64]) -> NDArray[np.int64]:
+def best_class(queries: NDArray[np.float32], weights: Floats) -> Ints:
     """Return for each query the class with the largest inner product.
 
     Args:
@@ -128,10 +129,10 @@ class SampledKNN:
 def answer_by_private_knn(
     parameters: SampledKNN,
     rows: NDArray[np.float32],
-    labels: NDArray[np.int64],
+    labels: Ints,
     queries: NDArray[np.float32],
     rng: Generator,
-) -> NDArray[np.int64]:
+) -> Ints:
     """Answer queries, each of which is paid for by the account.
 
     Args:
@@ -154,9 +155,7 @@ def answer_by_private_knn(
     return found
 
 
-def nearest_counts(
-    parameters: SampledKNN, cosines: NDArray[np.float64], labels: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def nearest_counts(parameters: SampledKNN, cosines: Floats, labels: Ints) -> Ints:
     """Return the counts of classes among a sample's k nearest rows; ties favour the first row."""
     nearest = np.argsort(-cosines, kind="stable")[: parameters.k]
     return np.bincount(labels[nearest], minlength=parameters.classes)
@@ -206,8 +205,8 @@ class NoisySGD:
 
 
 def train_noisy_sgd(
-    parameters: NoisySGD, rows: NDArray[np.float32], labels: NDArray[np.int64], rng: Generator
-) -> NDArray[np.float64]:
+    parameters: NoisySGD, rows: NDArray[np.float32], labels: Ints, rng: Generator
+) -> Floats:
     """Train, and return the weights, averaged over the later half of the steps.
 
     Args:
@@ -233,9 +232,7 @@ def train_noisy_sgd(
     return average
 
 
-def clipped_gradient(
-    weights: NDArray[np.float64], unit: NDArray[np.float64], labels: NDArray[np.int64], clip: float
-) -> NDArray[np.float64]:
+def clipped_gradient(weights: Floats, unit: Floats, labels: Ints, clip: float) -> Floats:
     """Return the sum of the rows' gradients of the cross-entropy, each clipped.
 
     Args:
@@ -288,8 +285,8 @@ class ClassMeans:
 
 
 def release_sums(
-    parameters: ClassMeans, rows: NDArray[np.float32], labels: NDArray[np.int64], rng: Generator
-) -> NDArray[np.float64]:
+    parameters: ClassMeans, rows: NDArray[np.float32], labels: Ints, rng: Generator
+) -> Floats:
     """Release the sum of each class, scaled to length 1, shape (classes, features).
 
     The sums are exact whole numbers before the noise and rounded to whole numbers after it.

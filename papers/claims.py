@@ -15,9 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from veilring.arrays import Floats
 from veilring.scenarios.intervals import Interval, mean_intervals
 
 ClaimOutcome = Literal["holds", "does not hold", "is inconclusive", "is not tested"]
@@ -42,14 +40,14 @@ class Measured:
 
     data: str
     x: tuple[float, ...]
-    curves: Mapping[CurveKey, NDArray[np.float64]]
+    curves: Mapping[CurveKey, Floats]
 
     @property
     def splits(self) -> int:
         """The number of splits."""
         return len(next(iter(self.curves.values())))
 
-    def of(self, measure: str) -> dict[str, NDArray[np.float64]]:
+    def of(self, measure: str) -> dict[str, Floats]:
         """Return the curves of one measure by their series."""
         return {key.series: curve for key, curve in self.curves.items() if key.measure == measure}
 
@@ -63,7 +61,7 @@ class Evidence(NamedTuple):
     """
 
     labels: tuple[str, ...]
-    values: NDArray[np.float64]
+    values: Floats
 
 
 Take = Callable[[Measured], Evidence]

@@ -6,9 +6,9 @@ from math import inf
 from typing import Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from papers.claims import CurveKey, Evidence, Measured, Take
+from veilring.arrays import Floats
 
 CurvePair: TypeAlias = tuple[CurveKey, CurveKey]
 """A curve, and the curve that it is compared with."""
@@ -82,7 +82,7 @@ def ratios(measure: str, *series: str, over: str, x: str, at: PointChoice = EVER
     return take
 
 
-def linearised(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
+def linearised(one: Floats, other: Floats) -> Floats:
     """Return a value for each split whose mean is the ratio of two curves' means.
 
     The values are linearised about the ratio, `R + (a - R b) / mean(b)`, so that their spread gives
@@ -113,7 +113,7 @@ def gain(measures: tuple[str, str], one: str, other: str, *, at: PointChoice) ->
 def slopes(measure: str) -> Take:
     """Return evidence with the least-squares slope of each curve of a measure over x."""
 
-    def slope(measured: Measured, curve: NDArray[np.float64]) -> NDArray[np.float64]:
+    def slope(measured: Measured, curve: Floats) -> Floats:
         x = np.asarray(measured.x) - np.mean(measured.x)
         return np.asarray(curve @ x / (x @ x))
 
@@ -128,7 +128,7 @@ def changes(measure: str, *series: str) -> Take:
 def falls_after(at: float, measure: str, *series: str) -> Take:
     """Take the fall of curves from the last point up to `at` to the last point of all."""
 
-    def fall(measured: Measured, curve: NDArray[np.float64]) -> NDArray[np.float64]:
+    def fall(measured: Measured, curve: Floats) -> Floats:
         return curve[:, max(0, bisect_right(measured.x, at) - 1)] - curve[:, -1]
 
     return _of_each(measure, series, fall)
@@ -141,7 +141,7 @@ def falls_from_best(measure: str, *series: str) -> Take:
     so that the choice does not bias the split's own value.
     """
 
-    def fall(_measured: Measured, curve: NDArray[np.float64]) -> NDArray[np.float64]:
+    def fall(_measured: Measured, curve: Floats) -> Floats:
         best = np.empty(len(curve))
         for parity in (0, 1):
             best[parity::2] = curve[parity::2, curve[1 - parity :: 2].mean(axis=0).argmax()]
@@ -151,9 +151,7 @@ def falls_from_best(measure: str, *series: str) -> Take:
 
 
 def _of_each(
-    measure: str,
-    series: tuple[str, ...],
-    of: Callable[[Measured, NDArray[np.float64]], NDArray[np.float64]],
+    measure: str, series: tuple[str, ...], of: Callable[[Measured, Floats], Floats]
 ) -> Take:
     """Take one number of each curve and split."""
 
@@ -165,9 +163,7 @@ def _of_each(
     return take
 
 
-def _curves(
-    measured: Measured, measure: str, series: tuple[str, ...]
-) -> Mapping[str, NDArray[np.float64]]:
+def _curves(measured: Measured, measure: str, series: tuple[str, ...]) -> Mapping[str, Floats]:
     curves = measured.of(measure)
     return {name: curves[name] for name in series or curves}
 
@@ -180,9 +176,7 @@ def _versus(one: CurveKey, other: CurveKey, pairs: Sequence[CurvePair]) -> str:
     return f"{'' if is_alone else f'{one.measure}: '}{one.series} over {other.series}"
 
 
-def _columns(
-    measured: Measured, curves: Mapping[str, NDArray[np.float64]], at: PointChoice, x: str
-) -> Evidence:
+def _columns(measured: Measured, curves: Mapping[str, Floats], at: PointChoice, x: str) -> Evidence:
     """Return a column for each curve and chosen point; a single curve needs no name."""
     places, labels = list(at(measured.x)), list[str]()
     for name in curves:

@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
 from papers.claims import Claim, CurveKey, Measured
+from veilring.arrays import Ints
 from veilring.data.sources import load
 from veilring.data.table import Table, scale_to_unit, split
 from veilring.randomness import Streams
@@ -192,7 +192,7 @@ class HoldOut(NamedTuple):
     train: Table
     held_out: Table
 
-    def accuracy(self, labels: NDArray[np.int64]) -> float:
+    def accuracy(self, labels: Ints) -> float:
         """Return the share of correct labels among the first queries."""
         return float((labels == self.held_out.y[: len(labels)]).mean())
 

@@ -26,7 +26,6 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
 from papers.claims import Claim, CurveKey, above
 from papers.evidence import heights, in_measure, leads, near, ratios, since, up_to
@@ -48,6 +47,7 @@ from papers.oracles import (
     ThresholdedHistogram,
     make_means,
 )
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Ranges, Table, split
 from veilring.protocols.ldp.algorithm.bayes import (
     VARIANCE_FLOOR,
@@ -100,12 +100,7 @@ PAPER_ORACLES: Final = tuple(_KINDS)
 """The paper's five."""
 
 
-def _asked(
-    survey: Survey,
-    rows: NDArray[np.float64] | NDArray[np.int64],
-    labels: NDArray[np.int64],
-    rng: Generator,
-) -> Tally:
+def _asked(survey: Survey, rows: Floats | Ints, labels: Ints, rng: Generator) -> Tally:
     """Return the tally of one answer per client, or of all answers if there is no noise."""
     if survey.exact_epsilon == inf:
         return census(survey, rows, labels, rng)
@@ -113,8 +108,8 @@ def _asked(
 
 
 def _learn_discrete(
-    rows: NDArray[np.int64],
-    labels: NDArray[np.int64],
+    rows: Ints,
+    labels: Ints,
     sizes: tuple[tuple[int, ...], int],
     *,
     oracle: str,
@@ -172,7 +167,7 @@ class NumberedValues(NamedTuple):
         domains: The number of values of each column.
     """
 
-    rows: NDArray[np.int64]
+    rows: Ints
     domains: tuple[int, ...]
 
 
@@ -228,14 +223,14 @@ def _accuracy_by_oracle(
 class _Reduced(NamedTuple):
     """Clients and queries with new features, and the public ranges of these."""
 
-    clients: NDArray[np.float64]
-    labels: NDArray[np.int64]
-    queries: NDArray[np.float64]
+    clients: Floats
+    labels: Ints
+    queries: Floats
     ranges: Ranges
     classes: int
 
 
-_Learn = Callable[[_Reduced, float, Generator], NDArray[np.int64]]
+_Learn = Callable[[_Reduced, float, Generator], Ints]
 """A function that learns from clients at an epsilon and returns the labels of the queries."""
 
 
@@ -268,7 +263,7 @@ def _accuracy_by_reduction(measures: Mapping[str, _Learn]) -> Observe:
 def _by_bins(oracle: str) -> _Learn:
     """Return a learner of discrete naive Bayes with bins of equal width, by an oracle."""
 
-    def learn(reduced: _Reduced, epsilon: float, rng: Generator) -> NDArray[np.int64]:
+    def learn(reduced: _Reduced, epsilon: float, rng: Generator) -> Ints:
         counts = (_BINS,) * len(reduced.ranges)
         bins = Bins(reduced.ranges, counts)
         rows, sizes = bins(reduced.clients), (counts, reduced.classes)
@@ -283,7 +278,7 @@ def _by_bins(oracle: str) -> _Learn:
 def _by_moments(approach: Approach) -> _Learn:
     """Return a learner of Gaussian naive Bayes, by one of the paper's three approaches."""
 
-    def learn(reduced: _Reduced, epsilon: float, rng: Generator) -> NDArray[np.int64]:
+    def learn(reduced: _Reduced, epsilon: float, rng: Generator) -> Ints:
         scaled = Scaling(reduced.ranges)
         survey = _gaussian_survey(approach, epsilon, len(reduced.ranges), reduced.classes)
         said = _asked(survey, scaled(reduced.clients), reduced.labels, rng)

@@ -38,6 +38,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from veilring.arrays import Bools, Floats, Ints
 from veilring.errors import InputError
 from veilring.privacy.bounds import NEVER_BITS
 from veilring.privacy.checks import require, require_that
@@ -121,7 +122,7 @@ class TableDistributions:
         self._thresholds = np.array([threshold for threshold, _ in tables], dtype=np.uint64)
         self._aliases = np.array([alias for _, alias in tables], dtype=np.intp)
 
-    def sample(self, inputs: NDArray[np.integer], rng: np.random.Generator) -> NDArray[np.int64]:
+    def sample(self, inputs: NDArray[np.integer], rng: np.random.Generator) -> Ints:
         """Draw an outcome for each input.
 
         Args:
@@ -237,7 +238,7 @@ def clamped_laplace(
     raise InputError("scale", scale, fine)
 
 
-def _ideal(inputs: Sequence[int], rate: float, bound: int) -> NDArray[np.float64]:
+def _ideal(inputs: Sequence[int], rate: float, bound: int) -> Floats:
     """Return each input's distribution (rows) in units of `2**-64`, clamped but not yet rounded."""
     outcomes = np.arange(-bound, bound + 1)
     weights = np.exp(-rate * np.abs(outcomes - np.array(inputs)[:, None]))
@@ -247,7 +248,7 @@ def _ideal(inputs: Sequence[int], rate: float, bound: int) -> NDArray[np.float64
     return np.asarray(np.ldexp(weights, WEIGHT_BITS))
 
 
-def _whole(ideal: NDArray[np.float64]) -> list[list[int]]:
+def _whole(ideal: Floats) -> list[list[int]]:
     """Round weights; the most likely outcome absorbs the remainder to `2**64`."""
     rows = []
     for weights in ideal:
@@ -410,7 +411,7 @@ class SummedHistogram(FrequencyOracle):
         return reports
 
     @override
-    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
+    def _fits(self, reports: Reports) -> Bools:
         numbers = np.ascontiguousarray(reports).view(_NUMBER)
         inside = (numbers >= -self.bound) & (numbers <= self.bound)
         together = np.abs(numbers.astype(np.int64)).sum(axis=1)
@@ -425,7 +426,7 @@ class SummedHistogram(FrequencyOracle):
         return sums
 
     @override
-    def rough(self, sums: Sums, clients: int) -> NDArray[np.bool_]:
+    def rough(self, sums: Sums, clients: int) -> Bools:
         return np.full(self.entries, clients < _NORMAL_CLIENTS)
 
     @override
@@ -577,12 +578,12 @@ class Laplace(CodeDistribution):
         return {"levels": _LAPLACE_LEVELS, **scale, "most": self.most}
 
     @override
-    def sample(self, grid: NDArray[np.int64], rng: Generator) -> Codes:
+    def sample(self, grid: Ints, rng: Generator) -> Codes:
         noisy = grid + discrete_laplace(self.scale, grid.shape, rng)
         return np.asarray(np.clip(noisy, -self.most, self.most) + self.most)
 
     @override
-    def probability(self, codes: Codes, grid: int) -> NDArray[np.float64]:
+    def probability(self, codes: Codes, grid: int) -> Floats:
         away = np.abs(codes - self.most - grid)
         ratio = exp(-1 / self.scale)
         is_end = (codes == 0) | (codes == 2 * self.most)
@@ -591,16 +592,16 @@ class Laplace(CodeDistribution):
         return np.where(is_end, cut, discrete_laplace_pmf(away, self.scale))
 
     @override
-    def plausible(self, codes: Codes, numbers: int) -> NDArray[np.bool_]:
+    def plausible(self, codes: Codes, numbers: int) -> Bools:
         most = numbers * _LAPLACE_LEVELS + laplace_sum_max(self.scale, codes.shape[-1])
         return np.asarray(np.abs(codes - self.most).sum(axis=-1) <= most)
 
     @override
-    def summed(self, codes: Codes) -> NDArray[np.int64]:
+    def summed(self, codes: Codes) -> Ints:
         return np.asarray((codes - self.most)[..., None])
 
     @override
-    def total(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
+    def total(self, sums: Ints) -> Floats:
         return np.asarray(sums[..., 0] / _LAPLACE_LEVELS)
 
     @override

@@ -11,8 +11,8 @@ from typing import Final, Literal, Self
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
+from veilring.arrays import Bools, Floats, Ints
 from veilring.data.table import Rows, pairwise_distances
 from veilring.privacy.checks import require, require_that
 from veilring.privacy.noise import discrete_laplace, discrete_laplace_pmf
@@ -63,9 +63,7 @@ class PaperVotes:
         """Return the paper's baseline: every query gets `epsilon / |X|`."""
         return cls(epsilon, classes, "batch")
 
-    def label(
-        self, queries: NDArray[np.float64], radii: NDArray[np.float64], rows: Rows, rng: Generator
-    ) -> NDArray[np.int64]:
+    def label(self, queries: Floats, radii: Floats, rows: Rows, rng: Generator) -> Ints:
         """Release a label for each query, shape (Q,)."""
         shares = paper_shares(overlap_graph(queries, radii), self.epsilon, self.allocation)
         counts = count_votes(queries, radii, rows, self.classes)
@@ -76,7 +74,7 @@ class PaperVotes:
         return np.asarray(counts.argmax(axis=1), dtype=np.int64)
 
 
-def paper_shares(graph: NDArray[np.bool_], epsilon: float, rule: Allocation) -> NDArray[np.float64]:
+def paper_shares(graph: Bools, epsilon: float, rule: Allocation) -> Floats:
     """Return the share of the budget of each query, shape (Q,)."""
     if rule == "clique":
         return allocate_budget(graph, epsilon).epsilons
@@ -85,7 +83,7 @@ def paper_shares(graph: NDArray[np.bool_], epsilon: float, rule: Allocation) -> 
     return np.asarray(np.nextafter(epsilon / crowds, 0))
 
 
-def _by_component(graph: NDArray[np.bool_], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+def _by_component(graph: Bools, sizes: Ints) -> Ints:
     """Return for each vertex the greatest size in its connected component."""
     from scipy.sparse import csgraph
 
@@ -95,9 +93,7 @@ def _by_component(graph: NDArray[np.bool_], sizes: NDArray[np.int64]) -> NDArray
     return greatest[component]
 
 
-def laplace_probabilities(
-    counts: NDArray[np.int64], epsilons: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def laplace_probabilities(counts: Ints, epsilons: Floats) -> Floats:
     """Return the probability of each label under `PaperVotes`, shape (Q, classes).
 
     Args:
@@ -107,7 +103,7 @@ def laplace_probabilities(
     return np.array([_of_winner(own, eps) for own, eps in zip(counts, epsilons, strict=True)])
 
 
-def _of_winner(counts: NDArray[np.int64], epsilon: float) -> NDArray[np.float64]:
+def _of_winner(counts: Ints, epsilon: float) -> Floats:
     """Sum the probability over the winner's noisy count; the lowest label wins ties."""
     scale = 1 / Fraction(float(epsilon))
     beyond = ceil(_TAIL * float(scale))
@@ -123,8 +119,8 @@ def _of_winner(counts: NDArray[np.int64], epsilon: float) -> NDArray[np.float64]
 
 
 def convert_as_paper(
-    queries: NDArray[np.float64], rows: Rows, k: int, rng: Generator, *, epsilon: float
-) -> NDArray[np.float64]:
+    queries: Floats, rows: Rows, k: int, rng: Generator, *, epsilon: float
+) -> Floats:
     """Return radii by Algorithm 6: equal steps, equal shares, and the exponential mechanism.
 
     Args:
@@ -138,15 +134,8 @@ def convert_as_paper(
 
 
 def label_as_paper(  # noqa: PLR0917  (a query, a data set, a classifier and its budget)
-    queries: NDArray[np.float64],
-    rows: Rows,
-    k: int,
-    classes: int,
-    epsilon: float,
-    rng: Generator,
-    *,
-    grid: bool,
-) -> NDArray[np.int64]:
+    queries: Floats, rows: Rows, k: int, classes: int, epsilon: float, rng: Generator, *, grid: bool
+) -> Ints:
     """Release a label for each query by about k neighbours (Algorithm 5 with w = 1/2).
 
     Args:
@@ -162,13 +151,7 @@ def label_as_paper(  # noqa: PLR0917  (a query, a data set, a classifier and its
     return PaperVotes.proposed(half, classes).label(queries, radii, rows, rng)
 
 
-def label_openly(
-    queries: NDArray[np.float64],
-    radii: NDArray[np.float64],
-    rows: Rows,
-    classes: int,
-    rng: Generator,
-) -> NDArray[np.int64]:
+def label_openly(queries: Floats, radii: Floats, rows: Rows, classes: int, rng: Generator) -> Ints:
     """Return the labels of a classifier without privacy, shape (Q,) (Definition 9).
 
     Args:
@@ -180,9 +163,7 @@ def label_openly(
     return np.asarray((counts + rng.random(counts.shape)).argmax(axis=1), dtype=np.int64)
 
 
-def true_radii(
-    queries: NDArray[np.float64], features: NDArray[np.float64], k: int
-) -> NDArray[np.float64]:
+def true_radii(queries: Floats, features: Floats, k: int) -> Floats:
     """Return the distance of each query to its k-th nearest row, shape (Q,), without privacy.
 
     Args:
@@ -195,8 +176,8 @@ def true_radii(
 
 
 def label_nearest_baseline(  # noqa: PLR0917  (a query, a data set, a classifier and its budget)
-    queries: NDArray[np.float64], rows: Rows, k: int, classes: int, epsilon: float, rng: Generator
-) -> NDArray[np.int64]:
+    queries: Floats, rows: Rows, k: int, classes: int, epsilon: float, rng: Generator
+) -> Ints:
     """Release a label for each query by the paper's baseline, shape (Q,) (Algorithm 4).
 
     It applies the exponential mechanism to the votes of the true neighbours, with `epsilon / |X|`
@@ -215,9 +196,7 @@ def label_nearest_baseline(  # noqa: PLR0917  (a query, a data set, a classifier
     return exponential_mechanism(votes, share, rng)
 
 
-def nearest_votes(
-    queries: NDArray[np.float64], rows: Rows, k: int, classes: int
-) -> NDArray[np.int64]:
+def nearest_votes(queries: Floats, rows: Rows, k: int, classes: int) -> Ints:
     """Return the votes of the k nearest rows of each query, shape (Q, classes) (Definition 11).
 
     The first of equally distant rows vote; with fewer than k rows, all vote. The votes are secret.

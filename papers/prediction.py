@@ -43,6 +43,7 @@ from papers.figure import (
     points_of,
 )
 from papers.tuning import PublicTable, best_tau, stream_accuracy, tune_parameters
+from veilring.arrays import Ints
 from veilring.data.sources import load
 from veilring.data.table import Table
 from veilring.errors import InputError
@@ -105,7 +106,7 @@ class StreamSplit:
         return self.stream.rows
 
     @property
-    def labels(self) -> NDArray[np.int64]:
+    def labels(self) -> Ints:
         """The labels of the private rows, shape (rows,)."""
         return self.stream.labels
 
@@ -188,7 +189,7 @@ def _ind_knn(each: StreamSplit, epsilon: float, rng: Generator) -> dict[str, flo
 
 
 def _private_vote(each: StreamSplit, epsilon: float, rng: Generator) -> float:
-    def labels(option: tuple[int, float], on: PublicTable) -> NDArray[np.int64]:
+    def labels(option: tuple[int, float], on: PublicTable) -> Ints:
         parameters = SampledKNN.calibrate(
             each.classes, *option, queries=len(each.stream.queries), epsilon=epsilon, delta=_DELTA
         )
@@ -226,14 +227,12 @@ def open_vote_accuracy(each: StreamSplit) -> float:
     return _share_right(kernel_vote(on.rows, on.labels, on.queries, kernel, each.classes), on)
 
 
-def _share_right(labels: NDArray[np.int64], on: PublicTable) -> float:
+def _share_right(labels: Ints, on: PublicTable) -> float:
     return float((labels == on.truth).mean())
 
 
 def _best(
-    each: StreamSplit,
-    options: Iterable[_Option],
-    labels: Callable[[_Option, PublicTable], NDArray[np.int64]],
+    each: StreamSplit, options: Iterable[_Option], labels: Callable[[_Option, PublicTable], Ints]
 ) -> float:
     """Return the accuracy of the option that does best on the validation queries."""
     tried, on = list(options), each.validation

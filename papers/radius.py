@@ -17,7 +17,6 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
 from papers.claims import Claim, CurveKey, above, below
 from papers.evidence import changes, heights, in_measure, leads, since
@@ -45,6 +44,7 @@ from papers.owner import (
     nearest_votes,
     true_radii,
 )
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows, Table, pairwise_distances
 from veilring.protocols.radius.algorithm.balls import count_votes
 from veilring.protocols.radius.algorithm.conversion import (
@@ -90,10 +90,10 @@ _CONVERSIONS: Final[Mapping[str, Conversion]] = {
     ALLOCATED: ByCandidates(),
 }
 
-_Labels = Mapping[str, NDArray[np.int64]]
+_Labels = Mapping[str, Ints]
 
 
-_Label = Callable[[NDArray[np.float64], NDArray[np.float64], Rows, Generator], NDArray[np.int64]]
+_Label = Callable[[Floats, Floats, Rows, Generator], Ints]
 
 
 class OwnerSplit(NamedTuple):
@@ -110,7 +110,7 @@ class OwnerSplit(NamedTuple):
     radius: float
 
     @property
-    def queries(self) -> NDArray[np.float64]:
+    def queries(self) -> Floats:
         """Shape (Q, f)."""
         return self.split.held_out.X
 
@@ -119,7 +119,7 @@ class OwnerSplit(NamedTuple):
         """The number of classes."""
         return len(self.split.train.features.classes)
 
-    def radii(self, queries: int) -> NDArray[np.float64]:
+    def radii(self, queries: int) -> Floats:
         """Return the same radius for each of some queries."""
         return np.full(queries, self.radius)
 
@@ -142,12 +142,8 @@ def _accuracies(each: OwnerSplit, found: _Labels, queries: int) -> Mapping[Curve
 
 
 def _by_default(
-    parameters: RNParameters,
-    queries: NDArray[np.float64],
-    radii: NDArray[np.float64],
-    rows: Rows,
-    rng: Generator,
-) -> NDArray[np.int64]:
+    parameters: RNParameters, queries: Floats, radii: Floats, rows: Rows, rng: Generator
+) -> Ints:
     return label_within(queries, radii, rows, parameters, rng)
 
 

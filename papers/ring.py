@@ -20,7 +20,6 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
 from papers.claims import Claim, CurveKey, above, below
 from papers.evidence import (
@@ -49,6 +48,7 @@ from papers.figure import (
     points_at,
     points_of,
 )
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Table, pairwise_distances, partition
 from veilring.protocols.ring import FixedPoint, KNNParameters, pooled_knn
 from veilring.protocols.ring.algorithm.classify import ring_knn
@@ -84,8 +84,8 @@ class DealtRows(NamedTuple):
     """
 
     split: HoldOut
-    to_rows: tuple[NDArray[np.float64], ...]
-    labels: tuple[NDArray[np.int64], ...]
+    to_rows: tuple[Floats, ...]
+    labels: tuple[Ints, ...]
 
 
 def deal_rows(

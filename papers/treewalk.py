@@ -19,6 +19,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from papers.walks import BASIC, Blur, Comparison, Distance, Utility, Variant, blur, spending, walk
+from veilring.arrays import Floats
 from veilring.data.csv import read_cells
 from veilring.errors import InputError
 from veilring.privacy.tables import EPSILON_MAX as RESPONSE_MAX
@@ -68,9 +69,9 @@ class Points:
 
     name: str
     count: int
-    own: NDArray[np.float64] | None = None
+    own: Floats | None = None
 
-    def draw(self, dimensions: int, times: int, rng: Generator) -> NDArray[np.float64]:
+    def draw(self, dimensions: int, times: int, rng: Generator) -> Floats:
         """Return the points of a split, shape (points, dimensions), in [0, `SIDE`].
 
         Args:
@@ -204,9 +205,9 @@ class _Ground:
     """The points, domain and queries of a split, with the distances of the five nearest points."""
 
     places: Places
-    high: NDArray[np.float64]
-    queries: NDArray[np.float64]
-    apart: NDArray[np.float64]
+    high: Floats
+    queries: Floats
+    apart: Floats
 
 
 @lru_cache(_KEPT)

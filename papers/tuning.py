@@ -15,6 +15,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from veilring.arrays import Ints
 from veilring.errors import InputError
 from veilring.privacy.budgets import budget_units
 from veilring.protocols.prediction.algorithm.directions import Hashing, Kernel, kernel_vote
@@ -45,9 +46,9 @@ class PublicTable:
     """
 
     rows: NDArray[np.float32]
-    labels: NDArray[np.int64]
+    labels: Ints
     queries: NDArray[np.float32]
-    truth: NDArray[np.int64]
+    truth: Ints
 
     def __post_init__(self) -> None:
         for field in ("rows", "queries"):
@@ -135,7 +136,7 @@ def _mean_score(
     parameters: FilterParameters,
     kernel: Kernel,
     pair: tuple[float, float],
-    seeds: NDArray[np.int64],
+    seeds: Ints,
 ) -> float:
     tried, nearer = replace(parameters, sigma2=pair[0]), replace(kernel, tau=pair[1])
     scores = [stream_accuracy(public, tried, nearer, np.random.default_rng(seed)) for seed in seeds]

@@ -26,6 +26,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from veilring.arrays import Bools, Floats, Ints
 from veilring.errors import InputError
 from veilring.privacy.accounting import BoundedRange, PureSteps
 from veilring.privacy.checks import require, require_positive
@@ -91,7 +92,7 @@ class Utility(ABC):
 
     @staticmethod
     @abstractmethod
-    def expose(tree: Tree, level: int, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
+    def expose(tree: Tree, level: int, nodes: Ints) -> Floats:
         """Return the public values of nodes that a client needs for its step there.
 
         Args:
@@ -108,9 +109,7 @@ class Utility(ABC):
         """Return the number of values that a client receives for a step."""
 
     @abstractmethod
-    def judge(
-        self, exposed: NDArray[np.float64], queries: NDArray[np.float64], level: int
-    ) -> WalkStep:
+    def judge(self, exposed: Floats, queries: Floats, level: int) -> WalkStep:
         """Return the step of each walk.
 
         Args:
@@ -148,13 +147,11 @@ class Comparison(Utility):
 
     @staticmethod
     @override
-    def expose(tree: Tree, level: int, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
+    def expose(tree: Tree, level: int, nodes: Ints) -> Floats:
         return tree.splits[nodes, None]
 
     @override
-    def judge(
-        self, exposed: NDArray[np.float64], queries: NDArray[np.float64], level: int
-    ) -> WalkStep:
+    def judge(self, exposed: Floats, queries: Floats, level: int) -> WalkStep:
         return self._steps.judge(exposed[:, 0], queries, level)
 
     @override
@@ -225,15 +222,13 @@ class Distance(Utility):
 
     @staticmethod
     @override
-    def expose(tree: Tree, level: int, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
+    def expose(tree: Tree, level: int, nodes: Ints) -> Floats:
         children = 2 * nodes[:, None] + np.arange(2)
-        points: NDArray[np.float64] = tree.points[tree.pivots[children]]
+        points: Floats = tree.points[tree.pivots[children]]
         return points.reshape(len(nodes), -1)
 
     @override
-    def judge(
-        self, exposed: NDArray[np.float64], queries: NDArray[np.float64], level: int
-    ) -> WalkStep:
+    def judge(self, exposed: Floats, queries: Floats, level: int) -> WalkStep:
         with np.errstate(over="ignore"):  # only nodes of a malicious server overflow
             away = exposed - np.tile(queries, 2)
         # Clipping does not increase the difference between two queries' distances to a node.
@@ -345,15 +340,13 @@ class Variant:
 BASIC: Final = Variant()
 
 
-def start_threads(variant: Variant, walks: int) -> NDArray[np.int64]:
+def start_threads(variant: Variant, walks: int) -> Ints:
     """Return the nodes at which the threads of each walk begin, shape (walks, threads)."""
     first = variant.levels(variant.splits).start
     return np.tile(np.arange(1 << first, 2 << first), (walks, 1))
 
 
-def advance_threads(
-    variant: Variant, nodes: NDArray[np.int64], bits: NDArray[np.bool_]
-) -> NDArray[np.int64]:
+def advance_threads(variant: Variant, nodes: Ints, bits: Bools) -> Ints:
     """Return the nodes of each walk's threads after the bits of a level.
 
     Client and server each compute this from the same bits.
@@ -368,7 +361,7 @@ def advance_threads(
     return np.hstack([children, children[:, :1] ^ 1])
 
 
-def leaves_below(tree: Tree, variant: Variant, nodes: NDArray[np.int64]) -> NDArray[np.int32]:
+def leaves_below(tree: Tree, variant: Variant, nodes: Ints) -> NDArray[np.int32]:
     """Return the positions of the points at or below the nodes where threads have stopped."""
     if variant.kind == "early":
         below = np.arange(1 << variant.splits)
@@ -376,9 +369,7 @@ def leaves_below(tree: Tree, variant: Variant, nodes: NDArray[np.int64]) -> NDAr
     return tree.starts[nodes]
 
 
-def walk(
-    tree: Tree, queries: NDArray[np.float64], utility: Utility, variant: Variant, rng: Generator
-) -> Walks:
+def walk(tree: Tree, queries: Floats, utility: Utility, variant: Variant, rng: Generator) -> Walks:
     """Walk once for each query.
 
     Args:
@@ -400,12 +391,8 @@ def walk(
 
 
 def walk_log_likelihood(
-    tree: Tree,
-    utility: Utility,
-    variant: Variant,
-    bits: NDArray[np.bool_],
-    candidates: NDArray[np.float64],
-) -> NDArray[np.float64]:
+    tree: Tree, utility: Utility, variant: Variant, bits: Bools, candidates: Floats
+) -> Floats:
     """Return ln P(bits | query) for each walk and each candidate query.
 
     Args:
@@ -436,12 +423,8 @@ def walk_log_likelihood(
 
 
 def _of_answers(
-    tree: Tree,
-    utility: Utility,
-    level: int,
-    nodes: NDArray[np.int64],
-    candidates: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    tree: Tree, utility: Utility, level: int, nodes: Ints, candidates: Floats
+) -> tuple[Floats, Floats]:
     """Return ln P of either answer at each node for each query, shape (nodes, candidates)."""
     asked = np.tile(candidates, (len(nodes), 1))
     exposed = utility.expose(tree, level, nodes).repeat(len(candidates), axis=0)
@@ -521,9 +504,7 @@ ROOT_OF_TWO: Final = Fraction(math.isqrt(2 << 128) + 1, 1 << 64)
 """The square root of 2, rounded up by less than 2**-64."""
 
 
-def planar_laplace(
-    scale: float | Fraction, size: int, rng: np.random.Generator
-) -> NDArray[np.int64]:
+def planar_laplace(scale: float | Fraction, size: int, rng: np.random.Generator) -> Ints:
     """Draw planar Laplace noise by thinning two discrete Laplace coordinates.
 
     At least about 3 in 4 proposals are accepted, whatever the scale (π / 4 for many steps).
@@ -543,9 +524,7 @@ def planar_laplace(
     return kept
 
 
-def _keep_planar(
-    proposals: NDArray[np.int64], scale: Fraction, rng: np.random.Generator
-) -> NDArray[np.bool_]:
+def _keep_planar(proposals: Ints, scale: Fraction, rng: np.random.Generator) -> Bools:
     """Accept each proposal with the ratio of the target distribution to the proposal's."""
     along = np.abs(proposals).sum(axis=1) / float(ROOT_OF_TWO)
     # Equal coordinates make the difference zero, which floats may miss on either side.
@@ -615,7 +594,7 @@ class Blur:
         return float_ceil(Fraction(self.epsilon) * (Fraction(distance) + diagonal))
 
 
-def on_grid(queries: NDArray[np.float64], by: Blur) -> NDArray[np.int64]:
+def on_grid(queries: Floats, by: Blur) -> Ints:
     """Return the point of the grid that is nearest to each query, in steps, without noise.
 
     A query outside of the domain is moved to its border first, which brings no two further apart.
@@ -628,11 +607,11 @@ def on_grid(queries: NDArray[np.float64], by: Blur) -> NDArray[np.int64]:
     inside = np.clip(queries, by.low, by.high)
     rest = np.fmod(inside, by.step)
     below = np.rint((inside - rest) / by.step)
-    nearest: NDArray[np.float64] = below + np.sign(rest) * (2 * np.abs(rest) > by.step)
+    nearest: Floats = below + np.sign(rest) * (2 * np.abs(rest) > by.step)
     return nearest.astype(np.int64)
 
 
-def blur(queries: NDArray[np.float64], by: Blur, rng: Generator) -> NDArray[np.float64]:
+def blur(queries: Floats, by: Blur, rng: Generator) -> Floats:
     """Round each query to the grid, add noise and clip the result to the domain.
 
     Clipping is post-processing and free. Rounding is not: see `Blur.loss`.
@@ -664,9 +643,7 @@ def overheard_blur(by: Blur) -> Overheard:
     clipped to the border of the domain, so choose a wide domain.
     """
 
-    def ask(
-        queries: NDArray[np.float64], candidates: NDArray[np.float64], rng: Generator
-    ) -> NDArray[np.float64]:
+    def ask(queries: Floats, candidates: Floats, rng: Generator) -> Floats:
         moved = blur(queries, by, rng)
         snapped = on_grid(candidates, by) * by.step
         apart = np.sqrt(np.square(moved[:, None] - snapped[None]).sum(axis=2))

@@ -3,9 +3,7 @@
 import os
 import signal
 
-import numpy as np
-from numpy.typing import NDArray
-
+from veilring.arrays import Floats
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.ring import draw_ring
 from veilring.transport.messages import Message
@@ -76,7 +74,7 @@ async def fail_unreadably(party: Party) -> None:
     raise MovedError(party.me, "it is broken")
 
 
-async def pass_array(party: Party, own: NDArray[np.float64]) -> NDArray[np.float64]:
+async def pass_array(party: Party, own: Floats) -> Floats:
     """Return the party's own numbers, once all others are present."""
     await pass_on(party)
     return own

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from pyproj import Geod
 from tests.deployment.commands import SECONDS
 from typer.testing import CliRunner
 
+from veilring.arrays import Floats
 from veilring.cli.app import app
 from veilring.deployment import load_config
 from veilring.deployment.places import (
@@ -52,7 +52,7 @@ def folder(tmp_path: Path) -> Path:
     return out
 
 
-def _distances() -> NDArray[np.float64]:
+def _distances() -> Floats:
     """Return the geodesic distance to each place, in metres."""
     latitudes, longitudes = DEGREES.T
     here = np.tile(HERE, (len(DEGREES), 1)).T

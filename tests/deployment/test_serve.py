@@ -12,12 +12,11 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 from tests.deployment.commands import SECONDS
 from typer.testing import CliRunner
 
+from veilring.arrays import Floats
 from veilring.cli.app import app
 from veilring.data.sources import load
 from veilring.deployment.examples import write_peers
@@ -209,7 +208,7 @@ async def test_a_client_batches_queries_as_the_terms_require(
     asked: list[int] = []
     usual = PeerMember.ask
 
-    async def counting(member: PeerMember, queries: NDArray[np.float64], client: str) -> object:
+    async def counting(member: PeerMember, queries: Floats, client: str) -> object:
         asked.append(len(queries))
         return await usual(member, queries, client)
 

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.estimators import (
     IndKNNClassifier,
     LDPGaussianNaiveBayes,
@@ -20,7 +21,7 @@ from veilring.estimators import (
 from veilring.nodes.journal import Cost, Traffic
 from veilring.protocols.promise import Forecast
 
-Table = tuple[NDArray[np.float64], NDArray[np.str_]]
+Table = tuple[Floats, NDArray[np.str_]]
 
 COINS = "veilring.estimators.base.Asked.coins"
 """The function that draws a batch's randomness; tests replace it by that of a networked party."""
@@ -48,10 +49,10 @@ def three_classes(rows: int, seed: int = 1) -> Table:
     return rng.normal(centres[numbers], 0.6), np.array(["ash", "elm", "oak"])[numbers]
 
 
-def scaled(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+def scaled(rows: Floats) -> Floats:
     """Return rows as parties hold them, in the unit cube."""
     low, high = RANGES
-    unit: NDArray[np.float64] = (np.clip(rows, low, high) - low) / (high - low)
+    unit: Floats = (np.clip(rows, low, high) - low) / (high - low)
     return unit
 
 

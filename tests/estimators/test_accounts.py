@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from tests.estimators.tables import ESTIMATORS, RANGES, named, three_classes
 
+from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.estimators import (
     LDPGaussianNaiveBayes,
@@ -61,11 +61,11 @@ def pickled(model: Any) -> Any:
     return pickle.loads(pickle.dumps(model))
 
 
-def coins(session: Asked, *batches: NDArray[np.float64]) -> bytes:
+def coins(session: Asked, *batches: Floats) -> bytes:
     """Return the answers to the last of several batches, in a copy of a session."""
     drawn: list[bytes] = []
 
-    def answer(queries: NDArray[np.float64], rng: np.random.Generator) -> Answered:
+    def answer(queries: Floats, rng: np.random.Generator) -> Answered:
         drawn.append(rng.bytes(16))
         return Answered(np.zeros(len(queries), np.int64), Forecast(0, Traffic()))
 

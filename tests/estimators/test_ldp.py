@@ -14,6 +14,7 @@ from sklearn.preprocessing import MinMaxScaler
 from tests.estimators.tables import measured
 from tests.privacy.generators import seeded
 
+from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.estimators import LDPGaussianNaiveBayes, LDPNaiveBayes
 from veilring.nodes.cluster import Cluster
@@ -29,7 +30,7 @@ ESTIMATORS = [
     LDPGaussianNaiveBayes(),
     LDPGaussianNaiveBayes(math.inf),
 ]
-Blobs = tuple[NDArray[np.float64], NDArray[np.str_]]
+Blobs = tuple[Floats, NDArray[np.str_]]
 
 
 def words(estimator: LDPNaiveBayes | LDPGaussianNaiveBayes) -> str:

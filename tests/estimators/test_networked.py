@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from sklearn.base import clone
 from tests.estimators.tables import COINS, RANGES, measured, named, scaled, three_classes
 
+from veilring.arrays import Floats
 from veilring.estimators import (
     IndKNNClassifier,
     NoisyVotesClassifier,
@@ -52,9 +52,7 @@ DRAWN = [
 ]
 
 
-def check_on_a_network(
-    model: Any, rows: NDArray[np.float64] = ROWS, queries: NDArray[np.float64] = QUERIES
-) -> None:
+def check_on_a_network(model: Any, rows: Floats = ROWS, queries: Floats = QUERIES) -> None:
     """Compare a batch with that of parties on a network, which have the same rows."""
     fitted = clone(model).set_params(ranges=RANGES, random_state=1).fit(rows, LABELS)
     labels, setup = fitted.predict(queries), fitted.setup_

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from sklearn.base import clone
 from tests.estimators.tables import RANGES, named, scaled, three_classes
 
+from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.estimators import OwnerKNNClassifier, OwnerRadiusClassifier
@@ -29,7 +29,7 @@ MODELS: list[Model] = [
 each = pytest.mark.parametrize("model", MODELS, ids=named)
 
 
-def asked(model: Model, queries: NDArray[np.float64], epsilon: float = 0.7) -> LabelRequest:
+def asked(model: Model, queries: Floats, epsilon: float = 0.7) -> LabelRequest:
     """Return an analyst's request."""
     if isinstance(model, OwnerKNNClassifier):
         k = public_k(model.k, queries.shape[1], len(ROWS))

@@ -8,6 +8,7 @@ import pytest
 from numpy.typing import NDArray
 from tests.estimators.tables import RANGES, three_classes
 
+from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.estimators import IndKNNClassifier, PrivacyLeakWarning
 from veilring.privacy.accounting import individual_budget
@@ -18,7 +19,7 @@ ROWS, LABELS = three_classes(200)
 QUERIES, TRUTH = three_classes(40, seed=2)
 
 
-def directed(rows: NDArray[np.float64], centre: float = 0.0) -> NDArray[np.float32]:
+def directed(rows: Floats, centre: float = 0.0) -> NDArray[np.float32]:
     """Return rows as directions, from a centre in the middle of the ranges or beside it."""
     return quantise((np.clip(rows, *RANGES) - centre) / 4)
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from papers.claims import Claim, CurveKey, Evidence, Judgement, Measured, above, judge_claim
 from papers.evidence import (
     LAST,
@@ -16,18 +15,19 @@ from papers.evidence import (
 )
 from scipy import stats
 
+from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.scenarios.intervals import mean_intervals
 
 X = (1.0, 2.0, 4.0)
 
 
-def _measured(**curves: NDArray[np.float64]) -> Measured:
+def _measured(**curves: Floats) -> Measured:
     """Return the curves of a measure `y` by series."""
     return Measured("table", X, {CurveKey("y", name): curve for name, curve in curves.items()})
 
 
-def _noisy(means: tuple[float, ...], splits: int = 50, spread: float = 0.01) -> NDArray[np.float64]:
+def _noisy(means: tuple[float, ...], splits: int = 50, spread: float = 0.01) -> Floats:
     """Return splits around the means."""
     return np.random.default_rng(1).normal(means, spread, (splits, len(means)))
 

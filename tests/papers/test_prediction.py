@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from papers.claims import CurveKey, Measured, judge_claim
 from papers.figure import ACCURACY
 from papers.prediction import (
@@ -28,12 +27,13 @@ from papers.prediction import (
 )
 from papers.reproduce import find_figure
 
+from veilring.arrays import Floats
 from veilring.data.sources import load
 from veilring.errors import InputError
 from veilring.protocols.prediction.algorithm.directions import LENGTH, quantise
 
 
-def _observe(name: str, x: tuple[float, ...]) -> Mapping[CurveKey, NDArray[np.float64]]:
+def _observe(name: str, x: tuple[float, ...]) -> Mapping[CurveKey, Floats]:
     """Measure one split of iris at these points."""
     figure, table = find_figure(f"prediction/{name}"), load("iris")
     found = figure.observe(figure.subject.prepare(table), x, np.random.default_rng(1))

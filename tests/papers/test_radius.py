@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from papers.claims import CurveKey, Measured, judge_claim
 from papers.figure import ACCURACY, MAJORITY_CLASS, measure_figure
 from papers.radius import (
@@ -21,6 +20,7 @@ from papers.radius import (
 )
 from papers.reproduce import find_figure
 
+from veilring.arrays import Floats
 from veilring.data.sources import load
 from veilring.data.table import scale_to_unit
 from veilring.protocols.radius.algorithm.balls import count_votes
@@ -51,7 +51,7 @@ def test_the_family_has_the_papers_nine_figures() -> None:
     assert all(figure.claims and figure.splits == 20 for figure in RADIUS_FIGURES)
 
 
-def _series(curves: Mapping[CurveKey, NDArray[np.float64]]) -> set[str]:
+def _series(curves: Mapping[CurveKey, Floats]) -> set[str]:
     return {key.series for key in curves}
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from papers.walks import (
     BASIC,
     Blur,
@@ -25,13 +24,12 @@ from papers.walks import (
 from scipy.spatial import cKDTree
 
 from papers import walks
+from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.protocols.treewalk import Comparison as Steps
 from veilring.protocols.treewalk import walk as walk_to_bucket
 from veilring.protocols.treewalk.algorithm.tree import Tree, build_tree
 from veilring.randomness import Streams
-
-Floats = NDArray[np.float64]
 
 SQUARE = 2**0.5
 # Charges are rounded up by less than this, relative to themselves.

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from randomgen import ChaCha
 from scipy import stats
 
+from veilring.arrays import Floats
 from veilring.randomness import Streams
 
 # A test of ours fails by chance this often at most.
@@ -50,7 +51,7 @@ class _Spelling:
     def __init__(self, x: Fraction) -> None:
         self._rest = x
 
-    def random(self, size: int | tuple[int, ...]) -> NDArray[np.float64]:
+    def random(self, size: int | tuple[int, ...]) -> Floats:
         return np.full(size, self._next(53) / 2**53)
 
     def integers(self, *_: object) -> int:
@@ -68,7 +69,7 @@ GENERATORS: dict[str, Callable[[], np.random.Generator]] = {
 }
 
 
-def follows(counts: NDArray[np.integer], pmf: NDArray[np.float64], tests: int = 1) -> bool:
+def follows(counts: NDArray[np.integer], pmf: Floats, tests: int = 1) -> bool:
     """Return whether counts agree with a distribution, by a G-test that merges small bins.
 
     Args:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from tests.privacy.generators import GENERATORS, follows, seeded, spelling
 
+from veilring.arrays import Ints
 from veilring.errors import InputError
 from veilring.privacy.draws import Scale, bernoulli_exp, geometric
 from veilring.privacy.exact import exp_ceil, exp_floor
@@ -34,7 +34,7 @@ DISTRIBUTIONS = {
 }
 
 
-def counted(draws: NDArray[np.int64], reach: int) -> NDArray[np.int64]:
+def counted(draws: Ints, reach: int) -> Ints:
     """Return the number of draws of each whole number from `-reach` to `reach`."""
     inside = draws[np.abs(draws) <= reach]
     return np.bincount(inside + reach, minlength=2 * reach + 1)

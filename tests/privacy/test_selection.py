@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from tests.privacy.generators import GENERATORS, follows, seeded, spelling
 
+from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
 from veilring.privacy.draws import bernoulli_exp
 from veilring.privacy.exact import exp_ceil, exp_floor
@@ -23,8 +23,8 @@ from veilring.privacy.selection import (
     permute_and_flip_probabilities,
 )
 
-Draw = Callable[..., NDArray[np.int64]]
-Distribution = Callable[..., NDArray[np.float64]]
+Draw = Callable[..., Ints]
+Distribution = Callable[..., Floats]
 MECHANISMS: dict[str, tuple[Draw, Distribution]] = {
     "exponential": (exponential_mechanism, exponential_probabilities),
     "permute and flip": (permute_and_flip, permute_and_flip_probabilities),
@@ -174,7 +174,7 @@ def test_hopeless_candidates_do_no_harm(name: str) -> None:
 )
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_invalid_parameters_are_refused(
-    name: str, scores: NDArray[np.int64], epsilon: float, sensitivity: int, field: str
+    name: str, scores: Ints, epsilon: float, sensitivity: int, field: str
 ) -> None:
     """Scores, budgets and sensitivities out of range are refused by name."""
     with pytest.raises(InputError, match=f"^{field}"):

@@ -9,9 +9,9 @@ from itertools import product
 import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
-from numpy.typing import NDArray
 from scipy.special import ive, logsumexp
 
+from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.privacy.accounting import ZCDP, GaussianDP
 from veilring.privacy.divisible import polya_difference_pmf
@@ -31,7 +31,7 @@ ROUNDING = 1e-15
 
 
 @lru_cache
-def gaussian_sum(sigma: float, shares: int) -> NDArray[np.float64]:
+def gaussian_sum(sigma: float, shares: int) -> Floats:
     """Return the distribution of a sum of discrete Gaussian shares, with 0 in the middle.
 
     All terms are positive, so even the smallest probability has 12 correct digits.
@@ -44,15 +44,13 @@ def gaussian_sum(sigma: float, shares: int) -> NDArray[np.float64]:
     return np.asarray(total)
 
 
-def near(distribution: NDArray[np.float64], reach: int) -> NDArray[np.float64]:
+def near(distribution: Floats, reach: int) -> Floats:
     """Return the middle of a distribution."""
     middle = len(distribution) // 2
     return distribution[max(0, middle - reach) : middle + reach + 1]
 
 
-def hockey_stick(
-    distribution: NDArray[np.float64], shift: tuple[int, ...], epsilon: float
-) -> float:
+def hockey_stick(distribution: Floats, shift: tuple[int, ...], epsilon: float) -> float:
     """Return the true delta of independent coordinates of a distribution and their shift."""
     one, other = np.ones(()), np.ones(())
     for step in shift:
@@ -126,7 +124,7 @@ def test_wide_shares_cost_what_gaussian_noise_does(dimensions: int) -> None:
     assert claim.slack == pytest.approx(dimensions * 5 * math.exp(-3 * math.pi**2), rel=1e-9)
 
 
-def log_skellam(variance: float, reach: int) -> NDArray[np.float64]:
+def log_skellam(variance: float, reach: int) -> Floats:
     """Return Skellam's log-probabilities from 0 to `reach`, by the ratios of neighbours.
 
     `I_{k + 1} / I_k` is a continued fraction, all terms of which are above 0.

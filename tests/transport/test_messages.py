@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from veilring.arrays import Bools
 from veilring.errors import FrameError, InputError
 from veilring.transport import messages
 from veilring.transport.frames import FRAME_BYTES_MAX, WireValue, pack
@@ -23,7 +23,7 @@ class Note(Message, kind="test.note"):
     number: int
     text: str
     rows: Matrix
-    flags: Annotated[NDArray[np.bool_], Array("|b1", 1)]
+    flags: Annotated[Bools, Array("|b1", 1)]
 
 
 def note(number: int = 1, text: str = "text") -> Note:

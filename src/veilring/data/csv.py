@@ -18,6 +18,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.arrays import Bools, Floats
 from veilring.data.table import Table, encode_columns
 from veilring.errors import InputError
 
@@ -63,7 +64,7 @@ class TextColumn:
         return len(self.cells)
 
     @cached_property
-    def is_number(self) -> NDArray[np.bool_]:
+    def is_number(self) -> Bools:
         """Whether each cell is a number, shape (rows,)."""
         if self._all_numbers is not None:
             return np.ones(len(self), dtype=np.bool_)
@@ -71,7 +72,7 @@ class TextColumn:
         return np.array([fits(cell) is not None for cell in self.cells], dtype=np.bool_)
 
     @cached_property
-    def numbers(self) -> NDArray[np.float64]:
+    def numbers(self) -> Floats:
         """The cells as numbers, NaN where a cell is not a number, shape (rows,)."""
         if self._all_numbers is not None:
             return self._all_numbers
@@ -79,7 +80,7 @@ class TextColumn:
         return np.array([float(cell) if fits else np.nan for cell, fits in pairs], np.float64)
 
     @cached_property
-    def _all_numbers(self) -> NDArray[np.float64] | None:
+    def _all_numbers(self) -> Floats | None:
         """The cells as numbers if all of them are: the usual case, without a pattern."""
         try:
             numbers = np.fromiter(map(float, self.cells), np.float64, len(self))
@@ -452,7 +453,7 @@ def _ragged(path: Path, reason: str) -> InputError:
     )
 
 
-def _typed(file: str, column: TextColumn) -> NDArray[np.float64] | NDArray[np.str_]:
+def _typed(file: str, column: TextColumn) -> Floats | NDArray[np.str_]:
     require_one_kind(file, column)
     if not column.is_number.all():
         require_points(file, column)

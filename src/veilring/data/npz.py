@@ -24,6 +24,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.arrays import Ints
 from veilring.data.table import Table, is_table
 from veilring.errors import InputError
 from veilring.privacy.files import open_private
@@ -68,7 +69,7 @@ class Vectors:
     """
 
     features: NDArray[np.floating]
-    labels: NDArray[np.int64] | None = None
+    labels: Ints | None = None
     class_names: tuple[str, ...] | None = None
     ids: tuple[str, ...] | None = None
 

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
+from veilring.arrays import Bools, Floats, Ints
 from veilring.config import Section, read_tables, scenario_error
 from veilring.data.csv import cell_at, read_cells
 from veilring.data.npz import NPZ
@@ -99,17 +100,17 @@ def require_different(key: str, names: Sequence[str]) -> None:
         raise ScenarioError(key, list(names), "a list without repeated names")
 
 
-def read_categories(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray[np.int64]:
+def read_categories(path: Path, feature: FeatureTerms, cells: FileCells) -> Ints:
     """Return the number of each cell's category."""
     return look_up(path, feature.name, _column(path, feature, cells), feature.categories)
 
 
-def read_numbers(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray[np.float64]:
+def read_numbers(path: Path, feature: FeatureTerms, cells: FileCells) -> Floats:
     """Return the cells as numbers, clipped to the range."""
     return np.clip(numbers_of(path, feature, cells), feature.low, feature.high)
 
 
-def numbers_of(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray[np.float64]:
+def numbers_of(path: Path, feature: FeatureTerms, cells: FileCells) -> Floats:
     """Return the cells as numbers, including those outside of the range."""
     column = _column(path, feature, cells)
     numbers = _numbers(column.tolist())
@@ -123,7 +124,7 @@ def numbers_of(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray[n
     return numbers
 
 
-def read_labels(path: Path, cells: FileCells, classes: Sequence[str]) -> NDArray[np.int64]:
+def read_labels(path: Path, cells: FileCells, classes: Sequence[str]) -> Ints:
     """Return the number of each row's class, which is the last column."""
     label = list(cells)[-1]
     note = " (the last column is taken as the label; move the label there)"
@@ -132,7 +133,7 @@ def read_labels(path: Path, cells: FileCells, classes: Sequence[str]) -> NDArray
 
 def look_up(
     path: Path, column: str, cells: NDArray[np.str_], names: Sequence[str], *, note: str = ""
-) -> NDArray[np.int64]:
+) -> Ints:
     """Return the position of each cell in a list of names.
 
     Args:
@@ -159,7 +160,7 @@ def _column(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray[np.s
     return cells[feature.name]
 
 
-def _numbers(cells: list[Any]) -> NDArray[np.float64]:
+def _numbers(cells: list[Any]) -> Floats:
     """Return cells as numbers, with NaN for a cell that is not one."""
     with suppress(ValueError, TypeError):  # the usual case, several times as fast
         return np.fromiter(map(float, cells), np.float64, len(cells))
@@ -306,13 +307,13 @@ class RowSchema(Section):
 
     def read_queries(
         self, path: Path, outside_max: float = 1.0, log: logging.Logger = _log
-    ) -> NDArray[np.float64]:
+    ) -> Floats:
         """Read queries like `read_rows`; other columns, such as a label, are ignored."""
         cells = read_cells(path)
         check_ranges(path, self.features, cells, outside_max, log)
         return self._encode(path, cells)
 
-    def of_frame(self, frame: Frame) -> NDArray[np.float64]:
+    def of_frame(self, frame: Frame) -> Floats:
         """Return the rows of a data frame, scaled into [0, 1]: shape (rows, features).
 
         Columns are found by name, in any order; other columns, such as a label, are ignored.
@@ -323,7 +324,7 @@ class RowSchema(Section):
         columns = [_features_in(frame, feature) for feature in self.features]
         return self.of_array(np.hstack(columns))
 
-    def of_array(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    def of_array(self, rows: Floats) -> Floats:
         """Return features by position, scaled into [0, 1], and log counts outside of their ranges.
 
         Args:
@@ -343,10 +344,10 @@ class RowSchema(Section):
             _log.warning("rows: %s%s", shown, f"; {more} more columns" if more > 0 else "")
         return scaled
 
-    def _encode(self, path: Path, cells: FileCells) -> NDArray[np.float64]:
+    def _encode(self, path: Path, cells: FileCells) -> Floats:
         return self._scaled([_features_of(path, feature, cells) for feature in self.features])
 
-    def _scaled(self, columns: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    def _scaled(self, columns: list[Floats]) -> Floats:
         """Return the features of all columns, scaled into [0, 1] like those of a table."""
         return self.encoded.ranges.to_unit(np.hstack(columns), constant=0.0)
 
@@ -413,14 +414,14 @@ def _read_columns(path: Path) -> tuple[FeatureTerms, ...]:
         raise scenario_error(error, _Columns) from None
 
 
-def _features_of(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray[np.float64]:
+def _features_of(path: Path, feature: FeatureTerms, cells: FileCells) -> Floats:
     """Return a column as one feature of numbers, or as one of several 0 and 1."""
     if feature.categories:
         return np.eye(feature.width)[read_categories(path, feature, cells)]
     return numbers_of(path, feature, cells)[:, None]
 
 
-def _features_in(frame: Frame, feature: FeatureTerms) -> NDArray[np.float64]:
+def _features_in(frame: Frame, feature: FeatureTerms) -> Floats:
     """Return a column of a data frame as one feature of numbers, or as one of several 0 and 1."""
     names = [str(name) for name in getattr(frame, "column_names", frame.columns)]
     if names.count(feature.name) != 1:
@@ -441,7 +442,7 @@ def _features_in(frame: Frame, feature: FeatureTerms) -> NDArray[np.float64]:
     return numbers[:, None]
 
 
-def _require_cells(feature: FeatureTerms, is_right: NDArray[np.bool_], allowed: str) -> None:
+def _require_cells(feature: FeatureTerms, is_right: Bools, allowed: str) -> None:
     if not is_right.all():
         where = f"rows, column {feature.name!r}, row {int(np.argmin(is_right)) + 1}"
         raise InputError.because(f"{where}: the cell must be {allowed}", field=where)

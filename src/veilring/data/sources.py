@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.config import did_you_mean
 from veilring.data.csv import Separator, read_cells, read_csv
 from veilring.data.npz import NPZ, Vectors, read_npz
@@ -144,7 +145,7 @@ def read_builtin(name: str) -> Table:
     return Table.of(name, features, labels, public.feature_names, public.class_names)
 
 
-def _from_package(public: _BuiltinSet) -> NDArray[np.float64] | None:
+def _from_package(public: _BuiltinSet) -> Floats | None:
     spec = importlib.util.find_spec("sklearn")
     for folder in (spec and spec.submodule_search_locations) or ():
         file = Path(folder, "datasets", "data", public.file)
@@ -153,7 +154,7 @@ def _from_package(public: _BuiltinSet) -> NDArray[np.float64] | None:
     return None
 
 
-def _from_library(name: str) -> NDArray[np.float64]:
+def _from_library(name: str) -> Floats:
     require_extra("sklearn")
     from sklearn import datasets
 
@@ -188,9 +189,7 @@ def fetch_openml(name: str) -> Table:
     return encode_columns(source, columns, np.asarray(found.target).astype(np.str_))
 
 
-def _openml_column(
-    values: NDArray[np.float64], categories: list[str] | None
-) -> NDArray[np.float64] | NDArray[np.str_]:
+def _openml_column(values: Floats, categories: list[str] | None) -> Floats | NDArray[np.str_]:
     if categories is None:
         return values.astype(np.float64)
     missing = np.isnan(values.astype(np.float64))

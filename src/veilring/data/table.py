@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
 from veilring.privacy.checks import floats, require_that
 from veilring.randomness import Streams
@@ -24,7 +25,7 @@ CATEGORIES_MAX: Final = 1000
 TEST_SHARE: Final = 0.25
 """The default share of rows that are held out."""
 
-ColumnValues = NDArray[np.float64] | NDArray[np.str_]
+ColumnValues = Floats | NDArray[np.str_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Ranges:
         """Return the range [0, 1] for each of the given number of features."""
         return cls((0.0,) * features, (1.0,) * features)
 
-    def to_unit(self, rows: NDArray[Any], *, constant: float = 0.5) -> NDArray[np.float64]:
+    def to_unit(self, rows: NDArray[Any], *, constant: float = 0.5) -> Floats:
         """Scale rows into [0, 1]: `(x - low) / (high - low)`, clipped to the nearest end.
 
         Args:
@@ -162,8 +163,8 @@ class Rows:
         InputError: If the shapes do not match, a feature is outside [0, 1] or a label is negative.
     """
 
-    features: NDArray[np.float64]
-    labels: NDArray[np.int64]
+    features: Floats
+    labels: Ints
 
     def __post_init__(self) -> None:
         if not is_table(self.features) or self.labels.shape != self.features.shape[:1]:
@@ -194,7 +195,7 @@ def is_table(values: NDArray[Any]) -> bool:
     return values.ndim == 2  # noqa: PLR2004  (what a table is)
 
 
-def in_unit_cube(features: NDArray[np.float64]) -> bool:
+def in_unit_cube(features: Floats) -> bool:
     """Return whether all values are numbers from 0 to 1."""
     return bool(np.all((features >= 0.0) & (features <= 1.0)))
 
@@ -216,8 +217,8 @@ class Table:
     """
 
     name: str
-    X: NDArray[np.float64]
-    y: NDArray[np.int64]
+    X: Floats
+    y: Ints
     features: Features
     label_name: str = "label"
     notes: tuple[str, ...] = ()
@@ -231,8 +232,8 @@ class Table:
     def of(
         cls,
         name: str,
-        X: NDArray[np.float64],
-        y: NDArray[np.int64],
+        X: Floats,
+        y: Ints,
         names: tuple[str, ...],
         classes: tuple[str, ...],
         *,
@@ -270,7 +271,7 @@ class Table:
         label = f"label {self.label_name!r} ({len(self.features.classes)} classes)"
         return f"{self.name}: columns: {', '.join(columns)}; {label}"
 
-    def take(self, rows: NDArray[np.int64]) -> "Table":
+    def take(self, rows: Ints) -> "Table":
         """Return the table of these rows, in this order, with the same schema."""
         return replace(self, X=self.X[rows], y=self.y[rows])
 
@@ -304,7 +305,7 @@ class Table:
         return [self.take(rows) for rows in partition(self.y, parties, rng, kind=kind, alpha=alpha)]
 
 
-def _require_values(X: NDArray[np.float64], rows: int, features: int) -> None:
+def _require_values(X: Floats, rows: int, features: int) -> None:
     if X.shape != (rows, features):
         raise InputError.because(
             f"features has the shape {X.shape}; {rows} rows of {features} features are needed",
@@ -353,9 +354,7 @@ def split(table: Table, test_share: float, rng: np.random.Generator) -> TrainTes
     return TrainTestSplit(table.take(order[held_out:]), table.take(order[:held_out]))
 
 
-def pairwise_distances(
-    queries: NDArray[np.float64], rows: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def pairwise_distances(queries: Floats, rows: Floats) -> Floats:
     """Return the Euclidean distance of every query to every row, shape (Q, N).
 
     Each entry is computed from its own pair alone, so a party's distances are bit for bit those of
@@ -379,14 +378,14 @@ def pairwise_distances(
 
 
 def partition(
-    labels: NDArray[np.int64],
+    labels: Ints,
     parties: int,
     rng: np.random.Generator,
     *,
     kind: PartitionKind = "iid",
     alpha: float = 1.0,
     sizes: Sequence[int] = (),
-) -> list[NDArray[np.int64]]:
+) -> list[Ints]:
     """Return each party's rows as ascending positions; a party may have none.
 
     `iid` shuffles all rows and gives each party the same number, up to one row. `dirichlet` divides
@@ -426,12 +425,8 @@ def _check_sizes(sizes: Sequence[int], parties: int, rows: int) -> None:
 
 
 def _by_dirichlet(
-    labels: NDArray[np.int64],
-    shuffled: NDArray[np.int64],
-    parties: int,
-    alpha: float,
-    rng: np.random.Generator,
-) -> list[NDArray[np.int64]]:
+    labels: Ints, shuffled: Ints, parties: int, alpha: float, rng: np.random.Generator
+) -> list[Ints]:
     if not ALPHA_MIN <= alpha <= ALPHA_MAX:
         raise InputError("alpha", alpha, f"a number from {ALPHA_MIN:g} to {ALPHA_MAX:g}")
     owner = np.empty(len(labels), dtype=np.int64)
@@ -464,7 +459,7 @@ def encode_columns(
         raise InputError.because(
             f"{name} has no features; add at least one column besides the label", field=name
         )
-    blocks: list[NDArray[np.float64]] = []
+    blocks: list[Floats] = []
     feature_names: list[str] = []
     categories: list[Categories] = []
     for column, values in columns.items():
@@ -478,9 +473,7 @@ def encode_columns(
     return Table.of(name, X, numbers, names, classes, categories=tuple(categories))
 
 
-def number_classes(
-    table: str, labels: NDArray[np.str_]
-) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+def number_classes(table: str, labels: NDArray[np.str_]) -> tuple[Ints, tuple[str, ...]]:
     """Return the number of each label's class, shape (rows,), and the names of all classes.
 
     They are in numerical order if all names are numbers, otherwise in alphabetical order.
@@ -498,7 +491,7 @@ def number_classes(
 
 def _encode_column(
     table: str, column: str, values: NDArray[Any]
-) -> tuple[NDArray[np.float64], tuple[str, ...] | None]:
+) -> tuple[Floats, tuple[str, ...] | None]:
     """Return the features of a column, and the categories that they stand for, if any."""
     if values.dtype == np.float64:
         finite = np.isfinite(values)

@@ -13,9 +13,7 @@ from itertools import pairwise, product
 from pathlib import Path
 from typing import cast
 
-import numpy as np
-from numpy.typing import NDArray
-
+from veilring.arrays import Bools
 from veilring.data.schema import FeatureTerms
 from veilring.deployment.survey import (
     CollectorConfig,
@@ -163,7 +161,7 @@ def save_model(found: Estimates, path: Path, *, consistency: str | None = None) 
 
 
 def _lines(
-    terms: SurveyTerms, found: Sequence[SurveyEstimate], rough: Sequence[NDArray[np.bool_]]
+    terms: SurveyTerms, found: Sequence[SurveyEstimate], rough: Sequence[Bools]
 ) -> Iterator[EstimatedNumber]:
     asked = list(zip(found, rough, strict=True))
     match terms.survey.kind:
@@ -185,7 +183,7 @@ def _lines(
 
 
 def _named(
-    estimate: SurveyEstimate, rough: NDArray[np.bool_], names: Iterable[tuple[str, str, str]]
+    estimate: SurveyEstimate, rough: Bools, names: Iterable[tuple[str, str, str]]
 ) -> Iterator[EstimatedNumber]:
     """Yield the first entries of an estimate with their names; an oracle's last may be unused."""
     for entry, (of, value, within) in enumerate(names):
@@ -197,9 +195,7 @@ def _named(
         )
 
 
-def _means(
-    terms: SurveyTerms, estimate: SurveyEstimate, rough: NDArray[np.bool_]
-) -> Iterator[EstimatedNumber]:
+def _means(terms: SurveyTerms, estimate: SurveyEstimate, rough: Bools) -> Iterator[EstimatedNumber]:
     """Yield means in the units of the columns, which were scaled to [-1, 1]."""
     ranges = ranges_of(terms.features)
     lines = _named(estimate, rough, product(_columns(terms), ("mean",), ("",)))

@@ -16,9 +16,9 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 import tomli_w
-from numpy.typing import NDArray
 from typing_extensions import override
 
+from veilring.arrays import Ints
 from veilring.config import Section
 from veilring.data.npz import NPZ, Vectors, write_vectors
 from veilring.data.schema import feature_terms
@@ -283,7 +283,7 @@ def write_peers(  # noqa: PLR0913  (each is chosen by a command's option)
     parties: Sequence[str],
     seed: int,
     port: int,
-    deal: Callable[..., Sequence[NDArray[np.int64]]] = partition,
+    deal: Callable[..., Sequence[Ints]] = partition,
     test_share: float = TEST_SHARE,
     queries: int | None = None,
     budget: float | None = None,

@@ -7,11 +7,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal, Self
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
+from veilring.arrays import Floats
 from veilring.config import Section, as_scenario_errors, require_key
 from veilring.data.schema import OUTSIDE_MAX, OutsideMax
 from veilring.deployment.config import (
@@ -206,9 +205,7 @@ async def ask_owner(config: AnalystConfig, queries: Path) -> dict[str, list[obje
     return columns
 
 
-def make_request(
-    config: AnalystConfig, terms: OwnerTerms, queries: NDArray[np.float64]
-) -> LabelRequest:
+def make_request(config: AnalystConfig, terms: OwnerTerms, queries: Floats) -> LabelRequest:
     """Return an analyst's request for one batch.
 
     Args:

@@ -14,10 +14,10 @@ from types import MappingProxyType
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
+from veilring.arrays import Floats, Ints
 from veilring.config import (
     as_scenario_errors,
     read_tables,
@@ -357,9 +357,7 @@ async def fetch_model(config: ClientConfig) -> PublicModel:
     return once.model(await _fetch(client, terms, once))
 
 
-async def _ask_batches(
-    client: Client, terms: PeerTerms, features: NDArray[np.float64], size: int
-) -> NDArray[np.int64]:
+async def _ask_batches(client: Client, terms: PeerTerms, features: Floats, size: int) -> Ints:
     price = terms.promise(len(client.roster.parties)).epsilon or 0.0
     role = peer_client(terms.digest, len(terms.classes), price)
     labels = np.zeros(len(features), dtype=np.int64)

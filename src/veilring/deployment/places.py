@@ -10,10 +10,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
+from veilring.arrays import Floats
 from veilring.config import Section, same_field
 from veilring.data.csv import read_cells
 from veilring.deployment.config import FilePath, QueryingConfig, ServerConfig, Terms
@@ -69,7 +69,7 @@ class MapProjection:
 
     _to_plane: "Transformer"
 
-    def to_metres(self, degrees: NDArray[np.float64]) -> NDArray[np.float64]:
+    def to_metres(self, degrees: Floats) -> Floats:
         """Return the places in the plane, shape (places, 2): east and north.
 
         Args:
@@ -85,7 +85,7 @@ class MapProjection:
             )
         return np.asarray(plane, dtype=np.float64)
 
-    def to_degrees(self, metres: NDArray[np.float64]) -> NDArray[np.float64]:
+    def to_degrees(self, metres: Floats) -> Floats:
         """Return latitude and longitude of each place in the plane, shape (places, 2)."""
         east, north = metres.T
         longitudes, latitudes = self._to_plane.transform(east, north, direction="INVERSE")
@@ -105,7 +105,7 @@ def load_projection(crs: str) -> MapProjection:
     return MapProjection(pyproj.Transformer.from_crs(_WGS84, plane, always_xy=True))
 
 
-def utm_around(degrees: NDArray[np.float64]) -> str:
+def utm_around(degrees: Floats) -> str:
     """Return the name of the UTM zone around the middle of some places.
 
     Within a zone, lengths are accurate to 1 in 1,000.
@@ -155,7 +155,7 @@ class Area(Section):
         return f"latitudes from {south:g} to {north:g} and longitudes from {west:g} to {east:g}"
 
     @classmethod
-    def around(cls, degrees: NDArray[np.float64]) -> Self:
+    def around(cls, degrees: Floats) -> Self:
         """Return a box around some places, with a margin on each side.
 
         Args:
@@ -168,7 +168,7 @@ class Area(Section):
         north, east = np.minimum(most + margin, ends).round(_DECIMALS).tolist()
         return cls(south=south, north=north, west=west, east=east)
 
-    def contains(self, degrees: NDArray[np.float64]) -> bool:
+    def contains(self, degrees: Floats) -> bool:
         """Return whether all places are inside.
 
         Args:
@@ -219,7 +219,7 @@ class PlacesTerms(Terms):
         """The projection to the plane."""
         return load_projection(self.crs)
 
-    def read_degrees(self, path: Path) -> NDArray[np.float64]:
+    def read_degrees(self, path: Path) -> Floats:
         """Read a CSV file of places, shape (places, 2), ignoring other columns."""
         cells = read_cells(path)
         columns = []
@@ -362,7 +362,7 @@ async def ask_places(config: PlacesClientConfig, near: Near) -> dict[str, list[o
     here = terms.projection.to_metres(degrees)
     asked, asking = snap(here, config.grid), _Asking(config, terms, near.epsilon)
 
-    async def ask(queries: NDArray[np.float64], keeper: Keeper) -> NearestPlaces:
+    async def ask(queries: Floats, keeper: Keeper) -> NearestPlaces:
         async with client.connect(terms.keys) as connection:
             return await asking(connection, queries, keeper)
 
@@ -416,7 +416,7 @@ class _Asking:
         return self.places.digest + repr(how).encode()
 
     async def __call__(
-        self, connection: ClientConnection, queries: NDArray[np.float64], keeper: Keeper
+        self, connection: ClientConnection, queries: Floats, keeper: Keeper
     ) -> NearestPlaces:
         terms = self.places.digest
         plan = LookupPlan(self.config.splits)
@@ -447,7 +447,7 @@ class _Asking:
 
 
 def _columns(
-    answer: RememberedAnswer, here: NDArray[np.float64], terms: PlacesTerms, show: int
+    answer: RememberedAnswer, here: Floats, terms: PlacesTerms, show: int
 ) -> dict[str, list[object]]:
     # A place whose leaf is early in the tree was returned twice.
     numbers, first = np.unique(answer.found, return_index=True)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
+from veilring.arrays import Ints
 from veilring.config import as_scenario_errors, require_key_that
 from veilring.data.csv import read_cells
 from veilring.data.npz import NPZ, Vectors, read_vectors
@@ -217,7 +218,7 @@ def _vectors(path: Path) -> Vectors:
     return held
 
 
-def _labels(path: Path, held: Vectors, terms: PredictionTerms) -> NDArray[np.int64]:
+def _labels(path: Path, held: Vectors, terms: PredictionTerms) -> Ints:
     """Return the labels with the class numbers of the terms."""
     if held.labels is None:
         raise InputError.because(f"{path} lacks the array y", field="file")

@@ -12,10 +12,10 @@ from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
 import tomli_w
-from numpy.typing import NDArray
 from pydantic import AwareDatetime, Field, ValidationError, model_validator
 from typing_extensions import override
 
+from veilring.arrays import Floats, Ints
 from veilring.config import Section, same_field
 from veilring.data.csv import read_cells
 from veilring.data.schema import (
@@ -205,9 +205,7 @@ class SurveyTerms(Terms):
             return ClientPool(rows, np.zeros(len(rows), dtype=np.int64))
         return ClientPool(rows, read_labels(path, cells, self.classes))
 
-    def _encode(
-        self, path: Path, feature: FeatureTerms, cells: FileCells
-    ) -> NDArray[np.float64] | NDArray[np.int64]:
+    def _encode(self, path: Path, feature: FeatureTerms, cells: FileCells) -> Floats | Ints:
         if not feature.categories:
             numbers = read_numbers(path, feature, cells)[:, None]
             return bins_of(self.survey, (feature,))(numbers) if self.is_frequency else numbers

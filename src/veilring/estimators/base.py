@@ -20,6 +20,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from veilring.arrays import Floats, Ints
 from veilring.config import DescribedKey, attribute_meanings, describe_keys
 from veilring.data.table import ALPHA_MAX, ALPHA_MIN, Ranges, Rows, partition
 from veilring.errors import InputError, PrivacyLeakWarning
@@ -43,12 +44,12 @@ class Answered:
         labels: Class numbers, shape (queries,).
     """
 
-    labels: NDArray[np.int64]
+    labels: Ints
     cost: Forecast
     loss: float = 0.0
 
 
-Answer: TypeAlias = Callable[[NDArray[np.float64], Generator], Answered]
+Answer: TypeAlias = Callable[[Floats, Generator], Answered]
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -67,7 +68,7 @@ class Asked:
     last: Answered | None = None
     kept: dict[bytes, Answered] = field(default_factory=dict)
 
-    def ask(self, queries: NDArray[np.float64], answer: Answer) -> NDArray[np.int64]:
+    def ask(self, queries: Floats, answer: Answer) -> Ints:
         """Return the labels of a batch, shape (queries,).
 
         Args:
@@ -90,7 +91,7 @@ class Asked:
         return keyed(hmac.digest(self.key, b"".join([*self.kept, batch]), "sha256"))
 
 
-def query_keys(queries: NDArray[np.float64]) -> list[bytes]:
+def query_keys(queries: Floats) -> list[bytes]:
     """Return a key for each query: equal queries have equal keys."""
     # adding zero turns negative zero into zero, which equals it
     return [row.tobytes() for row in queries + 0.0]
@@ -164,7 +165,7 @@ class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
     system_: System
     setup_: Setup
-    parts_: tuple[NDArray[np.int64], ...]
+    parts_: tuple[Ints, ...]
     _system: ClassVar[type[System]]
     _leaves_out: ClassVar[frozenset[str]] = frozenset()
     """The parameters of the system that the constructor does not take; they keep their defaults."""
@@ -259,7 +260,7 @@ class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         numbers = self._numbers(self._checked(X))
         return np.asarray(self.classes_[numbers])
 
-    def _begin(self, rows: NDArray[Any], numbers: NDArray[np.int64], rng: Generator) -> None:
+    def _begin(self, rows: NDArray[Any], numbers: Ints, rng: Generator) -> None:
         """Store the rows as given, with the numbers of their classes."""
         self._ranges = self._public_ranges(rows)
         self._hold(Rows(self._ranges.to_unit(rows), numbers), rng)
@@ -302,7 +303,7 @@ class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         check_is_fitted(self)
         return np.asarray(validate_data(self, X, reset=False))
 
-    def _public_ranges(self, rows: NDArray[np.float64]) -> Ranges:
+    def _public_ranges(self, rows: Floats) -> Ranges:
         """Return the given ranges, or those of the rows, and record which."""
         if self.ranges is None:
             self.ranges_origin_ = _TAKEN if self._system.hides_rows else _TAKEN_FREELY
@@ -325,11 +326,11 @@ class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             told["seeded noise"] = f"{SEED_TELLS} Leave out random_state."
         return told
 
-    def _numbers(self, rows: NDArray[Any]) -> NDArray[np.int64]:
+    def _numbers(self, rows: NDArray[Any]) -> Ints:
         """Return the class numbers of a batch."""
         return self._session.ask(self._ranges.to_unit(rows), self._answer)
 
-    def _answer(self, queries: NDArray[np.float64], rng: Generator) -> Answered:
+    def _answer(self, queries: Floats, rng: Generator) -> Answered:
         """Answer a new batch, scaled into [0, 1]."""
         if self.system_.promise(parties=len(self.parts_)).epsilon is not None:
             self._require_one_batch(queries)
@@ -337,7 +338,7 @@ class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         cost = self.system_.forecast_for(self.setup_.facts, len(queries))
         return Answered(np.concatenate(labels), cost)
 
-    def _require_one_batch(self, queries: NDArray[np.float64]) -> None:
+    def _require_one_batch(self, queries: Floats) -> None:
         """Refuse more queries than share one budget."""
         count, most = len(queries), self.setup_.batch_max
         require_that(

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.metaestimators import available_if
 from typing_extensions import override
 
+from veilring.arrays import Floats, Ints
 from veilring.config import DescribedKey
 from veilring.data.table import Features, Rows
 from veilring.errors import InputError, PrivacyLeakWarning
@@ -95,7 +96,7 @@ class RankSearchClassifier(SystemClassifier):
     _leaves_out = frozenset({"again"})
 
     @override
-    def _answer(self, queries: NDArray[np.float64], rng: Generator) -> Answered:
+    def _answer(self, queries: Floats, rng: Generator) -> Answered:
         setup, parts = self.setup_, list(self.setup_.parts.values())
         ranked = [setup.search(batch, parts) for batch in setup.batches(queries)]
         costs = [
@@ -124,7 +125,7 @@ class NoisyVotesClassifier(SystemClassifier):
     _first = ("parties", "epsilon")
 
     @override
-    def _answer(self, queries: NDArray[np.float64], rng: Generator) -> Answered:
+    def _answer(self, queries: Floats, rng: Generator) -> Answered:
         self._require_one_batch(queries)
         setup = self.setup_
         said = setup.answer(queries, rng)
@@ -162,13 +163,13 @@ class ReleasedClassifier(SystemClassifier):
     _first = ("parties", "epsilon")
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]  # scikit-learn has no types
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+    def predict_proba(self, X: ArrayLike) -> Floats:
         """Return the estimated probability of each class, shape (rows, classes)."""
         rows = self._checked(X)
         return self.model_.predict_proba(rows)
 
     @override
-    def _numbers(self, rows: NDArray[Any]) -> NDArray[np.int64]:
+    def _numbers(self, rows: NDArray[Any]) -> Ints:
         return self.model_.classifier.predict(self.model_.to_unit(rows))
 
     @override
@@ -176,7 +177,7 @@ class ReleasedClassifier(SystemClassifier):
         return self.system_.cost(self.setup_.parameters, len(self.parts_))
 
     @override
-    def _begin(self, rows: NDArray[Any], numbers: NDArray[np.int64], rng: Generator) -> None:
+    def _begin(self, rows: NDArray[Any], numbers: Ints, rng: Generator) -> None:
         self._ranges = self._public_ranges(rows)
         # a feature without width is 0, as in the model's own schema
         self._hold(Rows(self._ranges.to_unit(rows, constant=0.0), numbers), rng)
@@ -290,7 +291,7 @@ class IndKNNClassifier(SystemClassifier):
         self._stream = _Stream()
 
     @override
-    def _answer(self, queries: NDArray[np.float64], rng: Generator) -> Answered:
+    def _answer(self, queries: Floats, rng: Generator) -> Answered:
         asked, count, stream = self.setup_.directions(queries), len(queries), self._stream
         if stream.predictor is None or stream.left < count:
             declared = self.setup_.rules(count).queries
@@ -330,7 +331,7 @@ class TreeWalkClassifier(SystemClassifier):
         self._known: dict[bytes, int] = {}
 
     @override
-    def _answer(self, queries: NDArray[np.float64], rng: Generator) -> Answered:
+    def _answer(self, queries: Floats, rng: Generator) -> Answered:
         names, is_first = query_keys(queries), not self._known
         fresh = {name: row for row, name in enumerate(names) if name not in self._known}
         asked, setup = queries[list(fresh.values())], self.setup_
@@ -375,17 +376,17 @@ class LDPClassifier(SystemClassifier):
         }
     )
 
-    def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+    def predict_log_proba(self, X: ArrayLike) -> Floats:
         """Return the logarithm of each class's probability, shape (rows, classes)."""
         rows = self._checked(X)
         return self.model_.log_probabilities(rows)
 
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+    def predict_proba(self, X: ArrayLike) -> Floats:
         """Return each class's probability, shape (rows, classes)."""
         return np.exp(self.predict_log_proba(X))
 
     @override
-    def _numbers(self, rows: NDArray[Any]) -> NDArray[np.int64]:
+    def _numbers(self, rows: NDArray[Any]) -> Ints:
         return self.model_.classify(rows)
 
     @override
@@ -405,7 +406,7 @@ class LDPClassifier(SystemClassifier):
         return replace(promise, note="Nothing is protected: rows are counted without noise.")
 
     @override
-    def _begin(self, rows: NDArray[Any], numbers: NDArray[np.int64], rng: Generator) -> None:
+    def _begin(self, rows: NDArray[Any], numbers: Ints, rng: Generator) -> None:
         is_noisy = self._is_noisy()
         # without noise nothing of the system's ε is spent
         instead = {} if is_noisy else {"epsilon": LDPBayes().epsilon}
@@ -418,7 +419,7 @@ class LDPClassifier(SystemClassifier):
         self.epsilon_ = survey.exact_epsilon
         self.model_ = self.system_.learn(survey, self.tally_)
 
-    def _survey(self, rows: NDArray[np.float64]) -> BayesSurvey:
+    def _survey(self, rows: Floats) -> BayesSurvey:
         """Return the survey, which may depend only on public numbers of the rows."""
         ranges, classes = self._public_ranges(rows), len(self.classes_)
         return self.system_.bind(ranges, classes, epsilon=number("epsilon", self.epsilon))
@@ -441,7 +442,7 @@ class LDPNaiveBayes(LDPClassifier):
     )
 
     @override
-    def _survey(self, rows: NDArray[np.float64]) -> BayesSurvey:
+    def _survey(self, rows: Floats) -> BayesSurvey:
         if self.domains is None:
             return super()._survey(rows)
         self.ranges_origin_ = "no ranges: values are numbered"

@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import Final, Literal, Protocol, Self, assert_never
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.privacy.checks import (
     require,
@@ -386,7 +386,7 @@ class PureSteps:
         # One more than possible: its part is 0 then.
         return min(self.count // 2, int((self.count - epsilon / self.bound) / 2) + 1)
 
-    def _masses(self, top: int) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    def _masses(self, top: int) -> tuple[Floats, Floats, float]:
         """Return numbers of lies from 0 to `top`, and the log probability of each.
 
         Numbers omitted on either side are less likely than the nearest included one by `_FAR`. The

@@ -22,7 +22,8 @@ from itertools import product
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+from veilring.arrays import Bools, Floats, Ints
 
 # A million clients that report each second for a thousand years send 2^55 reports.
 NEVER_BITS: Final = 64
@@ -75,11 +76,11 @@ class ProportionBounds(NamedTuple):
         high: At most 1.
     """
 
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
+    low: Floats
+    high: Floats
 
 
-def proportion_bounds(counts: NDArray[np.int64], runs: int, alarm: float) -> ProportionBounds:
+def proportion_bounds(counts: Ints, runs: int, alarm: float) -> ProportionBounds:
     """Return a lower and an upper bound on each event's probability (Clopper and Pearson 1934).
 
     Args:
@@ -97,9 +98,7 @@ ALARM: Final = 1e-6
 """The probability that an audit reports more than the true loss."""
 
 
-def audited_epsilon(
-    one: NDArray[np.int64], other: NDArray[np.int64], alarm: float = ALARM
-) -> float:
+def audited_epsilon(one: Ints, other: Ints, alarm: float = ALARM) -> float:
     """Return a proven lower bound on the mechanism's epsilon, at least 0.
 
     The probability of each event on one data set is at most `e^epsilon` times that on the other.
@@ -116,11 +115,7 @@ def audited_epsilon(
 
 
 def audited_epsilon_of_scores(
-    present: NDArray[np.int64],
-    absent: NDArray[np.int64],
-    highest: int,
-    delta: float,
-    alarm: float = ALARM,
+    present: Ints, absent: Ints, highest: int, delta: float, alarm: float = ALARM
 ) -> float:
     """Return a proven lower bound on the mechanism's epsilon at this delta, at least 0.
 
@@ -138,9 +133,7 @@ def audited_epsilon_of_scores(
     return float(np.log(np.maximum(ratios, 1.0)).max())
 
 
-def audited_mu(
-    present: NDArray[np.int64], absent: NDArray[np.int64], highest: int, alarm: float = ALARM
-) -> float:
+def audited_mu(present: Ints, absent: Ints, highest: int, alarm: float = ALARM) -> float:
     """Return a proven lower bound on the mechanism's mu of Gaussian DP, at least 0.
 
     A test that says yes with probabilities p and q is as good as one that distinguishes N(0, 1)
@@ -155,7 +148,7 @@ def audited_mu(
 
 
 def _threshold_bounds(
-    present: NDArray[np.int64], absent: NDArray[np.int64], highest: int, alarm: float
+    present: Ints, absent: Ints, highest: int, alarm: float
 ) -> tuple[ProportionBounds, ProportionBounds]:
     """Bound the probability that a score is at least t, for each t from 1 to `highest`."""
     each = alarm / (4 * highest)  # an upper and a lower bound, for each threshold and data set
@@ -167,9 +160,7 @@ def _threshold_bounds(
     return one, other
 
 
-def guess_membership(
-    labels: NDArray[np.int64], present: NDArray[np.float64], absent: NDArray[np.float64]
-) -> NDArray[np.bool_]:
+def guess_membership(labels: Ints, present: Floats, absent: Floats) -> Bools:
     """Return whether the labels of each run are more likely with the record, shape (runs,).
 
     Args:
@@ -181,7 +172,7 @@ def guess_membership(
     return np.asarray(ratios[np.arange(labels.shape[1]), labels].sum(axis=1) > 0)
 
 
-def membership_advantage(with_record: NDArray[np.bool_], without: NDArray[np.bool_]) -> float:
+def membership_advantage(with_record: Bools, without: Bools) -> float:
     """Return the rate of true positives minus the rate of false positives.
 
     Args:
@@ -191,7 +182,7 @@ def membership_advantage(with_record: NDArray[np.bool_], without: NDArray[np.boo
     return float(with_record.mean() - without.mean())
 
 
-def exact_advantage(present: NDArray[np.float64], absent: NDArray[np.float64]) -> float:
+def exact_advantage(present: Floats, absent: Floats) -> float:
     """Return the greatest advantage of any test: half the sum of differences over all answers.
 
     Args:

@@ -22,8 +22,9 @@ from threading import RLock
 from typing import Final, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from veilring.arrays import Bools, Floats, Ints
 from veilring.errors import BudgetExhausted, InputError
 from veilring.privacy.checks import require, require_that
 from veilring.privacy.statefile import StateFile
@@ -140,8 +141,8 @@ class RecordCharge:
             range.
     """
 
-    slots: NDArray[np.int64]
-    units: NDArray[np.int64]
+    slots: Ints
+    units: Ints
 
     def __post_init__(self) -> None:
         slots, units = self.slots, self.units
@@ -233,7 +234,7 @@ def digest_of(request: bytes) -> bytes:
     return hashlib.sha256(request).digest()
 
 
-def _occurrences_max(slots: NDArray[np.int64]) -> int:
+def _occurrences_max(slots: Ints) -> int:
     """Return the number of occurrences of the most frequent slot."""
     if not slots.size:
         return 0
@@ -241,9 +242,7 @@ def _occurrences_max(slots: NDArray[np.int64]) -> int:
     return int(counts.max())
 
 
-def merge_slots(
-    slots: NDArray[np.int64], units: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def merge_slots(slots: Ints, units: Ints) -> tuple[Ints, Ints]:
     """Return each slot once, sorted, with the sum of its units."""
     if not len(slots):
         return slots, units
@@ -253,7 +252,7 @@ def merge_slots(
     return ranked[starts], np.add.reduceat(units[order], starts)
 
 
-def to_units(amounts: ArrayLike, *, field: str = "amounts") -> NDArray[np.int64]:
+def to_units(amounts: ArrayLike, *, field: str = "amounts") -> Ints:
     """Return charges in units, rounded up.
 
     Args:
@@ -268,12 +267,12 @@ def budget_units(amount: float, *, field: str) -> int:
     return int(_units_of(amount, field, np.floor))
 
 
-def from_units(units: ArrayLike) -> NDArray[np.float64]:
+def from_units(units: ArrayLike) -> Floats:
     """Return the amounts of these units."""
     return np.asarray(units, np.int64) / float(UNITS)
 
 
-def _units_of(amounts: ArrayLike, field: str, rounded: np.ufunc) -> NDArray[np.int64]:
+def _units_of(amounts: ArrayLike, field: str, rounded: np.ufunc) -> Ints:
     """Return amounts in units: the nearest ones if a float's rounding error may have moved them."""
     given = np.asarray(amounts, np.float64)
     valid = bool(np.all((given >= 0) & (given <= AMOUNT_MAX)))
@@ -310,13 +309,13 @@ class Records:
         self._spent, self._journal_bytes, self._dirty = _load_spent(store.connection)
         live = store.connection.execute("SELECT live FROM records ORDER BY number")
         self._live = np.fromiter((row[0] for row in live), np.bool_)
-        self._pending: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+        self._pending: list[tuple[Ints, Ints]] = []
 
     def __len__(self) -> int:
         """The number of records ever added: slots are below it."""
         return len(self._spent)
 
-    def add(self, ids: Iterable[str]) -> NDArray[np.int64]:
+    def add(self, ids: Iterable[str]) -> Ints:
         """Add records, and return the slot of each, shape (m,), in the given order.
 
         A new record has a fresh budget. A record that was added before, by this process or an
@@ -359,13 +358,13 @@ class Records:
             self._live[slots] = False
             self._store.wipe()
 
-    def known(self, ids: Iterable[str]) -> NDArray[np.bool_]:
+    def known(self, ids: Iterable[str]) -> Bools:
         """Return whether each was ever added, forgotten or not, shape (m,)."""
         digests = [self._digest(each) for each in ids]
         with self._guard:
             return _slots(self._store.connection, digests) >= 0
 
-    def remaining(self) -> NDArray[np.int64]:
+    def remaining(self) -> Ints:
         """Return the remaining units of each slot, shape (n,); none for a forgotten record.
 
         The result is a copy. Budgets of records are secret: never put them, their sums or quantiles
@@ -460,14 +459,14 @@ class Places:
             self._store.wipe()
 
 
-def _slots(connection: sqlite3.Connection, digests: Iterable[bytes]) -> NDArray[np.int64]:
+def _slots(connection: sqlite3.Connection, digests: Iterable[bytes]) -> Ints:
     """Return the slot of each record; -1 for unknown ones."""
     find = "SELECT number FROM records WHERE digest = ?"
     rows = (connection.execute(find, (digest,)).fetchone() for digest in digests)
     return np.fromiter((row[0] - 1 if row else -1 for row in rows), np.int64)
 
 
-def _load_spent(connection: sqlite3.Connection) -> tuple[NDArray[np.int64], int, set[int]]:
+def _load_spent(connection: sqlite3.Connection) -> tuple[Ints, int, set[int]]:
     """Return the spending of each slot, the size of the journal, and the blocks that it changed."""
     (count,) = connection.execute("SELECT count(*) FROM records").fetchone()
     spent, size, dirty = np.zeros(count, np.int64), 0, set[int]()

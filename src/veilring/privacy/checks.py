@@ -7,6 +7,7 @@ from typing import Any, Final, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.errors import InputError
 
 
@@ -33,7 +34,7 @@ def require_positive(field: str, value: float | Fraction) -> Fraction:
     return Fraction(value)
 
 
-def floats(field: str, values: NDArray[Any], allowed: str = "numbers") -> NDArray[np.float64]:
+def floats(field: str, values: NDArray[Any], allowed: str = "numbers") -> Floats:
     """Return private values as floats."""
     try:
         require_that(

@@ -41,6 +41,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from veilring.arrays import Bools, Floats, Ints
 from veilring.privacy.checks import require, require_positive
 from veilring.privacy.draws import UniformBits, coins, geometric, propose, require_scale
 from veilring.privacy.exact import FractionBounds, exp_bounds, log_bounds
@@ -62,7 +63,7 @@ _MARGIN: Final = 2.0**-20
 
 def skellam(
     variance: float | Fraction, shape: int | tuple[int, ...], rng: np.random.Generator
-) -> NDArray[np.int64]:
+) -> Ints:
     """Draw exact Skellam noise with mean 0: the difference of two Poisson numbers.
 
     Args:
@@ -73,7 +74,7 @@ def skellam(
     return poisson(mean, shape, rng) - poisson(mean, shape, rng)
 
 
-def skellam_pmf(k: ArrayLike, variance: float | Fraction) -> NDArray[np.float64]:
+def skellam_pmf(k: ArrayLike, variance: float | Fraction) -> Floats:
     """Return the probabilities of whole numbers, of the same shape."""
     from scipy.special import ive
 
@@ -86,7 +87,7 @@ def poisson(
     rng: np.random.Generator,
     *,
     slack: float = _ROUNDED,
-) -> NDArray[np.int64]:
+) -> Ints:
     """Draw exact Poisson numbers.
 
     Args:
@@ -97,7 +98,7 @@ def poisson(
     require(low <= mean <= high, "mean", mean, f"from {low} to {high:,}")
     distribution = PoissonDistribution.of(Fraction(mean))
 
-    def proposals(missing: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def proposals(missing: NDArray[np.intp]) -> tuple[Ints, Bools]:
         x = discrete_laplace(distribution.scale, missing.size, rng)
         chances, doubts = distribution.chances(x)
         return x, coins(
@@ -136,12 +137,12 @@ class PoissonDistribution:
         gains = np.abs(near) / scale - flat.surprise(near)
         return cls(mean, middle, scale, Fraction(max(0.0, float(gains.max())) + _MARGIN))
 
-    def surprise(self, x: NDArray[np.int64]) -> NDArray[np.float64]:
+    def surprise(self, x: Ints) -> Floats:
         """Return `ln(P[middle] / P[middle + x])` for numbers of at least 0."""
         there = self._log(self.middle + 1 + x.astype(np.float64))
         return there - self._log(np.array([self.middle + 1], dtype=np.float64))
 
-    def chances(self, x: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def chances(self, x: Ints) -> tuple[Floats, Floats]:
         """Return the acceptance probability of each, and its error in roundings."""
         there = np.maximum(x, -self.middle)
         logs = np.abs(x) / self.scale - float(self.peak) - self.surprise(there)
@@ -165,13 +166,13 @@ class PoissonDistribution:
         rise = exp_bounds(Fraction(abs(x), self.scale) - self.peak, digits)
         return rise[0] * Fraction(low, unit), rise[1] * Fraction(high, unit)
 
-    def _log(self, z: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _log(self, z: Floats) -> Floats:
         """Return `ln(gamma(z)) - z ln(mean)` up to a constant, without its large terms."""
         mean = float(self.mean)
         return np.asarray((z - 0.5) * np.log1p((z - mean) / mean) - (z - mean) + _stirling_rest(z))
 
 
-def _stirling_rest(z: NDArray[np.float64]) -> NDArray[np.float64]:
+def _stirling_rest(z: Floats) -> Floats:
     """Return the error of Stirling's formula for `ln(gamma(z))` for whole numbers from 1 on."""
     inverse = 1 / np.maximum(z, _SERIES_FROM)
     square = inverse**2
@@ -180,7 +181,7 @@ def _stirling_rest(z: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(z < _SERIES_FROM, first, series)
 
 
-def _first_rests() -> NDArray[np.float64]:
+def _first_rests() -> Floats:
     rests = [
         math.lgamma(z) - ((z - 0.5) * math.log(z) - z + math.log(2 * math.pi) / 2)
         for z in range(1, _SERIES_FROM)
@@ -216,7 +217,7 @@ def polya(
     rng: np.random.Generator,
     *,
     slack: float = _SLACK,
-) -> NDArray[np.int64]:
+) -> Ints:
     """Draw exact Pólya noise, at least 0.
 
     Args:
@@ -244,7 +245,7 @@ def polya_difference(
     scale: float | Fraction,
     shape: int | tuple[int, ...],
     rng: np.random.Generator,
-) -> NDArray[np.int64]:
+) -> Ints:
     """Draw the difference of two draws: a share of discrete Laplace noise.
 
     The arguments are those of `polya`; shares whose exponents add up to 1 make all of the noise.
@@ -252,9 +253,7 @@ def polya_difference(
     return polya(exponent, scale, shape, rng) - polya(exponent, scale, shape, rng)
 
 
-def polya_pmf(
-    k: ArrayLike, exponent: float | Fraction, scale: float | Fraction
-) -> NDArray[np.float64]:
+def polya_pmf(k: ArrayLike, exponent: float | Fraction, scale: float | Fraction) -> Floats:
     """Return the probabilities of whole numbers, of the same shape; 0 below 0.
 
     Args:
@@ -269,7 +268,7 @@ def polya_pmf(
 
 def polya_difference_pmf(
     k: ArrayLike, exponent: float | Fraction, scale: float | Fraction
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return the distribution of `polya_difference`: discrete Laplace if the exponent is 1.
 
     It is the sum of `P[j] P[j + |k|]` over all j, so that even small probabilities have small
@@ -288,7 +287,7 @@ def polya_difference_pmf(
     return sums[back].reshape(np.shape(k))
 
 
-def _pmf_table(a: Fraction, scale: Fraction, terms: int) -> NDArray[np.float64]:
+def _pmf_table(a: Fraction, scale: Fraction, terms: int) -> Floats:
     """Return the probabilities of the first `terms` whole numbers."""
     k = np.arange(1, terms)
     factors = np.cumprod(np.concatenate([[1.0], (k - 1 + float(a)) / k]))
@@ -297,19 +296,15 @@ def _pmf_table(a: Fraction, scale: Fraction, terms: int) -> NDArray[np.float64]:
 
 
 @lru_cache(maxsize=32)
-def _polya_tail(a: Fraction, scale: Fraction) -> NDArray[np.float64]:
+def _polya_tail(a: Fraction, scale: Fraction) -> Floats:
     """Return the probabilities of at least ..., 2, 1: ascending, for searching."""
     pmf = _pmf_table(a, scale, math.ceil(_REACH * scale) + 2)
     return np.cumsum(pmf[:0:-1])
 
 
 def _doubtful(
-    rising: NDArray[np.float64],
-    draws: NDArray[np.float64],
-    drawn: NDArray[np.intp],
-    scale: float,
-    slack: float,
-) -> NDArray[np.bool_]:
+    rising: Floats, draws: Floats, drawn: NDArray[np.intp], scale: float, slack: float
+) -> Bools:
     """Return which draws are too close to the last entry above them, or to the next one."""
     share = slack * (drawn + 1 + scale + _SLACK_UNITS) * _UNIT
     above = rising.take(len(rising) - drawn, mode="clip")

@@ -25,6 +25,7 @@ from typing import Final, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.arrays import Bools, Floats, Ints
 from veilring.errors import InputError
 from veilring.privacy.checks import require, require_that
 from veilring.privacy.exact import Dyadic, FractionBounds, exp_bounds, log_bounds
@@ -46,7 +47,7 @@ _CHUNK_WORDS: Final = 2**15
 _GATHER_FROM: Final = 8
 _ALL: Final = np.uint64(2**64 - 1)
 # An array has one scale for each draw. A float is treated as an exact fraction.
-Scale: TypeAlias = float | Fraction | NDArray[np.float64]
+Scale: TypeAlias = float | Fraction | Floats
 Word: TypeAlias = np.uint8 | np.uint16 | np.uint32 | np.uint64
 _WIDTHS: Final[tuple[type[Word], ...]] = (np.uint8, np.uint16, np.uint32, np.uint64)
 
@@ -59,7 +60,7 @@ class Scales:
         common: The exact scale if it is the same for all; otherwise each is its own float.
     """
 
-    floats: NDArray[np.float64]
+    floats: Floats
     common: Fraction | None
 
     @classmethod
@@ -96,9 +97,7 @@ def require_scale(field: str, value: float | Fraction) -> Fraction:
     return Fraction(value)
 
 
-def bernoulli(
-    p: Dyadic, shape: int | tuple[int, ...], rng: np.random.Generator
-) -> NDArray[np.bool_]:
+def bernoulli(p: Dyadic, shape: int | tuple[int, ...], rng: np.random.Generator) -> Bools:
     """Flip coins that show heads with probability exactly `p`.
 
     Args:
@@ -194,12 +193,12 @@ class UniformBits:
 
 
 def coins(
-    chances: NDArray[np.float64],
+    chances: Floats,
     bounds: Callable[[int, int], FractionBounds],
     rng: np.random.Generator,
     *,
-    slack: float | NDArray[np.float64] = _SLACK,
-) -> NDArray[np.bool_]:
+    slack: float | Floats = _SLACK,
+) -> Bools:
     """Flip coins with probabilities that can be computed to any precision.
 
     Args:
@@ -218,12 +217,12 @@ def coins(
 
 
 def bernoulli_exp(
-    gamma: NDArray[np.float64],
+    gamma: Floats,
     exact: Callable[[int], Fraction],
     rng: np.random.Generator,
     *,
     slack: float = _SLACK,
-) -> NDArray[np.bool_]:
+) -> Bools:
     """Flip coins that show heads with probability exactly `e**-gamma`.
 
     Args:
@@ -251,9 +250,7 @@ def _below(
         number.refine(rng)
 
 
-def propose(
-    size: int, proposals: Callable[[NDArray[np.intp]], tuple[NDArray[np.int64], NDArray[np.bool_]]]
-) -> NDArray[np.int64]:
+def propose(size: int, proposals: Callable[[NDArray[np.intp]], tuple[Ints, Bools]]) -> Ints:
     """Return the first accepted proposal of each draw, shape (size,).
 
     Args:
@@ -271,7 +268,7 @@ def propose(
 
 def geometric(
     scale: Scale, shape: int | tuple[int, ...], rng: np.random.Generator, *, slack: float = _SLACK
-) -> NDArray[np.int64]:
+) -> Ints:
     """Draw whole numbers that are at least k with probability exactly `e**(-k / scale)`.
 
     By inversion: the whole part of `-scale * ln(U)`.

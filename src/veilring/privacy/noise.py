@@ -23,15 +23,14 @@ from fractions import Fraction
 from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from veilring.arrays import Bools, Floats, Ints
 from veilring.privacy.checks import require, require_that
 from veilring.privacy.draws import Scale, Scales, bernoulli_exp, geometric, propose, require_scale
 
 
-def discrete_laplace(
-    scale: Scale, shape: int | tuple[int, ...], rng: np.random.Generator
-) -> NDArray[np.int64]:
+def discrete_laplace(scale: Scale, shape: int | tuple[int, ...], rng: np.random.Generator) -> Ints:
     """Draw exact discrete Laplace noise: the difference of two geometric numbers.
 
     Args:
@@ -41,7 +40,7 @@ def discrete_laplace(
     return geometric(scale, shape, rng) - geometric(scale, shape, rng)
 
 
-def discrete_laplace_pmf(k: ArrayLike, scale: float | Fraction) -> NDArray[np.float64]:
+def discrete_laplace_pmf(k: ArrayLike, scale: float | Fraction) -> Floats:
     """Return the probabilities of whole numbers, of the same shape."""
     inverse = float(1 / require_scale("scale", scale))
     return np.asarray(math.tanh(inverse / 2) * np.exp(-np.abs(k) * inverse))
@@ -68,9 +67,7 @@ _GAUSSIAN_SMOOTH: Final = 2.0
 _GAUSSIAN_REACH: Final = 80
 
 
-def discrete_gaussian(
-    sigma: Scale, shape: int | tuple[int, ...], rng: np.random.Generator
-) -> NDArray[np.int64]:
+def discrete_gaussian(sigma: Scale, shape: int | tuple[int, ...], rng: np.random.Generator) -> Ints:
     """Draw exact discrete Gaussian noise, by rejection (their Algorithm 3).
 
     Args:
@@ -86,9 +83,7 @@ def discrete_gaussian(
     return noise.reshape(shape)
 
 
-def _propose_gaussian(
-    sigmas: Scales, rng: np.random.Generator
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _propose_gaussian(sigmas: Scales, rng: np.random.Generator) -> tuple[Ints, Bools]:
     """Draw discrete Laplace noise, and accept each draw with probability `e**-gamma`."""
     scales = np.floor(sigmas.floats) + 1
     proposed = discrete_laplace(scales, scales.size, rng)
@@ -102,7 +97,7 @@ def _propose_gaussian(
     return proposed, bernoulli_exp(gamma, exact, rng)
 
 
-def discrete_gaussian_pmf(k: ArrayLike, sigma: float | Fraction) -> NDArray[np.float64]:
+def discrete_gaussian_pmf(k: ArrayLike, sigma: float | Fraction) -> Floats:
     """Return the probabilities of whole numbers, of the same shape."""
     spread = 2 * float(require_scale("sigma", sigma)) ** 2
     return np.asarray(
@@ -144,14 +139,14 @@ class PublicGrid:
         power = math.isfinite(self.step) and math.frexp(self.step)[0] == 0.5  # noqa: PLR2004  (the mantissa of a power of two)
         require(power, "step", self.step, "a power of two")
 
-    def nearest(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
+    def nearest(self, values: Floats) -> Ints:
         """Return values in whole steps, rounded to the nearest.
 
         Vectors that differ by D in a norm then differ by at most `sensitivity(D, ...)` steps.
         """
         return self._whole(np.rint(self._in_steps(values)))
 
-    def values(self, steps: NDArray[np.int64]) -> NDArray[np.float64]:
+    def values(self, steps: Ints) -> Floats:
         """Return whole steps as real numbers; exact up to 2**53 steps."""
         return np.asarray(steps * self.step)
 
@@ -175,11 +170,11 @@ class PublicGrid:
         exact = steps + Fraction(ones)
         return float(exact) if float(exact) >= exact else math.nextafter(float(exact), math.inf)
 
-    def _in_steps(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _in_steps(self, values: Floats) -> Floats:
         with np.errstate(over="ignore"):  # infinite values are refused
             return np.asarray(values / self.step)
 
-    def _whole(self, rounded: NDArray[np.float64]) -> NDArray[np.int64]:
+    def _whole(self, rounded: Floats) -> Ints:
         inside = bool((np.abs(rounded) <= _MOST_STEPS).all())
         require_that(inside, "values", "values must be finite, and at most 2**53 steps from 0")
         return rounded.astype(np.int64)

@@ -16,8 +16,9 @@ from fractions import Fraction
 from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from veilring.arrays import Floats, Ints
 from veilring.privacy.checks import require, require_that
 from veilring.privacy.draws import UniformBits, bernoulli_exp
 from veilring.privacy.exact import FractionBounds, exp_bounds
@@ -29,13 +30,13 @@ _GREATEST_SCORE: Final = 2**52
 
 
 def exponential_mechanism(
-    scores: NDArray[np.int64],
+    scores: Ints,
     epsilon: ArrayLike,
     rng: np.random.Generator,
     *,
     sensitivity: int = 1,
     monotone: bool = False,
-) -> NDArray[np.int64]:
+) -> Ints:
     """Choose candidates with probability proportional to `e**(epsilon * score / (2 D))`, exactly.
 
     Source: McSherry and Talwar, FOCS 2007. By inversion: a uniform number falls into one of the
@@ -85,13 +86,13 @@ def _intervals(weights: list[FractionBounds]) -> list[FractionBounds]:
 
 
 def permute_and_flip(
-    scores: NDArray[np.int64],
+    scores: Ints,
     epsilon: ArrayLike,
     rng: np.random.Generator,
     *,
     sensitivity: int = 1,
     monotone: bool = False,
-) -> NDArray[np.int64]:
+) -> Ints:
     """Choose candidates by permute-and-flip, exactly.
 
     Source: McKenna and Sheldon, NeurIPS 2020, Algorithm 1: in a random order, each candidate flips
@@ -112,8 +113,8 @@ def permute_and_flip(
 
 
 def exponential_probabilities(
-    scores: NDArray[np.int64], epsilon: ArrayLike, *, sensitivity: int = 1, monotone: bool = False
-) -> NDArray[np.float64]:
+    scores: Ints, epsilon: ArrayLike, *, sensitivity: int = 1, monotone: bool = False
+) -> Floats:
     """Return the probabilities of `exponential_mechanism`, shape (runs, candidates)."""
     gamma, _ = _exponents(scores, epsilon, sensitivity, monotone=monotone)
     weights = np.exp(-gamma)
@@ -121,8 +122,8 @@ def exponential_probabilities(
 
 
 def permute_and_flip_probabilities(
-    scores: NDArray[np.int64], epsilon: ArrayLike, *, sensitivity: int = 1, monotone: bool = False
-) -> NDArray[np.float64]:
+    scores: Ints, epsilon: ArrayLike, *, sensitivity: int = 1, monotone: bool = False
+) -> Floats:
     """Return the probabilities of `permute_and_flip`, shape (runs, candidates).
 
     A candidate with coin p wins with `p` times the mean of `1 / (1 + heads among the others)`,
@@ -140,8 +141,8 @@ def permute_and_flip_probabilities(
 
 
 def _exponents(
-    scores: NDArray[np.int64], epsilon: ArrayLike, sensitivity: int, *, monotone: bool
-) -> tuple[NDArray[np.float64], Callable[[int], Fraction]]:
+    scores: Ints, epsilon: ArrayLike, sensitivity: int, *, monotone: bool
+) -> tuple[Floats, Callable[[int], Fraction]]:
     """Return `epsilon * (best - score) / (2 D)`, and a function for the exact values."""
     shape = scores.shape
     right = len(shape) == 2 and shape[-1] > 0  # noqa: PLR2004  (runs, candidates)

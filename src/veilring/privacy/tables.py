@@ -14,6 +14,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.arrays import Ints
 from veilring.privacy.checks import require, require_positive, require_that
 from veilring.privacy.exact import exp_floor, log_ceil
 
@@ -82,7 +83,7 @@ class ResponseDistribution:
 
 def randomised_response(
     values: NDArray[np.integer], distribution: ResponseDistribution, rng: np.random.Generator
-) -> NDArray[np.int64]:
+) -> Ints:
     """Report each value as itself or as another, with exactly the distribution's probabilities.
 
     Args:

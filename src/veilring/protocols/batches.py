@@ -2,9 +2,7 @@
 
 from collections.abc import Callable
 
-import numpy as np
-from numpy.typing import NDArray
-
+from veilring.arrays import Floats
 from veilring.data.table import Rows, in_unit_cube
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party, broadcast
@@ -18,7 +16,7 @@ class Queries(Message, kind="ring.queries"):
     features: Matrix
 
 
-def check_queries(queries: NDArray[np.float64], features: int, most: int) -> None:
+def check_queries(queries: Floats, features: int, most: int) -> None:
     """Refuse a batch that cannot be answered.
 
     Args:
@@ -51,11 +49,11 @@ def check_rows(rows: Rows, features: int, classes: int) -> None:
 async def hand_out(
     party: Party,
     client: str,
-    queries: NDArray[np.float64] | None,
-    check: Callable[[NDArray[np.float64]], None],
+    queries: Floats | None,
+    check: Callable[[Floats], None],
     *,
     due: int = -2,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return the queries of a batch, shape (queries, features): the client sends them to all.
 
     Args:
@@ -80,6 +78,6 @@ async def hand_out(
     return handed
 
 
-def batch_digest(queries: NDArray[np.float64]) -> bytes:
+def batch_digest(queries: Floats) -> bytes:
     """Return the hash of a batch, shape (queries, features), of 32 bytes."""
     return digest_of(repr(queries.shape).encode(), queries.tobytes())

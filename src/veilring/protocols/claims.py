@@ -11,8 +11,8 @@ from math import inf
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.data.table import Rows
 
 EXAMPLE_PARTIES: Final = 3
@@ -33,7 +33,7 @@ class Example:
     """
 
     parts: Mapping[str, Rows]
-    queries: NDArray[np.float64]
+    queries: Floats
 
     @property
     def rows(self) -> int:
@@ -53,7 +53,7 @@ class Example:
         rows = dict(zip(order, self.parts.values(), strict=True))
         return Example({name: rows[name] for name in self.parts}, self.queries)
 
-    def asking(self, queries: NDArray[np.float64]) -> "Example":
+    def asking(self, queries: Floats) -> "Example":
         """Return the world in which other queries are asked."""
         return Example(self.parts, queries)
 

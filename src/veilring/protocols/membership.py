@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.data.schema import Frame
 from veilring.data.table import Rows, Table
 from veilring.privacy.statefile import Format
@@ -90,10 +91,10 @@ class Membership:
 
     role: Callable[..., Awaitable[Any]]
     batch_max: int
-    labels: Callable[..., NDArray[np.int64]]
+    labels: Callable[..., Ints]
     public: Mapping[str, Any] = field(default_factory=dict)
     all_learn: bool = False
-    check: Callable[[NDArray[np.float64]], None] | None = None
+    check: Callable[[Floats], None] | None = None
     keep: Callable[..., object] = rows_alone
     memory: Format | None = None
     once: Once | None = None

@@ -13,7 +13,8 @@ A client may send any queries: no privacy guarantee depends on such a rule, only
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
+
+from veilring.arrays import Floats
 
 NEAR_QUERIES_MIN: Final = 10
 """The minimum number of different queries to use as a sample of rows."""
@@ -39,7 +40,7 @@ def near_share(rows: int, features: int, factor: float) -> float:
     return float(min(_SHARE_MAX, factor * rows**-exponent))
 
 
-def smallest_among(distances: NDArray[np.float64], share: float) -> float:
+def smallest_among(distances: Floats, share: float) -> float:
     """Return the distance within which a share of all pairs lies.
 
     Args:

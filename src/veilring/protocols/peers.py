@@ -15,9 +15,9 @@ from itertools import count
 from typing import Annotated, Any, Final, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
 from veilring.errors import (
     BudgetExhausted,
@@ -73,7 +73,7 @@ class PeerLabels(Message, kind="peers.labels"):
             queried member; empty if the batch was answered.
     """
 
-    labels: Annotated[NDArray[np.int64], Array("<i8", 1)]
+    labels: Annotated[Ints, Array("<i8", 1)]
     exhausted: NameOrNone = ""
 
 
@@ -253,7 +253,7 @@ class PeerMember:
         """
         await (self._failure if self.till is None else self.till.failure).wait()
 
-    async def ask(self, queries: NDArray[np.float64], client: str = "") -> PeerLabels:
+    async def ask(self, queries: Floats, client: str = "") -> PeerLabels:
         """Label a batch together with all other members, or return its stored labels.
 
         Args:
@@ -282,7 +282,7 @@ class PeerMember:
             kept = self.till.keep(me, _LABELS, content, labels.astype(_LABEL).tobytes())
         return PeerLabels(labels=np.frombuffer(kept, _LABEL).astype(np.int64))
 
-    async def _label(self, queries: NDArray[np.float64], payer: str) -> NDArray[np.int64]:
+    async def _label(self, queries: Floats, payer: str) -> Ints:
         play = partial(self._pay, client=self.node.name, payer=payer, queries=queries)
         return self.membership.labels(await self.convene(play, payer))
 
@@ -312,7 +312,7 @@ class PeerMember:
         await self._pay(party, client=opener, payer=opener)
 
     async def _pay(
-        self, party: Party, *, client: str, payer: str, queries: NDArray[np.float64] | None = None
+        self, party: Party, *, client: str, payer: str, queries: Floats | None = None
     ) -> Any:  # noqa: ANN401  (the role's result)
         """Play the system's role, and charge the payer's account for it if it costs budget."""
         if self.till is None:
@@ -331,7 +331,7 @@ class PeerMember:
         party: Party,
         *,
         client: str,
-        queries: NDArray[np.float64] | None = None,
+        queries: Floats | None = None,
         charge: Callable[[object], object] | None = None,
     ) -> Any:  # noqa: ANN401  (the role's result)
         """Play the system's role.
@@ -361,7 +361,7 @@ class PeerMember:
             line = "%s had %d queries labelled for %s%s"
             _log.info(line, self.node.name, len(queries), client, price)
 
-    def _check(self, queries: NDArray[np.float64]) -> None:
+    def _check(self, queries: Floats) -> None:
         check_queries(queries, self.facts.features, self.membership.batch_max)
         if self.membership.check is not None:
             self.membership.check(queries)
@@ -389,9 +389,7 @@ def exhausted_error(whose: str, me: str, member: str, price: str) -> BudgetExhau
     return exhausted
 
 
-def peer_client(
-    terms: bytes, classes: int, price: float = 0.0
-) -> Callable[..., Awaitable[NDArray[np.int64]]]:
+def peer_client(terms: bytes, classes: int, price: float = 0.0) -> Callable[..., Awaitable[Ints]]:
     """Return the client's role: ``await role(party, queries)`` gives the labels.
 
     It runs in a session with one member, opened by the client. The member learns the queries, and
@@ -404,7 +402,7 @@ def peer_client(
     return opening(partial(_ask, classes=classes, price=price), PEERS_ASK, terms)
 
 
-def check_labels(labels: NDArray[np.int64], member: str, queries: int, classes: int) -> None:
+def check_labels(labels: Ints, member: str, queries: int, classes: int) -> None:
     """Refuse labels from a member that do not answer a batch.
 
     Raises:
@@ -416,9 +414,7 @@ def check_labels(labels: NDArray[np.int64], member: str, queries: int, classes: 
         raise ProtocolViolation(member, "sent a label outside of the public classes")
 
 
-async def _ask(
-    party: Party, queries: NDArray[np.float64], *, classes: int, price: float
-) -> NDArray[np.int64]:
+async def _ask(party: Party, queries: Floats, *, classes: int, price: float) -> Ints:
     (member,) = party.peers
     await party.send(member, PeerQueries(features=queries))
     answer = await party.receive(PeerLabels, sender=member)

@@ -17,10 +17,10 @@ from typing import Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 from pydantic import ValidationError
 from typing_extensions import override
 
+from veilring.arrays import Floats, Ints
 from veilring.config import Section, scenario_error
 from veilring.data.table import Features, Rows
 from veilring.errors import InputError
@@ -66,7 +66,7 @@ class Play:
     """
 
     forecast: Callable[[Run[Any]], Forecast]
-    labels: Callable[[Any], NDArray[np.int64]]
+    labels: Callable[[Any], Ints]
     learners: tuple[str, ...]
     public: Mapping[str, Any] = field(default_factory=dict)
     only: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class PlannedNoise(NamedTuple):
         kurtosis: The maximum kurtosis of the planned noise; 3 for a Gaussian.
     """
 
-    values: NDArray[np.float64]
+    values: Floats
     kurtosis: float
 
 
@@ -137,18 +137,14 @@ class Setup(ABC):
         """The number of rounds of the vector for a batch, in systems with a circulating vector."""
         return None
 
-    def batches(self, queries: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+    def batches(self, queries: Floats) -> list[Floats]:
         """Return queries in batches that are answered at once."""
         size = self.batch_max
         return [queries[first : first + size] for first in range(0, len(queries), size)]
 
     @abstractmethod
     def play(
-        self,
-        queries: NDArray[np.float64],
-        *,
-        among: Sequence[str] | None = None,
-        ring: Ring | None = None,
+        self, queries: Floats, *, among: Sequence[str] | None = None, ring: Ring | None = None
     ) -> Play:
         """Return a batch that is ready for a cluster.
 
@@ -159,7 +155,7 @@ class Setup(ABC):
         """
 
     @abstractmethod
-    def label(self, queries: NDArray[np.float64], rng: Generator) -> NDArray[np.int64]:
+    def label(self, queries: Floats, rng: Generator) -> Ints:
         """Label a batch in this process, without messages, with the same steps that parties run.
 
         Args:
@@ -170,9 +166,7 @@ class Setup(ABC):
             Class numbers, shape (queries,).
         """
 
-    def observe(
-        self, queries: NDArray[np.float64], runs: int, rng: Generator
-    ) -> NDArray[np.float64] | None:
+    def observe(self, queries: Floats, runs: int, rng: Generator) -> Floats | None:
         """Draw views of the observers in this process, with the same steps that parties run.
 
         An audit of an ε compares many more of these than it can play over messages. By default
@@ -195,7 +189,7 @@ class Setup(ABC):
 
     def noise(
         self,
-        queries: NDArray[np.float64],  # noqa: ARG002  (for a subclass)
+        queries: Floats,  # noqa: ARG002  (for a subclass)
         answer: Any,  # noqa: ANN401, ARG002  (what its role returns, for a subclass)
     ) -> PlannedNoise | None:
         """Return the noise in an answer, which an audit tests; None if the system adds none.
@@ -227,9 +221,7 @@ class Setup(ABC):
         """
         return None
 
-    def reference(
-        self, queries: NDArray[np.float64], among: Sequence[str] | None = None
-    ) -> NDArray[np.int64]:
+    def reference(self, queries: Floats, among: Sequence[str] | None = None) -> Ints:
         """Label queries without any privacy, with a classifier that has all rows in one place.
 
         Args:
@@ -246,9 +238,7 @@ class Setup(ABC):
         """Return whether a batch can be played by these parties, after others were lost."""
         return len(parties) >= PARTIES_MIN
 
-    def expected(
-        self, queries: NDArray[np.float64], among: Sequence[str]
-    ) -> NDArray[np.int64] | None:
+    def expected(self, queries: Floats, among: Sequence[str]) -> Ints | None:
         """Return the only right labels of a batch, shape (queries,); None if draws decide them.
 
         Without an ε, they are those of `label` if different generators give the same ones. A system
@@ -281,10 +271,7 @@ class Setup(ABC):
         return self.expected(np.zeros((1, self.facts.features)), self.parties) is not None
 
     def find_wrong(
-        self,
-        queries: NDArray[np.float64],
-        labels: Mapping[str, NDArray[np.int64]],
-        among: Sequence[str],
+        self, queries: Floats, labels: Mapping[str, Ints], among: Sequence[str]
     ) -> list[str]:
         """Return the violated invariants of a run, one sentence each.
 
@@ -314,7 +301,7 @@ class Setup(ABC):
 
     def leakage(
         self,
-        queries: NDArray[np.float64],  # noqa: ARG002  (a subclass's own)
+        queries: Floats,  # noqa: ARG002  (a subclass's own)
         trials: int,  # noqa: ARG002  (likewise)
         rng: Generator,  # noqa: ARG002  (likewise)
     ) -> Leakage | None:
@@ -376,11 +363,7 @@ class PeerSetup(Setup):
 
     @override
     def play(
-        self,
-        queries: NDArray[np.float64],
-        *,
-        among: Sequence[str] | None = None,
-        ring: Ring | None = None,
+        self, queries: Floats, *, among: Sequence[str] | None = None, ring: Ring | None = None
     ) -> Play:
         parties = self.parties if among is None else tuple(among)
         member, facts, client = self.membership, self.facts, parties[0]

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.journal import Cost, Journal, View
 from veilring.nodes.party import Parties
@@ -90,10 +90,10 @@ class Batch:
         queries: The queries, shape (Q, features).
     """
 
-    queries: NDArray[np.float64]
+    queries: Floats
     run: Run[Any]
     answer: Any
-    labels: NDArray[np.int64]
+    labels: Ints
     forecast: Forecast
     seen: Attempt
     failed: tuple[Attempt, ...]
@@ -120,7 +120,7 @@ class Labelled:
     start_seconds: float
 
     @property
-    def labels(self) -> NDArray[np.int64]:
+    def labels(self) -> Ints:
         """The class of each query, as learned by the first honest party."""
         return np.concatenate([batch.labels for batch in self.batches])
 

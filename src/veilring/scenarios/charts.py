@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.extras import require_extra
 from veilring.protocols.ldp.algorithm.planner import ORACLES, OracleOption, oracle_options
@@ -103,16 +103,13 @@ class Beliefs:
             prior is uniform.
     """
 
-    cells: NDArray[np.float64]
-    shares: Mapping[str, NDArray[np.float64]]
-    query: NDArray[np.float64]
+    cells: Floats
+    shares: Mapping[str, Floats]
+    query: Floats
 
 
 def beliefs_after(
-    questions: Mapping[str, Overheard],
-    points: NDArray[np.float64],
-    query: NDArray[np.float64],
-    rng: Generator,
+    questions: Mapping[str, Overheard], points: Floats, query: Floats, rng: Generator
 ) -> Beliefs:
     """Ask once with each kind of question, and return the server's beliefs afterwards.
 
@@ -133,7 +130,7 @@ def beliefs_after(
 
 
 def draw_beliefs(
-    beliefs: Beliefs, points: NDArray[np.float64], paths: Sequence[Path], *, title: str = ""
+    beliefs: Beliefs, points: Floats, paths: Sequence[Path], *, title: str = ""
 ) -> None:
     """Draw a map for each kind of question, darker where the query is more likely.
 

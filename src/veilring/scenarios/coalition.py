@@ -18,6 +18,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from veilring.arrays import Bools, Floats, Ints
 from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
 from veilring.nodes.journal import View
@@ -50,7 +51,7 @@ from veilring.scenarios.batches import Attempt, Batch
 from veilring.scenarios.prepare import Prepared
 from veilring.scenarios.report import Attack, Findings, Named, TotalsFindings, Victim
 
-_Counts = NDArray[np.int64]
+_Counts = Ints
 
 
 def find_in_totals(prepared: Prepared, batches: Sequence[Batch]) -> TotalsFindings | None:
@@ -102,11 +103,7 @@ def _find_in_search(batch: Batch, prepared: Prepared) -> TotalsFindings:
 
 
 def read_others(
-    view: View,
-    queries: NDArray[np.float64],
-    members: Sequence[Rows],
-    public: SearchParameters,
-    parties: int,
+    view: View, queries: Floats, members: Sequence[Rows], public: SearchParameters, parties: int
 ) -> Iterator[tuple[Asked, _Counts]]:
     """Yield the thresholds of each step, with the totals of the counts of parties outside.
 
@@ -145,7 +142,7 @@ def read_totals(view: View) -> Iterator[tuple[NDArray[Any], ...]]:
         yield tuple(np.add.reduce(each, dtype=each[0].dtype.type) for each in arrays)
 
 
-def _nearest(queries: NDArray[np.float64], parts: Sequence[Rows]) -> NDArray[np.float64]:
+def _nearest(queries: Floats, parts: Sequence[Rows]) -> Floats:
     rows = np.concatenate([rows.features for rows in parts])
     return np.asarray(pairwise_distances(queries, rows).min(axis=1, initial=np.inf))
 
@@ -159,8 +156,8 @@ class Truth:
         votes: The votes as the secure sum adds them up, shape (Q, classes).
     """
 
-    own: Mapping[str, NDArray[np.float64]]
-    votes: Mapping[str, NDArray[np.float64]]
+    own: Mapping[str, Floats]
+    votes: Mapping[str, Floats]
     fixed: FixedPoint
 
 
@@ -209,9 +206,7 @@ def beside(view: TopKView) -> dict[str, bool]:
     return found
 
 
-def fit_prior(
-    nearest: NDArray[np.float64], parties: int, rows: int, parameters: TopKParameters
-) -> UniformPrior:
+def fit_prior(nearest: Floats, parties: int, rows: int, parameters: TopKParameters) -> UniformPrior:
     """Return the coalition's prior on others' distances, fitted to what it knows.
 
     Each party is assumed to hold as many rows as the average member. Distances are assumed uniform
@@ -225,9 +220,7 @@ def fit_prior(
     return UniformPrior(rows, float(np.clip(upper, np.finfo(float).tiny, parameters.upper)))
 
 
-def attack_distances(
-    view: TopKView, victim: str, own: NDArray[np.float64], decided: NDArray[np.bool_] | None
-) -> Attack:
+def attack_distances(view: TopKView, victim: str, own: Floats, decided: Bools | None) -> Attack:
     """Return the accuracy of claims about a victim's distances.
 
     Args:
@@ -242,7 +235,7 @@ def attack_distances(
 
 def decide(
     view: TopKView, victim: str, prior: UniformPrior, trials: int, rng: Generator
-) -> NDArray[np.bool_] | None:
+) -> Bools | None:
     """Return which new entries are more likely the victim's own than not.
 
     For a victim between two members that is exact under the prior; otherwise it is simulated, with
@@ -264,7 +257,7 @@ def decide(
     return decide_by(cells.posterior(view, victim))
 
 
-def pinned(view: TopKView, victim: str, own: NDArray[np.float64]) -> int:
+def pinned(view: TopKView, victim: str, own: Floats) -> int:
     """Return the number of queries for which a distance provably came from a party.
 
     That is the case if the coalition saw the vector directly before and directly after the party's
@@ -277,7 +270,7 @@ def pinned(view: TopKView, victim: str, own: NDArray[np.float64]) -> int:
 
 
 def expected_pinned(
-    view: TopKView, own: Mapping[str, NDArray[np.float64]], trials: int, rng: Generator
+    view: TopKView, own: Mapping[str, Floats], trials: int, rng: Generator
 ) -> dict[str, Estimate]:
     """Return the expectation of `pinned` over coins and noise, for each honest party.
 
@@ -340,9 +333,7 @@ def exposure(parties: int, members: int, method: SumMethod) -> float:
     return exposure_probability(parties, members, method.cycles)
 
 
-def name_owners(
-    view: TopKView, failed: Sequence[TopKView], own: Mapping[str, NDArray[np.float64]]
-) -> Named:
+def name_owners(view: TopKView, failed: Sequence[TopKView], own: Mapping[str, Floats]) -> Named:
     """Name the likeliest owner of each distance in the result, or any of them in a tie.
 
     Args:
@@ -379,22 +370,20 @@ def name_owners(
     )
 
 
-def _posterior(
-    session: TopKView, values: NDArray[np.float64], candidates: Sequence[str]
-) -> NDArray[np.float64]:
+def _posterior(session: TopKView, values: Floats, candidates: Sequence[str]) -> Floats:
     """Return the posterior over the remaining parties, up to a factor, (Q, k, candidates)."""
     owners = find_owners([session], values)
     places = [owners.candidates.index(party) for party in candidates]
     return owners.posterior[..., places]
 
 
-def _held_anywhere(session: TopKView, values: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _held_anywhere(session: TopKView, values: Floats) -> Bools:
     """Return which values of (Q, k) the coalition saw in a session."""
     seen = np.concatenate([*session.vectors.values()], axis=1)
     return np.asarray((values[:, :, None] == seen[:, None]).any(axis=-1))
 
 
-def _seen_again(view: TopKView, failed: Sequence[TopKView]) -> tuple[NDArray[np.float64], ...]:
+def _seen_again(view: TopKView, failed: Sequence[TopKView]) -> tuple[Floats, ...]:
     """Return the values seen in several sessions, for each query.
 
     Positions do not matter for this, so the ring that succeeded is used for all sessions.

@@ -13,9 +13,9 @@ from html import escape
 from typing import Any, Final, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 from veilring import simulation
+from veilring.arrays import Floats, Ints
 from veilring.data.schema import Frame, RowSchema, feature_terms
 from veilring.data.table import Features, Rows, Table, is_table
 from veilring.errors import InputError
@@ -113,7 +113,7 @@ class SystemRun:
 def run(
     what: System,
     parts: Parts,
-    queries: Table | Frame | NDArray[np.float64],
+    queries: Table | Frame | Floats,
     *,
     runtime: RuntimeName = ...,
     seed: int | None = ...,
@@ -259,15 +259,13 @@ class _Prepared:
     """A system whose parties hold their rows, with its queries."""
 
     setup: Setup
-    queries: NDArray[np.float64]
-    truth: NDArray[np.int64] | None
+    queries: Floats
+    truth: Ints | None
     classes: tuple[str, ...]
 
 
 def _prepare(
-    system: System,
-    parts: Mapping[str, Table | Rows],
-    queries: Table | Frame | NDArray[np.float64] | None,
+    system: System, parts: Mapping[str, Table | Rows], queries: Table | Frame | Floats | None
 ) -> _Prepared:
     if queries is None:
         raise InputError.because(
@@ -368,8 +366,8 @@ def _rows(part: Table | Rows) -> Rows:
 
 
 def _asked(
-    queries: Table | Frame | NDArray[np.float64], features: Features | None
-) -> tuple[NDArray[np.float64], NDArray[np.int64] | None]:
+    queries: Table | Frame | Floats, features: Features | None
+) -> tuple[Floats, Ints | None]:
     """Return the queries, scaled into [0, 1], with their true labels if known."""
     if isinstance(queries, Table):
         ranges = (features or queries.features).ranges

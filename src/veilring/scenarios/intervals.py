@@ -5,8 +5,8 @@ from math import sqrt
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.protocols.ring.leakage import proportion_interval
 
@@ -61,7 +61,7 @@ def share_over_splits(shares: Sequence[float], overlap: float, queries: int) -> 
     return Interval(mean, max(0.0, min(low, exact[0])), min(1.0, max(high, exact[1])))
 
 
-def mean_intervals(values: NDArray[np.float64], *, simultaneous: bool = True) -> list[Interval]:
+def mean_intervals(values: Floats, *, simultaneous: bool = True) -> list[Interval]:
     """Return the mean of each column with its Student interval.
 
     Args:

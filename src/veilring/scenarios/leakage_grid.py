@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.privacy.files import write_whole
 from veilring.protocols.promise import Estimate
@@ -253,7 +253,7 @@ def _searches(grid: SearchGrid, n: int, k: int, rng: Generator) -> Iterator[Open
         yield open_nearest(near, k=k, upper=1.0, arity=arity)
 
 
-def _mean(values: NDArray[np.float64]) -> Estimate:
+def _mean(values: Floats) -> Estimate:
     return Estimate(float(values.mean()), float(values.std() / math.sqrt(len(values))))
 
 
@@ -313,7 +313,7 @@ def _estimate(
 ) -> HopLeakage:
     rows, coins = (streams.generator("leakage", kind, n, k) for kind in ("rows", "coins"))
 
-    def draw(chunk: slice) -> NDArray[np.float64]:
+    def draw(chunk: slice) -> Floats:
         tell(chunk.start)
         return uniform_values(chunk.stop - chunk.start, n, k, grid.rows, rows)
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilring.arrays import Ints
 from veilring.config import as_scenario_errors, make_kind, require_key, require_key_that
 from veilring.data.sources import load
 from veilring.data.table import Rows, Table, partition, scale_to_unit, split
@@ -35,7 +35,7 @@ class Prepared:
     setup: Setup
     pooled: Table
     held_out: Table
-    reference: NDArray[np.int64]
+    reference: Ints
     adversaries: Mapping[str, Adversary]
     coalition: tuple[str, ...] = ()
     faults: "tuple[Fault, ...]" = ()

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
+from veilring.arrays import Bools, Ints
 from veilring.nodes.journal import Cost
 from veilring.protocols.promise import Estimate, Forecast, Leakage, Promise, Spent, describe_cost
 from veilring.scenarios.batches import Labelled
@@ -327,7 +327,7 @@ def assemble(
     )
 
 
-def _reference(prepared: Prepared, labelled: Labelled) -> NDArray[np.int64]:
+def _reference(prepared: Prepared, labelled: Labelled) -> Ints:
     """Return the pooled classifier's labels, for each batch with the rows of its parties."""
     if all(batch.parties == prepared.parties for batch in labelled.batches):
         return prepared.reference
@@ -366,5 +366,5 @@ def _recovery(prepared: Prepared, labelled: Labelled) -> Recovery | None:
     )
 
 
-def _share(hits: NDArray[np.bool_]) -> float:
+def _share(hits: Bools) -> float:
     return float(hits.mean())

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from veilring import simulation
+from veilring.arrays import Floats
 from veilring.config import require_key_that
 from veilring.errors import InputError, VeilringError
 from veilring.nodes.cluster import Cluster, RuntimeName, run_with_retries
@@ -209,7 +207,7 @@ def _leakage(
 
 async def play_queries(
     setup: Setup,
-    queries: NDArray[np.float64],
+    queries: Floats,
     runtime: Runtime | RuntimeName,
     *,
     seed: int | None,
@@ -245,11 +243,7 @@ async def play_queries(
 
 
 async def label_batch(
-    queries: NDArray[np.float64],
-    cluster: Cluster,
-    among: tuple[str, ...],
-    setup: Setup,
-    conditions: Conditions,
+    queries: Floats, cluster: Cluster, among: tuple[str, ...], setup: Setup, conditions: Conditions
 ) -> Batch:
     """Label a batch, queried by the first party that takes part.
 

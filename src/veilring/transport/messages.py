@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationErro
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from typing_extensions import override
 
+from veilring.arrays import Floats
 from veilring.errors import FrameError, InputError
 from veilring.transport.frames import WireValue, check_size, pack, read_head, unpack
 
@@ -97,7 +98,7 @@ class Array:
         )
 
 
-Matrix = Annotated[NDArray[np.float64], Array("<f8", 2)]
+Matrix = Annotated[Floats, Array("<f8", 2)]
 """Real numbers of shape (runs, entries)."""
 WordMatrix = Annotated[NDArray[np.uint64], Array("<u8", 2)]
 """Elements of Z_{2^64} of shape (runs, entries)."""

@@ -5,17 +5,17 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
 import veilring as vr
+from veilring.arrays import Floats, Ints
 from veilring.nodes.ring import Ring
 from veilring.protocols.ring import FixedPoint, SumMethod, secure_sum, sum_cost
 from veilring.protocols.system import PARTIES
 
 SHARES = SumMethod("shares")
-Array = NDArray[np.float64]
+Array = Floats
 
 
 class PrivateMean(vr.System):
@@ -64,7 +64,7 @@ class MeanSetup(vr.PeerSetup):
     """Parties that are ready to add up their rows."""
 
     @override
-    def label(self, queries: Array, rng: Generator) -> NDArray[np.int64]:
+    def label(self, queries: Array, rng: Generator) -> Ints:
         public = self.membership.public
         fixed = FixedPoint(public["bits"], len(self.parts))
         sums = [fixed.encode(add_up(own, public["classes"])) for own in self.parts.values()]
@@ -83,7 +83,7 @@ async def private_mean(
     classes: int,
     bits: int,
     queries: Array | None = None,
-) -> NDArray[np.int64]:
+) -> Ints:
     """Label the client's queries by the nearest mean of all parties' rows."""
     fixed, anywhere = FixedPoint(bits, len(party.parties)), Ring(party.parties)
     own = add_up(rows, classes)
@@ -98,7 +98,7 @@ def add_up(rows: vr.Rows, classes: int) -> Array:
     return np.eye(classes)[:, rows.labels] @ counted
 
 
-def nearest(queries: Array, total: Array) -> NDArray[np.int64]:
+def nearest(queries: Array, total: Array) -> Ints:
     """Return the class of the nearest mean; classes without rows are infinitely far."""
     with np.errstate(invalid="ignore", divide="ignore"):
         means = total[:, :-1] / total[:, -1:]

@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from tests.privacy.ledger.charged import charge
 
+from veilring.arrays import Ints
 from veilring.errors import InputError
 from veilring.privacy.budgets import (
     ANSWER_BYTES_MAX,
@@ -103,9 +104,7 @@ def test_a_slot_is_a_whole_number(slots: ArrayLike) -> None:
         ("units", np.array([1]), np.array([1], np.int32)),
     ],
 )
-def test_units_are_whole_numbers_of_64_bits(
-    field: str, slots: NDArray[np.int64], units: NDArray[np.int64]
-) -> None:
+def test_units_are_whole_numbers_of_64_bits(field: str, slots: Ints, units: Ints) -> None:
     """Amounts that would be rounded or overflow are refused, and the error names the field."""
     with pytest.raises(InputError) as caught:
         RecordCharge(slots, units)

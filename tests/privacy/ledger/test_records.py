@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from tests.privacy.ledger.charged import RECORD_BUDGETS, charge_of, charge_records, left
 
+from veilring.arrays import Ints
 from veilring.errors import BudgetExhausted, InputError
 from veilring.privacy.budgets import JOURNAL_BYTES_MAX, UNITS, Budgets, Charge, RecordCharge
 from veilring.privacy.ledger import open_ledger, read_totals
@@ -88,7 +88,7 @@ def test_a_record_never_spends_more_than_it_has(groups: list[list[tuple[int, int
 def test_spending_survives_any_number_of_foldings(tmp_path: Path) -> None:
     """A reopened ledger has the same budgets, wherever the journal was folded."""
     path, rng, count = tmp_path / "a", np.random.default_rng(3), 2100
-    spent: NDArray[np.int64] = np.zeros(count, np.int64)
+    spent: Ints = np.zeros(count, np.int64)
     keys = iter(range(10**6))
     for more in (700, 2, 1398):  # records join while the ledger is in use
         with open_ledger(path, RECORD_BUDGETS, new=not path.exists()) as ledger:

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from papers.oracles import SummedHistogram
 from scipy import optimize, stats
 
+from veilring.arrays import Floats
 from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle, PureOracle
 
-Distribution: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
+Distribution: TypeAlias = tuple[Floats, Floats]
 """Outcomes and their probabilities."""
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilring.arrays import Ints
 from veilring.protocols.ldp.algorithm.oracles import DirectEncoding, OptimisedUnary
 from veilring.protocols.ldp.algorithm.survey import DiscreteBayesSurvey
 from veilring.protocols.ldp.messages import (
@@ -41,7 +41,7 @@ def new_store(where: str) -> Store:
 
 def people(count: int, rng: np.random.Generator) -> ClientPool:
     """Return clients with random rows."""
-    rows: NDArray[np.int64] = rng.integers(VALUES, size=(count, 2))
+    rows: Ints = rng.integers(VALUES, size=(count, 2))
     return ClientPool(rows, rng.integers(CLASSES, size=count))
 
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from numpy.random import Generator
-from numpy.typing import NDArray
 from papers.oracles import Laplace
 from scipy import stats
 from tests.privacy.generators import FALSE_ALARM, seeded
 from typing_extensions import override
 
+from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.distributions import (
     CodeDistribution,
@@ -102,7 +102,7 @@ def test_no_guess_beats_the_bound_of_a_distribution(kind: type[CodeDistribution]
     )
 
 
-MECHANISMS: list[tuple[LocalRandomiser, NDArray[np.float64] | NDArray[np.int64]]] = [
+MECHANISMS: list[tuple[LocalRandomiser, Floats | Ints]] = [
     *((ORACLES[name](DOMAIN, EPSILON), np.array([0, 1])) for name in ORACLES),
     *(
         (means, np.array([[1.0, 1.0], [-1.0, -1.0]]))
@@ -130,9 +130,7 @@ def words(randomiser: object) -> str:
 
 
 @pytest.mark.parametrize(("randomiser", "pair"), MECHANISMS, ids=words)
-def test_no_mechanism_leaks_more_than_it_claims(
-    randomiser: LocalRandomiser, pair: NDArray[np.float64]
-) -> None:
+def test_no_mechanism_leaks_more_than_it_claims(randomiser: LocalRandomiser, pair: Floats) -> None:
     """The lower bound on epsilon from its own reports is above 0 and at most the claim.
 
     The joint false-alarm rate over all sound mechanisms is one in a million.
@@ -153,7 +151,7 @@ class _Careless(OneBit):
     """A distribution that draws with four times its claimed epsilon."""
 
     @override
-    def sample(self, grid: NDArray[np.int64], rng: Generator) -> Codes:
+    def sample(self, grid: Ints, rng: Generator) -> Codes:
         return OneBit(4 * float(self.epsilon)).sample(grid, rng)
 
 

@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from sklearn.naive_bayes import CategoricalNB, GaussianNB
 from tests.privacy.generators import seeded
 
 from papers import oracles
+from veilring.arrays import Ints
 from veilring.data.table import Ranges
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.bayes import (
@@ -49,7 +49,7 @@ Old High Female No
 """
 DOMAINS = (3, 5, 2, 4)
 CLASSES = 3
-Codes = tuple[NDArray[np.int64], NDArray[np.int64]]
+Codes = tuple[Ints, Ints]
 
 
 def the_papers_table() -> Codes:

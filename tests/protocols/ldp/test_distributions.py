@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from papers.oracles import Laplace
 from tests.privacy.generators import FALSE_ALARM, follows, seeded
 from tests.protocols.ldp.bounds import bernstein
 
+from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.distributions import (
     CodeDistribution,
@@ -40,13 +40,13 @@ def points(distribution: CodeDistribution) -> list[int]:
     return sorted({round(part * distribution.levels / 8) for part in range(-8, 9)})
 
 
-def table(distribution: CodeDistribution) -> NDArray[np.float64]:
+def table(distribution: CodeDistribution) -> Floats:
     """Return the distribution of all codes at the given points, shape (points, codes)."""
     codes = np.arange(distribution.codes)
     return np.stack([distribution.probability(codes, grid) for grid in points(distribution)])
 
 
-def values(distribution: CodeDistribution) -> NDArray[np.float64]:
+def values(distribution: CodeDistribution) -> Floats:
     """Return the number that each code represents."""
     return distribution.total(distribution.summed(np.arange(distribution.codes)))
 

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from papers.oracles import SummedHistogram
 from tests.privacy.generators import seeded
 
+from veilring.arrays import Bools
+
 CLIENTS, DOMAIN, SCALE = 400, 8, 2.0
 GRID = 2**53  # uniform floats of a generator are multiples of 1 over this
 NEAR = range(-6, 7)  # so far rounding can move a preimage on that grid
@@ -41,7 +43,7 @@ def from_floats(centre: float) -> Possible:
     return possible
 
 
-def candidates(reports: NDArray[np.generic], own: Possible, other: Possible) -> NDArray[np.bool_]:
+def candidates(reports: NDArray[np.generic], own: Possible, other: Possible) -> Bools:
     """Return the values that each client may hold, shape (clients, domain)."""
     as_own = np.array([[own(number) for number in row] for row in reports.tolist()])
     as_other = np.array([[other(number) for number in row] for row in reports.tolist()])

@@ -12,6 +12,7 @@ from papers.oracles import SummedHistogram
 from tests.privacy.generators import follows, seeded
 from tests.protocols.ldp.distributions import ENUMERABLE, distribution_of
 
+from veilring.arrays import Floats
 from veilring.privacy.exact import log_ceil
 from veilring.protocols.ldp.algorithm.oracles import LocalHashing, SubsetSelection
 from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle
@@ -147,5 +148,5 @@ def test_summed_noise_is_drawn_from_its_distribution() -> None:
     assert follows(joint, np.outer(*shares).reshape(-1), TESTS)
 
 
-def _shares(distribution: NDArray[np.float64], cut: NDArray[np.intp]) -> NDArray[np.float64]:
+def _shares(distribution: Floats, cut: NDArray[np.intp]) -> Floats:
     return np.diff([0.0, *np.cumsum(distribution)[cut], 1.0])

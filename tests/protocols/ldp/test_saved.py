@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from tests.privacy.generators import seeded
 
+from veilring.arrays import Floats
 from veilring.data.table import Ranges
 from veilring.errors import InputError
 from veilring.estimators import LDPGaussianNaiveBayes, LDPNaiveBayes
@@ -26,7 +26,7 @@ from veilring.protocols.ldp.algorithm.survey import (
 )
 from veilring.protocols.ldp.saved import load_classifier, save_classifier
 
-Case = tuple[Classifier, NDArray[np.float64]]
+Case = tuple[Classifier, Floats]
 
 
 def cases() -> list[Case]:

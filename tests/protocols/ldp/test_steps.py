@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy.linalg import eigh
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from tests.privacy.generators import seeded
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Ranges
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.steps import (
@@ -23,7 +23,7 @@ from veilring.protocols.ldp.algorithm.steps import (
     principal_components,
 )
 
-Blobs = tuple[NDArray[np.float64], NDArray[np.int64]]
+Blobs = tuple[Floats, Ints]
 
 
 @pytest.fixture(scope="module")

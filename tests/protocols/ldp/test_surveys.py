@@ -14,6 +14,7 @@ from papers.oracles import ALL_ORACLES as ORACLES
 from tests.privacy.generators import follows, seeded
 from tests.protocols.ldp.distributions import distribution_of
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Ranges
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.distributions import OneBit
@@ -210,7 +211,7 @@ def test_a_census_needs_a_survey_without_noise() -> None:
     ],
 )
 def test_invalid_rows_are_refused_without_being_shown(
-    rows: NDArray[np.float64], labels: NDArray[np.int64], field: str
+    rows: Floats, labels: Ints, field: str
 ) -> None:
     """The error names the column, and shows no value."""
     with pytest.raises(InputError) as caught:
@@ -218,7 +219,7 @@ def test_invalid_rows_are_refused_without_being_shown(
     assert caught.value.field == field
 
 
-def judging(kind: str) -> tuple[Survey, NDArray[np.float64]]:
+def judging(kind: str) -> tuple[Survey, Floats]:
     """Return a survey of three columns (one for frequencies), and a row that fits it."""
     match kind:
         case "discrete-bayes":

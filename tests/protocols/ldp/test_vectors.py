@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from papers.oracles import APPROACHES, Approach, Laplace, make_means
 from tests.privacy.generators import FALSE_ALARM, follows, seeded
 from tests.protocols.ldp.bounds import bernstein
 
+from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.distributions import Hybrid, OneBit, Piecewise
 from veilring.protocols.ldp.algorithm.means import EachFeature, Means, SampledFeature
@@ -40,14 +40,14 @@ def words(means: Means) -> str:
     return f"{means.name}-{means.distribution.name}-{means.classes}"
 
 
-def corners(means: Means) -> list[NDArray[np.float64]]:
+def corners(means: Means) -> list[Floats]:
     """Return all rows of numbers -1, 0 and 1, with each class if there are classes."""
     classes = [(each,) for each in range(means.classes)] if means.classes > 1 else [()]
     rows = itertools.product((-1.0, 0.0, 1.0), repeat=means.features)
     return [np.array([*row, *label]) for row, label in itertools.product(rows, classes)]
 
 
-def vector(means: Means, row: NDArray[np.float64]) -> NDArray[np.int64]:
+def vector(means: Means, row: Floats) -> Ints:
     """Return the grid vector of a row's codes, shape (features, classes)."""
     grid = np.zeros((means.features, means.classes), dtype=np.int64)
     grid[:, int(row[-1]) if means.classes > 1 else 0] = (
@@ -126,7 +126,7 @@ def test_reports_are_drawn_from_the_product_of_the_distributions(means: Means) -
     assert follows(counts, np.array(list(distribution.values())), 2)
 
 
-def _joint_distribution(means: Means, row: NDArray[np.float64]) -> dict[bytes, float]:
+def _joint_distribution(means: Means, row: Floats) -> dict[bytes, float]:
     one = [
         means.distribution.probability(np.array([0, 1]), int(p)) for p in vector(means, row).ravel()
     ]
@@ -140,7 +140,7 @@ def _joint_distribution(means: Means, row: NDArray[np.float64]) -> dict[bytes, f
     }
 
 
-def _bits(distributions: list[NDArray[np.float64]]) -> dict[bytes, float]:
+def _bits(distributions: list[Floats]) -> dict[bytes, float]:
     found = {}
     for bits in itertools.product((0, 1), repeat=len(distributions)):
         packed = np.packbits(np.array(bits, dtype=np.uint8)).tobytes()
@@ -258,7 +258,7 @@ def test_a_distribution_that_cannot_hide_a_class_is_refused(
     ],
     ids=["columns", "axes", "class-beyond", "class-between"],
 )
-def test_invalid_values_are_refused(values: NDArray[np.float64], means: Means) -> None:
+def test_invalid_values_are_refused(values: Floats, means: Means) -> None:
     """Rows of another shape, or with an unknown class, are refused."""
     with pytest.raises(InputError, match="values"):
         means.perturb(values, np.random.default_rng(0))

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from tests.protocols.noisyvotes.cheats import TwoTongues
 from tests.protocols.noisyvotes.worlds import deal, no_rows
 
 from veilring import simulation
+from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.errors import SessionAborted, Tampered
 from veilring.nodes.adversary import Adversary, Lines
@@ -233,7 +233,7 @@ class Labelled(NamedTuple):
     """A party's rows, and the client's batch."""
 
     rows: Rows
-    queries: NDArray[np.float64] | None = None
+    queries: Floats | None = None
 
 
 async def labels(party: Party, own: Labelled, *, method: SumMethod) -> list[int]:

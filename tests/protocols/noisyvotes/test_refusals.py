@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from tests.outcomes import Outcome, Repeating, neighbours, world
 
+from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.errors import InputError, StoreFailed
 from veilring.nodes.node import Node
@@ -52,7 +52,7 @@ class Case:
 
     parameters: NoisyVotesParameters
     budgets: tuple[Budgets, ...]
-    asked: tuple[tuple[str, str, NDArray[np.float64]], ...]
+    asked: tuple[tuple[str, str, Floats], ...]
 
 
 def member_of(

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from tests.protocols.noisyvotes.cheats import add_a_thousand, ask_nonsense
 from tests.protocols.noisyvotes.worlds import deal, no_rows
 
 from veilring import simulation
+from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.errors import InputError, ProtocolViolation, RunFailed
 from veilring.nodes.adversary import Alter
@@ -57,7 +57,7 @@ PARTS = [*deal(ROWS, 4), no_rows(2)]
 QUERIES = np.random.default_rng(2).random((9, 2))
 
 
-def ask(queries: NDArray[np.float64] = QUERIES, **more: object) -> dict[str, dict[str, object]]:
+def ask(queries: Floats = QUERIES, **more: object) -> dict[str, dict[str, object]]:
     """Return the keyword arguments of the client's role only."""
     return {"party-2": {"queries": queries, **more}}
 

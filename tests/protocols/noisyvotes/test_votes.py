@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from papers.owner import PaperVotes, laplace_probabilities
 from tests.privacy.generators import follows
 from tests.protocols.noisyvotes.worlds import (
@@ -20,6 +19,7 @@ from tests.protocols.noisyvotes.worlds import (
 )
 from tests.protocols.radius.tables import banana
 
+from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.privacy.noise import discrete_laplace_pmf
@@ -252,9 +252,7 @@ def test_invalid_neighbourhoods_are_refused() -> None:
         (QUERIES, -RADII, "finite numbers of at least 0"),
     ],
 )
-def test_invalid_batches_are_refused(
-    queries: NDArray[np.float64], radii: NDArray[np.float64] | None, message: str
-) -> None:
+def test_invalid_batches_are_refused(queries: Floats, radii: Floats | None, message: str) -> None:
     """Unsuitable queries and radii are refused."""
     with pytest.raises(InputError, match=message):
         noisy_votes(queries, [no_rows(1)] * 3, TWO, np.random.default_rng(), radii=radii)

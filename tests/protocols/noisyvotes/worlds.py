@@ -6,8 +6,8 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
 from veilring.privacy.divisible import polya_difference_pmf
 from veilring.protocols.noisyvotes import NoisyVotesParameters
@@ -43,9 +43,7 @@ def _rows(kinds: Sequence[tuple[float, int]]) -> Rows:
 
 
 def voting(
-    parameters: NoisyVotesParameters,
-    queries: NDArray[np.float64] = QUERIES,
-    radii: NDArray[np.float64] | None = RADII,
+    parameters: NoisyVotesParameters, queries: Floats = QUERIES, radii: Floats | None = RADII
 ) -> Release:
     """Return the release of a batch with given radii."""
     return next(batch_steps(queries, parameters, radii))
@@ -74,15 +72,13 @@ def totals_loss(one: Release, tables: tuple[Rows, Rows], exponent: Fraction) -> 
 
 
 @lru_cache
-def _log_pmf(epsilon: float, exponent: Fraction) -> NDArray[np.float64]:
+def _log_pmf(epsilon: float, exponent: Fraction) -> Floats:
     reach = int(30 / epsilon)
     log_pmf = polya_difference_pmf(np.arange(-reach, reach + 1), exponent, 1 / epsilon)
     return np.asarray(np.log(log_pmf))
 
 
-def label_probabilities(
-    counts: NDArray[np.int64], epsilons: NDArray[np.float64], exponent: Fraction
-) -> NDArray[np.float64]:
+def label_probabilities(counts: Ints, epsilons: Floats, exponent: Fraction) -> Floats:
     """Return each label's probability, shape (Q, classes), summed over the winner's total."""
     probabilities = []
     for own, epsilon in zip(counts, epsilons, strict=True):
@@ -107,7 +103,7 @@ def runs_of(  # noqa: PLR0917  (a release, its parties and its repetitions)
     missing: int,
     runs: int,
     rng: Generator,
-) -> NDArray[np.int64]:
+) -> Ints:
     """Return the totals of many runs of the networked steps, shape (runs, Q, entries).
 
     The given number of missing parties, counted from the last, add no noise.

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tests.protocols.prediction.streams import Table, clustered
 
+from veilring.arrays import Ints
 from veilring.nodes.party import Party
 from veilring.nodes.service import run_inline
 from veilring.protocols.prediction.algorithm.directions import Kernel
@@ -65,7 +65,7 @@ def everything(folder: Path) -> bytes:
 
 async def predict(
     party: Party, own: object, *, rules: ServerRules, block: int, server: str = "server"
-) -> NDArray[np.int64] | None:
+) -> Ints | None:
     """Play the server if the party's data are records, and a client if they are queries."""
     if party.me == server:
         assert isinstance(own, LabelledRecords)
@@ -77,7 +77,7 @@ async def predict(
     return await label_queries(party, own, rules=rules, block=block)
 
 
-async def adaptive(party: Party, own: object, *, rules: ServerRules) -> NDArray[np.int64] | None:
+async def adaptive(party: Party, own: object, *, rules: ServerRules) -> Ints | None:
     """Ask one query at a time; each label selects the next query."""
     if not isinstance(own, np.ndarray):
         return await predict(party, own, rules=rules, block=1)

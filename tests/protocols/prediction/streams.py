@@ -6,6 +6,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from veilring.arrays import Ints
 from veilring.privacy.budgets import UNITS
 from veilring.protocols.prediction.algorithm.directions import Kernel, quantise
 from veilring.protocols.prediction.algorithm.filter import FilterParameters, PricedLabel
@@ -16,7 +17,7 @@ class Table(NamedTuple):
     """Quantised rows with labels."""
 
     features: NDArray[np.float32]
-    labels: NDArray[np.int64]
+    labels: Ints
 
     def take(self, rows: slice) -> "Table":
         """Return some of the rows."""

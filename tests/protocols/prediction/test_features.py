@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.privacy.accounting import ZCDP
 from veilring.privacy.budgets import to_units
@@ -72,7 +73,7 @@ def test_an_origin_is_subtracted_from_unit_rows() -> None:
 @pytest.mark.parametrize(
     "rows", [np.zeros((2, 3)), np.full((1, 3), np.nan), np.zeros(3), np.ones((2, 0))]
 )
-def test_an_invalid_direction_is_refused(rows: NDArray[np.float64]) -> None:
+def test_an_invalid_direction_is_refused(rows: Floats) -> None:
     """Zero, infinite and wrongly shaped rows raise an error that shows no value."""
     with pytest.raises(InputError, match="features"):
         quantise(rows)

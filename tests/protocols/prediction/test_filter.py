@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 from numpy.random import Generator
-from numpy.typing import NDArray
 from scipy import integrate, stats
 from tests.protocols.prediction.naive import naive_answer
 
+from veilring.arrays import Ints
 from veilring.errors import InputError
 from veilring.privacy.budgets import UNITS
 from veilring.protocols.prediction.algorithm.filter import (
@@ -32,7 +32,7 @@ def _parameters(rng: Generator) -> FilterParameters:
     )
 
 
-def _near(rng: Generator, labels: NDArray[np.int64]) -> Neighbours:
+def _near(rng: Generator, labels: Ints) -> Neighbours:
     chosen = np.flatnonzero(rng.random(len(labels)) < rng.random())
     return Neighbours(chosen, rng.uniform(1e-3, 1, len(chosen)), labels[chosen])
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.protocols.prediction.algorithm.directions import (
     PAPER_WIDTH,
@@ -20,9 +21,7 @@ from veilring.protocols.prediction.algorithm.directions import (
 )
 
 
-def _products(
-    seed: int, rows: int, features: int
-) -> tuple[NDArray[np.float32], NDArray[np.float64], float]:
+def _products(seed: int, rows: int, features: int) -> tuple[NDArray[np.float32], Floats, float]:
     rng = np.random.default_rng(seed)
     table = quantise(rng.standard_normal((rows, features)))
     query = quantise(rng.standard_normal((1, features)))

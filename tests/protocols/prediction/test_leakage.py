@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.random import Generator
-from numpy.typing import NDArray
 from scipy import stats
 from tests.protocols.prediction.streams import clustered
 
+from veilring.arrays import Floats, Ints
 from veilring.privacy.accounting import GaussianDP, individual_budget
 from veilring.privacy.bounds import (
     ALARM,
@@ -55,15 +55,13 @@ def _make(epsilon: float, others: int, sigma2: float) -> MakePredictor:
     return make
 
 
-def _labels(
-    make: MakePredictor, runs: int, asked: int = QUERIES
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _labels(make: MakePredictor, runs: int, asked: int = QUERIES) -> tuple[Ints, Ints]:
     rng, queries = np.random.default_rng(2), np.repeat(CANARY, asked, axis=0)
     one = canary_labels(make, present=True, queries=queries, runs=runs, rng=rng)
     return one, canary_labels(make, present=False, queries=queries, runs=runs, rng=rng)
 
 
-def _scores(make: MakePredictor, runs: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _scores(make: MakePredictor, runs: int) -> tuple[Ints, Ints]:
     one, other = _labels(make, runs)
     return one.sum(axis=1), other.sum(axis=1)  # answers that are the canary's label
 
@@ -87,10 +85,10 @@ def test_a_vote_of_the_whole_budget_is_detected_and_costs_no_more() -> None:
 def _who_cannot_pay_votes(
     parameters: FilterParameters,
     near: Neighbours,
-    remaining: NDArray[np.int64],
+    remaining: Ints,
     rng: Generator,
     *,
-    released: NDArray[np.float64] | None = None,
+    released: Floats | None = None,
 ) -> PricedLabel:
     """A filter that counts records and lets them vote with any remaining budget."""
     plenty = np.maximum(remaining, 10**15)
@@ -102,10 +100,10 @@ def _who_cannot_pay_votes(
 def _nobody_draws_no_noise(
     parameters: FilterParameters,
     near: Neighbours,
-    remaining: NDArray[np.int64],
+    remaining: Ints,
     rng: Generator,
     *,
-    released: NDArray[np.float64] | None = None,
+    released: Floats | None = None,
 ) -> PricedLabel:
     """A filter that answers the first class if no record is selected."""
     answer = answer_query(parameters, near, remaining, rng, released=released)

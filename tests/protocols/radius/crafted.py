@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
+from veilring.arrays import Bools, Floats
 from veilring.data.table import pairwise_distances
 
 
@@ -19,10 +19,10 @@ class Crafted(NamedTuple):
         radii: Shape (P, 2): the computed distances to the target, so that both balls contain it.
     """
 
-    first: NDArray[np.float64]
-    second: NDArray[np.float64]
-    target: NDArray[np.float64]
-    radii: NDArray[np.float64]
+    first: Floats
+    second: Floats
+    target: Floats
+    radii: Floats
 
 
 def collinear(pairs: int, features: int, rng: Generator) -> Crafted:
@@ -40,7 +40,7 @@ def collinear(pairs: int, features: int, rng: Generator) -> Crafted:
     return Crafted(first, second, target, radii)
 
 
-def broken_by_plain_test(crafted: Crafted) -> NDArray[np.bool_]:
+def broken_by_plain_test(crafted: Crafted) -> Bools:
     """Return whether `dist <= r + s` misses the edge of each pair, shape (P,).
 
     Each of the two queries would then be answered with the whole budget.
@@ -49,7 +49,7 @@ def broken_by_plain_test(crafted: Crafted) -> NDArray[np.bool_]:
     return np.asarray(apart > crafted.radii.sum(axis=1))
 
 
-def _paired(points: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
+def _paired(points: Floats, others: Floats) -> Floats:
     """Return the distance of each point to its partner, in the floats used for counting."""
     pairs = zip(points[:, None], others[:, None], strict=True)
     return np.array([pairwise_distances(point, other)[0, 0] for point, other in pairs])

@@ -3,8 +3,8 @@
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
 from veilring.privacy.selection import permute_and_flip_probabilities
 from veilring.protocols.radius.algorithm.conversion import (
@@ -19,7 +19,7 @@ from veilring.protocols.radius.leakage import batch_probabilities
 
 
 def nearest_loss(
-    queries: NDArray[np.float64], tables: tuple[Rows, Rows], parameters: NearestParameters
+    queries: Floats, tables: tuple[Rows, Rows], parameters: NearestParameters
 ) -> float:
     """Return the exact privacy loss of a k-N batch by candidates: of its radii and its labels.
 
@@ -59,10 +59,10 @@ def nearest_loss(
 
 
 def _joint(  # noqa: PLR0917  (one combination of radii, on two tables)
-    candidates: NDArray[np.float64],
-    chosen: NDArray[np.int64],
-    ratios: NDArray[np.float64],
-    queries: NDArray[np.float64],
+    candidates: Floats,
+    chosen: Ints,
+    ratios: Floats,
+    queries: Floats,
     tables: tuple[Rows, Rows],
     voting: RNParameters,
 ) -> float:

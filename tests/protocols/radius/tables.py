@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from itertools import combinations_with_replacement
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
 
 # Losses are sums of a few logarithms of probabilities: rounding is far below this.
@@ -37,7 +37,7 @@ def all_tables(
                 yield table, tuple(sorted((*table, one)))
 
 
-def banana(rows: int, rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def banana(rows: int, rng: np.random.Generator) -> tuple[Floats, Ints]:
     """Return two interlocking crescents in the unit square, with their classes."""
     labels = rng.integers(2, size=rows)
     turn = rng.random(rows) * np.pi

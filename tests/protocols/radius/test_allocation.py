@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from tests.protocols.radius.crafted import broken_by_plain_test, collinear
 from tests.protocols.radius.tables import ROUNDING, rows_of
 
+from veilring.arrays import Floats
 from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
 from veilring.protocols.radius.algorithm.allocation import Allocation, allocate_budget
@@ -21,12 +21,7 @@ from veilring.protocols.radius.leakage import batch_loss
 NOBODY = rows_of((), 2)
 
 
-def dearest(
-    queries: NDArray[np.float64],
-    radii: NDArray[np.float64],
-    places: NDArray[np.float64],
-    shares: Allocation,
-) -> Fraction:
+def dearest(queries: Floats, radii: Floats, places: Floats, shares: Allocation) -> Fraction:
     """Return the highest charge of a row at one of these places, in exact arithmetic."""
     inside = pairwise_distances(queries, places) <= radii[:, None]
     spent = np.array([Fraction(float(share)) for share in shares.epsilons], dtype=object)
@@ -131,9 +126,7 @@ def test_a_heuristic_clique_breaks_the_promise() -> None:
         (np.zeros((5000, 1)), np.zeros(5000), "there are 5000 queries"),
     ],
 )
-def test_an_invalid_batch_is_refused(
-    queries: NDArray[np.float64], radii: NDArray[np.float64], message: str
-) -> None:
+def test_an_invalid_batch_is_refused(queries: Floats, radii: Floats, message: str) -> None:
     """Queries and radii of a wrong shape or range, and too many queries, are refused."""
     with pytest.raises(InputError, match=message):
         overlap_graph(queries, radii)

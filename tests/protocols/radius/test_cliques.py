@@ -5,21 +5,21 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
+from veilring.arrays import Bools
 from veilring.errors import InputError
 from veilring.protocols.radius.algorithm.allocation import largest_cliques
 from veilring.protocols.radius.algorithm.balls import overlap_graph
 from veilring.protocols.radius.leakage import hostile_batch
 
 
-def random_graph(vertices: int, density: float, seed: int) -> NDArray[np.bool_]:
+def random_graph(vertices: int, density: float, seed: int) -> Bools:
     """Return a random graph without loops."""
     upper = np.triu(np.random.default_rng(seed).random((vertices, vertices)) < density, 1)
     return np.asarray(upper | upper.T)
 
 
-def enumerated(graph: NDArray[np.bool_]) -> list[int]:
+def enumerated(graph: Bools) -> list[int]:
     """Return the largest clique through each vertex, from networkx's maximal cliques."""
     sizes = [1] * len(graph)
     for clique in nx.find_cliques(nx.from_numpy_array(graph)):
@@ -81,7 +81,7 @@ def test_a_hostile_batch_ends_with_colours() -> None:
         np.zeros((2, 3), dtype=np.bool_),
     ],
 )
-def test_an_invalid_graph_is_refused(graph: NDArray[np.bool_]) -> None:
+def test_an_invalid_graph_is_refused(graph: Bools) -> None:
     """Loops, directed edges, non-square matrices and negative work are refused."""
     with pytest.raises(InputError, match=r"graph (is|must be)"):
         largest_cliques(graph)

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from tests.protocols.radius.tables import some_rows
 
+from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.protocols.radius.algorithm.conversion import (
@@ -21,7 +21,7 @@ from veilring.protocols.radius.algorithm.conversion import (
 )
 
 
-def by_steps(grid: NoisyGrid, query: NDArray[np.float64], k: int, gamma: float) -> float:
+def by_steps(grid: NoisyGrid, query: Floats, k: int, gamma: float) -> float:
     """Increase the radius step by step, as in Algorithm 7, in one or two dimensions."""
     covered = covered_1d if grid.features == 1 else covered_2d
     radius = step = gamma * grid.diagonal

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 from numpy.random import Generator
-from numpy.typing import NDArray
 from scipy import stats
 from tests.protocols.radius.tables import banana
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
 from veilring.privacy.bounds import (
     advantage_bound,
@@ -34,7 +34,7 @@ EPSILON = 1.0
 QUERIES = 6
 
 
-def case() -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[Rows, Rows]]:
+def case() -> tuple[Floats, Floats, tuple[Rows, Rows]]:
     """Return a batch around one row of a banana, and the tables with and without the row.
 
     The row is the only one of its class nearby, which leaks most.
@@ -47,9 +47,7 @@ def case() -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[Rows, Rows]]
     return queries, np.full(QUERIES, 0.05), (present, absent)
 
 
-def answers_of(
-    rows: Rows, epsilons: NDArray[np.float64], runs: int, rng: Generator
-) -> NDArray[np.int64]:
+def answers_of(rows: Rows, epsilons: Floats, runs: int, rng: Generator) -> Ints:
     """Return the labels of a repeated batch, shape (runs, Q)."""
     queries, radii, _ = case()
     counts = np.tile(count_votes(queries, radii, rows, 2), (runs, 1))
@@ -57,7 +55,7 @@ def answers_of(
     return drawn.reshape(runs, QUERIES)
 
 
-def codes(answers: NDArray[np.int64]) -> NDArray[np.int64]:
+def codes(answers: Ints) -> Ints:
     """Return the count of each joint answer."""
     return np.bincount(answers @ (1 << np.arange(QUERIES)), minlength=1 << QUERIES)
 

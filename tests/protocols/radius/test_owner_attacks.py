@@ -4,9 +4,9 @@ from functools import partial
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from tests.protocols.radius.crafted import Crafted, broken_by_plain_test, collinear
 
+from veilring.arrays import Ints
 from veilring.data.table import Rows, pairwise_distances
 from veilring.nodes.service import run_inline
 from veilring.privacy.bounds import (
@@ -45,7 +45,7 @@ def _broken_pairs() -> Crafted:
     return Crafted(*(each[chosen] for each in crafted))
 
 
-def _crafted_answers() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _crafted_answers() -> tuple[Ints, Ints]:
     """Attack rows on the lines between two queries: with all of the rows, and with none.
 
     Returns:
@@ -65,7 +65,7 @@ def _crafted_answers() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return answers[0], answers[1]
 
 
-def _audited(present: NDArray[np.int64], absent: NDArray[np.int64]) -> float:
+def _audited(present: Ints, absent: Ints) -> float:
     """Return an epsilon proved by the answers, too high in one case of a million."""
     one, other = (np.bincount(answers @ [2, 1], minlength=4) for answers in (present, absent))
     return audited_epsilon(one, other)

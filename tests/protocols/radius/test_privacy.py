@@ -5,10 +5,10 @@ from functools import cache
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from tests.protocols.radius import losses
 from tests.protocols.radius.tables import ROUNDING, Kind, all_tables, rows_of
 
+from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.privacy.selection import permute_and_flip, permute_and_flip_probabilities
 from veilring.protocols.radius.algorithm.allocation import allocate_budget
@@ -24,11 +24,11 @@ RADII = np.array([0.1, 0.1, 0.2, 0.15, 0.02])
 PLACES = ((0.2,), (0.35,), (0.4,), (0.95,), (0.7,))
 
 
-def worst(parameters: RNParameters, epsilons: NDArray[np.float64], most: int = 3) -> float:
+def worst(parameters: RNParameters, epsilons: Floats, most: int = 3) -> float:
     """Return the greatest loss over all tables and their neighbours."""
 
     @cache
-    def probabilities(table: tuple[Kind, ...]) -> NDArray[np.float64]:
+    def probabilities(table: tuple[Kind, ...]) -> Floats:
         counts = count_votes(QUERIES, RADII, rows_of(table, 1), parameters.classes)
         return permute_and_flip_probabilities(counts, epsilons, monotone=True)
 

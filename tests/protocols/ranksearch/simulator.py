@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows, pairwise_distances
 from veilring.protocols.digests import digest_of, digest_of_names, written
 from veilring.protocols.masks import PairwiseKeys
@@ -41,7 +42,7 @@ class World:
 
     parts: Mapping[str, Rows]
     parameters: SearchParameters
-    queries: NDArray[np.float64]
+    queries: Floats
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -54,7 +55,7 @@ class World:
         return self.names[0] if self.parameters.sum == "star" else None
 
 
-def ideal_counts(world: World, asked: Asked) -> NDArray[np.int64]:
+def ideal_counts(world: World, asked: Asked) -> Ints:
     """Return the totals of clipped counts: the sum of min(k + 1, rows within the threshold)."""
     query = asked.queries[asked.owner]
     totals = np.zeros(len(asked), np.int64)
@@ -64,7 +65,7 @@ def ideal_counts(world: World, asked: Asked) -> NDArray[np.int64]:
     return totals
 
 
-def ideal_votes(world: World, radii: NDArray[np.float64]) -> Votes:
+def ideal_votes(world: World, radii: Floats) -> Votes:
     """Return the total votes of all rows within the radii."""
     public = world.parameters
     counts = np.zeros((len(radii), public.classes), np.uint64)

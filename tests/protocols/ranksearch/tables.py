@@ -5,8 +5,8 @@ from functools import cache
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.data.sources import load
 from veilring.data.table import Rows, pairwise_distances, partition, scale_to_unit
 
@@ -19,7 +19,7 @@ TABLES = (
 
 
 @cache
-def table(name: str) -> tuple[Rows, NDArray[np.float64], int]:
+def table(name: str) -> tuple[Rows, Floats, int]:
     """Return every other row of a table, the queries, and the number of classes.
 
     All rows of a table are queries, except for digits with its 1,797 rows, where every third is.
@@ -46,9 +46,7 @@ def dealings(rows: Rows, sizes: Sequence[int] = (3, 8, 30)) -> Iterator[tuple[st
     yield "all at one", _deal(rows, [*nobody, np.arange(len(rows))])
 
 
-def votes_within(
-    queries: NDArray[np.float64], rows: Rows, classes: int, k: int
-) -> NDArray[np.float64]:
+def votes_within(queries: Floats, rows: Rows, classes: int, k: int) -> Floats:
     """Count rows by class up to the distance of the k-th nearest, by sorting all distances."""
     distances = pairwise_distances(queries, rows.features)
     radius = np.sort(distances, axis=1)[:, min(k, len(rows)) - 1]
@@ -56,16 +54,12 @@ def votes_within(
 
 
 def votes_at(
-    distances: NDArray[np.float64],
-    labels: NDArray[np.int64],
-    classes: int,
-    radius: NDArray[np.float64],
-    weights: NDArray[np.float64],
-) -> NDArray[np.float64]:
+    distances: Floats, labels: Ints, classes: int, radius: Floats, weights: Floats
+) -> Floats:
     """Add up the weights of the rows within each radius by class, shape (queries, classes)."""
     voting = np.where(distances <= radius[:, None], weights, 0.0)
     return np.stack([voting[:, labels == each].sum(axis=1) for each in range(classes)], axis=1)
 
 
-def _deal(rows: Rows, dealt: list[NDArray[np.int64]]) -> list[Rows]:
+def _deal(rows: Rows, dealt: list[Ints]) -> list[Rows]:
     return [Rows(rows.features[part], rows.labels[part]) for part in dealt]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
+from veilring.arrays import Bools, Floats, Ints
 from veilring.data.table import Rows
 from veilring.nodes.cluster import Cluster
 from veilring.protocols.ranksearch import SearchedRows, SearchParameters, rank_search
@@ -34,12 +34,12 @@ def deal(parties: int, rows: int, seed: int = 4) -> list[Rows]:
     return [Rows(rng.random((rows, 3)), rng.integers(0, 2, rows)) for _ in range(parties)]
 
 
-def draw(points: int, seed: int = 5) -> NDArray[np.float64]:
+def draw(points: int, seed: int = 5) -> Floats:
     """Return points of the unit cube."""
     return np.random.default_rng(seed).random((points, 3))
 
 
-def opened(queries: NDArray[np.float64], tables: list[Rows]) -> Opened:
+def opened(queries: Floats, tables: list[Rows]) -> Opened:
     """Return the opened values of a search among parties."""
     return open_totals(queries, tables, k=K, upper=UPPER, arity=ARITY)
 
@@ -73,7 +73,7 @@ class TestPlaces:
         ways = np.vstack([np.eye(3), -np.eye(3)])
         asked = []
 
-        def within(queries: NDArray[np.float64]) -> NDArray[np.bool_]:
+        def within(queries: Floats) -> Bools:
             asked.append(len(queries))
             return np.asarray(np.linalg.norm(queries - point, axis=1) <= 0.1)
 
@@ -145,6 +145,6 @@ class TestCounts:
                 assert found.get((int(query), int(pattern)), count) == count
 
 
-def own_counts(queries: NDArray[np.float64], rows: Rows, asked: Asked) -> NDArray[np.int64]:
+def own_counts(queries: Floats, rows: Rows, asked: Asked) -> Ints:
     """Return a party's own counts."""
     return clipped_counts(nearest_rows(queries, rows, K).distances, asked)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
+from veilring.arrays import Bools
 from veilring.data.table import Rows
 from veilring.protocols.ranksearch.algorithm.search import End, Found, TotalsSearch, clipped_counts
 from veilring.protocols.ranksearch.algorithm.votes import (
@@ -34,7 +34,7 @@ def at(*distances: float, label: int = 0) -> Rows:
     return Rows(np.array(distances)[:, None], np.full(len(distances), label))
 
 
-def total(parts: list[Votes], k: int, tied: NDArray[np.bool_]) -> Votes:
+def total(parts: list[Votes], k: int, tied: Bools) -> Votes:
     """Add up votes in the words in which they are sent."""
     arrays = zip(*(part.arrays(tied, k) for part in parts), strict=True)
     return Votes.of([np.add.reduce(each) for each in arrays], tied)

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.protocols.ranksearch.tables import TABLES, dealings, table
 
+from veilring.arrays import Ints
 from veilring.data.table import Rows
 from veilring.protocols.ranksearch.algorithm.argmax import label_play, label_scheme
 from veilring.protocols.ranksearch.algorithm.comparing import levels_of, plan_of, shared_search
 from veilring.protocols.ranksearch.algorithm.search import Asked, Found, clipped_counts
-from veilring.protocols.ranksearch.algorithm.shares import Dealer, Ints, Play, play_together
+from veilring.protocols.ranksearch.algorithm.shares import Dealer, Play, play_together
 from veilring.protocols.ranksearch.algorithm.votes import nearest_rows, own_votes, search_rows
 from veilring.protocols.ranksearch.parameters import SearchParameters
 from veilring.protocols.ring.algorithm.classify import pooled_knn

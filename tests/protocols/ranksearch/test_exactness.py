@@ -4,7 +4,6 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from tests.protocols.ranksearch.tables import (
     INTEGERS,
     TABLES,
@@ -14,6 +13,7 @@ from tests.protocols.ranksearch.tables import (
     votes_within,
 )
 
+from veilring.arrays import Floats
 from veilring.data.table import Rows, pairwise_distances
 from veilring.protocols.ranksearch.algorithm.search import End
 from veilring.protocols.ranksearch.algorithm.votes import WEIGHT_BITS, Ranked, search_rows
@@ -23,7 +23,7 @@ KS = (1, 5, 20, 100)
 
 
 def ranked(  # noqa: PLR0917  (a query, tables and a classifier)
-    queries: NDArray[np.float64],
+    queries: Floats,
     parts: list[Rows],
     classes: int,
     k: int,

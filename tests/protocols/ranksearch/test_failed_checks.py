@@ -6,11 +6,11 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from tests.protocols.ranksearch.worlds import NAMES, QUERIES, options, set_up
 from typing_extensions import override
 
 from veilring import simulation
+from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.errors import AskedBefore, ProtocolViolation, Tampered
 from veilring.nodes.adversary import Adversary, Lines
@@ -34,7 +34,7 @@ WAYS = [*((adding, "totals") for adding in SUMS), ("all-to-all", "votes"), ("all
 
 def play(
     setup: SearchSetup,
-    queries: NDArray[np.float64] = QUERIES,
+    queries: Floats = QUERIES,
     *,
     liar: Adversary | None = None,
     links: Topology | None = None,

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy.stats import poisson
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows, pairwise_distances
 from veilring.nodes.cluster import Cluster
 from veilring.protocols.masks import MaskedTotals
@@ -43,7 +43,7 @@ def opened(tables: list[Rows], k: int = 2) -> Opened:
     return open_totals(QUERIES, tables, k=k, upper=UPPER, arity=ARITY)
 
 
-def kth(tables: list[Rows], k: int) -> NDArray[np.float64]:
+def kth(tables: list[Rows], k: int) -> Floats:
     """Return the k-th smallest distance of all rows to each query, infinite with fewer rows."""
     rows = np.concatenate([table.features for table in tables])
     none = np.full((len(QUERIES), k), np.inf)
@@ -69,7 +69,7 @@ class TestOpened:
             again=False,
         )
 
-        async def play() -> list[NDArray[np.int64]]:
+        async def play() -> list[Ints]:
             async with Cluster(3, own=[SearchedRows(rows) for rows in tables]) as cluster:
                 run = await cluster.run(
                     rank_search,

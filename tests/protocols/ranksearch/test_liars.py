@@ -12,6 +12,7 @@ from tests.protocols.ring.adversaries.hands import accusations, is_among
 from typing_extensions import override
 
 from veilring import simulation
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
 from veilring.errors import InputError, ProtocolViolation, RunFailed, Tampered
 from veilring.nodes.adversary import Adversary, Lines, Silent
@@ -59,7 +60,7 @@ def set_up(**settings: Any) -> SearchSetup:
 
 
 async def label(
-    setup: SearchSetup, liars: Mapping[str, Adversary], queries: NDArray[np.float64] = QUERIES
+    setup: SearchSetup, liars: Mapping[str, Adversary], queries: Floats = QUERIES
 ) -> Run[SearchAnswer]:
     """Label queries with some parties controlled by an adversary."""
     play = setup.play(queries)
@@ -67,7 +68,7 @@ async def label(
         return await cluster.run(setup.role, only=play.only, adversaries=liars, **play.public)
 
 
-def honest_labels(run: Run[SearchAnswer], liar: str) -> NDArray[np.int64]:
+def honest_labels(run: Run[SearchAnswer], liar: str) -> Ints:
     """Return the labels of all parties except the liar, shape (parties, queries)."""
     return np.stack([answer.labels for name, answer in run.results.items() if name != liar])
 
@@ -309,7 +310,7 @@ class TestTwoTongues:
         assert view is not None
         return {outcome.party: outcome.error for outcome in outcomes}, view
 
-    async def read(self, setup: SearchSetup) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    async def read(self, setup: SearchSetup) -> tuple[NDArray[np.uint8], Ints]:
         """Return the client's first sum and the victim's counts at the common thresholds."""
         _, view = await self.ask(setup)
         sent = next(

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from tests.protocols.ring.cheats import ask_nonsense
 from typing_extensions import override
 
+from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.errors import InputError, ProtocolViolation, RunFailed
 from veilring.nodes.adversary import Alter
@@ -37,7 +37,7 @@ class Mute(ForwardingParty):
 
 
 async def refuse(
-    party: Party, *, rows: Rows, parameters: SearchParameters, queries: NDArray[np.float64] | None
+    party: Party, *, rows: Rows, parameters: SearchParameters, queries: Floats | None
 ) -> str:
     """Play the client, and return its error about its own input."""
     own = SearchedRows(rows)
@@ -51,7 +51,7 @@ async def refusal(
     parties: list[str] = NAMES,
     rows: Rows = ROWS,
     parameters: SearchParameters = PUBLIC,
-    queries: NDArray[np.float64] | None = QUERIES,
+    queries: Floats | None = QUERIES,
 ) -> str:
     """Have each party ask in its own session, and return their common error."""
     async with Cluster(parties) as cluster:
@@ -75,7 +75,7 @@ async def refusal(
     ],
     ids=str,
 )
-async def test_invalid_queries(queries: NDArray[np.float64], said: str) -> None:
+async def test_invalid_queries(queries: Floats, said: str) -> None:
     """The client's error states the mistake."""
     assert re.search(said, await refusal(queries=queries))
 

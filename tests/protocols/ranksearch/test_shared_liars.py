@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from tests.protocols.ranksearch.worlds import NAMES, QUERIES, options, pooled, set_up
 from tests.protocols.ring.adversaries.hands import accusations, is_among
 from typing_extensions import override
 
+from veilring.arrays import Ints
 from veilring.errors import InputError, ProtocolViolation, RunFailed
 from veilring.nodes.adversary import Adversary, Lines
 from veilring.nodes.cluster import Cluster
@@ -127,7 +127,7 @@ async def test_a_party_that_continues_its_search_is_not_convicted(liar: str, add
 @pytest.mark.parametrize("reveal", ["votes", "label"])
 async def test_honest_parties_complete_the_search(reveal: str) -> None:
     """A run of honest parties ends without an accusation and with the pooled labels."""
-    expected: NDArray[np.int64] = pooled(set_up(), NAMES)
+    expected: Ints = pooled(set_up(), NAMES)
     run = await label(reveal, {})
     assert run.results[NAMES[0]].labels.tolist() == expected.tolist()
     assert len(QUERIES) == len(expected)

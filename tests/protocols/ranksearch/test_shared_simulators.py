@@ -15,13 +15,13 @@ import pytest
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from veilring.arrays import Ints
 from veilring.protocols.ranksearch.algorithm import argmax, comparing
 from veilring.protocols.ranksearch.algorithm.argmax import label_play
 from veilring.protocols.ranksearch.algorithm.comparing import shared_search
 from veilring.protocols.ranksearch.algorithm.search import Asked, Found, IntervalSearch, pattern_of
 from veilring.protocols.ranksearch.algorithm.shares import (
     Dealer,
-    Ints,
     Nonzero,
     Part,
     Play,
@@ -287,7 +287,7 @@ def label_is_simulated(
     )
     told: list[Ints] = []
 
-    def play(me: int) -> Play[NDArray[np.int64]]:
+    def play(me: int) -> Play[Ints]:
         dealer = kind(scheme, me, cast("np.random.Generator", Script(*scripts[me])))
         every = np.repeat(votes[me][None], len(pad) // 2, axis=0)
         return label_play(dealer, every, 1)

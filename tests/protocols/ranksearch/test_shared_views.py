@@ -6,10 +6,10 @@ from typing import cast
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import stats
 from typing_extensions import override
 
+from veilring.arrays import Bools, Floats, Ints
 from veilring.data.table import Rows
 from veilring.protocols.ranksearch.algorithm.argmax import label_play, label_scheme
 from veilring.protocols.ranksearch.algorithm.comparing import shared_search
@@ -23,7 +23,6 @@ from veilring.protocols.ranksearch.algorithm.search import (
 )
 from veilring.protocols.ranksearch.algorithm.shares import (
     Dealer,
-    Ints,
     Part,
     Play,
     Scheme,
@@ -67,7 +66,7 @@ class AllReached(Reach):
 
 def searching(
     parts: Sequence[Rows],
-    queries: NDArray[np.float64],
+    queries: Floats,
     watch: Callable[[Sent], None],
     kind: type[Dealer] = Dealer,
 ) -> Found:
@@ -121,7 +120,7 @@ def opened_zeros(sent_rounds: Sequence[Sent], scheme: Scheme) -> list[list[bool]
     return zeros
 
 
-def some_rows(parties: int, rows: int, queries: int) -> tuple[list[Rows], NDArray[np.float64]]:
+def some_rows(parties: int, rows: int, queries: int) -> tuple[list[Rows], Floats]:
     """Return rows of parties, with some ties, and queries."""
     rng = np.random.default_rng(parties)
     points = [np.rint(rng.random((rows, 2)) * 40) / 40 for _ in range(parties)]
@@ -154,9 +153,7 @@ def test_opening_all_equalities_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
     """If T = k is opened at each threshold with T >= k, the zeros differ from the simulator's."""
     narrow = IntervalSearch.narrow
 
-    def narrow_and_open_all(
-        search: IntervalSearch, asked: Asked, below: NDArray[np.bool_]
-    ) -> Reach:
+    def narrow_and_open_all(search: IntervalSearch, asked: Asked, below: Bools) -> Reach:
         reach = narrow(search, asked, below)
         return AllReached(reach.at, reach.has_below, reach.is_reached, asked.owner)
 

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from veilring.arrays import Ints
 from veilring.errors import InputError
 from veilring.protocols.ranksearch.algorithm.shares import (
     LACK_BITS,
     PRIMES,
     Dealer,
-    Ints,
     Nonzero,
     Play,
     Scheme,

@@ -21,6 +21,7 @@ from scipy.stats import binomtest
 from tests.protocols.ranksearch.simulator import Words, World, simulate
 from typing_extensions import override
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
 from veilring.nodes.adversary import Adversary, Lines
 from veilring.nodes.cluster import Cluster
@@ -133,7 +134,7 @@ class Tiny:
         """The maximum number of masks of honest pairs in both sums."""
         return (1 + self.tongues) * len(list(combinations(self.outside, 2)))
 
-    def values(self, name: str, first: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+    def values(self, name: str, first: Ints | None = None) -> Ints:
         """Return a party's first value, or its second given the first total, modulo `modulus`."""
         me = self.names.index(name)
         value = np.array([me % 3]) if first is None else (me + 1) * first + me // 2
@@ -209,7 +210,7 @@ def distribution_of_simulation(tiny: Tiny) -> Distribution:
     outside, step = tiny.outside, 256 // tiny.modulus
     free = [len(outside) - 1, len(outside) - (tiny.tongues == 1)]
     digits, place, columns = sum(free), 0, []
-    first: NDArray[np.int64] | None = None
+    first: Ints | None = None
     for number in range(2):
         own = {name: tiny.values(name, first) for name in tiny.names}
         total = np.asarray(sum(own.values()) % tiny.modulus)
@@ -448,7 +449,7 @@ def deal(
     """Return parties of given sizes with rows in two dimensions, on a grid with ties."""
     rng = np.random.default_rng(5)
 
-    def draw(rows: int) -> NDArray[np.float64]:
+    def draw(rows: int) -> Floats:
         places = rng.random((rows, 2))
         return np.round(places * grid) / grid if grid else places
 
@@ -560,6 +561,6 @@ class StarKeys(PairwiseKeys):
         return super().mask(arrays, digest)
 
 
-def one_more(queries: NDArray[np.float64], rows: Rows, k: int) -> Nearest:
+def one_more(queries: Floats, rows: Rows, k: int) -> Nearest:
     """Return the k + 2 nearest rows, so that counts are clipped one row too late."""
     return nearest_rows(queries, rows, k + 1)

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
 from veilring.protocols.promise import Facts
 from veilring.protocols.ranksearch.system import RankSearch, SearchSetup
@@ -31,13 +31,13 @@ def set_up(names: tuple[str, ...] = NAMES, **settings: Any) -> SearchSetup:
 
 
 def options(
-    setup: SearchSetup, among: tuple[str, ...], queries: NDArray[np.float64] = QUERIES
+    setup: SearchSetup, among: tuple[str, ...], queries: Floats = QUERIES
 ) -> Mapping[str, Any]:
     """Return the options for a cluster's run in which the first party asks."""
     play = setup.play(queries, among=among)
     return {"only": play.only, **play.public}
 
 
-def pooled(setup: SearchSetup, among: tuple[str, ...]) -> NDArray[np.int64]:
+def pooled(setup: SearchSetup, among: tuple[str, ...]) -> Ints:
     """Return the labels of a classifier with the rows of some parties in one place."""
     return setup.search(QUERIES, [together(setup.parts, among)]).votes.labels

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.data.table import Categories, Features, Ranges
 from veilring.protocols.release.algorithm.columns import Frame, Trees
 from veilring.protocols.release.algorithm.directions import (
@@ -40,7 +40,7 @@ NUMERIC = schema(4)
 MIXED = schema(2, (3, 2))
 
 
-def draw_rows(features: Features, rows: int, rng: Generator) -> NDArray[np.float64]:
+def draw_rows(features: Features, rows: int, rng: Generator) -> Floats:
     """Return random valid rows: numbers in [0, 1], and one value of each category."""
     drawn = rng.random((rows, len(features)))
     for each in features.categories:

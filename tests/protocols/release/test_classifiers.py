@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from tests.protocols.release.schemas import MIXED, NUMERIC, draw_rows, some_frame
 
+from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.protocols.release.algorithm.classifiers import Classifier, as_document, from_document
 from veilring.protocols.release.algorithm.columns import Trees
@@ -16,7 +16,7 @@ from veilring.protocols.release.algorithm.rule import ClassCounts, LabelledGrid,
 from veilring.protocols.release.algorithm.statistic import Statistic
 
 
-def released(kind: str) -> tuple[Classifier, NDArray[np.float64]]:
+def released(kind: str) -> tuple[Classifier, Floats]:
     """Return a classifier from noisy sums, and rows for it."""
     rng = np.random.default_rng(1)
     features = NUMERIC if kind == "grid" else MIXED

@@ -4,10 +4,10 @@ from itertools import product
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from tests.protocols.release.schemas import MIXED, NUMERIC, draw_rows, schema, some_frame
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Features
 from veilring.errors import InputError
 from veilring.protocols.release.algorithm.classifiers import (
@@ -36,9 +36,7 @@ from veilring.protocols.release.algorithm.statistic import SCALE_MAX
 SCALES: dict[Norm, int] = {"l1": L1_SCALE, "l2": L2_SCALE}
 
 
-def classes_apart(
-    features: Features, rows: int, seed: int
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def classes_apart(features: Features, rows: int, seed: int) -> tuple[Floats, Ints]:
     """Return rows whose numbers depend on their class and on each other."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(len(features.classes), size=rows)
@@ -283,7 +281,7 @@ def test_trees_average_the_frequencies_of_their_leaves() -> None:
     statistic = RandomTrees(MIXED, trees)
     model = statistic.decode(statistic.sum(rows, labels), 0.0)
 
-    def leaf_of(row: NDArray[np.float64], tree: int) -> int:
+    def leaf_of(row: Floats, tree: int) -> int:
         node = 0
         while node < trees.leaves - 1:
             feature, cut = trees.tested[tree, node], trees.cuts[tree, node]

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 import pytest
-from numpy.typing import NDArray
 from tests.protocols.release.schemas import MIXED, NUMERIC, draw_rows
 
 import veilring as vr
+from veilring.arrays import Floats
 from veilring.data.schema import feature_terms
 from veilring.data.table import Categories, Features, Ranges
 from veilring.errors import InputError
@@ -234,7 +234,7 @@ class Loudest(Classifier):
         """The number of features of a row."""
         return 4
 
-    def _score(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _score(self, rows: Floats) -> Floats:
         return np.tile([1.0, 0.0, 0.0], (len(rows), 1))
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from tests.privacy.generators import follows, seeded
 
+from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.privacy.divisible import polya_difference_pmf, skellam_pmf
 from veilring.privacy.noise import discrete_gaussian_pmf
@@ -56,9 +56,7 @@ def small(distribution: NoiseDistribution, trust: Trust = FIVE) -> SumNoise:
 
 
 @lru_cache
-def pmf_of(
-    distribution: NoiseDistribution, spread: Fraction, shares: int, one_of: int
-) -> NDArray[np.float64]:
+def pmf_of(distribution: NoiseDistribution, spread: Fraction, shares: int, one_of: int) -> Floats:
     """Return the exact distribution of a sum of shares, with 0 in the middle."""
     reach = 170
     k = np.arange(-reach, reach + 1)

@@ -8,10 +8,10 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 from docs.examples.own_statistic import Halves, ReleaseHalves
-from numpy.typing import NDArray
 from typing_extensions import override
 
 import veilring as vr
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Features, Ranges, Rows
 from veilring.errors import InputError, RunFailed
 from veilring.estimators import ReleasedClassifier
@@ -52,12 +52,12 @@ class Moved(Statistic[Classifier]):
         )
 
     @override
-    def entries(self, rows: NDArray[np.float64], labels: NDArray[np.int64]) -> Entries:
+    def entries(self, rows: Floats, labels: Ints) -> Entries:
         placed = np.trunc((rows - 0.5) * SCALE * self.beyond / 2).astype(np.int64)
         return Entries(2 * labels[:, None] + np.arange(2), placed)
 
     @override
-    def decode(self, noisy: NDArray[np.int64], deviation: float) -> Classifier:
+    def decode(self, noisy: Ints, deviation: float) -> Classifier:
         means = (
             noisy.reshape(2, 2)
             / np.maximum(np.linalg.norm(noisy.reshape(2, 2), axis=1), 1)[:, None]
@@ -173,7 +173,7 @@ def test_arrays_of_a_statistic_are_compared_exactly(place: int) -> None:
 
     @dataclass
     class Weighted:
-        weights: tuple[NDArray[np.float64], ...]
+        weights: tuple[Floats, ...]
 
     one, other = np.linspace(0.1, 0.9, 5000), np.linspace(0.1, 0.9, 5000)
     assert written(Weighted((one,))) == written(Weighted((other,)))

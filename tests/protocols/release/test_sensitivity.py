@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tests.protocols.release.schemas import MIXED, NUMERIC, all_statistics, draw_rows, schema
 from typing_extensions import override
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Features
 from veilring.errors import InputError
 from veilring.protocols.release.algorithm.noise import Norm
@@ -23,10 +24,10 @@ CASES = [
     for name, statistic in all_statistics(features)
 ]
 STEPS = 400
-Searched = Callable[[NDArray[np.float64]], int]
+Searched = Callable[[Floats], int]
 
 
-def size_of(statistic: Statistic[Any], row: NDArray[np.float64], label: int) -> int:
+def size_of(statistic: Statistic[Any], row: Floats, label: int) -> int:
     """Return the L1 norm, or the squared L2 norm, of one row's sum, in integers."""
     added = [int(value) for value in statistic.sum(row[None], np.array([label]))]
     if statistic.bound.norm == "l1":
@@ -34,7 +35,7 @@ def size_of(statistic: Statistic[Any], row: NDArray[np.float64], label: int) -> 
     return sum(value**2 for value in added)
 
 
-def corners(features: Features, rng: Generator) -> NDArray[np.float64]:
+def corners(features: Features, rng: Generator) -> Floats:
     """Return rows at corners and edges, equal or nearly equal, and with impossible categories."""
     width = len(features)
     tiny = 0.5 + np.array([-1, 1])[rng.integers(2, size=(20, width))] * 10.0 ** -rng.integers(
@@ -53,7 +54,7 @@ def corners(features: Features, rng: Generator) -> NDArray[np.float64]:
     )
 
 
-def climb(measure: Searched, row: NDArray[np.float64], rng: Generator) -> int:
+def climb(measure: Searched, row: Floats, rng: Generator) -> int:
     """Return the greatest value found by changing a row one entry at a time."""
     best = measure(row)
     for _ in range(STEPS):
@@ -131,11 +132,11 @@ class Stated(Statistic[None]):
         return self._bound
 
     @override
-    def entries(self, rows: NDArray[np.float64], labels: NDArray[np.int64]) -> Entries:
+    def entries(self, rows: Floats, labels: Ints) -> Entries:
         return self._found
 
     @override
-    def decode(self, noisy: NDArray[np.int64], deviation: float) -> None:
+    def decode(self, noisy: Ints, deviation: float) -> None:
         return None
 
 
@@ -182,7 +183,7 @@ def test_a_row_at_its_stated_bound_is_accepted(found: Entries, norm: Norm, most:
     ],
 )
 def test_entries_that_would_break_the_bound_are_refused(
-    positions: NDArray[np.int64], values: NDArray[Any]
+    positions: Ints, values: NDArray[Any]
 ) -> None:
     """A repeated position, a position outside the vector and a fraction are refused."""
     with pytest.raises(InputError, match="ascending positions"):

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from tests.protocols.release.schemas import MIXED, draw_rows, schema
 from typing_extensions import override
 
 from veilring import simulation
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Features, Rows
 from veilring.errors import (
     InputError,
@@ -560,14 +560,14 @@ class Halves(Statistic[GridClassifier]):
         return Bound("l1", 1)
 
     @override
-    def entries(self, rows: NDArray[np.float64], labels: NDArray[np.int64]) -> Entries:
+    def entries(self, rows: Floats, labels: Ints) -> Entries:
         half = (rows[:, :1] >= 0.5).astype(np.int64)
         return Entries(
             half * len(self.classes) + labels[:, None], np.full((len(rows), 1), self.adds)
         )
 
     @override
-    def decode(self, noisy: NDArray[np.int64], deviation: float) -> GridClassifier:
+    def decode(self, noisy: Ints, deviation: float) -> GridClassifier:
         shares = np.maximum(noisy.reshape(2, -1), deviation)
         return GridClassifier(self.classes, 1, 2, np.log(shares / shares.sum(1, keepdims=True)))
 

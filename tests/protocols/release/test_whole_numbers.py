@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
 from veilring.protocols.release.algorithm.noise import Norm
 from veilring.protocols.release.algorithm.statistic import (
@@ -31,13 +31,13 @@ WHOLE = hnp.arrays(
 NORMS: st.SearchStrategy[Norm] = st.sampled_from(("l1", "l2"))
 
 
-def exact(vector: NDArray[np.int64], norm: Norm) -> int:
+def exact(vector: Ints, norm: Norm) -> int:
     """Return the L1 norm or the squared L2 norm, in Python integers."""
     return sum(abs(int(value)) if norm == "l1" else int(value) ** 2 for value in vector)
 
 
 @given(VECTORS, st.integers(1, SCALE_MAX))
-def test_parts_sum_to_the_scale_exactly(vectors: NDArray[np.float64], scale: int) -> None:
+def test_parts_sum_to_the_scale_exactly(vectors: Floats, scale: int) -> None:
     """The absolute values of a row sum to the scale, each within a unit of its exact part."""
     found = apportion(vectors, scale)
     for row, whole in zip(vectors, found, strict=True):
@@ -57,7 +57,7 @@ def test_missing_units_go_to_the_largest_remainders() -> None:
 
 @given(VECTORS, st.integers(1, SCALE_MAX), NORMS, st.fractions(Fraction(1, 4), 5))
 def test_truncated_vectors_are_within_the_bound(
-    vectors: NDArray[np.float64], scale: int, norm: Norm, value: Fraction
+    vectors: Floats, scale: int, norm: Norm, value: Fraction
 ) -> None:
     """No vector exceeds the bound, for entries of any size or close to it."""
     bound = Bound.scaled(norm, scale, value)
@@ -66,9 +66,7 @@ def test_truncated_vectors_are_within_the_bound(
 
 
 @given(VECTORS, st.integers(1, SCALE_MAX))
-def test_vectors_within_the_bound_are_only_truncated(
-    vectors: NDArray[np.float64], scale: int
-) -> None:
+def test_vectors_within_the_bound_are_only_truncated(vectors: Floats, scale: int) -> None:
     """A vector of at most half the bound loses less than a step per entry, toward zero."""
     lengths = np.linalg.norm(vectors / 1e301, axis=1, keepdims=True)
     halves = np.divide(vectors / 1e301, 2 * lengths, out=np.zeros_like(vectors), where=lengths > 0)
@@ -78,7 +76,7 @@ def test_vectors_within_the_bound_are_only_truncated(
 
 @given(WHOLE, NORMS, st.integers(1, 100_000))
 def test_shortening_keeps_vectors_within_and_stays_near_the_bound(
-    vectors: NDArray[np.int64], norm: Norm, most: int
+    vectors: Ints, norm: Norm, most: int
 ) -> None:
     """Vectors within stay unchanged; others end within rounding of the bound, with their signs."""
     bound = Bound(norm, most)

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.nodes.adversary import Adversary, Lines
 from veilring.protocols.batches import Queries
 from veilring.protocols.masks import MaskedWords
@@ -22,13 +22,13 @@ from veilring.transport.messages import Message
 Lie = Callable[[Message], Message]
 
 
-def _change(values: NDArray[np.float64], column: int, to: float) -> NDArray[np.float64]:
+def _change(values: Floats, column: int, to: float) -> Floats:
     changed = values.copy()
     changed[:, column] = to
     return changed
 
 
-def _vector(alter: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> Lie:
+def _vector(alter: Callable[[Floats], Floats]) -> Lie:
     def lie(message: Message) -> Message:
         if isinstance(message, TopKVector):
             return TopKVector(round=message.round, values=alter(message.values))

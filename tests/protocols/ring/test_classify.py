@@ -5,9 +5,9 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import stats
 
+from veilring.arrays import Floats
 from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
 from veilring.nodes.cluster import Cluster
@@ -30,7 +30,7 @@ def _rows(seed: int, count: int = 60) -> list[Rows]:
 
 
 def _locally(
-    rows: list[Rows], queries: NDArray[np.float64], parameters: KNNParameters, seed: int = 0
+    rows: list[Rows], queries: Floats, parameters: KNNParameters, seed: int = 0
 ) -> Classified:
     """Answer queries without a network."""
     return ring_knn(

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.protocols.ring.algorithm.classify import Weights, local_votes
 from veilring.protocols.ring.algorithm.consistency import could_be_totals, could_become
@@ -20,12 +20,10 @@ from veilring.protocols.ring.algorithm.topk import (
     topk_step,
 )
 
-Vectors = list[NDArray[np.float64]]
+Vectors = list[Floats]
 
 
-def hops_of(
-    values: NDArray[np.float64], parameters: TopKParameters, rng: np.random.Generator
-) -> Vectors:
+def hops_of(values: Floats, parameters: TopKParameters, rng: np.random.Generator) -> Vectors:
     """Return all vectors of a run, the start vector first."""
     vectors = [start_vector(parameters, len(values))]
     run_ring(values, parameters, rng, lambda _round, _place, _got, passed: vectors.append(passed))
@@ -34,7 +32,7 @@ def hops_of(
 
 def own_values(
     rng: np.random.Generator, shape: tuple[int, int, int], kind: str, upper: float
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return sorted values of all parties: continuous, with many ties, or half missing."""
     values = rng.random(shape) * upper
     if kind == "ties":
@@ -87,7 +85,7 @@ class _AlwaysHigh(np.random.Generator):
     def __init__(self) -> None:
         super().__init__(np.random.PCG64(0))
 
-    def random(self, size: int) -> NDArray[np.float64]:  # type: ignore[override]  # all that a step asks for
+    def random(self, size: int) -> Floats:  # type: ignore[override]  # all that a step asks for
         """Return the greatest double below 1."""
         return np.full(size, np.nextafter(1.0, 0.0))
 

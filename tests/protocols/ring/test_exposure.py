@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.nodes.ring import Ring, draw_ring
@@ -16,9 +16,7 @@ from veilring.protocols.ring.attacks import CoalitionView, recover_input
 from veilring.protocols.ring.roles import SumShare
 
 
-async def drawn_sum(
-    party: Party, own: NDArray[np.float64], *, method: SumMethod
-) -> tuple[int, Ring]:
+async def drawn_sum(party: Party, own: Floats, *, method: SumMethod) -> tuple[int, Ring]:
     """Draw a ring and sum along it; return the total and the ring."""
     ring = await draw_ring(party)
     fixed = FixedPoint(0, len(ring))

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.nodes.party import Party
 from veilring.protocols.ring import KNNParameters, SumMethod
@@ -19,7 +19,7 @@ class Own(NamedTuple):
     """A party's rows, and the client's batch."""
 
     rows: Rows
-    queries: NDArray[np.float64] | None = None
+    queries: Floats | None = None
 
 
 def inputs(parties: int) -> list[Own]:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.protocols.ring.algorithm import consistency
 from veilring.protocols.ring.algorithm.consistency import (
     copy_numbers,
@@ -26,7 +26,7 @@ BAGS: st.SearchStrategy[Bags] = st.lists(
 )
 
 
-def rows(bags: list[list[int]], width: int) -> NDArray[np.float64]:
+def rows(bags: list[list[int]], width: int) -> Floats:
     """Return sorted rows padded with +inf."""
     return np.array([sorted(map(float, bag)) + [math.inf] * (width - len(bag)) for bag in bags])
 

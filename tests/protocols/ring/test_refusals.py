@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from tests.outcomes import Outcome, Repeating, neighbours, world
 
+from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.errors import ProtocolViolation
 from veilring.nodes.node import Node
@@ -24,7 +24,7 @@ TERMS = bytes(32)
 FEATURES, CLASSES = 2, 3
 PARTIES, CLIENT = Parties(["ada", "bob", "cyd"]), "ann"
 
-Asked = tuple[tuple[str, NDArray[np.float64]], ...]
+Asked = tuple[tuple[str, Floats], ...]
 
 
 async def outcomes_of(parts: tuple[Rows, ...], system: PrivateKNN, asked: Asked) -> list[Outcome]:

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from tests.protocols.ring.cheats import LIES_IN_SUM, LIES_IN_TOPK, LieInSum, LieInTopK, ask_nonsense
 
+from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.errors import InputError, ProtocolViolation, RunFailed
 from veilring.nodes.adversary import Alter
@@ -232,7 +232,7 @@ def test_invalid_rows_are_refused_and_never_shown() -> None:
         (np.zeros((70_000, 2)), "queries is 70000; allowed: 1 to"),
     ],
 )
-def test_invalid_queries_are_refused(queries: NDArray[np.float64], message: str) -> None:
+def test_invalid_queries_are_refused(queries: Floats, message: str) -> None:
     """A batch that the ring cannot answer is refused at the client."""
     with pytest.raises(InputError, match=message):
         KNNParameters(features=2, classes=2, k=1).check_queries(queries)

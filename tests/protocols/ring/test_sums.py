@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from scipy import stats
 
+from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.protocols.ring.algorithm.sums import (
     FixedPoint,
@@ -165,9 +166,7 @@ def test_walecki_needs_three_vertices() -> None:
         walecki_cycles(2)
 
 
-def message_forms(
-    cycles: Sequence[Sequence[int]], coalition: Collection[int], n: int
-) -> NDArray[np.float64]:
+def message_forms(cycles: Sequence[Sequence[int]], coalition: Collection[int], n: int) -> Floats:
     """Return a coalition's knowledge as linear forms in the shares and the masks.
 
     Coordinates: share j of party i is `j * n + i`; the mask of cycle j is `s * n + j`.

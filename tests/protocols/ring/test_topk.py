@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy import stats
 
+from veilring.arrays import Bools, Floats
 from veilring.errors import InputError
 from veilring.protocols.ring.algorithm import topk
 from veilring.protocols.ring.algorithm.topk import (
@@ -42,9 +42,7 @@ def reference(G: list[float], V: list[float]) -> tuple[list[float], int]:
     return merged, (Counter(merged) - Counter(G)).total()
 
 
-def step(
-    G: NDArray[np.float64], V: NDArray[np.float64], parameters: TopKParameters, seed: int = 0
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def step(G: Floats, V: Floats, parameters: TopKParameters, seed: int = 0) -> tuple[Floats, Bools]:
     """Run round 1 of the step for parties that have not inserted."""
     fresh = np.zeros(len(G), dtype=np.bool_)
     return topk_step(G, V, fresh, 1, parameters, np.random.default_rng(seed))
@@ -242,9 +240,7 @@ def test_no_honest_vector_exceeds_the_highest_entry(rows: int) -> None:
     parameters = TopKParameters(k=6, P0=1.0, d=1.0, rounds=5, delta=0.3, upper=1.0)
     values = own_smallest(rng.uniform(0.9, 1.0, (8_000, rows)), 6).reshape(2_000, 4, 6)
 
-    def observe(
-        round_number: int, position: int, received: NDArray[np.float64], passed: NDArray[np.float64]
-    ) -> None:
+    def observe(round_number: int, position: int, received: Floats, passed: Floats) -> None:
         hops = (round_number - 1) * 4 + position
         assert received.max() <= highest_entry(parameters, hops)
         for j in range(1, 7):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.protocols.ring.algorithm.topk import (
     TopKParameters,
@@ -48,9 +48,7 @@ def test_the_ring_is_the_step_in_ring_order() -> None:
     G, rng = start_vector(parameters, 40), np.random.default_rng(7)
     done = [np.zeros(40, dtype=np.bool_) for _ in range(4)]
 
-    def observe(
-        round_number: int, position: int, received: NDArray[np.float64], passed: NDArray[np.float64]
-    ) -> None:
+    def observe(round_number: int, position: int, received: Floats, passed: Floats) -> None:
         nonlocal G
         assert (received == G).all()
         own = values[:, position]
@@ -75,7 +73,7 @@ def test_the_ring_is_the_step_in_ring_order() -> None:
         pytest.param(np.full((5, 3, 3), math.nan), id="nan"),
     ],
 )
-def test_invalid_values_are_refused(values: NDArray[np.float64]) -> None:
+def test_invalid_values_are_refused(values: Floats) -> None:
     """Values of a wrong shape, out of order or out of bounds are refused before any step."""
     with pytest.raises(InputError) as caught:
         run_ring(values, HONEST, np.random.default_rng(0))

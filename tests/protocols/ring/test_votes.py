@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from sklearn.neighbors import KNeighborsClassifier
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import pairwise_distances
 from veilring.errors import InputError
 from veilring.protocols.ring.algorithm.classify import (
@@ -23,7 +23,7 @@ ROWS = np.array([[0.0], [1.0], [2.0], [2.0], [5.0]])
 LABELS = np.array([0, 1, 2, 2, 3])
 QUERY = np.array([[0.0]])
 
-Blobs = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]
+Blobs = tuple[Floats, Floats, Ints]
 
 
 @pytest.fixture(scope="module")

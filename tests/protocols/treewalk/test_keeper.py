@@ -6,8 +6,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.errors import InputError, ProtocolViolation
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
@@ -15,7 +15,6 @@ from veilring.protocols.treewalk.memory import WalkMemory, ask_once
 from veilring.protocols.treewalk.roles import Keeper, NearestPlaces
 
 QUERIES = np.random.default_rng(12).random((3, 2))
-Floats = NDArray[np.float64]
 
 
 def test_values_sent_to_all_queries_are_stored_once() -> None:

@@ -6,10 +6,10 @@ from math import exp, log
 import numpy as np
 import pytest
 from numpy.random import Generator
-from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from scipy.stats import binomtest, chi2
 
+from veilring.arrays import Bools, Floats
 from veilring.errors import InputError
 from veilring.protocols.treewalk.algorithm.mechanisms import (
     Comparison,
@@ -26,7 +26,6 @@ from veilring.randomness import Streams
 
 # Charges are rounded up by less than this, relative to themselves.
 ROUNDING = 1e-9
-Floats = NDArray[np.float64]
 
 
 @pytest.fixture
@@ -48,7 +47,7 @@ def _queries(tree: Tree, rng: Generator) -> Floats:
     return np.vstack([tree.points, corners, rng.random((24, tree.dimensions))])
 
 
-def _transcripts(steps: int) -> NDArray[np.bool_]:
+def _transcripts(steps: int) -> Bools:
     return np.array(list(product((False, True), repeat=steps)))
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from veilring.arrays import Bools, Floats
 from veilring.errors import BudgetExhausted, InputError, ProtocolViolation, RunFailed
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
@@ -34,7 +34,6 @@ OTHERS = Places.of(DRAWS.random((64, 2)))
 QUERIES = DRAWS.random((3, 2))
 STEPS = 6
 STEP = Comparison(1.0)
-Floats = NDArray[np.float64]
 
 
 @dataclass
@@ -46,7 +45,7 @@ class Asking:
     splits: int = 0
     leaves_after: int | None = None
     seed: int = 0
-    seen: list[NDArray[np.bool_]] = field(default_factory=list)
+    seen: list[Bools] = field(default_factory=list)
 
     async def __call__(self, queries: Floats, keeper: Keeper) -> NearestPlaces:
         """Ask on a fresh cluster with a new seed each time."""

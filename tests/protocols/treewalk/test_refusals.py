@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from tests.outcomes import Outcome, world
 from typing_extensions import override
 
+from veilring.arrays import Floats
 from veilring.errors import ProtocolViolation, RunFailed
 from veilring.nodes.adversary import Adversary, Lines, corrupt
 from veilring.nodes.cluster import Cluster
@@ -42,7 +42,6 @@ pytestmark = pytest.mark.slow
 
 TERMS = bytes(32)
 PLACES = Places.of(np.random.default_rng(3).random((64, 2)))
-Floats = NDArray[np.float64]
 
 Query = tuple[float, float]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from tests.protocols.treewalk.parties import responded, tree_walk
 
+from veilring.arrays import Floats
 from veilring.errors import InputError, ProtocolViolation, RunFailed
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
@@ -155,7 +155,7 @@ def test_neighbours_are_the_nearest_points() -> None:
 )
 @pytest.mark.parametrize("role", [responded, tree_walk])
 def test_invalid_input_is_refused(
-    role: Role, plan: LookupPlan, queries: NDArray[np.float64], field: str
+    role: Role, plan: LookupPlan, queries: Floats, field: str
 ) -> None:
     """A plan or a query that does not fit ends the session with its name."""
 
@@ -182,7 +182,7 @@ async def _rogue_client(party: Party, own: object, *, named: int) -> object:
     return None
 
 
-async def _rogue_server(party: Party, own: object, *, splits: NDArray[np.float64]) -> object:
+async def _rogue_server(party: Party, own: object, *, splits: Floats) -> object:
     if isinstance(own, np.ndarray):
         return await bucket_client(party, own, plan=LookupPlan(3), epsilon=1.0)
     await party.receive(BucketRequest, sender=CLIENT)

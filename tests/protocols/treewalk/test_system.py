@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from sklearn.neighbors import KNeighborsClassifier
 
+from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.errors import InputError, ProtocolViolation, RunFailed
 from veilring.nodes.cluster import Cluster
@@ -58,7 +58,7 @@ def handed(system: TreeWalk, rows: int = 64, features: int = 2) -> TreeWalkSetup
 
 
 def played(
-    setup: TreeWalkSetup, queries: NDArray[np.float64], resident: tuple[object, ...] | None = None
+    setup: TreeWalkSetup, queries: Floats, resident: tuple[object, ...] | None = None
 ) -> Run[Any]:
     """Return a run of one batch in memory, with seed 3."""
 

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.protocols.treewalk.algorithm.tree import Splits, build_tree
 
-Points = NDArray[np.float64]
+Points = Floats
 
 # Few values, so that duplicates and ties are the rule.
 _COORDINATES = st.integers(0, 6).map(float)

@@ -7,8 +7,8 @@ from itertools import groupby
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.data.table import pairwise_distances
 from veilring.nodes.journal import Journal
 from veilring.protocols.ring.algorithm.topk import own_smallest
@@ -232,7 +232,7 @@ class TestOwners:
         assert found.named.recurred >= again > 0
 
 
-def _own_of_batches(report: Report) -> list[dict[str, NDArray[np.float64]]]:
+def _own_of_batches(report: Report) -> list[dict[str, Floats]]:
     """Return the distances that each party contributes, batch by batch."""
     prepared = prepare(report.scenario, Streams(SEED))
     return [
@@ -244,9 +244,7 @@ def _own_of_batches(report: Report) -> list[dict[str, NDArray[np.float64]]]:
     ]
 
 
-def _nearest(
-    own: dict[str, NDArray[np.float64]], ring: tuple[str, ...]
-) -> tuple[NDArray[np.float64], list[list[str]]]:
+def _nearest(own: dict[str, Floats], ring: tuple[str, ...]) -> tuple[Floats, list[list[str]]]:
     """Return the nearest distances of all parties in a ring, and their owners."""
     pooled = np.concatenate([own[party] for party in ring], axis=1)
     order = np.argsort(pooled, axis=1)[:, :5]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.errors import UnforeseenCost
 from veilring.nodes.journal import Traffic
 from veilring.protocols.noisyvotes import NoisyVotesParameters, WithinRadius, votes_cost
@@ -201,7 +201,7 @@ class TestCosts:
         """A run whose cost exceeds its closed form ends the comparison."""
         play = OwnerSetup.play
 
-        def wrongly(self: OwnerSetup, queries: NDArray[np.float64], **_: object) -> Play:
+        def wrongly(self: OwnerSetup, queries: Floats, **_: object) -> Play:
             other = label_cost(QUERIES + 1, FEATURES)
             return replace(play(self, queries), forecast=lambda _: other)
 

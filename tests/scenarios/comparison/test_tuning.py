@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.protocols.promise import Facts
 from veilring.protocols.radius.system import DataOwner
@@ -30,8 +30,8 @@ class _Scale:
         self.scores = scores
         self.asked: list[tuple[object, object]] = []
 
-    def __call__(self, systems: Sequence[System]) -> list[NDArray[np.float64] | None]:
-        found: list[NDArray[np.float64] | None] = []
+    def __call__(self, systems: Sequence[System]) -> list[Floats | None]:
+        found: list[Floats | None] = []
         for system in systems:
             assert isinstance(system, DataOwner)
             key = system.radius, system.k

@@ -12,6 +12,7 @@ from pydantic import Field
 from typing_extensions import override
 
 import veilring as vr
+from veilring.arrays import Floats, Ints
 from veilring.nodes.party import broadcast
 from veilring.protocols.masks import keys_cost, masked_cost, masked_sum
 from veilring.protocols.radius.system import DataOwner, OwnerSetup
@@ -80,7 +81,7 @@ class MajoritySetup(vr.PeerSetup):
     """Parties that are ready to count."""
 
     @override
-    def label(self, queries: NDArray[np.float64], rng: Generator) -> NDArray[np.int64]:
+    def label(self, queries: Floats, rng: Generator) -> Ints:
         total = sum(count(rows, self.facts.classes) for rows in self.parts.values())
         return np.full(len(queries), np.argmax(total))
 
@@ -96,8 +97,8 @@ async def majority(
     client: str,
     classes: int,
     mistake: Mistake,
-    queries: NDArray[np.float64] | None = None,
-) -> NDArray[np.int64]:
+    queries: Floats | None = None,
+) -> Ints:
     """Label queries by the majority class; the leaks and the wrong label are made here."""
     own, clock = count(rows, classes), asyncio.get_running_loop().time
     began = clock()

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tests.testing.auditing.planted import Majority, with_less_noise
 from typing_extensions import override
 
+from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
 from veilring.protocols import masks
 from veilring.protocols.claims import Comparison, Example
@@ -46,7 +47,7 @@ def subject_of(name: str, times: float = 1.0) -> AuditedSystem:
     return AuditedSystem(system, system.example())
 
 
-def respond(epsilon: float, runs: int, seed: int) -> list[NDArray[np.float64]]:
+def respond(epsilon: float, runs: int, seed: int) -> list[Floats]:
     """Return randomised responses of two worlds, each with a noise value."""
     rng = np.random.default_rng(seed)
     honest = 1 / (1 + exp(-epsilon))
@@ -80,7 +81,7 @@ def test_an_event_is_chosen_and_evaluated_on_different_runs() -> None:
     rng = np.random.default_rng(1)
     worlds: list[NDArray[Any]] = [rng.random((4_000, 1)) for _ in range(2)]
 
-    def learn(columns: NDArray[Any], labels: NDArray[np.int64]) -> Iterator[tuple[str, Statistic]]:
+    def learn(columns: NDArray[Any], labels: Ints) -> Iterator[tuple[str, Statistic]]:
         known = dict(zip(columns[:, 0].tolist(), labels.tolist(), strict=True))
         yield "memory", lambda given: np.array([known.get(x, 0.5) for x in given[:, 0].tolist()])
 

@@ -1,9 +1,8 @@
 """Secure sums with one mistake each, which exploration must detect."""
 
-import numpy as np
 from benchmarks.mistakes import add_what_is_sent_again, add_without_the_lost
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.ring import Ring
 from veilring.protocols.ring import FixedPoint
@@ -12,8 +11,8 @@ from veilring.protocols.ring.roles import SumPart, SumTotal
 
 
 async def leaves_the_mask_in(
-    party: Party, own: NDArray[np.float64], *, ring: Ring, fixed: FixedPoint, **_public: object
-) -> NDArray[np.float64]:
+    party: Party, own: Floats, *, ring: Ring, fixed: FixedPoint, **_public: object
+) -> Floats:
     """Sum along the ring without removing the mask."""
     words = fixed.encode(own)
     if party.me == ring.starter:
@@ -29,14 +28,14 @@ async def leaves_the_mask_in(
 
 
 async def ignores_losses(
-    party: Party, own: NDArray[np.float64], *, fixed: FixedPoint, **_public: object
-) -> NDArray[np.float64]:
+    party: Party, own: Floats, *, fixed: FixedPoint, **_public: object
+) -> Floats:
     """Send to all, and continue without late messages."""
     return fixed.decode(await add_without_the_lost(party, fixed.encode(own)))
 
 
 async def counts_duplicates(
-    party: Party, own: NDArray[np.float64], *, fixed: FixedPoint, **_public: object
-) -> NDArray[np.float64]:
+    party: Party, own: Floats, *, fixed: FixedPoint, **_public: object
+) -> Floats:
     """Send a value to everyone, again after a slow answer, and count every received value."""
     return fixed.decode(await add_what_is_sent_again(party, fixed.encode(own)))

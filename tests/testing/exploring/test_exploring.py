@@ -3,15 +3,14 @@
 import asyncio
 from pathlib import Path
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 from tests.roles import chat, pass_on
 from tests.testing.auditing.planted import Majority
 from tests.testing.exploring import broken
 from typer.testing import CliRunner
 
 from veilring import simulation
+from veilring.arrays import Floats
 from veilring.cli.app import app
 from veilring.data.table import Rows
 from veilring.errors import ClusterError, PeerLost, RunFailed, ScenarioError
@@ -96,7 +95,7 @@ def test_searches_survive(settings: list[str]) -> None:
 def test_a_search_that_confuses_classes_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its labels differ from the pooled classifier's in some world."""
 
-    def mistaken(queries: NDArray[np.float64], rows: Rows, k: int) -> Nearest:
+    def mistaken(queries: Floats, rows: Rows, k: int) -> Nearest:
         near = nearest_rows(queries, rows, k)
         return Nearest(near.distances, 2 - near.labels)
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
 from veilring.privacy.bounds import ALARM, proportion_bounds
 from veilring.protocols.ldp.algorithm.distributions import CodeDistribution, Codes, rounded
@@ -72,7 +73,7 @@ def attack_oracle(oracle: FrequencyOracle, trials: int, rng: Generator) -> Guess
 
 
 def attack_codes(
-    distribution: CodeDistribution, candidates: NDArray[np.float64], trials: int, rng: Generator
+    distribution: CodeDistribution, candidates: Floats, trials: int, rng: Generator
 ) -> Guesses:
     """Guess clients' numbers, uniform over some candidates, from one code each.
 
@@ -93,9 +94,7 @@ def attack_codes(
     return Guesses(right, trials, len(candidates), distribution.exact_epsilon)
 
 
-def likelihoods(
-    distribution: CodeDistribution, codes: Codes, candidates: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def likelihoods(distribution: CodeDistribution, codes: Codes, candidates: Floats) -> Floats:
     """Return the probability of each code for each number, shape (codes, candidates).
 
     A number between two points of the grid is rounded to either point, so its distribution is a
@@ -114,7 +113,7 @@ def likelihoods(
 def loss_of(
     randomiser: LocalRandomiser,
     pair: NDArray[Any],
-    weights: NDArray[np.float64],
+    weights: Floats,
     trials: int,
     rng: Generator,
     *,
@@ -132,7 +131,7 @@ def loss_of(
     return epsilon_at_least(*scores, alarm=alarm)
 
 
-def weights_of(randomiser: LocalRandomiser, pair: NDArray[Any]) -> NDArray[np.float64]:
+def weights_of(randomiser: LocalRandomiser, pair: NDArray[Any]) -> Floats:
     """Return weights for scoring reports by their evidence for the first of a pair.
 
     The weights are the difference of the two values in the form of the randomiser's estimate.
@@ -157,9 +156,7 @@ def weights_of(randomiser: LocalRandomiser, pair: NDArray[Any]) -> NDArray[np.fl
             raise InputError("randomiser", name, "a frequency oracle or a mean mechanism")
 
 
-def epsilon_at_least(
-    first: NDArray[np.float64], second: NDArray[np.float64], *, alarm: float = ALARM
-) -> float:
+def epsilon_at_least(first: Floats, second: Floats, *, alarm: float = ALARM) -> float:
     """Return a lower bound on two distributions' loss, wrong with probability at most `alarm`.
 
     Events are scores above or below a threshold. The best event on the first halves is evaluated on
@@ -185,7 +182,7 @@ def epsilon_at_least(
     return max(0.0, _bound(judged, best, alarm))
 
 
-def _best(scores: NDArray[np.float64], rng: Generator) -> NDArray[np.int64]:
+def _best(scores: Floats, rng: Generator) -> Ints:
     """Return the position of the maximum score in each row, a random one in a tie."""
     highest = scores.max(axis=1, keepdims=True)
     # Scores that differ only by rounding are equal.
@@ -198,7 +195,7 @@ def _require_trials(trials: int) -> None:
         raise InputError("trials", trials, "an integer of at least 1")
 
 
-def single_sums(randomiser: LocalRandomiser, reports: Reports) -> NDArray[np.int64]:
+def single_sums(randomiser: LocalRandomiser, reports: Reports) -> Ints:
     """Return the sums of each report, shape (clients, cells).
 
     The sums of a pure frequency oracle show the values that a report supports. Equal reports are
@@ -211,14 +208,14 @@ def single_sums(randomiser: LocalRandomiser, reports: Reports) -> NDArray[np.int
     return np.asarray(sums[which.ravel()])
 
 
-def _vectors(means: Means, pair: NDArray[np.float64]) -> NDArray[np.float64]:
+def _vectors(means: Means, pair: Floats) -> Floats:
     """Return the two values as one-hot vectors by class, shape (2, features, classes)."""
     if means.classes == 1:
         return pair[:, :, None]
     return np.asarray(pair[:, :-1, None] * (pair[:, -1, None, None] == np.arange(means.classes)))
 
 
-def _bound(pair: list[NDArray[np.float64]], event: tuple[int, int, float], alarm: float) -> float:
+def _bound(pair: list[Floats], event: tuple[int, int, float], alarm: float) -> float:
     """Return the logarithm of the minimum ratio of an event's probabilities."""
     swap, above, at = event
     likely, rare = (pair[1], pair[0]) if swap else (pair[0], pair[1])
@@ -231,5 +228,5 @@ def _bound(pair: list[NDArray[np.float64]], event: tuple[int, int, float], alarm
     return float(np.log(low / high))
 
 
-def _count(scores: NDArray[np.float64], above: int, at: float) -> int:
+def _count(scores: Floats, above: int, at: float) -> int:
     return int((scores >= at if above else scores < at).sum())

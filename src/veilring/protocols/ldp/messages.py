@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from veilring.arrays import Ints
 from veilring.errors import ProtocolViolation
 from veilring.protocols.ldp.algorithm.randomiser import Reports
 from veilring.protocols.ldp.algorithm.survey import Survey
@@ -200,7 +201,7 @@ class ClientBatch:
     question: int
     ids: NDArray[np.uint8]
     reports: Reports
-    clients: NDArray[np.int64]
+    clients: Ints
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -238,7 +239,7 @@ class Accepted:
     question: int
     ids: NDArray[np.uint8]
     reports: Reports
-    places: NDArray[np.int64]
+    places: Ints
 
 
 def judge_batches(
@@ -270,7 +271,7 @@ def judge_batches(
 
 
 def _by_question(
-    task: Task, messages: Sequence[ReportBatch], asked: NDArray[np.int64]
+    task: Task, messages: Sequence[ReportBatch], asked: Ints
 ) -> Iterator[tuple[int, NDArray[np.uint8], Reports]]:
     for question in np.unique(asked[asked >= 0]).tolist():
         members = [messages[number] for number in np.flatnonzero(asked == question).tolist()]

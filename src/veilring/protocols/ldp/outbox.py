@@ -24,6 +24,7 @@ import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.arrays import Bools
 from veilring.errors import InputError
 from veilring.privacy.files import as_store_failed
 from veilring.privacy.statefile import Format, open_state_file
@@ -192,16 +193,14 @@ class Outbox:
         with self._transaction() as database:
             _remember(database, rows.at(places))
 
-    def reported(self, task: Task, clients: Sequence[str]) -> NDArray[np.bool_]:
+    def reported(self, task: Task, clients: Sequence[str]) -> Bools:
         """Return whether each client has made its report to a task, shape (clients,)."""
         with as_store_failed(_WHAT):
             rows = self._db.execute("SELECT client FROM reports WHERE task = ?", (task.digest,))
             known = {client for (client,) in rows}
         return np.array([client in known for client in clients], dtype=np.bool_)
 
-    def can_afford(
-        self, clients: Sequence[str], epsilon: float, budget: float
-    ) -> NDArray[np.bool_]:
+    def can_afford(self, clients: Sequence[str], epsilon: float, budget: float) -> Bools:
         """Return whether each client can spend epsilon within its budget, shape (clients,)."""
         with as_store_failed(_WHAT):
             rows = self._db.execute("SELECT client, epsilon FROM reports ORDER BY client")

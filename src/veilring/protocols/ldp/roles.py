@@ -14,6 +14,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from veilring.arrays import Ints
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.journal import Traffic
 from veilring.nodes.party import Party
@@ -48,7 +49,7 @@ class ClientPool:
     """Clients with one row each. The values are never shown."""
 
     rows: NDArray[Any]
-    labels: NDArray[np.int64]
+    labels: Ints
 
     def __len__(self) -> int:
         return len(self.labels)

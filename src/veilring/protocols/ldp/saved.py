@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.data.table import Ranges
 from veilring.errors import InputError
 from veilring.privacy.files import open_private
@@ -92,7 +92,7 @@ def _estimate_out(estimate: SurveyEstimate) -> dict[str, Any]:
     return {**arrays, "clients": estimate.clients}
 
 
-def _finite_or_word(values: NDArray[np.float64]) -> list[float | str]:
+def _finite_or_word(values: Floats) -> list[float | str]:
     return [value if np.isfinite(value) else str(value) for value in values.tolist()]
 
 
@@ -113,7 +113,7 @@ def _estimate(content: Mapping[str, Any]) -> SurveyEstimate:
 
 def _array(
     values: list[Any], axes: int, least: float = -_GREATEST, most: float = _GREATEST
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return numbers in a range, at least one; other contents fail a comparison."""
     array = np.array(values).astype(np.float64)
     _require(array.ndim == axes and array.size > 0)

@@ -7,10 +7,10 @@ from typing import Annotated, Any, ClassVar, Final, Literal, cast
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Ranges, Rows
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
@@ -241,11 +241,7 @@ class LDPSetup(Setup):
 
     @override
     def play(
-        self,
-        queries: NDArray[np.float64],
-        *,
-        among: Sequence[str] | None = None,
-        ring: Ring | None = None,
+        self, queries: Floats, *, among: Sequence[str] | None = None, ring: Ring | None = None
     ) -> Play:
         present = self.parties if among is None else among
         clients = [party for party in present if party != SERVER]
@@ -258,7 +254,7 @@ class LDPSetup(Setup):
         )
 
     @override
-    def label(self, queries: NDArray[np.float64], rng: Generator) -> NDArray[np.int64]:
+    def label(self, queries: Floats, rng: Generator) -> Ints:
         """Label a batch; the first call collects the reports, and later calls reuse them."""
         if self._classifier is None:
             rows = together(self.parts)
@@ -267,9 +263,7 @@ class LDPSetup(Setup):
         return self._classifier.classify(queries)
 
     @override
-    def observe(
-        self, queries: NDArray[np.float64], runs: int, rng: Generator
-    ) -> NDArray[np.float64]:
+    def observe(self, queries: Floats, runs: int, rng: Generator) -> Floats:
         """Draw each client's report as bytes, by the drawn question."""
         rows = together(self.parts)
         drawn = [
@@ -278,11 +272,9 @@ class LDPSetup(Setup):
         ]
         return np.concatenate(drawn, axis=1)
 
-    def _reports_of(
-        self, rows: NDArray[np.float64], labels: NDArray[np.int64], rng: Generator
-    ) -> NDArray[np.float64]:
+    def _reports_of(self, rows: Floats, labels: Ints, rng: Generator) -> Floats:
         """Return one report per row: the bytes for each question, NaN for questions not drawn."""
-        said, columns = answer(self.survey, rows, labels, rng), list[NDArray[np.float64]]()
+        said, columns = answer(self.survey, rows, labels, rng), list[Floats]()
         for clients, reports in zip(said.clients, said.reports, strict=True):
             column = np.full((len(rows), reports.shape[1]), np.nan)
             column[clients] = reports

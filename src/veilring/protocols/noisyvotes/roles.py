@@ -12,8 +12,8 @@ from functools import partial
 from typing import Annotated, Final, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.errors import InputError, ProtocolViolation, Tampered
 from veilring.nodes.party import Party, broadcast
@@ -50,7 +50,7 @@ class VotesBatch(Message, kind="noisyvotes.batch"):
     """
 
     queries: Matrix
-    radii: Annotated[NDArray[np.float64], Array("<f8", 1)]
+    radii: Annotated[Floats, Array("<f8", 1)]
 
 
 class PublicDigest(Message, kind="noisyvotes.agreed"):
@@ -134,7 +134,7 @@ def queries_max(parameters: NoisyVotesParameters) -> int:
     return min(BATCH_MAX, CONTENT_BYTES_MAX // (_NUMBER_BYTES * widest))
 
 
-Radii = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+Radii = Callable[[Floats], Floats]
 """A function from the queries of a batch to their radii."""
 
 
@@ -162,8 +162,8 @@ async def private_votes(
     *,
     client: str,
     parameters: NoisyVotesParameters,
-    queries: NDArray[np.float64] | None = None,
-    radii: NDArray[np.float64] | Radii | None = None,
+    queries: Floats | None = None,
+    radii: Floats | Radii | None = None,
     ring: Ring | None = None,
     charge: Callable[[Allocation], object] | None = None,
 ) -> VotesAnswer:
@@ -234,8 +234,8 @@ async def _hand_out(
     party: Party,
     client: str,
     parameters: NoisyVotesParameters,
-    queries: NDArray[np.float64] | None,
-    radii: NDArray[np.float64] | Radii | None,
+    queries: Floats | None,
+    radii: Floats | Radii | None,
 ) -> VotesBatch:
     if party.me == client:
         if queries is None:
@@ -257,9 +257,7 @@ async def _hand_out(
 
 
 def check_batch(
-    queries: NDArray[np.float64],
-    radii: NDArray[np.float64] | Radii | None,
-    parameters: NoisyVotesParameters,
+    queries: Floats, radii: Floats | Radii | None, parameters: NoisyVotesParameters
 ) -> None:
     """Refuse an invalid batch; see `NoisyVotesParameters.radii_of`."""
     chosen = radii(queries) if callable(radii) else radii

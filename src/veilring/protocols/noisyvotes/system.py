@@ -7,10 +7,10 @@ from typing import ClassVar, Literal, Self, cast
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.nodes.ring import Ring
@@ -300,7 +300,7 @@ class NoisyVotes(System):
         return nearest, divided.epsilon_vote
 
 
-def _radii_among(facts: Facts, epsilon: float, queries: NDArray[np.float64]) -> NDArray[np.float64]:
+def _radii_among(facts: Facts, epsilon: float, queries: Floats) -> Floats:
     return np.full(len(queries), radius_among(queries, facts, epsilon))
 
 
@@ -338,11 +338,7 @@ class VotesSetup(Setup):
 
     @override
     def play(
-        self,
-        queries: NDArray[np.float64],
-        *,
-        among: Sequence[str] | None = None,
-        ring: Ring | None = None,
+        self, queries: Floats, *, among: Sequence[str] | None = None, ring: Ring | None = None
     ) -> Play:
         parties = self.parties if among is None else tuple(among)
         client, public = parties[0], self.parameters
@@ -362,10 +358,10 @@ class VotesSetup(Setup):
         )
 
     @override
-    def label(self, queries: NDArray[np.float64], rng: Generator) -> NDArray[np.int64]:
+    def label(self, queries: Floats, rng: Generator) -> Ints:
         return self.answer(queries, rng).labels
 
-    def answer(self, queries: NDArray[np.float64], rng: Generator) -> VotesAnswer:
+    def answer(self, queries: Floats, rng: Generator) -> VotesAnswer:
         """Return the public result of a batch, computed without messages.
 
         Args:
@@ -375,15 +371,13 @@ class VotesSetup(Setup):
         return noisy_votes(queries, parts, self.parameters, rng, radii=radii)
 
     @override
-    def observe(
-        self, queries: NDArray[np.float64], runs: int, rng: Generator
-    ) -> NDArray[np.float64]:
+    def observe(self, queries: Floats, runs: int, rng: Generator) -> Floats:
         """Draw the noisy votes of a batch, which all parties learn."""
         answers = (self.answer(queries, rng).totals for _ in range(runs))
         return np.array([totals.ravel() for totals in answers], np.float64)
 
     @override
-    def noise(self, queries: NDArray[np.float64], answer: VotesAnswer) -> PlannedNoise | None:
+    def noise(self, queries: Floats, answer: VotesAnswer) -> PlannedNoise | None:
         """Return the noise of the votes; None if noise also decides which rows vote."""
         if self._votes.k:
             return None
@@ -396,7 +390,7 @@ class VotesSetup(Setup):
         noise = (answer.totals - exact.totals).ravel() / deviation
         return PlannedNoise(noise, discrete_laplace_kurtosis(scale))
 
-    def radii(self, queries: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    def radii(self, queries: Floats) -> Floats | None:
         """Return the radii of a batch, shape (queries,); none if the parameters determine them.
 
         Args:

@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.arrays import Ints
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party
 from veilring.nodes.service import opening
@@ -148,7 +149,7 @@ class Stream:
     def __init__(self, party: Party, rules: ServerRules) -> None:
         self._party, self._rules, self._number = party, rules, 1
 
-    async def ask(self, request: PredictionRequest) -> NDArray[np.int64]:
+    async def ask(self, request: PredictionRequest) -> Ints:
         """Request the labels of one block in one round trip. The last one sets `more` to False.
 
         Returns:
@@ -173,7 +174,7 @@ class Stream:
 
 async def label_queries(
     party: Party, queries: NDArray[np.float32], *, rules: ServerRules, block: int, name: str = ""
-) -> NDArray[np.int64]:
+) -> Ints:
     """Request the labels of queries, block after block, in one session.
 
     Args:
@@ -233,7 +234,7 @@ async def request_status(party: Party, keys: Sequence[bytes]) -> tuple[int, list
     return int(left), answered
 
 
-def label_session(terms: bytes) -> Callable[..., Awaitable[NDArray[np.int64]]]:
+def label_session(terms: bytes) -> Callable[..., Awaitable[Ints]]:
     """Return `label_queries` as a role that opens its session with the server.
 
     Args:

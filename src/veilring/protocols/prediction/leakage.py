@@ -10,6 +10,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 
 MakePredictor = Callable[[bool], Predictor]
@@ -18,7 +19,7 @@ MakePredictor = Callable[[bool], Predictor]
 
 def canary_labels(
     make: MakePredictor, *, present: bool, queries: NDArray[np.float32], runs: int, rng: Generator
-) -> NDArray[np.int64]:
+) -> Ints:
     """Return the labels from independent servers, shape (runs, queries).
 
     The worst queries repeat the canary itself, if few other records are near.
@@ -34,7 +35,7 @@ def canary_labels(
     return labels
 
 
-def label_probabilities(labels: NDArray[np.int64], classes: int) -> NDArray[np.float64]:
+def label_probabilities(labels: Ints, classes: int) -> Floats:
     """Return the frequency of each label at each query, shape (queries, classes), never 0.
 
     Args:

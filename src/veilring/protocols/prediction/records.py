@@ -11,6 +11,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.arrays import Bools, Ints
 from veilring.data.table import is_table
 from veilring.errors import InputError
 from veilring.privacy.budgets import RecordCharge
@@ -55,9 +56,7 @@ class LabelledRecords:
         require_quantised("features", self.directions, self.features.shape[1])
 
     @classmethod
-    def of(
-        cls, ids: Sequence[str], quantised: NDArray[np.float32], labels: NDArray[np.int64]
-    ) -> Self:
+    def of(cls, ids: Sequence[str], quantised: NDArray[np.float32], labels: Ints) -> Self:
         """Make records from a result of `quantise`."""
         fits = not labels.size or (labels.min() >= 0 and labels.max() <= np.iinfo(np.uint16).max)
         require_that(fits, "labels", "labels must be class numbers from 0")
@@ -103,7 +102,7 @@ class Accounts:
 
     def __init__(self, ledger: Ledger, clients: Clients) -> None:
         self._ledger, self._apart = ledger, clients == "apart"
-        self._slots: dict[str, NDArray[np.int64]] = {_ALL: np.zeros(0, np.int64)}
+        self._slots: dict[str, Ints] = {_ALL: np.zeros(0, np.int64)}
         if self._apart:
             names = (each.name for each in ledger.totals().analysts)
             self._slots.update((name, np.zeros(0, np.int64)) for name in names)
@@ -114,12 +113,12 @@ class Accounts:
             self._slots[client] = np.zeros(0, np.int64)
             self._add(client, tuple(numbers), np.fromiter(numbers.values(), np.int64))
 
-    def add(self, ids: Sequence[str], numbers: NDArray[np.int64]) -> None:
+    def add(self, ids: Sequence[str], numbers: Ints) -> None:
         """Open filters for records; records that existed before keep their remaining budgets."""
         for holder in self._slots:
             self._add(holder, ids, numbers)
 
-    def known(self, ids: Iterable[str]) -> NDArray[np.bool_]:
+    def known(self, ids: Iterable[str]) -> Bools:
         """Return whether each record ever existed, shape (ids,)."""
         return self._ledger.records.known(_account(_ALL, name) for name in ids)
 
@@ -135,21 +134,19 @@ class Accounts:
         others = [_account(holder, name) for holder in holders for name in gone]
         self._ledger.records.forget([_account(_ALL, name) for name in known] + others)
 
-    def remaining(self, client: str, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    def remaining(self, client: str, numbers: Ints) -> Ints:
         """Return the secret number of units that records have left for a client."""
         return self._ledger.records.remaining()[self._of(client)[numbers]]
 
-    def charge(
-        self, client: str, numbers: NDArray[np.int64], paid: NDArray[np.int64]
-    ) -> RecordCharge:
+    def charge(self, client: str, numbers: Ints, paid: Ints) -> RecordCharge:
         """Return the charge to the records that pay for answers to a client."""
         payers = np.flatnonzero(paid)
         return RecordCharge(self._of(client)[numbers[payers]], paid[payers])
 
-    def _of(self, client: str) -> NDArray[np.int64]:
+    def _of(self, client: str) -> Ints:
         return self._slots[client if self._apart else _ALL]
 
-    def _add(self, holder: str, ids: Sequence[str], numbers: NDArray[np.int64]) -> None:
+    def _add(self, holder: str, ids: Sequence[str], numbers: Ints) -> None:
         added = self._ledger.records.add(_account(holder, name) for name in ids)
         more = max(0, int(numbers.max(initial=-1)) + 1 - len(self._slots[holder]))
         self._slots[holder] = np.concatenate([self._slots[holder], np.full(more, -1)])

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
 from veilring.errors import InputError, StoreFailed
 from veilring.nodes.party import Party
@@ -252,7 +253,7 @@ class IndKNNSetup(ServerSetup):
         parts: Mapping[str, Rows],
         facts: Facts,
         *,
-        centre: NDArray[np.float64] | float = _CENTRE,
+        centre: Floats | float = _CENTRE,
     ) -> None:
         super().__init__(system, parts, facts)
         self._asked, self._centre = system, centre
@@ -270,7 +271,7 @@ class IndKNNSetup(ServerSetup):
 
     @property
     @override
-    def role(self) -> Callable[..., Awaitable["NDArray[np.int64] | None"]]:
+    def role(self) -> Callable[..., Awaitable["Ints | None"]]:
         return label_stream
 
     @property
@@ -291,7 +292,7 @@ class IndKNNSetup(ServerSetup):
             tau = public_tau(directions, Kernel(asked.kernel, TAU, asked.width), share)
         return asked.bind(facts.features, facts.classes, queries=queries, tau=tau)
 
-    def directions(self, features: NDArray[np.float64]) -> NDArray[np.float32]:
+    def directions(self, features: Floats) -> NDArray[np.float32]:
         """Return rows in the server's format, as directions from the centre.
 
         A row at the centre has no direction; the diagonal is used instead.
@@ -318,33 +319,27 @@ class IndKNNSetup(ServerSetup):
 
     @override
     def play(
-        self,
-        queries: NDArray[np.float64],
-        *,
-        among: Sequence[str] | None = None,
-        ring: Ring | None = None,
+        self, queries: Floats, *, among: Sequence[str] | None = None, ring: Ring | None = None
     ) -> Play:
         directions = self.directions(queries)
         rules = self.rules(len(queries), directions)
         forecast = _stream_cost(len(queries), rules)
         return Play(
             forecast=lambda _run: forecast,
-            labels=lambda result: cast("NDArray[np.int64]", result),
+            labels=lambda result: cast("Ints", result),
             learners=(self.client,),
             public={"rules": rules},
             only={self.client: {"queries": directions}},
         )
 
     @override
-    def label(self, queries: NDArray[np.float64], rng: Generator) -> NDArray[np.int64]:
+    def label(self, queries: Floats, rng: Generator) -> Ints:
         directions = self.directions(queries)
         answers = self.open_stream(directions).answer_block(directions, rng)
         return np.array([answer.label for answer in answers], np.int64)
 
     @override
-    def observe(
-        self, queries: NDArray[np.float64], runs: int, rng: Generator
-    ) -> NDArray[np.float64]:
+    def observe(self, queries: Floats, runs: int, rng: Generator) -> Floats:
         """Draw the noisy counts and votes of a stream, for which the records pay.
 
         Labels reveal so little of them that an audit of labels would miss a wrong account.
@@ -378,7 +373,7 @@ async def label_stream(
     *,
     rules: ServerRules,
     queries: NDArray[np.float32] | None = None,
-) -> NDArray[np.int64] | None:
+) -> Ints | None:
     """Request the labels of a stream as the client, or answer it from files in memory.
 
     Args:

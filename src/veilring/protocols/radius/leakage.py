@@ -8,8 +8,8 @@ on these distributions.
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.data.table import Rows, pairwise_distances
 from veilring.privacy.selection import permute_and_flip_probabilities
 from veilring.protocols.radius.algorithm.allocation import Allocation
@@ -18,12 +18,8 @@ from veilring.protocols.radius.algorithm.nearest import RNParameters, plan_batch
 
 
 def batch_probabilities(
-    queries: NDArray[np.float64],
-    radii: NDArray[np.float64],
-    rows: Rows,
-    classes: int,
-    allocation: Allocation,
-) -> NDArray[np.float64]:
+    queries: Floats, radii: Floats, rows: Rows, classes: int, allocation: Allocation
+) -> Floats:
     """Return the distribution of each query's label, shape (Q, classes), under any allocation.
 
     Args:
@@ -35,7 +31,7 @@ def batch_probabilities(
     return permute_and_flip_probabilities(counts, allocation.epsilons, monotone=True)
 
 
-def greatest_loss(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+def greatest_loss(one: Floats, other: Floats) -> float:
     """Return the greatest absolute log-ratio of the probabilities of any joint answer.
 
     Args:
@@ -46,8 +42,8 @@ def greatest_loss(one: NDArray[np.float64], other: NDArray[np.float64]) -> float
 
 
 def batch_loss(
-    queries: NDArray[np.float64],
-    radii: NDArray[np.float64],
+    queries: Floats,
+    radii: Floats,
     tables: tuple[Rows, Rows],
     parameters: RNParameters,
     allocation: Allocation | None = None,
@@ -68,7 +64,7 @@ def batch_loss(
 
 def hostile_batch(
     queries: int, features: int, share: float, rng: Generator
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[Floats, Floats]:
     """Return a batch whose exact clique search does not end in practice.
 
     In many dimensions all distances are similar, so the overlap graph is close to a random graph.

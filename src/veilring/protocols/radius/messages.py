@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from veilring.arrays import Floats
 from veilring.data.table import in_unit_cube
 from veilring.privacy.checks import require, require_that
 from veilring.privacy.exact import float_ceil
@@ -26,7 +27,7 @@ from veilring.protocols.requests import REQUEST_KEY_BYTES, RequestKey, RequestVe
 from veilring.transport.frames import CONTENT_BYTES_MAX, pack
 from veilring.transport.messages import Array, Matrix, Message
 
-Numbers = Annotated[NDArray[np.float64], Array("<f8", 1)]
+Numbers = Annotated[Floats, Array("<f8", 1)]
 """Real numbers of shape (queries,), or an empty array."""
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
 from veilring.errors import InputError, ProtocolViolation, StoreFailed
 from veilring.nodes.party import Party
@@ -155,11 +156,11 @@ def _require_fitting(rows: Rows, rules: OwnerRules) -> None:
         )
 
 
-def _packed(labels: NDArray[np.int64], radii: NDArray[np.float64]) -> bytes:
+def _packed(labels: Ints, radii: Floats) -> bytes:
     return pack((labels.astype(np.uint16), radii))
 
 
-def _unpacked(kept: bytes) -> tuple[NDArray[np.uint16], NDArray[np.float64]]:
+def _unpacked(kept: bytes) -> tuple[NDArray[np.uint16], Floats]:
     match unpack(kept):
         case (np.ndarray() as labels, np.ndarray() as radii):
             return labels.astype(np.uint16), radii.astype(np.float64)
@@ -172,9 +173,7 @@ def _refused(request: LabelRequest, refusal: RequestRefusal) -> LabelAnswer:
     return LabelAnswer(verdict=refusal.verdict, left=refusal.left, labels=labels, radii=radii)
 
 
-def ask_within(
-    queries: NDArray[np.float64], radii: NDArray[np.float64], epsilon: float, *, name: str = ""
-) -> LabelRequest:
+def ask_within(queries: Floats, radii: Floats, epsilon: float, *, name: str = "") -> LabelRequest:
     """Return a request for labels by the votes of the rows within given radii.
 
     Its key is a hash of its content. An equal request, even from another process after a crash,
@@ -189,9 +188,7 @@ def ask_within(
     return _keyed(name, queries, radii, epsilon, 0)
 
 
-def ask_nearest(
-    queries: NDArray[np.float64], k: int, epsilon: float, *, name: str = ""
-) -> LabelRequest:
+def ask_nearest(queries: Floats, k: int, epsilon: float, *, name: str = "") -> LabelRequest:
     """Return a request for labels by the votes of about k nearest rows.
 
     Args:
@@ -235,9 +232,7 @@ def convene_owner(terms: bytes) -> Callable[..., Awaitable[LabelledBatch]]:
     return opening(request_labels, LABEL_SERVICE, terms)
 
 
-def _keyed(
-    name: str, queries: NDArray[np.float64], radii: NDArray[np.float64], epsilon: float, k: int
-) -> LabelRequest:
+def _keyed(name: str, queries: Floats, radii: Floats, epsilon: float, k: int) -> LabelRequest:
     draft = LabelRequest(
         key=bytes(REQUEST_KEY_BYTES), epsilon=epsilon, k=k, queries=queries, radii=radii
     )

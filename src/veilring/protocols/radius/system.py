@@ -6,10 +6,10 @@ from typing import Annotated, ClassVar, Final, Literal, cast
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows, pairwise_distances
 from veilring.nodes.party import Party
 from veilring.nodes.ring import Ring
@@ -145,7 +145,7 @@ def radius_share(features: int, rows: int, epsilon: float) -> float:
     return near_share(rows, features, _NEAR_FACTOR * epsilon**-_NEAR_EXPONENT)
 
 
-def radius_among(queries: NDArray[np.float64], facts: Facts, epsilon: float) -> float:
+def radius_among(queries: Floats, facts: Facts, epsilon: float) -> float:
     """Return a radius for noisy votes, from public numbers and the queries alone.
 
     It is the distance within which `radius_share` of all pairs of queries lie, clipped to between a
@@ -283,7 +283,7 @@ class DataOwner(System):
         )
 
     def request(
-        self, queries: NDArray[np.float64], facts: Facts, epsilon: float, *, name: str = ""
+        self, queries: Floats, facts: Facts, epsilon: float, *, name: str = ""
     ) -> LabelRequest:
         """Return an analyst's request for one batch.
 
@@ -343,11 +343,7 @@ class OwnerSetup(ServerSetup):
 
     @override
     def play(
-        self,
-        queries: NDArray[np.float64],
-        *,
-        among: Sequence[str] | None = None,
-        ring: Ring | None = None,
+        self, queries: Floats, *, among: Sequence[str] | None = None, ring: Ring | None = None
     ) -> Play:
         count, features = queries.shape
         return Play(
@@ -359,7 +355,7 @@ class OwnerSetup(ServerSetup):
         )
 
     @override
-    def label(self, queries: NDArray[np.float64], rng: Generator) -> NDArray[np.int64]:
+    def label(self, queries: Floats, rng: Generator) -> Ints:
         request = self._request(queries)
         self.rules.check(request)
         if request.k:
@@ -372,7 +368,7 @@ class OwnerSetup(ServerSetup):
     def spent(self, batches: int) -> Spent:
         return Spent(PureDP(self._asked.epsilon).repeat(batches).epsilon(), 0.0, batches, "batch")
 
-    def _request(self, queries: NDArray[np.float64]) -> LabelRequest:
+    def _request(self, queries: Floats) -> LabelRequest:
         return self._asked.request(queries, self.facts, self._asked.epsilon)
 
 

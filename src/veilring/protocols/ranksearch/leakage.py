@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilring.arrays import Bools, Floats, Ints
 from veilring.data.table import Rows
 from veilring.protocols.ranksearch.algorithm.search import (
     Asked,
@@ -33,7 +33,7 @@ class Opened:
 
     found: Found
     asked: tuple[Asked, ...]
-    totals: tuple[NDArray[np.int64], ...]
+    totals: tuple[Ints, ...]
 
     @property
     def thresholds(self) -> Mapping[tuple[int, int], int]:
@@ -48,7 +48,7 @@ class Opened:
 
 
 def open_totals(
-    queries: NDArray[np.float64], parts: Sequence[Rows], *, k: int, upper: float, arity: int
+    queries: Floats, parts: Sequence[Rows], *, k: int, upper: float, arity: int
 ) -> Opened:
     """Search the rows of parties with the parties' own steps, and keep the opened totals.
 
@@ -61,9 +61,9 @@ def open_totals(
 
 def open_nearest(near: Sequence[Nearest], *, k: int, upper: float, arity: int) -> Opened:
     """Search as `open_totals` does, given the k + 1 nearest rows of each party."""
-    steps: list[tuple[Asked, NDArray[np.int64]]] = []
+    steps: list[tuple[Asked, Ints]] = []
 
-    def count(asked: Asked) -> NDArray[np.int64]:
+    def count(asked: Asked) -> Ints:
         steps.append((asked, count_rows(near, asked)))
         return steps[-1][1]
 
@@ -74,7 +74,7 @@ def open_nearest(near: Sequence[Nearest], *, k: int, upper: float, arity: int) -
     return Opened(found, asked, totals)
 
 
-def interval_widths(found: Found, upper: float) -> NDArray[np.float64]:
+def interval_widths(found: Found, upper: float) -> Floats:
     """Return the width of each k-th smallest distance's published interval, as a fraction.
 
     It is 0 for ties: the search ends at their exact distance. With fewer than k rows it is 1,
@@ -84,7 +84,7 @@ def interval_widths(found: Found, upper: float) -> NDArray[np.float64]:
     return np.select([found.ends == End.TIED, found.ends == End.FEW], [0.0, 1.0], width)
 
 
-def leakage_of_totals(opened: Opened, k: int, upper: float) -> dict[str, NDArray[np.float64]]:
+def leakage_of_totals(opened: Opened, k: int, upper: float) -> dict[str, Floats]:
     """Return the leakage of a batch's totals about each query, as arrays of shape (Q,).
 
     `radius` is the result of `interval_widths`, `tied` is 1 if the k-th distance is known exactly,
@@ -131,22 +131,22 @@ def leakage_of_one(honest: int, k: int, rows: float) -> LeakageOfOne:
     return LeakageOfOne(_entropy(one), _information(joint), _information(reached))
 
 
-def _entropy(pmf: NDArray[np.float64]) -> float:
+def _entropy(pmf: Floats) -> float:
     likely = pmf[pmf > 0]
     return float(-(likely * np.log2(likely)).sum())
 
 
-def _information(joint: NDArray[np.float64]) -> float:
+def _information(joint: Floats) -> float:
     marginals = _entropy(joint.sum(axis=0)) + _entropy(joint.sum(axis=1))
     return max(0.0, marginals - _entropy(joint.ravel()))
 
 
-_Points = NDArray[np.float64]
-Within = Callable[[_Points], NDArray[np.bool_]]
+_Points = Floats
+Within = Callable[[_Points], Bools]
 """Maps queries, shape (Q, features), to whether a row is within the radius of each."""
 
 
-def locate(queries: _Points, distances: NDArray[np.float64]) -> _Points:
+def locate(queries: _Points, distances: Floats) -> _Points:
     """Return the point with given distances to f + 1 or more queries, by least squares.
 
     Args:
@@ -161,11 +161,7 @@ def locate(queries: _Points, distances: NDArray[np.float64]) -> _Points:
 
 
 def intersect_shells(
-    queries: _Points,
-    inner: NDArray[np.float64],
-    outer: NDArray[np.float64],
-    start: _Points,
-    steps: int = 8,
+    queries: _Points, inner: Floats, outer: Floats, start: _Points, steps: int = 8
 ) -> _Points:
     """Return a central point of the set whose distances to the queries are in the given intervals.
 
@@ -222,9 +218,7 @@ def find_crossings(
     return np.asarray(start + ((low + high) / 2)[:, None] * directions)
 
 
-def distances_by_weight(
-    radii: NDArray[np.float64], weights: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def distances_by_weight(radii: Floats, weights: Floats) -> Floats:
     """Return the distances of rows that are the only ones of their class within the radius.
 
     Args:

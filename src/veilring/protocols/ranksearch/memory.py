@@ -10,9 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
+from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.errors import AskedBefore
 from veilring.nodes.party import Parties
@@ -66,7 +64,7 @@ class SearchedRows:
         if self.file is not None:
             self._searched.update(_read(self.file.connection))
 
-    def refuse(self, queries: NDArray[np.float64], parties: Parties) -> None:
+    def refuse(self, queries: Floats, parties: Parties) -> None:
         """Reject queries for which this party has sent values among others, or that failed a check.
 
         Args:
@@ -84,7 +82,7 @@ class SearchedRows:
             differing = here.union(*among) - here.intersection(*among)
             raise AskedBefore(len(others), tuple(sorted(differing)))
 
-    def remember(self, queries: NDArray[np.float64], parties: Parties) -> None:
+    def remember(self, queries: Floats, parties: Parties) -> None:
         """Remember that values for these queries are about to be sent; see `refuse`.
 
         Raises:
@@ -92,11 +90,11 @@ class SearchedRows:
         """
         self._keep(queries, frozenset(parties))
 
-    def distrust(self, queries: NDArray[np.float64]) -> None:
+    def distrust(self, queries: Floats) -> None:
         """Remember queries of a batch with a failed check; see `refuse`."""
         self._keep(queries, frozenset())
 
-    def _keep(self, queries: NDArray[np.float64], here: frozenset[str]) -> None:
+    def _keep(self, queries: Floats, here: frozenset[str]) -> None:
         latest = next(reversed(self._searched.values()), here)
         members = latest if latest == here else here  # one shared object for many queries
         keys = tuple(_keys(queries))
@@ -110,7 +108,7 @@ class SearchedRows:
             self._searched.popitem(last=False)
 
 
-def _keys(queries: NDArray[np.float64]) -> Iterator[bytes]:
+def _keys(queries: Floats) -> Iterator[bytes]:
     """Yield the key of each query; -0.0 has the key of 0."""
     return (digest_of(query.tobytes()) for query in queries + 0.0)
 

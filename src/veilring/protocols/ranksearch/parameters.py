@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.nodes.ring import PARTIES_MIN
@@ -127,7 +127,7 @@ class SearchParameters:
         if self.reveal == "label":
             label_scheme(parties, self.classes, self.k)
 
-    def check_queries(self, queries: NDArray[np.float64]) -> None:
+    def check_queries(self, queries: Floats) -> None:
         """Reject queries that cannot be answered."""
         check_queries(queries, self.features, self.queries_max)
 

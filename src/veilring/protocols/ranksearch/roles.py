@@ -17,8 +17,8 @@ after the last step.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.errors import InputError, Tampered
 from veilring.nodes.party import Party
 from veilring.protocols.batches import hand_out
@@ -52,10 +52,10 @@ class SearchAnswer:
             shape (tied,); otherwise none, since the votes show it.
     """
 
-    labels: NDArray[np.int64]
-    votes: NDArray[np.float64] | None
+    labels: Ints
+    votes: Floats | None
     found: Found
-    tied_rows: NDArray[np.int64] | None = None
+    tied_rows: Ints | None = None
 
 
 async def rank_search(
@@ -64,7 +64,7 @@ async def rank_search(
     *,
     client: str,
     parameters: SearchParameters,
-    queries: NDArray[np.float64] | None = None,
+    queries: Floats | None = None,
 ) -> SearchAnswer:
     """Label a batch of queries by the nearest rows of all parties.
 
@@ -87,7 +87,7 @@ async def rank_search(
     parameters.check_parties(len(party.parties))
     parameters.check_rows(own.rows, len(party.parties))
 
-    def check(batch: NDArray[np.float64]) -> None:
+    def check(batch: Floats) -> None:
         parameters.check_queries(batch)
         if not parameters.again:  # not a lie of the client, which may have restarted and forgotten
             own.refuse(batch, party.parties)
@@ -165,7 +165,7 @@ async def _add_votes(  # noqa: PLR0917  (own votes, and the public results of th
 
 async def _count_tied(
     sums: MaskedSums, votes: Votes, found: Found, parameters: SearchParameters, checks: Checks
-) -> NDArray[np.int64]:
+) -> Ints:
     """Return the number of rows within the radius of each query with ties, shape (tied,)."""
     own = np.asarray(votes.counts[found.tied].sum(axis=1), dtype=word_for(TIED_ROWS))
     if not len(own):

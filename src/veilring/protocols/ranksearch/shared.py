@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from veilring.arrays import Bools, Ints
 from veilring.errors import ProtocolViolation
 from veilring.nodes.party import Party, broadcast
 from veilring.protocols.batches import Queries
@@ -62,15 +63,7 @@ from veilring.protocols.ranksearch.algorithm.search import (
     clipped_counts,
     steps_at_most,
 )
-from veilring.protocols.ranksearch.algorithm.shares import (
-    Dealer,
-    Ints,
-    Part,
-    Play,
-    Scheme,
-    Sizes,
-    summed,
-)
+from veilring.protocols.ranksearch.algorithm.shares import Dealer, Part, Play, Scheme, Sizes, summed
 from veilring.protocols.ranksearch.algorithm.votes import Nearest, Votes, no_votes
 from veilring.protocols.ranksearch.parameters import SearchParameters
 from veilring.transport.frames import CONTENT_BYTES_MAX
@@ -280,8 +273,8 @@ def find_radii_cost(
 
 
 async def find_labels(
-    rounds: SharedRounds, party: Party, votes: Votes, most: NDArray[np.int64], checks: Checks
-) -> NDArray[np.int64]:
+    rounds: SharedRounds, party: Party, votes: Votes, most: Ints, checks: Checks
+) -> Ints:
     """Return the labels of a batch, opening nothing else.
 
     Args:
@@ -366,10 +359,7 @@ def search_cost(parties: int, queries: int, parameters: SearchParameters) -> For
 
 
 def found_cost(
-    parties: int,
-    found: Found,
-    parameters: SearchParameters,
-    tied_rows: NDArray[np.int64] | None = None,
+    parties: int, found: Found, parameters: SearchParameters, tied_rows: Ints | None = None
 ) -> Forecast:
     """Return the exact cost of a batch, given the result of its search.
 
@@ -392,7 +382,7 @@ def found_cost(
 class _Searched(NamedTuple):
     """The inputs to the cost of a batch: the steps of its search, and bounds on the votes."""
 
-    tied: NDArray[np.bool_]
+    tied: Bools
     steps: Sequence[int]
     shared: Sequence[StepSizes]
     queries_by_most: Mapping[int, int]

@@ -8,10 +8,10 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.ring import Ring
@@ -250,11 +250,7 @@ class SearchSetup(PeerSetup):
 
     @override
     def play(
-        self,
-        queries: NDArray[np.float64],
-        *,
-        among: Sequence[str] | None = None,
-        ring: Ring | None = None,
+        self, queries: Floats, *, among: Sequence[str] | None = None, ring: Ring | None = None
     ) -> Play:
         play = super().play(queries, among=among, ring=ring)
         count, client = len(play.learners), play.learners[0]
@@ -264,10 +260,10 @@ class SearchSetup(PeerSetup):
         return found_cost(parties, answer.found, self.parameters, answer.tied_rows)
 
     @override
-    def label(self, queries: NDArray[np.float64], rng: Generator) -> NDArray[np.int64]:
+    def label(self, queries: Floats, rng: Generator) -> Ints:
         return self.search(queries, list(self.parts.values())).votes.labels
 
-    def search(self, queries: NDArray[np.float64], parts: Sequence[Rows]) -> Ranked:
+    def search(self, queries: Floats, parts: Sequence[Rows]) -> Ranked:
         """Search the rows of parties in this process, with the parties' own steps."""
         public = self.parameters
         return search_rows(
@@ -281,7 +277,7 @@ class SearchSetup(PeerSetup):
         )
 
     @override
-    def leakage(self, queries: NDArray[np.float64], trials: int, rng: Generator) -> Leakage:
+    def leakage(self, queries: Floats, trials: int, rng: Generator) -> Leakage:
         """Return the leakage of the published results of searches, one search for each query.
 
         Messages between parties reveal nothing more: the measures of a hop are 0 by proof.
@@ -308,9 +304,7 @@ class SearchSetup(PeerSetup):
         return Spent(None, 0.0, batches, "batch")
 
     @override
-    def reference(
-        self, queries: NDArray[np.float64], among: Sequence[str] | None = None
-    ) -> NDArray[np.int64]:
+    def reference(self, queries: Floats, among: Sequence[str] | None = None) -> Ints:
         """Label queries by all rows in one place, rounding weighted votes as the parties do."""
         rows, public = together(self.parts, among), self.parameters
         if public.weights == "uniform":

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from veilring.arrays import Floats, Ints
 from veilring.data.schema import FeatureTerms, Frame, RowSchema, feature_terms
 from veilring.data.table import Table
 from veilring.errors import InputError
@@ -148,15 +149,15 @@ class ReleasedModel:
         """
         return self.named(self.classifier.predict(self.to_unit(rows)))
 
-    def predict_proba(self, rows: RowsLike) -> NDArray[np.float64]:
+    def predict_proba(self, rows: RowsLike) -> Floats:
         """Return estimated probabilities, shape (rows, classes), where each row adds up to 1."""
         return self.classifier.predict_proba(self.to_unit(rows))
 
-    def named(self, labels: NDArray[np.int64]) -> NDArray[np.str_]:
+    def named(self, labels: Ints) -> NDArray[np.str_]:
         """Return the class names of labels, in the same shape."""
         return np.array(self.schema.classes)[labels]
 
-    def to_unit(self, rows: RowsLike) -> NDArray[np.float64]:
+    def to_unit(self, rows: RowsLike) -> Floats:
         """Return rows that the schema scales into [0, 1], shape (rows, features)."""
         if isinstance(rows, Path | str):
             return self.schema.read_queries(Path(rows))

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from veilring.arrays import Ints
 from veilring.data.table import Rows
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.journal import Traffic
@@ -58,7 +59,7 @@ class ReleasedWords(Message, kind="release.words"):
     """
 
     shares: Annotated[int, Field(ge=1)]
-    words: Annotated[NDArray[np.int64], Array("<i8", 1)]
+    words: Annotated[Ints, Array("<i8", 1)]
 
 
 def require_ready(rows: Rows, parameters: ReleaseParameters, parties: int) -> None:
@@ -136,7 +137,7 @@ async def _agree(
     return sums
 
 
-async def _add(sums: MaskedSums | SurvivingSums | None, own: NDArray[np.int64]) -> Total:
+async def _add(sums: MaskedSums | SurvivingSums | None, own: Ints) -> Total:
     """Return the total of all summands that arrived; an owner returns its own summand."""
     if sums is None:
         return Total(own, 1)

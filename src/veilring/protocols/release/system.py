@@ -6,10 +6,10 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Features, Rows
 from veilring.errors import InputError
 from veilring.nodes.ring import PARTIES_MIN, Ring
@@ -350,11 +350,7 @@ class ReleaseSetup(Setup):
 
     @override
     def play(
-        self,
-        queries: NDArray[np.float64],
-        *,
-        among: Sequence[str] | None = None,
-        ring: Ring | None = None,
+        self, queries: Floats, *, among: Sequence[str] | None = None, ring: Ring | None = None
     ) -> Play:
         parties = self.parties if among is None else tuple(among)
         parameters = self._bind(len(parties))
@@ -368,25 +364,23 @@ class ReleaseSetup(Setup):
         )
 
     @override
-    def label(self, queries: NDArray[np.float64], rng: Generator) -> NDArray[np.int64]:
+    def label(self, queries: Floats, rng: Generator) -> Ints:
         return self.release(rng).model.predict(queries)
 
     @override
-    def observe(
-        self, queries: NDArray[np.float64], runs: int, rng: Generator
-    ) -> NDArray[np.float64]:
+    def observe(self, queries: Floats, runs: int, rng: Generator) -> Floats:
         """Draw noisy totals without the observers' own vectors, which they can subtract."""
         own = 0 if self._release.trusted else len(self.observers)
         return np.array([self._draw_unknown(own, rng) for _ in range(runs)])
 
-    def _draw_unknown(self, own: int, rng: Generator) -> NDArray[np.float64]:
+    def _draw_unknown(self, own: int, rng: Generator) -> Floats:
         parts = self._parts()
         steps, rngs = release_steps(self.parameters), rng.spawn(len(parts))
         drawn = simulate_draws(steps, parts, self.parameters, rngs)
         return np.concatenate([each[own:].sum(axis=0, dtype=np.float64) for each in drawn])
 
     @override
-    def noise(self, queries: NDArray[np.float64], answer: Released) -> PlannedNoise:
+    def noise(self, queries: Floats, answer: Released) -> PlannedNoise:
         """Return the noise of the first sum: what a second one adds up depends on the first."""
         total, noise = answer.totals[0], self.parameters.noises[0]
         statistic = self.parameters.first or self.parameters.main()

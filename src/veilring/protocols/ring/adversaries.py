@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.nodes.adversary import Adversary, Lines, Silent
 from veilring.privacy.checks import require
@@ -104,7 +105,7 @@ class DeflateTopK(Adversary):
 class Replayer(Adversary):
     """Sends its first vector again in every later round, and drops all later values."""
 
-    _first: NDArray[np.float64] | None = field(default=None, init=False)
+    _first: Floats | None = field(default=None, init=False)
 
     @override
     async def sending(self, to: str, message: Message) -> Lines:

@@ -34,6 +34,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.arrays import Bools, Floats, Ints
 from veilring.privacy.checks import require, require_that
 from veilring.protocols.ring.algorithm.consistency import (
     copy_numbers,
@@ -68,7 +69,7 @@ NOISE_RANGE_MIN: Final = 2.0**-20
 # themselves good to about an eighth, and the sums of all groups stay small for 1,000 parties.
 GROUPS: Final = 32
 
-Draw = Callable[[slice], NDArray[np.float64]]
+Draw = Callable[[slice], Floats]
 """Returns the values of the trials of a slice, shape (trials of the slice, n, k)."""
 
 
@@ -89,9 +90,9 @@ class MonteCarloEstimate:
 class Breakdown:
     """The three estimators over some axis: of shape (rounds, n), (rounds,) or (n,)."""
 
-    exposure: NDArray[np.float64]
-    claim: NDArray[np.float64]
-    lop: NDArray[np.float64]
+    exposure: Floats
+    claim: Floats
+    lop: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,7 +114,7 @@ class HopLeakage:
     claim: MonteCarloEstimate
     lop: MonteCarloEstimate
     lop_peak: MonteCarloEstimate
-    exposure_by_party: NDArray[np.float64]
+    exposure_by_party: Floats
     by_hop: Breakdown
     by_round: Breakdown
     by_position: Breakdown
@@ -131,12 +132,12 @@ class CoalitionExposure:
     """
 
     trials: int
-    exactly: NDArray[np.float64]
-    among_run: NDArray[np.float64]
+    exactly: Floats
+    among_run: Floats
 
 
 def estimate_hop_leakage(
-    values: NDArray[np.float64], parameters: TopKParameters, rng: np.random.Generator
+    values: Floats, parameters: TopKParameters, rng: np.random.Generator
 ) -> HopLeakage:
     """Estimate the leakage per hop of PP-TopK to the successor.
 
@@ -153,7 +154,7 @@ def estimate_hop_leakage(
 
 
 def leakage_over_orders(
-    own: NDArray[np.float64], parameters: TopKParameters, trials: int, rng: np.random.Generator
+    own: Floats, parameters: TopKParameters, trials: int, rng: np.random.Generator
 ) -> HopLeakage:
     """Estimate the leakage per hop, over queries and over all orders of the ring.
 
@@ -198,9 +199,7 @@ def sample_hop_leakage(
     return _estimates(tally)
 
 
-def hop_leakage_of(
-    vectors: NDArray[np.float64], values: NDArray[np.float64], parameters: TopKParameters
-) -> HopLeakage:
+def hop_leakage_of(vectors: Floats, values: Floats, parameters: TopKParameters) -> HopLeakage:
     """Return the leakage of the hops in real runs, such as those of networked parties.
 
     Args:
@@ -221,10 +220,7 @@ def hop_leakage_of(
 
 
 def exposure_to_coalition(
-    values: NDArray[np.float64],
-    parameters: TopKParameters,
-    coalition: Collection[int],
-    rng: np.random.Generator,
+    values: Floats, parameters: TopKParameters, coalition: Collection[int], rng: np.random.Generator
 ) -> CoalitionExposure:
     """Estimate what a coalition that pools its members' views learns about each honest party.
 
@@ -294,7 +290,7 @@ def uniform_values(  # noqa: PLR0917  (a shape and a distribution)
     rows_per_party: int,
     rng: np.random.Generator,
     upper: float = 1.0,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return each party's k smallest of independent rows uniform on [0, upper].
 
     The rows themselves are never drawn: the j-th smallest of N uniforms is the sum of the first j
@@ -327,9 +323,7 @@ def uniform_values(  # noqa: PLR0917  (a shape and a distribution)
     return np.concatenate((values, missing), axis=2)
 
 
-def transcript(
-    values: NDArray[np.float64], parameters: TopKParameters, rng: np.random.Generator
-) -> NDArray[np.float64]:
+def transcript(values: Floats, parameters: TopKParameters, rng: np.random.Generator) -> Floats:
     """Return the start vector followed by the output of each hop, shape (hops + 1, T, k).
 
     The runs are side by side in memory, which is how multisets are compared fastest.
@@ -341,8 +335,8 @@ def transcript(
     def observe(
         round_number: int,
         position: int,
-        received: NDArray[np.float64],  # noqa: ARG001  (as `run_ring` calls it)
-        passed: NDArray[np.float64],
+        received: Floats,  # noqa: ARG001  (as `run_ring` calls it)
+        passed: Floats,
     ) -> None:
         vectors[(round_number - 1) * parties + position + 1] = passed
 
@@ -355,9 +349,7 @@ def cut_trials(trials: int, entries: int) -> Iterator[slice]:
     return cut_rows(trials, entries, min(TRANSCRIPT_ENTRIES, CHUNK_TRIALS * entries))
 
 
-def watch_hops(
-    vectors: NDArray[np.float64], values: NDArray[np.float64], parameters: TopKParameters
-) -> NDArray[np.int32]:
+def watch_hops(vectors: Floats, values: Floats, parameters: TopKParameters) -> NDArray[np.int32]:
     """Return the counts of all hops of any runs, shape (`KINDS`, hops, T).
 
     Args:
@@ -386,12 +378,8 @@ def known_to_successor(hop: int, parties: int) -> int:
 
 
 def _watch_hop(
-    received: NDArray[np.float64],
-    passed: NDArray[np.float64],
-    known: NDArray[np.float64],
-    own_values: NDArray[np.float64],
-    result: NDArray[np.float64],
-) -> tuple[NDArray[np.int64], ...]:
+    received: Floats, passed: Floats, known: Floats, own_values: Floats, result: Floats
+) -> tuple[Ints, ...]:
     copy = copy_numbers(passed)
     own = multiplicities(passed, own_values)
     public = multiplicities(passed, result)
@@ -411,7 +399,7 @@ def is_noise_distinct(parameters: TopKParameters) -> bool:
 
 
 def watch_distinct(
-    values: NDArray[np.float64], parameters: TopKParameters, rng: np.random.Generator
+    values: Floats, parameters: TopKParameters, rng: np.random.Generator
 ) -> NDArray[np.int32]:
     """Run the ring and return the counts of all hops, shape (`KINDS`, hops, T), as `watch_hops`.
 
@@ -434,9 +422,7 @@ def watch_distinct(
     births = np.zeros((trials, k), dtype=np.int32)
     last = start_vector(parameters, trials)
 
-    def observe(
-        round_number: int, position: int, received: NDArray[np.float64], passed: NDArray[np.float64]
-    ) -> None:
+    def observe(round_number: int, position: int, received: Floats, passed: Floats) -> None:
         nonlocal last
         hop, last = (round_number - 1) * parties + position, passed
         for block in cut_rows(trials, k, BLOCK_ENTRIES):
@@ -456,12 +442,8 @@ def watch_distinct(
 
 
 def _bear(
-    births: NDArray[np.int32],
-    birth: int,
-    received: NDArray[np.float64],
-    passed: NDArray[np.float64],
-    own: NDArray[np.float64],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    births: NDArray[np.int32], birth: int, received: Floats, passed: Floats, own: Floats
+) -> tuple[Ints, Ints]:
     """Record the births of a hop, in place.
 
     Returns:
@@ -485,7 +467,7 @@ def _bear(
     return honest, inserted
 
 
-def _among(A: NDArray[np.float64], B: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _among(A: Floats, B: Floats) -> Bools:
     """Return whether each number in a row of `A` is in that row of `B`, shape (T, a)."""
     # With the runs side by side in memory a comparison takes a fraction of a nanosecond.
     columns = np.ascontiguousarray(A.T)
@@ -495,7 +477,7 @@ def _among(A: NDArray[np.float64], B: NDArray[np.float64]) -> NDArray[np.bool_]:
     return found.T
 
 
-def _born_by(births: NDArray[np.int32], counted: NDArray[np.bool_], hops: int) -> NDArray[np.int64]:
+def _born_by(births: NDArray[np.int32], counted: Bools, hops: int) -> Ints:
     """Return the number of counted entries that were born by each hop, shape (hops + 1, T)."""
     trials = len(births)
     places = births * np.int64(trials) + np.arange(trials)[:, None]
@@ -514,10 +496,10 @@ class HopTally:
         group_of: Shape (T,), the group of each trial.
     """
 
-    hops: NDArray[np.float64]
-    parties: NDArray[np.float64]
-    trials: NDArray[np.float64]
-    group_of: NDArray[np.int64]
+    hops: Floats
+    parties: Floats
+    trials: Floats
+    group_of: Ints
 
     @classmethod
     def empty(cls, trials: int, parties: int, rounds: int) -> "HopTally":
@@ -565,7 +547,7 @@ def _estimates(tally: HopTally) -> HopLeakage:
     )
 
 
-def _summary(hops: NDArray[np.float64], trials: float) -> NDArray[np.float64]:
+def _summary(hops: Floats, trials: float) -> Floats:
     """Return exposure, claim, mean LoP and peak LoP from sums over trials (4, rounds, n)."""
     parties = hops.shape[2]
     total = _breakdown(hops.sum(axis=(1, 2)), trials * hops[0].size, parties)
@@ -573,7 +555,7 @@ def _summary(hops: NDArray[np.float64], trials: float) -> NDArray[np.float64]:
     return np.array([total.exposure, total.claim, lop.mean(), lop.max()], dtype=np.float64)
 
 
-def _breakdown(hops: NDArray[np.float64], messages: float, parties: int) -> Breakdown:
+def _breakdown(hops: Floats, messages: float, parties: int) -> Breakdown:
     """Turn sums of exposed, claims, right and public claims (4, ...) into the estimators."""
     exposed, claims, right, public = hops
     made = np.maximum(claims, 1)  # without a claim the numerators are 0 too

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError, ProtocolViolation, Tampered
 from veilring.nodes.party import Party, broadcast
@@ -146,7 +147,7 @@ class KNNParameters:
         widest = max(self.features, self.k, self.classes)
         return CONTENT_BYTES_MAX // (_FLOAT_BYTES * widest)
 
-    def check_queries(self, queries: NDArray[np.float64]) -> None:
+    def check_queries(self, queries: Floats) -> None:
         """Reject queries that the ring cannot answer."""
         check_queries(queries, self.features, self.queries_max)
 
@@ -165,9 +166,9 @@ class KNNAnswer:
         nearest: Shape (Q, k), the k smallest distances, ascending.
     """
 
-    labels: NDArray[np.int64]
-    votes: NDArray[np.float64]
-    nearest: NDArray[np.float64]
+    labels: Ints
+    votes: Floats
+    nearest: Floats
     starter: str
 
 
@@ -177,7 +178,7 @@ async def private_knn(
     *,
     client: str,
     parameters: KNNParameters,
-    queries: NDArray[np.float64] | None = None,
+    queries: Floats | None = None,
     ring: Ring | None = None,
 ) -> KNNAnswer:
     """Label a batch of queries by the nearest rows of all parties.
@@ -247,13 +248,8 @@ def _first_sum_round(parties: int, parameters: KNNParameters) -> int:
 
 
 async def pp_topk(
-    party: Party,
-    own: NDArray[np.float64],
-    *,
-    ring: Ring,
-    parameters: TopKParameters,
-    first_round: int = 1,
-) -> NDArray[np.float64]:
+    party: Party, own: Floats, *, ring: Ring, parameters: TopKParameters, first_round: int = 1
+) -> Floats:
     """Find the k smallest values of the union of all parties' values.
 
     Takes `len(ring) * parameters.rounds + 1` communication rounds and
@@ -285,13 +281,8 @@ async def pp_topk(
 
 
 async def topk_turns(
-    party: Party,
-    own: NDArray[np.float64],
-    *,
-    ring: Ring,
-    parameters: TopKParameters,
-    first_round: int = 1,
-) -> NDArray[np.float64]:
+    party: Party, own: Floats, *, ring: Ring, parameters: TopKParameters, first_round: int = 1
+) -> Floats:
     """Pass the vector round the ring, and stop before its last state is published.
 
     Takes `len(ring) * parameters.rounds` communication rounds and the same number of messages. The
@@ -326,7 +317,7 @@ async def topk_turns(
 
 async def _receive_vector(  # noqa: PLR0917  (which vector, and its bounds)
     party: Party, ring: Ring, parameters: TopKParameters, hop: int, first_round: int, runs: int
-) -> NDArray[np.float64]:
+) -> Floats:
     """Receive the vector after `hop` hops, and check it against everything public."""
     sender = ring.predecessor(party.me)
     message = await party.receive(TopKVector, sender=sender, due=first_round + hop - 1)
@@ -339,7 +330,7 @@ async def _receive_vector(  # noqa: PLR0917  (which vector, and its bounds)
 
 async def secure_sum(
     party: Party,
-    own: NDArray[np.float64],
+    own: Floats,
     *,
     ring: Ring,
     fixed: FixedPoint,
@@ -347,7 +338,7 @@ async def secure_sum(
     first_round: int = 1,
     keys: PairwiseKeys | None = None,
     digest: bytes = bytes(DIGEST_BYTES),
-) -> NDArray[np.float64]:
+) -> Floats:
     """Add up one array of each party, revealing only the total.
 
     Args:
@@ -491,7 +482,7 @@ def _add_up(parts: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def check_values(
-    values: NDArray[np.float64], sender: str, parameters: TopKParameters, hops: int, runs: int
+    values: Floats, sender: str, parameters: TopKParameters, hops: int, runs: int
 ) -> None:
     """Check a vector after some hops since the start against everything public.
 
@@ -509,11 +500,7 @@ def check_values(
 
 
 def check_history(
-    party: Party,
-    ring: Ring,
-    parameters: TopKParameters,
-    before: NDArray[np.float64],
-    after: NDArray[np.float64],
+    party: Party, ring: Ring, parameters: TopKParameters, before: Floats, after: Floats
 ) -> None:
     """Compare a vector that has gone round with the one that this party had passed on.
 
@@ -526,11 +513,7 @@ def check_history(
 
 
 def check_result(
-    party: Party,
-    ring: Ring,
-    parameters: TopKParameters,
-    before: NDArray[np.float64],
-    result: NDArray[np.float64],
+    party: Party, ring: Ring, parameters: TopKParameters, before: Floats, result: Floats
 ) -> None:
     """Compare the starter's result with the vector that this other party passed on last.
 
@@ -552,13 +535,7 @@ def check_result(
 
 
 def check_totals(
-    party: Party,
-    totals: NDArray[np.float64],
-    own: NDArray[np.float64],
-    nearest: NDArray[np.float64],
-    *,
-    weights: Weights,
-    upper: float,
+    party: Party, totals: Floats, own: Floats, nearest: Floats, *, weights: Weights, upper: float
 ) -> None:
     """Compare vote totals with this party's own votes and the public result.
 

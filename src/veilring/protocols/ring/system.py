@@ -9,10 +9,10 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
 from veilring.nodes.adversary import Adversary
@@ -209,11 +209,7 @@ class RingSetup(PeerSetup):
 
     @override
     def play(
-        self,
-        queries: NDArray[np.float64],
-        *,
-        among: Sequence[str] | None = None,
-        ring: Ring | None = None,
+        self, queries: Floats, *, among: Sequence[str] | None = None, ring: Ring | None = None
     ) -> Play:
         play = super().play(queries, among=among, ring=ring)
         parties, count = len(play.learners), len(queries)
@@ -224,7 +220,7 @@ class RingSetup(PeerSetup):
         )
 
     @override
-    def label(self, queries: NDArray[np.float64], rng: Generator) -> NDArray[np.int64]:
+    def label(self, queries: Floats, rng: Generator) -> Ints:
         public, parts = self.parameters, list(self.parts.values())
         return ring_knn(
             [pairwise_distances(queries, own.features) for own in parts],
@@ -241,16 +237,14 @@ class RingSetup(PeerSetup):
         return Spent(None, 0.0, batches, "batch")
 
     @override
-    def reference(
-        self, queries: NDArray[np.float64], among: Sequence[str] | None = None
-    ) -> NDArray[np.int64]:
+    def reference(self, queries: Floats, among: Sequence[str] | None = None) -> Ints:
         public, rows = self.parameters, together(self.parts, among)
         return pooled_knn(
             queries, rows.features, rows.labels, public.classes, public.k, public.weights
         )
 
     @override
-    def leakage(self, queries: NDArray[np.float64], trials: int, rng: Generator) -> Leakage:
+    def leakage(self, queries: Floats, trials: int, rng: Generator) -> Leakage:
         """Estimate the leakage per hop, over the queries and over all orders of the ring.
 
         Each trial uses one of the queries, drawn uniformly, with the k smallest distances of each

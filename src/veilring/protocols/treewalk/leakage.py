@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
+from veilring.arrays import Bools, Floats
 from veilring.errors import InputError
 from veilring.privacy.tables import ResponseDistribution
 from veilring.protocols.treewalk.algorithm.mechanisms import Comparison, buckets_of, respond, walk
@@ -25,12 +25,8 @@ _COIN_BITS = 64
 
 
 def walk_log_likelihood(
-    tree: Tree,
-    steps: Comparison,
-    splits: int,
-    bits: NDArray[np.bool_],
-    candidates: NDArray[np.float64],
-) -> NDArray[np.float64]:
+    tree: Tree, steps: Comparison, splits: int, bits: Bools, candidates: Floats
+) -> Floats:
     """Return ln P(bits | query) for each walk and each candidate query.
 
     Args:
@@ -58,9 +54,7 @@ def walk_log_likelihood(
     return total
 
 
-def posterior(
-    likelihood: NDArray[np.float64], prior: NDArray[np.float64] | None = None
-) -> NDArray[np.float64]:
+def posterior(likelihood: Floats, prior: Floats | None = None) -> Floats:
     """Return P(query | bits) for each walk.
 
     Args:
@@ -81,16 +75,11 @@ class Guess:
             it, shape (walks,).
     """
 
-    error: NDArray[np.float64]
-    within: NDArray[np.bool_]
+    error: Floats
+    within: Bools
 
 
-def guess(
-    beliefs: NDArray[np.float64],
-    candidates: NDArray[np.float64],
-    truth: NDArray[np.float64],
-    radius: float,
-) -> Guess:
+def guess(beliefs: Floats, candidates: Floats, truth: Floats, radius: float) -> Guess:
     """Return the guesses of an optimal server: one of least expected error, one most often near.
 
     Args:
@@ -106,7 +95,7 @@ def guess(
     return Guess(error, off <= radius)
 
 
-Overheard = Callable[[NDArray[np.float64], NDArray[np.float64], Generator], NDArray[np.float64]]
+Overheard = Callable[[Floats, Floats, Generator], Floats]
 """A simulation that asks queries once, shape (runs, dimensions), and returns ln P(view of the
 server | candidate), shape (runs, candidates)."""
 
@@ -131,9 +120,7 @@ class QueryAttack:
 def overheard_walk(tree: Tree, steps: Comparison, splits: int) -> Overheard:
     """Return the simulation of a walk, whose view is its bits."""
 
-    def ask(
-        queries: NDArray[np.float64], candidates: NDArray[np.float64], rng: Generator
-    ) -> NDArray[np.float64]:
+    def ask(queries: Floats, candidates: Floats, rng: Generator) -> Floats:
         bits = walk(tree, queries, steps, splits, rng).bits
         return walk_log_likelihood(tree, steps, splits, bits, candidates)
 
@@ -144,9 +131,7 @@ def overheard_response(tree: Tree, distribution: ResponseDistribution) -> Overhe
     """Return the simulation of a response, whose view is the bucket named."""
     level = distribution.domain.bit_length() - 1
 
-    def ask(
-        queries: NDArray[np.float64], candidates: NDArray[np.float64], rng: Generator
-    ) -> NDArray[np.float64]:
+    def ask(queries: Floats, candidates: Floats, rng: Generator) -> Floats:
         named = respond(tree.splits, queries, distribution, rng)
         own = buckets_of(tree.splits, candidates, level) - distribution.domain
         chances = np.array([float(distribution.q), float(distribution.p)])
@@ -157,12 +142,12 @@ def overheard_response(tree: Tree, distribution: ResponseDistribution) -> Overhe
 
 def attack_queries(
     overheard: Overheard,
-    candidates: NDArray[np.float64],
+    candidates: Floats,
     radius: float,
     *,
     runs: int,
     rng: Generator,
-    prior: NDArray[np.float64] | None = None,
+    prior: Floats | None = None,
     times: int = 1,
 ) -> QueryAttack:
     """Draw queries from the prior, simulate the clients and score the server's guesses.

@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.errors import InputError, ProtocolViolation
 from veilring.privacy.budgets import ANSWER_BYTES_MAX, Charge
 from veilring.privacy.ledger import Ledger
@@ -40,10 +41,10 @@ class RememberedAnswer:
         points: The coordinates of the places, shape (found, dimensions).
     """
 
-    found: NDArray[np.int64]
-    points: NDArray[np.float64]
+    found: Ints
+    points: Floats
 
-    def nearest_to(self, query: NDArray[np.float64]) -> tuple[int, float]:
+    def nearest_to(self, query: Floats) -> tuple[int, float]:
         """Return the place nearest to a point, shape (dimensions,): its number and distance."""
         which, distances = nearest_found(query[None], self.points[None])
         return int(self.found[which[0]]), float(distances[0])
@@ -82,7 +83,7 @@ class WalkMemory:
                 f"the ledger's unit is {unit}; use a ledger whose unit is epsilon", field="ledger"
             )
 
-    def names(self, queries: NDArray[np.float64]) -> list[str]:
+    def names(self, queries: Floats) -> list[str]:
         """Return the ledger's name of each query. Equal queries have equal names."""
         # Adding zero turns negative zero into zero: they are equal, but their bytes differ.
         rows = [row.tobytes() for row in (queries + 0.0).astype("<f8")]
@@ -121,9 +122,7 @@ class _Keeper:
         what = repr((epsilon, found)).encode()
         self._charge([(f"{name} paid", what, _PAID) for name in self.names], epsilon)
 
-    def settle(
-        self, turn: int, shown: NDArray[np.float64], said: NDArray[np.uint32]
-    ) -> NDArray[np.uint32]:
+    def settle(self, turn: int, shown: Floats, said: NDArray[np.uint32]) -> NDArray[np.uint32]:
         seen = [row.astype("<f8").tobytes() for row in shown]
         seen *= len(self.names) // len(
             seen
@@ -149,8 +148,8 @@ class _Keeper:
 
 async def ask_once(
     memory: WalkMemory,
-    queries: NDArray[np.float64],
-    ask: Callable[[NDArray[np.float64], Keeper], Awaitable[NearestPlaces]],
+    queries: Floats,
+    ask: Callable[[Floats, Keeper], Awaitable[NearestPlaces]],
     *,
     most: float = inf,
 ) -> list[RememberedAnswer]:
@@ -187,7 +186,7 @@ async def ask_once(
     return [answers[name] for name in names]
 
 
-def snap(queries: NDArray[np.float64], step: float) -> NDArray[np.float64]:
+def snap(queries: Floats, step: float) -> Floats:
     """Round queries to a grid, so that repeated measurements of a place count as one query.
 
     This gives no privacy.

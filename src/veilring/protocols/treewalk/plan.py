@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.privacy.checks import require
 from veilring.privacy.tables import EPSILON_MAX
@@ -49,7 +50,7 @@ class Ground(Message, kind="treewalk.ground"):
 class Nodes(Message, kind="treewalk.nodes"):
     """The splits of the nodes that the walks have reached, shape (walks,)."""
 
-    values: Annotated[NDArray[np.float64], Array("<f8", 1)]
+    values: Annotated[Floats, Array("<f8", 1)]
 
 
 class Bits(Message, kind="treewalk.bits"):
@@ -71,7 +72,7 @@ class BucketRequest(Message, kind="treewalk.bucket-request"):
 class Top(Message, kind="treewalk.top"):
     """The splits above the buckets, by node number; empty if the client already has them."""
 
-    splits: Annotated[NDArray[np.float64], Array("<f8", 1)]
+    splits: Annotated[Floats, Array("<f8", 1)]
 
 
 class Buckets(Message, kind="treewalk.buckets"):
@@ -153,7 +154,7 @@ class KnownTop:
         splits: The splits by node number, shape (buckets,). Nodes count from 1; entry 0 is unused.
     """
 
-    splits: NDArray[np.float64]
+    splits: Floats
 
     @cached_property
     def digest(self) -> bytes:

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.arrays import Bools, Floats, Ints
 from veilring.data.table import is_table
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party
@@ -59,9 +60,7 @@ class Keeper(Protocol):
             BudgetExhausted: If the budget does not suffice. The client must then send nothing.
         """
 
-    def settle(
-        self, turn: int, shown: NDArray[np.float64], said: NDArray[np.uint32]
-    ) -> NDArray[np.uint32]:
+    def settle(self, turn: int, shown: Floats, said: NDArray[np.uint32]) -> NDArray[np.uint32]:
         """Return the replies to send: those recorded for this turn, otherwise `said`.
 
         Args:
@@ -87,15 +86,15 @@ class NearestPlaces:
         points: The coordinates of all points found, shape (queries, found, dimensions).
     """
 
-    places: NDArray[np.int64]
-    distances: NDArray[np.float64]
-    found: NDArray[np.int64]
-    points: NDArray[np.float64]
+    places: Ints
+    distances: Floats
+    found: Ints
+    points: Floats
 
 
 async def walk_client(
     party: Party,
-    queries: NDArray[np.float64],
+    queries: Floats,
     *,
     plan: LookupPlan,
     steps: Comparison,
@@ -137,7 +136,7 @@ async def walk_client(
     return await _receive_nearest(party, server, queries, plan.found, ground.points)
 
 
-async def walk_server(party: Party, places: Places) -> NDArray[np.bool_]:
+async def walk_server(party: Party, places: Places) -> Bools:
     """Serve one session of walks.
 
     Returns:
@@ -168,7 +167,7 @@ async def walk_server(party: Party, places: Places) -> NDArray[np.bool_]:
 
 async def bucket_client(
     party: Party,
-    queries: NDArray[np.float64],
+    queries: Floats,
     *,
     plan: LookupPlan,
     epsilon: float,
@@ -221,7 +220,7 @@ async def bucket_client(
     return nearest, KnownTop(splits)
 
 
-async def bucket_server(party: Party, places: Places) -> NDArray[np.int64]:
+async def bucket_server(party: Party, places: Places) -> Ints:
     """Serve one session of responses.
 
     Args:
@@ -270,7 +269,7 @@ def offers(places: Places, terms: bytes) -> dict[str, Offer]:
     }
 
 
-async def _receive_ground(party: Party, server: str, queries: NDArray[np.float64]) -> Ground:
+async def _receive_ground(party: Party, server: str, queries: Floats) -> Ground:
     """Receive the size of the server's tree, and check the queries against it."""
     ground = await party.receive(Ground, sender=server)
     if ground.points > POINTS_MAX:
@@ -284,7 +283,7 @@ async def _receive_ground(party: Party, server: str, queries: NDArray[np.float64
     return ground
 
 
-def _unpack(client: str, message: Bits, steps: int) -> NDArray[np.bool_]:
+def _unpack(client: str, message: Bits, steps: int) -> Bools:
     packed = message.packed
     if len(packed) != -(-steps // 8):
         raise ProtocolViolation(client, f"sent {len(packed)} bytes of bits for {steps} steps")
@@ -294,7 +293,7 @@ def _unpack(client: str, message: Bits, steps: int) -> NDArray[np.bool_]:
     return bits[:steps].astype(np.bool_)
 
 
-def _check_queries(queries: NDArray[np.float64], count: int) -> None:
+def _check_queries(queries: Floats, count: int) -> None:
     """Check the shape of a batch and that it is finite; the error names no value."""
     if not is_table(queries) or len(queries) != count or not np.isfinite(queries).all():
         raise InputError.because(
@@ -304,7 +303,7 @@ def _check_queries(queries: NDArray[np.float64], count: int) -> None:
         )
 
 
-def _check_numbers(sender: str, values: NDArray[np.float64], shape: tuple[int, ...]) -> None:
+def _check_numbers(sender: str, values: Floats, shape: tuple[int, ...]) -> None:
     """Check that numbers have the expected shape and are finite."""
     if values.shape != shape:
         raise ProtocolViolation(sender, f"sent numbers of shape {values.shape}, not {shape}")
@@ -313,7 +312,7 @@ def _check_numbers(sender: str, values: NDArray[np.float64], shape: tuple[int, .
 
 
 async def _receive_nearest(
-    party: Party, server: str, queries: NDArray[np.float64], found: int, places_max: int
+    party: Party, server: str, queries: Floats, found: int, places_max: int
 ) -> NearestPlaces:
     """Receive the places and find the nearest, which is post-processing at the client.
 
@@ -344,7 +343,7 @@ def _check_places(server: str, message: FoundPlaces, places_max: int) -> None:
         raise ProtocolViolation(server, "sent two points for one place")
 
 
-def _found_message(places: Places, plan: LookupPlan, buckets: NDArray[np.int64]) -> FoundPlaces:
+def _found_message(places: Places, plan: LookupPlan, buckets: Ints) -> FoundPlaces:
     """Return the server's answer: the points of the buckets, shape (queries,)."""
     tree = places.tree
     found = places.with_neighbours(bucket_points(tree, plan.splits, buckets), plan.neighbours)

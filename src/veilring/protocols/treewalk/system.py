@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party
@@ -40,7 +41,7 @@ from veilring.protocols.treewalk.roles import (
     walk_server,
 )
 
-_Floats = NDArray[np.float64]
+_Floats = Floats
 
 # The loss of a step is rounded up by less than this, and all steps together spend at most ε.
 _SHORT_OF: Final = 1 - 2.0**-40
@@ -288,7 +289,7 @@ class TreeWalkSetup(ServerSetup):
 
     @property
     @override
-    def role(self) -> Callable[..., Awaitable[NDArray[np.int64] | None]]:
+    def role(self) -> Callable[..., Awaitable[Ints | None]]:
         return play_lookup
 
     @property
@@ -304,14 +305,14 @@ class TreeWalkSetup(ServerSetup):
         ballots = {"k": self._asked.k, "classes": self.facts.classes}
         return Play(
             forecast=lambda _run: self.lookup.cost(len(distinct)),
-            labels=lambda result: cast("NDArray[np.int64]", result),
+            labels=lambda result: cast("Ints", result),
             learners=(self.client,),
             public={"lookup": self.lookup},
             only={self.client: {"queries": queries, **ballots}},
         )
 
     @override
-    def label(self, queries: _Floats, rng: Generator) -> NDArray[np.int64]:
+    def label(self, queries: _Floats, rng: Generator) -> Ints:
         distinct, back = _distinct(queries)
         asked, tree = queries[distinct], self.places.tree
         found = self.lookup.find(self.places, asked, rng)
@@ -320,7 +321,7 @@ class TreeWalkSetup(ServerSetup):
         return voted[back]
 
     @override
-    def observe(self, queries: _Floats, runs: int, rng: Generator) -> NDArray[np.float64]:
+    def observe(self, queries: _Floats, runs: int, rng: Generator) -> Floats:
         """Draw the places that the server finds for its client's noisy answers."""
         found = self.lookup.find(self.places, np.tile(queries, (runs, 1)), rng)
         return found.reshape(runs, -1).astype(np.float64)
@@ -330,7 +331,7 @@ class TreeWalkSetup(ServerSetup):
         return Spent(self.lookup.epsilon_spent, 0.0, 1, "query")
 
     @override
-    def reference(self, queries: _Floats, among: Sequence[str] | None = None) -> NDArray[np.int64]:
+    def reference(self, queries: _Floats, among: Sequence[str] | None = None) -> Ints:
         tree, k = self.places.tree, min(self._asked.k, len(self.places.tree))
         found = self.places.nearest(queries, k)
         away = _distances(queries, tree.points[found])
@@ -344,13 +345,13 @@ class TreeWalkSetup(ServerSetup):
 
 async def play_lookup(
     party: Party,
-    own: Places | NDArray[np.int64] | None,
+    own: Places | Ints | None,
     *,
     lookup: Lookup,
     queries: _Floats | None = None,
     k: int = 1,
     classes: int = 1,
-) -> NDArray[np.int64] | None:
+) -> Ints | None:
     """Look up a batch of queries as the client, or serve one as the server.
 
     Args:
@@ -378,7 +379,7 @@ async def play_lookup(
     return _vote(nearest.found, _distances(asked, nearest.points), own, k, classes)[back]
 
 
-def _distinct(queries: _Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _distinct(queries: _Floats) -> tuple[Ints, Ints]:
     """Return the index of the first occurrence of each distinct query, and the inverse index.
 
     Distinct queries keep their order: an order by value would reveal something about them.
@@ -398,9 +399,7 @@ def _distances(queries: _Floats, points: _Floats) -> _Floats:
         return np.asarray(np.sqrt(np.square(points - queries[:, None]).sum(axis=2)))
 
 
-def _vote(
-    found: NDArray[np.int64], away: _Floats, labels: NDArray[np.int64], k: int, classes: int
-) -> NDArray[np.int64]:
+def _vote(found: Ints, away: _Floats, labels: Ints, k: int, classes: int) -> Ints:
     """Return the majority label of the k nearest places found for each query.
 
     Args:

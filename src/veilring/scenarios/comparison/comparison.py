@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.protocols.promise import Leakage, Promise, delta_warning
 from veilring.scenarios.comparison.question import Question, TableFacts
 from veilring.scenarios.intervals import CONFIDENCE, INTERVAL, Interval
@@ -344,12 +344,12 @@ class _Scores:
         overlaps: The number of queries divided by that of training rows, shape (lines,).
     """
 
-    accuracies: NDArray[np.float64]
-    losses: NDArray[np.float64]
-    gains: NDArray[np.float64]
-    overlaps: NDArray[np.float64]
+    accuracies: Floats
+    losses: Floats
+    gains: Floats
+    overlaps: Floats
 
-    def gain_low(self, gains: NDArray[np.float64]) -> NDArray[np.float64]:
+    def gain_low(self, gains: Floats) -> Floats:
         """Return the lower ends of intervals that hold jointly for all lines (Bonferroni).
 
         The interval is the corrected resampled t interval of `veilring.scenarios.intervals`.
@@ -359,7 +359,7 @@ class _Scores:
         lines, splits = gains.shape
         quantile = float(stdtrit(splits - 1, 1 - (1 - CONFIDENCE) / (2 * lines)))
         reach = quantile * gains.std(axis=1, ddof=1) * np.sqrt(1 / splits + self.overlaps)
-        low: NDArray[np.float64] = gains.mean(axis=1) - reach
+        low: Floats = gains.mean(axis=1) - reach
         return low
 
 
@@ -433,9 +433,7 @@ def _candidate(line: Line) -> _Candidate:
     return _Candidate((stage, epsilon, float(not line.lasting), leak), line.trusted, epsilon, size)
 
 
-def _pick(
-    candidates: Sequence[_Candidate], scores: _Scores, splits: NDArray[np.int64]
-) -> int | None:
+def _pick(candidates: Sequence[_Candidate], scores: _Scores, splits: Ints) -> int | None:
     """Return the number of the line that the rule chooses on splits that may repeat."""
     means = scores.accuracies[:, splits].mean(axis=1)
     losses = scores.losses[:, splits].mean(axis=1)

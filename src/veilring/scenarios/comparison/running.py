@@ -17,9 +17,9 @@ from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from veilring import simulation
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Table
 from veilring.errors import InputError, UnforeseenCost
 from veilring.nodes.journal import Traffic
@@ -108,7 +108,7 @@ class Baseline:
             return f"{self.package} cannot be used here: {type(error).__name__}: {reason}"
         return None
 
-    def label(self, split: DealtSplit, question: Question) -> NDArray[np.int64]:
+    def label(self, split: DealtSplit, question: Question) -> Ints:
         """Fit the training rows and return the labels of all held-out rows."""
         rng = Streams(question.seed).generator("comparison", *map(str, self.key), split.number)
         with warnings.catch_warnings():
@@ -269,7 +269,7 @@ class _InHindsight:
         splits = [draw_split(asked.table, question, each) for each in range(question.splits)]
         searched, others = splits[:_HINDSIGHT_SPLITS], splits[_HINDSIGHT_SPLITS:]
 
-        def measure(systems: Sequence[System]) -> Iterator[NDArray[np.float64] | None]:
+        def measure(systems: Sequence[System]) -> Iterator[Floats | None]:
             for system in systems:
                 try:
                     yield np.array([self._share(system, split, question) for split in searched])

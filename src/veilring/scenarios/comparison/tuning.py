@@ -16,8 +16,8 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 import tomli_w
-from numpy.typing import NDArray
 
+from veilring.arrays import Bools, Floats, Ints
 from veilring.config import read_tables
 from veilring.data.table import Table
 from veilring.errors import InputError
@@ -31,7 +31,7 @@ from veilring.scenarios.comparison.question import DealtSplit, Question, draw_sp
 from veilring.scenarios.intervals import Interval, share_over_splits
 from veilring.scenarios.sweep.engine import Engine, each_done
 
-Labels = NDArray[np.int64]
+Labels = Ints
 
 
 class Labeller(Protocol):
@@ -91,8 +91,8 @@ class SystemAt:
 class Right:
     """Whether the baselines label each held-out row correctly, shape (rows,) each."""
 
-    pooled: NDArray[np.bool_]
-    majority: NDArray[np.bool_]
+    pooled: Bools
+    majority: Bools
 
     @classmethod
     def on(cls, split: DealtSplit, k: int) -> "Right":
@@ -129,7 +129,7 @@ def mark(contender: Labeller, split: DealtSplit, question: Question, right: Righ
 
 _SWEEPS_MAX: Final = 3  # over all parameters; a third pass has never changed anything
 Parameters = Mapping[str, object]
-Measure = Callable[[Sequence[System]], Iterable["NDArray[np.float64] | None"]]
+Measure = Callable[[Sequence[System]], Iterable["Floats | None"]]
 """Returns the accuracies of each system, shape (splits,); none if it does not fit the rows."""
 
 
@@ -158,9 +158,7 @@ class Search:
     facts: Facts
     measure: Measure
     fixed: frozenset[str] = frozenset()
-    _found: dict[tuple[tuple[str, object], ...], NDArray[np.float64] | None] = field(
-        default_factory=dict
-    )
+    _found: dict[tuple[tuple[str, object], ...], Floats | None] = field(default_factory=dict)
 
     @property
     def values(self) -> dict[str, tuple[object, ...]]:
@@ -248,7 +246,7 @@ class Search:
         measured = self.measure([system for _, system in new])
         self._found.update(zip((key for key, _ in new), measured, strict=True))
 
-    def _scores(self, choice: Parameters, splits: Sequence[int] | None) -> NDArray[np.float64]:
+    def _scores(self, choice: Parameters, splits: Sequence[int] | None) -> Floats:
         """Return the scores of a measured choice; empty if it does not fit the rows."""
         scores = self._found[_key(choice)]
         if scores is None:
@@ -325,7 +323,7 @@ def tune(
     queries = len(SystemAt(system).label(split, question))  # refuses parameters that do not fit
     measured, tell = 0, progress or ignore_progress
 
-    def measure(systems: Sequence[System]) -> list["NDArray[np.float64] | None"]:
+    def measure(systems: Sequence[System]) -> list["Floats | None"]:
         nonlocal measured
         jobs = [
             (place, number, each, rows, question)
@@ -392,6 +390,6 @@ def _key(choice: Parameters) -> tuple[tuple[str, object], ...]:
     return tuple(sorted(choice.items()))
 
 
-def _is_better(differences: NDArray[np.float64]) -> bool:
+def _is_better(differences: Floats) -> bool:
     error = differences.std(ddof=1) / np.sqrt(len(differences)) if len(differences) > 1 else 0.0
     return bool(differences.mean() > error)

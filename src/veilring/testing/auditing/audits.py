@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from veilring import simulation
+from veilring.arrays import Floats, Ints
 from veilring.errors import InputError, InternalError, MissingExtra, RunFailed, VeilringError
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
@@ -60,13 +60,13 @@ class _Played:
     """A batch that was played without faults."""
 
     parties: int
-    queries: NDArray[np.float64]
+    queries: Floats
     setup: Setup
     play: Play
     run: Run[Any]
 
     @property
-    def labels(self) -> dict[str, NDArray[np.int64]]:
+    def labels(self) -> dict[str, Ints]:
         """The labels of each party that learns them."""
         results = self.run.results
         return {name: self.play.labels(results[name]) for name in self.play.learners}

@@ -19,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
 from veilring.privacy.bounds import proportion_bounds
 from veilring.protocols.claims import Comparison
@@ -42,8 +43,8 @@ _RIDGE: Final = 1e-6
 _STEPS: Final = 400
 _STEP: Final = 0.05
 
-Scores = NDArray[np.float64]
-_Counts = NDArray[np.int64]
+Scores = Floats
+_Counts = Ints
 Statistic = Callable[[Columns], Scores]
 """A function from the coordinates of runs to one number each; events are its tails."""
 
@@ -130,7 +131,7 @@ def measure_loss(
         for number, world in enumerate(worlds)
     ]
 
-    def learn(columns: Columns, labels: NDArray[np.int64]) -> Iterator[tuple[str, Statistic]]:
+    def learn(columns: Columns, labels: Ints) -> Iterator[tuple[str, Statistic]]:
         learner = learn_best(columns, labels, int(streams.generator("learning").integers(1 << 31)))
         yield f"a guess of {learner.name}", _guesses(learner.attacker)
         yield from _likelihoods(columns, labels, named)
@@ -149,7 +150,7 @@ def measure_drawn_loss(
     """
     named = [f"number {place}" for place in range(one.shape[1])]
 
-    def learn(columns: Columns, labels: NDArray[np.int64]) -> Iterator[tuple[str, Statistic]]:
+    def learn(columns: Columns, labels: Ints) -> Iterator[tuple[str, Statistic]]:
         yield from _likelihoods(columns, labels, named)
         yield "a linear discriminant", _discriminant(columns, labels)
 
@@ -158,7 +159,7 @@ def measure_drawn_loss(
 
 def prove_loss(
     views: list[NDArray[Any]],
-    learn: Callable[[Columns, NDArray[np.int64]], Iterator[tuple[str, Statistic]]],
+    learn: Callable[[Columns, Ints], Iterator[tuple[str, Statistic]]],
     *,
     delta: float,
     alarm: float,
@@ -251,7 +252,7 @@ def _signed(statistic: Statistic, sign: float) -> Statistic:
 
 
 def _likelihoods(
-    columns: Columns, labels: NDArray[np.int64], named: list[str]
+    columns: Columns, labels: Ints, named: list[str]
 ) -> Iterator[tuple[str, Statistic]]:
     single, several = Likelihood(columns, labels, factors=1), Likelihood(columns, labels)
     place = single.most_informative
@@ -271,7 +272,7 @@ def _ratio(learned: Likelihood) -> Statistic:
     return statistic
 
 
-def _discriminant(columns: Columns, labels: NDArray[np.int64]) -> Statistic:
+def _discriminant(columns: Columns, labels: Ints) -> Statistic:
     """Return Fisher's linear discriminant: for two Gaussians of one covariance it is optimal."""
     varied = find_varied(columns)
     filled = np.nan_to_num(columns[:, varied].astype(np.float64), nan=-1.0)
@@ -468,7 +469,7 @@ def _drawn_loss(
     """Prove a loss from the observers' views that the system draws in one process, if it can."""
     if subject.coalition:
         return None
-    views = list[NDArray[np.float64]]()
+    views = list[Floats]()
     for world, example in enumerate((comparison.one, comparison.other)):
         rng = Streams(seed).generator("drawn views", world)
         drawn = subject.setup(example).observe(example.queries, runs // 2, rng)

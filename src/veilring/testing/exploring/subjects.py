@@ -13,9 +13,9 @@ from typing import Any, Final, Self
 import numpy as np
 import tomli_w
 from numpy.random import Generator
-from numpy.typing import NDArray
 from typing_extensions import override
 
+from veilring.arrays import Floats
 from veilring.config import require_key_that
 from veilring.errors import ScenarioError, WorldWentWrong
 from veilring.nodes.adversary import Adversary
@@ -292,9 +292,7 @@ def _draw_method(rng: Generator, parties: int) -> SumMethod:
     return SumMethod()
 
 
-async def _sum_on_a_drawn_ring(
-    party: Party, own: NDArray[np.float64], *, method: SumMethod, add: Role
-) -> float:
+async def _sum_on_a_drawn_ring(party: Party, own: Floats, *, method: SumMethod, add: Role) -> float:
     ring = await draw_ring(party)
     fixed = FixedPoint(0, len(ring))
     return float((await add(party, own, ring=ring, fixed=fixed, method=method))[0, 0])

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.arrays import Bools, Floats, Ints
 from veilring.extras import name_missing_extras
 from veilring.privacy.bounds import ALARM
 from veilring.testing.hiding.leaves import Columns
@@ -24,7 +25,7 @@ POWER: Final = 0.95
 # few enough that a bin of 500 runs is not dominated by noise.
 CUTS: Final = 32
 
-_Reals = NDArray[np.float64]
+_Reals = Floats
 
 
 class Split(NamedTuple):
@@ -71,7 +72,7 @@ def _log_choose(n: float, k: float) -> float:
     return float(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
 
 
-def judge_set(inside: NDArray[np.bool_], second: NDArray[np.bool_]) -> Split:
+def judge_set(inside: Bools, second: Bools) -> Split:
     """Test whether a set contains more outcomes of the second sample than of the first.
 
     Args:
@@ -82,7 +83,7 @@ def judge_set(inside: NDArray[np.bool_], second: NDArray[np.bool_]) -> Split:
     return Split(split_p(total, of_second, runs), (2 * of_second - total) / runs)
 
 
-def judge_order(values: NDArray[Any], second: NDArray[np.bool_]) -> Split:
+def judge_order(values: NDArray[Any], second: Bools) -> Split:
     """Test whether values of one sample tend to be above those of the other.
 
     Args:
@@ -103,7 +104,7 @@ class Bins(NamedTuple):
 
     cuts: NDArray[Any]
 
-    def place(self, values: NDArray[Any]) -> NDArray[np.int64]:
+    def place(self, values: NDArray[Any]) -> Ints:
         """Return the number of each value's bin, from 0 to `2 * len(cuts)`."""
         left = np.searchsorted(self.cuts, values, "left")
         return np.asarray(left + np.searchsorted(self.cuts, values, "right"))
@@ -121,9 +122,7 @@ def cut_bins(values: NDArray[Any]) -> Bins:
     return Bins(np.unique(ordered[places]))
 
 
-def choose_bins(
-    placed: NDArray[np.int64], second: NDArray[np.bool_], number: int
-) -> NDArray[np.bool_]:
+def choose_bins(placed: Ints, second: Bools, number: int) -> Bools:
     """Return the set of bins that best distinguishes two samples on these runs.
 
     Bins are added in decreasing order of their own difference, as long as the difference of the set
@@ -139,7 +138,7 @@ def choose_bins(
     return more if more_score >= fewer_score else ~fewer
 
 
-def _best_prefix(ours: _Reals, theirs: _Reals) -> tuple[NDArray[np.bool_], float]:
+def _best_prefix(ours: _Reals, theirs: _Reals) -> tuple[Bools, float]:
     total, more = ours + theirs, ours - theirs
     order = np.argsort(-more / np.sqrt(np.maximum(total, 1)), kind="stable")
     scores = np.cumsum(more[order]) / np.sqrt(np.maximum(np.cumsum(total[order]), 1))
@@ -149,7 +148,7 @@ def _best_prefix(ours: _Reals, theirs: _Reals) -> tuple[NDArray[np.bool_], float
     return chosen, float(scores[last])
 
 
-def reject_holm(p: _Reals, alarm: float) -> NDArray[np.bool_]:
+def reject_holm(p: _Reals, alarm: float) -> Bools:
     """Return which hypotheses are rejected, with probability `alarm` at most of any false one.
 
     Source: Holm, "A simple sequentially rejective multiple test procedure", 1979.
@@ -194,7 +193,7 @@ _RANKS: Final = 1_000
 # Most of hundreds of coordinates reveal nothing: each must have little weight.
 _SHRINKAGE: Final = 0.1
 
-Labels = NDArray[np.int64]
+Labels = Ints
 
 
 class Attacker(Protocol):
@@ -303,7 +302,7 @@ class _Fitted:
         return np.asarray(self._model.predict(self._prepared(columns[:, self._varied])))
 
 
-def find_varied(columns: Columns) -> NDArray[np.bool_]:
+def find_varied(columns: Columns) -> Bools:
     """Return whether each coordinate differs between runs, shape (coordinates,)."""
     same = (columns == columns[:1]) | (np.isnan(columns) & np.isnan(columns[:1]))
     return np.asarray(~same.all(axis=0))
@@ -367,7 +366,7 @@ class Likelihood:
         """Return the likeliest class of each run, shape (runs,)."""
         return np.asarray(self.log_likelihoods(columns).argmax(axis=1))
 
-    def log_likelihoods(self, columns: Columns) -> NDArray[np.float64]:
+    def log_likelihoods(self, columns: Columns) -> Floats:
         """Return the logarithm of each class's likelihood, shape (runs, classes)."""
         log = np.repeat(self._prior[None], len(columns), axis=0)
         for _, at, bins, logs in self._tables:
@@ -384,7 +383,7 @@ _makers: Final[Mapping[str, _Make]] = {
 }
 
 
-def _information(table: NDArray[np.float64]) -> float:
+def _information(table: Floats) -> float:
     """Return the mutual information of classes and bins, in nats."""
     joint = table / table.sum()
     apart = joint.sum(axis=1, keepdims=True) * joint.sum(axis=0)

@@ -29,6 +29,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from veilring.arrays import Bools, Floats, Ints
 from veilring.errors import InputError, InternalError
 from veilring.nodes.journal import SETUP_ROUND, Seen
 from veilring.privacy.bounds import ALARM, proportion_bounds
@@ -441,7 +442,7 @@ def _compare(
     return Audit(runs, len(names), verdict, same, planted, alarm, layout.left_out)
 
 
-def _plant(columns: Columns, second: NDArray[np.bool_], strength: float, rng: Generator) -> Columns:
+def _plant(columns: Columns, second: Bools, strength: float, rng: Generator) -> Columns:
     """Return the columns with a planted leak of this advantage in one coordinate that varies."""
     known = np.flatnonzero(~np.isnan(columns).all(axis=0))
     spread = np.nanmax(columns[:, known], axis=0) - np.nanmin(columns[:, known], axis=0)
@@ -453,11 +454,7 @@ def _plant(columns: Columns, second: NDArray[np.bool_], strength: float, rng: Ge
 
 
 def judge(
-    columns: Columns,
-    second: NDArray[np.bool_],
-    names: Sequence[Coordinate],
-    alarm: float,
-    rng: Generator,
+    columns: Columns, second: Bools, names: Sequence[Coordinate], alarm: float, rng: Generator
 ) -> Verdict:
     """Compare two samples with equally many runs.
 
@@ -490,18 +487,14 @@ def _by_certainty(difference: Difference) -> tuple[bool, float, float]:
     return difference.coordinate.is_combined, difference.p, -difference.advantage
 
 
-def _judge_coordinate(
-    seen: Columns, told: NDArray[np.bool_], held: Columns, truth: NDArray[np.bool_]
-) -> tuple[Split, ...]:
+def _judge_coordinate(seen: Columns, told: Bools, held: Columns, truth: Bools) -> tuple[Split, ...]:
     """Test one coordinate by the bins that differ most on the learning half, and by order."""
     bins = cut_bins(seen)
     chosen = choose_bins(bins.place(seen), told, bins.number)
     return judge_set(chosen[bins.place(held)], truth), judge_order(held, truth)
 
 
-def _halves(
-    second: NDArray[np.bool_], rng: Generator
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _halves(second: Bools, rng: Generator) -> tuple[Ints, Ints]:
     """Divide runs into halves with equally many runs of both samples, each in random order."""
     parts = [rng.permutation(np.flatnonzero(second == which)) for which in (False, True)]
     cut = len(parts[0]) // 2
@@ -618,7 +611,7 @@ def measure_leakage(  # noqa: PLR0913  (a protocol, a secret, a coalition and a 
     classes, labels = np.unique(found, return_inverse=True)
     choice = int(streams.generator("learning").integers(1 << 31))
 
-    def attack(which: NDArray[np.bool_]) -> tuple[str, float, Labels]:
+    def attack(which: Bools) -> tuple[str, float, Labels]:
         best = learn_best(columns[learned][:, which], labels[learned], choice)
         return best.name, best.chosen_at, best.attacker.guess(columns[judged][:, which])
 
@@ -643,7 +636,7 @@ def measure_leakage(  # noqa: PLR0913  (a protocol, a secret, a coalition and a 
     )
 
 
-def _paired(differences: NDArray[np.float64]) -> Estimate:
+def _paired(differences: Floats) -> Estimate:
     spread = float(differences.std()) / math.sqrt(len(differences))
     return Estimate(float(differences.mean()), spread)
 

@@ -29,6 +29,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.nodes.journal import Seen
 from veilring.testing.hiding.leaves import (
     Block,
@@ -101,7 +102,7 @@ def _stack(leaves: Sequence[Leaf | None], shape: Shape) -> Block:
 class _Parts(NamedTuple):
     """The messages, counts and other values of one run."""
 
-    slots: dict[tuple[str, bool, str, int], tuple[Seen, NDArray[np.float64]]]
+    slots: dict[tuple[str, bool, str, int], tuple[Seen, Floats]]
     """The messages, with their metadata in the order of `Arrival`."""
     counts: dict[str, float]
     """The number of messages of each channel."""
@@ -333,7 +334,7 @@ def _shared_out(names: Sequence[Coordinate], most: int) -> list[Coordinate]:
 
 
 def _outside(
-    slot: Slot, seen: Sequence[tuple[Seen, NDArray[np.float64]] | None], *, with_times: bool
+    slot: Slot, seen: Sequence[tuple[Seen, Floats] | None], *, with_times: bool
 ) -> dict[Coordinate, Columns]:
     """Return the coordinates of a message's metadata."""
     fits = np.array([each is not None and each[0].message.kind == slot.kind for each in seen])
@@ -345,7 +346,7 @@ def _outside(
     return {Coordinate(str(slot), "", what): values for what, values in columns.items()}
 
 
-def _picked(entries: int, most: int) -> NDArray[np.int64]:
+def _picked(entries: int, most: int) -> Ints:
     return np.unique(np.linspace(0, entries - 1, min(entries, most)).round().astype(np.int64))
 
 

@@ -15,11 +15,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.arrays import Bools, Floats, Ints
 from veilring.errors import InputError
 from veilring.transport.messages import Message
 
 Columns = NDArray[np.float32]
-Mask = NDArray[np.bool_]
+Mask = Bools
 
 
 class Coordinate(NamedTuple):
@@ -88,7 +89,7 @@ class Block:
     bits: int
     values: NDArray[Any]
     missing: Mask
-    length: NDArray[np.int64]
+    length: Ints
 
     @property
     def entries(self) -> int:
@@ -132,12 +133,12 @@ class _New(NamedTuple):
         passed: The number of kept entries above the least new entry.
     """
 
-    number: NDArray[np.float64]
-    least: NDArray[np.float64]
-    greatest: NDArray[np.float64]
-    above: NDArray[np.float64]
-    beyond: NDArray[np.float64]
-    passed: NDArray[np.float64]
+    number: Floats
+    least: Floats
+    greatest: Floats
+    above: Floats
+    beyond: Floats
+    passed: Floats
 
 
 _NAMES: Final = (

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
 from veilring.errors import ProtocolViolation, RunFailed, Tampered, VeilringError
 from veilring.nodes.adversary import Adversary
@@ -57,7 +57,7 @@ async def knn(
 
 async def topk(
     adversaries: Mapping[str, Adversary], parameters: TopKParameters = TOPK
-) -> Run[NDArray[np.float64]]:
+) -> Run[Floats]:
     """Find the smallest values in a ring with some parties controlled by an adversary."""
     async with Cluster(NAMES, own=VALUES, seed=5) as cluster:
         return await cluster.run(pp_topk, ring=RING, parameters=parameters, adversaries=adversaries)
@@ -81,6 +81,6 @@ def agreement(run: Run[KNNAnswer], liar: str) -> float:
     return float(np.mean([labels == POOLED for labels in honest_labels(run, liar)]))
 
 
-def honest_labels(run: Run[KNNAnswer], liar: str) -> list[NDArray[np.int64]]:
+def honest_labels(run: Run[KNNAnswer], liar: str) -> list[Ints]:
     """Return the results of all parties except one."""
     return [answer.labels for name, answer in run.results.items() if name != liar]

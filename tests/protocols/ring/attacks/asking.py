@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.protocols.ring import TopKParameters
 from veilring.protocols.ring.algorithm.topk import true_topk
 from veilring.protocols.ring.attacks import TopKView, find_owners, simulated_view
@@ -21,9 +21,9 @@ class Asked(NamedTuple):
     """The sessions of a repeated query, its true result, and the owner of each entry."""
 
     sessions: list[TopKView]
-    top: NDArray[np.float64]
-    owner: NDArray[np.int64]
-    everything: NDArray[np.float64]
+    top: Floats
+    owner: Ints
+    everything: Floats
 
 
 def ask(

@@ -1,7 +1,8 @@
 """Concentration bounds on sums of independent bounded terms, with derived probabilities."""
 
 import numpy as np
-from numpy.typing import NDArray
+
+from veilring.arrays import Floats
 
 
 def hoeffding(width: float, count: int, false_alarm: float) -> float:
@@ -27,7 +28,7 @@ def bernstein(variance: float, largest: float, false_alarm: float) -> float:
     return float(largest * log / 3 + np.sqrt((largest * log / 3) ** 2 + 2 * variance * log))
 
 
-def empirical_bernstein(terms: NDArray[np.float64], width: float, false_alarm: float) -> float:
+def empirical_bernstein(terms: Floats, width: float, false_alarm: float) -> float:
     """Return a bound on a sum's deviation from its mean, with an estimated variance.
 
     Source: Maurer and Pontil, "Empirical Bernstein bounds and sample-variance penalization", COLT

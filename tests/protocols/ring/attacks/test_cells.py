@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import integrate, stats
 from tests.protocols.ring.attacks.bounds import empirical_bernstein
 
+from veilring.arrays import Bools, Floats
 from veilring.errors import InputError
 from veilring.protocols.ring import TopKParameters
 from veilring.protocols.ring.attacks import (
@@ -43,7 +43,7 @@ GRID = [
 
 def runs(
     parameters: TopKParameters, n: int, place: int, rng: np.random.Generator, trials: int = 2000
-) -> tuple[TopKView, NDArray[np.float64]]:
+) -> tuple[TopKView, Floats]:
     """Return the successor's view of simulated runs, and the victim's values."""
     values = UniformPrior(30).draw(trials, n, parameters.k, rng)
     vectors = transcript(values, parameters, rng)
@@ -78,7 +78,7 @@ def test_fitted_cells_decide_no_worse_than_the_simple_attack(
     assert (posterior[~new] == 0).all()
 
 
-def by_run(entries: NDArray[np.float64] | NDArray[np.bool_]) -> NDArray[np.float64]:
+def by_run(entries: Floats | Bools) -> Floats:
     """Return the sums of (rounds, T, k) over each run."""
     return np.asarray(entries.sum(axis=(0, 2)), dtype=np.float64)
 

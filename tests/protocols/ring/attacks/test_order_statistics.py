@@ -4,12 +4,12 @@ import math
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import integrate, stats
 
+from veilring.arrays import Floats
 from veilring.protocols.ring.attacks.posterior import QuadratureGrid, integrate_log_likelihood
 
-Array = NDArray[np.float64]
+Array = Floats
 NOTHING = np.full((1, 1), np.inf)
 NONE = np.zeros(1, dtype=np.int64)
 

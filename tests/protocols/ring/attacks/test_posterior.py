@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import integrate
 from tests.protocols.ring.attacks.bounds import bernstein, empirical_bernstein
 
+from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring
@@ -47,7 +47,7 @@ CASES = pytest.mark.parametrize(("parameters", "rows", "place"), GRID)
 
 def attacked(
     parameters: TopKParameters, rows: int, place: int, trials: int = 3000
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[Floats, Floats, Floats]:
     """Return claims and posterior of simulated runs, (rounds, T, k), and the victim's values."""
     rng = np.random.default_rng([parameters.k, rows, place])
     prior = UniformPrior(rows)

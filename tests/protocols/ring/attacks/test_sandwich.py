@@ -4,8 +4,8 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
 from veilring.nodes.cluster import Cluster
@@ -16,7 +16,7 @@ from veilring.protocols.ring.algorithm.classify import local_votes
 from veilring.protocols.ring.algorithm.sums import leaked_groups, walecki_cycles
 from veilring.protocols.ring.attacks import CoalitionView, recover_groups, recover_input
 
-Inputs = dict[str, NDArray[np.float64]]
+Inputs = dict[str, Floats]
 
 
 async def watched_sum(

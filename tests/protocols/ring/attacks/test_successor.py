@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring
@@ -28,7 +28,7 @@ PARAMETERS = TopKParameters(k=3, P0=0.8, d=0.5, rounds=3, delta=0.1, upper=1.0)
 ORDER = [f"party-{number}" for number in range(5)]
 
 
-def runs(seed: int, trials: int = 400) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def runs(seed: int, trials: int = 400) -> tuple[Floats, Floats]:
     """Return values (T, 5, 3) and all vectors of runs on them."""
     values = uniform_values(trials, 5, 3, 8, np.random.default_rng(seed))
     return values, transcript(values, PARAMETERS, np.random.default_rng(seed + 1))

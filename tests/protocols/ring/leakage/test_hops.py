@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import stats
 from tests.protocols.ring.leakage.cases import HONEST, NOISY, ORDERS, rng
 
+from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.protocols.ring import leakage
 from veilring.protocols.ring.algorithm.topk import TopKParameters, run_ring
@@ -77,14 +77,12 @@ def test_parties_without_values_leak_nothing() -> None:
         assert estimate.value == estimate.standard_error == 0
 
 
-def reference(
-    values: NDArray[np.float64], parameters: TopKParameters, seed: int
-) -> NDArray[np.float64]:
+def reference(values: Floats, parameters: TopKParameters, seed: int) -> Floats:
     """Return exposure, claim and LoP by hop (3, rounds, n), directly from the definitions."""
     trials, n, k = values.shape
-    hops: list[tuple[int, int, NDArray[np.float64], NDArray[np.float64]]] = []
+    hops: list[tuple[int, int, Floats, Floats]] = []
     result = run_ring(values, parameters, rng(seed), lambda *hop: hops.append(hop))
-    last_passed: dict[int, NDArray[np.float64]] = {}
+    last_passed: dict[int, Floats] = {}
     out = np.zeros((3, parameters.rounds, n))
     for round_number, position, received, passed in hops:
         exposed = claims = right = prior = 0.0

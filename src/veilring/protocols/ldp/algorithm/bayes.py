@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.randomiser import (
     INTERVAL_CONFIDENCE,
@@ -41,29 +42,27 @@ class Posterior(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def joint(self, rows: NDArray[Any]) -> NDArray[np.float64]:
+    def joint(self, rows: NDArray[Any]) -> Floats:
         """Return the log joint probability of each class and row, up to a constant."""
 
-    def log_probabilities(self, rows: NDArray[Any]) -> NDArray[np.float64]:
+    def log_probabilities(self, rows: NDArray[Any]) -> Floats:
         """Return the log probabilities of the classes given each row, shape (rows, classes)."""
         joint = self.joint(rows)
         highest = joint.max(axis=1, keepdims=True)
         total = np.log(np.exp(joint - highest).sum(axis=1, keepdims=True))
         return np.asarray(joint - highest - total)
 
-    def classify(self, rows: NDArray[Any]) -> NDArray[np.int64]:
+    def classify(self, rows: NDArray[Any]) -> Ints:
         """Return the most likely class of each row; ties go to the first class."""
         return np.asarray(self.joint(rows).argmax(axis=1), dtype=np.int64)
 
 
-def log_of(
-    log_priors: NDArray[np.float64], terms: Iterable[NDArray[np.float64]]
-) -> NDArray[np.float64]:
+def log_of(log_priors: Floats, terms: Iterable[Floats]) -> Floats:
     """Return the sum of the priors and of each feature's term, shape (rows, classes)."""
     return np.asarray(sum(terms) + log_priors)
 
 
-def log_shares(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+def log_shares(counts: Floats) -> Floats:
     """Return the log fractions of counts along the first axis; equal if all counts are 0."""
     totals = counts.sum(axis=0)
     is_known = totals > 0
@@ -100,7 +99,7 @@ def _estimate(
     return SurveyEstimate(nothing, everything, -everything, everything, 0)
 
 
-def counts_of(estimate: SurveyEstimate, values: int, how: Consistency) -> NDArray[np.float64]:
+def counts_of(estimate: SurveyEstimate, values: int, how: Consistency) -> Floats:
     """Return the estimated number of clients with each of the first values, never negative.
 
     Args:
@@ -129,22 +128,22 @@ class DiscreteBayes(Posterior):
             class (fractions of the clients asked for it, values outermost).
     """
 
-    class_counts: NDArray[np.float64]
-    feature_counts: tuple[NDArray[np.float64], ...]
+    class_counts: Floats
+    feature_counts: tuple[Floats, ...]
     smoothing: float
     evidence: tuple[SurveyEstimate, ...]
 
     @property
-    def log_priors(self) -> NDArray[np.float64]:
+    def log_priors(self) -> Floats:
         """The logarithm of `P(C_j) = E_j / sum(E)`, shape (classes,)."""
         return log_shares(self.class_counts)
 
     @property
-    def log_conditionals(self) -> tuple[NDArray[np.float64], ...]:
+    def log_conditionals(self) -> tuple[Floats, ...]:
         """The logarithms of `P(F_i = x | C_j) = E_xj / sum_h(E_hj)`, each (values, classes)."""
         return tuple(log_shares(counts + self.smoothing) for counts in self.feature_counts)
 
-    def joint(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    def joint(self, rows: Ints) -> Floats:
         """Return `log(P(C_j) prod_i P(F_i = x_i | C_j))`, shape (rows, classes)."""
         sizes = [len(counts) for counts in self.feature_counts]
         require_columns(rows, len(sizes))
@@ -214,12 +213,12 @@ class GaussianBayes(Posterior):
             [class = c])` over all clients asked, and of the same means of squares.
     """
 
-    class_counts: NDArray[np.float64]
-    means: NDArray[np.float64]
-    variances: NDArray[np.float64]
+    class_counts: Floats
+    means: Floats
+    variances: Floats
     evidence: tuple[SurveyEstimate, ...]
 
-    def joint(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    def joint(self, rows: Floats) -> Floats:
         """Return the log joint density of each class and row, shape (rows, classes)."""
         require_columns(rows, len(self.means))
         terms = zip(np.clip(rows, -1.0, 1.0).T, self.means, self.variances, strict=True)
@@ -272,7 +271,7 @@ class Classifier(Posterior):
     model: BayesModel
 
     @override
-    def joint(self, rows: NDArray[Any]) -> NDArray[np.float64]:
+    def joint(self, rows: NDArray[Any]) -> Floats:
         """Return the log joint probability of each class and row, shape (rows, classes)."""
         return self.model.joint(apply_steps(self.steps, rows))
 

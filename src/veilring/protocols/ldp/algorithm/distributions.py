@@ -21,16 +21,16 @@ from typing import ClassVar, Final
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 from typing_extensions import override
 
+from veilring.arrays import Bools, Floats, Ints
 from veilring.errors import InputError
 from veilring.privacy.draws import bernoulli
 from veilring.privacy.exact import Dyadic, exp_floor, log_ceil
 from veilring.protocols.ldp.algorithm.packing import width_of
 from veilring.protocols.ldp.algorithm.randomiser import REPORT_EPSILON_MAX
 
-Codes = NDArray[np.int64]
+Codes = Ints
 """The codes that a distribution draws, numbers from 0 to `CodeDistribution.codes - 1`."""
 
 
@@ -89,7 +89,7 @@ class CodeDistribution(ABC):
         """The integers that define the probabilities."""
 
     @abstractmethod
-    def sample(self, grid: NDArray[np.int64], rng: Generator) -> Codes:
+    def sample(self, grid: Ints, rng: Generator) -> Codes:
         """Return a code for each grid point, of the same shape.
 
         Args:
@@ -97,10 +97,10 @@ class CodeDistribution(ABC):
         """
 
     @abstractmethod
-    def probability(self, codes: Codes, grid: int) -> NDArray[np.float64]:
+    def probability(self, codes: Codes, grid: int) -> Floats:
         """Return the probability of each of some codes at a grid point, to float64's precision."""
 
-    def plausible(self, codes: Codes, numbers: int) -> NDArray[np.bool_]:  # noqa: ARG002  (a subclass's own)
+    def plausible(self, codes: Codes, numbers: int) -> Bools:  # noqa: ARG002  (a subclass's own)
         """Return whether an honest client could make each report, shape (...).
 
         Args:
@@ -110,11 +110,11 @@ class CodeDistribution(ABC):
         return np.ones(codes.shape[:-1], dtype=np.bool_)
 
     @abstractmethod
-    def summed(self, codes: Codes) -> NDArray[np.int64]:
+    def summed(self, codes: Codes) -> Ints:
         """Return the summands of each code, shape (..., parts)."""
 
     @abstractmethod
-    def total(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
+    def total(self, sums: Ints) -> Floats:
         """Return the sum of unbiased values for sums of shape (..., parts)."""
 
     @abstractmethod
@@ -132,7 +132,7 @@ class CodeDistribution(ABC):
         return max(map(self.variance, grid.tolist()))
 
 
-def rounded(values: NDArray[np.float64], levels: int, rng: Generator) -> NDArray[np.int64]:
+def rounded(values: Floats, levels: int, rng: Generator) -> Ints:
     """Round numbers in [-1, 1] to multiples of `1 / levels`, up or down with the right mean.
 
     The levels are a power of two, so scaling is exact, and the fractional part has 53 bits. The
@@ -145,7 +145,7 @@ def rounded(values: NDArray[np.float64], levels: int, rng: Generator) -> NDArray
     return (below + (rng.random(values.shape) < scaled - below)).astype(np.int64)
 
 
-def require_normalised(values: NDArray[np.float64]) -> None:
+def require_normalised(values: Floats) -> None:
     """Reject values outside [-1, 1] or not finite; the error shows none of them."""
     if not np.all((values >= -1.0) & (values <= 1.0)):
         raise InputError.because("values must be numbers from -1 to 1", field="values")
@@ -211,21 +211,21 @@ class OneBit(CodeDistribution):
         return {"lean": self._lean, "coin_bits": _COIN_BITS}
 
     @override
-    def sample(self, grid: NDArray[np.int64], rng: Generator) -> Codes:
+    def sample(self, grid: Ints, rng: Generator) -> Codes:
         draws = rng.integers(0, 1 << _COIN_BITS, size=grid.shape)
         return (draws < (1 << (_COIN_BITS - 1)) + grid * self._lean).astype(np.int64)
 
     @override
-    def probability(self, codes: Codes, grid: int) -> NDArray[np.float64]:
+    def probability(self, codes: Codes, grid: int) -> Floats:
         one = Fraction(1, 2) + grid * self.slope / 2
         return np.where(codes == 1, float(one), float(1 - one))
 
     @override
-    def summed(self, codes: Codes) -> NDArray[np.int64]:
+    def summed(self, codes: Codes) -> Ints:
         return (2 * codes - 1)[..., None]
 
     @override
-    def total(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
+    def total(self, sums: Ints) -> Floats:
         return np.asarray(sums[..., 0] / float(self.slope))
 
     @override
@@ -294,23 +294,23 @@ class Piecewise(CodeDistribution):
         return {"levels": _PIECEWISE_LEVELS, "reach": self.reach, "high": self.high, "low": _LOW}
 
     @override
-    def sample(self, grid: NDArray[np.int64], rng: Generator) -> Codes:
+    def sample(self, grid: Ints, rng: Generator) -> Codes:
         draws = rng.integers(0, self.weight, size=grid.shape)
         anywhere = draws // _LOW
         window = grid + _PIECEWISE_LEVELS + (draws - self.codes * _LOW) // (self.high - _LOW)
         return np.where(anywhere < self.codes, anywhere, window)
 
     @override
-    def probability(self, codes: Codes, grid: int) -> NDArray[np.float64]:
+    def probability(self, codes: Codes, grid: int) -> Floats:
         inside = np.abs(codes - self.most - grid) <= self.reach
         return np.where(inside, self.high / self.weight, _LOW / self.weight)
 
     @override
-    def summed(self, codes: Codes) -> NDArray[np.int64]:
+    def summed(self, codes: Codes) -> Ints:
         return (codes - self.most)[..., None]
 
     @override
-    def total(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
+    def total(self, sums: Ints) -> Floats:
         return np.asarray(sums[..., 0] * float(self.unit))
 
     @override
@@ -384,14 +384,14 @@ class Hybrid(CodeDistribution):
         return {**self.piecewise.public, **bit, "coin_bits": _COIN_BITS}
 
     @override
-    def sample(self, grid: NDArray[np.int64], rng: Generator) -> Codes:
+    def sample(self, grid: Ints, rng: Generator) -> Codes:
         near = self.piecewise.sample(grid, rng)
         draws = rng.integers(0, 1 << _COIN_BITS, size=grid.shape)
         bit = draws < (1 << (_COIN_BITS - 1)) + grid * self._lean
         return np.where(bernoulli(self.share, grid.shape, rng), near, self._near + bit)
 
     @override
-    def probability(self, codes: Codes, grid: int) -> NDArray[np.float64]:
+    def probability(self, codes: Codes, grid: int) -> Floats:
         share = float(self.share)
         sign = 2 * (codes - self._near) - 1
         bit = (1 + sign * float(self._slope) * grid / _PIECEWISE_LEVELS) / 2
@@ -399,14 +399,14 @@ class Hybrid(CodeDistribution):
         return np.where(codes < self._near, share * near, (1 - share) * bit)
 
     @override
-    def summed(self, codes: Codes) -> NDArray[np.int64]:
+    def summed(self, codes: Codes) -> Ints:
         sign = 2 * (codes - self._near) - 1
         is_bit = codes >= self._near
         near = np.where(is_bit, 0, codes - self.piecewise.most)
         return np.stack((near, np.where(is_bit, sign, 0)), axis=-1)
 
     @override
-    def total(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
+    def total(self, sums: Ints) -> Floats:
         near = sums[..., 0] * float(self.piecewise.unit)
         return np.asarray(near + sums[..., 1] / float(self._slope))
 
@@ -445,19 +445,19 @@ class Plain(CodeDistribution):
         return {"levels": self.levels}
 
     @override
-    def sample(self, grid: NDArray[np.int64], rng: Generator) -> Codes:
+    def sample(self, grid: Ints, rng: Generator) -> Codes:
         return grid + self.levels
 
     @override
-    def probability(self, codes: Codes, grid: int) -> NDArray[np.float64]:
+    def probability(self, codes: Codes, grid: int) -> Floats:
         return np.where(codes == grid + self.levels, 1.0, 0.0)
 
     @override
-    def summed(self, codes: Codes) -> NDArray[np.int64]:
+    def summed(self, codes: Codes) -> Ints:
         return (codes - self.levels)[..., None]
 
     @override
-    def total(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
+    def total(self, sums: Ints) -> Floats:
         return np.asarray(sums[..., 0] / self.levels)
 
     @override

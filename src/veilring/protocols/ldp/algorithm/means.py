@@ -29,6 +29,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from veilring.arrays import Bools, Floats, Ints
 from veilring.errors import InputError
 from veilring.privacy.exact import exp_floor, float_ceil, log_ceil
 from veilring.protocols.ldp.algorithm.distributions import (
@@ -118,7 +119,7 @@ class Means(LocalRandomiser):
             **self.distribution.public,
         }
 
-    def _grid(self, values: NDArray[Any], rng: Generator) -> NDArray[np.int64]:
+    def _grid(self, values: NDArray[Any], rng: Generator) -> Ints:
         """Return the rounded vectors, shape (clients, features of `values`, classes)."""
         numbers, labels = values, np.zeros(len(values), dtype=np.int64)
         if self.classes > 1:
@@ -127,7 +128,7 @@ class Means(LocalRandomiser):
         is_there = labels[:, None, None] == np.arange(self.classes)
         return np.where(is_there, grid[:, :, None], 0)
 
-    def _require(self, values: NDArray[Any]) -> NDArray[np.float64]:
+    def _require(self, values: NDArray[Any]) -> Floats:
         columns = self.features + (self.classes > 1)
         if values.shape[1:] != (columns,):
             raise InputError.because(
@@ -152,7 +153,7 @@ class Means(LocalRandomiser):
             return np.unpackbits(packed, axis=1, count=self._code_count).astype(np.int64)
         return decoded(packed.reshape(len(packed), self._code_count, -1))
 
-    def _codes_fit(self, packed: Reports) -> NDArray[np.bool_]:
+    def _codes_fit(self, packed: Reports) -> Bools:
         codes = self._unpacked(packed)
         same = self._packed(codes) == packed  # padding bits are 0
         exist = (codes < self.distribution.codes).all(axis=1) & same.all(axis=1)
@@ -168,7 +169,7 @@ class Means(LocalRandomiser):
     def _chunks(self, clients: int) -> Iterator[slice]:
         return client_slices(clients, self._code_count * _WORK_BYTES)
 
-    def _rough(self, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def _rough(self, counts: Ints) -> Bools:
         """Return whether each mean is based on too few reports, given its number of reports."""
         # The probability of the rarer of the two extreme reports, one for and one against.
         rarest = (1 - 1 / self.distribution.influence) / 2
@@ -176,7 +177,7 @@ class Means(LocalRandomiser):
         return np.repeat(few, self.classes)
 
     def _estimate(
-        self, sums: NDArray[np.int64], counts: NDArray[np.int64], clients: int, confidence: float
+        self, sums: Ints, counts: Ints, clients: int, confidence: float
     ) -> SurveyEstimate:
         """Return means from sums of shape (features, classes, parts).
 
@@ -243,7 +244,7 @@ class EachFeature(Means):
         return reports
 
     @override
-    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
+    def _fits(self, reports: Reports) -> Bools:
         return self._codes_fit(reports)
 
     @override
@@ -254,7 +255,7 @@ class EachFeature(Means):
         return sums.ravel()
 
     @override
-    def rough(self, sums: Sums, clients: int) -> NDArray[np.bool_]:
+    def rough(self, sums: Sums, clients: int) -> Bools:
         return self._rough(np.full(self.features, clients))
 
     @override
@@ -319,7 +320,7 @@ class SampledFeature(Means):
         return reports
 
     @override
-    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
+    def _fits(self, reports: Reports) -> Bools:
         drawn = decoded(reports[:, : self._index_bytes])
         return (drawn < self.features) & self._codes_fit(reports[:, self._index_bytes :])
 
@@ -335,7 +336,7 @@ class SampledFeature(Means):
         return sums.ravel()
 
     @override
-    def rough(self, sums: Sums, clients: int) -> NDArray[np.bool_]:
+    def rough(self, sums: Sums, clients: int) -> Bools:
         return self._rough(sums.reshape(self.features, -1)[:, 0])
 
     @override
@@ -459,7 +460,7 @@ class SignVector(LocalRandomiser):
         return reports
 
     @override
-    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
+    def _fits(self, reports: Reports) -> Bools:
         return is_padded(reports, self.features)
 
     @override
@@ -468,7 +469,7 @@ class SignVector(LocalRandomiser):
         return column_sums(reports, self.features)
 
     @override
-    def rough(self, sums: Sums, clients: int) -> NDArray[np.bool_]:
+    def rough(self, sums: Sums, clients: int) -> Bools:
         return np.full(self.entries, clients * float(1 - self.slope) / 2 < RAREST_MIN)
 
     @override

@@ -35,6 +35,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from veilring.arrays import Bools, Ints
 from veilring.privacy.bounds import binomial_range
 from veilring.privacy.draws import bernoulli, packed_bernoulli
 from veilring.privacy.exact import Dyadic, epsilon_of, exp_floor, log_ceil, unary_epsilon
@@ -147,7 +148,7 @@ class SubsetSelection(PureOracle):
         # A list is built from bytes with one bit each.
         return 32 + (self.domain if self._listed else bitmap_bytes(self.domain))
 
-    def _bitmaps(self, own: NDArray[np.int64], rng: Generator) -> NDArray[np.uint8]:
+    def _bitmaps(self, own: Ints, rng: Generator) -> NDArray[np.uint8]:
         """Return one set per client.
 
         All other values are initially in the set with the same probability; then single values,
@@ -174,13 +175,7 @@ class SubsetSelection(PureOracle):
         spread = math.sqrt(self.size * (1 - share))
         return Dyadic.floor(max(0.0, share - deviations * spread / self.domain), _START_BITS)
 
-    def _resize(
-        self,
-        bitmaps: NDArray[np.uint8],
-        own: NDArray[np.int64],
-        missing: NDArray[np.int64],
-        rng: Generator,
-    ) -> None:
+    def _resize(self, bitmaps: NDArray[np.uint8], own: Ints, missing: Ints, rng: Generator) -> None:
         """Add missing members, drawn uniformly, or remove some; never the client's own value."""
         left = np.flatnonzero(missing)
         missing, own = missing[left], own[left]
@@ -199,11 +194,11 @@ class SubsetSelection(PureOracle):
         members = np.nonzero(np.unpackbits(bitmaps, axis=1))[1].reshape(-1, self.size)
         return encoded(members, width_of(self.domain)).reshape(len(bitmaps), -1)
 
-    def _members(self, reports: Reports) -> NDArray[np.int64]:
+    def _members(self, reports: Reports) -> Ints:
         return decoded(reports.reshape(len(reports), self.size, -1))
 
     @override
-    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
+    def _fits(self, reports: Reports) -> Bools:
         if self._listed:
             members = self._members(reports)
             ascending = (members[:, 1:] > members[:, :-1]).all(axis=1)
@@ -265,7 +260,7 @@ class HashFamily:
         squares = longer * (short + 1) ** 2 + (self.buckets - longer) * short**2
         return Fraction(squares, 1 << 2 * self.high_bits)
 
-    def bucket(self, a: HashWords, b: HashWords, values: NDArray[np.int64]) -> NDArray[np.int64]:
+    def bucket(self, a: HashWords, b: HashWords, values: Ints) -> Ints:
         """Return the bucket of each value under each function.
 
         Args:
@@ -275,9 +270,7 @@ class HashFamily:
         high = (words >> (self.word_bits - self.high_bits)).astype(np.uint64)
         return (high * np.uint64(self.buckets) >> np.uint64(self.high_bits)).astype(np.int64)
 
-    def add_supported(
-        self, sums: NDArray[np.int64], a: HashWords, b: HashWords, buckets: NDArray[np.int64]
-    ) -> None:
+    def add_supported(self, sums: Ints, a: HashWords, b: HashWords, buckets: Ints) -> None:
         """Add to each value's sum the number of functions that map the value to their bucket.
 
         A bucket is a range of words, so its members are found by one subtraction with wrap-around;
@@ -368,7 +361,7 @@ class LocalHashing(PureOracle):
         return reports
 
     @override
-    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
+    def _fits(self, reports: Reports) -> Bools:
         return decoded(reports[:, _SEED_BYTES:]) < self.family.buckets
 
     @override
@@ -448,7 +441,7 @@ class HadamardResponse(PureOracle):
         return reports
 
     @override
-    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
+    def _fits(self, reports: Reports) -> Bools:
         return decoded(reports) < 2 * self.order
 
     @override
@@ -458,7 +451,7 @@ class HadamardResponse(PureOracle):
         return (len(reports) + agreements[1 : self.domain + 1]) // 2
 
 
-def walsh_hadamard(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+def walsh_hadamard(numbers: Ints) -> Ints:
     """Return the product of the Sylvester Hadamard matrix and a vector, in `K log K` steps.
 
     Args:
@@ -524,7 +517,7 @@ class DirectEncoding(PureOracle):
         return reports
 
     @override
-    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
+    def _fits(self, reports: Reports) -> Bools:
         return decoded(reports) < self.domain
 
     @override
@@ -591,7 +584,7 @@ class UnaryOracle(PureOracle):
         return low, high + 1  # the client's own bit
 
     @override
-    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
+    def _fits(self, reports: Reports) -> Bools:
         low, high = self.sizes
         sizes = np.bitwise_count(reports).sum(axis=1, dtype=np.int64)
         return np.asarray(is_padded(reports, self.domain) & (sizes >= low) & (sizes <= high))

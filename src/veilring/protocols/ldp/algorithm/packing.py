@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.arrays import Bools, Ints
 from veilring.errors import InputError
 
 # The bytes that a step processes at once, which fit into a typical second-level cache.
@@ -32,12 +33,12 @@ def bitmap_bytes(bits: int) -> int:
     return -(-bits // 8)
 
 
-def bit_of(numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+def bit_of(numbers: Ints) -> tuple[Ints, NDArray[np.uint8]]:
     """Return the position of each bit: its byte in a bitmap, and its mask in that byte."""
     return numbers >> 3, np.right_shift(np.uint8(0x80), (numbers & 7).astype(np.uint8))
 
 
-def is_padded(bitmaps: NDArray[np.uint8], bits: int) -> NDArray[np.bool_]:
+def is_padded(bitmaps: NDArray[np.uint8], bits: int) -> Bools:
     """Return whether each bitmap has no bit set beyond the last, shape (bitmaps,)."""
     padding = np.uint8(0xFF >> (bits - 1) % 8 + 1)
     return np.asarray(bitmaps[:, -1] & padding == 0)
@@ -62,14 +63,14 @@ def encoded(numbers: NDArray[np.integer], width: int) -> NDArray[np.uint8]:
     return words.view(np.uint8).reshape(*words.shape, 8)[..., :width]
 
 
-def decoded(digits: NDArray[np.uint8]) -> NDArray[np.int64]:
+def decoded(digits: NDArray[np.uint8]) -> Ints:
     """Return the numbers that `encoded` took, shape (...), from bytes of shape (..., width < 8)."""
     words = np.zeros((*digits.shape[:-1], 8), dtype=np.uint8)
     words[..., : digits.shape[-1]] = digits
     return words.view("<i8").reshape(digits.shape[:-1]).astype(np.int64, copy=False)
 
 
-def counted(digits: NDArray[np.uint8], count: int) -> NDArray[np.int64]:
+def counted(digits: NDArray[np.uint8], count: int) -> Ints:
     """Return how often each number from 0 to `count - 1` occurs, shape (count,).
 
     Args:
@@ -91,7 +92,7 @@ _COLUMN_BYTES: Final = 1 << 17
 _FEW_BITS: Final = 1 << 15
 
 
-def column_sums(packed: NDArray[np.uint8], columns: int) -> NDArray[np.int64]:
+def column_sums(packed: NDArray[np.uint8], columns: int) -> Ints:
     """Return the number of rows with each bit set, shape (columns,).
 
     Three rows of bits are added as fields of two bits, five of these sums as fields of four, and
@@ -113,7 +114,7 @@ def column_sums(packed: NDArray[np.uint8], columns: int) -> NDArray[np.int64]:
     return sums.reshape(-1)[:columns]
 
 
-def _sums(rows: NDArray[np.uint8], together: int) -> NDArray[np.int64]:
+def _sums(rows: NDArray[np.uint8], together: int) -> Ints:
     """Return the sums of one chunk, by byte and bit, shape (width, 8)."""
     width = rows.shape[1]
     missing = -len(rows) % (together * _ROWS)
@@ -137,6 +138,6 @@ def _added(words: NDArray[np.uint64], terms: int) -> NDArray[np.uint64]:
     return total
 
 
-def _by_byte(words: NDArray[np.uint64], width: int) -> NDArray[np.int64]:
-    sums: NDArray[np.int64] = words.view(np.uint8).reshape(-1, width).sum(axis=0, dtype=np.int64)
+def _by_byte(words: NDArray[np.uint64], width: int) -> Ints:
+    sums: Ints = words.view(np.uint8).reshape(-1, width).sum(axis=0, dtype=np.int64)
     return sums

@@ -32,6 +32,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from veilring.arrays import Bools, Floats, Ints
 from veilring.data.table import is_table
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.packing import (
@@ -49,7 +50,7 @@ RAREST_MIN: Final = 10
 
 Reports: TypeAlias = NDArray[np.uint8]
 """Packed reports, shape (clients, report_bytes): identical on the wire, in memory and on disk."""
-Sums: TypeAlias = NDArray[np.int64]
+Sums: TypeAlias = Ints
 """The sums over any number of reports, shape (cells,); sums of disjoint reports can be added."""
 
 
@@ -63,10 +64,10 @@ class SurveyEstimate:
             clients' values.
     """
 
-    values: NDArray[np.float64]
-    variance: NDArray[np.float64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
+    values: Floats
+    variance: Floats
+    low: Floats
+    high: Floats
     clients: int
 
 
@@ -111,7 +112,7 @@ class LocalRandomiser(ABC):
             rng: The clients' secret randomness.
         """
 
-    def accept(self, reports: Reports) -> NDArray[np.bool_]:
+    def accept(self, reports: Reports) -> Bools:
         """Return whether `perturb` can produce each report; false for a wrong width.
 
         Args:
@@ -138,7 +139,7 @@ class LocalRandomiser(ABC):
         return 8 * self.report_bytes
 
     @abstractmethod
-    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
+    def _fits(self, reports: Reports) -> Bools:
         """Return whether `perturb` can produce each report of the right width."""
 
     @abstractmethod
@@ -152,7 +153,7 @@ class LocalRandomiser(ABC):
         """Return unbiased estimates from the sums over the given number of reports."""
 
     @abstractmethod
-    def rough(self, sums: Sums, clients: int) -> NDArray[np.bool_]:
+    def rough(self, sums: Sums, clients: int) -> Bools:
         """Return whether each entry's interval is based on too few reports for its confidence."""
 
 
@@ -173,7 +174,7 @@ def require_sums(
 
 
 def normal_estimate(
-    values: NDArray[np.float64], variance: NDArray[np.float64], clients: int, confidence: float
+    values: Floats, variance: Floats, clients: int, confidence: float
 ) -> SurveyEstimate:
     """Return estimates with normal intervals."""
     reach = z_score(confidence) * np.sqrt(variance)
@@ -257,7 +258,7 @@ class FrequencyOracle(LocalRandomiser):
         """
 
 
-def require_values(values: NDArray[Any], domain: int) -> NDArray[np.int64]:
+def require_values(values: NDArray[Any], domain: int) -> Ints:
     """Return one value per client as 64-bit integers; reject values outside the domain."""
     if values.ndim != 1 or values.dtype.kind not in "iu":
         raise InputError.because(
@@ -311,7 +312,7 @@ class PureOracle(FrequencyOracle):
         return idle + frequency * float(1 - self.p - self.q) / self._gap
 
     @override
-    def rough(self, sums: Sums, clients: int) -> NDArray[np.bool_]:
+    def rough(self, sums: Sums, clients: int) -> Bools:
         rarest = min(float(self.q), float(1 - self.p))
         return np.full(self.entries, clients * rarest < RAREST_MIN)
 
@@ -393,7 +394,7 @@ class PlainOracle(LocalRandomiser):
         return encoded(require_values(values, self.domain), self.report_bytes)
 
     @override
-    def _fits(self, reports: Reports) -> NDArray[np.bool_]:
+    def _fits(self, reports: Reports) -> Bools:
         return decoded(reports) < self.domain
 
     @override
@@ -401,7 +402,7 @@ class PlainOracle(LocalRandomiser):
         return counted(reports, self.domain)
 
     @override
-    def rough(self, sums: Sums, clients: int) -> NDArray[np.bool_]:
+    def rough(self, sums: Sums, clients: int) -> Bools:
         return np.zeros(self.domain, dtype=np.bool_)
 
     @override
@@ -416,7 +417,7 @@ Consistency = Literal["paper", "clip", "norm-sub", "raw"]
 """Negative counts become 1; become 0; are projected on the simplex; or are kept."""
 
 
-def make_consistent(estimate: SurveyEstimate, method: Consistency) -> NDArray[np.float64]:
+def make_consistent(estimate: SurveyEstimate, method: Consistency) -> Floats:
     """Return frequencies of at least 0, unless the method is `"raw"`, shape (entries,).
 
     Args:
@@ -436,7 +437,7 @@ def make_consistent(estimate: SurveyEstimate, method: Consistency) -> NDArray[np
             raise InputError("method", method, f"one of {', '.join(get_args(Consistency))}")
 
 
-def project_on_simplex(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def project_on_simplex(values: Floats) -> Floats:
     """Return the nearest (Euclidean) vector of numbers from 0 to 1 that add up to 1.
 
     A unique number is subtracted from all entries, and negative results become 0; sorting finds

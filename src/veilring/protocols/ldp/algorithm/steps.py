@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Ranges
 from veilring.errors import InputError
 from veilring.extras import require_extra
@@ -60,7 +61,7 @@ class Scaling(Step):
         return {"step": "ranges", **_plain(self.ranges)}
 
     @override
-    def __call__(self, rows: NDArray[Any]) -> NDArray[np.float64]:
+    def __call__(self, rows: NDArray[Any]) -> Floats:
         return 2.0 * self.ranges.to_unit(rows) - 1.0
 
 
@@ -91,7 +92,7 @@ class Bins(Step):
         return {"step": "bins", **_plain(self.ranges), "counts": list(self.counts)}
 
     @override
-    def __call__(self, rows: NDArray[Any]) -> NDArray[np.int64]:
+    def __call__(self, rows: NDArray[Any]) -> Ints:
         counts = np.array(self.counts, dtype=np.int64)
         numbers = np.floor(self.ranges.to_unit(rows) * counts).astype(np.int64)
         return np.minimum(numbers, counts - 1)
@@ -130,7 +131,7 @@ class LinearProjection(Step):
             )
 
     @classmethod
-    def of(cls, centre: NDArray[np.float64], axes: NDArray[np.float64], origin: str) -> Self:
+    def of(cls, centre: Floats, axes: Floats, origin: str) -> Self:
         """Return the map of arrays, of shapes (features,) and (new features, features)."""
         return cls(tuple(centre.tolist()), tuple(map(tuple, axes.tolist())), origin)
 
@@ -145,14 +146,12 @@ class LinearProjection(Step):
         }
 
     @override
-    def __call__(self, rows: NDArray[Any]) -> NDArray[np.float64]:
+    def __call__(self, rows: NDArray[Any]) -> Floats:
         require_columns(rows, len(self.centre))
         return np.asarray((rows - np.array(self.centre)) @ np.array(self.axes).T)
 
 
-def principal_components(
-    public_rows: NDArray[np.float64], components: int, *, origin: str
-) -> LinearProjection:
+def principal_components(public_rows: Floats, components: int, *, origin: str) -> LinearProjection:
     """Return the directions of largest variance, by scikit-learn's `PCA`.
 
     Args:
@@ -170,12 +169,7 @@ def principal_components(
 
 
 def discriminant_components(
-    public_rows: NDArray[np.float64],
-    labels: NDArray[np.int64],
-    components: int,
-    *,
-    origin: str,
-    ridge: float = RIDGE,
+    public_rows: Floats, labels: Ints, components: int, *, origin: str, ridge: float = RIDGE
 ) -> LinearProjection:
     """Return the directions that separate classes best (DCA).
 
@@ -212,7 +206,7 @@ def discriminant_components(
     return LinearProjection.of(centre, _directed(vectors[:, ::-1][:, :components].T), origin)
 
 
-def _directed(axes: NDArray[np.float64]) -> NDArray[np.float64]:
+def _directed(axes: Floats) -> Floats:
     """Scale axes to length 1 and a positive largest entry, so that equal rows give equal axes."""
     largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=1)[:, None], axis=1)
     return np.asarray(axes * np.sign(largest) / np.linalg.norm(axes, axis=1, keepdims=True))

@@ -18,6 +18,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from veilring.arrays import Ints
 from veilring.errors import InputError
 from veilring.privacy.checks import floats
 from veilring.protocols.ldp.algorithm.distributions import require_normalised
@@ -26,7 +27,7 @@ from veilring.protocols.ldp.algorithm.planner import MakeOracle
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, Reports, Sums
 from veilring.protocols.ldp.algorithm.steps import Step, apply_steps, require_columns
 
-ValidRows: TypeAlias = tuple[NDArray[Any], NDArray[np.int64]]
+ValidRows: TypeAlias = tuple[NDArray[Any], Ints]
 """Rows after public steps with every cell checked, and the class of each row."""
 
 
@@ -60,7 +61,7 @@ class Survey(ABC):
         return max(question.exact_epsilon for question in self.questions)
 
     @abstractmethod
-    def validated(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> ValidRows:
+    def validated(self, rows: NDArray[Any], labels: Ints) -> ValidRows:
         """Check every cell of rows, and return the rows in the form that the questions use.
 
         The whole row is checked for every question. If only the drawn cell were checked, the
@@ -70,7 +71,7 @@ class Survey(ABC):
     def encode(
         self,
         values: NDArray[Any],
-        classes: NDArray[np.int64],  # noqa: ARG002  (a subclass's own)
+        classes: Ints,  # noqa: ARG002  (a subclass's own)
         question: int,  # noqa: ARG002  (likewise)
     ) -> NDArray[Any]:
         """Return each client's true answer to a question; by default its row."""
@@ -95,7 +96,7 @@ class FrequencySurvey(Survey):
         return (self.oracle,)
 
     @override
-    def validated(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> ValidRows:
+    def validated(self, rows: NDArray[Any], labels: Ints) -> ValidRows:
         require_columns(rows, 1)
         return whole_numbers(rows[:, 0], self.oracle.entries, 0), labels
 
@@ -127,7 +128,7 @@ class MeanSurvey(Survey):
         return (self.means,)
 
     @override
-    def validated(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> ValidRows:
+    def validated(self, rows: NDArray[Any], labels: Ints) -> ValidRows:
         numbers = np.clip(floats("rows", apply_steps(self.steps, rows)), -1.0, 1.0)
         require_normalised(numbers)
         return numbers, labels
@@ -189,7 +190,7 @@ class DiscreteBayesSurvey(Survey):
         return {**super().public, "domains": list(self.domains), "classes": self.classes}
 
     @override
-    def validated(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> ValidRows:
+    def validated(self, rows: NDArray[Any], labels: Ints) -> ValidRows:
         classes = whole_numbers(labels, self.classes, "label")
         values = apply_steps(self.steps, rows)
         require_columns(values, len(self.domains))
@@ -199,9 +200,7 @@ class DiscreteBayesSurvey(Survey):
         return np.column_stack((classes, *columns)), classes
 
     @override
-    def encode(
-        self, values: NDArray[Any], classes: NDArray[np.int64], question: int
-    ) -> NDArray[Any]:
+    def encode(self, values: NDArray[Any], classes: Ints, question: int) -> NDArray[Any]:
         if question == 0:
             return classes
         return np.asarray(values[:, question] * self.classes + classes)
@@ -240,7 +239,7 @@ class GaussianBayesSurvey(Survey):
         return (self.oracle, self.means, self.means)
 
     @override
-    def validated(self, rows: NDArray[Any], labels: NDArray[np.int64]) -> ValidRows:
+    def validated(self, rows: NDArray[Any], labels: Ints) -> ValidRows:
         classes = whole_numbers(labels, self.means.classes, "label")
         numbers = np.clip(floats("rows", apply_steps(self.steps, rows)), -1.0, 1.0)
         require_columns(numbers, self.means.features)
@@ -248,9 +247,7 @@ class GaussianBayesSurvey(Survey):
         return numbers, classes
 
     @override
-    def encode(
-        self, values: NDArray[Any], classes: NDArray[np.int64], question: int
-    ) -> NDArray[Any]:
+    def encode(self, values: NDArray[Any], classes: Ints, question: int) -> NDArray[Any]:
         if question == 0:
             return classes
         moments = values if question == 1 else values**2
@@ -266,7 +263,7 @@ class Answers:
     """Perturbed reports, by question."""
 
     reports: tuple[Reports, ...]
-    clients: tuple[NDArray[np.int64], ...]
+    clients: tuple[Ints, ...]
 
     def __iter__(self) -> Iterator[tuple[int, Reports]]:
         return iter(enumerate(self.reports))
@@ -297,9 +294,7 @@ class Tally:
         return sum(self.counts)
 
 
-def answer(
-    survey: Survey, rows: NDArray[Any], labels: NDArray[np.int64], rng: Generator
-) -> Answers:
+def answer(survey: Survey, rows: NDArray[Any], labels: Ints, rng: Generator) -> Answers:
     """Return one perturbed report for each client, to the question that it drew.
 
     Args:
@@ -322,7 +317,7 @@ def tally_reports(survey: Survey, reports: Sequence[Reports]) -> Tally:
     return Tally(sums, tuple(map(len, reports)))
 
 
-def census(survey: Survey, rows: NDArray[Any], labels: NDArray[np.int64], rng: Generator) -> Tally:
+def census(survey: Survey, rows: NDArray[Any], labels: Ints, rng: Generator) -> Tally:
     """Return the tally of all clients' answers to all questions, without noise."""
     if any(question.exact_epsilon < inf for question in survey.questions):
         raise InputError.because("`census()` needs a survey without noise", field="survey")
@@ -334,7 +329,7 @@ def census(survey: Survey, rows: NDArray[Any], labels: NDArray[np.int64], rng: G
     return tally_reports(survey, reports)
 
 
-def whole_numbers(values: NDArray[Any], count: int, column: int | str) -> NDArray[np.int64]:
+def whole_numbers(values: NDArray[Any], count: int, column: int | str) -> Ints:
     """Return values as integers from 0 to `count - 1`."""
     field, allowed = f"column {column}", f"integers from 0 to {count - 1}"
     given = floats(field, values, allowed)

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.arrays import Bools, Ints
 from veilring.errors import InputError, StoreFailed
 from veilring.protocols.ldp.algorithm.packing import client_slices
 from veilring.protocols.ldp.algorithm.randomiser import Reports, Sums
@@ -70,12 +71,12 @@ class StoredReports:
 
     ids: NDArray[np.uint8]
     reports: Reports
-    members: NDArray[np.int64]
+    members: Ints
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def at(self, places: NDArray[np.int64] | slice) -> "StoredReports":
+    def at(self, places: Ints | slice) -> "StoredReports":
         """Return the reports at `places`, in that order."""
         return StoredReports(self.ids[places], self.reports[places], self.members[places])
 
@@ -88,7 +89,7 @@ class Senders(NamedTuple):
     """
 
     names: tuple[str, ...]
-    of: NDArray[np.int64]
+    of: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,7 @@ class Store(ABC):
         """Replace the running sums by sums that include some fresh reports."""
 
     @abstractmethod
-    def _enrol(self, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _enrol(self, names: Sequence[str]) -> tuple[Ints, Ints]:
         """Return each member's number, and the number of its counted reports.
 
         A new member gets a number. In a transaction, the counts of these members are locked until
@@ -178,7 +179,7 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def _credit(self, numbers: NDArray[np.int64], more: NDArray[np.int64]) -> None:
+    def _credit(self, numbers: Ints, more: Ints) -> None:
         """Increase the counts of members, given by number."""
 
     @abstractmethod
@@ -281,13 +282,7 @@ class Store(ABC):
         return _as_tally([of(question) for question in range(len(self.task.survey.questions))])
 
     def _keep(
-        self,
-        arrived: Accepted,
-        who: NDArray[np.int64],
-        numbers: NDArray[np.int64],
-        room: "_Headroom",
-        *,
-        closed: bool,
+        self, arrived: Accepted, who: Ints, numbers: Ints, room: "_Headroom", *, closed: bool
     ) -> Verdicts:
         question = arrived.question
         order = _order_by_ids(arrived.ids)
@@ -383,7 +378,7 @@ class _Repeats:
         self._is_first = np.zeros(len(ids), dtype=np.bool_)
         self._is_first[self.first] = True
         firsts = reports[self.first][self._number]
-        self._is_same: NDArray[np.bool_] = (reports == firsts).all(axis=1)
+        self._is_same: Bools = (reports == firsts).all(axis=1)
 
     def spread(self, verdicts: Verdicts) -> Verdicts:
         """Return the verdicts on all reports, given those on the first reports."""
@@ -394,7 +389,7 @@ class _Repeats:
         return each
 
 
-def _order_by_ids(ids: NDArray[np.uint8]) -> NDArray[np.int64]:
+def _order_by_ids(ids: NDArray[np.uint8]) -> Ints:
     """Return the order by the first half of the ids, in which a B-tree is fastest.
 
     Reports with equal ids keep their order of arrival.
@@ -411,16 +406,16 @@ class _Headroom:
             was lowered.
     """
 
-    def __init__(self, left: NDArray[np.int64]) -> None:
+    def __init__(self, left: Ints) -> None:
         self._left = left
-        self.taken: NDArray[np.int64] = np.zeros_like(left)
+        self.taken: Ints = np.zeros_like(left)
         """The number of reports counted for each member."""
 
-    def has_for(self, who: NDArray[np.int64]) -> bool:
+    def has_for(self, who: Ints) -> bool:
         """Return whether one more report may be counted for each mention of a member."""
         return bool((self._counted(who) <= np.maximum(self._left, 0)).all())
 
-    def first_of(self, who: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def first_of(self, who: Ints) -> Bools:
         """Return whether each mention of a member is within its limit, earliest first."""
         order = np.argsort(who, kind="stable")
         members = who[order]
@@ -429,13 +424,13 @@ class _Headroom:
         fits[order] = np.arange(len(who)) - starts < self._left[members]
         return fits
 
-    def take(self, who: NDArray[np.int64]) -> None:
+    def take(self, who: Ints) -> None:
         """Count a report for each mention of a member."""
         counted = self._counted(who)
         self._left = self._left - counted
         self.taken = self.taken + counted
 
-    def _counted(self, who: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _counted(self, who: Ints) -> Ints:
         return np.bincount(who, minlength=len(self._left)).astype(np.int64)
 
 
@@ -446,11 +441,11 @@ class _Fits(NamedTuple):
         who: The member of each report, in order of arrival.
     """
 
-    who: NDArray[np.int64]
-    order: NDArray[np.int64]
+    who: Ints
+    order: Ints
     room: _Headroom
 
-    def first_of(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def first_of(self, places: Ints) -> Bools:
         """Return whether each report fits the quotas, given positions in processing order."""
         came = np.argsort(self.order[places])
         fits = np.empty(len(places), dtype=np.bool_)
@@ -565,6 +560,6 @@ def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return words ^ (words >> np.uint64(31))
 
 
-def _number_blob(numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
+def _number_blob(numbers: Ints) -> NDArray[np.uint8]:
     """Return members' numbers as bytes, shape (reports, `_NUMBER_BYTES`)."""
     return numbers.astype("<u4").view(np.uint8).reshape(-1, _NUMBER_BYTES)

@@ -10,10 +10,10 @@ from typing import Final
 
 import numpy as np
 import psycopg
-from numpy.typing import NDArray
 from psycopg.conninfo import conninfo_to_dict
 from typing_extensions import override
 
+from veilring.arrays import Ints
 from veilring.errors import InputError, StoreFailed
 from veilring.privacy.statefile import missing_state
 from veilring.protocols.ldp.messages import Task
@@ -196,7 +196,7 @@ class PostgresStore(Store):
         self._connection().execute(_WRITE, row)
 
     @override
-    def _enrol(self, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _enrol(self, names: Sequence[str]) -> tuple[Ints, Ints]:
         db, ordered = self._connection(), sorted(names)  # one order prevents deadlocks
         for name in ordered:
             db.execute(_ENROL, (name, name))
@@ -208,7 +208,7 @@ class PostgresStore(Store):
         return found[:, 0], found[:, 1]
 
     @override
-    def _credit(self, numbers: NDArray[np.int64], more: NDArray[np.int64]) -> None:
+    def _credit(self, numbers: Ints, more: Ints) -> None:
         with self._connection().cursor() as cursor:
             cursor.executemany(
                 "UPDATE veilring.members SET reports = reports + %s WHERE number = %s",

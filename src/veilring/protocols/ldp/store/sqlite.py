@@ -11,9 +11,9 @@ from sqlite3 import Connection
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from typing_extensions import override
 
+from veilring.arrays import Ints
 from veilring.errors import StoreFailed
 from veilring.privacy.files import as_store_failed
 from veilring.privacy.statefile import Format, StateFile, open_state_file, read_state_file
@@ -265,7 +265,7 @@ class SqliteStore(Store):
         self._db.execute(_WRITE, values)
 
     @override
-    def _enrol(self, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _enrol(self, names: Sequence[str]) -> tuple[Ints, Ints]:
         known = {name: (number, count) for number, (name, count) in self._members().items()}
         for name in names:
             if name not in known:
@@ -275,7 +275,7 @@ class SqliteStore(Store):
         return found[:, 0], found[:, 1]
 
     @override
-    def _credit(self, numbers: NDArray[np.int64], more: NDArray[np.int64]) -> None:
+    def _credit(self, numbers: Ints, more: Ints) -> None:
         self._db.executemany(
             "UPDATE members SET reports = reports + ? WHERE number = ?",
             zip(more.tolist(), numbers.tolist(), strict=True),

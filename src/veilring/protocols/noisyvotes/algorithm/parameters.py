@@ -50,8 +50,8 @@ from numbers import Integral
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.extras import require_extra
 from veilring.privacy.checks import require, require_that
@@ -318,9 +318,7 @@ class NoisyVotesParameters:
         require(self.tolerated < parties, "tolerated", self.tolerated, allowed)
         return Fraction(1, parties - self.tolerated)
 
-    def radii_of(
-        self, queries: NDArray[np.float64], radii: NDArray[np.float64] | None
-    ) -> NDArray[np.float64] | None:
+    def radii_of(self, queries: Floats, radii: Floats | None) -> Floats | None:
         """Return the radii that are known without looking at rows; none if k is to be converted.
 
         Args:

@@ -14,8 +14,8 @@ from fractions import Fraction
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
 from veilring.privacy.checks import require_that
 from veilring.privacy.divisible import POLYA_SCALE_MAX, polya_difference
@@ -39,7 +39,7 @@ from veilring.protocols.radius.algorithm.conversion import (
     uniform_radius,
 )
 
-Counts = NDArray[np.int64]
+Counts = Ints
 
 # A malicious party can cause any total. Honest ones are far below, and exact in floats.
 _MOST: Final = 2**53
@@ -74,7 +74,7 @@ class VotesAnswer:
 
     labels: Counts
     totals: Counts
-    radii: NDArray[np.float64]
+    radii: Floats
     epsilon: float
     spent: tuple[Allocation, ...]
     rows: int | None = None
@@ -84,9 +84,7 @@ Steps = Generator[Release, Counts, VotesAnswer]
 
 
 def batch_steps(
-    queries: NDArray[np.float64],
-    parameters: NoisyVotesParameters,
-    radii: NDArray[np.float64] | None = None,
+    queries: Floats, parameters: NoisyVotesParameters, radii: Floats | None = None
 ) -> Steps:
     """Yield the next counts, receive the noisy totals, and return the result.
 
@@ -125,9 +123,7 @@ def batch_steps(
     return VotesAnswer(labels, totals, known, parameters.epsilon, (*spent, voting.plan), rows)
 
 
-def _votes(
-    queries: NDArray[np.float64], radii: NDArray[np.float64], parameters: NoisyVotesParameters
-) -> Release:
+def _votes(queries: Floats, radii: Floats, parameters: NoisyVotesParameters) -> Release:
     graph, classes = overlap_graph(queries, radii), parameters.classes
     plan = allocate_budget(graph, parameters.epsilon_vote, work=parameters.work)
     return Release(plan, classes, lambda rows: count_votes(queries, radii, rows, classes))
@@ -145,9 +141,7 @@ def _cells(features: int, epsilon: float, rows: int) -> tuple[Release, int]:
     return release, side
 
 
-def _annuli(
-    queries: NDArray[np.float64], candidates: NDArray[np.float64], near: NearestRows, work: int
-) -> Release:
+def _annuli(queries: Floats, candidates: Floats, near: NearestRows, work: int) -> Release:
     """Return the counts of annuli; a row outside the largest candidate's ball is in none."""
     graph = overlap_graph(queries, np.full(len(queries), candidates[-1]))
     plan = allocate_budget(graph, near.epsilon_conversion, work=work)
@@ -158,12 +152,12 @@ def _annuli(
     return Release(plan, len(candidates), count)
 
 
-def _candidates(conversion: ByAnnuli, k: int, rows: int, features: int) -> NDArray[np.float64]:
+def _candidates(conversion: ByAnnuli, k: int, rows: int, features: int) -> Floats:
     r_unif = uniform_radius(k, rows, features)
     return candidate_radii(r_unif, conversion.number)
 
 
-def _full(annuli: Counts, candidates: NDArray[np.float64], k: int) -> NDArray[np.float64]:
+def _full(annuli: Counts, candidates: Floats, k: int) -> Floats:
     """Return a candidate by the number of candidates that seem to contain fewer than k rows.
 
     Without noise, it is the first candidate that contains k rows. With noise, the first one that
@@ -175,11 +169,8 @@ def _full(annuli: Counts, candidates: NDArray[np.float64], k: int) -> NDArray[np
 
 
 def noisy_counts(
-    counts: NDArray[np.int64],
-    epsilons: NDArray[np.float64],
-    exponent: Fraction,
-    rng: np.random.Generator,
-) -> NDArray[np.int64]:
+    counts: Ints, epsilons: Floats, exponent: Fraction, rng: np.random.Generator
+) -> Ints:
     """Return a party's counts with its noise share, same shape: its input to the sum.
 
     Args:
@@ -191,8 +182,8 @@ def noisy_counts(
 
 
 def noise_share(
-    epsilons: NDArray[np.float64], entries: int, exponent: Fraction, rng: np.random.Generator
-) -> NDArray[np.int64]:
+    epsilons: Floats, entries: int, exponent: Fraction, rng: np.random.Generator
+) -> Ints:
     """Draw a share of discrete Laplace noise of scale `1 / epsilons[i]`, shape (runs, entries).
 
     Args:
@@ -216,12 +207,12 @@ def noise_share(
 
 
 def noisy_votes(
-    queries: NDArray[np.float64],
+    queries: Floats,
     parts: Sequence[Rows],
     parameters: NoisyVotesParameters,
     rng: np.random.Generator,
     *,
-    radii: NDArray[np.float64] | None = None,
+    radii: Floats | None = None,
     missing: int = 0,
 ) -> VotesAnswer:
     """Label a batch as the parties would, with the same steps.

@@ -33,6 +33,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import is_table
 from veilring.errors import InputError
 from veilring.privacy.budgets import from_units, to_units
@@ -83,7 +84,7 @@ def quantise(
     return quantised
 
 
-def require_quantised(field: str, rows: NDArray[np.float32], features: int) -> NDArray[np.float64]:
+def require_quantised(field: str, rows: NDArray[np.float32], features: int) -> Floats:
     """Return the length of each row."""
     if rows.shape[1:] != (features,) or rows.dtype != np.float32:
         raise InputError.because(
@@ -97,7 +98,7 @@ def require_quantised(field: str, rows: NDArray[np.float32], features: int) -> N
     return long
 
 
-def lengths(rows: NDArray[np.float32]) -> NDArray[np.float64]:
+def lengths(rows: NDArray[np.float32]) -> Floats:
     """Return the length of each quantised vector, about `LENGTH`, shape (rows,)."""
     squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
     return np.asarray(np.sqrt(squares))
@@ -130,7 +131,7 @@ class Origin(NamedTuple):
         units: The price that each record must pay before the mean is used, in units of the ledger.
     """
 
-    mean: NDArray[np.float64]
+    mean: Floats
     units: int
 
     @property
@@ -161,7 +162,7 @@ def private_mean(rows: NDArray[np.floating], sigma: float, rng: Generator) -> Or
     return Origin(mean, int(to_units(MEAN_SENSITIVITY**2 / (2 * sigma**2))))
 
 
-def _rounded(rows: NDArray[np.float64], origin: NDArray[np.floating] | None) -> NDArray[np.float64]:
+def _rounded(rows: Floats, origin: NDArray[np.floating] | None) -> Floats:
     if origin is not None:
         rows = _scaled(rows, 1) - origin
     scaled = _scaled(rows, LENGTH)
@@ -171,7 +172,7 @@ def _rounded(rows: NDArray[np.float64], origin: NDArray[np.floating] | None) -> 
     return whole
 
 
-def _scaled(rows: NDArray[np.float64], length: float) -> NDArray[np.float64]:
+def _scaled(rows: Floats, length: float) -> Floats:
     norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     if not np.all(np.isfinite(norms) & (norms > 0)):
         raise InputError.because(
@@ -278,8 +279,8 @@ class Kernel:
         return cosine if self.name == "cosine" else math.exp(2 * (cosine - 1) / self.width)
 
     def neighbours(
-        self, products: NDArray[np.float32], row_lengths: NDArray[np.float64], query_length: float
-    ) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+        self, products: NDArray[np.float32], row_lengths: Floats, query_length: float
+    ) -> tuple[NDArray[np.intp], Floats]:
         """Find the neighbours of a query: the rows with κ ≥ τ.
 
         Args:
@@ -298,7 +299,7 @@ class Kernel:
         kept = values >= self.tau
         return near[kept], values[kept]
 
-    def _values(self, cosines: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _values(self, cosines: Floats) -> Floats:
         if self.name == "cosine":
             return cosines
         # The last bit of a vectorised exponential may depend on the position in the array.
@@ -307,11 +308,11 @@ class Kernel:
 
 def kernel_vote(
     rows: NDArray[np.float32],
-    labels: NDArray[np.int64],
+    labels: Ints,
     queries: NDArray[np.float32],
     kernel: Kernel,
     classes: int,
-) -> NDArray[np.int64]:
+) -> Ints:
     """Return the class with the greatest sum of κ over rows with κ ≥ τ, without privacy.
 
     A query without a neighbour gets the label of the nearest row.
@@ -399,9 +400,7 @@ class ReleasedAnswers:
         earlier = inner_products(queries, self._queries[: self._count])
         return np.hstack([earlier, inner_products(queries, queries)])
 
-    def votes(
-        self, kernel: Kernel, products: NDArray[np.float32], length: float
-    ) -> NDArray[np.float64]:
+    def votes(self, kernel: Kernel, products: NDArray[np.float32], length: float) -> Floats:
         """Return the kernels of neighbours, summed by class, and the number of neighbours.
 
         Args:

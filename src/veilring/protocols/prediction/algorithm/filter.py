@@ -13,6 +13,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
 from veilring.privacy.budgets import AMOUNT_MAX, UNITS, to_units
 from veilring.protocols.prediction.algorithm.directions import Hashing, require_quantised
@@ -103,8 +104,8 @@ class Neighbours(NamedTuple):
     """
 
     records: NDArray[np.intp]
-    kernels: NDArray[np.float64]
-    labels: NDArray[np.int64]
+    kernels: Floats
+    labels: Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,18 +120,18 @@ class PricedLabel:
     """
 
     label: int
-    payers: NDArray[np.int64] = field(repr=False)
-    units: NDArray[np.int64] = field(repr=False)
-    noisy: NDArray[np.float64] = field(repr=False)
+    payers: Ints = field(repr=False)
+    units: Ints = field(repr=False)
+    noisy: Floats = field(repr=False)
 
 
 def answer_query(
     parameters: FilterParameters,
     near: Neighbours,
-    remaining: NDArray[np.int64],
+    remaining: Ints,
     rng: Generator,
     *,
-    released: NDArray[np.float64] | None = None,
+    released: Floats | None = None,
 ) -> PricedLabel:
     """Answer one query, given its neighbours (Algorithm 3, lines 4 to 11).
 
@@ -172,10 +173,10 @@ class _Buffers(NamedTuple):
     """Buffers of rows. The codes of a table are contiguous, for comparison in one operation."""
 
     features: NDArray[np.float32]
-    lengths: NDArray[np.float64]
-    labels: NDArray[np.int64]
-    ids: NDArray[np.int64]
-    remaining: NDArray[np.int64]
+    lengths: Floats
+    labels: Ints
+    ids: Ints
+    remaining: Ints
     codes: NDArray[np.uint8]
 
     @classmethod
@@ -214,22 +215,22 @@ class StoredRows:
         return self._buffers.features[: self._count]
 
     @property
-    def lengths(self) -> NDArray[np.float64]:
+    def lengths(self) -> Floats:
         """The length of each row, shape (rows,)."""
         return self._buffers.lengths[: self._count]
 
     @property
-    def labels(self) -> NDArray[np.int64]:
+    def labels(self) -> Ints:
         """The label of each row, shape (rows,)."""
         return self._buffers.labels[: self._count]
 
     @property
-    def ids(self) -> NDArray[np.int64]:
+    def ids(self) -> Ints:
         """The id of each row, shape (rows,)."""
         return self._buffers.ids[: self._count]
 
     @property
-    def remaining(self) -> NDArray[np.int64]:
+    def remaining(self) -> Ints:
         """A view of the units that each row has left, shape (rows,), which the filter charges."""
         return self._buffers.remaining[: self._count]
 
@@ -238,13 +239,7 @@ class StoredRows:
         """The hash codes, shape (tables, rows)."""
         return self._buffers.codes[:, : self._count]
 
-    def add(
-        self,
-        ids: NDArray[np.int64],
-        features: NDArray[np.float32],
-        labels: NDArray[np.int64],
-        remaining: NDArray[np.int64],
-    ) -> None:
+    def add(self, ids: Ints, features: NDArray[np.float32], labels: Ints, remaining: Ints) -> None:
         """Append rows that `Predictor.add` has checked, except for the features."""
         buffers = self._buffers
         long = require_quantised("features", features, buffers.features.shape[1])

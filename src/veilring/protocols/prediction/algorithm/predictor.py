@@ -13,6 +13,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
 from veilring.protocols.prediction.algorithm.directions import (
     Hashing,
@@ -136,22 +137,16 @@ class Predictor:
         return len(self._rows)
 
     @property
-    def ids(self) -> NDArray[np.int64]:
+    def ids(self) -> Ints:
         """A copy of the ids of all records, in the same arbitrary order as `remaining`."""
         return self._rows.ids.copy()
 
     @property
-    def remaining(self) -> NDArray[np.int64]:
+    def remaining(self) -> Ints:
         """A copy of the units that each record has left. They and any summary are secret."""
         return self._rows.remaining.copy()
 
-    def add(
-        self,
-        ids: NDArray[np.int64],
-        features: NDArray[np.float32],
-        labels: NDArray[np.int64],
-        remaining: NDArray[np.int64],
-    ) -> None:
+    def add(self, ids: Ints, features: NDArray[np.float32], labels: Ints, remaining: Ints) -> None:
         """Add records, which take part from the next query on.
 
         Args:
@@ -180,7 +175,7 @@ class Predictor:
         self._rows.add(ids, features, labels, remaining)
         self._clear()
 
-    def restock(self, remaining: NDArray[np.int64]) -> None:
+    def restock(self, remaining: Ints) -> None:
         """Set the remaining budgets, from a ledger or for another client.
 
         Args:
@@ -188,7 +183,7 @@ class Predictor:
         """
         self._rows.remaining[:] = remaining
 
-    def forget(self, ids: NDArray[np.int64]) -> None:
+    def forget(self, ids: Ints) -> None:
         """Forget records: all their data here is overwritten before this returns.
 
         The data includes features, labels, budgets, codes, and inner products with queries.
@@ -219,7 +214,7 @@ class Predictor:
         return answers
 
     def _answer(
-        self, queries: NDArray[np.float32], long: NDArray[np.float64], rng: Generator
+        self, queries: NDArray[np.float32], long: Floats, rng: Generator
     ) -> Iterator[PricedLabel]:
         near = (
             self._among_all(queries, long)
@@ -238,9 +233,7 @@ class Predictor:
                 self._released.join(queries[place], float(long[place]), found.label)
             yield replace(found, payers=self._rows.ids[found.payers])
 
-    def _among_all(
-        self, queries: NDArray[np.float32], long: NDArray[np.float64]
-    ) -> Iterator[Neighbours]:
+    def _among_all(self, queries: NDArray[np.float32], long: Floats) -> Iterator[Neighbours]:
         rows = self._rows
         products = self._scratch(len(queries), len(rows))
         if self._device is None:
@@ -252,7 +245,7 @@ class Predictor:
             yield Neighbours(near, kappa, rows.labels[near])
 
     def _among_candidates(
-        self, hashing: Hashing, queries: NDArray[np.float32], long: NDArray[np.float64]
+        self, hashing: Hashing, queries: NDArray[np.float32], long: Floats
     ) -> Iterator[Neighbours]:
         rows = self._rows
         codes = hashing.codes(queries)

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilring.arrays import Bools, Floats, Ints
 from veilring.data.table import is_table
 from veilring.privacy.checks import require, require_that
 
@@ -47,14 +47,12 @@ class Allocation:
             is larger than necessary.
     """
 
-    crowds: NDArray[np.int64]
-    epsilons: NDArray[np.float64]
+    crowds: Ints
+    epsilons: Floats
     exact: bool
 
 
-def allocate_budget(
-    graph: NDArray[np.bool_], epsilon: float, *, work: int = WORK_MAX
-) -> Allocation:
+def allocate_budget(graph: Bools, epsilon: float, *, work: int = WORK_MAX) -> Allocation:
     """Divide a budget among the queries of a batch: each gets its share of its largest clique.
 
     Args:
@@ -78,11 +76,11 @@ class CliqueBounds:
         exact: Whether the bound is known to be the exact size, shape (V,).
     """
 
-    sizes: NDArray[np.int64]
-    exact: NDArray[np.bool_]
+    sizes: Ints
+    exact: Bools
 
 
-def largest_cliques(graph: NDArray[np.bool_], *, work: int = WORK_MAX) -> CliqueBounds:
+def largest_cliques(graph: Bools, *, work: int = WORK_MAX) -> CliqueBounds:
     """Bound the largest clique through each vertex: omega(i) of vertex i.
 
     Each search is restricted to a vertex and its neighbours. Vertices with a small bound come
@@ -109,7 +107,7 @@ def largest_cliques(graph: NDArray[np.bool_], *, work: int = WORK_MAX) -> Clique
 class _Search:
     """The bounds on all vertices, from below by cliques found and from above by colours."""
 
-    def __init__(self, graph: NDArray[np.bool_], work: int) -> None:
+    def __init__(self, graph: Bools, work: int) -> None:
         self.near = _bitsets(graph)
         everyone = (1 << len(graph)) - 1
         self.far = [everyone & ~near & ~(1 << v) for v, near in enumerate(self.near)]
@@ -190,7 +188,7 @@ class _Search:
         return vertices, colours, colour
 
 
-def _colours_around(graph: NDArray[np.bool_], coloured: tuple[list[int], list[int]]) -> list[int]:
+def _colours_around(graph: Bools, coloured: tuple[list[int], list[int]]) -> list[int]:
     """Return the number of colours among each vertex and its neighbours, in one colouring."""
     vertices, colours = coloured
     has_colour = np.zeros((len(graph), max(colours, default=0)), dtype=np.float32)
@@ -199,7 +197,7 @@ def _colours_around(graph: NDArray[np.bool_], coloured: tuple[list[int], list[in
     return [int(count) for count in 1 + seen.sum(axis=1)]
 
 
-def _smallest_last(graph: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _smallest_last(graph: Bools) -> Ints:
     """Return the vertices in smallest-last order: each has the fewest neighbours up to itself."""
     degrees = graph.sum(axis=1, dtype=np.int64)
     order = np.empty(len(graph), dtype=np.int64)
@@ -211,7 +209,7 @@ def _smallest_last(graph: NDArray[np.bool_]) -> NDArray[np.int64]:
     return order
 
 
-def _bitsets(graph: NDArray[np.bool_]) -> list[int]:
+def _bitsets(graph: Bools) -> list[int]:
     packed = np.packbits(graph, axis=1, bitorder="little")
     return [int.from_bytes(row.tobytes(), "little") for row in packed]
 
@@ -225,7 +223,7 @@ def _members(vertices: int) -> list[int]:
     return members
 
 
-def _require_graph(graph: NDArray[np.bool_]) -> None:
+def _require_graph(graph: Bools) -> None:
     square = is_table(graph) and graph.shape[0] == graph.shape[1]
     require_that(
         square and graph.dtype == np.bool_,

@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilring.arrays import Bools, Floats, Ints
 from veilring.data.table import Rows, in_unit_cube, is_table, pairwise_distances
 from veilring.privacy.checks import require, require_that
 
@@ -37,9 +37,7 @@ ABSOLUTE_SLACK: Final = 1e-150
 _CHUNK_ENTRIES: Final = 2**22
 
 
-def count_votes(
-    queries: NDArray[np.float64], radii: NDArray[np.float64], rows: Rows, classes: int
-) -> NDArray[np.int64]:
+def count_votes(queries: Floats, radii: Floats, rows: Rows, classes: int) -> Ints:
     """Return the number of rows of each class in each ball, shape (Q, classes) (Definition 8).
 
     A row is in a ball if its computed distance is `<=` the radius. The counts are secret: release
@@ -60,9 +58,7 @@ def count_votes(
     return votes
 
 
-def count_labels(
-    voting: NDArray[np.bool_], labels: NDArray[np.int64], classes: int
-) -> NDArray[np.int64]:
+def count_labels(voting: Bools, labels: Ints, classes: int) -> Ints:
     """Return the number of a chunk's rows that vote for each class, shape (Q, classes).
 
     Args:
@@ -75,12 +71,12 @@ def count_labels(
 
 
 def overlap_graph(
-    queries: NDArray[np.float64],
-    radii: NDArray[np.float64],
+    queries: Floats,
+    radii: Floats,
     *,
     relative_slack: float = RELATIVE_SLACK,
     absolute_slack: float = ABSOLUTE_SLACK,
-) -> NDArray[np.bool_]:
+) -> Bools:
     """Return the region overlap graph as an adjacency matrix, shape (Q, Q) (Definition 10).
 
     Two queries have an edge if their balls overlap or nearly overlap: the module's docstring
@@ -113,7 +109,7 @@ def row_chunks(rows: int, queries: int) -> Iterator[slice]:
     return (slice(first, first + step) for first in range(0, rows, step))
 
 
-def require_queries(queries: NDArray[np.float64]) -> None:
+def require_queries(queries: Floats) -> None:
     """Check that queries are a batch of points in the unit cube, and not too many."""
     fits = is_table(queries) and 1 <= queries.shape[-1] <= FEATURES_MAX
     shape = f"of shape {queries.shape}"
@@ -130,7 +126,7 @@ def require_queries(queries: NDArray[np.float64]) -> None:
     require_that(in_unit_cube(queries), "queries", "queries must be numbers from 0 to 1")
 
 
-def require_radii(queries: NDArray[np.float64], radii: NDArray[np.float64]) -> None:
+def require_radii(queries: Floats, radii: Floats) -> None:
     """Check the queries and the radii of a batch."""
     require_queries(queries)
     fits = radii.shape == queries.shape[:1]
@@ -139,14 +135,14 @@ def require_radii(queries: NDArray[np.float64], radii: NDArray[np.float64]) -> N
     require_that(good, "radii", "radii must be finite numbers of at least 0")
 
 
-def require_width(queries: NDArray[np.float64], rows: Rows) -> None:
+def require_width(queries: Floats, rows: Rows) -> None:
     """Check that queries have as many features as the rows, before computing distances."""
     width = rows.features.shape[1]
     fits = queries.shape[1:] == (width,)
     require_that(fits, "queries", f"queries has the shape {queries.shape}; it must be (Q, {width})")
 
 
-def _require_rows(queries: NDArray[np.float64], rows: Rows, classes: int) -> None:
+def _require_rows(queries: Floats, rows: Rows, classes: int) -> None:
     require_width(queries, rows)
     require(classes >= 1, "classes", classes, "a whole number of at least 1")
     known = rows.labels.size == 0 or int(rows.labels.max()) < classes

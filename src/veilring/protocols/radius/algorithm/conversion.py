@@ -23,8 +23,8 @@ from typing import Final
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows, pairwise_distances
 from veilring.privacy.checks import require, require_that
 from veilring.privacy.noise import discrete_laplace
@@ -97,7 +97,7 @@ Conversion = ByCandidates | ByGrid
 
 
 def convert_to_radii(
-    queries: NDArray[np.float64],
+    queries: Floats,
     rows: Rows,
     k: int,
     conversion: Conversion,
@@ -106,7 +106,7 @@ def convert_to_radii(
     epsilon: float,
     known_rows: int,
     work: int = WORK_MAX,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Release a radius for each query, shape (Q,), all under `epsilon`.
 
     Args:
@@ -130,7 +130,7 @@ def convert_to_radii(
 
 
 def plan_conversion(
-    queries: NDArray[np.float64],
+    queries: Floats,
     k: int,
     conversion: ByCandidates,
     *,
@@ -170,7 +170,7 @@ def uniform_radius(k: int, rows: int, features: int) -> float:
     return float(exp(volume / features) / pi**0.5)
 
 
-def candidate_radii(r_unif: float, number: int) -> NDArray[np.float64]:
+def candidate_radii(r_unif: float, number: int) -> Floats:
     """Return the candidates, ascending in equal ratios, shape (number,); the last is 2 `r_unif`.
 
     The paper's equal steps (Algorithm 6, line 4) lack small candidates for dense regions.
@@ -182,9 +182,7 @@ def candidate_radii(r_unif: float, number: int) -> NDArray[np.float64]:
     return _LARGEST * r_unif * _SPAN ** (np.arange(1 - number, 1) / (number - 1))
 
 
-def candidate_counts(
-    queries: NDArray[np.float64], candidates: NDArray[np.float64], rows: Rows
-) -> NDArray[np.int64]:
+def candidate_counts(queries: Floats, candidates: Floats, rows: Rows) -> Ints:
     """Return the secret number of rows in each candidate's ball, shape (Q, n).
 
     Args:
@@ -201,9 +199,7 @@ def candidate_counts(
     return counts
 
 
-def candidate_qualities(
-    queries: NDArray[np.float64], candidates: NDArray[np.float64], rows: Rows, k: int
-) -> NDArray[np.int64]:
+def candidate_qualities(queries: Floats, candidates: Floats, rows: Rows, k: int) -> Ints:
     """Return `-|count - k|` for each query and candidate, shape (Q, n) (Algorithm 6, line 6).
 
     The qualities are secret. Their sensitivity is 1. An additional row may raise one candidate's
@@ -233,7 +229,7 @@ class NoisyGrid:
 
     side: int
     features: int
-    counts: NDArray[np.int64]
+    counts: Ints
 
     @property
     def diagonal(self) -> float:
@@ -275,7 +271,7 @@ def grid_side(rows: int, features: int, epsilon: float) -> int:
     return int(min(side, most))
 
 
-def cell_counts(rows: Rows, side: int) -> NDArray[np.int64]:
+def cell_counts(rows: Rows, side: int) -> Ints:
     """Return the secret number of rows in each cell, shape (side ** f,) in C order.
 
     A row is in one cell, so adding or removing it changes one count by one.
@@ -290,9 +286,7 @@ def cell_counts(rows: Rows, side: int) -> NDArray[np.int64]:
     return np.bincount(cell, minlength=side**features)
 
 
-def grid_radii(
-    grid: NoisyGrid, queries: NDArray[np.float64], k: int, gamma: float = GAMMA
-) -> NDArray[np.float64]:
+def grid_radii(grid: NoisyGrid, queries: Floats, k: int, gamma: float = GAMMA) -> Floats:
     """Return the least radius whose ball contains k rows in expectation, shape (Q,) (Algorithm 7).
 
     Rows are assumed to be spread evenly over each cell. Radii are multiples of `gamma` times the
@@ -323,9 +317,7 @@ def grid_radii(
     return np.concatenate(parts) if parts else np.empty(0)
 
 
-def _by_area(
-    grid: NoisyGrid, queries: NDArray[np.float64], k: int, gamma: float
-) -> NDArray[np.float64]:
+def _by_area(grid: NoisyGrid, queries: Floats, k: int, gamma: float) -> Floats:
     """Find the least sufficient step by bisection: the mass of a ball grows with its radius."""
     covered = covered_1d if grid.features == 1 else covered_2d
     unit = gamma * grid.diagonal
@@ -339,9 +331,7 @@ def _by_area(
     return np.asarray(np.minimum(high * unit, grid.diagonal))
 
 
-def _by_points(
-    grid: NoisyGrid, queries: NDArray[np.float64], k: int, gamma: float
-) -> NDArray[np.float64]:
+def _by_points(grid: NoisyGrid, queries: Floats, k: int, gamma: float) -> Floats:
     """Add up the mass of points in order of distance until it reaches k."""
     filled = np.flatnonzero(grid.counts)
     points = cell_points(grid.side, grid.features, _POINTS)[filled]
@@ -362,9 +352,7 @@ def require_gamma(gamma: float) -> None:
     require(GAMMA_MIN <= gamma <= 1, "gamma", gamma, f"a number from {GAMMA_MIN:g} to 1")
 
 
-def covered_1d(
-    queries: NDArray[np.float64], radii: NDArray[np.float64], side: int
-) -> NDArray[np.float64]:
+def covered_1d(queries: Floats, radii: Floats, side: int) -> Floats:
     """Return the share of each of `side` cells of [0, 1] within each interval, shape (Q, side).
 
     Args:
@@ -376,9 +364,7 @@ def covered_1d(
     return np.diff(np.clip(edges, low, high), axis=1) * side
 
 
-def covered_2d(
-    queries: NDArray[np.float64], radii: NDArray[np.float64], side: int
-) -> NDArray[np.float64]:
+def covered_2d(queries: Floats, radii: Floats, side: int) -> Floats:
     """Return the share of each cell of [0, 1]^2 within each disc, shape (Q, side * side).
 
     The area of a disc within a rectangle is an alternating sum over the rectangle's corners of the
@@ -396,7 +382,7 @@ def covered_2d(
     return np.clip(areas, 0.0, 1.0).reshape(len(queries), side * side)
 
 
-def _disc_below(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+def _disc_below(x: Floats, y: Floats) -> Floats:
     """Return the area of the unit disc's part with first coordinate <= x and second <= y."""
     x, y = np.clip(x, -1.0, 1.0), np.clip(y, -1.0, 1.0)
     left, under = _segment(x), _segment(y)
@@ -407,12 +393,12 @@ def _disc_below(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.fl
     return np.where(x * x + y * y <= 1.0, inside, beyond)
 
 
-def _segment(x: NDArray[np.float64]) -> NDArray[np.float64]:
+def _segment(x: Floats) -> Floats:
     """Return the area of the unit disc's part with first coordinate <= x."""
     return x * np.sqrt(1.0 - x * x) + np.arcsin(x) + np.pi / 2
 
 
-def cell_points(side: int, features: int, points: int) -> NDArray[np.float64]:
+def cell_points(side: int, features: int, points: int) -> Floats:
     """Return points spread evenly over each cell of [0, 1]^f, shape (cells, points a cell, f).
 
     All cells, in C order, have the same points: an additive recurrence whose steps are the powers
@@ -428,7 +414,7 @@ def cell_points(side: int, features: int, points: int) -> NDArray[np.float64]:
     return (corners[:, None, :] + inside[None, :, :]) / side
 
 
-def _steps(features: int) -> NDArray[np.float64]:
+def _steps(features: int) -> Floats:
     phi = 2.0
     for _ in range(64):  # converges to the last bit in about half of that
         phi = (1.0 + phi) ** (1.0 / (features + 1))

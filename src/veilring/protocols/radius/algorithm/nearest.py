@@ -18,10 +18,9 @@ from fractions import Fraction
 from math import inf, nextafter
 from typing import Final
 
-import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
 from veilring.privacy.checks import require
 from veilring.privacy.noise import discrete_laplace
@@ -51,12 +50,8 @@ class RNParameters:
 
 
 def label_within(
-    queries: NDArray[np.float64],
-    radii: NDArray[np.float64],
-    rows: Rows,
-    parameters: RNParameters,
-    rng: Generator,
-) -> NDArray[np.int64]:
+    queries: Floats, radii: Floats, rows: Rows, parameters: RNParameters, rng: Generator
+) -> Ints:
     """Release a label for each query, shape (Q,), all under `parameters.epsilon` (Algorithm 3).
 
     For a ball without rows, the label is random.
@@ -73,9 +68,7 @@ def label_within(
     return permute_and_flip(counts, shares, rng, monotone=True)
 
 
-def plan_batch(
-    queries: NDArray[np.float64], radii: NDArray[np.float64], parameters: RNParameters
-) -> Allocation:
+def plan_batch(queries: Floats, radii: Floats, parameters: RNParameters) -> Allocation:
     """Return the share of the budget of each query, from public values alone.
 
     Args:
@@ -135,12 +128,12 @@ class LabelledBatch:
         radii: The radii within which rows voted, shape (Q,).
     """
 
-    labels: NDArray[np.int64]
-    radii: NDArray[np.float64]
+    labels: Ints
+    radii: Floats
 
 
 def label_nearest(
-    queries: NDArray[np.float64], rows: Rows, parameters: NearestParameters, rng: Generator
+    queries: Floats, rows: Rows, parameters: NearestParameters, rng: Generator
 ) -> LabelledBatch:
     """Release a radius and a label for each query, all under `parameters.epsilon` (Algorithm 5).
 

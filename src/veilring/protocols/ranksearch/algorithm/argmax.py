@@ -24,11 +24,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.arrays import Bools, Ints
 from veilring.errors import InputError
 from veilring.protocols.ranksearch.algorithm.shares import (
     PRIMES,
     Dealer,
-    Ints,
     Nonzero,
     Part,
     Play,
@@ -53,7 +53,7 @@ NO_LABEL: Final = -1
 _TABLES: Final = 8  # caches of values that depend only on public parameters
 
 
-def vote_bounds(tied: NDArray[np.bool_], tied_rows: NDArray[np.int64], k: int) -> NDArray[np.int64]:
+def vote_bounds(tied: Bools, tied_rows: Ints, k: int) -> Ints:
     """Return a bound on the votes on each query, shape (Q,), with at most three different values.
 
     Queries with one bound are labelled together, so few different bounds need few rounds.
@@ -81,7 +81,7 @@ def label_scheme(parties: int, classes: int, most: int) -> Scheme:
     return Scheme(prime_above(max(parties, classes, votes)), parties)
 
 
-def label_play(dealer: Dealer, votes: NDArray[np.uint64], most: int) -> Play[NDArray[np.int64]]:
+def label_play(dealer: Dealer, votes: NDArray[np.uint64], most: int) -> Play[Ints]:
     """Play a party that learns only the class with the most votes of each query.
 
     Args:
@@ -106,12 +106,12 @@ def label_rounds(queries: int, classes: int, most: int, scheme: Scheme) -> list[
     return _bit_rounds(queries, classes, scheme)
 
 
-def _alone(queries: int) -> Play[NDArray[np.int64]]:
+def _alone(queries: int) -> Play[Ints]:
     yield from ()
     return np.zeros(queries, dtype=np.int64)
 
 
-def _by_one_hots(dealer: Dealer, own: Ints, most: int) -> Play[NDArray[np.int64]]:
+def _by_one_hots(dealer: Dealer, own: Ints, most: int) -> Play[Ints]:
     shape, p = own.shape, dealer.scheme.p
     pads = dealer.pads(own.size)
     mask, *dealt, zeros = yield [
@@ -213,7 +213,7 @@ def _beaten_by(hot: Ints) -> Ints:
     return beaten
 
 
-def _by_bits(dealer: Dealer, own: Ints) -> Play[NDArray[np.int64]]:
+def _by_bits(dealer: Dealer, own: Ints) -> Play[Ints]:
     queries, classes = own.shape
     scheme, games = dealer.scheme, queries * (classes - 1)
     masks, elements = _to_draw(games, scheme.p)

@@ -19,12 +19,11 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilring.arrays import Bools, Ints
 from veilring.protocols.ranksearch.algorithm.search import Asked, Found, IntervalSearch, StepSizes
 from veilring.protocols.ranksearch.algorithm.shares import (
     Dealer,
-    Ints,
     Nonzero,
     Part,
     Play,
@@ -163,7 +162,7 @@ class _Compared(NamedTuple):
         factors: Shares of nonzero elements, shape (open,).
     """
 
-    below: NDArray[np.bool_]
+    below: Bools
     factors: Ints
 
 
@@ -179,7 +178,7 @@ def _compare(  # noqa: PLR0917  (the dealt shares and their use)
     return _Compared(np.asarray(opened == 0), factors[tests:])
 
 
-def _could_be(asked: Asked, below: NDArray[np.bool_], own: Ints, k: int) -> bool:
+def _could_be(asked: Asked, below: Bools, own: Ints, k: int) -> bool:
     """Return whether honest parties could have this outcome, as far as one party can tell.
 
     T < k cannot hold at a threshold above one with T >= k, nor where one party alone has k rows.

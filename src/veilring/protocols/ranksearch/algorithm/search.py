@@ -26,6 +26,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.arrays import Bools, Floats, Ints
 from veilring.errors import InputError
 from veilring.privacy.checks import require
 from veilring.reached import sometimes
@@ -38,8 +39,8 @@ OCTAVES: Final = 12
 _BELOW_ZERO: Final = -1
 _OCTAVE: Final = 2**52  # patterns from a float to its double
 
-_Ints = NDArray[np.int64]
-Count = Callable[["Asked"], NDArray[np.int64]]
+_Ints = Ints
+Count = Callable[["Asked"], Ints]
 """A function that returns T at each threshold asked, shape (thresholds,)."""
 
 
@@ -65,24 +66,24 @@ class Asked:
         patterns: The bit patterns of the thresholds, ascending for each query, shape (thresholds,).
     """
 
-    queries: NDArray[np.int64]
-    owner: NDArray[np.int64]
-    patterns: NDArray[np.int64]
+    queries: Ints
+    owner: Ints
+    patterns: Ints
 
     def __len__(self) -> int:
         return len(self.patterns)
 
     @property
-    def values(self) -> NDArray[np.float64]:
+    def values(self) -> Floats:
         """The thresholds as distances, shape (thresholds,)."""
         return self.patterns.view(np.float64)
 
     @property
-    def starts(self) -> NDArray[np.int64]:
+    def starts(self) -> Ints:
         """The position of each open query's first threshold, and the total number at the end."""
         return np.searchsorted(self.owner, np.arange(len(self.queries) + 1))
 
-    def only(self, kept: NDArray[np.bool_]) -> "Asked":
+    def only(self, kept: Bools) -> "Asked":
         """Return the thresholds of some of the queries, of shape (open,)."""
         return Asked(
             self.queries[kept],
@@ -90,7 +91,7 @@ class Asked:
             self.patterns[kept[self.owner]],
         )
 
-    def reach(self, below: NDArray[np.bool_]) -> "Reach":
+    def reach(self, below: Bools) -> "Reach":
         """Return the thresholds at which each query reaches k rows, given whether T < k at each."""
         starts = self.starts
         first, end = starts[:-1], starts[1:]
@@ -108,22 +109,22 @@ class Reach:
         is_reached: Whether a threshold has T >= k.
     """
 
-    at: NDArray[np.int64]
-    has_below: NDArray[np.bool_]
-    is_reached: NDArray[np.bool_]
+    at: Ints
+    has_below: Bools
+    is_reached: Bools
 
     @property
-    def lowest(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def lowest(self) -> tuple[Ints, Ints]:
         """The positions of the queries that reach k rows, and those of their lowest thresholds."""
         reached = np.flatnonzero(self.is_reached)
         return reached, self.at[reached]
 
-    def above(self, at_thresholds: NDArray[np.int64], otherwise: NDArray[np.int64]) -> _Ints:
+    def above(self, at_thresholds: Ints, otherwise: Ints) -> _Ints:
         """Return the values at the lowest thresholds with T >= k, or `otherwise` without such."""
         at = np.minimum(self.at, len(at_thresholds) - 1)
         return np.where(self.is_reached, at_thresholds[at], otherwise)
 
-    def under(self, at_thresholds: NDArray[np.int64], otherwise: NDArray[np.int64]) -> _Ints:
+    def under(self, at_thresholds: Ints, otherwise: Ints) -> _Ints:
         """Return the values at the largest thresholds with T < k, or `otherwise` without such."""
         return np.where(self.has_below, at_thresholds[np.maximum(self.at - 1, 0)], otherwise)
 
@@ -156,14 +157,14 @@ class Found:
         shared: The amounts dealt and opened by each step, if counts stay secret-shared.
     """
 
-    radii: NDArray[np.float64]
-    lower: NDArray[np.float64]
+    radii: Floats
+    lower: Floats
     ends: NDArray[np.uint8]
     steps: tuple[int, ...]
     shared: tuple[StepSizes, ...]
 
     @property
-    def tied(self) -> NDArray[np.bool_]:
+    def tied(self) -> Bools:
         """Whether more than k rows vote, shape (Q,)."""
         return np.asarray(self.ends == End.TIED)
 
@@ -206,7 +207,7 @@ class IntervalSearch:
         owner, patterns = cuts_between(self._lo[queries], self._hi[queries], self._arity)
         return Asked(queries, owner, patterns)
 
-    def narrow(self, asked: Asked, below: NDArray[np.bool_]) -> Reach:
+    def narrow(self, asked: Asked, below: Bools) -> Reach:
         """Process a step's tests of T < k, and return the thresholds at which k rows are reached.
 
         For queries with T = k there, call `end` before their radius is final.
@@ -229,7 +230,7 @@ class IntervalSearch:
         self._next = StepSizes(reached, int(dealt.sum()), len(going_on), 0)
         return reach
 
-    def end(self, queries: NDArray[np.int64]) -> None:
+    def end(self, queries: Ints) -> None:
         """End the queries with T = k at the lowest threshold with T >= k of their last step."""
         self._ends[queries] = End.EXACT
 
@@ -262,16 +263,16 @@ class TotalsSearch(IntervalSearch):
         self._least = self._ceiling.copy()
 
     @property
-    def at_radius(self) -> NDArray[np.int64]:
+    def at_radius(self) -> Ints:
         """The total at each radius, shape (Q,): k if exact, less if there are fewer rows."""
         return np.where(self._ends == End.FEW, self._floor, self._ceiling)
 
     @property
-    def at_least(self) -> NDArray[np.int64]:
+    def at_least(self) -> Ints:
         """The total at the lowest threshold asked of each query, shape (Q,)."""
         return self._least
 
-    def take(self, asked: Asked, totals: NDArray[np.int64]) -> None:
+    def take(self, asked: Asked, totals: Ints) -> None:
         """Process the totals of a step, shape (thresholds,)."""
         open_ = asked.queries
         reach = self.narrow(asked, totals < self._k)
@@ -280,9 +281,7 @@ class TotalsSearch(IntervalSearch):
         self._ceiling[open_] = reach.above(totals, self._ceiling[open_])
         self.end(open_[self._ceiling[open_] == self._k])
 
-    def could_be(
-        self, asked: Asked, totals: NDArray[np.int64], smallest: NDArray[np.float64]
-    ) -> bool:
+    def could_be(self, asked: Asked, totals: Ints, smallest: Floats) -> bool:
         """Return whether honest parties could have these totals, as far as one party can tell.
 
         The counts of the other parties must be possible: from 0 to their maximum, non-decreasing
@@ -316,12 +315,12 @@ def pattern_of(value: float) -> np.int64:
     return np.float64(value).view(np.int64)
 
 
-def _lower(patterns: NDArray[np.int64]) -> NDArray[np.float64]:
+def _lower(patterns: Ints) -> Floats:
     """Return lower ends as distances; -1 if no threshold is below."""
     return np.where(patterns == _BELOW_ZERO, -1.0, patterns.view(np.float64))
 
 
-def first_cuts(upper: float, arity: int) -> NDArray[np.int64]:
+def first_cuts(upper: float, arity: int) -> Ints:
     """Return the patterns of the first step: in the octaves below the bound, which is included."""
     hi = pattern_of(upper)
     lo = np.maximum(hi - OCTAVES * _OCTAVE, _BELOW_ZERO)
@@ -329,9 +328,7 @@ def first_cuts(upper: float, arity: int) -> NDArray[np.int64]:
     return np.append(inner, hi)
 
 
-def cuts_between(
-    lo: NDArray[np.int64], hi: NDArray[np.int64], arity: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def cuts_between(lo: Ints, hi: Ints, arity: int) -> tuple[Ints, Ints]:
     """Return thresholds that are equally spaced between the ends, excluding both.
 
     Of w patterns the cuts are `lo + (w // m) j + ((w mod m) j) // m`: no piece exceeds w/m rounded
@@ -353,7 +350,7 @@ def cuts_between(
     return owner, lo[owner] + w // m * j + w % m * j // m
 
 
-def clipped_counts(smallest: NDArray[np.float64], asked: Asked) -> NDArray[np.int64]:
+def clipped_counts(smallest: Floats, asked: Asked) -> Ints:
     """Return the number of a party's k + 1 smallest distances within each threshold.
 
     Args:
@@ -367,7 +364,7 @@ def clipped_counts(smallest: NDArray[np.float64], asked: Asked) -> NDArray[np.in
     padded = np.full((queries, size), np.inf)
     padded[:, :width] = smallest
     flat = padded.ravel()
-    before: NDArray[np.int64] = (asked.queries * size - 1)[asked.owner]
+    before: Ints = (asked.queries * size - 1)[asked.owner]
     last = before.copy()
     while step := step // 2:
         last += (flat[last + step] <= values) * step

@@ -13,7 +13,8 @@ By four rules, the opened values can be simulated perfectly:
 - No drawn element is used twice.
 
 A party is a generator: it yields the values that it deals and announces in a round, and receives
-the round's result. The same code runs in one process and over any network.
+the round's result. The same code runs in one process and over any network. `Ints` are elements of a
+field, from 0 to p - 1, or shares of elements.
 
 Source: Ben-Or, Goldwasser and Wigderson, STOC 1988; Gennaro, Rabin and Rabin, PODC 1998, for the
 products; Bar-Ilan and Beaver, PODC 1989, for elements that are not 0.
@@ -28,8 +29,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.random import Generator as Draws
-from numpy.typing import NDArray
 
+from veilring.arrays import Ints
 from veilring.errors import InputError
 from veilring.protocols.ranksearch.algorithm.votes import word_for
 from veilring.protocols.seedshares import weights_at_zero
@@ -39,8 +40,6 @@ PRIMES: Final = (251, 65_521)
 # A batch lacks nonzero elements with probability at most 2^-60; it then draws again.
 LACK_BITS: Final = 60
 
-Ints: TypeAlias = NDArray[np.int64]
-"""Elements of a field, from 0 to p - 1, or shares of elements."""
 Sizes: TypeAlias = Sequence[tuple[int, int]]
 """The parts of a round: the number of words from each sender to each party, and of senders."""
 

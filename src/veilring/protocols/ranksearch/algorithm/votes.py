@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.arrays import Bools, Floats, Ints
 from veilring.data.table import Rows, pairwise_distances
 from veilring.protocols.ranksearch.algorithm.search import (
     Asked,
@@ -56,11 +57,11 @@ class Nearest:
         labels: Their classes, shape (Q, k + 1).
     """
 
-    distances: NDArray[np.float64]
-    labels: NDArray[np.int64]
+    distances: Floats
+    labels: Ints
 
 
-def nearest_rows(queries: NDArray[np.float64], rows: Rows, k: int) -> Nearest:
+def nearest_rows(queries: Floats, rows: Rows, k: int) -> Nearest:
     """Return a party's k + 1 nearest rows to each query, shape (Q, features), of k >= 1."""
     kept = min(k + 1, len(rows))
     distances = np.full((len(queries), k + 1), np.inf)
@@ -90,7 +91,7 @@ class Votes:
     counts: NDArray[np.uint64]
     weighted: NDArray[np.uint64] | None = None
 
-    def arrays(self, tied: NDArray[np.bool_], k: int) -> tuple[NDArray[Any], ...]:
+    def arrays(self, tied: Bools, k: int) -> tuple[NDArray[Any], ...]:
         """Return the arrays to add up, each in the smallest word type that holds its totals.
 
         Args:
@@ -102,7 +103,7 @@ class Votes:
         return words if self.weighted is None else (*words, self.weighted)
 
     @classmethod
-    def of(cls, arrays: Sequence[NDArray[Any]], tied: NDArray[np.bool_]) -> Self:
+    def of(cls, arrays: Sequence[NDArray[Any]], tied: Bools) -> Self:
         """Return the votes with the given arrays, or with totals of arrays."""
         few, many, *weighted = arrays
         counts = np.empty((len(tied), few.shape[1]), dtype=np.uint64)
@@ -117,12 +118,12 @@ class Votes:
         return np.where(self.counts.any(axis=1, keepdims=True), self.counts, self.weighted)
 
     @property
-    def labels(self) -> NDArray[np.int64]:
+    def labels(self) -> Ints:
         """The class with the most votes for each query; ties go to the lowest class."""
         return np.asarray(np.argmax(self.deciding, axis=1), dtype=np.int64)
 
     @property
-    def values(self) -> NDArray[np.float64]:
+    def values(self) -> Floats:
         """The votes as numbers, shape (Q, classes)."""
         if self.weighted is None:
             return self.counts.astype(np.float64)
@@ -132,13 +133,7 @@ class Votes:
 
 
 def own_votes(
-    queries: NDArray[np.float64],
-    rows: Rows,
-    nearest: Nearest,
-    found: Found,
-    *,
-    classes: int,
-    weights: Weights,
+    queries: Floats, rows: Rows, nearest: Nearest, found: Found, *, classes: int, weights: Weights
 ) -> Votes:
     """Return the votes of a party's rows.
 
@@ -166,9 +161,7 @@ def no_votes(queries: int, classes: int, weights: Weights) -> Votes:
     return Votes(np.zeros(shape, np.uint64), weighted)
 
 
-def _count_tied(
-    votes: Votes, queries: NDArray[np.float64], rows: Rows, found: Found, weights: Weights
-) -> None:
+def _count_tied(votes: Votes, queries: Floats, rows: Rows, found: Found, weights: Weights) -> None:
     """Add the votes of all rows within the radius, for queries with ties."""
     order = np.argsort(rows.labels, kind="stable")
     features = rows.features[order]
@@ -185,15 +178,15 @@ def _count_tied(
 
 
 def _ballots(
-    distances: NDArray[np.float64], radii: NDArray[np.float64], weights: Weights
-) -> tuple[NDArray[np.bool_], NDArray[np.uint64]]:
+    distances: Floats, radii: Floats, weights: Weights
+) -> tuple[Bools, NDArray[np.uint64]]:
     """Return whether each row counts by number, and each row's weight, both of shape (Q, rows)."""
     if weights == "uniform":
         return distances <= radii[:, None], np.zeros(0, np.uint64)
     return distances == 0, fixed_weights(radii[:, None], distances)
 
 
-def fixed_weights(radii: NDArray[np.float64], distances: NDArray[np.float64]) -> NDArray[np.uint64]:
+def fixed_weights(radii: Floats, distances: Floats) -> NDArray[np.uint64]:
     """Return radius/distance in fixed point, at most `WEIGHT_MAX`.
 
     The weight is 0 for a distance of 0, and for a distance above the radius.
@@ -211,11 +204,7 @@ def fixed_weights(radii: NDArray[np.float64], distances: NDArray[np.float64]) ->
 
 
 def could_be_votes(
-    totals: Votes,
-    own: Votes,
-    found: Found,
-    at_radius: NDArray[np.int64],
-    at_least: NDArray[np.int64] | None = None,
+    totals: Votes, own: Votes, found: Found, at_radius: Ints, at_least: Ints | None = None
 ) -> bool:
     """Return whether vote totals could be those of honest parties, given one party's view.
 
@@ -241,7 +230,7 @@ def could_be_votes(
     return bool(bounded.all() and (totals.weighted >= own.weighted).all())
 
 
-def most_rows(totals: Votes, found: Found, k: int) -> NDArray[np.int64]:
+def most_rows(totals: Votes, found: Found, k: int) -> Ints:
     """Return a bound on the number of rows within each radius, shape (Q,), from public results.
 
     It is k if the search ended at k, and k + 1 if rows may tie. With fewer than k rows, the votes
@@ -262,21 +251,19 @@ class Ranked:
     votes: Votes
 
     @property
-    def tied_rows(self) -> NDArray[np.int64]:
+    def tied_rows(self) -> Ints:
         """The number of voting rows, of weight 1 each, for each query with ties, shape (tied,)."""
         return np.asarray(self.votes.counts[self.found.tied].sum(axis=1), dtype=np.int64)
 
 
-def count_rows(near: Sequence[Nearest], asked: Asked) -> NDArray[np.int64]:
+def count_rows(near: Sequence[Nearest], asked: Asked) -> Ints:
     """Return the total of all parties' clipped counts at each threshold, shape (thresholds,)."""
-    totals: NDArray[np.int64] = np.add.reduce(
-        [clipped_counts(own.distances, asked) for own in near]
-    )
+    totals: Ints = np.add.reduce([clipped_counts(own.distances, asked) for own in near])
     return totals
 
 
 def search_rows(
-    queries: NDArray[np.float64],
+    queries: Floats,
     parts: Sequence[Rows],
     *,
     classes: int,

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
 from veilring.privacy.checks import require_that
 from veilring.protocols.release.algorithm.columns import Bins, Frame, Trees, cell_of
@@ -57,9 +58,9 @@ class Classifier(ABC):
         return True
 
     @abstractmethod
-    def _score(self, rows: NDArray[np.float64]) -> NDArray[np.float64]: ...
+    def _score(self, rows: Floats) -> Floats: ...
 
-    def scores(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    def scores(self, rows: Floats) -> Floats:
         """Return a score for each row and class, shape (rows, classes); the highest score wins.
 
         Args:
@@ -74,11 +75,11 @@ class Classifier(ABC):
         blocks = [self._score(rows[i : i + step]) for i in range(0, len(rows), step)]
         return np.vstack(blocks) if blocks else np.zeros((0, len(self.classes)))
 
-    def predict(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
+    def predict(self, rows: Floats) -> Ints:
         """Return the label of each row, shape (rows,); ties go to the first class."""
         return np.asarray(self.scores(rows).argmax(axis=1))
 
-    def predict_proba(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    def predict_proba(self, rows: Floats) -> Floats:
         """Return estimated probabilities, shape (rows, classes), where each row adds up to 1."""
         require_that(
             self.has_probabilities,
@@ -104,10 +105,10 @@ class DirectionClassifier(Classifier):
 
     KIND: ClassVar[str] = "directions"
 
-    origin: NDArray[np.float64]
-    units: NDArray[np.float64]
-    weights: NDArray[np.float64]
-    biases: NDArray[np.float64]
+    origin: Floats
+    units: Floats
+    weights: Floats
+    biases: Floats
     calibrated: bool
 
     def __post_init__(self) -> None:
@@ -126,7 +127,7 @@ class DirectionClassifier(Classifier):
         return self.calibrated
 
     @override
-    def _score(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _score(self, rows: Floats) -> Floats:
         directions = Frame(self.origin, self.units).directions(rows)
         return np.asarray(directions @ self.weights.T + self.biases)
 
@@ -143,12 +144,12 @@ class CountsClassifier(Classifier):
     KIND: ClassVar[str] = "counts"
 
     features: int
-    numbers: NDArray[np.int64]
+    numbers: Ints
     cuts: int
-    firsts: NDArray[np.int64]
-    values: NDArray[np.int64]
-    log_priors: NDArray[np.float64]
-    log_shares: NDArray[np.float64]
+    firsts: Ints
+    values: Ints
+    log_priors: Floats
+    log_shares: Floats
 
     def __post_init__(self) -> None:
         for name in ("numbers", "firsts"):
@@ -176,7 +177,7 @@ class CountsClassifier(Classifier):
         return self.features
 
     @override
-    def _score(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _score(self, rows: Floats) -> Floats:
         bins = self._bins
         placed = bins.place(rows)
         starts = np.cumsum((0, *bins.sizes))
@@ -199,7 +200,7 @@ class GridClassifier(Classifier):
 
     features: int
     side: int
-    log_shares: NDArray[np.float64]
+    log_shares: Floats
 
     def __post_init__(self) -> None:
         sane = self.features >= 1 and self.side >= 1
@@ -216,7 +217,7 @@ class GridClassifier(Classifier):
         return self.features
 
     @override
-    def _score(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _score(self, rows: Floats) -> Floats:
         place = cell_of(rows, self.side)
         cells = np.ravel_multi_index(tuple(place.T), (self.side,) * self.features)
         return np.asarray(self.log_shares[cells])
@@ -235,9 +236,9 @@ class TreesClassifier(Classifier):
     KIND: ClassVar[str] = "trees"
 
     features: int
-    tested: NDArray[np.int64]
-    cuts: NDArray[np.float64]
-    log_shares: NDArray[np.float64]
+    tested: Ints
+    cuts: Floats
+    log_shares: Floats
 
     def __post_init__(self) -> None:
         trees = Trees(self.tested, self.cuts)
@@ -252,7 +253,7 @@ class TreesClassifier(Classifier):
         return self.features
 
     @override
-    def _score(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _score(self, rows: Floats) -> Floats:
         leaves = Trees(self.tested, self.cuts).place(rows)
         return np.asarray(self.log_shares[np.arange(leaves.shape[1]), leaves].mean(axis=1))
 
@@ -314,9 +315,9 @@ def _read(name: str, kind: object, value: object) -> Any:  # noqa: ANN401  (of a
     elif isinstance(value, list):
         with suppress(ValueError):  # NumPy's error for a ragged list
             found = np.array(value)
-            if kind == NDArray[np.int64] and (found.dtype.kind == "i" or not value):
+            if kind == Ints and (found.dtype.kind == "i" or not value):
                 return found.astype(np.int64)
-            if kind == NDArray[np.float64] and found.dtype.kind in "if":
+            if kind == Floats and found.dtype.kind in "if":
                 return found.astype(np.float64)
     raise InputError.because(
         f"the field {name!r} of the released classifier is missing or has the wrong type",
@@ -346,7 +347,7 @@ _SPREAD_MAX: Final = 2**16
 LEAF_SMOOTHING: Final = 0.5
 
 
-def decode_centre(sums: NDArray[np.float64], middle: Frame, rows: int, noise: float) -> Frame:
+def decode_centre(sums: Floats, middle: Frame, rows: int, noise: float) -> Frame:
     """Return the frame around the released mean; more noise moves it nearer to the middle.
 
     Args:
@@ -355,14 +356,14 @@ def decode_centre(sums: NDArray[np.float64], middle: Frame, rows: int, noise: fl
     return middle.about(_released_mean(sums, rows, noise))
 
 
-def _released_mean(sums: NDArray[np.float64], rows: int, noise: float) -> NDArray[np.float64]:
+def _released_mean(sums: Floats, rows: int, noise: float) -> Floats:
     # The root keeps the mean's length without noise. Shrinking by the whole fraction would leave
     # all rows on one side of the origin, which costs more than some noise.
     kept = np.sqrt(keep_share(sums, noise))
     return np.asarray(np.clip(kept * sums / rows, -0.5, 0.5))
 
 
-def keep_share(vectors: NDArray[np.float64], noise: float) -> NDArray[np.float64]:
+def keep_share(vectors: Floats, noise: float) -> Floats:
     """Return the fraction of each vector's square that is not noise, from 0 to 1, shape (..., 1).
 
     It is the factor for each vector with the smallest expected error (James and Stein, positive
@@ -377,7 +378,7 @@ def keep_share(vectors: NDArray[np.float64], noise: float) -> NDArray[np.float64
     return np.asarray(np.maximum(0.0, 1 - lost))
 
 
-def decode_moments(sums: NDArray[np.float64], middle: Frame, rows: int, noise: float) -> Frame:
+def decode_moments(sums: Floats, middle: Frame, rows: int, noise: float) -> Frame:
     """Return the frame around the released mean, in units of the released standard deviations.
 
     A variance is at least the standard deviation of its own noise, which hides smaller values.
@@ -392,9 +393,7 @@ def decode_moments(sums: NDArray[np.float64], middle: Frame, rows: int, noise: f
     return middle.about(mean, np.maximum(spread, SPREAD_MIN * max(spread.max(), SPREAD_MIN)))
 
 
-def decode_means(
-    sums: NDArray[np.float64], frame: Frame, classes: tuple[str, ...]
-) -> DirectionClassifier:
+def decode_means(sums: Floats, frame: Frame, classes: tuple[str, ...]) -> DirectionClassifier:
     """Return the classifier by nearest class mean in cosine; a class with a sum of 0 scores 0.
 
     Args:
@@ -422,9 +421,9 @@ class DiscriminantNoise(NamedTuple):
 
 
 def decode_discriminant(
-    sums: NDArray[np.float64],
-    counts: NDArray[np.float64],
-    second: NDArray[np.float64],
+    sums: Floats,
+    counts: Floats,
+    second: Floats,
     frame: Frame,
     classes: tuple[str, ...],
     *,
@@ -449,7 +448,7 @@ def decode_discriminant(
     return DirectionClassifier(classes, frame.origin, frame.units, weights, biases, calibrated=True)
 
 
-def shrink_counts(counts: NDArray[np.float64], noise: float) -> NDArray[np.float64]:
+def shrink_counts(counts: Floats, noise: float) -> Floats:
     """Return numbers of rows, each at least 1, shrunk towards their mean according to the noise.
 
     The weight of their mean is the fraction of noise in their variance (James and Stein).
@@ -463,9 +462,7 @@ def shrink_counts(counts: NDArray[np.float64], noise: float) -> NDArray[np.float
     return np.maximum(mean + (1 - weight) * (counts - mean), 1.0)
 
 
-def shrink_means(
-    sums: NDArray[np.float64], sizes: NDArray[np.float64], noise: float
-) -> NDArray[np.float64]:
+def shrink_means(sums: Floats, sizes: Floats, noise: float) -> Floats:
     """Return class means shrunk towards 0 according to the noise, each of norm at most 1.
 
     Args:
@@ -477,9 +474,7 @@ def shrink_means(
     return np.asarray(means / np.maximum(lengths, 1.0))
 
 
-def lift_eigenvalues(
-    matrix: NDArray[np.float64], floor: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def lift_eigenvalues(matrix: Floats, floor: float) -> tuple[Floats, Floats]:
     """Return positive eigenvalues and their vectors, of the same trace but with less noise.
 
     Negative eigenvalues become 0; each is increased by the floor and `RIDGE` of their mean; all are
@@ -496,7 +491,7 @@ def lift_eigenvalues(
 
 
 def decode_counts(
-    counts: NDArray[np.float64], bins: Bins, classes: tuple[str, ...], noise: float
+    counts: Floats, bins: Bins, classes: tuple[str, ...], noise: float
 ) -> CountsClassifier:
     """Return naive Bayes: bin frequencies by class, smoothed towards those of all classes.
 
@@ -525,9 +520,7 @@ def decode_counts(
     )
 
 
-def decode_grid(
-    counts: NDArray[np.float64], classes: tuple[str, ...], noise: float
-) -> GridClassifier:
+def decode_grid(counts: Floats, classes: tuple[str, ...], noise: float) -> GridClassifier:
     """Return the class frequencies around each cell, as local as the noise allows.
 
     Counts around a cell are added with the weight `decay ** distance`, for increasing decays, until
@@ -551,9 +544,7 @@ def decode_grid(
     return GridClassifier(classes, columns, side, np.log(shares.T))
 
 
-def _around_cells(
-    counts: NDArray[np.float64],
-) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+def _around_cells(counts: Floats) -> Iterator[tuple[Floats, Floats]]:
     """Yield, for each decay, the weighted counts around each cell and the sum of squared weights.
 
     Their shapes are (classes, cells) and (cells,).
@@ -569,9 +560,7 @@ def _around_cells(
         yield from zip(sums, squares, strict=True)
 
 
-def _spread(
-    values: NDArray[np.float64], weights: NDArray[np.float64], first: int
-) -> NDArray[np.float64]:
+def _spread(values: Floats, weights: Floats, first: int) -> Floats:
     """Return the weighted sums around each cell; weights multiply along the grid's axes.
 
     Args:
@@ -590,7 +579,7 @@ def _spread(
     return sums
 
 
-def _leads(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+def _leads(sums: Floats) -> Floats:
     """Return the lead of the largest class over the second; with one class, its whole count."""
     if len(sums) == 1:
         return np.asarray(sums[0])
@@ -599,7 +588,7 @@ def _leads(sums: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def decode_trees(
-    counts: NDArray[np.float64], trees: Trees, features: int, classes: tuple[str, ...], noise: float
+    counts: Floats, trees: Trees, features: int, classes: tuple[str, ...], noise: float
 ) -> TreesClassifier:
     """Return the class frequencies in each leaf, smoothed according to the noise.
 

@@ -12,8 +12,8 @@ from typing import Final, Self
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Features
 from veilring.privacy.checks import require_that
 
@@ -36,8 +36,8 @@ class Frame:
         units: Shape (features,), above 0: the factor of each feature.
     """
 
-    origin: NDArray[np.float64]
-    units: NDArray[np.float64]
+    origin: Floats
+    units: Floats
 
     def __post_init__(self) -> None:
         require_that(
@@ -62,9 +62,7 @@ class Frame:
             units[each.features] = 0.5
         return cls(origin, units)
 
-    def about(
-        self, centre: NDArray[np.float64], spread: NDArray[np.float64] | None = None
-    ) -> "Frame":
+    def about(self, centre: Floats, spread: Floats | None = None) -> "Frame":
         """Return the frame around a point of this frame.
 
         Args:
@@ -75,7 +73,7 @@ class Frame:
         units = self.units if spread is None else self.units / spread
         return Frame(self.origin + centre / self.units, units)
 
-    def place(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    def place(self, rows: Floats) -> Floats:
         """Return rows in the coordinates of this frame.
 
         Args:
@@ -88,7 +86,7 @@ class Frame:
         )
         return np.asarray((rows - self.origin) * self.units)
 
-    def directions(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    def directions(self, rows: Floats) -> Floats:
         """Return the unit vector from the origin to each row; 0 for a row at the origin.
 
         Args:
@@ -107,7 +105,7 @@ def count_columns(features: Features) -> int:
     return len(features) - sum(len(each.values) - 1 for each in features.categories)
 
 
-def numeric_features(features: Features) -> NDArray[np.int64]:
+def numeric_features(features: Features) -> Ints:
     """Return the positions of the features that are numbers, ascending."""
     is_number = np.ones(len(features), dtype=bool)
     for each in features.categories:
@@ -135,7 +133,7 @@ class Bins:
         """The number of bins of each column."""
         return (self.cuts,) * len(self.numbers) + tuple(values for _, values in self.categories)
 
-    def place(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
+    def place(self, rows: Floats) -> Ints:
         """Return the bin of each column of each row, shape (rows, columns), or -1 without a bin.
 
         A row has no bin in a column of categories if its features there are all 0: the value is not
@@ -152,7 +150,7 @@ class Bins:
         return placed
 
 
-def cell_of(values: NDArray[np.float64], cuts: int) -> NDArray[np.int64]:
+def cell_of(values: Floats, cuts: int) -> Ints:
     """Return the bin of each value among the given number of equal bins of [0, 1]."""
     return np.minimum((values * cuts).astype(np.int64), cuts - 1)
 
@@ -168,8 +166,8 @@ class Trees:
             the threshold.
     """
 
-    tested: NDArray[np.int64]
-    cuts: NDArray[np.float64]
+    tested: Ints
+    cuts: Floats
 
     def __post_init__(self) -> None:
         fits = self.tested.ndim == 2 and self.tested.shape == self.cuts.shape  # noqa: PLR2004  (trees by nodes)
@@ -220,7 +218,7 @@ class Trees:
         """The number of leaves of one tree."""
         return int(self.tested.shape[1]) + 1
 
-    def place(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
+    def place(self, rows: Floats) -> Ints:
         """Return the leaf of each row in each tree, shape (rows, trees)."""
         inner, each = self.tested.shape[1], np.arange(len(self.tested))
         nodes = np.zeros((len(rows), len(self.tested)), dtype=np.int64)

@@ -17,9 +17,9 @@ from math import sqrt
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from typing_extensions import override
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Features
 from veilring.privacy.checks import require, require_that
 from veilring.protocols.release.algorithm.classifiers import (
@@ -95,12 +95,12 @@ class Centre(Statistic[Frame]):
         return Bound.scaled(self.norm, self.scale, greatest)
 
     @override
-    def entries(self, rows: NDArray[np.float64], labels: NDArray[np.int64]) -> Entries:
+    def entries(self, rows: Floats, labels: Ints) -> Entries:
         placed = Frame.middle(self.features).place(rows)
         return Entries.dense(cut_off(placed, self.scale, self.bound))
 
     @override
-    def decode(self, noisy: NDArray[np.int64], deviation: float) -> Frame:
+    def decode(self, noisy: Ints, deviation: float) -> Frame:
         require_released(noisy, deviation, self.length)
         middle, noise = Frame.middle(self.features), deviation / self.scale
         return decode_centre(noisy / self.scale, middle, self.rows, noise)
@@ -136,13 +136,13 @@ class Moments(Statistic[Frame]):
         return Bound.scaled(self.norm, self.scale, greatest)
 
     @override
-    def entries(self, rows: NDArray[np.float64], labels: NDArray[np.int64]) -> Entries:
+    def entries(self, rows: Floats, labels: Ints) -> Entries:
         placed = Frame.middle(self.features).place(rows)
         both = np.hstack((placed, 2 * placed**2))
         return Entries.dense(cut_off(both, self.scale, self.bound))
 
     @override
-    def decode(self, noisy: NDArray[np.int64], deviation: float) -> Frame:
+    def decode(self, noisy: Ints, deviation: float) -> Frame:
         require_released(noisy, deviation, self.length)
         sums = (noisy / self.scale).reshape(2, -1)
         middle = Frame.middle(self.features)
@@ -205,7 +205,7 @@ class ClassMeans(Statistic[DirectionClassifier]):
         return len(self.features)
 
     @override
-    def entries(self, rows: NDArray[np.float64], labels: NDArray[np.int64]) -> Entries:
+    def entries(self, rows: Floats, labels: Ints) -> Entries:
         require_labels(labels, self.features)
         found = self.frame.directions(rows)
         whole = (
@@ -217,7 +217,7 @@ class ClassMeans(Statistic[DirectionClassifier]):
         return Entries(labels[:, None] * width + np.arange(width), whole)
 
     @override
-    def decode(self, noisy: NDArray[np.int64], deviation: float) -> DirectionClassifier:
+    def decode(self, noisy: Ints, deviation: float) -> DirectionClassifier:
         require_released(noisy, deviation, self.length)
         sums = noisy.reshape(len(self.features.classes), -1) / self.scale
         return decode_means(sums, self.frame, self.features.classes)
@@ -261,7 +261,7 @@ class Discriminant(Statistic[DirectionClassifier]):
         return width + 1 + width * (width + 1) // 2
 
     @override
-    def entries(self, rows: NDArray[np.float64], labels: NDArray[np.int64]) -> Entries:
+    def entries(self, rows: Floats, labels: Ints) -> Entries:
         require_labels(labels, self.features)
         classes, width = len(self.features.classes), len(self.features)
         found = self.frame.directions(rows)
@@ -278,7 +278,7 @@ class Discriminant(Statistic[DirectionClassifier]):
         return Entries(positions, cut_off(values, self.scale, self.bound))
 
     @override
-    def decode(self, noisy: NDArray[np.int64], deviation: float) -> DirectionClassifier:
+    def decode(self, noisy: Ints, deviation: float) -> DirectionClassifier:
         require_released(noisy, deviation, self.length)
         classes, width = len(self.features.classes), len(self.features)
         sums, counts, entries = np.split(
@@ -300,7 +300,7 @@ class Discriminant(Statistic[DirectionClassifier]):
         )
 
 
-def require_labels(labels: NDArray[np.int64], features: Features) -> None:
+def require_labels(labels: Ints, features: Features) -> None:
     """Reject labels that are not positions of the public classes."""
     require_that(
         bool(((labels >= 0) & (labels < len(features.classes))).all()),

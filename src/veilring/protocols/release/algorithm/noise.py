@@ -20,8 +20,8 @@ from fractions import Fraction
 from typing import Any, Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilring.arrays import Ints
 from veilring.privacy.accounting import GaussianDP, PureDP, RenyiDP, find_least
 from veilring.privacy.checks import require, require_choice, require_that
 from veilring.privacy.divisible import (
@@ -170,7 +170,7 @@ class SumNoise:
     sensitivity: Sensitivity
     trust: Trust
 
-    def share(self, rng: np.random.Generator) -> NDArray[np.int64]:
+    def share(self, rng: np.random.Generator) -> Ints:
         """Draw a party's share, shape (dimensions,).
 
         Args:

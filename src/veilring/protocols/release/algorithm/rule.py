@@ -20,9 +20,9 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 from typing_extensions import override
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Features
 from veilring.errors import InputError
 from veilring.privacy.checks import require, require_delta, require_positive, require_that
@@ -110,7 +110,7 @@ class ClassCounts(Statistic[CountsClassifier]):
         return len(Bins.of(self.features).sizes)
 
     @override
-    def entries(self, rows: NDArray[np.float64], labels: NDArray[np.int64]) -> Entries:
+    def entries(self, rows: Floats, labels: Ints) -> Entries:
         require_labels(labels, self.features)
         bins = Bins.of(self.features)
         placed = bins.place(rows)
@@ -119,7 +119,7 @@ class ClassCounts(Statistic[CountsClassifier]):
         return Entries(positions, np.where(placed >= 0, self.scale, 0))
 
     @override
-    def decode(self, noisy: NDArray[np.int64], deviation: float) -> CountsClassifier:
+    def decode(self, noisy: Ints, deviation: float) -> CountsClassifier:
         require_released(noisy, deviation, self.length)
         counts = noisy.reshape(len(self.features.classes), -1) / self.scale
         bins = Bins.of(self.features)
@@ -172,7 +172,7 @@ class LabelledGrid(Statistic[GridClassifier]):
         return 1
 
     @override
-    def entries(self, rows: NDArray[np.float64], labels: NDArray[np.int64]) -> Entries:
+    def entries(self, rows: Floats, labels: Ints) -> Entries:
         require_labels(labels, self.features)
         place = cell_of(rows, self.side)
         cells = np.ravel_multi_index(tuple(place.T), (self.side,) * place.shape[1])
@@ -180,7 +180,7 @@ class LabelledGrid(Statistic[GridClassifier]):
         return Entries(positions[:, None], np.full((len(rows), 1), self.scale))
 
     @override
-    def decode(self, noisy: NDArray[np.int64], deviation: float) -> GridClassifier:
+    def decode(self, noisy: Ints, deviation: float) -> GridClassifier:
         require_released(noisy, deviation, self.length)
         classes = self.features.classes
         shape = (len(classes), *(self.side,) * len(self.features))
@@ -239,7 +239,7 @@ class RandomTrees(Statistic[TreesClassifier]):
         return len(self.trees.tested)
 
     @override
-    def entries(self, rows: NDArray[np.float64], labels: NDArray[np.int64]) -> Entries:
+    def entries(self, rows: Floats, labels: Ints) -> Entries:
         require_labels(labels, self.features)
         starts = np.arange(self.support) * self.trees.leaves
         leaves = starts + self.trees.place(rows)
@@ -247,7 +247,7 @@ class RandomTrees(Statistic[TreesClassifier]):
         return Entries(positions, np.full(positions.shape, self.scale))
 
     @override
-    def decode(self, noisy: NDArray[np.int64], deviation: float) -> TreesClassifier:
+    def decode(self, noisy: Ints, deviation: float) -> TreesClassifier:
         require_released(noisy, deviation, self.length)
         counts = noisy.reshape(self.support, self.trees.leaves, -1) / self.scale
         classes = self.features.classes

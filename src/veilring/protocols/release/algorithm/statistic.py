@@ -17,8 +17,8 @@ from math import isqrt, sqrt
 from typing import Final, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import is_table
 from veilring.errors import InputError
 from veilring.privacy.checks import require, require_choice, require_that
@@ -64,7 +64,7 @@ class Bound:
         """The maximum norm: the sensitivity of the sum."""
         return float(self.most) if self.norm == "l1" else sqrt(self.most)
 
-    def measure(self, vectors: NDArray[np.int64]) -> NDArray[np.int64]:
+    def measure(self, vectors: Ints) -> Ints:
         """Return the sum of absolute values or squares of each vector, exactly, shape (rows,).
 
         Args:
@@ -74,7 +74,7 @@ class Bound:
             return np.asarray(np.abs(vectors).sum(axis=1))
         return np.asarray(np.einsum("ij,ij->i", vectors, vectors))
 
-    def holds(self, vectors: NDArray[np.int64]) -> bool:
+    def holds(self, vectors: Ints) -> bool:
         """Return whether every vector is within the bound, for any entries.
 
         Args:
@@ -97,11 +97,11 @@ class Entries(NamedTuple):
         values: Shape (rows, entries), whole numbers.
     """
 
-    positions: NDArray[np.int64]
-    values: NDArray[np.int64]
+    positions: Ints
+    values: Ints
 
     @classmethod
-    def dense(cls, vectors: NDArray[np.int64]) -> Self:
+    def dense(cls, vectors: Ints) -> Self:
         """Return the entries of dense vectors, shape (rows, length)."""
         return cls(np.broadcast_to(np.arange(vectors.shape[1]), vectors.shape), vectors)
 
@@ -134,7 +134,7 @@ class Statistic(ABC, Generic[Decoded_co]):
         return self.length
 
     @abstractmethod
-    def entries(self, rows: NDArray[np.float64], labels: NDArray[np.int64]) -> Entries:
+    def entries(self, rows: Floats, labels: Ints) -> Entries:
         """Return the entries that each row adds, from the row and its label alone.
 
         Args:
@@ -143,7 +143,7 @@ class Statistic(ABC, Generic[Decoded_co]):
         """
 
     @abstractmethod
-    def decode(self, noisy: NDArray[np.int64], deviation: float) -> Decoded_co:
+    def decode(self, noisy: Ints, deviation: float) -> Decoded_co:
         """Return the result decoded from a released sum, such as a classifier. Costs no privacy.
 
         Args:
@@ -151,7 +151,7 @@ class Statistic(ABC, Generic[Decoded_co]):
             deviation: The standard deviation of the noise on each number, from 0. Public.
         """
 
-    def sum(self, rows: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    def sum(self, rows: Floats, labels: Ints) -> Ints:
         """Return the exact sum over rows, shape (length,). Secret.
 
         Args:
@@ -201,7 +201,7 @@ class Statistic(ABC, Generic[Decoded_co]):
         return found
 
 
-def require_released(noisy: NDArray[np.int64], deviation: float, length: int) -> None:
+def require_released(noisy: Ints, deviation: float, length: int) -> None:
     """Reject a released sum of the wrong length, or a deviation that is negative or not finite."""
     require_that(
         noisy.shape == (length,),
@@ -216,7 +216,7 @@ def require_scale(scale: int) -> None:
     require(1 <= scale <= SCALE_MAX, "scale", scale, f"a whole number from 1 to {SCALE_MAX}")
 
 
-def cut_off(vectors: NDArray[np.float64], scale: int, bound: Bound) -> NDArray[np.int64]:
+def cut_off(vectors: Floats, scale: int, bound: Bound) -> Ints:
     """Return integer vectors: scaled, truncated toward zero, and shortened to an L2 or L1 bound.
 
     Args:
@@ -232,7 +232,7 @@ def cut_off(vectors: NDArray[np.float64], scale: int, bound: Bound) -> NDArray[n
     return shorten((vectors * scale).astype(np.int64), bound)  # truncates toward zero
 
 
-def shorten(vectors: NDArray[np.int64], bound: Bound) -> NDArray[np.int64]:
+def shorten(vectors: Ints, bound: Bound) -> Ints:
     """Return vectors within a bound; vectors beyond it are shortened, with nearly their direction.
 
     A vector beyond the bound is first shortened in floats, and truncated toward zero; any excess
@@ -256,7 +256,7 @@ def shorten(vectors: NDArray[np.int64], bound: Bound) -> NDArray[np.int64]:
     return mended
 
 
-def apportion(vectors: NDArray[np.float64], scale: int) -> NDArray[np.int64]:
+def apportion(vectors: Floats, scale: int) -> Ints:
     """Return integer vectors whose absolute values add up to the scale: an L1 norm of 1.
 
     Absolute values are rounded down, and the missing units go to the largest remainders; ties go to

@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilring.arrays import Ints
 from veilring.data.table import Features, Rows
 from veilring.privacy.checks import require_that
 from veilring.protocols.digests import DIGEST_BYTES, digest_of, written
@@ -94,7 +94,7 @@ class Total(NamedTuple):
         sums: Shape (length,).
     """
 
-    sums: NDArray[np.int64]
+    sums: Ints
     shares: int
 
 
@@ -104,7 +104,7 @@ class Step(NamedTuple):
     statistic: Statistic[Any]
     noise: SumNoise
 
-    def draw(self, rows: Rows, rng: np.random.Generator) -> NDArray[np.int64]:
+    def draw(self, rows: Rows, rng: np.random.Generator) -> Ints:
         """Return a party's summand, shape (length,): its rows' sum and its noise share. Secret."""
         return self.statistic.sum(rows.features, rows.labels) + self.noise.share(rng)
 
@@ -150,7 +150,7 @@ def simulate_draws(
     parts: Sequence[Rows],
     parameters: ReleaseParameters,
     rngs: Sequence[np.random.Generator],
-) -> Iterator[NDArray[np.int64]]:
+) -> Iterator[Ints]:
     """Yield the noisy vectors of all parties for each sum, shape (parties, entries).
 
     Args:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import is_table, pairwise_distances
 from veilring.privacy.checks import require, require_that
 from veilring.protocols.ring.algorithm.sums import FixedPoint
@@ -32,12 +32,8 @@ INPUT_ENTRIES: Final = 2**22
 
 
 def local_votes(
-    distances: NDArray[np.float64],
-    labels: NDArray[np.int64],
-    result: NDArray[np.float64],
-    classes: int,
-    weights: Weights = "uniform",
-) -> NDArray[np.float64]:
+    distances: Floats, labels: Ints, result: Floats, classes: int, weights: Weights = "uniform"
+) -> Floats:
     """Return a party's local classification vectors `lcv`, shape (Q, classes) (Section 4.3, 4).
 
     A row votes for its class if its distance is at most the radius, the last entry of the public
@@ -67,12 +63,7 @@ def local_votes(
     return votes
 
 
-def _ballots(
-    distances: NDArray[np.float64],
-    nearest: NDArray[np.float64],
-    radius: NDArray[np.float64],
-    weights: Weights,
-) -> NDArray[np.float64]:
+def _ballots(distances: Floats, nearest: Floats, radius: Floats, weights: Weights) -> Floats:
     """Return the weight of each row's vote, shape (Q, N); 0 for rows that do not vote."""
     voting = distances <= radius
     if weights == "uniform":
@@ -84,7 +75,7 @@ def _ballots(
     return np.where(exact, distances == 0, np.where(voting, ratio, 0.0))
 
 
-def _require_rows(distances: NDArray[np.float64], labels: NDArray[np.int64], classes: int) -> None:
+def _require_rows(distances: Floats, labels: Ints, classes: int) -> None:
     require(classes >= 1, "classes", classes, "an integer of at least 1")
     fits = is_table(distances) and labels.shape == distances.shape[1:]
     require_that(
@@ -97,7 +88,7 @@ def _require_rows(distances: NDArray[np.float64], labels: NDArray[np.int64], cla
     require_that(known, "labels", f"labels must be integers from 0 to {classes - 1}")
 
 
-def decide_labels(totals: NDArray[np.float64]) -> NDArray[np.int64]:
+def decide_labels(totals: Floats) -> Ints:
     """Return the class with the most votes for each query, shape (Q,); ties to the lowest class.
 
     Args:
@@ -107,13 +98,8 @@ def decide_labels(totals: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def pooled_knn(  # noqa: PLR0917  (a query, a data set and a classifier)
-    queries: NDArray[np.float64],
-    rows: NDArray[np.float64],
-    labels: NDArray[np.int64],
-    classes: int,
-    k: int,
-    weights: Weights = "uniform",
-) -> NDArray[np.int64]:
+    queries: Floats, rows: Floats, labels: Ints, classes: int, k: int, weights: Weights = "uniform"
+) -> Ints:
     """Return the labels of the non-private classifier on the pooled rows, shape (Q,).
 
     The reference for relative accuracy. It uses the same functions as the parties, so any
@@ -143,14 +129,14 @@ class Classified:
         nearest: Shape (Q, k), the public result of PP-TopK, ascending.
     """
 
-    labels: NDArray[np.int64]
-    votes: NDArray[np.float64]
-    nearest: NDArray[np.float64]
+    labels: Ints
+    votes: Floats
+    nearest: Floats
 
 
 def ring_knn(
-    to_rows: Sequence[NDArray[np.float64]],
-    labels: Sequence[NDArray[np.int64]],
+    to_rows: Sequence[Floats],
+    labels: Sequence[Ints],
     parameters: TopKParameters,
     rng: np.random.Generator,
     *,
@@ -195,7 +181,7 @@ def ring_knn(
     return Classified(decide_labels(votes), votes, nearest)
 
 
-def _in_random_order(values: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+def _in_random_order(values: Floats, rng: np.random.Generator) -> Floats:
     """Return the parties (axis 1) in a separate random order for each run (axis 0)."""
     runs, parties = values.shape[:2]
     orders = rng.permuted(np.tile(np.arange(parties), (runs, 1)), axis=1)

@@ -36,6 +36,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.arrays import Bools, Floats, Ints
 from veilring.privacy.checks import require
 from veilring.protocols.ring.algorithm.classify import Weights
 from veilring.protocols.ring.algorithm.topk import TopKParameters
@@ -44,12 +45,12 @@ from veilring.protocols.ring.algorithm.topk import TopKParameters
 COMPARED_WIDTH_MAX: Final = 48
 
 
-def multiset_size(A: NDArray[np.float64]) -> NDArray[np.int64]:
+def multiset_size(A: Floats) -> Ints:
     """Return the number of elements of each multiset, shape (T,)."""
     return np.asarray(np.isfinite(A).sum(axis=1), dtype=np.int64)
 
 
-def copy_numbers(A: NDArray[np.float64]) -> NDArray[np.int32]:
+def copy_numbers(A: Floats) -> NDArray[np.int32]:
     """Return the number of equal entries that precede each entry in its row, shape (T, a)."""
     columns = np.ascontiguousarray(A.T)
     again = columns[1:] == columns[:-1]
@@ -63,7 +64,7 @@ def copy_numbers(A: NDArray[np.float64]) -> NDArray[np.int32]:
     return copies.T
 
 
-def multiplicities(A: NDArray[np.float64], B: NDArray[np.float64]) -> NDArray[np.int32]:
+def multiplicities(A: Floats, B: Floats) -> NDArray[np.int32]:
     """Return the number of times that each entry of `A` is in the same row of `B`, shape (T, a).
 
     Wide rows are searched by bisection over all rows at once, so the cost grows as `T k log(T k)`
@@ -87,7 +88,7 @@ def multiplicities(A: NDArray[np.float64], B: NDArray[np.float64]) -> NDArray[np
     return np.where(b[first] == a, copies[first], 0).reshape(A.shape)
 
 
-def difference(A: NDArray[np.float64], B: NDArray[np.float64]) -> NDArray[np.float64]:
+def difference(A: Floats, B: Floats) -> Floats:
     """Return the multiset difference `A - B` of each run.
 
     The j-th copy of a number in a row of `A` stays exactly if that row of `B` holds fewer than j
@@ -105,12 +106,12 @@ def difference(A: NDArray[np.float64], B: NDArray[np.float64]) -> NDArray[np.flo
     return rest
 
 
-def overlap(A: NDArray[np.float64], B: NDArray[np.float64]) -> NDArray[np.int64]:
+def overlap(A: Floats, B: Floats) -> Ints:
     """Return the size of the multiset intersection of each run, shape (T,)."""
     return multiset_size(A) - multiset_size(difference(A, B))
 
 
-def _keys(A: NDArray[np.float64]) -> NDArray[np.complex128]:
+def _keys(A: Floats) -> NDArray[np.complex128]:
     """Return (run, number) pairs as complex numbers, which NumPy orders lexicographically."""
     keys = np.empty(A.shape, dtype=np.complex128)
     keys.real = np.arange(len(A))[:, None]
@@ -125,9 +126,7 @@ _EPSILON: Final = float(np.finfo(np.float64).eps)
 _OPERATIONS: Final = 5
 
 
-def could_become(
-    before: NDArray[np.float64], after: NDArray[np.float64], hops: int, parameters: TopKParameters
-) -> NDArray[np.bool_]:
+def could_become(before: Floats, after: Floats, hops: int, parameters: TopKParameters) -> Bools:
     """Return whether honest hops could have turned one vector into another, by run, shape (T,).
 
     The result is never false for honest hops, regardless of values, noise and rounding. A true
@@ -150,9 +149,7 @@ def could_become(
     return possible
 
 
-def _reach(
-    displaced: NDArray[np.float64], hops: int, parameters: TopKParameters
-) -> NDArray[np.float64]:
+def _reach(displaced: Floats, hops: int, parameters: TopKParameters) -> Floats:
     """Return the largest last entry that a vector can have some hops after it lost an entry.
 
     Each hop adds `delta` and rounds. The result includes the maximum rounding error of these
@@ -167,12 +164,8 @@ def _reach(
 
 
 def could_be_totals(
-    totals: NDArray[np.float64],
-    own: NDArray[np.float64],
-    result: NDArray[np.float64],
-    weights: Weights,
-    upper: float,
-) -> NDArray[np.bool_]:
+    totals: Floats, own: Floats, result: Floats, weights: Weights, upper: float
+) -> Bools:
     """Return whether honest parties could have these vote totals, by query, shape (Q,).
 
     Votes are never negative, so no total is below the party's own votes. Uniform votes are whole

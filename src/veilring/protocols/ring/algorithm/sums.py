@@ -35,6 +35,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.extras import require_extra
 from veilring.privacy.checks import require, require_that
@@ -111,7 +112,7 @@ class FixedPoint:
         below = nearest if int(nearest) <= share else math.nextafter(nearest, 0)
         return math.ldexp(below, -self.scale_bits)
 
-    def encode(self, values: NDArray[np.float64], field: str = "values") -> NDArray[np.uint64]:
+    def encode(self, values: Floats, field: str = "values") -> NDArray[np.uint64]:
         """Return the values in fixed point, rounded to the nearest (half to even), same shape.
 
         Args:
@@ -125,7 +126,7 @@ class FixedPoint:
         scaled = np.rint(np.ldexp(np.asarray(values, dtype=np.float64), self.scale_bits))
         return np.asarray(scaled).astype(np.int64).view(np.uint64)
 
-    def decode(self, encoded: NDArray[np.uint64]) -> NDArray[np.float64]:
+    def decode(self, encoded: NDArray[np.uint64]) -> Floats:
         """Return the reals encoded by sums, same shape.
 
         Exact up to the 53 bits of a double.

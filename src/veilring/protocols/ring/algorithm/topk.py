@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilring.arrays import Bools, Floats
 from veilring.data.table import is_table
 from veilring.privacy.checks import require, require_that
 
@@ -86,7 +86,7 @@ def _require_noise(k: int, P0: float, d: float) -> None:
     require(0 < d <= 1, "d", d, "a number in (0, 1]")
 
 
-def own_smallest(values: NDArray[np.float64], k: int) -> NDArray[np.float64]:
+def own_smallest(values: Floats, k: int) -> Floats:
     """Return a party's contribution `V`: its k smallest values in each run.
 
     The padding is `+inf`, not `upper`: noise may lift an entry of the vector above `upper`, and
@@ -115,9 +115,7 @@ def own_smallest(values: NDArray[np.float64], k: int) -> NDArray[np.float64]:
     return smallest
 
 
-def require_bounded(
-    values: NDArray[np.float64], parameters: TopKParameters, field: str = "values"
-) -> None:
+def require_bounded(values: Floats, parameters: TopKParameters, field: str = "values") -> None:
     """Reject values outside `[lower, upper]`; `+inf` stands for a missing value and may pass."""
     above = values[values > parameters.upper]
     inside = values.min(initial=np.inf) >= parameters.lower and np.isposinf(above).all()
@@ -125,19 +123,19 @@ def require_bounded(
     require_that(bool(inside), field, f"{field} must be within the public bounds: {allowed}")
 
 
-def start_vector(parameters: TopKParameters, runs: int) -> NDArray[np.float64]:
+def start_vector(parameters: TopKParameters, runs: int) -> Floats:
     """Return the public vector that the starter receives in round 1: `upper`, shape (runs, k)."""
     return np.full((runs, parameters.k), parameters.upper, dtype=np.float64)
 
 
 def topk_step(  # noqa: PLR0917  (the inputs of Algorithm 2, no more)
-    G: NDArray[np.float64],
-    V: NDArray[np.float64],
-    inserted: NDArray[np.bool_],
+    G: Floats,
+    V: Floats,
+    inserted: Bools,
     round_number: int,
     parameters: TopKParameters,
     rng: np.random.Generator,
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+) -> tuple[Floats, Bools]:
     """Return the vector that a party passes on, and whether it has inserted so far (Algorithm 2).
 
     Of two sorted rows, `V[j]` is among the k smallest of the union (ties to `G`) exactly if `V[j] <
@@ -174,16 +172,14 @@ def topk_step(  # noqa: PLR0917  (the inputs of Algorithm 2, no more)
     return passed, inserted_out
 
 
-def _merged(G: NDArray[np.float64], V: NDArray[np.float64]) -> NDArray[np.float64]:
+def _merged(G: Floats, V: Floats) -> Floats:
     """Return the k smallest of the union."""
     merged = np.minimum(V, G[:, ::-1])
     merged.sort(axis=1)
     return merged
 
 
-def _with_noise(
-    G: NDArray[np.float64], V: NDArray[np.float64], delta: float, rng: np.random.Generator
-) -> NDArray[np.float64]:
+def _with_noise(G: Floats, V: Floats, delta: float, rng: np.random.Generator) -> Floats:
     """Replace the tail that `V` displaces by uniforms from `lowest` = `G'[k]` upward, in place."""
     k, rows = G.shape[1], np.arange(len(G))
     below = G[:, ::-1] > V  # in the first m places of each row
@@ -204,7 +200,7 @@ def _with_noise(
     return G
 
 
-def final_result(G: NDArray[np.float64], parameters: TopKParameters) -> NDArray[np.float64]:
+def final_result(G: Floats, parameters: TopKParameters) -> Floats:
     """Return the public result, shape (T, k): the last vector, clipped at `upper`.
 
     If the union has fewer than k values, the result is padded with `upper`; noise at or above
@@ -278,16 +274,16 @@ def _error_bound(k: int, P0: float, d: float, rounds: int) -> float:
     return 1.0 if always_noise >= 1 else -math.expm1(k * math.log1p(-always_noise))
 
 
-HopObserver = Callable[[int, int, NDArray[np.float64], NDArray[np.float64]], None]
+HopObserver = Callable[[int, int, Floats, Floats], None]
 """A callback for each hop of `run_ring`: round (1-based), position, received and passed (T, k)."""
 
 
 def run_ring(
-    values: NDArray[np.float64],
+    values: Floats,
     parameters: TopKParameters,
     rng: np.random.Generator,
     observe: HopObserver | None = None,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Run the whole ring T times and return the public result of each run, shape (T, k).
 
     Args:
@@ -310,7 +306,7 @@ def run_ring(
     return final_result(G, parameters)
 
 
-def true_topk(values: NDArray[np.float64], parameters: TopKParameters) -> NDArray[np.float64]:
+def true_topk(values: Floats, parameters: TopKParameters) -> Floats:
     """Return the k smallest of the union, shape (T, k), filled up with `upper`.
 
     Args:
@@ -321,7 +317,7 @@ def true_topk(values: NDArray[np.float64], parameters: TopKParameters) -> NDArra
     return final_result(smallest, parameters)
 
 
-def _require_ring(values: NDArray[np.float64], parameters: TopKParameters) -> None:
+def _require_ring(values: Floats, parameters: TopKParameters) -> None:
     shape = f"(runs, parties >= {SMALLEST_RING}, k = {parameters.k})"
     fits = values.ndim == 3 and values.shape[1] >= SMALLEST_RING  # noqa: PLR2004  (the axes named in `shape`)
     fits = fits and values.shape[2] == parameters.k

@@ -54,6 +54,7 @@ from numpy.polynomial import legendre
 from numpy.typing import NDArray
 from scipy.special import expit, gammaln, logit, xlog1py
 
+from veilring.arrays import Bools, Floats, Ints
 from veilring.errors import InputError
 from veilring.protocols.ring.algorithm.consistency import multiset_size
 from veilring.protocols.ring.algorithm.topk import TopKParameters, cut_rows
@@ -77,7 +78,7 @@ _POWER_CAP: Final = 3
 
 _NO_CELL: Final = np.full(1, -1, dtype=np.int64)
 
-_Codes = tuple[NDArray[np.int64], ...]
+_Codes = tuple[Ints, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,9 +91,9 @@ class CellPosterior:
     """
 
     prior: UniformPrior
-    levels: tuple[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]], ...]
+    levels: tuple[tuple[Ints, Ints, Ints], ...]
 
-    def posterior(self, view: TopKView, victim: str) -> NDArray[np.float64]:
+    def posterior(self, view: TopKView, victim: str) -> Floats:
         """Return the probability that each new entry is the victim's own.
 
         Returns:
@@ -137,7 +138,7 @@ def fit_cells(  # noqa: PLR0917  (a ring, the roles in it, a prior and a budget)
     members = [order[place] for place in coalition]
     values = prior.draw(trials, parties, parameters.k, rng)
     parts: list[_Codes] = []
-    truth: list[NDArray[np.bool_]] = []
+    truth: list[Bools] = []
     for chunk in cut_trials(len(values), values.shape[1] * parameters.rounds * parameters.k):
         vectors = transcript(values[chunk], parameters, rng)
         view = simulated_view(vectors, parameters, order, members)
@@ -149,9 +150,7 @@ def fit_cells(  # noqa: PLR0917  (a ring, the roles in it, a prior and a budget)
     return CellPosterior(prior, tuple(_count(code, right) for code in codes))
 
 
-def _count(
-    codes: NDArray[np.int64], right: NDArray[np.bool_]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def _count(codes: Ints, right: Bools) -> tuple[Ints, Ints, Ints]:
     if not codes.size:  # the victim never inserted anything: there are no cells
         return _NO_CELL, np.zeros(1, np.int64), np.zeros(1, np.int64)
     cells, which, total = np.unique(codes, return_inverse=True, return_counts=True)
@@ -159,7 +158,7 @@ def _count(
     return cells, total, np.asarray(own, dtype=np.int64)
 
 
-def _cells(view: TopKView, victim: str, claims: NDArray[np.float64], prior: UniformPrior) -> _Codes:
+def _cells(view: TopKView, victim: str, claims: Floats, prior: UniformPrior) -> _Codes:
     """Return the cell of each new entry on each level, as nested codes."""
     if view.result is None:
         raise InputError.because(
@@ -190,14 +189,12 @@ def _cells(view: TopKView, victim: str, claims: NDArray[np.float64], prior: Unif
     return _nest(features, new)
 
 
-def _whole(x: NDArray[np.float64]) -> NDArray[np.int64]:
+def _whole(x: Floats) -> Ints:
     """Return numbers as codes from 0 to 6: rounded down and clipped to -3 to 3."""
     return np.asarray(np.clip(np.floor(x), -_POWER_CAP, _POWER_CAP) + _POWER_CAP, dtype=np.int64)
 
 
-def _nest(
-    features: Sequence[Sequence[tuple[NDArray[np.generic], int]]], new: NDArray[np.bool_]
-) -> _Codes:
+def _nest(features: Sequence[Sequence[tuple[NDArray[np.generic], int]]], new: Bools) -> _Codes:
     code, codes = np.zeros(int(new.sum()), dtype=np.int64), []
     for level in features:
         for feature, choices in level:
@@ -206,7 +203,7 @@ def _nest(
     return tuple(codes)
 
 
-def _held(claims: NDArray[np.float64], vectors: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _held(claims: Floats, vectors: Floats) -> Bools:
     """Return whether each claim of (rounds, T, k) is in the vector of the same round and run."""
     return np.asarray((claims[..., :, None] == vectors[..., None, :]).any(axis=-1))
 
@@ -294,7 +291,7 @@ def _rows(
         )
 
 
-Factor = Callable[[int, NDArray[np.float64]], NDArray[np.float64]]
+Factor = Callable[[int, Floats], Floats]
 """Maps i (from 1) and values of V[i], shape (T, any), to the logarithm of their factor."""
 
 # Exact for polynomials up to degree 47 in each cell.
@@ -322,7 +319,7 @@ _UP_TO_NODE: Final = (
 RUNS_AT_ONCE: Final = 500
 
 
-def decide_by(posterior: NDArray[np.float64]) -> NDArray[np.bool_]:
+def decide_by(posterior: Floats) -> Bools:
     """Claim a value exactly if it is more likely the victim's own than not.
 
     No rule has a greater expected accuracy, nor a greater expected gain.
@@ -330,7 +327,7 @@ def decide_by(posterior: NDArray[np.float64]) -> NDArray[np.bool_]:
     return np.asarray(posterior >= 0.5)  # noqa: PLR2004  (as likely as not)
 
 
-def sandwich_posterior(view: TopKView, victim: str, prior: UniformPrior) -> NDArray[np.float64]:
+def sandwich_posterior(view: TopKView, victim: str, prior: UniformPrior) -> Floats:
     """Return the exact probability that each new entry is the victim's own, given the whole view.
 
     Args:
@@ -344,9 +341,7 @@ def sandwich_posterior(view: TopKView, victim: str, prior: UniformPrior) -> NDAr
     return _posterior(_received(view, victim), claim_new(view, victim), view.parameters, prior)
 
 
-def plug_in_posterior(
-    view: TopKView, victim: str, claims: NDArray[np.float64], prior: UniformPrior
-) -> NDArray[np.float64]:
+def plug_in_posterior(view: TopKView, victim: str, claims: Floats, prior: UniformPrior) -> Floats:
     """Return `sandwich_posterior` of each round alone, as if no party were in between.
 
     It uses the last vector that the coalition saw before the victim's turn in place of the victim's
@@ -366,12 +361,12 @@ def plug_in_posterior(
 
 
 def _posterior(
-    received: NDArray[np.float64],
-    claims: NDArray[np.float64],
+    received: Floats,
+    claims: Floats,
     parameters: TopKParameters,
     prior: UniformPrior,
     first_round: int = 1,
-) -> NDArray[np.float64]:
+) -> Floats:
     posterior = np.zeros_like(claims)
     for part in cut_rows(claims.shape[1], 1, RUNS_AT_ONCE):
         seen = _Seen(received[:, part], claims[:, part], parameters, prior, first_round)
@@ -380,7 +375,7 @@ def _posterior(
     return posterior
 
 
-def _received(view: TopKView, victim: str) -> NDArray[np.float64]:
+def _received(view: TopKView, victim: str) -> Floats:
     hops = view.hops_of(victim)
     missing = [hop for h in hops for hop in (h, h + 1) if hop not in view.vectors]
     if missing:
@@ -397,8 +392,8 @@ class _Seen:
 
     def __init__(
         self,
-        G: NDArray[np.float64],
-        new: NDArray[np.float64],
+        G: Floats,
+        new: Floats,
         parameters: TopKParameters,
         prior: UniformPrior,
         first_round: int,
@@ -421,7 +416,7 @@ class _Seen:
         self._last = rank.max(axis=0) - 1  # the round L, from 0; -1 without changes
         self._round = np.arange(rounds)[:, None]
 
-    def posterior(self) -> NDArray[np.float64]:
+    def posterior(self) -> Floats:
         """Return the probability that the entries inserted in each round are real, (rounds, T)."""
         runs = np.arange(self._m.shape[1])
         some = self._last >= 0
@@ -452,16 +447,16 @@ class _Seen:
         posterior = np.where(allowed, expit(odds), 0.0)
         return np.where(some & (self._round == self._last), posterior, 0.0)
 
-    def _jumps(self) -> NDArray[np.float64]:
+    def _jumps(self) -> Floats:
         """Return the points where factors jump or bend, shape (T, 6 * rounds)."""
         at = (self._below, self._above, self._above - self._delta)
         noise = (self._least, self._most, self._most - self._delta)
         return np.concatenate([*at, *noise]).T
 
-    def _factor(self, noisy: NDArray[np.bool_], held: NDArray[np.bool_]) -> Factor:
+    def _factor(self, noisy: Bools, held: Bools) -> Factor:
         """Return the evidence on V[i] from rounds with noise and from rounds that omit values."""
 
-        def factor(i: int, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        def factor(i: int, x: Floats) -> Floats:
             log = np.where((x >= 0) & (x <= 1), 0.0, -np.inf)
             for turn, m in enumerate(self._m):
                 if (of := np.flatnonzero((m == i) & noisy[turn])).size:
@@ -472,9 +467,7 @@ class _Seen:
 
         return factor
 
-    def _noise(
-        self, turn: int, of: NDArray[np.int64], x: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def _noise(self, turn: int, of: Ints, x: Floats) -> Floats:
         """Return the log-density of a round's noise if V[m] is x, without the term log(m!)."""
         above = self._above[turn, of, None]
         low = np.maximum(self._below[turn, of, None], x)
@@ -484,7 +477,7 @@ class _Seen:
         return np.where(possible, -self._m[turn, of, None] * np.log(width), -np.inf)
 
 
-def _entry(vectors: NDArray[np.float64], at: NDArray[np.int64]) -> NDArray[np.float64]:
+def _entry(vectors: Floats, at: Ints) -> Floats:
     """Return one entry of each vector of (rounds, T, any)."""
     return np.take_along_axis(vectors, at[:, :, None], axis=2)[:, :, 0]
 
@@ -498,7 +491,7 @@ class QuadratureGrid:
         rows: N, at least M.
     """
 
-    def __init__(self, jumps: NDArray[np.float64], depth: int, rows: int) -> None:
+    def __init__(self, jumps: Floats, depth: int, rows: int) -> None:
         ratio = 1 + min(1.0, _GROWTH / depth)
         powers = ratio ** -np.arange(np.ceil(np.log(rows * depth) / np.log(ratio)) + 1)
         runs = len(jumps)
@@ -506,14 +499,14 @@ class QuadratureGrid:
         ends = np.sort(np.concatenate([np.clip(jumps, 0, 1), fixed], axis=1), axis=1)
         self._widths = np.diff(ends, axis=1)
         nodes = ends[:, :-1, None] + self._widths[:, :, None] * (_z + 1) / 2
-        self.nodes: NDArray[np.float64] = nodes.reshape(runs, -1)
+        self.nodes: Floats = nodes.reshape(runs, -1)
 
-    def integral(self, f: NDArray[np.float64]) -> NDArray[np.float64]:
+    def integral(self, f: Floats) -> Floats:
         """Return the integral over [0, 1] of a function given at the nodes, shape (T,)."""
-        cells: NDArray[np.float64] = (self._split(f) @ _WHOLE) * self._widths
+        cells: Floats = (self._split(f) @ _WHOLE) * self._widths
         return np.asarray(cells.sum(axis=1))
 
-    def running(self, f: NDArray[np.float64]) -> NDArray[np.float64]:
+    def running(self, f: Floats) -> Floats:
         """Return the integral from 0 up to each node of a function given at the nodes."""
         split = self._split(f)
         cells = (split @ _WHOLE) * self._widths
@@ -521,18 +514,13 @@ class QuadratureGrid:
         inside = (split @ _UP_TO_NODE.T) * self._widths[:, :, None]
         return np.asarray((before[:, :, None] + inside).reshape(f.shape))
 
-    def _split(self, f: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _split(self, f: Floats) -> Floats:
         return f.reshape(len(f), -1, NODES)
 
 
 def integrate_log_likelihood(  # noqa: PLR0917  (a grid, a factor, what is known exactly, M and N)
-    grid: QuadratureGrid,
-    factor: Factor,
-    known: NDArray[np.float64],
-    count: NDArray[np.int64],
-    depth: int,
-    rows: int,
-) -> NDArray[np.float64]:
+    grid: QuadratureGrid, factor: Factor, known: Floats, count: Ints, depth: int, rows: int
+) -> Floats:
     """Integrate the density of V[1], ..., V[M] times the factors, without the constant N!/(N-M)!.
 
     Args:
@@ -566,7 +554,7 @@ def integrate_log_likelihood(  # noqa: PLR0917  (a grid, a factor, what is known
     return np.asarray(log + np.where(count == depth, none_left, left))
 
 
-def _rescale(density: NDArray[np.float64], of: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _rescale(density: Floats, of: Bools) -> Floats:
     """Divide by the maximum density of each run, in place, and return its logarithm.
 
     The product of many narrow factors would underflow.
@@ -576,6 +564,6 @@ def _rescale(density: NDArray[np.float64], of: NDArray[np.bool_]) -> NDArray[np.
     return _log(peak)
 
 
-def _log(x: NDArray[np.float64]) -> NDArray[np.float64]:
+def _log(x: Floats) -> Floats:
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(np.maximum(x, 0.0)))

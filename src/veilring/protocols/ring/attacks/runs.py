@@ -12,6 +12,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.nodes.journal import View
 from veilring.nodes.ring import Ring
@@ -42,7 +43,7 @@ class CoalitionView:
 
     ring: Ring
     views: Mapping[str, View]
-    own: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    own: Mapping[str, Floats] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Reject views and inputs that do not belong to one coalition in the ring."""
@@ -69,7 +70,7 @@ def topk_view(view: CoalitionView, parameters: TopKParameters) -> TopKView:
     Args:
         parameters: The public parameters; in PP-kNN they are `KNNParameters.topk`.
     """
-    n, vectors = len(view.ring), dict[int, NDArray[np.float64]]()
+    n, vectors = len(view.ring), dict[int, Floats]()
     for member, saw in view.views.items():
         sent = ((member, seen.message) for seen in saw.sent)
         received = ((seen.sender, seen.message) for seen in saw.received)
@@ -88,7 +89,7 @@ def topk_view(view: CoalitionView, parameters: TopKParameters) -> TopKView:
 
 def recover_groups(
     view: CoalitionView, *, method: SumMethod, fixed: FixedPoint
-) -> dict[frozenset[str], NDArray[np.float64]]:
+) -> dict[frozenset[str], Floats]:
     """Return the sum of the inputs of each group of honest parties that a coalition can isolate.
 
     For `ring` and `cycles`: the running sums that the coalition received from a group, minus those
@@ -123,7 +124,7 @@ def recover_groups(
 
 def recover_input(
     view: CoalitionView, victim: str, *, method: SumMethod, fixed: FixedPoint
-) -> NDArray[np.float64] | None:
+) -> Floats | None:
     """Return the input of one party to a secure sum, or None if the coalition cannot isolate it.
 
     Recovery is possible if and only if the victim's neighbours in every cycle are members, whether
@@ -150,9 +151,7 @@ def _total(view: CoalitionView) -> NDArray[np.uint64]:
     raise InputError.because("the views lack the total of a secure sum along a ring", field="views")
 
 
-def _all_but_own(
-    view: CoalitionView, fixed: FixedPoint
-) -> dict[frozenset[str], NDArray[np.float64]]:
+def _all_but_own(view: CoalitionView, fixed: FixedPoint) -> dict[frozenset[str], Floats]:
     missing = view.members - view.own.keys()
     if missing:
         raise InputError.because(

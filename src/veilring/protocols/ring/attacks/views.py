@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from veilring.arrays import Bools, Floats, Ints
 from veilring.errors import InputError
 from veilring.protocols.ring.algorithm.consistency import difference, overlap
 from veilring.protocols.ring.algorithm.topk import TopKParameters, true_topk
@@ -53,7 +53,7 @@ class TopKView:
     parameters: TopKParameters
     order: tuple[str, ...]
     members: frozenset[str]
-    vectors: Mapping[int, NDArray[np.float64]]
+    vectors: Mapping[int, Floats]
 
     @property
     def runs(self) -> int:
@@ -66,7 +66,7 @@ class TopKView:
         return tuple(sorted(self.vectors))
 
     @property
-    def result(self) -> NDArray[np.float64] | None:
+    def result(self) -> Floats | None:
         """The last vector as the starter sent it, not yet clipped at `upper`; None if not sent."""
         return self.vectors.get(len(self.order) * self.parameters.rounds)
 
@@ -83,7 +83,7 @@ class TopKView:
 
 
 def simulated_view(
-    vectors: NDArray[np.float64],
+    vectors: Floats,
     parameters: TopKParameters,
     order: Sequence[str],
     members: Collection[str],
@@ -135,9 +135,7 @@ class UniformPrior:
         if not 0 < self.upper < np.inf:
             raise InputError("upper", self.upper, "a finite number above 0")
 
-    def draw(
-        self, trials: int, parties: int, k: int, rng: np.random.Generator
-    ) -> NDArray[np.float64]:
+    def draw(self, trials: int, parties: int, k: int, rng: np.random.Generator) -> Floats:
         """Return each party's k smallest values, shape (trials, parties, k)."""
         return uniform_values(trials, parties, k, self.rows_per_party, rng, self.upper)
 
@@ -164,7 +162,7 @@ class Success:
     gain: float
 
 
-def claim_new(view: TopKView, victim: str) -> NDArray[np.float64]:
+def claim_new(view: TopKView, victim: str) -> Floats:
     """Return the entries that the simple attack claims as the victim's, round by round.
 
     It claims the entries of the victim's output that are not in the last earlier vector seen by the
@@ -188,7 +186,7 @@ def claim_new(view: TopKView, victim: str) -> NDArray[np.float64]:
     return claims
 
 
-def owned(claims: NDArray[np.float64], own: NDArray[np.float64]) -> NDArray[np.bool_]:
+def owned(claims: Floats, own: Floats) -> Bools:
     """Return whether each claim is a value of the victim, in the shape of the claims.
 
     Args:
@@ -199,9 +197,7 @@ def owned(claims: NDArray[np.float64], own: NDArray[np.float64]) -> NDArray[np.b
     return np.asarray(equal & np.isfinite(claims))
 
 
-def judge_claims(
-    claims: NDArray[np.float64], own: NDArray[np.float64], decided: NDArray[np.bool_] | None = None
-) -> Success:
+def judge_claims(claims: Floats, own: Floats, decided: Bools | None = None) -> Success:
     """Compare claims with the truth.
 
     Args:
@@ -245,17 +241,17 @@ class Owners:
     """
 
     candidates: tuple[str, ...]
-    posterior: NDArray[np.float64]
+    posterior: Floats
 
     @property
-    def likeliest(self) -> NDArray[np.int64]:
+    def likeliest(self) -> Ints:
         """The index of the most probable owner, shape (T, v)."""
         return np.asarray(self.posterior.argmax(axis=-1))
 
 
 def recurring(
     sessions: Sequence[TopKView], tolerance: float = 0.0, least: int = 2
-) -> tuple[NDArray[np.float64], ...]:
+) -> tuple[Floats, ...]:
     """Return the values that a coalition saw in several sessions, and so knows to be real.
 
     Args:
@@ -276,9 +272,7 @@ def recurring(
     )
 
 
-def find_owners(
-    sessions: Sequence[TopKView], values: NDArray[np.float64], tolerance: float = 0.0
-) -> Owners:
+def find_owners(sessions: Sequence[TopKView], values: Floats, tolerance: float = 0.0) -> Owners:
     """Return the posterior over the owners of real values.
 
     Args:
@@ -308,7 +302,7 @@ def tracing_success(
     batches: int,
     rng: np.random.Generator,
     failed_after: int | None = None,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return the fraction of values whose owner is found, after 1, 2, … sessions.
 
     The same queries are asked in each session, with a fresh ring, coins and noise. The coalition
@@ -354,7 +348,7 @@ def tracing_success(
     return found / honest_values if honest_values else np.full(sessions, np.nan)
 
 
-def expected_hits(posterior: NDArray[np.float64], held: NDArray[np.bool_]) -> float:
+def expected_hits(posterior: Floats, held: Bools) -> float:
     """Return the expected number of right guesses when a most probable owner is named.
 
     Args:
@@ -372,8 +366,8 @@ def expected_hits(posterior: NDArray[np.float64], held: NDArray[np.bool_]) -> fl
 
 
 def _log_likelihood(
-    session: TopKView, values: NDArray[np.float64], candidates: Sequence[str], tolerance: float
-) -> NDArray[np.float64]:
+    session: TopKView, values: Floats, candidates: Sequence[str], tolerance: float
+) -> Floats:
     """Return the log-likelihood of each value's first sighting, shape (T, v, candidates)."""
     seen = session.seen
     held = np.stack(
@@ -391,7 +385,7 @@ def _log_likelihood(
         return np.asarray(np.log(np.diff(bounds, axis=0))[first])
 
 
-def _inserted_before(session: TopKView, party: str, numbers: Sequence[int]) -> NDArray[np.float64]:
+def _inserted_before(session: TopKView, party: str, numbers: Sequence[int]) -> Floats:
     """Return the probability that a party inserted before each of the vectors was passed on."""
     rounds = range(1, session.parameters.rounds + 1)
     noise = np.array([session.parameters.noise_probability(number) for number in rounds])
@@ -399,9 +393,7 @@ def _inserted_before(session: TopKView, party: str, numbers: Sequence[int]) -> N
     return np.asarray(by_round[np.searchsorted(session.hops_of(party), numbers, side="left")])
 
 
-def _recurring_in(
-    sessions: Sequence[NDArray[np.float64]], tolerance: float, least: int
-) -> NDArray[np.float64]:
+def _recurring_in(sessions: Sequence[Floats], tolerance: float, least: int) -> Floats:
     """Return the middle of each cluster of values that comes from enough sessions."""
     pooled = np.concatenate(sessions)
     source = np.repeat(np.arange(len(sessions)), [len(values) for values in sessions])
@@ -413,7 +405,7 @@ def _recurring_in(
     return np.fromiter(met, dtype=np.float64)
 
 
-def _seen_in(session: TopKView, run: int) -> NDArray[np.float64]:
+def _seen_in(session: TopKView, run: int) -> Floats:
     """Return the values that a coalition saw in one run, except padding of the start vector."""
     entries = np.unique([vector[run] for vector in session.vectors.values()])
     return entries[entries < session.parameters.upper]

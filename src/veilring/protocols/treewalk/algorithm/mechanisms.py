@@ -16,6 +16,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from veilring.arrays import Bools, Floats, Ints
 from veilring.errors import InputError
 from veilring.privacy.accounting import PureSteps
 from veilring.privacy.tables import ResponseDistribution, randomised_response
@@ -30,9 +31,7 @@ _COIN: Final = 2.0**64
 _ROUNDING: Final = 2.0**-48
 
 
-def buckets_of(
-    splits: NDArray[np.float64], queries: NDArray[np.float64], level: int
-) -> NDArray[np.int64]:
+def buckets_of(splits: Floats, queries: Floats, level: int) -> Ints:
     """Return the node that each query reaches at a level by a walk that never slips.
 
     Args:
@@ -61,11 +60,8 @@ def bucket_distribution(depth: int, splits: int, epsilon: float) -> ResponseDist
 
 
 def respond(
-    splits: NDArray[np.float64],
-    queries: NDArray[np.float64],
-    distribution: ResponseDistribution,
-    rng: Generator,
-) -> NDArray[np.int64]:
+    splits: Floats, queries: Floats, distribution: ResponseDistribution, rng: Generator
+) -> Ints:
     """Name one bucket for each query by randomised response.
 
     Args:
@@ -82,7 +78,7 @@ def respond(
     return randomised_response(own, distribution, rng)
 
 
-def bucket_points(tree: Tree, splits: int, buckets: NDArray[np.int64]) -> NDArray[np.int32]:
+def bucket_points(tree: Tree, splits: int, buckets: Ints) -> NDArray[np.int32]:
     """Return the positions of all points of the given buckets.
 
     Args:
@@ -105,7 +101,7 @@ class WalkStep(NamedTuple):
         slip: The slip in units of 2**-64, shape (walks,) or a single number.
     """
 
-    right: NDArray[np.bool_]
+    right: Bools
     slip: NDArray[np.uint64]
 
 
@@ -126,9 +122,7 @@ class Comparison:
             allowed = f"a number above 0 and up to {STEP_EPSILON_MAX:g}"
             raise InputError("epsilon", self.epsilon, allowed)
 
-    def judge(
-        self, exposed: NDArray[np.float64], queries: NDArray[np.float64], level: int
-    ) -> WalkStep:
+    def judge(self, exposed: Floats, queries: Floats, level: int) -> WalkStep:
         """Return the step of each walk.
 
         Args:
@@ -161,7 +155,7 @@ def loss_of(slip: int) -> float:
     return log1p(((1 << 64) - 2 * slip) / slip) * (1 + _ROUNDING)
 
 
-def answer_bits(step: WalkStep, rng: Generator) -> NDArray[np.bool_]:
+def answer_bits(step: WalkStep, rng: Generator) -> Bools:
     """Return each walk's answer, true for the right child. The server sees nothing else.
 
     Args:
@@ -186,12 +180,10 @@ class Walks:
     """
 
     found: NDArray[np.int32]
-    bits: NDArray[np.bool_]
+    bits: Bools
 
 
-def walk(
-    tree: Tree, queries: NDArray[np.float64], steps: Comparison, splits: int, rng: Generator
-) -> Walks:
+def walk(tree: Tree, queries: Floats, steps: Comparison, splits: int, rng: Generator) -> Walks:
     """Walk once for each query, down to a bucket.
 
     Args:

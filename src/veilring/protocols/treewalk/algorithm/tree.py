@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from veilring.arrays import Floats, Ints
 from veilring.data.table import is_table
 from veilring.errors import InputError
 
@@ -39,9 +40,9 @@ class Tree:
         starts: The position of the first point below each node, shape (2**(depth + 1),).
     """
 
-    points: NDArray[np.float64]
-    order: NDArray[np.int64]
-    splits: NDArray[np.float64]
+    points: Floats
+    order: Ints
+    splits: Floats
     pivots: NDArray[np.int32]
     starts: NDArray[np.int32]
     depth: int
@@ -60,7 +61,7 @@ def depth_of(points: int) -> int:
     return (points - 1).bit_length()
 
 
-def build_tree(points: NDArray[np.float64], splits: Splits | None = None) -> Tree:
+def build_tree(points: Floats, splits: Splits | None = None) -> Tree:
     """Return the balanced tree of some points, in O(dimensions · N log N).
 
     Points with equal coordinates keep their order, so the tree is deterministic.
@@ -100,7 +101,7 @@ def build_tree(points: NDArray[np.float64], splits: Splits | None = None) -> Tre
     )
 
 
-def check_queries(tree: Tree, queries: NDArray[np.float64]) -> None:
+def check_queries(tree: Tree, queries: Floats) -> None:
     """Check that queries are finite and have the dimensions of the tree's points."""
     if queries.shape[1:] != (tree.dimensions,):
         allowed = f"(queries, {tree.dimensions})"
@@ -111,7 +112,7 @@ def check_queries(tree: Tree, queries: NDArray[np.float64]) -> None:
         raise InputError.because("queries must be finite", field="queries")
 
 
-def _check(points: NDArray[np.float64]) -> None:
+def _check(points: Floats) -> None:
     if not is_table(points) or not 1 <= points.shape[1] <= DIMENSIONS_MAX:
         allowed = f"(N, dimensions), with 1 to {DIMENSIONS_MAX} dimensions"
         raise InputError.because(
@@ -125,13 +126,7 @@ def _check(points: NDArray[np.float64]) -> None:
         raise InputError.because("points must be finite", field="points")
 
 
-def _values(
-    column: NDArray[np.float64],
-    order: NDArray[np.int64],
-    starts: NDArray[np.int64],
-    middles: NDArray[np.int64],
-    splits: Splits,
-) -> NDArray[np.float64]:
+def _values(column: Floats, order: Ints, starts: Ints, middles: Ints, splits: Splits) -> Floats:
     least_right = column[order[middles]]
     if splits == "least-right":
         return least_right
@@ -141,13 +136,7 @@ def _values(
     return np.where(between > greatest_left, between, least_right)
 
 
-def _partition(
-    by: list[NDArray[np.int64]],
-    order: NDArray[np.int64],
-    starts: NDArray[np.int64],
-    middles: NDArray[np.int64],
-    dimension: int,
-) -> None:
+def _partition(by: list[Ints], order: Ints, starts: Ints, middles: Ints, dimension: int) -> None:
     """Move the left half of each node before its right half, in the order of each coordinate."""
     node = np.zeros(len(order), dtype=np.int64)
     node[starts[1:]] = 1
@@ -158,8 +147,8 @@ def _partition(
         if other == dimension:
             continue
         left = goes_left[sorted_points]
-        before: NDArray[np.int64] = np.cumsum(left) - left
-        lefts: NDArray[np.int64] = before - before[starts][node]
+        before: Ints = np.cumsum(left) - left
+        lefts: Ints = before - before[starts][node]
         rights = np.arange(len(order)) - starts[node] - lefts
         place = np.where(left, starts[node] + lefts, middles[node] + rights)
         moved = np.empty_like(sorted_points)
@@ -167,9 +156,7 @@ def _partition(
         by[other] = moved
 
 
-def _children(
-    starts: NDArray[np.int64], middles: NDArray[np.int64], ends: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _children(starts: Ints, middles: Ints, ends: Ints) -> tuple[Ints, Ints]:
     """Return the bounds of all children in order. Both children of a leaf are the leaf itself."""
     is_leaf = middles == starts
     firsts = np.stack([starts, middles], axis=1)
@@ -194,7 +181,7 @@ class Places:
     _index: "cKDTree | None" = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, points: NDArray[np.float64], splits: Splits | None = None) -> "Places":
+    def of(cls, points: Floats, splits: Splits | None = None) -> "Places":
         """Build the tree of some points: see `build_tree`."""
         return cls(build_tree(points, splits))
 
@@ -225,7 +212,7 @@ class Places:
         others = near[~itself].reshape(found.size, neighbours)
         return np.hstack([found.reshape(-1, 1), others]).astype(np.int32).reshape(len(found), -1)
 
-    def nearest(self, points: NDArray[np.float64], count: int) -> NDArray[np.int32]:
+    def nearest(self, points: Floats, count: int) -> NDArray[np.int32]:
         """Return the positions of the places nearest to each point, shape (points, count)."""
         check_queries(self.tree, points)
         if not 1 <= count <= len(self.tree):
@@ -241,9 +228,7 @@ class Places:
         return self._index
 
 
-def nearest_found(
-    queries: NDArray[np.float64], points: NDArray[np.float64]
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def nearest_found(queries: Floats, points: Floats) -> tuple[Ints, Floats]:
     """Return the index and distance of the nearest point found for each query.
 
     Args:
