@@ -14,8 +14,19 @@ from copy import copy
 from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, ClassVar, Final, NamedTuple, TypeVar
+from types import MappingProxyType, NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+)
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -60,6 +71,63 @@ class Section(BaseModel):
 
     renamed: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """The renamed keys, by their old names: a file with an old name is refused with the new one."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_given: Any) -> None:
+        """Describe the allowed values of each key, unless its field does."""
+        for field in cls.model_fields.values():
+            field.description = field.description or allowed_by(field.annotation, field.metadata)
+
+
+def allowed_by(kind: Any, limits: Iterable[object] = ()) -> str:  # noqa: ANN401  (an annotation is anything)
+    """Describe the values that an annotation allows; return an empty string if it does not tell.
+
+    Args:
+        kind: The annotation: a number, a text, a choice, or a number or a choice, such as
+            `Annotated[int, Field(ge=1)] | Literal["auto"]`.
+        limits: The metadata of a field, such as `Ge(1)`.
+    """
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        marked = [each for each in parts[1:] if isinstance(each, FieldInfo)]
+        stated = next((each.description for each in marked if each.description), None)
+        inner = [limit for each in marked for limit in each.metadata]
+        return stated or allowed_by(parts[0], [*inner, *limits])
+    if origin is Literal:
+        *others, last = map(str, parts)
+        return f"{', '.join(others)} or {last}" if others else last
+    if origin in {Union, UnionType}:
+        number, *words = sorted((each for each in parts if each is not NoneType), key=_is_choice)
+        also = " or ".join(json.dumps(word) for each in words for word in get_args(each))
+        described = allowed_by(number, limits)
+        return f"{described}, or {also}" if also and described else described
+    simple = {bool: "true or false", str: "a text"}
+    return _range_text(kind, limits) if kind in {int, float} else simple.get(kind, "")
+
+
+def _is_choice(kind: Any) -> bool:  # noqa: ANN401  (an annotation is anything)
+    return get_origin(kind) is Literal
+
+
+def _range_text(kind: type, limits: Iterable[object]) -> str:
+    noun = "a whole number" if kind is int else "a number"
+    given = {
+        key: value
+        for each in limits
+        for key in ("ge", "gt", "le", "lt")
+        if (value := getattr(each, key, None)) is not None
+    }
+    if kind is int and "gt" in given:
+        given["ge"] = given.pop("gt") + 1
+    shown = {
+        key: f"{each:,}" if isinstance(each, int) else f"{each:,.10g}"
+        for key, each in given.items()
+    }
+    if {"ge", "le"} <= shown.keys():
+        return f"{noun} from {shown['ge']} to {shown['le']}"
+    words = {"ge": "of at least", "gt": "above", "le": "up to", "lt": "below"}
+    ends = [f"{word} {shown[key]}" for key, word in words.items() if key in shown]
+    return f"{noun} {' and '.join(ends)}" if ends else noun
 
 
 def same_field(

@@ -218,7 +218,7 @@ async def test_noisy_votes_are_deployed_by_their_name(tmp_path: Path) -> None:
         ("budget = 4.5", "budget = 2.9", 3, "budget is 2.9; allowed: at least the 3 epsilon"),
         ("budget = 4.5", "budget = 0", 3, "budget is 0; allowed: a number above 0"),
         ('name = "release"\nepsilon = 3.0', "", 3, "budget: private-knn spends no"),
-        ("rows = 112", "rows = 0", 3, "rows is 0; allowed: a whole number above 0"),
+        ("rows = 112", "rows = 0", 3, "rows is 0; allowed: a whole number of at least 1"),
     ],
 )
 def test_invalid_terms_are_refused(

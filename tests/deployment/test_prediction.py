@@ -362,7 +362,7 @@ def test_a_released_origin_is_deducted_from_the_budget(tmp_path: Path, share: fl
 def test_an_origin_that_costs_all_of_the_budget_is_refused(tmp_path: Path, share: float) -> None:
     """Nothing would be left for answers; a price cannot be negative either."""
     whole = priced(tmp_path / "terms.toml", 0.0).budget
-    with pytest.raises(ScenarioError, match=r"origin_price is .*; allowed: at least 0 and below"):
+    with pytest.raises(ScenarioError, match=r"origin_price is .*; allowed: .*at least 0"):
         priced(tmp_path / "terms.toml", share * whole)
 
 
@@ -426,7 +426,7 @@ def test_files_that_are_damaged_or_lack_an_array_are_named(tmp_path: Path) -> No
         ('dimensions = 3\n[protocol]\nkernel = "rbf"\nwidth = 1e13', "protocol.width is 1000"),
         ("dimensions = 3\n[protocol]\nsigma2 = 1e-300", "protocol.sigma2 is 1e-300"),
         ("dimensions = 3\n[protocol]\nepsilon = 0.0", "protocol.epsilon is 0.0"),
-        ("dimensions = 3\n[protocol]\nqueries = 3", "protocol.queries is 3; .* at least 4"),
+        ("dimensions = 3\n[protocol]\nqueries = 3", "protocol.queries is 3; .* from 4 to"),
         ("dimensions = 3\n[protocol]\ntau = 2.0", "protocol.tau is 2.0"),
         ("dimensions = 3", r"tau = \"auto\" needs the queries, .*; give a number from 0 to 1"),
         ('dimensions = 3\n[protocol]\nclients = "alone"', "protocol.clients is 'alone'"),

@@ -13,10 +13,11 @@ from functools import cached_property
 from io import StringIO
 from itertools import islice
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from veilring.arrays import Bools, Floats
 from veilring.data.table import Table, encode_columns
@@ -277,9 +278,10 @@ def _on_feature(column: TextColumn) -> Iterator[str]:
         yield f"{found}: after scaling, the other values hardly differ"
 
 
-Separator = Literal[",", ";", "|", "tab"]
+Separator = Annotated[
+    Literal[",", ";", "|", "tab"], Field(description="a comma, a semicolon, | or the word tab")
+]
 """The separator between the cells of a line."""
-SEPARATORS_ALLOWED: Final = "a comma, a semicolon, | or the word tab"
 # The longer marks come first: that of UTF-32 starts with that of UTF-16.
 _MARKS: Final = (
     (codecs.BOM_UTF32_LE, "UTF-32"),

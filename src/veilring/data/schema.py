@@ -41,7 +41,6 @@ NARROW: Final = 0.01
 # A row of an image has hundreds of columns; the first ones are enough to find the mistake.
 _COLUMNS_SHOWN: Final = 8
 _UNKNOWN_SHOWN: Final = 40  # enough of a cell to find it in its file
-FEATURES_ALLOWED: Final = "a list of tables with the keys name, and low and high or categories"
 Words = Annotated[tuple[str, ...], Field(strict=False)]
 OutsideMax = Annotated[float, Field(ge=0, le=1, description="a number from 0 to 1")]
 """The maximum share of a column's values outside of its range."""
@@ -72,7 +71,7 @@ class FeatureTerms(Section):
     """
 
     name: str = Field(description="the header of a column")
-    low: float = Field(0.0, description="a number")
+    low: float = 0.0
     high: float = Field(1.0, description="a number, at least low")
     categories: Words = Field((), description="a list of different words, or none")
 
@@ -82,7 +81,13 @@ class FeatureTerms(Section):
         return len(self.categories) or 1
 
 
-FeatureList = Annotated[tuple[FeatureTerms, ...], Field(strict=False, min_length=1)]
+FeatureList = Annotated[
+    tuple[FeatureTerms, ...],
+    Field(
+        strict=False,
+        description="a list of tables with the keys name, and low and high or categories",
+    ),
+]
 
 
 def check_features(features: Sequence[FeatureTerms]) -> None:
@@ -258,7 +263,7 @@ class RowSchema(Section):
     """
 
     classes: Words = Field(min_length=1, description="a list of different names of classes")
-    features: FeatureList = Field(description=FEATURES_ALLOWED)
+    features: FeatureList = Field(min_length=1)
 
     @property
     def width(self) -> int:
@@ -379,7 +384,7 @@ class _Columns(Section):
         features: The columns.
     """
 
-    features: FeatureList = Field(description=FEATURES_ALLOWED)
+    features: FeatureList = Field(min_length=1)
 
 
 def with_ranges(features: Features, path: Path) -> Features:

@@ -24,8 +24,7 @@ RELATIVE: Final = "relative"
 _ADDRESS: Final = "an address of this machine, such as 0.0.0.0"
 
 FilePath = Annotated[str, RELATIVE, Field(description=A_FILE)]
-AMOUNT_ALLOWED: Final = "a number of at least 0"
-BudgetAmount = Annotated[float, Field(ge=0, description=AMOUNT_ALLOWED)]
+BudgetAmount = Annotated[float, Field(ge=0)]
 """A privacy budget."""
 AnAddress = Annotated[str, Field(description=_ADDRESS)]
 
@@ -87,8 +86,8 @@ class Config(Section):
     role: str
     identity: FilePath
     roster: FilePath
-    session_seconds: float = Field(SESSION_SECONDS, gt=0, description="a number above 0")
-    answer_seconds: float = Field(ANSWER_SECONDS, gt=0, description="a number above 0")
+    session_seconds: float = Field(SESSION_SECONDS, gt=0)
+    answer_seconds: float = Field(ANSWER_SECONDS, gt=0)
 
     @property
     def limits(self) -> SessionLimits:

@@ -13,14 +13,7 @@ from typing_extensions import override
 from veilring.arrays import Floats
 from veilring.config import Section, as_scenario_errors, require_key
 from veilring.data.schema import OUTSIDE_MAX, OutsideMax
-from veilring.deployment.config import (
-    AMOUNT_ALLOWED,
-    BudgetAmount,
-    FilePath,
-    QueryingConfig,
-    Schema,
-    ServerConfig,
-)
+from veilring.deployment.config import BudgetAmount, FilePath, QueryingConfig, Schema, ServerConfig
 from veilring.deployment.connecting import Client, Server
 from veilring.errors import ScenarioError
 from veilring.nodes.service import Threads
@@ -29,7 +22,7 @@ from veilring.privacy.ledger import Ledger, open_ledger
 from veilring.protocols.promise import Facts
 from veilring.protocols.radius.messages import LabelRequest, OwnerRules
 from veilring.protocols.radius.owner import Owner, convene_owner
-from veilring.protocols.radius.system import RADIUS_ALLOWED, DataOwner, Radius
+from veilring.protocols.radius.system import DataOwner, Radius
 
 _log = logging.getLogger("veilring.owner")
 _analyst_log = logging.getLogger("veilring.analyst")
@@ -50,7 +43,7 @@ class OwnerTerms(Schema):
     renamed = MappingProxyType({"labelling": "protocol"})
 
     protocol: DataOwner = DataOwner()
-    rows: int | None = Field(None, ge=1, description="a whole number above 0")
+    rows: int | None = Field(None, ge=1)
 
     @property
     @override
@@ -86,7 +79,7 @@ class BudgetsSection(Section):
     """
 
     total: BudgetAmount
-    analyst: BudgetAmount | None = Field(None, description=AMOUNT_ALLOWED)
+    analyst: BudgetAmount | None = None
     analysts: Mapping[str, BudgetAmount] = Field({}, description="a table of names and numbers")
 
 
@@ -103,11 +96,11 @@ class OwnerConfig(ServerConfig):
             are more, the party does not start.
     """
 
-    role: Literal["data-owner"] = Field(description="data-owner")
+    role: Literal["data-owner"]
     rows: FilePath
     budgets: BudgetsSection
     ledger: FilePath = "queries.ledger"
-    amend: bool = Field(default=False, description="true or false")
+    amend: bool = False
     outside_max: OutsideMax = OUTSIDE_MAX
 
 
@@ -169,9 +162,9 @@ class AnalystConfig(QueryingConfig):
 
     renamed = MappingProxyType({"r": "radius"})
 
-    role: Literal["analyst"] = Field(description="analyst")
-    epsilon: float = Field(gt=0, description="a number above 0")
-    radius: Radius | None = Field(None, description=RADIUS_ALLOWED)
+    role: Literal["analyst"]
+    epsilon: float = Field(gt=0)
+    radius: Radius | None = None
     k: int | None = Field(None, ge=1, description="a whole number above 0, if radius is left out")
     outside_max: OutsideMax = OUTSIDE_MAX
     name: str = Field("", description="a text, or nothing")

@@ -27,7 +27,6 @@ from veilring.config import (
 )
 from veilring.data.schema import OUTSIDE_MAX, OutsideMax
 from veilring.deployment.config import (
-    AMOUNT_ALLOWED,
     BudgetAmount,
     FilePath,
     QueryingConfig,
@@ -74,11 +73,9 @@ class PeerTerms(Schema):
     renamed = MappingProxyType({"votes": "protocol"})
 
     protocol: Protocol = Field(default_factory=default_system)
-    edition: str = Field("1", description="a text")
-    rows: int | None = Field(None, ge=1, description="a whole number above 0")
-    budget: float | None = Field(
-        None, gt=0, le=AMOUNT_MAX, description=f"a number above 0, up to {AMOUNT_MAX:,}"
-    )
+    edition: str = "1"
+    rows: int | None = Field(None, ge=1)
+    budget: float | None = Field(None, gt=0, le=AMOUNT_MAX)
 
     @classmethod
     @override
@@ -162,13 +159,13 @@ class MemberConfig(ServerConfig):
             are more, the party does not start.
     """
 
-    role: Literal["member"] = Field(description="member")
+    role: Literal["member"]
     rows: FilePath
     ledger: FilePath = "member.db"
     asked: FilePath = "asked.db"
-    client: BudgetAmount | None = Field(None, description=AMOUNT_ALLOWED)
+    client: BudgetAmount | None = None
     clients: Mapping[str, BudgetAmount] = Field({}, description="a table of names and numbers")
-    amend: bool = Field(default=False, description="true or false")
+    amend: bool = False
     outside_max: OutsideMax = OUTSIDE_MAX
 
 
@@ -182,7 +179,7 @@ class ClientConfig(QueryingConfig):
             public range. If there are more, the client does not ask.
     """
 
-    role: Literal["client"] = Field(description="client")
+    role: Literal["client"]
     outside_max: OutsideMax = OUTSIDE_MAX
 
 

@@ -145,10 +145,10 @@ class Area(Section):
         east: The maximum longitude.
     """
 
-    south: float = Field(-LATITUDE_MAX, ge=-LATITUDE_MAX, le=LATITUDE_MAX, description=_LATITUDE)
-    north: float = Field(LATITUDE_MAX, ge=-LATITUDE_MAX, le=LATITUDE_MAX, description=_LATITUDE)
-    west: float = Field(-LONGITUDE_MAX, ge=-LONGITUDE_MAX, le=LONGITUDE_MAX, description=_LONGITUDE)
-    east: float = Field(LONGITUDE_MAX, ge=-LONGITUDE_MAX, le=LONGITUDE_MAX, description=_LONGITUDE)
+    south: float = Field(-LATITUDE_MAX, ge=-LATITUDE_MAX, le=LATITUDE_MAX)
+    north: float = Field(LATITUDE_MAX, ge=-LATITUDE_MAX, le=LATITUDE_MAX)
+    west: float = Field(-LONGITUDE_MAX, ge=-LONGITUDE_MAX, le=LONGITUDE_MAX)
+    east: float = Field(LONGITUDE_MAX, ge=-LONGITUDE_MAX, le=LONGITUDE_MAX)
 
     def __str__(self) -> str:
         south, west, north, east = self.south, self.west, self.north, self.east
@@ -192,8 +192,8 @@ class PlacesTerms(Terms):
     """
 
     crs: str = Field(description="a plane in metres, such as EPSG:32610")
-    places: int = Field(ge=2, le=POINTS_MAX, description=f"a whole number from 2 to {POINTS_MAX}")
-    edition: str = Field("1", description="a text")
+    places: int = Field(ge=2, le=POINTS_MAX)
+    edition: str = "1"
     latitude: str = Field("lat", description="the header of a column")
     longitude: str = Field("lon", description="the header of a column")
     area: Area = Area()
@@ -244,7 +244,7 @@ class PlacesConfig(ServerConfig):
         rows: The CSV file with the places, which are public.
     """
 
-    role: Literal["places"] = Field(description="places")
+    role: Literal["places"]
     rows: FilePath
 
 
@@ -327,14 +327,14 @@ class PlacesClientConfig(QueryingConfig):
         amend: Whether to accept a changed budget; charges are kept.
     """
 
-    role: Literal["places-client"] = Field(description="places-client")
-    budget: float = Field(gt=0, description="a number above 0")
+    role: Literal["places-client"]
+    budget: float = Field(gt=0)
     by: Literal["response", "walk"] = same_field(TreeWalk, "by")
-    splits: int = Field(BUCKET_SPLITS, ge=0, le=SPLITS_MAX, description=f"0 to {SPLITS_MAX}")
-    grid: float = Field(10.0, gt=0, description="a number above 0")
-    show: int = Field(5, ge=1, description="a whole number above 0")
+    splits: int = Field(BUCKET_SPLITS, ge=0, le=SPLITS_MAX)
+    grid: float = Field(10.0, gt=0)
+    show: int = Field(5, ge=1)
     ledger: FilePath = "questions.ledger"
-    amend: bool = Field(default=False, description="true or false")
+    amend: bool = False
 
 
 async def ask_places(config: PlacesClientConfig, near: Near) -> dict[str, list[object]]:

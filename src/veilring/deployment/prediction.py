@@ -19,16 +19,9 @@ from veilring.arrays import Ints
 from veilring.config import as_scenario_errors, require_key_that
 from veilring.data.csv import read_cells
 from veilring.data.npz import NPZ, Vectors, read_vectors
-from veilring.data.schema import (
-    FEATURES_ALLOWED,
-    OUTSIDE_MAX,
-    FeatureTerms,
-    OutsideMax,
-    Words,
-    check_ranges,
-    look_up,
-)
+from veilring.data.schema import OUTSIDE_MAX, FeatureList, OutsideMax, Words, check_ranges, look_up
 from veilring.deployment.config import (
+    BudgetAmount,
     FilePath,
     QueryingConfig,
     Schema,
@@ -83,14 +76,12 @@ class PredictionTerms(Schema):
     renamed = MappingProxyType({"prediction": "protocol"})
 
     protocol: IndKNN = IndKNN()
-    features: Annotated[
-        tuple[FeatureTerms, ...], Field(strict=False, description=FEATURES_ALLOWED)
-    ] = ()
+    features: FeatureList = ()
     dimensions: int = Field(0, ge=0, description="a whole number above 0, or features")
     origin: Annotated[
         tuple[float, ...], Field(strict=False, description="a list of numbers, or none")
     ] = ()
-    origin_price: float = Field(0.0, description="a number of at least 0")
+    origin_price: BudgetAmount = 0.0
 
     @property
     @override
@@ -243,7 +234,7 @@ class PredictionServerConfig(ServerConfig):
 
     renamed = MappingProxyType({"curators": "administrators"})
 
-    role: Literal["prediction-server"] = Field(description="prediction-server")
+    role: Literal["prediction-server"]
     administrators: Words = Field((), description="a list of names of the roster")
     state: FilePath = "state"
 
@@ -316,7 +307,7 @@ class PredictionClientConfig(QueryingConfig):
             again.
     """
 
-    role: Literal["prediction-client"] = Field(description="prediction-client")
+    role: Literal["prediction-client"]
     block: int = Field(0, ge=0, description="a whole number of at least 1, or 0 for the maximum")
     outside_max: OutsideMax = OUTSIDE_MAX
     name: str = Field("", description="a text, or nothing")
@@ -389,7 +380,7 @@ class RecordsAdministratorConfig(TermsConfig):
             public range. If there are more, the administrator does not add them.
     """
 
-    role: Literal["records-administrator"] = Field(description="records-administrator")
+    role: Literal["records-administrator"]
     server: str = Field(description="the name of a party of the roster")
     key: str = Field("id", description="the header of a column")
     outside_max: OutsideMax = OUTSIDE_MAX

@@ -19,7 +19,6 @@ from veilring.arrays import Floats, Ints
 from veilring.config import Section, same_field
 from veilring.data.csv import read_cells
 from veilring.data.schema import (
-    FEATURES_ALLOWED,
     FeatureList,
     FeatureTerms,
     FileCells,
@@ -51,8 +50,7 @@ _log = logging.getLogger("veilring.collector")
 _HALF: Final = 0.5
 FREQUENCY_BINS: Final = 8
 MINIMUM_REPORTS: Final = 1000  # at ε = 1, the shares of four answers are then within about ±0.09
-_A_COUNT: Final = "a whole number of at least 0"
-_Count = Annotated[int, Field(ge=0, description=_A_COUNT)]
+_Count = Annotated[int, Field(ge=0)]
 
 
 class SurveySection(Section):
@@ -69,13 +67,11 @@ class SurveySection(Section):
         closes: The time after which no new report is accepted.
     """
 
-    kind: Literal["frequency", "means", "discrete-bayes", "gaussian-bayes"] = Field(
-        description="frequency, means, discrete-bayes or gaussian-bayes"
-    )
+    kind: Literal["frequency", "means", "discrete-bayes", "gaussian-bayes"]
     epsilon: float = same_field(LDPBayes, "epsilon", required=True)
     oracle: OracleName = same_field(LDPBayes, "oracle")
     bins: int = same_field(LDPBayes, "bins")
-    minimum: int = Field(MINIMUM_REPORTS, ge=1, description="a whole number of at least 1")
+    minimum: int = Field(MINIMUM_REPORTS, ge=1)
     closes: Annotated[AwareDatetime, Field(strict=False)] | None = Field(
         None, description="a date and time with its zone, such as 2027-01-31T00:00:00Z"
     )
@@ -148,7 +144,7 @@ class SurveyTerms(Terms):
 
     survey: SurveySection
     classes: Words = Field((), description="a list of different names of classes")
-    features: FeatureList = Field(description=FEATURES_ALLOWED)
+    features: FeatureList
 
     @cached_property
     def task(self) -> Task:
@@ -270,13 +266,13 @@ class CollectorConfig(ServerConfig):
         reports_max_of: The limits of individual members, by name.
     """
 
-    role: Literal["collector"] = Field(description="collector")
+    role: Literal["collector"]
     store: Annotated[str, RELATIVE] = Field(
         "reports.sqlite", description=f"{A_FILE}, or postgresql://USER@HOST/DATABASE"
     )
-    reports_max: _Count | None = Field(None, description=_A_COUNT)
+    reports_max: _Count | None = None
     reports_max_of: Mapping[str, _Count] = Field(
-        {}, description=f"a table of members' names, each with {_A_COUNT}"
+        {}, description="a table of members' names, each with a whole number of at least 0"
     )
 
 

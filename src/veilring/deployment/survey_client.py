@@ -224,11 +224,11 @@ class SurveyClientConfig(Config):
             are more, the survey client does not report.
     """
 
-    role: Literal["survey-client"] = Field(description="survey-client")
+    role: Literal["survey-client"]
     collector: str = Field(description="the name of a party of the roster")
-    budget: float = Field(gt=0, description="a number above 0")
+    budget: float = Field(gt=0)
     key: str = Field(min_length=1, description=f"the header of a column, or {ROW_NUMBER!r}")
-    amend: bool = Field(default=False, description="true or false")
+    amend: bool = False
     outbox: FilePath = "outbox.sqlite"
     outside_max: OutsideMax = OUTSIDE_MAX
     task: str = Field(

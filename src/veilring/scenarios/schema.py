@@ -21,7 +21,7 @@ from veilring.config import (
     scenario_error,
     set_key,
 )
-from veilring.data.csv import SEPARATORS_ALLOWED, Separator
+from veilring.data.csv import Separator
 from veilring.data.sources import BUILTIN
 from veilring.data.table import ALPHA_MAX, ALPHA_MIN, TEST_SHARE, PartitionKind
 from veilring.errors import ScenarioError
@@ -51,12 +51,10 @@ class DataSection(Section):
         description="wine, breast-cancer, digits, iris, openml:NAME, or a path to a .csv or an .npz"
     )
     label: str = Field("", description="the header of a column, or nothing for the last one")
-    separator: Separator = Field(",", description=SEPARATORS_ALLOWED)
+    separator: Separator = ","
     ranges: str = Field("", description="a path to a .toml, or nothing")
-    test_share: float = Field(TEST_SHARE, gt=0, lt=1, description="a number above 0 and below 1")
-    queries: _Whole | Literal["all"] = Field(
-        "all", description='a whole number of at least 1, or "all"'
-    )
+    test_share: float = Field(TEST_SHARE, gt=0, lt=1)
+    queries: _Whole | Literal["all"] = "all"
 
 
 class PartitionSection(Section):
@@ -68,10 +66,8 @@ class PartitionSection(Section):
         sizes: For `sizes`: the number of rows of each party.
     """
 
-    kind: PartitionKind = Field("iid", description="iid, dirichlet, by-label or sizes")
-    alpha: float = Field(
-        1.0, ge=ALPHA_MIN, le=ALPHA_MAX, description=f"a number from {ALPHA_MIN:g} to {ALPHA_MAX:g}"
-    )
+    kind: PartitionKind = "iid"
+    alpha: float = Field(1.0, ge=ALPHA_MIN, le=ALPHA_MAX)
     sizes: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(strict=False)] = Field(
         (), description="a list of whole numbers of at least 0, one for each party"
     )
@@ -87,9 +83,7 @@ class PartiesSection(Section):
             are run and compared with the truth.
     """
 
-    count: int | None = Field(
-        None, ge=PARTIES_MIN, description=f"a whole number of at least {PARTIES_MIN}"
-    )
+    count: int | None = Field(None, ge=PARTIES_MIN)
     names: Annotated[tuple[str, ...], Field(strict=False)] = Field(
         (), description=f"a list of at least {PARTIES_MIN} different names, or none"
     )
@@ -116,9 +110,7 @@ class NetworkSection(Section):
         graph: The pairs of parties with a link; messages between others are forwarded.
     """
 
-    runtime: Literal["memory", "tls", "processes", "simulated"] = Field(
-        "processes", description="memory, tls, processes or simulated"
-    )
+    runtime: Literal["memory", "tls", "processes", "simulated"] = "processes"
     latency: dict[str, Any] = Field(
         {"distribution": "constant", "seconds": 0.0},
         description='a distribution, such as { distribution = "constant", seconds = 0.02 }',
@@ -151,11 +143,9 @@ class RunSection(Section):
             classes, drawn from the seed, strike; by default no faults are drawn.
     """
 
-    seed: int | None = Field(None, ge=0, description="a whole number of at least 0")
-    leakage_trials: Annotated[int, Field(ge=2)] | Literal[0] = Field(
-        5_000, description="0, or a whole number of at least 2"
-    )
-    retries: int = Field(0, ge=0, description="a whole number of at least 0")
+    seed: int | None = Field(None, ge=0)
+    leakage_trials: Annotated[int, Field(ge=2)] | Literal[0] = 5000
+    retries: int = Field(0, ge=0)
     session_seconds: float | None = Field(
         None, gt=0, description="a number above 0; leave it out for the runtime's own"
     )
@@ -172,8 +162,8 @@ class WorldRun(Section):
         start_seconds: The start, or later if the previous run has not ended.
     """
 
-    number: int = Field(ge=0, description="a whole number of at least 0")
-    start_seconds: float = Field(ge=0, description="a number of at least 0")
+    number: int = Field(ge=0)
+    start_seconds: float = Field(ge=0)
 
 
 class WorldSection(Section):
@@ -186,7 +176,7 @@ class WorldSection(Section):
         runs: The runs, one after the other.
     """
 
-    seed: int = Field(ge=0, description="a whole number of at least 0")
+    seed: int = Field(ge=0)
     order: int | None = Field(
         None, ge=0, description="a whole number of at least 0; leave it out for the usual order"
     )

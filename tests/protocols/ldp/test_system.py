@@ -129,8 +129,8 @@ def test_the_promise_is_for_a_report() -> None:
     [
         ("epsilon", 0.0, "a number above 0 and up to 20"),
         ("epsilon", 21.0, "a number above 0 and up to 20"),
-        ("bins", 1, "a whole number from 2 to 1024"),
-        ("oracle", "delphi", "auto, de, oue, olh, hr, ss"),
+        ("bins", 1, "a whole number from 2 to 1,024"),
+        ("oracle", "delphi", "auto, de, oue, olh, hr or ss"),
         ("kind", "frequency", "discrete-bayes or gaussian-bayes"),
         ("smoothing", -1.0, 'a number of at least 1e-10, or "auto"'),
         ("variance_floor", 0.0, "a number above 0 and up to 1"),

@@ -17,7 +17,7 @@ MISTAKES = (
     ("epsilon", (), "up to 12 numbers"),
     ("parties", 2, "from 3 to 100"),
     ("splits", 1, "from 2 to 100"),
-    ("queries", 3, "from 4 to 1000"),
+    ("queries", 3, "from 4 to 1,000"),
     ("k", 0, "at least 1"),
     ("partition", "sizes", "iid, dirichlet or by-label"),
     ("tolerated", 0, "at least 1"),

@@ -17,7 +17,7 @@ from veilring.nodes.run import Run
 from veilring.protocols.claims import Argument, Comparison, Example, replace_row
 from veilring.protocols.ldp.algorithm.bayes import SMOOTHING_MIN, VARIANCE_FLOOR, Classifier, learn
 from veilring.protocols.ldp.algorithm.means import make_means
-from veilring.protocols.ldp.algorithm.planner import AUTO, ORACLES, MakeOracle, make_oracle
+from veilring.protocols.ldp.algorithm.planner import MakeOracle, make_oracle
 from veilring.protocols.ldp.algorithm.randomiser import REPORT_EPSILON_MAX
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
 from veilring.protocols.ldp.algorithm.survey import (
@@ -79,33 +79,22 @@ class LDPBayes(System):
     )
 
     messages_format: ClassVar[int] = REPORTS_FORMAT
-    name: Literal["ldp-bayes"] = Field("ldp-bayes", description="ldp-bayes")
+    name: Literal["ldp-bayes"] = "ldp-bayes"
     kind: Annotated[
         Literal["discrete-bayes", "gaussian-bayes"], Tunable.of("discrete-bayes", "gaussian-bayes")
-    ] = Field("discrete-bayes", description="discrete-bayes or gaussian-bayes")
-    epsilon: float = Field(
-        1.0,
-        gt=0,
-        le=REPORT_EPSILON_MAX,
-        description=f"a number above 0 and up to {REPORT_EPSILON_MAX:g}",
-    )
-    oracle: OracleName = Field("auto", description=", ".join((AUTO, *ORACLES)))
+    ] = "discrete-bayes"
+    epsilon: float = Field(1.0, gt=0, le=REPORT_EPSILON_MAX)
+    oracle: OracleName = "auto"
     # One of eight tables measured at ε = 0.5, 1, 2 and 4: 3 bins with `auto` label 72.3 % right, 4
     # bins 70.5 %, 8 bins 65.8 %.
     # A rule based on ε, clients, features and classes gained nothing on held-out tables: 67.4
     # versus 67.2 %.
-    bins: Annotated[int, Tunable.of(2, 3, 4, 6)] = Field(
-        3, ge=2, le=BINS_MAX, description=f"a whole number from 2 to {BINS_MAX}"
-    )
+    bins: Annotated[int, Tunable.of(2, 3, 4, 6)] = Field(3, ge=2, le=BINS_MAX)
     consistency: Annotated[
         Literal["paper", "clip", "norm-sub"], Tunable.of("paper", "clip", "norm-sub")
-    ] = Field("norm-sub", description="paper, clip or norm-sub")
-    smoothing: Annotated[float, Field(ge=SMOOTHING_MIN)] | Literal["auto"] = Field(
-        "auto", description=f'a number of at least {SMOOTHING_MIN:g}, or "auto"'
-    )
-    variance_floor: float = Field(
-        VARIANCE_FLOOR, gt=0, le=1, description="a number above 0 and up to 1"
-    )
+    ] = "norm-sub"
+    smoothing: Annotated[float, Field(ge=SMOOTHING_MIN)] | Literal["auto"] = "auto"
+    variance_floor: float = Field(VARIANCE_FLOOR, gt=0, le=1)
 
     @property
     @override

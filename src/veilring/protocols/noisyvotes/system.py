@@ -43,20 +43,11 @@ from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, By
 from veilring.protocols.radius.messages import (
     CONVERSION_SHARE,
     COUNT_SHARE,
-    SHARE_ALLOWED,
     SHARE_MAX,
     SHARE_MIN,
     OwnerRules,
 )
-from veilring.protocols.radius.system import (
-    NEIGHBOURS_ALLOWED,
-    RADIUS_ALLOWED,
-    Neighbours,
-    Radius,
-    public_k,
-    radius_among,
-    radius_rule,
-)
+from veilring.protocols.radius.system import Neighbours, Radius, public_k, radius_among, radius_rule
 from veilring.protocols.ring.algorithm.sums import SumMethod
 from veilring.protocols.system import PARTIES, PlannedNoise, Play, Setup, System
 
@@ -90,31 +81,23 @@ class NoisyVotes(System):
     title: ClassVar[str] = "noisy votes"
     summary: ClassVar[str] = "Parties add up votes near a query, each with its share of the noise."
 
-    name: Literal["noisy-votes"] = Field("noisy-votes", description="noisy-votes")
+    name: Literal["noisy-votes"] = "noisy-votes"
     epsilon: float = Field(
         1.0,
         gt=1 / POLYA_SCALE_MAX,
         le=VOTES_EPSILON_MAX,
         description=f"a number above 1/{POLYA_SCALE_MAX} and up to {VOTES_EPSILON_MAX:,}",
     )
-    radius: Radius = Field("auto", description=RADIUS_ALLOWED)
-    k: Neighbours = Field(0, description=NEIGHBOURS_ALLOWED)
-    conversion: Literal["auto", "grid", "annuli"] = Field(
-        "auto", description="auto, grid or annuli"
-    )
-    public_rows: bool = Field(default=False, description="true or false")
-    count_share: float = Field(COUNT_SHARE, ge=SHARE_MIN, le=SHARE_MAX, description=SHARE_ALLOWED)
-    conversion_share: float = Field(
-        CONVERSION_SHARE, ge=SHARE_MIN, le=SHARE_MAX, description=SHARE_ALLOWED
-    )
-    tolerated: int = Field(1, ge=0, description="a whole number of at least 0")
-    sum: Literal["ring", "cycles", "shares", "masks"] = Field(
-        "shares", description="ring, cycles, shares or masks"
-    )
-    cycles: int = Field(1, ge=1, description="a whole number of at least 1")
-    batch: int = Field(
-        1000, ge=1, le=BATCH_MAX, description=f"a whole number from 1 to {BATCH_MAX:,}"
-    )
+    radius: Radius = "auto"
+    k: Neighbours = 0
+    conversion: Literal["auto", "grid", "annuli"] = "auto"
+    public_rows: bool = False
+    count_share: float = Field(COUNT_SHARE, ge=SHARE_MIN, le=SHARE_MAX)
+    conversion_share: float = Field(CONVERSION_SHARE, ge=SHARE_MIN, le=SHARE_MAX)
+    tolerated: int = Field(1, ge=0)
+    sum: Literal["ring", "cycles", "shares", "masks"] = "shares"
+    cycles: int = Field(1, ge=1)
+    batch: int = Field(1000, ge=1, le=BATCH_MAX)
 
     @property
     @override

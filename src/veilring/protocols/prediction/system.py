@@ -116,27 +116,19 @@ class IndKNN(System):
     )
     renamed = MappingProxyType({"queriers": "clients"})
 
-    name: Literal["ind-knn"] = Field("ind-knn", description="ind-knn")
-    epsilon: float = Field(1.0, gt=0, allow_inf_nan=False, description="a number above 0")
-    delta: float = Field(1e-5, gt=0, lt=1, description="a number above 0 and below 1")
-    queries: _Stream | Literal["auto"] = Field(
-        "auto", description=f'a whole number of at least {STREAM_QUERIES_MIN}, or "auto"'
-    )
-    clients: Clients = Field("together", description="together or apart")
-    accountant: Accountant = Field("gdp", description="gdp or rdp")
-    kernel: KernelName = Field("cosine", description="cosine or rbf")
-    tau: Annotated[Annotated[float, Field(gt=0, le=1)] | Literal["auto"], _TAUS] = Field(
-        "auto", description='a number above 0 and up to 1, or "auto"'
-    )
-    width: float = Field(
-        PAPER_WIDTH, gt=0, le=WIDTH_MAX, description=f"a number above 0 and up to {WIDTH_MAX:g}"
-    )
+    name: Literal["ind-knn"] = "ind-knn"
+    epsilon: float = Field(1.0, gt=0, allow_inf_nan=False)
+    delta: float = Field(1e-5, gt=0, lt=1)
+    queries: _Stream | Literal["auto"] = "auto"
+    clients: Clients = "together"
+    accountant: Accountant = "gdp"
+    kernel: KernelName = "cosine"
+    tau: Annotated[Annotated[float, Field(gt=0, le=1)] | Literal["auto"], _TAUS] = "auto"
+    width: float = Field(PAPER_WIDTH, gt=0, le=WIDTH_MAX)
     sigma2: Annotated[
         Annotated[float, Field(ge=SIGMA_MIN, le=SIGMA_MAX)] | Literal["auto"], _SIGMAS
-    ] = Field("auto", description=f'a number from {SIGMA_MIN:g} to {SIGMA_MAX:g}, or "auto"')
-    block_max: int = Field(
-        BLOCK, ge=1, le=BLOCK_MAX, description=f"a whole number from 1 to {BLOCK_MAX:,}"
-    )
+    ] = "auto"
+    block_max: int = Field(BLOCK, ge=1, le=BLOCK_MAX)
 
     @property
     @override

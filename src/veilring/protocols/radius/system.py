@@ -33,7 +33,6 @@ from veilring.protocols.radius.messages import (
     COUNT_SHARE,
     REQUEST_EPSILON_MAX,
     REQUEST_EPSILON_MIN,
-    SHARE_ALLOWED,
     SHARE_MAX,
     SHARE_MIN,
     LabelRequest,
@@ -62,8 +61,6 @@ _RADIUS_FACTORS: Final = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4)
 Neighbours = Annotated[
     Annotated[int, Field(ge=0)] | Literal["auto"], Tunable.of(0, "auto", 5, 10, 20, 50)
 ]
-NEIGHBOURS_ALLOWED: Final = 'a whole number of at least 0, or "auto"'
-RADIUS_ALLOWED: Final = 'a number of at least 0, or "auto"'
 
 
 def public_radius(features: int, rows: int, *, categories: bool = False) -> float:
@@ -214,24 +211,15 @@ class DataOwner(System):
         }
     )
 
-    name: Literal["data-owner"] = Field("data-owner", description="data-owner")
-    epsilon: float = Field(
-        1.0,
-        ge=REQUEST_EPSILON_MIN,
-        le=REQUEST_EPSILON_MAX,
-        description=f"a number from {REQUEST_EPSILON_MIN:g} to {REQUEST_EPSILON_MAX:g}",
-    )
-    radius: Radius = Field("auto", description=RADIUS_ALLOWED)
-    k: Neighbours = Field(0, description=NEIGHBOURS_ALLOWED)
-    conversion: Literal["auto", "grid", "candidates"] = Field(
-        "auto", description="auto, grid or candidates"
-    )
-    public_rows: bool = Field(default=False, description="true or false")
-    count_share: _Share = Field(COUNT_SHARE, description=SHARE_ALLOWED)
-    conversion_share: _Share = Field(CONVERSION_SHARE, description=SHARE_ALLOWED)
-    batch: int = Field(
-        1000, ge=1, le=BATCH_MAX, description=f"a whole number from 1 to {BATCH_MAX:,}"
-    )
+    name: Literal["data-owner"] = "data-owner"
+    epsilon: float = Field(1.0, ge=REQUEST_EPSILON_MIN, le=REQUEST_EPSILON_MAX)
+    radius: Radius = "auto"
+    k: Neighbours = 0
+    conversion: Literal["auto", "grid", "candidates"] = "auto"
+    public_rows: bool = False
+    count_share: _Share = COUNT_SHARE
+    conversion_share: _Share = CONVERSION_SHARE
+    batch: int = Field(1000, ge=1, le=BATCH_MAX)
 
     @property
     @override

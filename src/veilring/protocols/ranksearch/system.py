@@ -109,23 +109,14 @@ class RankSearch(System):
         }
     )
 
-    name: Literal["rank-search"] = Field("rank-search", description="rank-search")
-    k: Annotated[int, Tunable.of(1, 3, 5, 9, 15)] = Field(
-        5, ge=1, le=K_MAX, description=f"a whole number from 1 to {K_MAX:,}"
-    )
-    arity: int = Field(
-        16,
-        ge=ARITY_MIN,
-        le=ARITY_MAX,
-        description=f"a whole number from {ARITY_MIN} to {ARITY_MAX}",
-    )
-    reveal: Literal["totals", "votes", "label"] = Field(
-        "totals", description="totals, votes or label"
-    )
-    sum: Literal["all-to-all", "star"] = Field("all-to-all", description="all-to-all or star")
-    weights: Literal["uniform", "distance"] = Field("uniform", description="uniform or distance")
-    again: bool = Field(default=False, description="true or false")
-    batch: int = Field(1024, ge=1, description="a whole number of at least 1")
+    name: Literal["rank-search"] = "rank-search"
+    k: Annotated[int, Tunable.of(1, 3, 5, 9, 15)] = Field(5, ge=1, le=K_MAX)
+    arity: int = Field(16, ge=ARITY_MIN, le=ARITY_MAX)
+    reveal: Literal["totals", "votes", "label"] = "totals"
+    sum: Literal["all-to-all", "star"] = "all-to-all"
+    weights: Literal["uniform", "distance"] = "uniform"
+    again: bool = False
+    batch: int = Field(1024, ge=1)
 
     @property
     @override

@@ -94,25 +94,19 @@ class Release(System):
         "Parties release one noisy sum; a model made from it labels all queries."
     )
 
-    name: Literal["release"] = Field("release", description="release")
-    epsilon: float = Field(
-        1.0, gt=0, le=EPSILON_MAX, description=f"a number above 0, up to {EPSILON_MAX:,}"
-    )
-    delta: float = Field(1e-5, ge=0, le=_DELTA_MAX, description=f"a number from 0 to {_DELTA_MAX}")
-    tolerated: Literal["auto"] | Annotated[int, Field(ge=0)] = Field(
-        "auto", description='a whole number of at least 0, or "auto"'
-    )
-    lost: int = Field(0, ge=0, description="a whole number of at least 0")
+    name: Literal["release"] = "release"
+    epsilon: float = Field(1.0, gt=0, le=EPSILON_MAX)
+    delta: float = Field(1e-5, ge=0, le=_DELTA_MAX)
+    tolerated: Literal["auto"] | Annotated[int, Field(ge=0)] = "auto"
+    lost: int = Field(0, ge=0)
     statistic: Annotated[
         Literal["auto", "means", "lda", "counts", "grid", "trees"],
         Tunable.of("means", "lda", "counts", "grid", "trees"),
-    ] = Field("auto", description="auto, means, lda, counts, grid or trees")
-    distribution: Literal["gaussian", "skellam"] = Field(
-        "gaussian", description="gaussian or skellam"
-    )
-    rows: int = Field(0, ge=0, le=ROWS_MAX, description=f"a whole number from 0 to {ROWS_MAX:,}")
-    trusted: bool = Field(default=False, description="true or false")
-    sum: Literal["all-to-all", "star"] = Field("all-to-all", description="all-to-all or star")
+    ] = "auto"
+    distribution: Literal["gaussian", "skellam"] = "gaussian"
+    rows: int = Field(0, ge=0, le=ROWS_MAX)
+    trusted: bool = False
+    sum: Literal["all-to-all", "star"] = "all-to-all"
 
     @property
     @override

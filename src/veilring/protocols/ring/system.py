@@ -87,25 +87,17 @@ class PrivateKNN(System):
     )
     measures: ClassVar[Mapping[str, Measure]] = HOP_MEASURES
 
-    name: Literal["private-knn"] = Field("private-knn", description="private-knn")
-    k: Annotated[int, Tunable.of(1, 3, 5, 9, 15)] = Field(
-        5, ge=1, description="a whole number of at least 1"
-    )
-    P0: float = Field(1.0, ge=0, le=1, description="a number from 0 to 1")
-    d: float = Field(0.5, gt=0, le=1, description="a number above 0 and up to 1")
-    rounds: _Whole | Literal["auto"] = Field(
-        "auto", description='a whole number of at least 1, or "auto"'
-    )
-    error: float = Field(1e-6, gt=0, lt=1, description="a number above 0 and below 1")
-    delta: float = Field(
-        0.1, gt=0, le=DELTA_MAX, description=f"a number above 0 and up to {DELTA_MAX:g}"
-    )
-    weights: Literal["uniform", "distance"] = Field("uniform", description="uniform or distance")
-    sum: Literal["ring", "cycles", "shares", "masks"] = Field(
-        "ring", description="ring, cycles, shares or masks"
-    )
-    cycles: int = Field(1, ge=1, description="a whole number of at least 1")
-    batch: int = Field(1024, ge=1, description="a whole number of at least 1")
+    name: Literal["private-knn"] = "private-knn"
+    k: Annotated[int, Tunable.of(1, 3, 5, 9, 15)] = Field(5, ge=1)
+    P0: float = Field(1.0, ge=0, le=1)
+    d: float = Field(0.5, gt=0, le=1)
+    rounds: _Whole | Literal["auto"] = "auto"
+    error: float = Field(1e-06, gt=0, lt=1)
+    delta: float = Field(0.1, gt=0, le=DELTA_MAX)
+    weights: Literal["uniform", "distance"] = "uniform"
+    sum: Literal["ring", "cycles", "shares", "masks"] = "ring"
+    cycles: int = Field(1, ge=1)
+    batch: int = Field(1024, ge=1)
 
     @property
     @override

@@ -198,15 +198,13 @@ class TreeWalk(System):
         }
     )
 
-    name: Literal["tree-walk"] = Field("tree-walk", description="tree-walk")
-    epsilon: float = Field(8.0, gt=0, description="a number above 0")
-    by: Literal["response", "walk"] = Field("response", description="response or walk")
-    splits: Annotated[int, Field(ge=0, le=SPLITS_MAX)] | Literal["auto"] = Field(
-        "auto", description=f'a whole number from 0 to {SPLITS_MAX}, or "auto"'
-    )
-    neighbours: int = Field(0, ge=0, description="a whole number of at least 0")
-    k: int = Field(5, ge=1, description="a whole number of at least 1")
-    batch: int = Field(1024, ge=1, description="a whole number of at least 1")
+    name: Literal["tree-walk"] = "tree-walk"
+    epsilon: float = Field(8.0, gt=0)
+    by: Literal["response", "walk"] = "response"
+    splits: Annotated[int, Field(ge=0, le=SPLITS_MAX)] | Literal["auto"] = "auto"
+    neighbours: int = Field(0, ge=0)
+    k: int = Field(5, ge=1)
+    batch: int = Field(1024, ge=1)
 
     @property
     @override

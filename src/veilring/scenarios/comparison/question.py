@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from veilring.config import Section, read_tables, require_key, scenario_error, unknown_key
-from veilring.data.csv import SEPARATORS_ALLOWED, Separator
+from veilring.data.csv import Separator
 from veilring.data.schema import RowSchema
 from veilring.data.sources import load
 from veilring.data.table import TEST_SHARE, Ranges, Rows, Table, partition, scale_to_unit, split
@@ -84,13 +84,8 @@ class Question(Section):
         description="wine, breast-cancer, digits, iris, openml:NAME, or a path to a .csv or .npz"
     )
     label: str = Field("", description="the header of a column, or nothing for the last one")
-    separator: Separator = Field(",", description=SEPARATORS_ALLOWED)
-    parties: int = Field(
-        PARTIES,
-        ge=PARTIES_MIN,
-        le=PARTIES_MAX,
-        description=f"a whole number from {PARTIES_MIN} to {PARTIES_MAX}",
-    )
+    separator: Separator = ","
+    parties: int = Field(PARTIES, ge=PARTIES_MIN, le=PARTIES_MAX)
     epsilon: Annotated[
         tuple[_Epsilon, ...], Field(strict=False, min_length=1, max_length=EPSILONS_MAX)
     ] = Field(
@@ -99,32 +94,20 @@ class Question(Section):
         " such as 0.5,1,2",
     )
     network: NetworkSection
-    splits: int = Field(
-        SPLITS_DEFAULT,
-        ge=SPLITS_MIN,
-        le=SPLITS_MAX,
-        description=f"a whole number from {SPLITS_MIN} to {SPLITS_MAX}",
-    )
-    queries: int = Field(
-        QUERIES_DEFAULT,
-        ge=QUERIES_MIN,
-        le=QUERIES_MAX,
-        description=f"a whole number from {QUERIES_MIN} to {QUERIES_MAX}",
-    )
-    k: int = Field(NEIGHBOURS, ge=1, description="a whole number of at least 1")
+    splits: int = Field(SPLITS_DEFAULT, ge=SPLITS_MIN, le=SPLITS_MAX)
+    queries: int = Field(QUERIES_DEFAULT, ge=QUERIES_MIN, le=QUERIES_MAX)
+    k: int = Field(NEIGHBOURS, ge=1)
     tolerated: int | None = Field(
         None, ge=1, description="a whole number of at least 1; leave it out for less than half"
     )
-    partition: Literal["iid", "dirichlet", "by-label"] = Field(
-        "iid", description="iid, dirichlet or by-label"
-    )
+    partition: Literal["iid", "dirichlet", "by-label"] = "iid"
     settings: dict[str, Setting] = Field(
         default_factory=dict, description="values of tunable parameters, such as radius and tau"
     )
     ranges: str = Field("", description="a path to a .toml, or nothing")
     terms: str = Field("", description="a path to a .toml, or nothing")
-    hindsight: bool = Field(default=True, description="true or false")
-    seed: int = Field(0, ge=0, description="a whole number of at least 0")
+    hindsight: bool = True
+    seed: int = Field(0, ge=0)
 
     @property
     def names(self) -> tuple[str, ...]:
