@@ -1,7 +1,7 @@
-"""The command line: benchmarks beside a reference, and studies of growth."""
+"""The command line: benchmarks beside a reference, and studies of accuracy."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib import import_module
 from importlib.metadata import version
@@ -17,38 +17,29 @@ from typing_extensions import override
 
 from benchmarks.history import HISTORY, Change, add_record, compare, make_record, read_history
 from benchmarks.measurement import Measurement, Skipped, describe_machine
-from benchmarks.studies import Study, format_study, study_files, write_study
-from veilring.cli.console import show_progress
 from veilring.errors import InputError, VeilringError
-from veilring.scenarios.batches import Progress
 
 # As wide as the longest row, also where the output goes to a file.
 TABLE_WIDTH: Final = 150
 _BENCHMARKS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "hop": "hops:measure_hop",
-        "topk": "ring:measure_topk",
         "prediction": "prediction:measure_prediction",
         "ranksearch": "ranksearch:measure_batch",
-        "arity": "ranksearch:measure_arity",
         "secure": "ranksearch_mpyc:measure",
         "simulated": "hops:measure_simulated",
         "worlds": "hiding:measure_worlds",
         "hiding": "hiding:measure_power",
         "batch": "ring:measure_batch",
-        "sweep": "sweep:measure",
         "startup": "ring:measure_startup",
         "large": "ring:measure_large",
         "ldp": "ldp:measure",
-        "ledger": "prediction:measure_ledger",
-        "cliques": "owner:measure_cliques",
         "owner": "owner:measure_owner",
         "collector": "collector:measure",
         "treewalk": "treewalk:measure",
         "flood": "flood:measure",
         "leaking": "leaking:measure",
         "mistakes": "mistakes:measure",
-        "shrinking": "shrinking:measure",
         "classify": "classify:measure",
     }
 )
@@ -67,11 +58,6 @@ class _Group(TyperGroup):
 
 
 app = typer.Typer(cls=_Group, pretty_exceptions_enable=False, add_completion=False)
-scale = typer.Typer(
-    help="Measure how a system grows, fit a model, and say how far that is off.",
-    no_args_is_help=True,
-)
-app.add_typer(scale, name="scale")
 
 
 @app.callback(invoke_without_command=True)
@@ -106,7 +92,7 @@ def peers(
         ),
     ] = HISTORY,
 ) -> None:
-    """Measure what veilring costs, beside a reference in the same run; `scale` measures growth."""
+    """Measure what veilring costs, beside a reference in the same run."""
     if context.invoked_subcommand is not None:
         return
     for name in only or ():
@@ -175,182 +161,19 @@ def _number(value: float, unit: str) -> str:
     return f"{value:,.3g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
 
 
-_Sizes = Annotated[
-    list[int] | None,
-    typer.Option("--size", help="Where to measure; may be given many times.", show_default=False),
+_Tables = Annotated[
+    list[str] | None,
+    typer.Option("--table", help="May be given many times.", show_default="all at hand"),
 ]
-_Full = Annotated[bool, typer.Option("--full", help="Measure larger sizes, for minutes.")]
-_Out = Annotated[
+_Data = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Where text, points, models and a picture go: scale-NAME.txt, .csv, .json, .svg.",
+        help="Where the tables that scikit-learn does not bring are: car.csv, banknote.csv, …",
         show_default=False,
     ),
 ]
 _Seed = Annotated[int, typer.Option(help="Random seed.", min=0)]
-
-
-@scale.command()
-def ring(  # noqa: PLR0913  (each option is an argument)
-    *,
-    sizes: _Sizes = None,
-    full: _Full = False,
-    latency: Annotated[
-        float | None,
-        typer.Option(help="Of each message, in seconds: 0.05.", min=0, show_default=False),
-    ] = None,
-    bandwidth: Annotated[
-        float | None,
-        typer.Option(help="Of each link, in bytes a second: 12.5e6.", show_default=False),
-    ] = None,
-    network: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.toml",
-            help="In place of both: a file with the table \\[network] of a scenario.",
-            show_default=False,
-        ),
-    ] = None,
-    queries: Annotated[int, typer.Option(help="In a batch.", min=1)] = 100,
-    k: Annotated[int, typer.Option(help="How many neighbours vote.", min=1)] = 5,
-    within: Annotated[
-        float, typer.Option(help="In how many seconds a batch shall be labelled.")
-    ] = 60.0,
-    seed: _Seed = 0,
-    out: _Out = None,
-) -> None:
-    """Simulate a batch of PP-kNN among growing numbers of parties.
-
-    All is simulated: the same seed gives the same numbers on any machine. Sizes are numbers of
-    parties, at least 3.
-
-    For example:
-
-        python -m benchmarks scale ring --within 60
-
-        python -m benchmarks scale ring --size 9 --size 50 --size 200 --latency 0.02 --out growth
-
-        python -m benchmarks scale ring --network wan.toml
-    """
-    from benchmarks.growth_ring import FULL, QUICK, Batch, make_network, study_ring
-
-    links = make_network(network, latency=latency, bandwidth=bandwidth)
-    batch = Batch(queries=queries, k=k, network=links, seed=seed)
-    parties = sizes or (FULL if full else QUICK)
-    _study("ring", lambda tell: study_ring(batch, parties, within=within, tell=tell), out)
-
-
-@scale.command()
-def serve(
-    *,
-    sizes: _Sizes = None,
-    full: _Full = False,
-    parties: Annotated[int, typer.Option(help="Of the ring.", min=3)] = 5,
-    seed: _Seed = 0,
-    out: _Out = None,
-) -> None:
-    """Measure the time per batch and the queries per second, by number of queries asked at once.
-
-    A ring in memory, over TLS and as processes; a data owner; a prediction server. The numbers are
-    this machine's. Sizes are numbers of queries.
-    """
-    from benchmarks.growth_serve import FULL, QUICK, Asked, study_serve
-
-    asked, at_once = Asked(parties, seed), sizes or (FULL if full else QUICK)
-    _study("serve", lambda tell: study_serve(asked, at_once, tell=tell), out)
-
-
-@scale.command()
-def collect(
-    *,
-    sizes: _Sizes = None,
-    full: _Full = False,
-    survey_clients: Annotated[int, typer.Option(help="How many processes send.", min=1)] = 2,
-    workers: Annotated[
-        list[int] | None,
-        typer.Option(
-            help="With how many Dask workers files are added up; may be given many times. "
-            "Else 1 and 2.",
-            show_default=False,
-        ),
-    ] = None,
-    out: _Out = None,
-) -> None:
-    """Measure a collector by number of reports, and workers that tally its files.
-
-    The collector is `veilring serve` in a process of its own, to which others submit over TLS. That
-    the sums of all pieces of the files are those of one pass is checked. The numbers are this
-    machine's. Sizes are numbers of reports, each a multiple of the survey clients.
-    """
-    from benchmarks.collecting import Drive, Driven
-    from benchmarks.growth_collect import FULL, QUICK, study_collect
-
-    reports, clusters = sizes or (FULL if full else QUICK), workers or (1, 2)
-    driven = Driven(Drive(survey_clients))
-    _study("collect", lambda tell: study_collect(driven, reports, workers=clusters, tell=tell), out)
-
-
-@scale.command()
-def records(
-    *,
-    sizes: _Sizes = None,
-    full: _Full = False,
-    features: Annotated[int, typer.Option(help="Of a record.", min=1)] = 768,
-    gib: Annotated[
-        float, typer.Option(help="Of a machine's memory: how many records does it hold?")
-    ] = 16.0,
-    seed: _Seed = 0,
-    out: _Out = None,
-) -> None:
-    """Measure the time per query and the memory of a prediction server, by number of records.
-
-    Each size has a process of its own, whose linear algebra takes one core. The numbers are this
-    machine's. Sizes are numbers of records.
-    """
-    from benchmarks.growth_records import FULL, QUICK, Table, study_records
-
-    table, counts = Table(features=features, seed=seed), sizes or (FULL if full else QUICK)
-    _study("records", lambda tell: study_records(table, counts, gib=gib, tell=tell), out)
-
-
-@app.command()
-def release(
-    *,
-    tables: Annotated[
-        list[str] | None,
-        typer.Option("--table", help="May be given many times.", show_default="all at hand"),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Where the tables that scikit-learn does not bring are: car.csv, banknote.csv, …",
-            show_default=False,
-        ),
-    ] = None,
-    splits: Annotated[int, typer.Option(help="Of each table.", min=2)] = 20,
-    epsilon: Annotated[float, typer.Option(help="Of a release.")] = 1.0,
-    statistic: Annotated[str, typer.Option(help="In place of the rule's.")] = "auto",
-    seed: _Seed = 0,
-) -> None:
-    """Measure the accuracy of a release: among peers and by an owner, with and without δ.
-
-    Each party adds its rows and draws its share of the noise, as on a network. Each table's own
-    ranges replace declared ones. The same seed prints the same numbers.
-
-    For example:
-
-        python -m benchmarks release --table wine --table iris
-
-        python -m benchmarks release --data tables --splits 5
-    """
-    from benchmarks.releases import Trial, at_hand, format_line, header, measure_table
-
-    trial = Trial(epsilon=epsilon, splits=splits, statistic=statistic, seed=seed)
-    typer.echo(header(epsilon))
-    for name in tables or at_hand(data):
-        typer.echo(format_line(name, measure_table(name, data, trial), epsilon))
 
 
 @app.command()
@@ -360,18 +183,8 @@ def defaults(
         list[str] | None,
         typer.Option("--rule", help="May be given many times.", show_default="all"),
     ] = None,
-    tables: Annotated[
-        list[str] | None,
-        typer.Option("--table", help="May be given many times.", show_default="all at hand"),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Where the tables that scikit-learn does not bring are: car.csv, banknote.csv, …",
-            show_default=False,
-        ),
-    ] = None,
+    tables: _Tables = None,
+    data: _Data = None,
     splits: Annotated[int, typer.Option(help="Of each table.", min=2)] = 10,
     epsilon: Annotated[
         list[float] | None,
@@ -423,18 +236,8 @@ def defaults(
 @app.command()
 def advice(
     *,
-    tables: Annotated[
-        list[str] | None,
-        typer.Option("--table", help="May be given many times.", show_default="all at hand"),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Where the tables that scikit-learn does not bring are: car.csv, banknote.csv, …",
-            show_default=False,
-        ),
-    ] = None,
+    tables: _Tables = None,
+    data: _Data = None,
     seeds: Annotated[int, typer.Option(help="Comparisons of each table.", min=2)] = 9,
     kept: Annotated[
         Path | None,
@@ -459,26 +262,10 @@ def advice(
         python -m benchmarks advice --data tables --kept advice.jsonl
     """
     from benchmarks.advice import campaign
-    from benchmarks.releases import at_hand
+    from benchmarks.samples import at_hand
 
     for line in campaign(tables or at_hand(data), data, seeds, kept, workers):
         typer.echo(line)
-
-
-def _study(name: str, measure: Callable[[Progress | None], Study], out: Path | None) -> None:
-    """Measure, print, and write the results to a folder if one is given."""
-    files = None if out is None else study_files(name, out)  # refused before anything is measured
-    with show_progress(quiet=False) as progress:
-        try:
-            study = measure(progress)
-        except InputError as error:
-            if error.field != "sizes":
-                raise
-            raise InputError.of(error, "--size") from error
-    machine = describe_machine()
-    typer.echo(format_study(study, machine), nl=False)
-    if files is not None:
-        write_study(study, machine, files)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.releases import read_table
+from benchmarks.samples import read_table
 from veilring.data.table import Table
 from veilring.scenarios.comparison import Question, SystemComparison, compare, make_question
 from veilring.scenarios.comparison.comparison import SHARE_MIN
@@ -35,14 +35,9 @@ class Advice:
     """The recommendation of one comparison.
 
     Attributes:
-        table: The name of the table.
-        seed: The seed.
         system: The system that it recommends; none if it recommends nothing.
-        form: The form of that system.
-        epsilon: The ε of that system.
         share: The share of the resamples that agree.
         can_tell: Whether it reached a decision, which may be to recommend nothing.
-        seconds: The wall time.
         gain: The accuracy on fresh splits less that of the majority class there; none if nothing is
             recommended.
     """
@@ -67,14 +62,7 @@ class Advice:
 
 
 def advise(name: str, data: Path | None, seed: int, *, workers: int | None = None) -> Advice:
-    """Compare the systems on a table, and ask what is recommended on fresh splits.
-
-    Args:
-        name: A table of `benchmarks.releases`.
-        data: The folder of the tables that are not shipped.
-        seed: The seed.
-        workers: The number of processes.
-    """
+    """Compare the systems on a table, and ask what is recommended on fresh splits."""
     table = _some_rows(read_table(name, data))
     question = make_question({"data": name, "seed": seed, "hindsight": False})
     start = time.perf_counter()
@@ -121,12 +109,8 @@ def campaign(
     """Yield a line of text for each table, after all of its comparisons.
 
     Args:
-        names: The tables.
-        data: The folder of the tables that are not shipped.
-        seeds: The number of seeds.
         kept: A file to which each piece of advice is added, as a line of JSON; what it holds
             already is not measured again.
-        workers: The number of processes.
     """
     before = {(each.table, each.seed): each for each in _read(kept)}
     yield header()

@@ -19,7 +19,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -28,23 +27,18 @@ import numpy as np
 from benchmarks.measurement import peak_mib
 from veilring.data.sources import load
 from veilring.deployment.config import load_credentials
-from veilring.deployment.estimating import tally_files
-from veilring.deployment.examples import COLLECTOR, TERMS, SurveyExample
+from veilring.deployment.examples import COLLECTOR, SurveyExample
 from veilring.deployment.roles import load_config
 from veilring.deployment.survey import SurveyTerms
 from veilring.deployment.survey_client import SurveyClientConfig, for_one_session
-from veilring.errors import ClusterError, InputError
+from veilring.errors import ClusterError
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import opening, party_loop
-from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.collector import SUBMIT
 from veilring.protocols.ldp.messages import ClientBatch, Task, Verdicts
-from veilring.protocols.ldp.parquet import write_parquet
 from veilring.protocols.ldp.roles import ClientPool, submit_reports
 from veilring.randomness import Streams
-from veilring.scenarios.sweep import Engine
-from veilring.scenarios.sweep.engine import each_done
 from veilring.testing.ports import reserve_ports
 from veilring.transport.frames import frame_size
 from veilring.transport.messages import SESSION_BYTES, encode
@@ -63,9 +57,7 @@ class Collected:
     """The result of a collection.
 
     Attributes:
-        reports: The number of durable reports.
         seconds: The time from the first report sent to the last acknowledgement.
-        disk_bytes: The size of the database afterwards.
         wire_bytes: The size of all messages with reports.
         mib: The peak memory of the collector.
         spent: Other counters of its process.
@@ -84,7 +76,6 @@ class Drive:
     """The load on a collector.
 
     Attributes:
-        survey_clients: The number of processes that send.
         at_once: The number of reports in a message.
         spent: Called with the collector's process before and after; the difference of its counters
             is reported, such as CPU seconds.
@@ -100,7 +91,6 @@ def drive_collection(reports: int, drive: Drive) -> Collected:
 
     Args:
         reports: A multiple of the survey clients.
-        drive: How.
 
     Raises:
         ClusterError: If a survey client did not come, or not every report was counted.
@@ -169,59 +159,6 @@ def _tell(process: _Process) -> None:
     if process.stdin is not None:
         process.stdin.write("go\n")
         process.stdin.flush()
-
-
-@dataclass(frozen=True, slots=True)
-class Driven:
-    """Collections and tallies, as studies of growth measure them.
-
-    Attributes:
-        drive: The load of each collection.
-    """
-
-    drive: Drive
-
-    def collect(self, reports: int) -> Collected:
-        """Have one collector take this number of reports."""
-        if reports % self.drive.survey_clients:
-            raise InputError(
-                "size", reports, f"a multiple of {self.drive.survey_clients} survey clients"
-            )
-        return drive_collection(reports, self.drive)
-
-    def write(self, reports: int, folder: Path) -> tuple[Task, tuple[Path, ...]]:
-        """Write this number of reports as files."""
-        return write_reports(reports, folder)
-
-    def tally(
-        self, task: Task, paths: tuple[Path, ...], engine: Engine | None, at_once: int | None
-    ) -> Tally:
-        """Add up files, in pieces of at most `at_once` reports."""
-        spread = None if engine is None else partial(each_done, engine=engine)
-        return tally_files(task, paths, spread, at_once=at_once)
-
-
-def write_reports(reports: int, folder: Path, seed: int = 0) -> tuple[Task, tuple[Path, ...]]:
-    """Write one report each of a number of clients of the same task as files.
-
-    Args:
-        reports: The number of clients.
-        folder: The folder to create.
-        seed: The seed of the clients' rows and coins.
-    """
-    with tempfile.TemporaryDirectory() as name:
-        survey = Path(name) / "survey"
-        example = _example(Drive(1))
-        example.write(load("wine"), survey, seed=seed, port=1)
-        terms = SurveyTerms.load(survey / TERMS)
-        people = terms.read_clients(survey / f"{example.names[0]}.csv")
-    streams = Streams(seed)
-    drawn = streams.generator("rows").integers(len(people), size=reports)
-    clients = ClientPool(people.rows[drawn], people.labels[drawn])
-    made = clients.answer(terms.task, streams.generator("clients"))
-    return terms.task, write_parquet(
-        terms.task, ((batch.question, batch.reports) for batch in made), folder
-    )
 
 
 def _reports(task: Task, folder: Path, name: str, count: int, at_once: int) -> list[ClientBatch]:

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.releases import LARGE, TARGETS, TEST_SHARE, at_hand, read_table
+from benchmarks.samples import LARGE, TABLES, TEST_SHARE, at_hand, read_table
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows, Table, TrainTestSplit, scale_to_unit, split
 from veilring.errors import InputError
@@ -49,14 +49,7 @@ Chosen = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A batch that is labelled.
-
-    Attributes:
-        part: The rows, and the held-out rows.
-        queries: The number of held-out rows that are asked.
-        epsilon: The ε of the batch.
-        seed: The seed of all randomness.
-    """
+    """A batch that is labelled."""
 
     part: TrainTestSplit
     queries: int
@@ -91,7 +84,6 @@ class Rule:
     """A default that is judged.
 
     Attributes:
-        what: The setting, in a few words.
         labels: Labels a batch with each of several choices.
         before: The choice that it replaced.
         constants: The candidates for the best constant.
@@ -223,7 +215,6 @@ class Judged(NamedTuple):
     """The worth of a rule on a table: means over ε and lengths of batches, in per cent.
 
     Attributes:
-        rule: The accuracy under the rule.
         before: The accuracy under the choice that it replaced.
         best: The accuracy under the best constant in hindsight.
         error: The standard error of `rule`, over splits.
@@ -251,8 +242,8 @@ def read(name: str, data: Path | None) -> Table:
         InputError: If it is unknown, or its file cannot be read.
     """
     if name != DIABETES:
-        if name not in TARGETS:
-            raise InputError("--table", name, ", ".join((*TARGETS, DIABETES)))
+        if name not in TABLES:
+            raise InputError("--table", name, ", ".join((*TABLES, DIABETES)))
         return read_table(name, data)
     from sklearn.datasets import load_diabetes  # noqa: PLC0415  (only this table needs it)
 
@@ -266,12 +257,10 @@ def judge(rule: Rule, table: Table, epsilons: Sequence[float], splits: int, seed
     """Return the gain in accuracy of a rule on a table.
 
     Args:
-        rule: The rule.
         table: In [0, 1].
         epsilons: ε of a batch.
         splits: Into three quarters of rows and a quarter that is held out; half of them for a table
             of more than `LARGE` rows.
-        seed: Of splits and noise.
     """
     count = splits if len(table) <= LARGE else max(2, splits // 2)
     parts = [

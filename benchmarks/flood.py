@@ -54,7 +54,6 @@ class RawMember:
 
     Args:
         folder: The folder of the keys and the roster.
-        name: The name of the member.
         read_buffer: Bytes that the kernel takes for it; its default unless given.
 
     Raises:

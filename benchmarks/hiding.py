@@ -54,11 +54,8 @@ class Subject:
     """A protocol that hides which of two honest parties has which input.
 
     Attributes:
-        role: The coroutine that each party plays.
         own: The inputs of ada, ben and cy; in the other world the last two are exchanged.
         permitted: Everything that the protocol may reveal.
-        public: Keyword arguments of every party.
-        only: Keyword arguments of one party.
         strip: Computes further values from the members' views.
     """
 

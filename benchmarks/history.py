@@ -24,15 +24,7 @@ Verdict = Literal["inside", "below", "above", "one repetition", "another machine
 
 
 class Kept(BaseModel):
-    """A measurement in a record.
-
-    Attributes:
-        unit: `x` for a ratio to the reference, otherwise a unit such as `s` or `MiB`.
-        median: The median of the repetitions.
-        min: The smallest of them.
-        max: The largest of them.
-        repetitions: The number of repetitions.
-    """
+    """A measurement in a record."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -50,15 +42,7 @@ class Kept(BaseModel):
 
 
 class Record(BaseModel):
-    """The results of one run.
-
-    Attributes:
-        taken: The day of the run.
-        version: The version of veilring.
-        machine: The machine in words, without its name.
-        quick: Whether the run was `--quick`, whose sizes are smaller.
-        results: The measurements by their names.
-    """
+    """The results of one run.; `quick` has smaller sizes, and no machine is named."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -74,9 +58,7 @@ class Change:
     """A measurement compared with its last record.
 
     Attributes:
-        measurement: The present measurement.
         last: The measurement in the record, or None if no record has it.
-        taken: The day of that record.
         verdict: Whether the present median is inside the recorded interval from the smallest to the
             largest repetition; or why the record cannot show it. None without a record.
     """
@@ -146,14 +128,7 @@ def make_record(
 def compare(
     measurements: Iterable[Measurement], history: Sequence[Record], *, machine: str, quick: bool
 ) -> Iterator[Change]:
-    """Yield each measurement with the last record of it, among records of runs of the same size.
-
-    Args:
-        measurements: The measurements of the present run.
-        history: Records, oldest first.
-        machine: The machine of the present run, in words.
-        quick: Whether the present run is `--quick`.
-    """
+    """Yield each measurement with the last record of it, among records of runs of the same size."""
     for measurement in measurements:
         found = _last(measurement, history, quick=quick)
         if found is None:

@@ -1,4 +1,4 @@
-"""How something is measured: beside a reference, by the quickest of several, or in a process apart.
+"""How something is measured: beside a reference, or in a process apart.
 
 Also the machine that numbers are of.
 """
@@ -38,10 +38,8 @@ class Measurement:
     """One number: the median of several.
 
     Attributes:
-        name: The quantity that was measured.
         unit: `x` for a ratio to the reference, otherwise a unit such as `s` or `MiB`.
         values: One for each repetition, in the order in which they were taken.
-        bound: The limit on the median, if any.
         detail: Its derivation, such as the two medians of a ratio.
     """
 
@@ -107,9 +105,6 @@ def ratios(
     """Turn pairs of seconds into a measurement of their ratios.
 
     Args:
-        name: The quantity that was measured.
-        seconds: The result of `pairs`.
-        bound: The limit on the median ratio.
         faster: Whether to divide the reference by ours; by default ours by the reference.
         per: The number of hops, queries, ... in each time, for the detail.
     """
@@ -148,11 +143,7 @@ def _processor() -> str:
 
 
 def peak_mib(process: int | None = None) -> float:
-    """Return the most memory that a process had, in MiB; NaN if the system does not tell.
-
-    Args:
-        process: Its number; this one unless given.
-    """
+    """Return the most memory that a process had, in MiB; NaN if the system does not tell."""
     path = Path(f"/proc/{process or 'self'}/status")
     if path.exists():
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -169,10 +160,6 @@ def apart(function: Callable[..., T], *arguments: object) -> T:
 
     Its linear algebra uses one thread: numbers are those of a core, and other work on the
     machine disturbs less.
-
-    Args:
-        function: A function at the top level of a module.
-        *arguments: Its arguments, which have to be picklable.
     """
     context = multiprocessing.get_context("spawn")
     with _one_thread(), ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
@@ -192,22 +179,3 @@ def _one_thread() -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-def least_seconds(act: Callable[[], object], times: int, clock: Callable[[], float]) -> float:
-    """Return the least time that a call took, in seconds, after a first call that is not timed.
-
-    Other work on the machine only adds time, so the least time describes the program best.
-
-    Args:
-        act: The function to call.
-        times: The number of timed calls.
-        clock: Returns the time in seconds.
-    """
-    act()
-    taken = []
-    for _ in range(times):
-        start = clock()
-        act()
-        taken.append(clock() - start)
-    return min(taken)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any, Final, NamedTuple
 from unittest import mock
 
@@ -34,7 +35,7 @@ from benchmarks.auditing import (
 )
 from benchmarks.hiding import SUBJECTS
 from benchmarks.measurement import Bound, Measurement
-from benchmarks.strangers import PLANTED
+from benchmarks.strangers import PLANTED, always
 from veilring import RankSearch, Release
 from veilring.errors import ProtocolViolation, VeilringError
 from veilring.nodes.party import Party, broadcast
@@ -62,10 +63,8 @@ class Mistake:
     """A function that is not as it should be.
 
     Attributes:
-        name: The mistake, in a few words.
-        place: The path of the function, as `unittest.mock.patch` takes it.
+        place: The path of the function, below `veilring` or `benchmarks`.
         change: Makes the mistaken function of the right one.
-        audit: What is to find it.
         quick: Whether it is in the test suite.
     """
 
@@ -79,9 +78,12 @@ class Mistake:
 @contextmanager
 def planted(mistake: Mistake) -> Iterator[None]:
     """Have a mistake within the block."""
-    home, _, name = mistake.place.rpartition(".")
+    place = mistake.place
+    if not place.startswith("benchmarks."):
+        place = f"veilring.{place}"
+    home, _, name = place.rpartition(".")
     right = getattr(pkgutil.resolve_name(home), name)
-    with mock.patch(mistake.place, mistake.change(right)):
+    with mock.patch(place, mistake.change(right)):
         yield
 
 
@@ -94,9 +96,9 @@ def find(mistake: Mistake) -> Found | None:
     return None if found is None else Found(*found, seconds)
 
 
-def after(right: Callable[..., Any], change: Callable[[Any], Any]) -> Callable[..., Any]:
-    """Return a function whose result is changed."""
-    return lambda *given, **named: change(right(*given, **named))
+def after(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return what changes the result of a function."""
+    return lambda right: lambda *given, **named: change(right(*given, **named))
 
 
 def nothing(_right: object) -> Callable[..., None]:
@@ -139,8 +141,8 @@ def _every_third(right: Callable[..., Any], change: Callable[[Any], Any]) -> Cal
     return lambda *given: right(*given) if next(calls) % 3 else change(right(*given))
 
 
-def _off_by_one(right: Callable[..., Any]) -> Callable[..., Any]:
-    return after(right, lambda found: found + 1)
+def _plus_one(found: Any) -> Any:
+    return found + 1
 
 
 def _wrong_column(array: Any) -> Any:
@@ -243,290 +245,258 @@ SEARCH: Final = explored("protocol.name=rank-search", "protocol.k=5")
 RELEASE: Final = explored("protocol.name=release")
 SHARED: Final = explored("protocol.name=rank-search", "protocol.k=5", "protocol.reveal=votes")
 LABEL: Final = explored("protocol.name=rank-search", "protocol.k=5", "protocol.reveal=label")
-_R: Final = "veilring.protocols.ring"
-_S: Final = "veilring.protocols.ranksearch"
-_L: Final = "veilring.privacy.ledger.Ledger"
-_F: Final = "veilring.privacy.statefile"
-_PLACES: Final = "veilring.privacy.budgets.Places"
-_LDP: Final = "veilring.protocols.ldp.store.sqlite.SqliteStore"
+_R: Final = "protocols.ring"
+_S: Final = "protocols.ranksearch"
+_L: Final = "privacy.ledger.Ledger"
+_F: Final = "privacy.statefile"
+_PLACES: Final = "privacy.budgets.Places"
+_LDP: Final = "protocols.ldp.store.sqlite.SqliteStore"
+
+
+def _found_by(audit: Audit, *planted: tuple[Any, ...]) -> Iterator[Mistake]:
+    """Yield mistakes that one audit is to find: name, place, change, and perhaps `quick`."""
+    for name, place, change, *quick in planted:
+        yield Mistake(name, place, change, audit, *quick)
+
 
 MISTAKES: Final = (
-    # Protocols: what parties compute.
-    Mistake(
-        "class numbers are reversed",
-        f"{_R}.roles.decide_labels",
-        lambda right: after(right, lambda found: 2 - found),
+    *_found_by(
         RING,
-        quick=True,
-    ),
-    Mistake(
-        "ties go to the last class",
-        f"{_R}.roles.decide_labels",
-        lambda right: lambda votes: votes.shape[1] - 1 - votes[:, ::-1].argmax(axis=1),
-        RING,
-    ),
-    Mistake(
-        "votes count for the next class",
-        f"{_R}.roles.local_votes",
-        lambda right: after(right, _wrong_column),
-        RING,
-    ),
-    Mistake(
-        "decoded sums are off by one", f"{_R}.algorithm.sums.FixedPoint.decode", _off_by_one, RING
-    ),
-    Mistake(
-        "a step of PP-TopK returns the old vector",
-        f"{_R}.roles.topk_step",
-        lambda right: lambda G, V, inserted, *rest: (G, inserted),
-        RING,
-    ),
-    Mistake("the last party's votes count twice", f"{_R}.roles.sum_words", _doubled_sum, RING),
-    Mistake(
-        "both parties of a pair add the mask",
-        "veilring.protocols.masks.PairwiseKeys.mask",
-        lambda right: lambda keys, arrays, digest: _unsigned(right, keys, arrays, digest),
-        SEARCH,
-    ),
-    Mistake(
-        "masks are not bound to the sum",
-        "veilring.protocols.masks.PairwiseKeys.mask",
-        lambda right: lambda keys, arrays, digest: right(keys, arrays, keys._me.encode()),
-        SEARCH,
-    ),
-    Mistake(
-        "labels of the nearest rows are reversed",
-        f"{_S}.roles.nearest_rows",
-        lambda right: after(right, lambda near: type(near)(near.distances, 2 - near.labels)),
-        SEARCH,
-    ),
-    Mistake("counts are off by one", f"{_S}.algorithm.search.clipped_counts", _off_by_one, SEARCH),
-    Mistake(
-        "counts belong to another threshold",
-        f"{_S}.roles.clipped_counts",
-        lambda right: after(right, lambda counts: np.roll(counts, 1)),
-        SEARCH,
-    ),
-    Mistake(
-        "shares are interpolated at the wrong points",
-        f"{_S}.algorithm.shares.lagrange_weights",
-        lambda right: lambda points, p: right([point + 1 for point in points], p),
-        SHARED,
-    ),
-    Mistake(
-        "products are opened without a sharing of zero",
-        f"{_S}.algorithm.shares.Dealer.zeros",
-        lambda right: lambda dealer, count: dealer.random(count),
-        SHARED,
-    ),
-    Mistake(
-        "messages go round the ring backwards",
-        "veilring.nodes.ring.Ring.successor",
-        lambda right: lambda ring, party: ring.predecessor(party),
-        RING,
-    ),
-    Mistake(
-        "counts are not clipped",
-        f"{_S}.roles.nearest_rows",
-        lambda right: lambda queries, rows, k: right(queries, rows, len(rows)),
-        SEARCH,
-    ),
-    Mistake(
-        "a round of PP-TopK is omitted", f"{_R}.roles.topk_turns", _without_a_round, forecast()
-    ),
-    Mistake(
-        "sums begin one round late",
-        f"{_R}.roles._first_sum_round",
-        _off_by_one,
-        forecast(),
-        quick=True,
-    ),
-    Mistake(
-        "one party reverses the total",
-        "veilring.protocols.release.roles._add",
-        _read_backwards,
-        RELEASE,
-    ),
-    # Protocols: what faults bring to light.
-    Mistake(
-        "a sum omits late parties",
-        f"{_R}.roles._sum_by_shares",
-        lambda right: add_without_the_lost,
-        RING,
-    ),
-    Mistake(
-        "shares that are sent again count twice",
-        f"{_R}.roles._sum_by_shares",
-        lambda right: add_what_is_sent_again,
-        RING,
-    ),
-    # Protocols: what parties draw.
-    Mistake(
-        "noise is omitted",
-        "veilring.protocols.noisyvotes.roles.noisy_counts",
-        lambda right: lambda counts, *_given: counts,
-        noise_is_planned,
-    ),
-    Mistake(
-        "noise is added twice",
-        "veilring.protocols.noisyvotes.roles.noisy_counts",
-        lambda right: lambda counts, *given: right(right(counts, *given), *given),
-        noise_is_planned,
-    ),
-    Mistake(
-        "one party halves its share of the noise",
-        "veilring.protocols.release.algorithm.noise.SumNoise.share",
-        lambda right: _every_third(right, lambda share: share // 2),
-        audited(Release, check_answers),
-    ),
-    Mistake(
-        "one party adds no noise",
-        "veilring.protocols.release.algorithm.noise.SumNoise.share",
-        lambda right: _every_third(right, np.zeros_like),
-        audited(Release, check_answers),
-    ),
-    Mistake(
-        "the noise of a second sum repeats that of the first",
-        "veilring.protocols.release.algorithm.noise.SumNoise.share",
-        _repeated,
-        audited(partial(Release, rows=3000, statistic="means"), check_comparison, number=0),
-    ),
-    Mistake(
-        "words of tied queries are not masked",
-        "veilring.protocols.masks.put_mask",
-        _tied_words_unmasked,
-        audited(partial(RankSearch, k=2), check_comparison, number=1),
-    ),
-    Mistake(
-        "a party with rows near a query answers a millisecond later",
-        "veilring.protocols.masks.masked_sums",
-        _later_if_near,
-        audited(partial(RankSearch, k=2), check_comparison, number=0),
-    ),
-    Mistake(
-        "two parties share a seed",
-        "veilring.randomness.Streams.generator",
-        lambda right: (
-            lambda streams, *path: right(
-                streams, *("ben" if part == "cy" else part for part in path)
-            )
+        (
+            "class numbers are reversed",
+            f"{_R}.roles.decide_labels",
+            after(lambda found: 2 - found),
+            True,
         ),
+        (
+            "ties go to the last class",
+            f"{_R}.roles.decide_labels",
+            lambda right: lambda votes: votes.shape[1] - 1 - votes[:, ::-1].argmax(axis=1),
+        ),
+        ("votes count for the next class", f"{_R}.roles.local_votes", after(_wrong_column)),
+        ("decoded sums are off by one", f"{_R}.algorithm.sums.FixedPoint.decode", after(_plus_one)),
+        (
+            "a step of PP-TopK returns the old vector",
+            f"{_R}.roles.topk_step",
+            lambda right: lambda G, V, inserted, *rest: (G, inserted),
+        ),
+        ("the last party's votes count twice", f"{_R}.roles.sum_words", _doubled_sum),
+        (
+            "messages go round the ring backwards",
+            "nodes.ring.Ring.successor",
+            lambda right: lambda ring, party: ring.predecessor(party),
+        ),
+        ("a sum omits late parties", f"{_R}.roles._sum_by_shares", always(add_without_the_lost)),
+        (
+            "shares that are sent again count twice",
+            f"{_R}.roles._sum_by_shares",
+            always(add_what_is_sent_again),
+        ),
+    ),
+    *_found_by(
+        SEARCH,
+        (
+            "both parties of a pair add the mask",
+            "protocols.masks.PairwiseKeys.mask",
+            lambda right: lambda keys, arrays, digest: _unsigned(right, keys, arrays, digest),
+        ),
+        (
+            "masks are not bound to the sum",
+            "protocols.masks.PairwiseKeys.mask",
+            lambda right: lambda keys, arrays, digest: right(keys, arrays, keys._me.encode()),
+        ),
+        (
+            "labels of the nearest rows are reversed",
+            f"{_S}.roles.nearest_rows",
+            after(lambda near: type(near)(near.distances, 2 - near.labels)),
+        ),
+        ("counts are off by one", f"{_S}.algorithm.search.clipped_counts", after(_plus_one)),
+        (
+            "counts belong to another threshold",
+            f"{_S}.roles.clipped_counts",
+            after(lambda counts: np.roll(counts, 1)),
+        ),
+        (
+            "counts are not clipped",
+            f"{_S}.roles.nearest_rows",
+            lambda right: lambda queries, rows, k: right(queries, rows, len(rows)),
+        ),
+    ),
+    *_found_by(
+        SHARED,
+        (
+            "shares are interpolated at the wrong points",
+            f"{_S}.algorithm.shares.lagrange_weights",
+            lambda right: lambda points, p: right([point + 1 for point in points], p),
+        ),
+        (
+            "products are opened without a sharing of zero",
+            f"{_S}.algorithm.shares.Dealer.zeros",
+            lambda right: lambda dealer, count: dealer.random(count),
+        ),
+    ),
+    *_found_by(
+        forecast(),
+        ("a round of PP-TopK is omitted", f"{_R}.roles.topk_turns", _without_a_round),
+        ("sums begin one round late", f"{_R}.roles._first_sum_round", after(_plus_one), True),
+    ),
+    *_found_by(
+        RELEASE, ("one party reverses the total", "protocols.release.roles._add", _read_backwards)
+    ),
+    *_found_by(
+        noise_is_planned,
+        (
+            "noise is omitted",
+            "protocols.noisyvotes.roles.noisy_counts",
+            lambda right: lambda counts, *_given: counts,
+        ),
+        (
+            "noise is added twice",
+            "protocols.noisyvotes.roles.noisy_counts",
+            lambda right: lambda counts, *given: right(right(counts, *given), *given),
+        ),
+    ),
+    *_found_by(
+        audited(Release, check_answers),
+        (
+            "one party halves its share of the noise",
+            "protocols.release.algorithm.noise.SumNoise.share",
+            lambda right: _every_third(right, lambda share: share // 2),
+        ),
+        (
+            "one party adds no noise",
+            "protocols.release.algorithm.noise.SumNoise.share",
+            lambda right: _every_third(right, np.zeros_like),
+        ),
+    ),
+    *_found_by(
+        audited(partial(Release, rows=3000, statistic="means"), check_comparison, number=0),
+        (
+            "the noise of a second sum repeats that of the first",
+            "protocols.release.algorithm.noise.SumNoise.share",
+            _repeated,
+        ),
+    ),
+    *_found_by(
+        audited(partial(RankSearch, k=2), check_comparison, number=1),
+        ("words of tied queries are not masked", "protocols.masks.put_mask", _tied_words_unmasked),
+    ),
+    *_found_by(
+        audited(partial(RankSearch, k=2), check_comparison, number=0),
+        (
+            "a party with rows near a query answers a millisecond later",
+            "protocols.masks.masked_sums",
+            _later_if_near,
+        ),
+    ),
+    *_found_by(
         hidden(SUBJECTS["shares to all"]),
+        (
+            "two parties share a seed",
+            "randomness.Streams.generator",
+            lambda right: (
+                lambda streams, *path: right(
+                    streams, *("ben" if part == "cy" else part for part in path)
+                )
+            ),
+        ),
     ),
-    Mistake(
-        "all sums of a session share a mask",
-        "veilring.protocols.masks.PairwiseKeys.mask",
-        lambda right: lambda keys, arrays, _digest: _one_mask(right, keys, arrays),
+    *_found_by(
         hidden(TWO_SUMS),
+        (
+            "all sums of a session share a mask",
+            "protocols.masks.PairwiseKeys.mask",
+            lambda right: lambda keys, arrays, _digest: _one_mask(right, keys, arrays),
+        ),
     ),
-    Mistake(
-        "all sessions share a mask",
-        "veilring.protocols.masks.derive_secret",
-        lambda right: _key_of_names,
+    *_found_by(
         hidden(SUBJECTS["masked sums"]),
+        ("all sessions share a mask", "protocols.masks.derive_secret", always(_key_of_names)),
     ),
-    # Protocols: what parties check.
-    Mistake(
-        "senders are not checked",
-        "veilring.nodes.session.Session._inbox",
-        lambda right: lambda session, sender: session._inboxes.setdefault("", _Inbox(sender)),
+    *_found_by(
         lied(ring_lies),
+        (
+            "senders are not checked",
+            "nodes.session.Session._inbox",
+            lambda right: lambda session, sender: session._inboxes.setdefault("", _Inbox(sender)),
+        ),
+        ("revealed nonces are not checked", "nodes.ring._check_reveal", nothing, True),
+        (
+            "contradictory commitments are blamed on one party",
+            "nodes.ring._inconsistent_reports",
+            lambda right: lambda _party, member, _told_by: _accused(member),
+            True,
+        ),
     ),
-    Mistake(
-        "revealed nonces are not checked",
-        "veilring.nodes.ring._check_reveal",
-        nothing,
-        lied(ring_lies),
-        quick=True,
-    ),
-    Mistake(
-        "contradictory commitments are blamed on one party",
-        "veilring.nodes.ring._inconsistent_reports",
-        lambda right: lambda _party, member, _told_by: _accused(member),
-        lied(ring_lies),
-        quick=True,
-    ),
-    Mistake(
-        "digests of sums are not compared",
-        "veilring.protocols.masks.receive_bound",
-        lambda right: _unbound,
+    *_found_by(
         digests_are_compared,
-        quick=True,
+        (
+            "digests of sums are not compared",
+            "protocols.masks.receive_bound",
+            always(_unbound),
+            True,
+        ),
     ),
-    # Stores.
-    Mistake(
-        "charges are not written", f"{_L}._write_analysts", nothing, stored("ledger"), quick=True
-    ),
-    Mistake("stored answers are not found", f"{_L}._find", nothing, stored("ledger"), quick=True),
-    Mistake(
-        "each charge overwrites the last one",
-        f"{_L}._write_analysts",
-        lambda right: _overwriting,
+    *_found_by(
         stored("ledger"),
+        ("charges are not written", f"{_L}._write_analysts", nothing, True),
+        ("stored answers are not found", f"{_L}._find", nothing, True),
+        ("each charge overwrites the last one", f"{_L}._write_analysts", always(_overwriting)),
+        ("the witness is not written", f"{_F}.Witness.write", nothing),
+        ("all rows have the same hash", f"{_F}.hash_row", lambda right: lambda _values: 0),
+        ("the seal is not compared", f"{_F}._require_sealed", nothing),
+        ("transactions do not record their state", f"{_F}.StateFile._keep_state", nothing),
     ),
-    Mistake("the witness is not written", f"{_F}.Witness.write", nothing, stored("ledger")),
-    Mistake(
-        "all rows have the same hash",
-        f"{_F}.hash_row",
-        lambda right: lambda _values: 0,
-        stored("ledger"),
-    ),
-    Mistake("the seal is not compared", f"{_F}._require_sealed", nothing, stored("ledger")),
-    Mistake(
-        "transactions do not record their state",
-        f"{_F}.StateFile._keep_state",
-        nothing,
-        stored("ledger"),
-    ),
-    Mistake(
-        "running sums are not written", f"{_LDP}._write", nothing, stored("collector"), quick=True
-    ),
-    Mistake(
-        "stored reports are not checked",
-        f"{_LDP}._require_whole",
-        nothing,
-        stored("collector", ("bit flip",)),
-    ),
-    Mistake(
-        "the last report of a group is dropped",
-        f"{_LDP}._insert",
-        lambda right: lambda store, question, some: right(store, question, some.at(slice(4))),
+    *_found_by(
         stored("collector"),
-        quick=True,
+        ("running sums are not written", f"{_LDP}._write", nothing, True),
+        (
+            "the last report of a group is dropped",
+            f"{_LDP}._insert",
+            lambda right: lambda store, question, some: right(store, question, some.at(slice(4))),
+            True,
+        ),
     ),
-    Mistake("rows are written nowhere", f"{_PLACES}.put", nothing, stored("state"), quick=True),
-    Mistake("forgotten rows are not erased", f"{_PLACES}.erase", nothing, stored("state")),
-    # Accounting.
-    Mistake(
-        "budgets are unlimited",
-        "veilring.privacy.ledger.units_left",
-        lambda right: lambda _limit, _spent: 10**18,
+    *_found_by(
+        stored("collector", ("bit flip",)),
+        ("stored reports are not checked", f"{_LDP}._require_whole", nothing),
+    ),
+    *_found_by(
+        stored("state"),
+        ("rows are written nowhere", f"{_PLACES}.put", nothing, True),
+        ("forgotten rows are not erased", f"{_PLACES}.erase", nothing),
+    ),
+    *_found_by(
         accounted,
-        quick=True,
+        (
+            "budgets are unlimited",
+            "privacy.ledger.units_left",
+            lambda right: lambda _limit, _spent: 10**18,
+            True,
+        ),
+        ("a repeated request is charged twice", f"{_L}._find", nothing, True),
+        (
+            "records pay nothing",
+            "privacy.budgets.Records.pay",
+            lambda right: lambda _records, _charge: True,
+            True,
+        ),
+        (
+            "amounts are rounded down",
+            "privacy.ledger.to_units",
+            lambda right: (
+                lambda amounts, **_named: np.int64(np.floor(np.asarray(amounts) * 10**12))
+            ),
+            True,
+        ),
+        (
+            "analysts share one budget",
+            f"{_L}._left",
+            lambda right: lambda ledger, analyst: right(ledger, "a"),
+            True,
+        ),
     ),
-    Mistake("a repeated request is charged twice", f"{_L}._find", nothing, accounted, quick=True),
-    Mistake(
-        "records pay nothing",
-        "veilring.privacy.budgets.Records.pay",
-        lambda right: lambda _records, _charge: True,
-        accounted,
-        quick=True,
-    ),
-    Mistake(
-        "amounts are rounded down",
-        "veilring.privacy.ledger.to_units",
-        lambda right: lambda amounts, **_named: np.int64(np.floor(np.asarray(amounts) * 10**12)),
-        accounted,
-        quick=True,
-    ),
-    Mistake(
-        "analysts share one budget",
-        f"{_L}._left",
-        lambda right: lambda ledger, analyst: right(ledger, "a"),
-        accounted,
-        quick=True,
-    ),
-    # Roles of others.
-    *(Mistake(name, *planted) for name, planted in PLANTED.items()),
+    *chain.from_iterable(_found_by(audit, *planted) for audit, planted in PLANTED.items()),
 )
 
 

@@ -1,15 +1,13 @@
 """One party of MPyC's secure top-k, in a process of its own: a script, started by `mpyc_ring`.
 
-Each line on standard input is a JSON document that names a method and holds the party's own values,
-shape (queries, k), ascending for each query. The answer is one line as well: the smallest of all
-parties' values, in the same shape, and the bytes that this party has sent for them. MPyC reads its
-own options from the command line when imported.
+Each line on standard input is a JSON list with the party's own values, shape (queries, k),
+ascending for each query. The answer is one line as well: the smallest of all parties' values, in
+the same shape, and the bytes that this party has sent for them. MPyC reads its own options from the
+command line when imported.
 
-`sort` sorts the secret-shared union by MPyC's vectorised network. `merge` halves the number of
-vectors until one is left: of two ascending vectors a and b, the smaller of each `a[i]` and
-`b[k-1-i]` are the k smallest, and are sorted again. Either works on the arrays of all queries at
-once. MPyC's list sort was slower than `sort` for 3, 5 and 9 parties, and its repeated `argmin`
-slower than the faster of these two.
+The number of vectors is halved until one is left: of two ascending vectors a and b, the smaller of
+each `a[i]` and `b[k-1-i]` are the k smallest, and are sorted again, for all queries at once. MPyC's
+own sort of the union was slower for 3, 5 and 9 parties, as were its list sort and `argmin`.
 """
 
 import asyncio
@@ -23,11 +21,7 @@ from mpyc.runtime import mpc
 VALUE_BITS = 32  # comparisons cost in proportion; veilring compares 64-bit floats
 
 
-def _sort(vectors: list[Any]) -> Any:  # noqa: ANN401  (MPyC's arrays have no types)
-    return mpc.np_sort(mpc.np_concatenate(tuple(vectors), axis=1))[:, : vectors[0].shape[1]]
-
-
-def _merge(vectors: list[Any]) -> Any:  # noqa: ANN401  (as above)
+def _merge(vectors: list[Any]) -> Any:  # noqa: ANN401  (MPyC's arrays have no types)
     rows = mpc.np_stack(tuple(vectors))
     while (count := rows.shape[0]) > 1:
         half = count // 2
@@ -36,9 +30,6 @@ def _merge(vectors: list[Any]) -> Any:  # noqa: ANN401  (as above)
         odd = count % 2
         rows = mpc.np_concatenate((merged, rows[2 * half :])) if odd else merged
     return rows[0]
-
-
-_METHODS = {"sort": _sort, "merge": _merge}
 
 
 def _sent() -> int:
@@ -52,8 +43,8 @@ async def _serve() -> None:
         print("ready", flush=True)
         while line := await loop.run_in_executor(None, sys.stdin.readline):
             asked, before = json.loads(line), _sent()
-            own = mpc.input(number.array(np.array(asked["own"])))
-            smallest = await mpc.output(_METHODS[asked["method"]](own))
+            own = mpc.input(number.array(np.array(asked)))
+            smallest = await mpc.output(_merge(own))
             answer = {"smallest": smallest.tolist(), "bytes": _sent() - before}
             print(json.dumps(answer), flush=True)
 

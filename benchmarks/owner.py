@@ -1,4 +1,4 @@
-"""A data owner: a batch beside scikit-learn's kNN, a hostile one, and its search for cliques."""
+"""A data owner: a batch beside scikit-learn's kNN, and a hostile one."""
 
 import asyncio
 import itertools
@@ -7,7 +7,6 @@ import time
 from functools import partial
 from pathlib import Path
 
-import networkx as nx
 import numpy as np
 
 from benchmarks.measurement import Measurement, pairs, ratios, timed
@@ -16,9 +15,6 @@ from veilring.data.table import Rows
 from veilring.nodes.service import Threads
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import Ledger, open_ledger
-from veilring.protocols.radius.algorithm.allocation import largest_cliques
-from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
-from veilring.protocols.radius.algorithm.nearest import RNParameters, label_within
 from veilring.protocols.radius.leakage import hostile_batch
 from veilring.protocols.radius.messages import OwnerRules
 from veilring.protocols.radius.owner import Owner, ask_within
@@ -91,43 +87,3 @@ async def _hostile(ledger: Ledger, repetitions: int) -> list[Measurement]:
         Measurement("a hostile batch of 1,000 dense balls", "s", tuple(whole)),
         Measurement("another analyst's query meanwhile", "s", tuple(waits)),
     ]
-
-
-_CLIQUE_ROWS = 4000
-
-
-def measure_cliques(*, quick: bool) -> list[Measurement]:
-    """Find omega of every query by our bitsets, beside networkx's list of all cliques.
-
-    Batches of 800 queries, 200 if it has to be quick: crescents in the plane, and a cloud in four
-    dimensions; 15 rows a ball. And all of a private label: graph, cliques, counts and votes, beside
-    counting alone.
-    """
-    queries, repetitions = (200, 3) if quick else (800, 5)
-    found = []
-    for name, features in (("the plane", 2), ("four dimensions", 4)):
-        points, radii, rows = clustered_balls(
-            queries, _CLIQUE_ROWS, features, per_ball=PER_BALL, rng=np.random.default_rng(0)
-        )
-        graph = overlap_graph(points, radii)
-        seconds = pairs(
-            timed(partial(largest_cliques, graph)),
-            timed(partial(_all_cliques, nx.from_numpy_array(graph))),
-            repetitions,
-        )
-        title = f"largest cliques of {queries} queries in {name}, times faster than networkx"
-        found.append(ratios(title, seconds, faster=True))
-        rng, parameters = np.random.default_rng(1), RNParameters(1.0, 2)
-        seconds = pairs(
-            timed(partial(label_within, points, radii, rows, parameters, rng)),
-            timed(partial(count_votes, points, radii, rows, 2)),
-            repetitions,
-        )
-        title = f"private labels of {queries} queries in {name}, times as long as counting"
-        found.append(ratios(title, seconds))
-    return found
-
-
-def _all_cliques(graph: "nx.Graph[int]") -> int:
-    """List all maximal cliques, as the largest through every vertex would be taken from."""
-    return sum(1 for _ in nx.find_cliques(graph))

@@ -1,12 +1,7 @@
-"""A prediction server: its predictor beside published code, and its ledger beside plain SQLite."""
+"""The predictor of a prediction server, beside published code."""
 
-import itertools
-import sqlite3
-import tempfile
 import time
 import tracemalloc
-from contextlib import closing
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -17,8 +12,7 @@ from benchmarks.measurement import Bound, Measurement, Timed, pairs, ratios
 from benchmarks.samples import Clusters
 from veilring.arrays import Ints
 from veilring.privacy.accounting import individual_budget
-from veilring.privacy.budgets import UNITS, Budgets, Charge, RecordCharge
-from veilring.privacy.ledger import Ledger, open_ledger
+from veilring.privacy.budgets import UNITS
 from veilring.protocols.prediction.algorithm.directions import (
     BLOCK,
     Hashing,
@@ -29,92 +23,6 @@ from veilring.protocols.prediction.algorithm.filter import FilterParameters
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 
 RECORDS = 50_000
-NEIGHBOURS = 300
-LEDGER_BLOCK = 128
-
-
-def measure_ledger(*, quick: bool) -> list[Measurement]:
-    """Charge queries in blocks, and one by one, to the filters of 50,000 records.
-
-    Beside the same on a plain SQLite table with a row a record, synced just as often. Each query
-    charges 300 records and keeps its answer.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        plain = Path(folder, "plain")
-        with (
-            open_ledger(
-                Path(folder, "ledger"), Budgets(unit="rho", record=1.0), new=True
-            ) as ledger,
-            closing(sqlite3.connect(plain, isolation_level=None)) as table,
-        ):
-            ledger.records.add(str(number) for number in range(RECORDS))
-            _begin(table)
-            return [
-                _ledger_measured(ledger, table, block=block, repetitions=repetitions)
-                for block, repetitions in ((1, 50), (LEDGER_BLOCK, 5 if quick else 20))
-            ]
-
-
-def _ledger_measured(
-    ledger: Ledger, table: sqlite3.Connection, *, block: int, repetitions: int
-) -> Measurement:
-    timed = pairs(_ledger_charges(ledger, block), _plain(table, block), repetitions)
-    name = f"charges of {NEIGHBOURS} records in blocks of {block}, times faster than rows"
-    return ratios(name, timed, faster=True, per=block)
-
-
-def _ledger_charges(ledger: Ledger, block: int) -> Timed:
-    numbers, rng = itertools.count(), np.random.default_rng(1)
-
-    def charge() -> float:
-        wanted = _queries(rng, block)
-        start = time.perf_counter()
-        group = [
-            Charge("ann", f"{block}:{next(numbers)}", b"query", b"class", 0.0, RecordCharge(*one))
-            for one in wanted
-        ]
-        outcomes = ledger.charge_many(group)
-        seconds = time.perf_counter() - start
-        if not all(isinstance(outcome, bytes) for outcome in outcomes):
-            raise RuntimeError("a charge was refused")
-        return seconds
-
-    return charge
-
-
-def _plain(table: sqlite3.Connection, block: int) -> Timed:
-    rng = np.random.default_rng(1)
-
-    def charge() -> float:
-        wanted = _queries(rng, block)
-        start = time.perf_counter()
-        table.execute("BEGIN IMMEDIATE")
-        for slots, units in wanted:
-            pays = zip(units.tolist(), slots.tolist(), strict=True)
-            table.executemany("UPDATE records SET spent = spent + ? WHERE slot = ?", pays)
-            table.execute("INSERT INTO answers (answer) VALUES (?)", (b"class",))
-        table.execute("COMMIT")
-        return time.perf_counter() - start
-
-    return charge
-
-
-def _queries(rng: np.random.Generator, block: int) -> list[tuple[Ints, Ints]]:
-    slots = rng.integers(0, RECORDS, (block, NEIGHBOURS))
-    return list(zip(slots, rng.integers(1, 10**5, slots.shape), strict=True))
-
-
-def _begin(table: sqlite3.Connection) -> None:
-    table.execute("PRAGMA journal_mode = WAL")
-    table.execute("PRAGMA synchronous = FULL")
-    table.execute("CREATE TABLE records (slot INTEGER PRIMARY KEY, spent INTEGER NOT NULL)")
-    table.execute("CREATE TABLE answers (number INTEGER PRIMARY KEY, answer BLOB NOT NULL)")
-    table.execute("BEGIN")
-    rows = ((slot, 0) for slot in range(RECORDS))
-    table.executemany("INSERT INTO records VALUES (?, ?)", rows)
-    table.execute("COMMIT")
-
-
 FEATURES = 768
 CLASSES = 10
 QUERIES = 1000  # T

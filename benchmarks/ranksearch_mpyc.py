@@ -27,9 +27,9 @@ TIMES_FASTER: Final = Bound("at least", 200.0)  # at nine parties, for labels al
 def measure(*, quick: bool) -> list[Measurement]:
     """Compare a query in a batch of 1,000 with one in a batch of MPyC's; few if it has to be quick.
 
-    Both over mutual TLS on loopback. MPyC only finds the k smallest of the parties' k smallest
-    distances, of 32 bits, and tells them: our merge on its arrays, since its own sort takes longer.
-    Rank search compares 64 bits, and votes and labels besides.
+    Both on loopback, rank search over mutual TLS. MPyC only finds the k smallest of the parties' k
+    smallest distances, of 32 bits, and tells them: our merge on its arrays, since its own sort
+    takes longer. Rank search compares 64 bits, and votes and labels besides.
     """
     sizes = {3: 2} if quick else MPYC_QUERIES
     return [
@@ -48,7 +48,7 @@ def _compare(parties: int, mpyc_queries: int, queries: int, repetitions: int) ->
 
         def reference() -> float:
             start = time.perf_counter()
-            found = mpyc.smallest("merge", smallest)
+            found = mpyc.smallest(smallest)
             seconds = time.perf_counter() - start
             if (found.values != expected).any():
                 raise RuntimeError("MPyC found other values than the smallest")

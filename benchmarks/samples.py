@@ -1,7 +1,8 @@
-"""Rows that benchmarks label: the wine table dealt, balls around clusters, and like embeddings."""
+"""Tables and drawn rows that benchmarks label."""
 
-from dataclasses import dataclass
-from typing import NamedTuple, Self
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 from numpy.random import Generator
@@ -9,12 +10,68 @@ from numpy.typing import NDArray
 
 from veilring.arrays import Floats, Ints
 from veilring.data.sources import load
-from veilring.data.table import Rows, pairwise_distances, partition, scale_to_unit
+from veilring.data.table import Rows, Table, pairwise_distances, partition, scale_to_unit
+from veilring.errors import InputError
 from veilring.protocols.prediction.algorithm.directions import quantise
 from veilring.protocols.ring.roles import KNNParameters
 
 _CENTRES = 6
 _SPREAD = 0.12
+
+
+TEST_SHARE: Final = 0.25
+"""The share of a table that is held out."""
+LARGE: Final = 4000
+"""Tables with more rows get half of the splits: their accuracy varies less."""
+_SHIPPED: Final = ("wine", "breast-cancer", "digits", "iris")
+_NEWS: Final = "agnews_minilm"
+_OWN_FILES: Final = (
+    "australian",
+    "car",
+    "mushroom",
+    "banana",
+    "banknote",
+    "abalone",
+    "glass",
+    _NEWS,
+)
+TABLES: Final = (*_SHIPPED, *_OWN_FILES)
+"""The names of all tables; abalone in three classes of age, and news by its embeddings."""
+# Rings of an abalone up to which it is young, and up to which it is adult: thirds of the table.
+_YOUNG, _ADULT = 8, 10
+
+
+def at_hand(data: Path | None) -> list[str]:
+    """Return the names of the tables that can be read."""
+    return [name for name in TABLES if name in _SHIPPED or (data and _file(name, data).exists())]
+
+
+def _file(name: str, data: Path) -> Path:
+    return data / f"{name}.{'npz' if name == _NEWS else 'csv'}"
+
+
+def read_table(name: str, data: Path | None) -> Table:
+    """Return a table, scaled by its own ranges.
+
+    Raises:
+        InputError: If it is unknown, or its file cannot be read.
+    """
+    if name not in TABLES:
+        raise InputError("--table", name, ", ".join(TABLES))
+    if name in _SHIPPED:
+        return scale_to_unit(load(name))
+    if data is None:
+        raise InputError.because(f"{name} is read from a file; give its folder by --data")
+    table = load(str(_file(name, data)))
+    return scale_to_unit(_ages(table) if name == "abalone" else table)
+
+
+def _ages(table: Table) -> Table:
+    rings = np.array([int(each) for each in table.features.classes])[table.y]
+    ages = np.searchsorted((_YOUNG, _ADULT), rings).astype(np.int64)
+    return replace(
+        table, y=ages, features=replace(table.features, classes=("young", "adult", "old"))
+    )
 
 
 def wine_parties(parties: int, rng: Generator) -> tuple[list[Rows], KNNParameters]:
@@ -27,13 +84,7 @@ def wine_parties(parties: int, rng: Generator) -> tuple[list[Rows], KNNParameter
 
 
 class Balls(NamedTuple):
-    """Balls to be labelled, and the rows in them.
-
-    Attributes:
-        centres: Shape (queries, features).
-        radii: All alike, shape (queries,).
-        rows: Of two classes.
-    """
+    """Balls of one radius to be labelled, and rows of two classes in them."""
 
     centres: Floats
     radii: Floats

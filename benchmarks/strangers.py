@@ -5,7 +5,7 @@ claims of a role, as `veilring audit` and `veilring explore` do.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from benchmarks.auditing import Audit, explored_subject
@@ -228,91 +228,54 @@ def collected() -> Audit:
     return explored_subject(lambda: RoleClaims(collect, numbers, _are_all_numbers).explored)
 
 
-def _always(wrong: object) -> Callable[[Any], Any]:
+def _byte_pads(party: Party, _modulus: int) -> list[int]:
+    return list(map(int, party.rng.integers(0, 256, 2)))
+
+
+def _one_pad(right: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *given: right(*given)[:1] * 2
+
+
+def always(wrong: object) -> Callable[[Any], Any]:
+    """Return what replaces a function by a wrong one."""
     return lambda _right: wrong
 
 
 _HERE: Final = "benchmarks.strangers"
-PLANTED: Final[Mapping[str, tuple[str, Callable[[Any], Any], Audit, bool]]] = {
-    "colluders hold all shares modulo a prime": (
-        f"{_HERE}.holders",
-        _always(lambda parties: parties[:2]),
-        shared(PRIME),
-        False,
+_TWO: Final = always(lambda parties: parties[:2])
+PLANTED: Final[Mapping[Audit, Sequence[tuple[Any, ...]]]] = {
+    shared(PRIME): (
+        ("colluders hold all shares modulo a prime", f"{_HERE}.holders", _TWO),
+        ("colluders hold two shares of a line", f"{_HERE}.split", always(_shares_of_a_line)),
+        ("colluders hold both shares of an exclusive or", f"{_HERE}.split", always(_shares_by_xor)),
     ),
-    "colluders hold all shares modulo a power of two": (
-        f"{_HERE}.holders",
-        _always(lambda parties: parties[:2]),
-        shared(_WORD),
-        False,
+    shared(_WORD): (("colluders hold all shares modulo a power of two", f"{_HERE}.holders", _TWO),),
+    handed_in(PRIME): (
+        ("a pad is a single byte", f"{_HERE}.pads", always(_byte_pads)),
+        ("two numbers share a pad modulo a prime", f"{_HERE}.pads", _one_pad),
+        ("a larger number is sent later", f"{_HERE}.before_sending", always(_wait_by_value)),
     ),
-    "colluders hold two shares of a line": (
-        f"{_HERE}.split",
-        _always(_shares_of_a_line),
-        shared(PRIME),
-        False,
+    handed_in(_WORD): (
+        ("two numbers share a pad modulo a power of two", f"{_HERE}.pads", _one_pad),
     ),
-    "colluders hold both shares of an exclusive or": (
-        f"{_HERE}.split",
-        _always(_shares_by_xor),
-        shared(PRIME),
-        False,
+    collected(): (
+        ("a lost party counts as zero", f"{_HERE}.hear", always(_lost_counts_as_zero), True),
+        ("a late party counts as zero", f"{_HERE}.hear", always(_late_counts_as_zero), True),
+        (
+            "numbers are taken in the order of arrival",
+            f"{_HERE}.hear_all",
+            always(_in_order_of_arrival),
+            True,
+        ),
+        ("a lost party is retried for ever", f"{_HERE}.hear", always(_retry(1.0)), True),
+        ("a lost party is retried without a pause", f"{_HERE}.hear", always(_retry(0.0))),
+        (
+            "a lost party's number is looked up",
+            f"{_HERE}.hear_all",
+            always(_leave_out_the_lost),
+            True,
+        ),
+        ("a task is left behind", f"{_HERE}.hear_all", _leaving_a_task, True),
     ),
-    "a pad is a single byte": (
-        f"{_HERE}.pads",
-        _always(lambda party, _modulus: list(map(int, party.rng.integers(0, 256, 2)))),
-        handed_in(PRIME),
-        False,
-    ),
-    "two numbers share a pad modulo a prime": (
-        f"{_HERE}.pads",
-        lambda right: lambda *given: right(*given)[:1] * 2,
-        handed_in(PRIME),
-        False,
-    ),
-    "two numbers share a pad modulo a power of two": (
-        f"{_HERE}.pads",
-        lambda right: lambda *given: right(*given)[:1] * 2,
-        handed_in(_WORD),
-        False,
-    ),
-    "a larger number is sent later": (
-        f"{_HERE}.before_sending",
-        _always(_wait_by_value),
-        handed_in(PRIME),
-        False,
-    ),
-    "a lost party counts as zero": (
-        f"{_HERE}.hear",
-        _always(_lost_counts_as_zero),
-        collected(),
-        True,
-    ),
-    "a late party counts as zero": (
-        f"{_HERE}.hear",
-        _always(_late_counts_as_zero),
-        collected(),
-        True,
-    ),
-    "numbers are taken in the order of arrival": (
-        f"{_HERE}.hear_all",
-        _always(_in_order_of_arrival),
-        collected(),
-        True,
-    ),
-    "a lost party is retried for ever": (f"{_HERE}.hear", _always(_retry(1.0)), collected(), True),
-    "a lost party is retried without a pause": (
-        f"{_HERE}.hear",
-        _always(_retry(0.0)),
-        collected(),
-        False,
-    ),
-    "a lost party's number is looked up": (
-        f"{_HERE}.hear_all",
-        _always(_leave_out_the_lost),
-        collected(),
-        True,
-    ),
-    "a task is left behind": (f"{_HERE}.hear_all", _leaving_a_task, collected(), True),
 }
-"""The further fields of each mistake of `benchmarks.mistakes`, by its name."""
+"""The mistakes of each audit, as `benchmarks.mistakes` has them."""

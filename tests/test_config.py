@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from benchmarks.growth_ring import load_network
 from tests.deployment.commands import SECONDS, Command
 
 from veilring.config import (
@@ -35,7 +34,6 @@ HOSTILE = {
 READERS: list[Callable[[Path], object]] = [
     load_config,
     PeerTerms.load,
-    load_network,
     read_network,
     lambda path: load_scenario(str(path)),
     Roster.load,

@@ -1,12 +1,9 @@
 """A benchmarked collection: real processes, with every report on disk."""
 
 import os
-from pathlib import Path
 
 import pytest
-from benchmarks.collecting import Drive, drive_collection, write_reports
-
-from veilring.protocols.ldp.parquet import tally_parquet
+from benchmarks.collecting import Drive, drive_collection
 
 
 @pytest.mark.slow
@@ -26,14 +23,3 @@ def test_every_report_of_a_driven_collection_is_durable() -> None:
     assert found.mib > 10
     assert found.spent == 10.0
     assert seen[0] == seen[1] != os.getpid()
-
-
-def test_reports_in_files_match_the_clients(tmp_path: Path) -> None:
-    """The tally counts each client once, and equal seeds draw equal clients."""
-    tallies = [
-        tally_parquet(task, files)
-        for folder in ("one", "other")
-        for task, files in (write_reports(500, tmp_path / folder, seed=3),)
-    ]
-    assert [tally.clients for tally in tallies] == [500, 500]
-    assert tallies[0].counts == tallies[1].counts

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from benchmarks.__main__ import app
 from benchmarks.defaults import DIABETES, MADE_ON, RULES, Judged, format_line, judge, read
-from benchmarks.releases import TARGETS
+from benchmarks.samples import TABLES
 from typer.testing import CliRunner
 
 from veilring.errors import InputError
@@ -65,7 +65,7 @@ def test_the_command_marks_tables_used_for_a_rule() -> None:
 
 def test_tables_are_those_of_other_benchmarks_and_one_more() -> None:
     """Rules use existing tables only; the median splits the table of diabetes in two."""
-    assert set(MADE_ON) < set(TARGETS)
+    assert set(MADE_ON) < set(TABLES)
     counts = np.bincount(read(DIABETES, None).y)
     assert abs(counts[0] - counts[1]) < 10
     with pytest.raises(InputError, match=f"agnews_minilm, {DIABETES}"):

@@ -2,7 +2,7 @@
 
 import pytest
 from benchmarks.measurement import Measurement
-from benchmarks.ranksearch import ARITIES, WAYS, Dealt, measure_arity, measure_batch, simulate
+from benchmarks.ranksearch import WAYS, Dealt, measure_batch, simulate
 from benchmarks.ranksearch_mpyc import measure
 
 from veilring.protocols.ranksearch.system import RankSearch
@@ -46,14 +46,6 @@ def test_ties_take_more_rounds() -> None:
     )
     assert few == 0
     assert many > 0.5
-
-
-@pytest.mark.slow
-def test_finer_cuts_take_no_more_rounds() -> None:
-    """From 4 parts to 64, simulated seconds on slow links do not increase."""
-    seconds = [found.median for found in measure_arity(quick=True)]
-    assert len(seconds) == len(ARITIES)
-    assert seconds[0] > seconds[-1]
 
 
 def test_mpyc_finds_the_same_values() -> None:
