@@ -1,6 +1,7 @@
 """The command line: `python -m papers`, in a clone of the repository."""
 
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -75,18 +76,20 @@ def reproduce(
         typer.echo(f"  {', '.join(str(file) for file in done.files)}")
 
 
-def main() -> None:
-    """Run the command line on `sys.argv`, and exit."""
+def run_program(
+    command: Callable[..., None], module: str, arguments: Sequence[str] | None = None
+) -> None:
+    """Run a command as `python -m MODULE`, on `sys.argv` unless arguments are given, and exit."""
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command()(reproduce)
-    command = typer.main.get_command(app)
-    tidy(command)
+    app.command()(command)
+    program = typer.main.get_command(app)
+    tidy(program)
     try:
-        command(prog_name="python -m papers")
+        program(arguments, prog_name=f"python -m {module}")
     except VeilringError as error:
         typer.echo(f"papers: {error}", err=True)
         sys.exit(EXIT_INPUT if isinstance(error, InputError | MissingExtra) else EXIT_RUN)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(reproduce, "papers")

@@ -17,11 +17,9 @@ from tests.deployment.commands import SECONDS
 
 from veilring.cli.compare import compare_command, tune_command
 from veilring.cli.keys import make_key
-from veilring.cli.leakage import leakage
 from veilring.cli.surveys import estimate_command, tally_command
 from veilring.deployment.estimating import estimate_from, estimate_stored
 from veilring.scenarios.comparison import Question
-from veilring.scenarios.leakage_grid import LeakageGrid, SearchGrid
 from veilring.transport.roster import make_identity
 
 ROOT = Path(__file__).parents[1]
@@ -161,12 +159,6 @@ def test_everything_derived_from_a_model_has_its_default(tmp_path: Path) -> None
             | {"seeds": "splits"},
         ),
         (tune_command, Question, {"parties": "parties", "queries": "queries"}),
-        (
-            leakage,
-            LeakageGrid,
-            {name: name for name in ("rounds", "P0", "d", "delta", "rows", "trials")},
-        ),
-        (leakage, SearchGrid, {"rows": "rows", "trials": "trials"}),
         (make_key, make_identity, {"days": "valid_days"}),
         (estimate_command, estimate_stored, {"confidence": "confidence"}),
         (tally_command, estimate_from, {"confidence": "confidence"}),

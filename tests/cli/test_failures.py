@@ -16,7 +16,6 @@ WRONG_INPUT = [
     ("run", "nothing"),
     ("compare", "nothing"),
     ("compare", "wine", "--epsilon", "none"),
-    ("leakage", "nothing"),
     ("tune", "nothing", "--protocol", "ind-knn"),
     ("ledger", "show", "nothing.ledger"),
     ("estimate", "nothing.toml"),

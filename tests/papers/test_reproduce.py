@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 from numpy.random import Generator
-from papers.__main__ import main
+from papers.__main__ import reproduce, run_program
 from papers.claims import Claim, CurveKey
 from papers.evidence import LAST, heights
 from papers.figure import ACCURACY, Axis, Figure, draw_hold_out, held_out_rows, measure_figure
@@ -195,7 +195,7 @@ def _papers(
     """Run `python -m papers`; return its exit code, standard output and standard error."""
     monkeypatch.setattr("sys.argv", ["papers", *words])
     with pytest.raises(SystemExit) as ended:
-        main()
+        run_program(reproduce, "papers")
     shown = capsys.readouterr()
     return ended.value.code, shown.out, shown.err
 

@@ -19,7 +19,6 @@ from veilring.cli.audit import audit_command, explore_command
 from veilring.cli.compare import compare_command, tune_command
 from veilring.cli.deploy import deploy_app
 from veilring.cli.keys import keys_app
-from veilring.cli.leakage import leakage
 from veilring.cli.options import EXIT_INTERRUPTED, HELP_NAMES, bare_flags, tidy
 from veilring.cli.parties import (
     ask_command,
@@ -202,7 +201,6 @@ app.command()(sweep)
 app.command("explore")(explore_command)
 app.command("audit")(audit_command)
 app.command()(reproduce)
-app.command()(leakage)
 app.command("tune")(tune_command)
 app.command("embed")(embed_command)
 app.command()(scenarios)

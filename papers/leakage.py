@@ -1,22 +1,35 @@
-"""`veilring leakage`: the leakage of a protocol, over a grid of parties and k."""
+"""`python -m papers.leakage`: the leakage of a protocol, over a grid of parties and k."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated, TypeVar
 
 import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
 
+from papers.__main__ import run_program
+from papers.leakage_grid import (
+    SEARCH,
+    SUBJECTS,
+    GridPoint,
+    LeakageGrid,
+    SearchGrid,
+    SearchPoint,
+    leakage_grid,
+    search_grid,
+    write_grid,
+)
+from veilring.cli.console import make_console, show_progress
 from veilring.cli.options import AsJson, RandomSeed
 from veilring.errors import InputError
+from veilring.scenarios.sweep import parse_grid
 
-if TYPE_CHECKING:
-    from veilring.scenarios.leakage_grid import GridPoint, SearchPoint
-
-_P = TypeVar("_P", "GridPoint", "SearchPoint")
+_P = TypeVar("_P", GridPoint, SearchPoint)
 
 
-def leakage(
+def leakage(  # noqa: PLR0913  (each option is an argument)
     context: typer.Context,
     protocol: Annotated[
         str, typer.Argument(help="Protocol: ring/pp-topk or rank-search.", metavar="PROTOCOL")
@@ -59,22 +72,12 @@ def leakage(
 
     For example:
 
-        veilring leakage ring/pp-topk --parties 3,10,30,100 --k 1..100:9 --trials 10000
+        python -m papers.leakage ring/pp-topk --parties 3,10,30,100 --k 1..100:9 --trials 10000
 
-        veilring leakage ring/pp-topk --parties 5 --k 1..10 --P0 0 --rounds 1 --out honest.csv
+        python -m papers.leakage ring/pp-topk --parties 5 --P0 0 --rounds 1 --out honest.csv
 
-        veilring leakage rank-search --parties 3,8,30 --k 1,5,20 --trials 10000
+        python -m papers.leakage rank-search --parties 3,8,30 --k 1,5,20 --trials 10000
     """
-    from veilring.cli.console import show_progress
-    from veilring.scenarios.leakage_grid import (
-        SEARCH,
-        SUBJECTS,
-        LeakageGrid,
-        SearchGrid,
-        leakage_grid,
-        search_grid,
-    )
-
     if protocol not in SUBJECTS:
         raise InputError("protocol", protocol, ", ".join(SUBJECTS))
     if out is not None and out.exists():
@@ -113,12 +116,6 @@ def _tell(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from veilring.cli.console import make_console
-    from veilring.scenarios.leakage_grid import write_grid
-
     if out is not None:
         write_grid(points, out)
     if as_json:
@@ -136,8 +133,6 @@ def _tell(
 
 
 def _whole_numbers(parties: str, ks: str) -> tuple[list[int], list[int]]:
-    from veilring.scenarios.sweep import parse_grid
-
     grid = parse_grid([f"parties={parties}", f"k={ks}"])
     for name, values in grid.items():
         for value in values:
@@ -146,9 +141,7 @@ def _whole_numbers(parties: str, ks: str) -> tuple[list[int], list[int]]:
     return [int(n) for n in grid["parties"]], [int(k) for k in grid["k"]]
 
 
-def _ring_table(
-    points: "Sequence[GridPoint]",
-) -> tuple[Sequence[str], Iterable[Sequence[str]], str]:
+def _ring_table(points: Sequence[GridPoint]) -> tuple[Sequence[str], Iterable[Sequence[str]], str]:
     rows = []
     for point in points:
         exact = point.exposure_exact
@@ -168,7 +161,7 @@ def _ring_table(
 
 
 def _search_table(
-    points: "Sequence[SearchPoint]",
+    points: Sequence[SearchPoint],
 ) -> tuple[Sequence[str], Iterable[Sequence[str]], str]:
     rows = [
         [
@@ -185,3 +178,7 @@ def _search_table(
     )
     headings = ("n", "k", "exposure", "claim", "LoP", "LoP peak", "radius", "above k", "thresholds")
     return headings, rows, closing
+
+
+if __name__ == "__main__":
+    run_program(leakage, "papers.leakage")
