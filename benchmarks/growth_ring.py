@@ -16,10 +16,10 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import PARTIES_MIN, deal_ring
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
-from veilring.protocols.promise import Forecast
-from veilring.protocols.ring.algorithm.topk import rounds_for
+from veilring.protocols.promise import Facts, Forecast
 from veilring.protocols.ring.cost import Chain, knn_chain, knn_cost
 from veilring.protocols.ring.roles import KNNAnswer, KNNParameters, private_knn
+from veilring.protocols.ring.system import PrivateKNN
 from veilring.randomness import Streams
 from veilring.scenarios.batches import Progress
 from veilring.scenarios.network import make_topology
@@ -115,8 +115,8 @@ class Batch:
 
     def parameters(self) -> KNNParameters:
         """Return PP-kNN's, with rounds for a result that is exact but for one in a million."""
-        rounds = rounds_for(_ERROR, self.k, _P0, _D)
-        return KNNParameters(self.features, self.classes, k=self.k, P0=_P0, d=_D, rounds=rounds)
+        system = PrivateKNN(k=self.k, P0=_P0, d=_D, error=_ERROR)
+        return system.bind(Facts(PARTIES_MIN, self.features, self.classes))
 
     def forecast(self, parties: int) -> Forecast:
         """Return the closed form of the cost of a batch in a dealt order."""
@@ -265,7 +265,7 @@ def study_ring(
 def _setting(batch: Batch) -> Iterator[str]:
     network, terms = batch.network, batch.parameters()
     yield f"{batch.queries} queries of {batch.features} features, k = {batch.k}, seed {batch.seed}"
-    yield f"{terms.rounds} rounds of PP-TopK"
+    yield f"{terms.topk.rounds} rounds of PP-TopK"
     delay = ", ".join(
         str(value) if name == "distribution" else f"{name} {value}"
         for name, value in network.latency.items()

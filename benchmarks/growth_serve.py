@@ -146,7 +146,7 @@ def _deployments(
 def _ring(asked: Asked, most: int, runtime: RuntimeName) -> Iterator[_Ask]:
     rng = Streams(asked.seed).generator("serve", "ring")
     rows, parameters = wine_parties(asked.parties, rng)
-    queries = rng.random((most, parameters.features))
+    queries = rng.random((most, parameters.facts.features))
     with asyncio.Runner() as runner:
         cluster = Cluster(asked.parties, runtime=runtime, own=rows, seed=asked.seed)
         runner.run(_enter(cluster))

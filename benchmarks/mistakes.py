@@ -330,9 +330,7 @@ MISTAKES: Final = (
         lambda right: lambda queries, rows, k: right(queries, rows, len(rows)),
         SEARCH,
     ),
-    Mistake(
-        "a round of PP-TopK is omitted", f"{_R}.roles.topk_turns", _without_a_round, forecast()
-    ),
+    Mistake("a round of PP-TopK is omitted", f"{_R}.roles.pp_topk", _without_a_round, forecast()),
     Mistake(
         "sums begin one round late",
         f"{_R}.roles._first_sum_round",

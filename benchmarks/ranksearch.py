@@ -200,8 +200,8 @@ def _counted_and_masked(dealt: Dealt) -> tuple[float, float]:
     """Return milliseconds of CPU in counts and in masks, by the steps that parties run."""
     parts, queries = dealt.parts, dealt.queries
     system, parties = RankSearch(), len(parts)
-    public = system.bind(FEATURES, CLASSES)
-    near = [nearest_rows(queries, rows, public.k).distances for rows in parts.values()]
+    public = system.bind(Facts(parties, FEATURES, CLASSES))
+    near = [nearest_rows(queries, rows, system.k).distances for rows in parts.values()]
     keys = [PairwiseKeys(me, {it: bytes(KEY_BYTES) for it in parts if it != me}) for me in parts]
     counting = masking = 0.0
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.protocols.ring.attacks.bounds import hoeffding
+from tests.protocols.ring.worlds import hoeffding
 from typer.testing import CliRunner
 
 from veilring.cli.app import app

@@ -65,7 +65,7 @@ class _Liar(Adversary):
         return type(message)(digest=message.digest, words=words)
 
     def _voted(self, words: _Unsigned) -> _Unsigned:
-        classes = cast("SearchParameters", self.arguments["parameters"]).classes
+        classes = cast("SearchParameters", self.arguments["parameters"]).facts.classes
         return self.votes(words.reshape(-1, classes).copy()).ravel()
 
 

@@ -67,11 +67,8 @@ class SearchedRows:
     def refuse(self, queries: Floats, parties: Parties) -> None:
         """Reject queries for which this party has sent values among others, or that failed a check.
 
-        Args:
-            queries: Shape (Q, features).
-
         Raises:
-            AskedBefore: If there are such queries.
+            AskedBefore: If there are such queries, shape (Q, features).
         """
         here = frozenset(parties)
         before = (self._searched.get(key, here) for key in _keys(queries))

@@ -39,7 +39,6 @@ OCTAVES: Final = 12
 _BELOW_ZERO: Final = -1
 _OCTAVE: Final = 2**52  # patterns from a float to its double
 
-_Ints = Ints
 Count = Callable[["Asked"], Ints]
 """A function that returns T at each threshold asked, shape (thresholds,)."""
 
@@ -119,12 +118,12 @@ class Reach:
         reached = np.flatnonzero(self.is_reached)
         return reached, self.at[reached]
 
-    def above(self, at_thresholds: Ints, otherwise: Ints) -> _Ints:
+    def above(self, at_thresholds: Ints, otherwise: Ints) -> Ints:
         """Return the values at the lowest thresholds with T >= k, or `otherwise` without such."""
         at = np.minimum(self.at, len(at_thresholds) - 1)
         return np.where(self.is_reached, at_thresholds[at], otherwise)
 
-    def under(self, at_thresholds: Ints, otherwise: Ints) -> _Ints:
+    def under(self, at_thresholds: Ints, otherwise: Ints) -> Ints:
         """Return the values at the largest thresholds with T < k, or `otherwise` without such."""
         return np.where(self.has_below, at_thresholds[np.maximum(self.at - 1, 0)], otherwise)
 
@@ -170,11 +169,7 @@ class Found:
 
 
 class IntervalSearch:
-    """The state of a batch's search, which is public and equal at all parties.
-
-    Args:
-        upper: A bound that no distance exceeds; positive and finite.
-    """
+    """The state of a batch's search, which is public and equal at all parties."""
 
     def __init__(self, queries: int, upper: float, arity: int) -> None:
         if not 0 < upper < np.inf:
@@ -211,9 +206,6 @@ class IntervalSearch:
         """Process a step's tests of T < k, and return the thresholds at which k rows are reached.
 
         For queries with T = k there, call `end` before their radius is final.
-
-        Args:
-            below: Shape (thresholds,); for each query first true, then false.
         """
         reach, open_ = asked.reach(below), asked.queries
         # The first step's last threshold is the bound itself; later ones are below a known end.
@@ -247,12 +239,7 @@ class IntervalSearch:
 
 
 class TotalsSearch(IntervalSearch):
-    """A search whose parties all learn the totals T themselves.
-
-    Args:
-        k: The rank to find, at least 1.
-        parties: The number of parties, whose counts are each clipped at k + 1.
-    """
+    """A search whose parties all learn the totals T themselves, of counts clipped at k + 1."""
 
     def __init__(self, queries: int, *, k: int, upper: float, arity: int, parties: int) -> None:
         super().__init__(queries, upper, arity)
@@ -287,9 +274,6 @@ class TotalsSearch(IntervalSearch):
         The counts of the other parties must be possible: from 0 to their maximum, non-decreasing
         from one threshold of a query to the next, and between the counts at the ends of the
         interval.
-
-        Args:
-            totals: Shape (thresholds,).
         """
         others = totals - clipped_counts(smallest, asked)
         near, open_ = smallest[asked.queries], asked.queries
@@ -334,10 +318,6 @@ def cuts_between(lo: Ints, hi: Ints, arity: int) -> tuple[Ints, Ints]:
     Of w patterns the cuts are `lo + (w // m) j + ((w mod m) j) // m`: no piece exceeds w/m rounded
     up, and no product overflows 64 bits. If w < m, there are w - 1 cuts.
 
-    Args:
-        lo: The lower ends, shape (open,).
-        hi: The upper ends, at least 2 above.
-
     Returns:
         The owner of each threshold, and its pattern.
     """
@@ -355,9 +335,6 @@ def clipped_counts(smallest: Floats, asked: Asked) -> Ints:
 
     Args:
         smallest: Shape (Q, k + 1), ascending, padded with infinity.
-
-    Returns:
-        Shape (thresholds,), each from 0 to k + 1.
     """
     values, (queries, width) = asked.values, smallest.shape
     step = size = 1 << width.bit_length()  # a binary search for all thresholds at once

@@ -92,12 +92,7 @@ class Votes:
     weighted: NDArray[np.uint64] | None = None
 
     def arrays(self, tied: Bools, k: int) -> tuple[NDArray[Any], ...]:
-        """Return the arrays to add up, each in the smallest word type that holds its totals.
-
-        Args:
-            tied: Whether more than k rows may vote, shape (Q,).
-            k: The maximum number of rows that vote otherwise.
-        """
+        """Return the arrays to add up, each in the smallest word type that holds its totals."""
         few = self.counts[~tied].astype(word_for(k))
         words = few, self.counts[tied].astype(word_for(TIED_ROWS))
         return words if self.weighted is None else (*words, self.weighted)
@@ -135,12 +130,7 @@ class Votes:
 def own_votes(
     queries: Floats, rows: Rows, nearest: Nearest, found: Found, *, classes: int, weights: Weights
 ) -> Votes:
-    """Return the votes of a party's rows.
-
-    Args:
-        queries: Shape (Q, features).
-        weights: The weight of a vote: 1, or radius/distance.
-    """
+    """Return the votes of a party's rows."""
     votes = no_votes(len(queries), classes, weights)
     few = np.flatnonzero(~found.tied)
     counts, weighted = _ballots(nearest.distances[few], found.radii[few], weights)
@@ -190,10 +180,6 @@ def fixed_weights(radii: Floats, distances: Floats) -> NDArray[np.uint64]:
     """Return radius/distance in fixed point, at most `WEIGHT_MAX`.
 
     The weight is 0 for a distance of 0, and for a distance above the radius.
-
-    Args:
-        radii: The radii, in a shape that broadcasts with that of the distances.
-        distances: The distances, in any shape; the weights have the same shape.
     """
     ratio = np.zeros_like(distances)
     with np.errstate(over="ignore"):  # by a subnormal; the limit holds it
@@ -276,13 +262,8 @@ def search_rows(
 
     With one party it is the pooled classifier: whether T is below, equal to or above k does not
     depend on the partition of the rows, so neither does any result.
-
-    Args:
-        queries: Shape (Q, features).
-        weights: The weight of a vote: 1, or radius/distance.
     """
     near = [nearest_rows(queries, rows, k) for rows in parts]
-
     search = TotalsSearch(len(queries), k=k, upper=upper, arity=arity, parties=len(parts))
     found = run_search(search, partial(count_rows, near))
     votes = [
