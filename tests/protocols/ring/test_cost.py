@@ -13,9 +13,9 @@ from veilring.nodes.journal import Cost
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
+from veilring.protocols.promise import Forecast
 from veilring.protocols.ring import (
     FixedPoint,
-    Forecast,
     KNNAnswer,
     SumMethod,
     TopKParameters,

@@ -181,14 +181,8 @@ def find_crossings(
     """Return the points at which lines leave the ball around a row, by dividing intervals.
 
     Each step asks all lines at once. Each point is at the distance from the row that `within`
-    tests, up to reach/arity^steps; f + 1 points locate the row.
-
-    Args:
-        start: A point inside the ball, shape (features,).
-        directions: Shape (lines, features), of length 1.
-        reach: A length at which all lines are outside the ball, such as twice the radius.
-        arity: The number of parts into which a step divides an interval; a step asks `arity` - 1
-            points.
+    tests, up to reach/arity^steps; f + 1 points locate the row. The start is inside the ball, and
+    lines of length `reach`, such as twice the radius, in directions of length 1 end outside.
     """
     lines = np.arange(len(directions))
     low, high = np.zeros(len(lines)), np.full(len(lines), reach)
@@ -209,8 +203,7 @@ def distances_by_weight(radii: Floats, weights: Floats) -> Floats:
 def counts_of_missing(everyone: Opened, fewer: Opened) -> dict[tuple[int, int], int]:
     """Return the counts of a party that is absent from a second search for the same queries.
 
-    Returns:
-        The party's clipped count at each query and threshold bit pattern that both searches asked.
+    The keys are the queries and the bit patterns of thresholds that both searches asked.
     """
     left = fewer.thresholds
     return {

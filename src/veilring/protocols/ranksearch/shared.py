@@ -25,7 +25,7 @@ step to one that divides the widest interval down to single floats, with ties ev
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, chain, product
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -34,6 +34,7 @@ from pydantic import Field
 
 from veilring.arrays import Bools, Ints
 from veilring.errors import ProtocolViolation
+from veilring.nodes.journal import Traffic
 from veilring.nodes.party import Party, broadcast
 from veilring.protocols.batches import Queries
 from veilring.protocols.digests import DIGEST_BYTES, Digest, digest_of
@@ -226,15 +227,6 @@ async def find_radii(
     )
 
 
-def find_radii_cost(
-    steps: Sequence[StepSizes], parties: int, parameters: SearchParameters
-) -> Forecast:
-    """Forecast the search, given the sizes of its steps."""
-    scheme, k = parameters.scheme(parties), parameters.system.k
-    rounds = [sizes for step in steps for sizes in step_rounds(step, k, scheme)]
-    return rounds_cost(rounds, scheme)
-
-
 async def find_labels(
     rounds: SharedRounds, party: Party, votes: Votes, most: Ints, checks: Checks
 ) -> Ints:
@@ -260,24 +252,19 @@ def find_labels_cost(parties: int, classes: int, queries_by_most: Mapping[int, i
     costs = []
     for most, queries in queries_by_most.items():
         scheme = label_scheme(parties, classes, most)
-        costs.append(rounds_cost(label_rounds(queries, classes, most, scheme), scheme))
+        costs.append(_rounds_cost(label_rounds(queries, classes, most, scheme), scheme))
     return total_cost(*costs)
 
 
-def rounds_cost(rounds: Sequence[Sizes], scheme: Scheme) -> Forecast:
+def _rounds_cost(rounds: Sequence[Sizes], scheme: Scheme) -> Forecast:
     """Forecast rounds of the given sizes; in each the first parties send to all others."""
-    return total_cost(*(_round_cost(sizes, scheme) for sizes in rounds))
-
-
-def _round_cost(sizes: Sizes, scheme: Scheme) -> Forecast:
-    costs = Forecast(1, repeated(0, Shares(digest=bytes(DIGEST_BYTES), words=np.empty(0, "|u1"))))
-    for place in range(scheme.parties):
+    traffic = Traffic()
+    for sizes, place in product(rounds, range(scheme.parties)):
         count = sum(part for part, senders in sizes if place < senders)
         for size in _piece_sizes(count, scheme.word):
-            words = np.zeros(size, scheme.word)
-            sent = repeated(scheme.parties - 1, Shares(digest=bytes(DIGEST_BYTES), words=words))
-            costs = total_cost(costs, Forecast(0, sent))
-    return costs
+            words = Shares(digest=bytes(DIGEST_BYTES), words=np.zeros(size, scheme.word))
+            traffic = traffic.plus(repeated(scheme.parties - 1, words))
+    return Forecast(len(rounds), traffic)
 
 
 def _flat(parts: Sequence[Part], to: int) -> Ints:
@@ -353,7 +340,9 @@ def _cost(parties: int, searched: _Searched, parameters: SearchParameters) -> Fo
         word = parameters.count_word(parties)
         search = total_cost(*(masked(np.zeros(count, word)) for count in searched.steps))
     else:
-        search = find_radii_cost(searched.shared, parties, parameters)
+        scheme = parameters.scheme(parties)
+        steps = (step_rounds(sizes, system.k, scheme) for sizes in searched.shared)
+        search = _rounds_cost([*chain.from_iterable(steps)], scheme)
     if system.reveal == "label":
         tied = int(searched.tied.sum())
         counted = [masked(np.zeros(tied, np.uint32))] if tied else []

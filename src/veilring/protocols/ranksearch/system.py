@@ -15,6 +15,7 @@ from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.ring import Ring
+from veilring.nodes.run import Run
 from veilring.protocols.claims import Comparison, Example, exchange_rows
 from veilring.protocols.membership import Membership
 from veilring.protocols.promise import (
@@ -232,10 +233,12 @@ class SearchSetup(PeerSetup):
     ) -> Play:
         play = super().play(queries, among=among, ring=ring)
         count, client = len(play.learners), play.learners[0]
-        return replace(play, forecast=lambda run: self._cost(count, run.results[client]))
 
-    def _cost(self, parties: int, answer: SearchAnswer) -> Forecast:
-        return found_cost(parties, answer.found, self.parameters, answer.tied_rows)
+        def cost(run: Run[SearchAnswer]) -> Forecast:
+            answer = run.results[client]
+            return found_cost(count, answer.found, self.parameters, answer.tied_rows)
+
+        return replace(play, forecast=cost)
 
     @override
     def label(self, queries: Floats, rng: Generator) -> Ints:
@@ -266,15 +269,11 @@ class SearchSetup(PeerSetup):
         leaked = leakage_of_totals(opened, system.k, upper)
         if system.reveal != "totals":
             leaked["above"] = np.zeros(len(asked))
-        spread = {name: values.std() / np.sqrt(len(asked)) for name, values in leaked.items()}
-        return Leakage(
-            len(asked),
-            dict.fromkeys(HOP_MEASURES, Estimate(0.0, 0.0)),
-            {
-                name: Estimate(float(leaked[name].mean()), float(spread[name]))
-                for name in _PUBLISHED
-            },
-        )
+        published = {
+            name: Estimate(float(each.mean()), float(each.std() / np.sqrt(len(asked))))
+            for name, each in leaked.items()
+        }
+        return Leakage(len(asked), dict.fromkeys(HOP_MEASURES, Estimate(0.0, 0.0)), published)
 
     @override
     def spent(self, batches: int) -> Spent:

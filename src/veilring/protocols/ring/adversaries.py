@@ -33,11 +33,7 @@ _M = TypeVar("_M", bound=Message)
 
 @dataclass
 class InputSubstitution(Adversary):
-    """Claims that all its rows have one class. It falsifies its input only.
-
-    Attributes:
-        label: The class, from 0. No honest party checks it, so it must be a known class.
-    """
+    """Claims that all its rows have one class, which must be known. It falsifies its input only."""
 
     label: int = 0
 
@@ -83,11 +79,7 @@ class InflateTopK(Adversary):
 
 @dataclass
 class DeflateTopK(Adversary):
-    """Inserts values that no party has: scales all entries of the vector down.
-
-    Attributes:
-        factor: The factor by which entries are multiplied, from 0 to 1.
-    """
+    """Inserts values that no party has: multiplies all entries by a factor from 0 to 1."""
 
     factor: float = 0.5
 
@@ -164,8 +156,7 @@ class WrongSum(Adversary):
 class TakeOver(WrongSum):
     """Decides every label: shrinks the radius to 0, so that no row votes, and casts all votes.
 
-    Attributes:
-        by: The number of votes to cast; k votes pass for honest ones.
+    A number of k votes passes for honest ones.
     """
 
     by: float = 100.0
@@ -183,9 +174,6 @@ class Equivocate(Adversary):
 
     A starter sends the victim a different total and a result of zeros; any other party sends it a
     different partial sum of shares, or different masked words.
-
-    Attributes:
-        scale_bits: The fractional bits of the sum's fixed point; by default PP-kNN's.
     """
 
     victim: str

@@ -67,14 +67,15 @@ def knn_cost(
 ) -> Forecast:
     """Forecast PP-kNN on one batch: `n * (rounds + 3) - 2` messages with votes round the ring.
 
-    Args:
-        drawn: Whether the parties draw the ring; a dealt ring costs nothing.
+    A ring that was dealt, not drawn by the parties, costs nothing.
     """
     topk = topk_cost(parties, queries, parameters.topk)
     votes = sum_cost(parties, queries, parameters.facts.classes, parameters.sum)
     # All parties wait for the result, except the starter of a ring.
     rounds = topk.rounds - parameters.sum.goes_round + votes.rounds
-    setup = _setup(parties, queries, parameters, drawn=drawn).plus(votes.setup)
+    handed = Queries(features=np.zeros((queries, parameters.facts.features)))
+    setup = repeated(parties - 1, handed).plus(votes.setup)
+    setup = setup.plus(draw_cost(parties)) if drawn else setup
     return Forecast(rounds, topk.traffic.plus(votes.traffic), setup)
 
 
@@ -83,11 +84,6 @@ def draw_cost(parties: int) -> Traffic:
     each, nonce = draw_ring_messages(parties) // 2, bytes(32)
     reveals = repeated(each, RingReveal(nonce=nonce, heard=nonce))
     return repeated(each, RingCommit(commitment=nonce)).plus(reveals)
-
-
-def _setup(parties: int, queries: int, parameters: KNNParameters, *, drawn: bool) -> Traffic:
-    setup = repeated(parties - 1, Queries(features=np.zeros((queries, parameters.facts.features))))
-    return setup.plus(draw_cost(parties)) if drawn else setup
 
 
 class Chain(NamedTuple):

@@ -118,13 +118,13 @@ class HopLeakage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CoalitionExposure:
-    """The exposure of each honest party to a coalition of any size and positions.
+    """The exposure of each honest party to a coalition, by position, shape (n,); NaN for members.
 
     Attributes:
-        exactly: For each position, the probability that somewhere in the run a real value of that
-            party is pinned to it alone, shape (n,); NaN for members of the coalition.
+        exactly: The probability that somewhere in the run a real value of the party is pinned to it
+            alone.
         among_run: The probability that a real value of the party is seen to come from its maximal
-            run of honest parties, of any length, shape (n,); NaN for members.
+            run of honest parties, of any length.
     """
 
     trials: int
@@ -137,10 +137,9 @@ def estimate_hop_leakage(
 ) -> HopLeakage:
     """Estimate the leakage per hop of PP-TopK to the successor.
 
-    Args:
-        values: Each party's own k smallest in each trial, shape (T, n, k) with T >= 2 and n >= 3,
-            as in `run_ring`. To estimate for a data set, divide its rows among the parties and
-            assign the parties to positions again in each trial.
+    `values` has each party's own k smallest in each trial, shape (T, n, k) with T >= 2, as in
+    `run_ring`. To estimate for a data set, divide its rows among the parties and assign the parties
+    to positions again in each trial.
     """
     trials, parties, _ = values.shape
     return sample_hop_leakage(lambda chunk: values[chunk], (trials, parties), parameters, rng)
@@ -171,12 +170,9 @@ def sample_hop_leakage(
 ) -> HopLeakage:
     """Estimate the leakage per hop as `estimate_hop_leakage` does, on values drawn on demand.
 
-    Memory stays bounded for any number of trials.
-
-    Args:
-        shape: The number of trials T, at least 2, and the number of parties n, at least 3.
-        distinct: Whether the values of a trial are distinct and below `upper`, like those of a
-            continuous distribution. The estimates are the same, and many times faster for large k.
+    Memory stays bounded for any number of trials; `shape` has the numbers of trials, at least 2,
+    and of parties. If the values of a trial are distinct and below `upper`, like those of a
+    continuous distribution, the estimates are the same, and many times faster for large k.
     """
     trials, parties = shape
     tally = HopTally.empty(trials, parties, parameters.rounds)

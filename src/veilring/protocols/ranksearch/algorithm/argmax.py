@@ -176,9 +176,8 @@ def _indicators(degree: int, p: int) -> Ints:
 def _beaten_by(hot: Ints) -> Ints:
     """Return the number of classes that beat each class, as products of degree 2t, (Q, classes).
 
-    Args:
-        hot: One-hots, shape (K + 1, Q, classes). A class is beaten by a lower class with the same
-            number of votes, and by a higher class with more.
+    A class is beaten by a lower class with the same number of votes, and by a higher class with
+    more; one-hots have the shape (K + 1, Q, classes).
     """
     at_least = np.cumsum(hot[::-1], axis=0)[::-1]
     more = np.concatenate([at_least[1:], np.zeros_like(at_least[:1])])

@@ -39,11 +39,9 @@ _PAIR: Final = 2
 
 
 class Plan(NamedTuple):
-    """The construction of the product of k factors and R.
+    """The construction of the product of k factors and R, in blocks of factors from powers of T.
 
-    Attributes:
-        block: The number of factors from powers of T, a power of 2.
-        blocks: The number of such factors; the last may have fewer.
+    The number of factors of a block is a power of 2; the last block may have fewer.
     """
 
     block: int

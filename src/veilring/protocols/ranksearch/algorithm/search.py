@@ -61,8 +61,8 @@ class Asked:
 
     Attributes:
         queries: The queries that are still open, ascending, shape (open,).
-        owner: For each threshold the position of its query in `queries`, shape (thresholds,).
-        patterns: The bit patterns of the thresholds, ascending for each query, shape (thresholds,).
+        owner: The position in `queries` of the query of each threshold.
+        patterns: The bit patterns of the thresholds, ascending for each query.
     """
 
     queries: Ints
@@ -129,11 +129,7 @@ class Reach:
 
 
 class StepSizes(NamedTuple):
-    """The amount dealt and opened by a step with shared counts, for all queries together.
-
-    Whether T = k is opened together with the next step's counts, which are dealt for all queries
-    that may continue. This saves a round.
-    """
+    """The amount dealt and opened by a step with shared counts, for all queries together."""
 
     equalities: int
     """The number of queries of the previous step for which T = k is tested."""
@@ -316,10 +312,8 @@ def cuts_between(lo: Ints, hi: Ints, arity: int) -> tuple[Ints, Ints]:
     """Return thresholds that are equally spaced between the ends, excluding both.
 
     Of w patterns the cuts are `lo + (w // m) j + ((w mod m) j) // m`: no piece exceeds w/m rounded
-    up, and no product overflows 64 bits. If w < m, there are w - 1 cuts.
-
-    Returns:
-        The owner of each threshold, and its pattern.
+    up, and no product overflows 64 bits. If w < m, there are w - 1 cuts. The result is the owner of
+    each threshold, and its pattern.
     """
     width = hi - lo
     pieces = np.minimum(width, arity)
@@ -331,11 +325,7 @@ def cuts_between(lo: Ints, hi: Ints, arity: int) -> tuple[Ints, Ints]:
 
 
 def clipped_counts(smallest: Floats, asked: Asked) -> Ints:
-    """Return the number of a party's k + 1 smallest distances within each threshold.
-
-    Args:
-        smallest: Shape (Q, k + 1), ascending, padded with infinity.
-    """
+    """Return the number of a party's k + 1 smallest distances, (Q, k + 1), at each threshold."""
     values, (queries, width) = asked.values, smallest.shape
     step = size = 1 << width.bit_length()  # a binary search for all thresholds at once
     padded = np.full((queries, size), np.inf)

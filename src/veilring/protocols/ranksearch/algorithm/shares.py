@@ -93,11 +93,7 @@ def _powers(parties: int, degree: int, p: int) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """The public parameters of a sharing.
-
-    Attributes:
-        p: The prime, above the number of parties.
-    """
+    """The public parameters of a sharing; the prime p is above the number of parties."""
 
     p: int
     parties: int
@@ -133,10 +129,8 @@ class Scheme:
 class Part:
     """The words that the first parties send in a round, and the sum that a party computes.
 
-    Attributes:
-        weights: The weight of each sender's words, shape (senders,).
-        words: The words of this sender: shape (n, m), one row for each party; or (m,), the same
-            words for all. `None` for a party that does not send.
+    This sender's words have the shape (n, m), one row for each party, or (m,), the same words for
+    all. A party that does not send has none. In the sum, each sender has a weight.
     """
 
     weights: Ints
@@ -161,12 +155,7 @@ Play: TypeAlias = Generator[Sequence[Part], Sequence[Ints], _R]
 
 
 class Dealer:
-    """A party that deals shares by the rules of a scheme.
-
-    Args:
-        me: The party's index, from 0.
-        draws: The party's own secret randomness.
-    """
+    """The party with some index that deals shares by a scheme, from its own secret randomness."""
 
     def __init__(self, scheme: Scheme, me: int, draws: Draws) -> None:
         self.scheme, self._me, self._draws = scheme, me, draws
@@ -278,10 +267,7 @@ def drawn(needed: int, chance: float) -> int:
 class Nonzero:
     """Shares of random elements and of their partners, before zeros are discarded.
 
-    Attributes:
-        elements: Shape (m,).
-        partners: Shape (m,); the product of each with its element is opened.
-        zeros: Sharings of zero of degree 2t, shape (m,).
+    The product of each element with its partner is opened, with a sharing of zero of degree 2t.
     """
 
     elements: Ints

@@ -50,12 +50,7 @@ def word_for(largest: int) -> np.dtype[Any]:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Nearest:
-    """A party's k + 1 nearest rows to each query, ascending; padded with infinity.
-
-    Attributes:
-        distances: Shape (Q, k + 1).
-        labels: Their classes, shape (Q, k + 1).
-    """
+    """A party's k + 1 nearest rows to each query, shape (Q, k + 1), ascending, padded with inf."""
 
     distances: Floats
     labels: Ints
@@ -80,12 +75,10 @@ def nearest_rows(queries: Floats, rows: Rows, k: int) -> Nearest:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Votes:
-    """The votes of one party, or their totals.
+    """The votes of one party, or their totals, shape (Q, classes).
 
-    Attributes:
-        counts: The rows within the radius by class, shape (Q, classes); if votes are weighted, only
-            those at distance 0, which decide alone if there are any.
-        weighted: Weighted votes in fixed point, of the same shape; none if all votes count 1.
+    `counts` has the rows within the radius; if votes are weighted, in fixed point, it has only the
+    rows at distance 0, which decide alone if there are any.
     """
 
     counts: NDArray[np.uint64]
@@ -196,11 +189,8 @@ def could_be_votes(
 
     They are at least the party's own, and add up to the number of rows that the search found within
     the radius, or to more for ties, since counts are clipped. Rows at distance 0, which decide
-    weighted votes alone, are at most those within the lowest threshold.
-
-    Args:
-        at_radius: The total of clipped counts at each radius, shape (Q,).
-        at_least: The total at the lowest threshold asked, shape (Q,), if totals were opened.
+    weighted votes alone, are at most those within the lowest threshold. Totals of clipped counts at
+    the radius, and at the lowest threshold if totals were opened, have the shape (Q,).
     """
     if not (totals.counts >= own.counts).all():
         return False

@@ -45,10 +45,7 @@ def local_votes(
     if the result is exact; otherwise it is capped at `MOST_WEIGHT`. If `nearest` is 0, an exact
     match decides alone: only rows at distance 0 vote, each with weight 1.
 
-    Args:
-        distances: The party's distances, shape (Q, N).
-        labels: The class of each row, shape (N,).
-        result: The public result of PP-TopK, shape (Q, k), rows ascending.
+    The party's distances have the shape (Q, N), and the public result of PP-TopK (Q, k).
     """
     _require_rows(distances, labels, classes)
     same = is_table(result) and len(result) == len(distances)
@@ -99,11 +96,6 @@ def pooled_knn(  # noqa: PLR0917  (a query, a data set and a classifier)
 
     The reference for relative accuracy. It uses the same functions as the parties, so any
     difference is due to the protocol. With fewer than k rows, all of them vote.
-
-    Args:
-        queries: Shape (Q, f).
-        rows: The rows of all parties, shape (N, f).
-        labels: Their classes, shape (N,).
     """
     found = np.empty(len(queries), dtype=np.int64)
     for chunk in cut_rows(len(queries), max(1, len(rows)), INPUT_ENTRIES):
@@ -147,10 +139,7 @@ def ring_knn(
     A networked batch has one order for all its queries. Here each query has its own order, so
     averages over queries are averages over orders too. A single query has the same distribution.
 
-    Args:
-        to_rows: Each party's distances, shape (Q, rows of the party); at least 3 parties, each of
-            which may have no rows.
-        labels: The classes of each party's rows.
+    Each of at least 3 parties has its distances, shape (Q, rows), and labels; it may have no rows.
     """
     nearest = np.empty((len(to_rows[0]), parameters.k))
     for chunk in cut_rows(len(nearest), len(to_rows) * parameters.k, INPUT_ENTRIES):

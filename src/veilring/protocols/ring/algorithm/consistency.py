@@ -119,11 +119,8 @@ def could_become(before: Floats, after: Floats, hops: int, parameters: TopKParam
     """Return whether honest hops could have turned one vector into another, by run, shape (T,).
 
     The result is never false for honest hops, regardless of values, noise and rounding. A true
-    result proves little: any input that an honest party might have had passes.
-
-    Args:
-        before: A vector, shape (T, k), rows ascending and finite.
-        after: The vector that it allegedly became, same shape.
+    result proves little: any input that an honest party might have had passes. Both vectors have
+    the shape (T, k); their rows are ascending and finite.
     """
     require(hops >= 0, "hops", hops, "an integer of at least 0")
     if hops == 0:
@@ -157,12 +154,8 @@ def could_be_totals(
     """Return whether honest parties could have these vote totals, by query, shape (Q,).
 
     Votes are never negative, so no total is below the party's own votes. Uniform votes are whole
-    numbers, and at least k rows vote if the result is below `upper`.
-
-    Args:
-        totals: Shape (Q, classes).
-        own: The votes of one party as the secure sum rounds them, the same shape.
-        result: The public result of PP-TopK, shape (Q, k).
+    numbers, and at least k rows vote if the result, shape (Q, k), is below `upper`. The party's own
+    votes are those that the secure sum has rounded.
     """
     possible = (totals >= own).all(axis=1)
     if weights == "uniform":

@@ -46,9 +46,7 @@ from veilring.protocols.ring.algorithm.topk import SMALLEST_RING
 class SumMethod:
     """The way in which a sum is computed.
 
-    Attributes:
-        cycles: The number of edge-disjoint cycles that `cycles` uses: at least 2, and at most
-            `(n - 1) // 2` for n parties. The others leave it at 1.
+    `cycles` uses at least 2, and at most `(n - 1) // 2`, edge-disjoint cycles of n parties.
     """
 
     name: Literal["ring", "cycles", "shares", "masks"] = "ring"
@@ -154,11 +152,8 @@ def walecki_cycles(n: int) -> tuple[tuple[int, ...], ...]:
     Let `M = (n-1)//2`, and let the vertices 1 to 2M be the elements of `Z_{2M}`. Cycle i is vertex
     0 followed by the zigzag `i, i+1, i-1, i+2, …, i+M` in `Z_{2M}`. If n is even, the last vertex
     enters each cycle at the middle of its zigzag: the edges that it splits are disjoint, so its own
-    edges are distinct, and a perfect matching is left over.
-
-    Returns:
-        Each cycle once round, without repeating its first vertex 0; of the two directions, the one
-        whose second vertex is smaller than its last.
+    edges are distinct, and a perfect matching is left over. Each cycle is returned in the direction
+    in which its second vertex is smaller than its last.
     """
     _require_parties(n)
     half = (n - 1) // 2

@@ -85,15 +85,9 @@ def _require_noise(k: int, P0: float, d: float) -> None:
 def own_smallest(values: Floats, k: int) -> Floats:
     """Return a party's contribution `V`: its k smallest values in each run.
 
-    The padding is `+inf`, not `upper`: noise may lift an entry of the vector above `upper`, and
-    padding must never displace it.
-
-    Args:
-        values: All of the party's values, shape (T, m), in any order; m may be 0, and `+inf`
-            stands for a value that is missing.
-
-    Returns:
-        Shape (T, k), each row ascending.
+    The values, (T, m), have any order, and the result, (T, k), is ascending. The padding is `+inf`,
+    not `upper`: noise may lift an entry of the vector above `upper`, and padding must never
+    displace it.
     """
     require(k >= 1, "k", k, "an integer of at least 1")
     require_that(
@@ -274,10 +268,8 @@ def run_ring(
 ) -> Floats:
     """Run the whole ring T times and return the public result of each run, shape (T, k).
 
-    Args:
-        values: Each party's own k smallest, shape (T, n, k) with n >= 3, rows ascending and
-            padded with `+inf`. Axis 1 is the ring's order, beginning with the starter.
-        observe: It must not change its arguments.
+    `values` has each party's own k smallest, shape (T, n, k) with n >= 3, padded with `+inf`; axis
+    1 is the ring's order, beginning with the starter. `observe` must not change its arguments.
     """
     _require_ring(values, parameters)
     runs, parties, _ = values.shape

@@ -85,9 +85,7 @@ _Codes = tuple[Ints, ...]
 class CellPosterior:
     """The posterior of each cell, by simulation. Create it with `fit_cells`.
 
-    Attributes:
-        levels: For each level, the codes of its cells, ascending, the number of entries in each,
-            and the number of these that were the victim's own.
+    A level has the codes of its cells, ascending, their entries, and those that were the victim's.
     """
 
     prior: UniformPrior

@@ -43,11 +43,8 @@ class TopKView:
 
     Vectors are numbered by hops made: number 0 is the public start vector, number h + 1 is the
     output of hop h, and hop `(r - 1) * n + p` is that of position p in round r. The last, number `n
-    * rounds`, is public too: the starter sends it to all.
-
-    Attributes:
-        vectors: The vectors seen by their numbers, each of shape (T, k) for T independent runs.
-            A session that failed lacks the last ones.
+    * rounds`, is public too: the starter sends it to all. Each has the shape (T, k) for T
+    independent runs. A session that failed lacks the last ones.
     """
 
     parameters: TopKParameters
@@ -215,11 +212,9 @@ QUERIES_TOGETHER: Final = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Owners:
-    """The owners of values, as far as a coalition can infer them after some sessions.
+    """The probability that each candidate owns each value, shape (T, v, candidates).
 
-    Attributes:
-        posterior: The probability that each candidate owns each value, shape (T, v, candidates);
-            all 0 if no candidate fits the observations.
+    It is 0 for all if no candidate fits the observations.
     """
 
     candidates: tuple[str, ...]
@@ -236,13 +231,9 @@ def recurring(
 ) -> tuple[Floats, ...]:
     """Return the values, by run, that a coalition saw in several sessions: they are real.
 
-    Args:
-        sessions: The coalition's view of each session, for the same T queries. Failed sessions
-            count as well.
-        tolerance: The distance up to which values are treated as equal; 0 for the same query. The
-            distances of a row to two queries differ by at most the distance of the queries. With a
-            tolerance, noise may recur by chance.
-        least: The minimum number of sessions in which a value must be seen.
+    Failed sessions count as well. A value must be seen in at least `least` of them. Values within
+    the tolerance are treated as equal: the distances of a row to two queries differ by at most the
+    distance of the queries. With a tolerance, noise may recur by chance.
     """
     _require_alike(sessions)
     return tuple(
