@@ -31,7 +31,7 @@ async def _start(began: float | None, spent: float) -> None:
     from veilring.protocols.ring import private_knn
 
     rows, parameters = wine_parties(_LABEL_PARTIES, np.random.default_rng(0))
-    query = np.full((1, parameters.features), 0.5)
+    query = np.full((1, parameters.facts.features), 0.5)
     async with Cluster(_LABEL_PARTIES, runtime="processes", own=rows) as cluster:
         client = cluster.parties[0]
         only = {client: {"queries": query}}

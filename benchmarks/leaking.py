@@ -15,19 +15,15 @@ from benchmarks.measurement import Bound, Measurement
 from veilring.arrays import Floats
 from veilring.nodes.ring import Ring
 from veilring.protocols.ring.algorithm.topk import TopKParameters
-from veilring.protocols.ring.attacks import (
-    CoalitionView,
+from veilring.protocols.ring.attacks import CoalitionView, topk_view
+from veilring.protocols.ring.attacks.posterior import (
+    Coalition,
     Setting,
-    TopKView,
-    UniformPrior,
-    claim_new,
     decide_by,
     fit_cells,
-    owned,
     sandwich_posterior,
-    topk_view,
 )
-from veilring.protocols.ring.attacks.posterior import Coalition
+from veilring.protocols.ring.attacks.views import TopKView, UniformPrior, claim_new, owned
 from veilring.protocols.ring.roles import pp_topk
 from veilring.testing.hiding import Leakage, MemberView, Played, measure_leakage
 

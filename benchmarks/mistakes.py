@@ -337,7 +337,7 @@ MISTAKES: Final = (
     ),
     *_found_by(
         forecast(),
-        ("a round of PP-TopK is omitted", f"{_R}.roles.topk_turns", _without_a_round),
+        ("a round of PP-TopK is omitted", f"{_R}.roles.pp_topk", _without_a_round),
         ("sums begin one round late", f"{_R}.roles._first_sum_round", after(_plus_one), True),
     ),
     *_found_by(

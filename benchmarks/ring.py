@@ -29,7 +29,7 @@ def measure_batch(*, quick: bool) -> list[Measurement]:
     queries, repetitions = (200, 3) if quick else (1_000, 5)
     rng = np.random.default_rng(0)
     rows, parameters = wine_parties(BATCH_PARTIES, rng)
-    asked = rng.random((queries, parameters.features))
+    asked = rng.random((queries, parameters.facts.features))
     with asyncio.Runner() as runner:
         cluster = Cluster(BATCH_PARTIES, own=rows, seed=0)
         runner.run(cluster.__aenter__())

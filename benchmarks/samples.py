@@ -13,7 +13,9 @@ from veilring.data.sources import load
 from veilring.data.table import Rows, Table, pairwise_distances, partition, scale_to_unit
 from veilring.errors import InputError
 from veilring.protocols.prediction.algorithm.directions import quantise
+from veilring.protocols.promise import Facts
 from veilring.protocols.ring.roles import KNNParameters
+from veilring.protocols.ring.system import PrivateKNN
 
 _CENTRES = 6
 _SPREAD = 0.12
@@ -79,8 +81,8 @@ def wine_parties(parties: int, rng: Generator) -> tuple[list[Rows], KNNParameter
     table = scale_to_unit(load("wine"))
     shares = partition(table.y, parties, rng)
     rows = [Rows(table.X[share], table.y[share]) for share in shares]
-    features, classes = len(table.features), len(table.features.classes)
-    return rows, KNNParameters(features=features, classes=classes)
+    facts = Facts.of(parties, table.features, len(table.features.classes))
+    return rows, PrivateKNN(rounds=6).bind(facts)
 
 
 class Balls(NamedTuple):

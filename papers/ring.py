@@ -50,11 +50,13 @@ from papers.figure import (
 )
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Table, pairwise_distances, partition
+from veilring.protocols.promise import Facts
 from veilring.protocols.ring import FixedPoint, KNNParameters, pooled_knn
 from veilring.protocols.ring.algorithm.classify import ring_knn
 from veilring.protocols.ring.algorithm.topk import own_smallest
 from veilring.protocols.ring.leakage import leakage_over_orders
 from veilring.protocols.ring.roles import SCALE_BITS
+from veilring.protocols.ring.system import PrivateKNN
 
 PRIVATE: Final = "PP-kNN"
 ORDINARY: Final = "ordinary kNN"
@@ -109,16 +111,8 @@ def deal_rows(
 
 def _parameters(table: Table, k: int, *, d: float = _D, rounds: int = _ROUNDS) -> KNNParameters:
     """Return the parameters of PP-kNN with P0 = 1, which all of the paper's figures have."""
-    return KNNParameters(
-        features=len(table.features),
-        classes=len(table.features.classes),
-        k=k,
-        P0=1.0,
-        d=d,
-        rounds=rounds,
-        delta=_DELTA,
-        weights="distance",
-    )
+    system = PrivateKNN(k=k, P0=1.0, d=d, rounds=rounds, delta=_DELTA, weights="distance")
+    return system.bind(Facts.of(_PARTIES, table.features, len(table.features.classes)))
 
 
 def _private(dealt: DealtRows, parameters: KNNParameters, rng: Generator) -> float:
@@ -128,8 +122,8 @@ def _private(dealt: DealtRows, parameters: KNNParameters, rng: Generator) -> flo
         parameters.topk,
         rng,
         fixed=FixedPoint(SCALE_BITS, len(dealt.labels)),
-        classes=parameters.classes,
-        weights=parameters.weights,
+        classes=parameters.facts.classes,
+        weights=parameters.system.weights,
     )
     return dealt.split.accuracy(found.labels)
 
@@ -139,9 +133,9 @@ def _ordinary(split: HoldOut, parameters: KNNParameters) -> float:
         split.held_out.X,
         split.train.X,
         split.train.y,
-        parameters.classes,
-        parameters.k,
-        parameters.weights,
+        parameters.facts.classes,
+        parameters.system.k,
+        parameters.system.weights,
     )
     return split.accuracy(labels)
 

@@ -9,8 +9,9 @@ import asyncio
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring import Cluster, Rows
-from veilring.protocols.ring import KNNParameters, private_knn
+from veilring import Cluster, PrivateKNN, Rows
+from veilring.protocols.promise import Facts
+from veilring.protocols.ring import private_knn
 
 QUERIES = np.array([[0.30, 0.40, 0.50], [0.31, 0.40, 0.50], [0.30, 0.41, 0.50], [0.30, 0.40, 0.51]])
 
@@ -19,7 +20,7 @@ async def ask() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the nearest distances that every party learns, and the row that has them."""
     rng = np.random.default_rng(1)
     tables = [Rows(rng.random((40, 3)), rng.integers(0, 2, 40)) for _ in range(3)]
-    parameters = KNNParameters(features=3, classes=2, k=1, rounds=8)
+    parameters = PrivateKNN(k=1, rounds=8).bind(Facts(parties=3, features=3, classes=2))
     async with Cluster(3, own=tables, seed=7) as cluster:
         run = await cluster.run(
             private_knn,

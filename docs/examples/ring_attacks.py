@@ -3,7 +3,8 @@
 import numpy as np
 
 from veilring.protocols.ring import TopKParameters
-from veilring.protocols.ring.attacks import Setting, UniformPrior, attack_table, tracing_success
+from veilring.protocols.ring.attacks.posterior import Setting, attack_table
+from veilring.protocols.ring.attacks.views import UniformPrior, tracing_success
 
 ROWS = 100
 

@@ -22,7 +22,7 @@ from papers.leakage_grid import (
     search_grid,
     write_grid,
 )
-from tests.protocols.ring.attacks.bounds import hoeffding
+from tests.protocols.ring.worlds import hoeffding
 
 from veilring.errors import InputError
 from veilring.protocols.promise import Estimate

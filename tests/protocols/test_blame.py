@@ -36,13 +36,15 @@ from veilring.protocols.digests import DIGEST_BYTES
 from veilring.protocols.masks import MaskedTotals, MaskedWords
 from veilring.protocols.membership import rows_alone
 from veilring.protocols.noisyvotes import NoisyVotesParameters, WithinRadius, private_votes
+from veilring.protocols.promise import Facts
 from veilring.protocols.ranksearch import SearchedRows, rank_search
 from veilring.protocols.ranksearch.adversaries import ADVERSARIES as SEARCH_ADVERSARIES
 from veilring.protocols.ranksearch.adversaries import AskTwice, WrongCounts
 from veilring.protocols.ranksearch.shared import Shares
 from veilring.protocols.ranksearch.system import RankSearch
-from veilring.protocols.ring import KNNParameters, SumMethod, private_knn
+from veilring.protocols.ring import SumMethod, private_knn
 from veilring.protocols.ring.adversaries import ADVERSARIES, Equivocate
+from veilring.protocols.ring.system import PrivateKNN
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.simulation.faults import Fault
 from veilring.transport.messages import Message
@@ -50,7 +52,8 @@ from veilring.transport.messages import Message
 pytestmark = pytest.mark.slow
 
 NAMES: Final = tuple(f"party-{n}" for n in range(5))
-KNN: Final = KNNParameters(2, 2, k=3, rounds=3)
+FACTS: Final = Facts(len(NAMES), 2, 2)
+KNN: Final = PrivateKNN(k=3, rounds=3).bind(FACTS)
 VOTES: Final = NoisyVotesParameters(2, 2, 2000.0, WithinRadius(0.5))
 LIMIT_SECONDS: Final = 60.0  # simulated
 
@@ -77,22 +80,18 @@ KNNS: Final = {
     "cycles": Play(
         private_knn,
         NAMES,
-        {"parameters": KNNParameters(2, 2, k=3, rounds=3, sum=SumMethod("cycles", 2))},
+        {"parameters": PrivateKNN(k=3, rounds=3, sum="cycles", cycles=2).bind(FACTS)},
     ),
     "shares": Play(
-        private_knn,
-        NAMES,
-        {"parameters": KNNParameters(2, 2, k=3, rounds=3, sum=SumMethod("shares"))},
+        private_knn, NAMES, {"parameters": PrivateKNN(k=3, rounds=3, sum="shares").bind(FACTS)}
     ),
     "masks": Play(
-        private_knn,
-        NAMES,
-        {"parameters": KNNParameters(2, 2, k=3, rounds=3, sum=SumMethod("masks"))},
+        private_knn, NAMES, {"parameters": PrivateKNN(k=3, rounds=3, sum="masks").bind(FACTS)}
     ),
 }
 SEARCHES: Final = {
     name: Play(
-        rank_search, NAMES, {"parameters": system.bind(2, 2)}, SearchedRows, SEARCH_ADVERSARIES
+        rank_search, NAMES, {"parameters": system.bind(FACTS)}, SearchedRows, SEARCH_ADVERSARIES
     )
     for name, system in {
         "search": RankSearch(k=3),

@@ -6,7 +6,9 @@ import pytest
 from veilring.data.sources import load
 from veilring.data.table import Rows, partition, scale_to_unit
 from veilring.nodes.cluster import Cluster
-from veilring.protocols.ring import KNNParameters, pooled_knn, private_knn, rounds_for
+from veilring.protocols.promise import Facts
+from veilring.protocols.ring import pooled_knn, private_knn
+from veilring.protocols.ring.system import PrivateKNN
 
 PARTIES = 8
 
@@ -17,12 +19,8 @@ async def test_private_and_pooled_knn_agree_on_every_row(source: str, k: int) ->
     """With rounds for an error of 1e-6 and uniform votes, all labels of the data set agree."""
     table = scale_to_unit(load(source))
     dealt = partition(table.y, PARTIES, np.random.default_rng(k))
-    parameters = KNNParameters(
-        features=len(table.features),
-        classes=len(table.features.classes),
-        k=k,
-        rounds=rounds_for(1e-6, k, 1.0, 0.5),
-    )
+    facts = Facts.of(PARTIES, table.features, len(table.features.classes))
+    parameters = PrivateKNN(k=k).bind(facts)
     size = parameters.queries_max
     async with Cluster(
         PARTIES, own=[Rows(table.X[rows], table.y[rows]) for rows in dealt], seed=k
@@ -36,6 +34,6 @@ async def test_private_and_pooled_knn_agree_on_every_row(source: str, k: int) ->
                 parameters=parameters,
             )
             pooled = pooled_knn(
-                queries, table.X, table.y, parameters.classes, k=k, weights="uniform"
+                queries, table.X, table.y, parameters.facts.classes, k=k, weights="uniform"
             )
             np.testing.assert_array_equal(run.result.labels, pooled)

@@ -31,8 +31,8 @@ from veilring.protocols.ranksearch.system import SearchSetup
 from veilring.protocols.ring.algorithm.classify import local_votes
 from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod, exposure_probability
 from veilring.protocols.ring.algorithm.topk import TopKParameters, own_smallest
+from veilring.protocols.ring.attacks import CoalitionView, recover_groups, topk_view
 from veilring.protocols.ring.attacks.posterior import decide_by, fit_cells, sandwich_posterior
-from veilring.protocols.ring.attacks.runs import CoalitionView, recover_groups, topk_view
 from veilring.protocols.ring.attacks.views import (
     TopKView,
     UniformPrior,
@@ -85,7 +85,7 @@ def _find_in_search(batch: Batch, prepared: Prepared) -> TotalsFindings:
     public = cast("SearchSetup", prepared.setup).parameters  # other systems refuse a coalition
     view = next(iter(batch.seen.views.values()))
     known = read_others(view, batch.queries, members, public, len(batch.parties))
-    near = [nearest_rows(batch.queries, rows, public.k) for rows in others]
+    near = [nearest_rows(batch.queries, rows, public.system.k) for rows in others]
     right = total = 0
     for asked, counts in known:
         right += int((counts == count_rows(near, asked)).sum())
@@ -110,7 +110,7 @@ def read_others(
     Args:
         queries: The batch, shape (Q, features).
     """
-    own = [nearest_rows(queries, rows, public.k) for rows in members]
+    own = [nearest_rows(queries, rows, public.system.k) for rows in members]
     search, opened = public.search(len(queries), parties), read_totals(view)
     while (asked := search.ask()) is not None:
         totals = next(opened)[0].astype(np.int64)
@@ -174,13 +174,13 @@ def truth_of(batch: Batch, prepared: Prepared) -> Truth:
     for party, rows in prepared.setup.parts.items():
         if party in batch.parties:
             to_rows = pairwise_distances(batch.queries, rows.features)
-            own[party] = own_smallest(to_rows, parameters.k)
+            own[party] = own_smallest(to_rows, parameters.system.k)
             cast = local_votes(
                 to_rows,
                 rows.labels,
                 batch.answer.nearest,
-                classes=parameters.classes,
-                weights=parameters.weights,
+                classes=parameters.facts.classes,
+                weights=parameters.system.weights,
             )
             votes[party] = fixed.decode(fixed.encode(cast))
     return Truth(own, votes, fixed)

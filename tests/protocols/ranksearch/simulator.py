@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows, pairwise_distances
-from veilring.protocols.digests import digest_of, digest_of_names, written
+from veilring.protocols.digests import digest_of, digest_of_names
 from veilring.protocols.masks import PairwiseKeys
 from veilring.protocols.ranksearch.algorithm.search import Asked, clipped_counts
 from veilring.protocols.ranksearch.algorithm.votes import (
@@ -52,7 +52,7 @@ class World:
     @property
     def adder(self) -> str | None:
         """The party that adds up, if any."""
-        return self.names[0] if self.parameters.sum == "star" else None
+        return self.names[0] if self.parameters.system.sum == "star" else None
 
 
 def ideal_counts(world: World, asked: Asked) -> Ints:
@@ -61,25 +61,25 @@ def ideal_counts(world: World, asked: Asked) -> Ints:
     totals = np.zeros(len(asked), np.int64)
     for rows in world.parts.values():
         within = pairwise_distances(world.queries, rows.features)[query] <= asked.values[:, None]
-        totals += np.minimum(world.parameters.k + 1, within.sum(axis=1))
+        totals += np.minimum(world.parameters.system.k + 1, within.sum(axis=1))
     return totals
 
 
 def ideal_votes(world: World, radii: Floats) -> Votes:
     """Return the total votes of all rows within the radii."""
-    public = world.parameters
-    counts = np.zeros((len(radii), public.classes), np.uint64)
+    weights = world.parameters.system.weights
+    counts = np.zeros((len(radii), world.parameters.facts.classes), np.uint64)
     weighted = np.zeros_like(counts)
     for rows in world.parts.values():
         distances = pairwise_distances(world.queries, rows.features)
         for query, row in zip(*np.nonzero(distances <= radii[:, None]), strict=True):
             distance, label = distances[query, row], rows.labels[row]
-            if public.weights == "uniform" or distance == 0:
+            if weights == "uniform" or distance == 0:
                 counts[query, label] += np.uint64(1)
             else:
                 weight = fixed_weights(radii[[query]], np.array([distance]))
                 weighted[query, label] += weight[0]
-    return Votes(counts, weighted if public.weights == "distance" else None)
+    return Votes(counts, weighted if weights == "distance" else None)
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,10 @@ def simulate(world: World, coalition: Mapping[str, PairwiseKeys]) -> Iterator[Si
         coalition: The members' unused keys.
     """
     public, parties = world.parameters, len(world.parts)
-    near = {name: nearest_rows(world.queries, world.parts[name], public.k) for name in coalition}
+    k, classes, weights = public.system.k, public.facts.classes, public.system.weights
+    near = {name: nearest_rows(world.queries, world.parts[name], k) for name in coalition}
     digest = digest_of(
-        written(public).encode(), digest_of_names(world.names), world.queries.tobytes()
+        public.written.encode(), digest_of_names(world.names), world.queries.tobytes()
     )
 
     def add(
@@ -139,16 +140,11 @@ def simulate(world: World, coalition: Mapping[str, PairwiseKeys]) -> Iterator[Si
     found = search.found()
     votes = {
         name: own_votes(
-            world.queries,
-            world.parts[name],
-            near[name],
-            found,
-            classes=public.classes,
-            weights=public.weights,
-        ).arrays(found.tied, public.k)
+            world.queries, world.parts[name], near[name], found, classes=classes, weights=weights
+        ).arrays(found.tied, k)
         for name in coalition
     }
-    yield add(ideal_votes(world, found.radii).arrays(found.tied, public.k), votes)
+    yield add(ideal_votes(world, found.radii).arrays(found.tied, k), votes)
     passed = np.zeros(CHECK_BYTES // 8, np.uint64)
     yield add([passed], {name: [passed] for name in coalition})
 

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.protocols.ranksearch.worlds import bound
 
 from veilring.arrays import Bools, Floats, Ints
 from veilring.data.table import Rows
 from veilring.nodes.cluster import Cluster
-from veilring.protocols.ranksearch import SearchedRows, SearchParameters, rank_search
+from veilring.protocols.ranksearch import SearchedRows, rank_search
 from veilring.protocols.ranksearch.algorithm.search import Asked, Found, clipped_counts
 from veilring.protocols.ranksearch.algorithm.votes import nearest_rows, search_rows
 from veilring.protocols.ranksearch.leakage import (
@@ -97,16 +98,7 @@ class TestPlaces:
 def test_radii_are_published_in_every_mode(reveal: Reveal) -> None:
     """Each mode publishes the same intervals, so that lines can be followed in each."""
     tables, queries = deal(5, 12), draw(6)
-    public = SearchParameters(
-        features=3,
-        classes=2,
-        k=1,
-        arity=ARITY,
-        reveal=reveal,
-        sum="all-to-all",
-        weights="uniform",
-        again=False,
-    )
+    public = bound(3, 2, k=1, reveal=reveal)
 
     async def play() -> Found:
         async with Cluster(5, own=[SearchedRows(rows) for rows in tables]) as cluster:

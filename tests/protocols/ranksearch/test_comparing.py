@@ -1,13 +1,13 @@
 """Comparisons of shared totals with k, with all parties in one process."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.protocols.ranksearch.tables import TABLES, dealings, table
+from tests.protocols.ranksearch.worlds import bound
 
 from veilring.arrays import Ints
 from veilring.data.table import Rows
@@ -19,17 +19,6 @@ from veilring.protocols.ranksearch.algorithm.votes import nearest_rows, own_vote
 from veilring.protocols.ranksearch.parameters import SearchParameters
 from veilring.protocols.ring.algorithm.classify import pooled_knn
 
-PARAMETERS = SearchParameters(
-    features=2,
-    classes=1,
-    k=1,
-    arity=16,
-    reveal="votes",
-    sum="all-to-all",
-    weights="uniform",
-    again=False,
-)
-
 
 def accuse() -> None:
     """Fail: honest parties accuse no one."""
@@ -40,13 +29,13 @@ def searching(
     rows: Rows, queries: np.ndarray, parameters: SearchParameters, dealer: Dealer
 ) -> Play[Found]:
     """Return the actions of a party with rows."""
-    near = nearest_rows(queries, rows, parameters.k).distances
+    near = nearest_rows(queries, rows, parameters.system.k).distances
 
     def count(asked: Asked) -> Ints:
         return clipped_counts(near, asked)
 
     search = parameters.interval_search(len(queries))
-    return shared_search(dealer, count, search, parameters.k, accuse)
+    return shared_search(dealer, count, search, parameters.system.k, accuse)
 
 
 @pytest.mark.parametrize("k", [*range(1, 130), 1000, 21_839])
@@ -80,7 +69,7 @@ def test_a_search_by_shares_equals_one_by_totals(
     sizes = rng.integers(0, 9, parties)
     parts = [Rows(points(size), np.zeros(size, np.int64)) for size in sizes]
     queries = points(5)
-    parameters = replace(PARAMETERS, k=k)
+    parameters = bound(2, 1, k=k, reveal="votes")
     scheme = parameters.scheme(parties)
     plays = [
         searching(rows, queries, parameters, Dealer(scheme, me, np.random.default_rng([seed, me])))
@@ -103,7 +92,7 @@ def test_tables_are_labelled_by_shares_like_the_pooled_classifier(name: str, k: 
     rows, every, classes = table(name)
     queries = every[:: len(every) // 10]
     labels = pooled_knn(queries, rows.features, rows.labels, classes, k)
-    parameters = replace(PARAMETERS, features=queries.shape[1], classes=classes, k=k)
+    parameters = bound(queries.shape[1], classes, k=k, reveal="votes")
     for dealt, parts in dealings(rows):
         near = [nearest_rows(queries, part, k) for part in parts]
         scheme = parameters.scheme(len(parts))

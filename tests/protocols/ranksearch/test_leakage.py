@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import poisson
+from tests.protocols.ranksearch.worlds import bound
 
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows, pairwise_distances
 from veilring.nodes.cluster import Cluster
 from veilring.protocols.masks import MaskedTotals
-from veilring.protocols.ranksearch import SearchedRows, SearchParameters, rank_search
+from veilring.protocols.ranksearch import SearchedRows, rank_search
 from veilring.protocols.ranksearch.algorithm.search import End
 from veilring.protocols.ranksearch.leakage import (
     Opened,
@@ -58,16 +59,7 @@ class TestOpened:
         """Step by step, the totals of the record are those sent by the adder."""
         rng = np.random.default_rng(2)
         tables = [Rows(rng.random((20, 2)), np.zeros(20, np.int64)) for _ in range(3)]
-        public = SearchParameters(
-            features=2,
-            classes=1,
-            k=2,
-            arity=ARITY,
-            reveal="totals",
-            sum="star",
-            weights="uniform",
-            again=False,
-        )
+        public = bound(2, 1, k=2, sum="star")
 
         async def play() -> list[Ints]:
             async with Cluster(3, own=[SearchedRows(rows) for rows in tables]) as cluster:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.protocols.ring.adversaries.hands import accusations, is_among
+from tests.protocols.ring.worlds import accusations, is_among
 from typing_extensions import override
 
 from veilring import simulation

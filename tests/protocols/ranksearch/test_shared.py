@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.protocols.ranksearch.worlds import bound
 
 from veilring.data.table import Rows
 from veilring.errors import InputError
@@ -31,16 +32,7 @@ def parameters_of(
     k: int, reveal: Reveal, weights: Weights = "uniform", classes: int = CLASSES
 ) -> SearchParameters:
     """Return the parameters of a search among points of a square."""
-    return SearchParameters(
-        features=2,
-        classes=classes,
-        k=k,
-        arity=16,
-        reveal=reveal,
-        sum="all-to-all",
-        weights=weights,
-        again=False,
-    )
+    return bound(2, classes, k=k, reveal=reveal, weights=weights)
 
 
 def dealt(parties: int, *, grid: int | None, seed: int) -> tuple[list[Rows], np.ndarray]:
@@ -84,11 +76,11 @@ def in_one_place(parts: list[Rows], queries: np.ndarray, parameters: SearchParam
     return search_rows(
         queries,
         parts,
-        classes=parameters.classes,
-        k=parameters.k,
+        classes=CLASSES,
+        k=parameters.system.k,
         upper=parameters.upper,
-        arity=parameters.arity,
-        weights=parameters.weights,
+        arity=parameters.system.arity,
+        weights=parameters.system.weights,
     )
 
 

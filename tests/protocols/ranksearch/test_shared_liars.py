@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from tests.protocols.ranksearch.worlds import NAMES, QUERIES, options, pooled, set_up
-from tests.protocols.ring.adversaries.hands import accusations, is_among
+from tests.protocols.ring.worlds import accusations, is_among
 from typing_extensions import override
 
 from veilring.arrays import Ints

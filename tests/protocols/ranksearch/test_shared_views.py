@@ -7,6 +7,7 @@ from typing import cast
 import numpy as np
 import pytest
 from scipy import stats
+from tests.protocols.ranksearch.worlds import bound
 from typing_extensions import override
 
 from veilring.arrays import Bools, Floats, Ints
@@ -31,7 +32,6 @@ from veilring.protocols.ranksearch.algorithm.shares import (
     summed,
 )
 from veilring.protocols.ranksearch.algorithm.votes import nearest_rows
-from veilring.protocols.ranksearch.parameters import SearchParameters
 
 FALSE_ALARM = 1e-6
 Sent = Sequence[Sequence[Part]]
@@ -74,12 +74,12 @@ def searching(
     scheme = SEARCH.scheme(len(parts))
 
     def play(me: int) -> Play[Found]:
-        near = nearest_rows(queries, parts[me], SEARCH.k).distances
+        near = nearest_rows(queries, parts[me], SEARCH.system.k).distances
         return shared_search(
             kind(scheme, me, np.random.default_rng([7, me])),
             lambda asked: clipped_counts(near, asked),
             SEARCH.interval_search(len(queries)),
-            SEARCH.k,
+            SEARCH.system.k,
             lambda: None,
         )
 
@@ -128,16 +128,7 @@ def some_rows(parties: int, rows: int, queries: int) -> tuple[list[Rows], Floats
     return parts, rng.random((queries, 2))
 
 
-SEARCH = SearchParameters(
-    features=2,
-    classes=1,
-    k=5,
-    arity=16,
-    reveal="votes",
-    sum="all-to-all",
-    weights="uniform",
-    again=False,
-)
+SEARCH = bound(2, 1, reveal="votes")
 
 
 def test_all_comparisons_follow_from_the_interval() -> None:

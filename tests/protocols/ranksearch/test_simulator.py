@@ -19,6 +19,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 from tests.protocols.ranksearch.simulator import Words, World, simulate
+from tests.protocols.ranksearch.worlds import bound
 from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
@@ -38,9 +39,8 @@ from veilring.protocols.masks import (
     Stream,
     agree_secrets,
 )
-from veilring.protocols.ranksearch import SearchedRows, SearchParameters, rank_search, roles
+from veilring.protocols.ranksearch import SearchedRows, rank_search, roles
 from veilring.protocols.ranksearch.algorithm.votes import Nearest, nearest_rows
-from veilring.protocols.ranksearch.parameters import Adding
 from veilring.protocols.ranksearch.shared import CheckWords, Commitment
 from veilring.protocols.ring.algorithm.classify import Weights
 from veilring.transport.messages import Message
@@ -440,11 +440,7 @@ def assert_uniform(drawn: Sequence[NDArray[np.uint8]], alarm: float) -> None:
 
 
 def deal(
-    sizes: Sequence[int],
-    *,
-    adding: Adding = "all-to-all",
-    weights: Weights = "uniform",
-    grid: int = 0,
+    sizes: Sequence[int], *, adding: str = "all-to-all", weights: Weights = "uniform", grid: int = 0
 ) -> World:
     """Return parties of given sizes with rows in two dimensions, on a grid with ties."""
     rng = np.random.default_rng(5)
@@ -456,17 +452,7 @@ def deal(
     parts = {
         f"party-{n}": Rows(draw(rows), rng.integers(0, 3, rows)) for n, rows in enumerate(sizes)
     }
-    public = SearchParameters(
-        features=2,
-        classes=3,
-        k=5,
-        arity=16,
-        reveal="totals",
-        sum=adding,
-        weights=weights,
-        again=False,
-    )
-    return World(parts, public, draw(120))
+    return World(parts, bound(2, 3, sum=adding, weights=weights), draw(120))
 
 
 WORLDS = {

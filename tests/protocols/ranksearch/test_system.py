@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.protocols.ranksearch.tables import TABLES, dealings, table, votes_within
+from tests.protocols.ranksearch.worlds import bound
 
 from veilring import simulation
 from veilring.data.table import Rows
@@ -73,9 +74,9 @@ def own(places: Places) -> list[SearchedRows]:
     return [SearchedRows(part) for part in [*parts, Rows(np.zeros((0, 3)), np.zeros(0, np.int64))]]
 
 
-def bound(adding: Adding, weights: Weights = "uniform") -> SearchParameters:
+def parameters_of(adding: Adding, weights: Weights = "uniform") -> SearchParameters:
     """Return the public parameters for such rows."""
-    return RankSearch(k=4, sum=adding, weights=weights).bind(3, 3)
+    return bound(3, 3, k=4, sum=adding, weights=weights)
 
 
 def play(
@@ -88,7 +89,7 @@ def play(
         own=own(places),
         only={"party-2": {"queries": queries_of(places)}},
         client="party-2",
-        parameters=bound(adding, weights),
+        parameters=parameters_of(adding, weights),
         seed=11,
     )
 
@@ -116,7 +117,7 @@ def test_a_run_is_equal_everywhere_at_its_steps_cost(
         np.testing.assert_array_equal(answer.labels, expected.labels)
         np.testing.assert_array_equal(answer.votes, expected.votes)
         np.testing.assert_array_equal(answer.found.radii, expected.found.radii)
-    assert measured(run.cost) == found_cost(5, expected.found, bound(adding, weights))
+    assert measured(run.cost) == found_cost(5, expected.found, parameters_of(adding, weights))
 
 
 @way
@@ -148,7 +149,7 @@ def test_the_rounds_are_the_longest_chain_of_messages(adding: Adding, places: Pl
                 rank_search,
                 only={"party-2": {"queries": queries_of(places)}},
                 client="party-2",
-                parameters=bound(adding),
+                parameters=parameters_of(adding),
             )
 
     run = simulation.simulate(main())
@@ -179,7 +180,7 @@ async def test_real_tables_have_their_pooled_votes_over_a_network(name: str) -> 
     for number, (dealt, parts) in enumerate(dealings(rows, sizes)):
         k, adding = (1, 5, 20, 100)[number % 4], SUMS[number % 2]
         system = RankSearch(k=k, sum=adding, reveal=REVEALS[number % 3])
-        parameters = system.bind(queries.shape[1], classes)
+        parameters = system.bind(Facts(len(parts), queries.shape[1], classes))
         held = [SearchedRows(part) for part in parts]
         async with Cluster(len(parts), own=held, seed=number) as cluster:
             run: Run[SearchAnswer] = await cluster.run(
@@ -330,11 +331,12 @@ def test_every_message_of_a_full_batch_fits_a_frame(
     parameters: dict[str, Any], features: int, classes: int
 ) -> None:
     """The widest message nearly fills a frame, with words of maximum width."""
-    public = RankSearch(**parameters).bind(features, classes)
+    public = bound(features, classes, **parameters)
     most = public.queries_max
     tied = np.ones(most, np.bool_)
-    arrays = no_votes(most, classes, public.weights).arrays(tied, public.k)
-    counts = np.zeros(most * public.arity, public.count_word(100_000 // public.k + 3))
+    arrays = no_votes(most, classes, public.system.weights).arrays(tied, public.system.k)
+    k, arity = public.system.k, public.system.arity
+    counts = np.zeros(most * arity, public.count_word(100_000 // k + 3))
     digest, session = bytes(DIGEST_BYTES), bytes(SESSION_BYTES)
     sizes = [
         len(encode(session, message))

@@ -8,11 +8,17 @@ import numpy as np
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
 from veilring.protocols.promise import Facts
+from veilring.protocols.ranksearch import SearchParameters
 from veilring.protocols.ranksearch.system import RankSearch, SearchSetup
 from veilring.protocols.system import together
 
 NAMES: Final = tuple(f"party-{n}" for n in range(4))
 QUERIES: Final = np.random.default_rng(2).integers(0, 4, (12, 3)) / 3
+
+
+def bound(features: int, classes: int, **settings: Any) -> SearchParameters:
+    """Return rank search with the given options for rows of this shape."""
+    return RankSearch(**settings).bind(Facts(5, features, classes))
 
 
 def rows_of(parties: int, each: int = 30) -> list[Rows]:

@@ -6,10 +6,10 @@ from itertools import permutations
 import numpy as np
 import pytest
 from scipy import stats
+from tests.protocols.ring.worlds import bound
 
 from veilring.arrays import Floats
 from veilring.data.table import Rows, pairwise_distances
-from veilring.errors import InputError
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring
 from veilring.protocols.ring import FixedPoint, KNNParameters, Weights, pooled_knn, private_knn
@@ -39,8 +39,8 @@ def _locally(
         parameters.topk,
         np.random.default_rng(seed),
         fixed=FixedPoint(SCALE_BITS, len(rows)),
-        classes=parameters.classes,
-        weights=parameters.weights,
+        classes=parameters.facts.classes,
+        weights=parameters.system.weights,
     )
 
 
@@ -48,7 +48,7 @@ def _locally(
 async def test_without_noise_it_equals_the_networked_answer(weights: Weights) -> None:
     """With P0 = 0 labels, vote totals and nearest distances are equal to the bit."""
     rows, queries = _rows(1), np.random.default_rng(2).random((40, 2))
-    parameters = KNNParameters(features=2, classes=3, P0=0.0, rounds=1, weights=weights)
+    parameters = bound(2, 3, P0=0.0, rounds=1, weights=weights)
     async with Cluster(PARTIES, own=rows, seed=3) as cluster:
         run = await cluster.run(
             private_knn, only={"a": {"queries": queries}}, client="a", parameters=parameters
@@ -65,7 +65,7 @@ async def test_with_noise_it_follows_the_distribution_of_networked_parties() -> 
     Networked parties answer one query 400 times in each of the six orders of three parties.
     """
     rows, query = _rows(14), np.full((400, 2), 0.5)
-    parameters = KNNParameters(features=2, classes=3, P0=1.0, rounds=1, delta=0.05)
+    parameters = bound(2, 3, P0=1.0, rounds=1, delta=0.05)
     radii, labels = [], []
     async with Cluster(PARTIES, own=rows, seed=5) as cluster:
         for order in permutations(PARTIES):
@@ -90,7 +90,7 @@ async def test_with_noise_it_follows_the_distribution_of_networked_parties() -> 
 def test_enough_rounds_give_the_pooled_labels() -> None:
     """With an error of PP-TopK below 1e-20, the labels are those of the pooled classifier."""
     rows, queries = _rows(7), np.random.default_rng(8).random((50, 2))
-    parameters = KNNParameters(features=2, classes=3, k=3, rounds=12, weights="distance")
+    parameters = bound(2, 3, k=3, rounds=12, weights="distance")
     features = np.concatenate([party.features for party in rows])
     labels = np.concatenate([party.labels for party in rows])
     pooled = pooled_knn(queries, features, labels, 3, 3, "distance")
@@ -100,23 +100,10 @@ def test_enough_rounds_give_the_pooled_labels() -> None:
 def test_chunks_of_queries_do_not_change_exact_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A memory limit of a few queries per chunk gives equal answers without noise."""
     rows, queries = _rows(9), np.random.default_rng(10).random((20, 2))
-    parameters = KNNParameters(features=2, classes=3, P0=0.0, rounds=1)
+    parameters = bound(2, 3, P0=0.0, rounds=1)
     whole = _locally(rows, queries, parameters)
     monkeypatch.setattr(classify, "INPUT_ENTRIES", 50)
     np.testing.assert_array_equal(_locally(rows, queries, parameters).votes, whole.votes)
-
-
-def test_inconsistent_parties_are_refused() -> None:
-    """Distances to other queries, or labels of other parties, are refused by name."""
-    parameters = KNNParameters(features=2, classes=2)
-    fixed, rng = FixedPoint(SCALE_BITS, 3), np.random.default_rng(0)
-    labels = [np.zeros(1, dtype=np.int64)] * 3
-    uneven = [np.ones((2, 1)), np.ones((3, 1)), np.ones((2, 1))]
-    with pytest.raises(InputError, match=r"they have \[2, 3\]"):
-        ring_knn(uneven, labels, parameters.topk, rng, fixed=fixed, classes=2)
-    even = [np.ones((2, 1))] * 3
-    with pytest.raises(InputError, match="labels for 2 parties"):
-        ring_knn(even, labels[:2], parameters.topk, rng, fixed=fixed, classes=2)
 
 
 def test_the_pooled_classifier_processes_queries_in_parts() -> None:

@@ -4,6 +4,7 @@ import asyncio
 
 import numpy as np
 import pytest
+from tests.protocols.ring.worlds import bound
 
 from veilring import simulation
 from veilring.data.table import Rows
@@ -12,11 +13,10 @@ from veilring.nodes.journal import Cost
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
+from veilring.protocols.promise import Forecast
 from veilring.protocols.ring import (
     FixedPoint,
-    Forecast,
     KNNAnswer,
-    KNNParameters,
     SumMethod,
     TopKParameters,
     knn_cost,
@@ -73,7 +73,7 @@ def test_sums_cost_their_closed_forms(run_protocol: ProtocolRunner, method: SumM
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.name}-{method.cycles}")
 def test_knn_costs_its_closed_form(run_protocol: ProtocolRunner, method: SumMethod) -> None:
     """Messages, bytes and rounds of PP-kNN, and of its set-up, equal the forecast."""
-    parameters = KNNParameters(features=2, classes=3, k=3, rounds=4, sum=method)
+    parameters = bound(2, 3, k=3, rounds=4, method=method)
     queries = np.random.default_rng(0).random((6, 2))
     run = run_protocol(
         private_knn,
@@ -103,7 +103,7 @@ async def _check_sizes(n: int, sizes: list[tuple[int, int]]) -> None:
     queries = np.array([[0.3], [0.7]])
     async with Cluster(n, own=rows, seed=n) as cluster:
         for rounds, k in sizes:
-            parameters = KNNParameters(features=1, classes=2, k=k, rounds=rounds)
+            parameters = bound(1, 2, k=k, rounds=rounds)
             run: Run[KNNAnswer] = await cluster.run(
                 private_knn,
                 only={"party-1": {"queries": queries}},
@@ -118,7 +118,7 @@ async def _check_sizes(n: int, sizes: list[tuple[int, int]]) -> None:
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.name}-{method.cycles}")
 def test_the_rounds_are_the_longest_chain_of_messages(method: SumMethod) -> None:
     """With one second per hop a run takes one simulated second per round."""
-    parameters = KNNParameters(features=1, classes=2, k=2, rounds=3, sum=method)
+    parameters = bound(1, 2, k=2, rounds=3, method=method)
     rows = [Rows(np.full((1, 1), party / 7), np.array([0])) for party in range(7)]
 
     async def main() -> tuple[Run[KNNAnswer], float]:

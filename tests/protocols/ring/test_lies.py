@@ -4,11 +4,12 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from tests.protocols.ring.worlds import bound
 
 from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.nodes.party import Party
-from veilring.protocols.ring import KNNParameters, SumMethod
+from veilring.protocols.ring import SumMethod
 from veilring.protocols.ring.roles import private_knn
 from veilring.testing.lies import Lies, Verdict, audit_lies
 
@@ -31,7 +32,7 @@ def inputs(parties: int) -> list[Own]:
 
 async def in_one_ring(party: Party, own: Own, *, method: SumMethod) -> list[int]:
     """Label the batch of the first party."""
-    parameters = KNNParameters(features=2, classes=3, k=2, P0=0.25, d=0.25, rounds=2, sum=method)
+    parameters = bound(2, 3, k=2, P0=0.25, d=0.25, rounds=2, method=method)
     answer = await private_knn(
         party, own.rows, client=party.parties[0], parameters=parameters, queries=own.queries
     )

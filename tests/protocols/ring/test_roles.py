@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.protocols.ring.cheats import LIES_IN_SUM, LIES_IN_TOPK, LieInSum, LieInTopK, ask_nonsense
+from tests.protocols.ring.worlds import bound
 
 from veilring.arrays import Floats
 from veilring.data.table import Rows
@@ -13,9 +14,9 @@ from veilring.nodes.adversary import Alter
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring
 from veilring.protocols.batches import Queries
+from veilring.protocols.promise import Facts
 from veilring.protocols.ring import (
     FixedPoint,
-    KNNParameters,
     SumMethod,
     TopKParameters,
     Weights,
@@ -25,6 +26,7 @@ from veilring.protocols.ring import (
     rounds_for,
     secure_sum,
 )
+from veilring.protocols.ring.system import PrivateKNN
 from veilring.testing import ProtocolRunner
 
 NAMES = [f"party-{n}" for n in range(5)]
@@ -80,9 +82,7 @@ def test_private_and_pooled_knn_agree(
     rng = np.random.default_rng(4)
     features, labels = rng.random((120, 3)), rng.integers(0, 3, 120)
     queries = rng.random((30, 3))
-    parameters = KNNParameters(
-        features=3, classes=3, k=4, rounds=TOPK.rounds, weights=weights, sum=method
-    )
+    parameters = bound(3, 3, k=4, rounds=TOPK.rounds, weights=weights, method=method)
     run = run_protocol(
         private_knn,
         NAMES,
@@ -151,7 +151,7 @@ def test_invalid_queries_name_the_client(run_protocol: ProtocolRunner) -> None:
             adversaries={"party-0": Alter(ask_nonsense, only=(Queries,))},
             only={"party-0": {"queries": np.zeros((1, 2))}},
             client="party-0",
-            parameters=KNNParameters(features=2, classes=2),
+            parameters=bound(2, 2),
         )
     assert _culprits(caught.value) == {"party-0"}
 
@@ -168,18 +168,20 @@ def _culprits(failed: RunFailed) -> set[str]:
         ({"k": 0}, "k is 0"),
         ({"P0": 1.5}, "P0 is 1.5"),
         ({"d": 0.0}, "d is 0"),
-        ({"rounds": 0}, "rounds is 0"),
+        ({"d": 1.0}, "d is 1.0; allowed: below 1 if P0 is 1"),
+        ({"rounds": 0}, "rounds is .*0"),
         ({"delta": 0.0}, "delta is 0"),
+        ({"cycles": 2}, "cycles is 2; allowed: 2 or more if sum is"),
         ({"features": 0}, "features is 0"),
         ({"classes": 0}, "classes is 0"),
-        ({"weights": "loud"}, "weights is 'loud'; allowed: uniform or distance"),
+        ({"weights": "loud"}, "weights is .*loud.*; allowed: uniform or distance"),
     ],
 )
 def test_invalid_parameters_are_refused(arguments: dict[str, Any], message: str) -> None:
     """The error names the parameter and the allowed values."""
-    good: dict[str, Any] = {"features": 2, "classes": 2}
+    shape = {name: arguments.pop(name, 2) for name in ("features", "classes")}
     with pytest.raises(InputError, match=message):
-        KNNParameters(**(good | arguments))
+        PrivateKNN(**arguments).bind(Facts(5, **shape))
 
 
 @pytest.mark.parametrize(
@@ -235,12 +237,12 @@ def test_invalid_rows_are_refused_and_never_shown() -> None:
 def test_invalid_queries_are_refused(queries: Floats, message: str) -> None:
     """A batch that the ring cannot answer is refused at the client."""
     with pytest.raises(InputError, match=message):
-        KNNParameters(features=2, classes=2, k=1).check_queries(queries)
+        bound(2, 2, k=1).check_queries(queries)
 
 
 async def test_the_largest_batch_fits_its_frames() -> None:
     """A batch of `queries_max` queries is answered: none of its messages exceeds a frame."""
-    parameters = KNNParameters(features=4, classes=2, k=2, rounds=1, P0=0.0)
+    parameters = bound(4, 2, k=2, rounds=1, P0=0.0)
     queries = np.random.default_rng(0).random((parameters.queries_max, 4))
     rows = [Rows(queries[n : n + 2], np.array([0, 1])) for n in range(3)]
     async with Cluster(3, own=rows) as cluster:

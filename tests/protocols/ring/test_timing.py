@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from tests.protocols.ring.dealing import dealt
+from tests.protocols.ring.worlds import bound
 
 from veilring import simulation
+from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring
@@ -22,7 +23,7 @@ def test_a_batch_takes_the_time_of_its_longest_chain(
     parties: int, bandwidth: float, k: int
 ) -> None:
     """With equal links the simulated seconds are the chain's, up to rounding."""
-    parameters = KNNParameters(features=3, classes=3, k=k, rounds=3)
+    parameters = bound(3, 3, k=k, rounds=3)
     chain = knn_chain(parties, 4, parameters)
     run = _simulated(parties, parameters, bandwidth)
     assert run.cost.rounds == chain.rounds
@@ -33,7 +34,7 @@ def test_a_chain_adds_latencies_and_bytes() -> None:
     """Seconds are rounds times latency plus bytes over bandwidth."""
     assert Chain(rounds=7, bytes=100).seconds(0.5, 50.0) == 5.5
     with pytest.raises(InputError, match=r"sum is 'shares'"):
-        knn_chain(5, 1, KNNParameters(features=1, classes=1, sum=SumMethod("shares")))
+        knn_chain(5, 1, bound(1, 1, SumMethod("shares")))
 
 
 def _simulated(parties: int, parameters: KNNParameters, bandwidth: float) -> Run[KNNAnswer]:
@@ -43,7 +44,7 @@ def _simulated(parties: int, parameters: KNNParameters, bandwidth: float) -> Run
     async def main() -> Run[KNNAnswer]:
         link = LinkModel(latency=Constant(1.0), bandwidth_bytes_per_second=bandwidth)
         runtime = Simulated(Topology(link))
-        own = dealt(parties, rng, 1)
+        own = [Rows(rng.random((1, 3)), rng.integers(0, 3, 1)) for _ in range(parties)]
         async with Cluster(order.order, runtime=runtime, own=own, seed=0) as cluster:
             only = {order.starter: {"queries": rng.random((4, 3))}}
             return await cluster.run(

@@ -14,11 +14,12 @@ from veilring.nodes.journal import Traffic
 from veilring.protocols.noisyvotes import NoisyVotesParameters, WithinRadius, votes_cost
 from veilring.protocols.prediction.algorithm.directions import tau_share
 from veilring.protocols.prediction.messages import stream_cost
-from veilring.protocols.promise import Forecast
+from veilring.protocols.promise import Facts, Forecast
 from veilring.protocols.radius.messages import label_cost
 from veilring.protocols.radius.system import OwnerSetup, public_radius, radius_share
 from veilring.protocols.registry import find_system
-from veilring.protocols.ring import KNNParameters, knn_cost, rounds_for
+from veilring.protocols.ring import knn_cost, rounds_for
+from veilring.protocols.ring.system import PrivateKNN
 from veilring.protocols.system import Play
 from veilring.scenarios.comparison import Line, Question, SystemComparison, compare, make_question
 from veilring.scenarios.comparison.comparison import HINDSIGHT, MAJORITY, POOLED
@@ -152,7 +153,7 @@ class TestCosts:
     def test_of_the_ring(self, comparison: SystemComparison) -> None:
         """These are rounds, messages and bytes, including the draw of the ring."""
         rounds = rounds_for(1e-6, 5, 1.0, 0.5)
-        parameters = KNNParameters(features=FEATURES, classes=CLASSES, k=5, rounds=rounds)
+        parameters = PrivateKNN(rounds=rounds).bind(Facts(PARTIES, FEATURES, CLASSES))
         (ring,) = _of(comparison, "private-knn")
         assert _cost(ring) == knn_cost(PARTIES, QUERIES, parameters)
 

@@ -65,7 +65,7 @@ class _Liar(Adversary):
         return type(message)(digest=message.digest, words=words)
 
     def _voted(self, words: _Unsigned) -> _Unsigned:
-        classes = cast("SearchParameters", self.arguments["parameters"]).classes
+        classes = cast("SearchParameters", self.arguments["parameters"]).facts.classes
         return self.votes(words.reshape(-1, classes).copy()).ravel()
 
 
@@ -155,10 +155,9 @@ class Replayer(Adversary):
     async def sending(self, to: str, message: Message) -> Lines:
         if isinstance(message, MaskedWords):
             self._first = message.words[0] if self._first is None else self._first
-            words = tuple(
-                np.resize(self._first, array.shape).astype(array.dtype) for array in message.words
-            )
-            message = MaskedWords(digest=message.digest, words=words)
+            first = self._first
+            words = (np.resize(first, each.shape).astype(each.dtype) for each in message.words)
+            message = MaskedWords(digest=message.digest, words=tuple(words))
         return [(to, message)]
 
 
@@ -177,11 +176,7 @@ class AskTwice(Adversary):
 
 @dataclass
 class MadeUpTotals(Adversary):
-    """Computes the totals, and announces too few rows within each threshold.
-
-    Attributes:
-        factor: The fraction of the rows to announce, from 0 to 1.
-    """
+    """Computes the totals, and announces only a fraction of the rows within each threshold."""
 
     factor: float = 0.5
 

@@ -50,11 +50,7 @@ class Opened:
 def open_totals(
     queries: Floats, parts: Sequence[Rows], *, k: int, upper: float, arity: int
 ) -> Opened:
-    """Search the rows of parties with the parties' own steps, and keep the opened totals.
-
-    Args:
-        queries: Shape (Q, features).
-    """
+    """Search the rows of parties with the parties' own steps, and keep the opened totals."""
     near = [nearest_rows(queries, rows, k) for rows in parts]
     return open_nearest(near, k=k, upper=upper, arity=arity)
 
@@ -112,10 +108,8 @@ class LeakageOfOne:
 def leakage_of_one(honest: int, k: int, rows: float) -> LeakageOfOne:
     """Return the exact leakage of a threshold about one party, for Poisson counts.
 
-    A coalition subtracts its own counts, so the total is that of the parties outside it.
-
-    Args:
-        k: The number of nearest rows that vote; counts are clipped at k + 1.
+    A coalition subtracts its own counts, so the total is that of the parties outside it. Counts
+    are clipped at k + 1.
     """
     from scipy.stats import poisson
 
@@ -141,18 +135,13 @@ def _information(joint: Floats) -> float:
     return max(0.0, marginals - _entropy(joint.ravel()))
 
 
-_Points = Floats
+_Points = Floats  # of shape (points, features)
 Within = Callable[[_Points], Bools]
 """Maps queries, shape (Q, features), to whether a row is within the radius of each."""
 
 
 def locate(queries: _Points, distances: Floats) -> _Points:
-    """Return the point with given distances to f + 1 or more queries, by least squares.
-
-    Args:
-        queries: Shape (Q, features), not all in a plane.
-        distances: Shape (Q,).
-    """
+    """Return the point with given distances to f + 1 or more queries, not all in a plane."""
     first, others = queries[0], queries[1:]
     squares = (others**2).sum(axis=1) - (first**2).sum()
     sides = squares - distances[1:] ** 2 + distances[0] ** 2
@@ -166,13 +155,7 @@ def intersect_shells(
     """Return a central point of the set whose distances to the queries are in the given intervals.
 
     It is the centre of the largest ball inside, found by linear programs around the previous
-    centre.
-
-    Args:
-        queries: Shape (Q, features).
-        inner: The lower ends, shape (Q,).
-        outer: The upper ends, shape (Q,).
-        start: A point nearby, shape (features,).
+    centre, beginning with a point nearby.
     """
     from scipy.optimize import linprog
 
@@ -198,14 +181,8 @@ def find_crossings(
     """Return the points at which lines leave the ball around a row, by dividing intervals.
 
     Each step asks all lines at once. Each point is at the distance from the row that `within`
-    tests, up to reach/arity^steps; f + 1 points locate the row.
-
-    Args:
-        start: A point inside the ball, shape (features,).
-        directions: Shape (lines, features), of length 1.
-        reach: A length at which all lines are outside the ball, such as twice the radius.
-        arity: The number of parts into which a step divides an interval; a step asks `arity` - 1
-            points.
+    tests, up to reach/arity^steps; f + 1 points locate the row. The start is inside the ball, and
+    lines of length `reach`, such as twice the radius, in directions of length 1 end outside.
     """
     lines = np.arange(len(directions))
     low, high = np.zeros(len(lines)), np.full(len(lines), reach)
@@ -219,20 +196,14 @@ def find_crossings(
 
 
 def distances_by_weight(radii: Floats, weights: Floats) -> Floats:
-    """Return the distances of rows that are the only ones of their class within the radius.
-
-    Args:
-        radii: The published radii, shape (Q,).
-        weights: The total of weighted votes of such a class, shape (Q,).
-    """
+    """Return the distances of rows that are the only ones of their class within the radius."""
     return radii / weights
 
 
 def counts_of_missing(everyone: Opened, fewer: Opened) -> dict[tuple[int, int], int]:
     """Return the counts of a party that is absent from a second search for the same queries.
 
-    Returns:
-        The party's clipped count at each query and threshold bit pattern that both searches asked.
+    The keys are the queries and the bit patterns of thresholds that both searches asked.
     """
     left = fewer.thresholds
     return {

@@ -67,11 +67,7 @@ class SearchedRows:
     def refuse(self, queries: Floats, parties: Parties) -> None:
         """Reject queries for which this party has sent values among others, or that failed a check.
 
-        Args:
-            queries: Shape (Q, features).
-
-        Raises:
-            AskedBefore: If there are such queries.
+        `AskedBefore` names the parties that differ.
         """
         here = frozenset(parties)
         before = (self._searched.get(key, here) for key in _keys(queries))
@@ -83,11 +79,7 @@ class SearchedRows:
             raise AskedBefore(len(others), tuple(sorted(differing)))
 
     def remember(self, queries: Floats, parties: Parties) -> None:
-        """Remember that values for these queries are about to be sent; see `refuse`.
-
-        Raises:
-            StoreFailed: If it has a file and the disk failed. Then nothing may be sent.
-        """
+        """Remember that values for these queries are about to be sent; if it fails, none may be."""
         self._keep(queries, frozenset(parties))
 
     def distrust(self, queries: Floats) -> None:

@@ -22,7 +22,7 @@ from veilring.arrays import Floats, Ints
 from veilring.errors import InputError, Tampered
 from veilring.nodes.party import Party
 from veilring.protocols.batches import hand_out
-from veilring.protocols.digests import digest_of, digest_of_names, written
+from veilring.protocols.digests import digest_of, digest_of_names
 from veilring.protocols.masks import MaskedSums, Public, agree_keys
 from veilring.protocols.ranksearch.algorithm.argmax import VOTES_MAX, vote_bounds
 from veilring.protocols.ranksearch.algorithm.search import Found, TotalsSearch, clipped_counts
@@ -84,44 +84,45 @@ async def rank_search(
         Tampered: If the parties' public inputs differ, or honest parties could not have this
             outcome.
     """
+    system, k = parameters.system, parameters.system.k
     parameters.check_parties(len(party.parties))
     parameters.check_rows(own.rows, len(party.parties))
 
     def check(batch: Floats) -> None:
         parameters.check_queries(batch)
-        if not parameters.again:  # not a lie of the client, which may have restarted and forgotten
+        if not system.again:  # not a lie of the client, which may have restarted and forgotten
             own.refuse(batch, party.parties)
 
     batch = await hand_out(party, client, queries, check, due=-1)
-    nearest = nearest_rows(batch, own.rows, parameters.k)
+    nearest = nearest_rows(batch, own.rows, k)
     keys = await agree_keys(party)
-    parts = written(parameters).encode(), digest_of_names(party.parties), batch.tobytes()
+    parts = parameters.written.encode(), digest_of_names(party.parties), batch.tobytes()
     public = Public(digest_of(*parts), (client,))
     adder = client if parameters.has_adder else None
     check(batch)  # again: another session may have sent values since
     own.remember(batch, party.parties)  # from here on only sending can fail
 
     def count_votes(found: Found) -> Votes:
-        classes, weights = parameters.classes, parameters.weights
-        return own_votes(batch, own.rows, nearest, found, classes=classes, weights=weights)
+        classes = parameters.facts.classes
+        return own_votes(batch, own.rows, nearest, found, classes=classes, weights=system.weights)
 
     checks = Checks(party, keys)
     last: MaskedSums | SharedRounds
-    if parameters.reveal == "totals":
+    if system.reveal == "totals":
         last = sums = MaskedSums(party, keys, adder, public=public)
         found, search = await _find_radii(sums, nearest, parameters, len(party.parties), checks)
-        answer = await _add_votes(sums, count_votes(found), found, search, parameters, checks)
+        answer = await _add_votes(sums, count_votes(found), found, search, k, checks)
     else:
         rounds = SharedRounds(party, public)
         found = await find_radii(party, rounds, nearest, parameters, checks)
         votes = count_votes(found)
         last = sums = MaskedSums(party, keys, adder, rounds.next_round, public=rounds.public)
-        if parameters.reveal == "votes":
-            answer = await _add_votes(sums, votes, found, None, parameters, checks)
+        if system.reveal == "votes":
+            answer = await _add_votes(sums, votes, found, None, k, checks)
         else:
-            tied_rows = await _count_tied(sums, votes, found, parameters, checks)
+            tied_rows = await _count_tied(sums, votes, found, k, checks)
             last = rounds = SharedRounds(party, sums.public, sums.next_round)
-            most = vote_bounds(found.tied, tied_rows, parameters.k)
+            most = vote_bounds(found.tied, tied_rows, k)
             labels = await find_labels(rounds, party, votes, most, checks)
             answer = SearchAnswer(labels, None, found, tied_rows)
     if not await checks.passed(last.public, last.next_round):
@@ -151,27 +152,25 @@ async def _add_votes(  # noqa: PLR0917  (own votes, and the public results of th
     votes: Votes,
     found: Found,
     search: TotalsSearch | None,
-    parameters: SearchParameters,
+    k: int,
     checks: Checks,
 ) -> SearchAnswer:
     """Add up the votes of all parties, and open the totals."""
-    totals = Votes.of(await sums.add(votes.arrays(found.tied, parameters.k)), found.tied)
-    at_radius = most_rows(totals, found, parameters.k) if search is None else search.at_radius
+    totals = Votes.of(await sums.add(votes.arrays(found.tied, k)), found.tied)
+    at_radius = most_rows(totals, found, k) if search is None else search.at_radius
     at_least = None if search is None else search.at_least
     if not could_be_votes(totals, votes, found, at_radius, at_least):
         checks.fail()
     return SearchAnswer(totals.labels, totals.values, found)
 
 
-async def _count_tied(
-    sums: MaskedSums, votes: Votes, found: Found, parameters: SearchParameters, checks: Checks
-) -> Ints:
+async def _count_tied(sums: MaskedSums, votes: Votes, found: Found, k: int, checks: Checks) -> Ints:
     """Return the number of rows within the radius of each query with ties, shape (tied,)."""
     own = np.asarray(votes.counts[found.tied].sum(axis=1), dtype=word_for(TIED_ROWS))
     if not len(own):
         return np.empty(0, dtype=np.int64)
     (totals,) = await sums.add((own,))
-    if not ((totals >= own) & (totals > parameters.k)).all():
+    if not ((totals >= own) & (totals > k)).all():
         checks.fail()
     most = int(totals.max())
     if most > VOTES_MAX:
@@ -183,4 +182,4 @@ async def _count_tied(
             " all parties",
             field="reveal",
         )
-    return np.maximum(totals.astype(np.int64), parameters.k + 1)  # less is a lie: go on regardless
+    return np.maximum(totals.astype(np.int64), k + 1)  # less is a lie: go on regardless

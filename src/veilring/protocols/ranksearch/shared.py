@@ -24,7 +24,8 @@ step to one that divides the widest interval down to single floats, with ties ev
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
+from functools import partial
+from itertools import accumulate, chain, product
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -33,6 +34,7 @@ from pydantic import Field
 
 from veilring.arrays import Bools, Ints
 from veilring.errors import ProtocolViolation
+from veilring.nodes.journal import Traffic
 from veilring.nodes.party import Party, broadcast
 from veilring.protocols.batches import Queries
 from veilring.protocols.digests import DIGEST_BYTES, Digest, digest_of
@@ -57,7 +59,6 @@ from veilring.protocols.ranksearch.algorithm.argmax import (
 )
 from veilring.protocols.ranksearch.algorithm.comparing import shared_search, step_rounds
 from veilring.protocols.ranksearch.algorithm.search import (
-    Asked,
     Found,
     StepSizes,
     clipped_counts,
@@ -77,21 +78,13 @@ CHECK_ROUNDS: Final = 2
 
 
 class Commitment(Bound, kind="ranksearch.commitment"):
-    """The hash of a party's name and masked words, sent to each peer before the words.
-
-    Attributes:
-        commitment: The hash.
-    """
+    """The hash of a party's name and masked words, sent to each peer before the words."""
 
     commitment: Digest
 
 
 class CheckWords(Bound, kind="ranksearch.check"):
-    """A party's masked words about its checks, sent to each peer.
-
-    Attributes:
-        words: Little-endian words of 64 bits.
-    """
+    """A party's masked words about its checks, little-endian of 64 bits, sent to each peer."""
 
     words: Annotated[bytes, Field(min_length=CHECK_BYTES, max_length=CHECK_BYTES)]
 
@@ -107,15 +100,7 @@ class Checks:
         self._failed = not self._party.ignores_checks
 
     async def passed(self, public: Public, first_round: int) -> bool:
-        """Return whether the checks of all parties passed, equally at all parties.
-
-        Args:
-            public: The public inputs, including all results.
-
-        Raises:
-            ProtocolViolation: If a peer sent other words than it had committed to.
-            Tampered: If the parties' public inputs differ.
-        """
+        """Return whether the checks of all parties passed, equally at all parties."""
         party = self._party
         drawn = np.frombuffer(party.rng.bytes(CHECK_BYTES), "<u8")  # in any case: in equal time
         (total,) = self._keys.mask((drawn * np.uint64(self._failed),), public.digest)
@@ -163,32 +148,19 @@ _Words = Annotated[NDArray[np.unsignedinteger[Any]], Array("|u1 <u2", 1)]
 
 
 class Shares(Bound, kind="ranksearch.shares"):
-    """Shares that a party deals, and words that it opens, from each party to each other party.
-
-    Attributes:
-        words: Elements of the field, part by part.
-    """
+    """Shares that a party deals, and words that it opens, part by part, to each other party."""
 
     words: _Words
 
 
 class SharedRounds:
-    """The consecutive rounds in which the parties of a session deal and open shares.
-
-    Args:
-        public: The public inputs before these rounds.
-    """
+    """The consecutive rounds in which the parties of a session deal and open shares."""
 
     def __init__(self, party: Party, public: Public, first_round: int = 1) -> None:
         self._party, self.public, self.next_round = party, public, first_round
 
     async def play(self, play: Play[_R], scheme: Scheme) -> _R:
-        """Run a party's actions to the end, and return their result.
-
-        Raises:
-            ProtocolViolation: If a peer sent words other than those expected.
-            Tampered: If a peer's public inputs differ.
-        """
+        """Run a party's actions to the end, and return their result."""
         try:
             parts = next(play)
             while True:
@@ -245,47 +217,23 @@ async def find_radii(
     parameters: SearchParameters,
     checks: Checks,
 ) -> Found:
-    """Return the radii of a batch, opening only comparisons.
-
-    Raises:
-        ProtocolViolation: If a peer sent words other than those expected.
-        Tampered: If the parties' public inputs differ.
-    """
-
-    def count(asked: Asked) -> Ints:
-        return clipped_counts(nearest.distances, asked)
-
+    """Return the radii of a batch, opening only comparisons."""
+    count = partial(clipped_counts, nearest.distances)
     scheme = parameters.scheme(len(party.parties))
     dealer = Dealer(scheme, party.parties.position(party.me), party.rng)
     search = parameters.interval_search(len(nearest.distances))
     return await rounds.play(
-        shared_search(dealer, count, search, parameters.k, checks.fail), scheme
+        shared_search(dealer, count, search, parameters.system.k, checks.fail), scheme
     )
-
-
-def find_radii_cost(
-    steps: Sequence[StepSizes], parties: int, parameters: SearchParameters
-) -> Forecast:
-    """Forecast the search, given the sizes of its steps."""
-    scheme = parameters.scheme(parties)
-    rounds = [sizes for step in steps for sizes in step_rounds(step, parameters.k, scheme)]
-    return rounds_cost(rounds, scheme)
 
 
 async def find_labels(
     rounds: SharedRounds, party: Party, votes: Votes, most: Ints, checks: Checks
 ) -> Ints:
-    """Return the labels of a batch, opening nothing else.
+    """Return the labels of a batch of votes of weight 1, opening nothing else.
 
-    Args:
-        votes: The party's votes, each of weight 1.
-        most: A public bound on all parties' votes on each query, shape (Q,), at least 1; queries
-            with one bound are labelled together, one bound after another.
-        checks: The party's checks of the batch; they fail if a query has no label.
-
-    Raises:
-        ProtocolViolation: If a peer sent words other than those expected.
-        Tampered: If the parties' public inputs differ.
+    `most` is a public bound on all parties' votes on each query, shape (Q,), at least 1; queries
+    with one bound are labelled together. The checks fail if a query has no label.
     """
     labels = np.empty(len(most), dtype=np.int64)
     parties, classes = party.parties, votes.counts.shape[1]
@@ -304,24 +252,19 @@ def find_labels_cost(parties: int, classes: int, queries_by_most: Mapping[int, i
     costs = []
     for most, queries in queries_by_most.items():
         scheme = label_scheme(parties, classes, most)
-        costs.append(rounds_cost(label_rounds(queries, classes, most, scheme), scheme))
+        costs.append(_rounds_cost(label_rounds(queries, classes, most, scheme), scheme))
     return total_cost(*costs)
 
 
-def rounds_cost(rounds: Sequence[Sizes], scheme: Scheme) -> Forecast:
+def _rounds_cost(rounds: Sequence[Sizes], scheme: Scheme) -> Forecast:
     """Forecast rounds of the given sizes; in each the first parties send to all others."""
-    return total_cost(*(_round_cost(sizes, scheme) for sizes in rounds))
-
-
-def _round_cost(sizes: Sizes, scheme: Scheme) -> Forecast:
-    costs = Forecast(1, repeated(0, Shares(digest=bytes(DIGEST_BYTES), words=np.empty(0, "|u1"))))
-    for place in range(scheme.parties):
+    traffic = Traffic()
+    for sizes, place in product(rounds, range(scheme.parties)):
         count = sum(part for part, senders in sizes if place < senders)
         for size in _piece_sizes(count, scheme.word):
-            words = np.zeros(size, scheme.word)
-            sent = repeated(scheme.parties - 1, Shares(digest=bytes(DIGEST_BYTES), words=words))
-            costs = total_cost(costs, Forecast(0, sent))
-    return costs
+            words = Shares(digest=bytes(DIGEST_BYTES), words=np.zeros(size, scheme.word))
+            traffic = traffic.plus(repeated(scheme.parties - 1, words))
+    return Forecast(len(rounds), traffic)
 
 
 def _flat(parts: Sequence[Part], to: int) -> Ints:
@@ -346,12 +289,12 @@ def _piece_sizes(count: int, word: np.dtype[Any]) -> list[int]:
 
 def search_cost(parties: int, queries: int, parameters: SearchParameters) -> Forecast:
     """Forecast a batch with unknown steps: the minimum and the maximum cost."""
-    thresholds = [queries * each for each in steps_at_most(parameters.upper, parameters.arity)]
+    k, arity = parameters.system.k, parameters.system.arity
+    thresholds = [queries * each for each in steps_at_most(parameters.upper, arity)]
     first, *others = (StepSizes(queries, each, queries, each) for each in thresholds)
     first = first._replace(equalities=0)
     longest = [first, *others, StepSizes(queries, 0, 0, 0)]
     tied = np.ones(queries, dtype=np.bool_)
-    k = parameters.k
     most_tied = {VOTES_MAX: queries, **dict.fromkeys({k, max(k, ONE_HOT_MAX)}, 1)}
     least = _Searched(~tied, thresholds[:1], [first], {k: queries})
     most = _Searched(tied, thresholds, longest, most_tied)
@@ -366,14 +309,11 @@ def found_cost(
     With s steps, all-to-all takes s + 3 rounds of n(n - 1) messages, and a star, for totals only,
     2(s + 1) rounds of n - 1 and 2 of n(n - 1). A step with shared counts takes ⌈log2(k + 1)⌉ + 1
     rounds, one more if k + 1 is a power of 2; and the last is followed by one more, unless no query
-    has k rows.
-
-    Args:
-        tied_rows: The number of rows that vote on each query with ties; only `label` depends on
-            them.
+    has k rows. Only the cost of `label` depends on the number of rows that vote on each tied query.
     """
     rows = np.empty(0, dtype=np.int64) if tied_rows is None else tied_rows
-    bounds = vote_bounds(found.tied, rows, parameters.k) if parameters.reveal == "label" else rows
+    system = parameters.system
+    bounds = vote_bounds(found.tied, rows, system.k) if system.reveal == "label" else rows
     each, queries = np.unique(bounds, return_counts=True)
     by_most = dict(zip(each.tolist(), queries.tolist(), strict=True))
     return _cost(parties, _Searched(found.tied, found.steps, found.shared, by_most), parameters)
@@ -389,22 +329,25 @@ class _Searched(NamedTuple):
 
 
 def _cost(parties: int, searched: _Searched, parameters: SearchParameters) -> Forecast:
-    handed = Queries(features=np.zeros((len(searched.tied), parameters.features)))
+    system, facts = parameters.system, parameters.facts
+    handed = Queries(features=np.zeros((len(searched.tied), facts.features)))
     setup = repeated(parties - 1, handed).plus(keys_cost(parties))
 
     def masked(*arrays: Words) -> Forecast:
         return masked_cost(parties, arrays, star=parameters.has_adder)
 
-    if parameters.reveal == "totals":
+    if system.reveal == "totals":
         word = parameters.count_word(parties)
         search = total_cost(*(masked(np.zeros(count, word)) for count in searched.steps))
     else:
-        search = find_radii_cost(searched.shared, parties, parameters)
-    if parameters.reveal == "label":
+        scheme = parameters.scheme(parties)
+        steps = (step_rounds(sizes, system.k, scheme) for sizes in searched.shared)
+        search = _rounds_cost([*chain.from_iterable(steps)], scheme)
+    if system.reveal == "label":
         tied = int(searched.tied.sum())
         counted = [masked(np.zeros(tied, np.uint32))] if tied else []
-        voted = [*counted, find_labels_cost(parties, parameters.classes, searched.queries_by_most)]
+        voted = [*counted, find_labels_cost(parties, facts.classes, searched.queries_by_most)]
     else:
-        votes = no_votes(len(searched.tied), parameters.classes, parameters.weights)
-        voted = [masked(*votes.arrays(searched.tied, parameters.k))]
+        votes = no_votes(len(searched.tied), facts.classes, system.weights)
+        voted = [masked(*votes.arrays(searched.tied, system.k))]
     return replace(total_cost(search, *voted, checks_cost(parties)), setup=setup)

@@ -15,6 +15,7 @@ from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.ring import Ring
+from veilring.nodes.run import Run
 from veilring.protocols.claims import Comparison, Example, exchange_rows
 from veilring.protocols.membership import Membership
 from veilring.protocols.promise import (
@@ -34,7 +35,7 @@ from veilring.protocols.ranksearch.memory import MEMORY_FILE, SearchedRows
 from veilring.protocols.ranksearch.parameters import K_MAX, Reveal, SearchParameters
 from veilring.protocols.ranksearch.roles import SearchAnswer, rank_search
 from veilring.protocols.ranksearch.shared import found_cost, search_cost
-from veilring.protocols.ring.algorithm.classify import pooled_knn
+from veilring.protocols.ring.algorithm.classify import Weights, pooled_knn
 from veilring.protocols.ring.system import HOP_MEASURES
 from veilring.protocols.system import PARTIES, PeerSetup, Play, System, Tunable, together
 
@@ -112,9 +113,9 @@ class RankSearch(System):
     name: Literal["rank-search"] = "rank-search"
     k: Annotated[int, Tunable.of(1, 3, 5, 9, 15)] = Field(5, ge=1, le=K_MAX)
     arity: int = Field(16, ge=ARITY_MIN, le=ARITY_MAX)
-    reveal: Literal["totals", "votes", "label"] = "totals"
+    reveal: Reveal = "totals"
     sum: Literal["all-to-all", "star"] = "all-to-all"
-    weights: Literal["uniform", "distance"] = "uniform"
+    weights: Weights = "uniform"
     again: bool = False
     batch: int = Field(1024, ge=1)
 
@@ -158,31 +159,18 @@ class RankSearch(System):
     @override
     def forecast_for(self, facts: Facts, queries: int) -> Forecast:
         """Return the range of costs of queries before they are asked; the steps depend on rows."""
-        public = self.bind(facts.features, facts.classes)
+        public = self.bind(facts)
         public.check_parties(facts.parties)
         size = min(self.batch, public.queries_max)
         return in_batches(lambda count: search_cost(facts.parties, count, public), queries, size)
 
-    def bind(self, features: int, classes: int) -> SearchParameters:
-        """Return the public parameters for rows of this shape.
-
-        Raises:
-            InputError: If they are incompatible.
-        """
-        return SearchParameters(
-            features=features,
-            classes=classes,
-            k=self.k,
-            arity=self.arity,
-            reveal=self.reveal,
-            sum=self.sum,
-            weights=self.weights,
-            again=self.again,
-        )
+    def bind(self, facts: Facts) -> SearchParameters:
+        """Return what the roles of parties need; raise `InputError` for incompatible parameters."""
+        return SearchParameters(self, facts)
 
     @override
     def membership(self, facts: Facts) -> Membership:
-        parameters = self.bind(facts.features, facts.classes)
+        parameters = self.bind(facts)
         parameters.check_parties(facts.parties)
         return Membership(
             rank_search,
@@ -235,7 +223,7 @@ class SearchSetup(PeerSetup):
 
     def __init__(self, system: RankSearch, parts: Mapping[str, Rows], facts: Facts) -> None:
         super().__init__(system, parts, facts)
-        self.parameters = system.bind(facts.features, facts.classes)
+        self.parameters = system.bind(facts)
         for rows in parts.values():
             self.parameters.check_rows(rows, len(parts))
 
@@ -245,10 +233,12 @@ class SearchSetup(PeerSetup):
     ) -> Play:
         play = super().play(queries, among=among, ring=ring)
         count, client = len(play.learners), play.learners[0]
-        return replace(play, forecast=lambda run: self._cost(count, run.results[client]))
 
-    def _cost(self, parties: int, answer: SearchAnswer) -> Forecast:
-        return found_cost(parties, answer.found, self.parameters, answer.tied_rows)
+        def cost(run: Run[SearchAnswer]) -> Forecast:
+            answer = run.results[client]
+            return found_cost(count, answer.found, self.parameters, answer.tied_rows)
+
+        return replace(play, forecast=cost)
 
     @override
     def label(self, queries: Floats, rng: Generator) -> Ints:
@@ -256,15 +246,15 @@ class SearchSetup(PeerSetup):
 
     def search(self, queries: Floats, parts: Sequence[Rows]) -> Ranked:
         """Search the rows of parties in this process, with the parties' own steps."""
-        public = self.parameters
+        system = self.parameters.system
         return search_rows(
             queries,
             parts,
-            classes=public.classes,
-            k=public.k,
-            upper=public.upper,
-            arity=public.arity,
-            weights=public.weights,
+            classes=self.facts.classes,
+            k=system.k,
+            upper=self.parameters.upper,
+            arity=system.arity,
+            weights=system.weights,
         )
 
     @override
@@ -273,22 +263,17 @@ class SearchSetup(PeerSetup):
 
         Messages between parties reveal nothing more: the measures of a hop are 0 by proof.
         """
-        public, asked = self.parameters, queries[:trials]
-        opened = open_totals(
-            asked, list(self.parts.values()), k=public.k, upper=public.upper, arity=public.arity
-        )
-        leaked = leakage_of_totals(opened, public.k, public.upper)
-        if public.reveal != "totals":
+        system, upper, asked = self.parameters.system, self.parameters.upper, queries[:trials]
+        parts = list(self.parts.values())
+        opened = open_totals(asked, parts, k=system.k, upper=upper, arity=system.arity)
+        leaked = leakage_of_totals(opened, system.k, upper)
+        if system.reveal != "totals":
             leaked["above"] = np.zeros(len(asked))
-        spread = {name: values.std() / np.sqrt(len(asked)) for name, values in leaked.items()}
-        return Leakage(
-            len(asked),
-            dict.fromkeys(HOP_MEASURES, Estimate(0.0, 0.0)),
-            {
-                name: Estimate(float(leaked[name].mean()), float(spread[name]))
-                for name in _PUBLISHED
-            },
-        )
+        published = {
+            name: Estimate(float(each.mean()), float(each.std() / np.sqrt(len(asked))))
+            for name, each in leaked.items()
+        }
+        return Leakage(len(asked), dict.fromkeys(HOP_MEASURES, Estimate(0.0, 0.0)), published)
 
     @override
     def spent(self, batches: int) -> Spent:
@@ -297,8 +282,8 @@ class SearchSetup(PeerSetup):
     @override
     def reference(self, queries: Floats, among: Sequence[str] | None = None) -> Ints:
         """Label queries by all rows in one place, rounding weighted votes as the parties do."""
-        rows, public = together(self.parts, among), self.parameters
-        if public.weights == "uniform":
-            return pooled_knn(queries, rows.features, rows.labels, public.classes, public.k)
+        rows, system = together(self.parts, among), self.parameters.system
+        if system.weights == "uniform":
+            return pooled_knn(queries, rows.features, rows.labels, self.facts.classes, system.k)
         batches = self.batches(queries)
         return np.concatenate([self.search(batch, [rows]).votes.labels for batch in batches])

@@ -3,7 +3,6 @@
 Source: Xiong, Chitti and Liu, "Mining multiple private databases using a kNN classifier", 2007.
 """
 
-from veilring.protocols.promise import Forecast
 from veilring.protocols.ring.algorithm.classify import Weights, pooled_knn
 from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod
 from veilring.protocols.ring.algorithm.topk import TopKParameters, exactness_bound, rounds_for
@@ -12,7 +11,6 @@ from veilring.protocols.ring.roles import KNNAnswer, KNNParameters, pp_topk, pri
 
 __all__ = (
     "FixedPoint",
-    "Forecast",
     "KNNAnswer",
     "KNNParameters",
     "SumMethod",

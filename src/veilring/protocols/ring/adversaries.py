@@ -7,7 +7,7 @@ alone or of the secure sum alone, adversaries that attack the other step act hon
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,16 +28,12 @@ from veilring.protocols.ring.roles import (
 )
 from veilring.transport.messages import Message
 
-_WORD: Final = 2**64
+_M = TypeVar("_M", bound=Message)
 
 
 @dataclass
 class InputSubstitution(Adversary):
-    """Claims that all its rows have one class. It falsifies its input only.
-
-    Attributes:
-        label: The class, from 0. No honest party checks it, so it must be a known class.
-    """
+    """Claims that all its rows have one class, which must be known. It falsifies its input only."""
 
     label: int = 0
 
@@ -73,21 +69,17 @@ class InflateTopK(Adversary):
 
     @override
     async def sending(self, to: str, message: Message) -> Lines:
-        if not isinstance(message, TopKVector) or message.round < self.first_round:
-            return [(to, message)]
-        values = message.values
-        last = np.repeat(values[:, -1:], values.shape[1], axis=1)
-        kept = np.concatenate([values[:, self.entries :], last[:, : self.entries]], axis=1)
-        return [(to, TopKVector(round=message.round, values=kept))]
+        if isinstance(message, TopKVector) and message.round >= self.first_round:
+            values = message.values
+            last = np.repeat(values[:, -1:], values.shape[1], axis=1)
+            kept = np.concatenate([values[:, self.entries :], last[:, : self.entries]], axis=1)
+            message = with_values(message, kept)
+        return [(to, message)]
 
 
 @dataclass
 class DeflateTopK(Adversary):
-    """Inserts values that no party has: scales all entries of the vector down.
-
-    Attributes:
-        factor: The factor by which entries are multiplied, from 0 to 1.
-    """
+    """Inserts values that no party has: multiplies all entries by a factor from 0 to 1."""
 
     factor: float = 0.5
 
@@ -97,7 +89,7 @@ class DeflateTopK(Adversary):
     @override
     async def sending(self, to: str, message: Message) -> Lines:
         if isinstance(message, TopKVector):
-            message = TopKVector(round=message.round, values=message.values * self.factor)
+            message = with_values(message, message.values * self.factor)
         return [(to, message)]
 
 
@@ -111,7 +103,7 @@ class Replayer(Adversary):
     async def sending(self, to: str, message: Message) -> Lines:
         if isinstance(message, TopKVector):
             self._first = message.values if self._first is None else self._first
-            message = TopKVector(round=message.round, values=self._first)
+            message = with_values(message, self._first)
         return [(to, message)]
 
 
@@ -137,15 +129,15 @@ class WrongSum(Adversary):
 
     @override
     async def sending(self, to: str, message: Message) -> Lines:
-        if isinstance(message, SumPart) and message.cycle == 1:
-            return [(to, SumPart(cycle=1, values=self._added(message.values)))]
-        if isinstance(message, SumPartial):
-            return [(to, SumPartial(values=self._added(message.values)))]
-        if isinstance(message, MaskedWords):
-            runs = message.words[0].reshape(self._runs, -1)
-            return [(to, _with_words(message, self._added(runs)))]
         if isinstance(message, TopKVector):
             self._runs = len(message.values)
+        elif isinstance(message, MaskedWords):
+            runs = message.words[0].reshape(self._runs, -1)
+            message = _with_words(message, self._added(runs))
+        elif isinstance(message, SumPartial) or (
+            isinstance(message, SumPart) and message.cycle == 1
+        ):
+            message = with_values(message, self._added(message.values))
         return [(to, message)]
 
     @override
@@ -156,9 +148,7 @@ class WrongSum(Adversary):
 
     def _added(self, values: NDArray[np.uint64]) -> NDArray[np.uint64]:
         added = values.copy()
-        added[:, self.entry : self.entry + 1] += np.uint64(
-            round(self.by * 2**self.scale_bits) % _WORD
-        )
+        added[:, self.entry : self.entry + 1] += _word(self.by, self.scale_bits)
         return added
 
 
@@ -166,8 +156,7 @@ class WrongSum(Adversary):
 class TakeOver(WrongSum):
     """Decides every label: shrinks the radius to 0, so that no row votes, and casts all votes.
 
-    Attributes:
-        by: The number of votes to cast; k votes pass for honest ones.
+    A number of k votes passes for honest ones.
     """
 
     by: float = 100.0
@@ -175,7 +164,7 @@ class TakeOver(WrongSum):
     @override
     async def sending(self, to: str, message: Message) -> Lines:
         if isinstance(message, TopKVector):
-            message = TopKVector(round=message.round, values=np.zeros_like(message.values))
+            message = with_values(message, np.zeros_like(message.values))
         return await super().sending(to, message)
 
 
@@ -185,9 +174,6 @@ class Equivocate(Adversary):
 
     A starter sends the victim a different total and a result of zeros; any other party sends it a
     different partial sum of shares, or different masked words.
-
-    Attributes:
-        scale_bits: The fractional bits of the sum's fixed point; by default PP-kNN's.
     """
 
     victim: str
@@ -196,19 +182,27 @@ class Equivocate(Adversary):
 
     @override
     async def sending(self, to: str, message: Message) -> Lines:
+        more = _word(self.by, self.scale_bits)
         if to == self.victim and isinstance(message, TopKResult):
-            message = TopKResult(values=np.zeros_like(message.values))
-        elif to == self.victim and isinstance(message, SumTotal | SumPartial | MaskedWords):
-            more = np.uint64(round(self.by * 2**self.scale_bits) % _WORD)
-            if isinstance(message, MaskedWords):
-                message = _with_words(message, message.words[0] + more)
-            else:
-                message = type(message)(values=message.values + more)
+            message = with_values(message, np.zeros_like(message.values))
+        elif to == self.victim and isinstance(message, SumTotal | SumPartial):
+            message = with_values(message, message.values + more)
+        elif to == self.victim and isinstance(message, MaskedWords):
+            message = _with_words(message, message.words[0] + more)
         return [(to, message)]
 
 
+def with_values(message: _M, values: NDArray[Any]) -> _M:
+    """Return a message of a vector or a sum with other values."""
+    return message.model_copy(update={"values": values})
+
+
 def _with_words(message: MaskedWords, words: NDArray[np.uint64]) -> MaskedWords:
-    return MaskedWords(digest=message.digest, words=(words.ravel(),))
+    return message.model_copy(update={"words": (words.ravel(),)})
+
+
+def _word(amount: float, scale_bits: int) -> np.uint64:
+    return np.uint64(round(amount * 2**scale_bits) % 2**64)
 
 
 ADVERSARIES: Final[Mapping[str, type[Adversary]]] = MappingProxyType(

@@ -9,7 +9,8 @@ computing takes no time, a run takes exactly as long as its longest chain. The f
 the client is the (first) starter and that the order was dealt.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,7 +32,6 @@ from veilring.protocols.ring.roles import (
     TopKVector,
     sum_rounds,
 )
-from veilring.transport.messages import Message
 
 
 def topk_cost(parties: int, runs: int, parameters: TopKParameters) -> Forecast:
@@ -67,14 +67,15 @@ def knn_cost(
 ) -> Forecast:
     """Forecast PP-kNN on one batch: `n * (rounds + 3) - 2` messages with votes round the ring.
 
-    Args:
-        drawn: Whether the parties draw the ring; a dealt ring costs nothing.
+    A ring that was dealt, not drawn by the parties, costs nothing.
     """
     topk = topk_cost(parties, queries, parameters.topk)
-    votes = sum_cost(parties, queries, parameters.classes, parameters.sum)
+    votes = sum_cost(parties, queries, parameters.facts.classes, parameters.sum)
     # All parties wait for the result, except the starter of a ring.
     rounds = topk.rounds - parameters.sum.goes_round + votes.rounds
-    setup = _setup(parties, queries, parameters, drawn=drawn).plus(votes.setup)
+    handed = Queries(features=np.zeros((queries, parameters.facts.features)))
+    setup = repeated(parties - 1, handed).plus(votes.setup)
+    setup = setup.plus(draw_cost(parties)) if drawn else setup
     return Forecast(rounds, topk.traffic.plus(votes.traffic), setup)
 
 
@@ -85,13 +86,7 @@ def draw_cost(parties: int) -> Traffic:
     return repeated(each, RingCommit(commitment=nonce)).plus(reveals)
 
 
-def _setup(parties: int, queries: int, parameters: KNNParameters, *, drawn: bool) -> Traffic:
-    setup = repeated(parties - 1, Queries(features=np.zeros((queries, parameters.features))))
-    return setup.plus(draw_cost(parties)) if drawn else setup
-
-
-@dataclass(frozen=True, slots=True)
-class Chain:
+class Chain(NamedTuple):
     """The longest chain of messages that wait for each other.
 
     Attributes:
@@ -102,12 +97,7 @@ class Chain:
     bytes: int
 
     def seconds(self, latency: float, bandwidth: float) -> float:
-        """Return the duration of the chain.
-
-        Args:
-            latency: The latency of each message, in seconds.
-            bandwidth: The bandwidth in bytes a second; infinity if bytes take no time.
-        """
+        """Return its duration, for seconds a message and bytes a second (may be infinite)."""
         return self.rounds * latency + self.bytes / bandwidth
 
 
@@ -117,27 +107,13 @@ def knn_chain(parties: int, queries: int, parameters: KNNParameters) -> Chain:
     On the starter's link to its successor the queries leave before the first vector, and the result
     before the first part of the sum.
     """
-    size = _Sizes(queries, parameters)
-    turns = parties * size.vectors
-    total = size.queries + turns + size.result + parties * size.part + size.total
-    return Chain(parties * (parameters.rounds + 1) + 1, total)
-
-
-class _Sizes:
-    """The size of each message of a batch, in bytes."""
-
-    def __init__(self, queries: int, parameters: KNNParameters) -> None:
-        if parameters.sum.name != "ring":
-            raise InputError("sum", parameters.sum.name, "ring, for a chain of messages")
-        values = np.zeros((queries, parameters.k))
-        words = np.zeros((queries, parameters.classes), dtype=np.uint64)
-        rounds = range(1, parameters.rounds + 1)
-        self.queries = _size(Queries(features=np.zeros((queries, parameters.features))))
-        self.vectors = sum(_size(TopKVector(round=number, values=values)) for number in rounds)
-        self.result = _size(TopKResult(values=values))
-        self.part = _size(SumPart(cycle=1, values=words))
-        self.total = _size(SumTotal(values=words))
-
-
-def _size(message: Message) -> int:
-    return repeated(1, message).bytes
+    if parameters.sum.name != "ring":
+        raise InputError("sum", parameters.sum.name, "ring, for a chain of messages")
+    cost = knn_cost(parties, queries, parameters, drawn=False)
+    words = np.zeros((queries, parameters.facts.classes), dtype=np.uint64)
+    handed = Queries(features=np.zeros((queries, parameters.facts.features)))
+    result = TopKResult(values=np.zeros((queries, parameters.system.k)))
+    # All other parties get these three too, but only the first of them is in the chain.
+    aside = (repeated(parties - 2, each) for each in (handed, result, SumTotal(values=words)))
+    sent = cost.traffic.plus(cost.setup).bytes - sum(traffic.bytes for traffic in aside)
+    return Chain(cost.rounds, sent)

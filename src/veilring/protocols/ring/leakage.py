@@ -88,7 +88,7 @@ class MonteCarloEstimate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Breakdown:
-    """The three estimators over some axis: of shape (rounds, n), (rounds,) or (n,)."""
+    """The three estimators, each of shape (rounds, n)."""
 
     exposure: Floats
     claim: Floats
@@ -105,8 +105,6 @@ class HopLeakage:
         exposure_by_party: For each position, the probability of an exposure anywhere in the run,
             shape (n,): a proportion of T independent runs, for `proportion_interval`.
         by_hop: Shape (rounds, n); its exposures are proportions of T independent runs as well.
-        by_round: Over the hops of each round, shape (rounds,).
-        by_position: Over the hops of each position, 0 the starter, shape (n,).
     """
 
     trials: int
@@ -116,19 +114,17 @@ class HopLeakage:
     lop_peak: MonteCarloEstimate
     exposure_by_party: Floats
     by_hop: Breakdown
-    by_round: Breakdown
-    by_position: Breakdown
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CoalitionExposure:
-    """The exposure of each honest party to a coalition of any size and positions.
+    """The exposure of each honest party to a coalition, by position, shape (n,); NaN for members.
 
     Attributes:
-        exactly: For each position, the probability that somewhere in the run a real value of that
-            party is pinned to it alone, shape (n,); NaN for members of the coalition.
+        exactly: The probability that somewhere in the run a real value of the party is pinned to it
+            alone.
         among_run: The probability that a real value of the party is seen to come from its maximal
-            run of honest parties, of any length, shape (n,); NaN for members.
+            run of honest parties, of any length.
     """
 
     trials: int
@@ -141,13 +137,9 @@ def estimate_hop_leakage(
 ) -> HopLeakage:
     """Estimate the leakage per hop of PP-TopK to the successor.
 
-    Args:
-        values: Each party's own k smallest in each trial, shape (T, n, k) with T >= 2 and n >= 3,
-            as in `run_ring`. To estimate for a data set, divide its rows among the parties and
-            assign the parties to positions again in each trial.
-
-    Returns:
-        The three estimators, in total and broken down.
+    `values` has each party's own k smallest in each trial, shape (T, n, k) with T >= 2, as in
+    `run_ring`. To estimate for a data set, divide its rows among the parties and assign the parties
+    to positions again in each trial.
     """
     trials, parties, _ = values.shape
     return sample_hop_leakage(lambda chunk: values[chunk], (trials, parties), parameters, rng)
@@ -158,10 +150,9 @@ def leakage_over_orders(
 ) -> HopLeakage:
     """Estimate the leakage per hop, over queries and over all orders of the ring.
 
-    Args:
-        own: Each party's k smallest distances to each query, shape (queries, parties, k).
-        trials: The number of runs, at least 2: each for a query drawn uniformly, with the parties
-            in a random order.
+    Each trial is for a query drawn uniformly, with the parties in a random order.
+
+    `own` has each party's k smallest distances to each query, shape (queries, parties, k).
     """
     queries, parties, _ = own.shape
     drawn = rng.integers(queries, size=trials)
@@ -179,13 +170,9 @@ def sample_hop_leakage(
 ) -> HopLeakage:
     """Estimate the leakage per hop as `estimate_hop_leakage` does, on values drawn on demand.
 
-    Memory stays bounded for any number of trials.
-
-    Args:
-        draw: A callback for each slice of trials, in order.
-        shape: The number of trials T, at least 2, and the number of parties n, at least 3.
-        distinct: Whether the values of a trial are distinct and below `upper`, like those of a
-            continuous distribution. The estimates are the same, and many times faster for large k.
+    Memory stays bounded for any number of trials; `shape` has the numbers of trials, at least 2,
+    and of parties. If the values of a trial are distinct and below `upper`, like those of a
+    continuous distribution, the estimates are the same, and many times faster for large k.
     """
     trials, parties = shape
     tally = HopTally.empty(trials, parties, parameters.rounds)
@@ -196,26 +183,6 @@ def sample_hop_leakage(
         else:
             counts = watch_hops(transcript(values, parameters, rng), values, parameters)
         tally.add(chunk, counts)
-    return _estimates(tally)
-
-
-def hop_leakage_of(vectors: Floats, values: Floats, parameters: TopKParameters) -> HopLeakage:
-    """Return the leakage of the hops in real runs, such as those of networked parties.
-
-    Args:
-        vectors: The start vector and the output of each hop, shape (n * rounds + 1, T, k), T >= 2.
-        values: Each party's own k smallest in each run, shape (T, n, k), in the order of the ring
-            and padded with `+inf`.
-    """
-    runs, parties, k = values.shape
-    fitting = (parties * parameters.rounds + 1, runs, k)
-    require_that(
-        vectors.shape == fitting,
-        "vectors",
-        f"vectors has the shape {vectors.shape}; it must be {fitting}",
-    )
-    tally = HopTally.empty(runs, parties, parameters.rounds)
-    tally.add(slice(0, runs), watch_hops(vectors, values, parameters))
     return _estimates(tally)
 
 
@@ -231,9 +198,7 @@ def exposure_to_coalition(
     predecessor. `exactly` equals `HopLeakage.exposure_by_party` for a party between two corrupt
     neighbours.
 
-    Args:
-        values: As for `estimate_hop_leakage`, shape (T, n, k).
-        coalition: Positions of the corrupt parties, 0 (the starter) to n - 1.
+    `values` are as for `estimate_hop_leakage`, and `coalition` has positions from 0, the starter.
     """
     trials, parties, k = values.shape
     known = set(coalition) <= set(range(parties))
@@ -266,13 +231,7 @@ def _honest_runs(hops: int, parties: int, coalition: Collection[int]) -> list[li
 def proportion_interval(
     proportion: float, trials: int, confidence: float = 0.99
 ) -> tuple[float, float]:
-    """Return the exact (Clopper-Pearson) two-sided confidence interval of a proportion.
-
-    Args:
-        proportion: A proportion of independent trials, in [0, 1].
-        trials: The number of trials, at least 1.
-        confidence: The coverage probability, in (0, 1).
-    """
+    """Return the exact (Clopper-Pearson) two-sided confidence interval of a proportion."""
     require(trials >= 1, "trials", trials, "an integer of at least 1")
     require(0 <= proportion <= 1, "proportion", proportion, "a number in [0, 1]")
     require(0 < confidence < 1, "confidence", confidence, "a number in (0, 1)")
@@ -296,14 +255,7 @@ def uniform_values(  # noqa: PLR0917  (a shape and a distribution)
     The rows themselves are never drawn: the j-th smallest of N uniforms is the sum of the first j
     of N + 1 exponential variables over the sum of all, and the sum of those beyond k is a gamma.
 
-    Args:
-        trials: The number of trials, T, at least 1.
-        parties: The number of parties, n, at least 1.
-        k: The number of smallest rows to keep, at least 1.
-        rows_per_party: The number of rows of each party, N, at least 0.
-
-    Returns:
-        Shape (trials, parties, k), rows ascending, filled up with `+inf` if N < k.
+    The rows of shape (trials, parties, k) ascend, and are filled up with `+inf` if N < k.
     """
     for field, count in (("trials", trials), ("parties", parties), ("k", k)):
         require(count >= 1, field, count, "an integer of at least 1")
@@ -350,12 +302,7 @@ def cut_trials(trials: int, entries: int) -> Iterator[slice]:
 
 
 def watch_hops(vectors: Floats, values: Floats, parameters: TopKParameters) -> NDArray[np.int32]:
-    """Return the counts of all hops of any runs, shape (`KINDS`, hops, T).
-
-    Args:
-        vectors: The start vector and the output of each hop, shape (hops + 1, T, k).
-        values: Each party's own k smallest, shape (T, n, k).
-    """
+    """Return the counts of all hops, shape (`KINDS`, hops, T), of vectors as in `transcript`."""
     hops, trials, parties = len(vectors) - 1, len(values), values.shape[1]
     counts = np.empty((KINDS, hops, trials), dtype=np.int32)
     result = final_result(vectors[-1], parameters)
@@ -368,8 +315,6 @@ def watch_hops(vectors: Floats, values: Floats, parameters: TopKParameters) -> N
 
 def known_to_successor(hop: int, parties: int) -> int:
     """Return the number of the vector that the successor on a hop (from 0) saw last.
-
-    Number 0 is the start vector.
 
     `vectors[h]` is received on hop h and `vectors[h + 1]` passed on. The successor's own last hop
     was n - 1 hops ago, at every position.
@@ -410,10 +355,6 @@ def watch_distinct(
     this hop was the party's honest answer and bore it. It is in the result if it lives to the end
     and is not noise above `upper`. Two values from a continuous distribution are distinct except
     with probability about 2**-53.
-
-    Args:
-        values: Each party's own k smallest, shape (T, n, k), the finite ones of a trial distinct
-            and below `upper`.
     """
     trials, parties, k = values.shape
     hops = parties * parameters.rounds
@@ -444,11 +385,7 @@ def watch_distinct(
 def _bear(
     births: NDArray[np.int32], birth: int, received: Floats, passed: Floats, own: Floats
 ) -> tuple[Ints, Ints]:
-    """Record the births of a hop, in place.
-
-    Returns:
-        The trials in which the party answered honestly, and how many values it inserted in each.
-    """
+    """Record births in place; return the honestly answered trials, and the insertions in each."""
     # Noise takes the places of the entries that it displaces. The smallest value of an honest
     # answer is the first entry to differ, and moves the entries behind it.
     differs = passed != received
@@ -487,17 +424,10 @@ def _born_by(births: NDArray[np.int32], counted: Bools, hops: int) -> Ints:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HopTally:
-    """Sums over the trials of each group.
+    """Sums over the trials of each group, and the group of each trial, shape (T,)."""
 
-    Attributes:
-        hops: Shape (groups, KINDS, rounds, n): what `KINDS` counts.
-        parties: Shape (groups, n): trials in which a party was exposed anywhere.
-        trials: Shape (groups,).
-        group_of: Shape (T,), the group of each trial.
-    """
-
-    hops: Floats
-    parties: Floats
+    hops: Floats  # (groups, KINDS, rounds, n)
+    parties: Floats  # (groups, n): trials in which a party was exposed anywhere
     trials: Floats
     group_of: Ints
 
@@ -533,7 +463,7 @@ def _estimates(tally: HopTally) -> HopLeakage:
         MonteCarloEstimate(float(value), float(error))
         for value, error in zip(summary, np.sqrt(variance), strict=True)
     )
-    rounds, parties = hops.shape[1:]
+    parties = hops.shape[2]
     return HopLeakage(
         trials=len(tally.group_of),
         exposure=exposure,
@@ -542,8 +472,6 @@ def _estimates(tally: HopTally) -> HopLeakage:
         lop_peak=lop_peak,
         exposure_by_party=tally.parties.sum(axis=0) / trials,
         by_hop=_breakdown(hops, trials, parties),
-        by_round=_breakdown(hops.sum(axis=2), trials * parties, parties),
-        by_position=_breakdown(hops.sum(axis=1), trials * rounds, parties),
     )
 
 

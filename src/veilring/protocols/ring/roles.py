@@ -19,14 +19,14 @@ entries).
 """
 
 import math
-from dataclasses import dataclass, field
-from typing import Annotated, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from veilring.arrays import Floats, Ints
+from veilring.arrays import Floats
 from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError, ProtocolViolation, Tampered
 from veilring.nodes.party import Party, broadcast
@@ -34,7 +34,8 @@ from veilring.nodes.ring import Ring, draw_ring
 from veilring.protocols.batches import batch_digest, check_queries, check_rows, hand_out
 from veilring.protocols.digests import DIGEST_BYTES, digest_of, digest_of_names, written
 from veilring.protocols.masks import PairwiseKeys, agree_keys, masked_rounds, masked_sum
-from veilring.protocols.ring.algorithm.classify import Weights, decide_labels, local_votes
+from veilring.protocols.promise import Facts
+from veilring.protocols.ring.algorithm.classify import Classified, decide_labels, local_votes
 from veilring.protocols.ring.algorithm.consistency import could_be_totals, could_become
 from veilring.protocols.ring.algorithm.sums import (
     FixedPoint,
@@ -49,12 +50,16 @@ from veilring.protocols.ring.algorithm.topk import (
     highest_entry,
     own_smallest,
     require_bounded,
+    rounds_for,
     start_vector,
     topk_step,
 )
 from veilring.reached import sometimes
 from veilring.transport.frames import CONTENT_BYTES_MAX
 from veilring.transport.messages import Matrix, Message, WordMatrix
+
+if TYPE_CHECKING:
+    from veilring.protocols.ring.system import PrivateKNN
 
 _Ordinal = Annotated[int, Field(ge=1)]
 
@@ -106,69 +111,54 @@ _FLOAT_BYTES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class KNNParameters:
-    """The public parameters of PP-kNN, equal for all parties.
+    """PP-kNN and the public facts that it is bound to, equal for all parties."""
 
-    Attributes:
-        features: The number of features of a row, each in [0, 1].
-        P0: PP-TopK's probability of noise in round 1, in [0, 1].
-        d: The factor by which it falls each round, in (0, 1].
-        delta: The minimum range of its noise, as a distance; at most sqrt(features) makes sense.
-        weights: `uniform`, or `distance` for votes of 1/distance.
-    """
-
-    features: int
-    classes: int
-    k: int = 5
-    P0: float = 1.0
-    d: float = 0.5
-    rounds: int = 6
-    delta: float = 0.1
-    weights: Weights = "uniform"
-    sum: SumMethod = field(default_factory=SumMethod)
+    system: "PrivateKNN"
+    facts: Facts
 
     def __post_init__(self) -> None:
-        if self.features < 1:
-            raise InputError("features", self.features, "at least 1")
-        if self.classes < 1:
-            raise InputError("classes", self.classes, "at least 1")
-        if self.weights not in {"uniform", "distance"}:
-            raise InputError("weights", self.weights, "uniform or distance")
-        _ = self.topk  # raises for parameters that PP-TopK rejects
+        if self.facts.features < 1:
+            raise InputError("features", self.facts.features, "at least 1")
+        if self.facts.classes < 1:
+            raise InputError("classes", self.facts.classes, "at least 1")
+        _ = self.topk, self.sum  # raise for parameters that do not fit each other
 
     @property
     def topk(self) -> TopKParameters:
         """PP-TopK's part; no distance in the unit cube exceeds the root of its dimension."""
-        upper = math.sqrt(self.features)
-        return TopKParameters(self.k, self.P0, self.d, self.rounds, self.delta, upper)
+        own, upper = self.system, math.sqrt(self.facts.features)
+        auto = own.rounds == "auto"
+        rounds = rounds_for(own.error, own.k, own.P0, own.d) if auto else int(own.rounds)
+        return TopKParameters(own.k, own.P0, own.d, rounds, own.delta, upper)
+
+    @property
+    def sum(self) -> SumMethod:
+        """The method of the secure sum."""
+        return SumMethod(self.system.sum, self.system.cycles)
+
+    @property
+    def written(self) -> str:
+        """The parameters as text for the digest of public inputs."""
+        own, topk = self.system, self.topk
+        noise = topk.k, topk.P0, topk.d, topk.rounds, topk.delta
+        values = self.facts.features, self.facts.classes, *noise, own.weights, self.sum
+        return f"KNNParameters({', '.join(map(written, values))})"
 
     @property
     def queries_max(self) -> int:
         """The maximum number of queries with which every message of a batch fits into a frame."""
-        widest = max(self.features, self.k, self.classes)
+        widest = max(self.facts.features, self.system.k, self.facts.classes)
         return CONTENT_BYTES_MAX // (_FLOAT_BYTES * widest)
 
     def check_queries(self, queries: Floats) -> None:
         """Reject queries that the ring cannot answer."""
-        check_queries(queries, self.features, self.queries_max)
-
-    def check_rows(self, rows: Rows) -> None:
-        """Reject rows of another schema."""
-        check_rows(rows, self.features, self.classes)
+        check_queries(queries, self.facts.features, self.queries_max)
 
 
-@dataclass(frozen=True, slots=True)
-class KNNAnswer:
-    """The answer that every party of the ring learns about a batch of Q queries.
+@dataclass(frozen=True, slots=True, eq=False)
+class KNNAnswer(Classified):
+    """The answer that every party of the ring learns about a batch of queries."""
 
-    Attributes:
-        labels: Shape (Q,), the class with the most votes; ties go to the lowest class.
-        votes: Shape (Q, classes), the total of all parties' votes.
-        nearest: Shape (Q, k), the k smallest distances, ascending.
-    """
-
-    labels: Ints
-    votes: Floats
-    nearest: Floats
     starter: str
 
 
@@ -183,8 +173,8 @@ async def private_knn(
 ) -> KNNAnswer:
     """Label a batch of queries by the nearest rows of all parties.
 
-    One batch takes `n * (parameters.rounds + 3) - 2` messages if the votes are summed along the
-    ring, for a batch of any size; drawing the ring and distributing the queries are set-up.
+    With r rounds of PP-TopK, a batch of any size takes `n * (r + 3) - 2` messages if the votes are
+    summed along the ring; drawing the ring and distributing the queries are set-up.
 
     Args:
         queries: Shape (Q, features) at the client; the others leave it out.
@@ -199,51 +189,45 @@ async def private_knn(
         Tampered: If parties received different queries, or honest parties could not have this
             outcome with any rows.
     """
-    parameters.check_rows(rows)
-    parameters.sum.check(len(party.parties))
-    masked = parameters.sum.name == "masks"
+    facts, topk, method = parameters.facts, parameters.topk, parameters.sum
+    weights = parameters.system.weights
+    check_rows(rows, facts.features, facts.classes)
+    method.check(len(party.parties))
+    masked = method.name == "masks"
     due = -3 if masked else -2
     batch = await hand_out(party, client, queries, parameters.check_queries, due=due)
     keys = await agree_keys(party, due=due + 1) if masked else None
     if ring is None:  # compares queries too: different ones would look like lies of the parties
         ring = await draw_ring(party, batch_digest(batch), (client,))
     to_rows = pairwise_distances(batch, rows.features)
-    own = own_smallest(to_rows, parameters.k)
-    nearest = await pp_topk(party, own, ring=ring, parameters=parameters.topk)
-    votes = local_votes(
-        to_rows, rows.labels, nearest, classes=parameters.classes, weights=parameters.weights
-    )
+    nearest = await pp_topk(party, own_smallest(to_rows, topk.k), ring=ring, parameters=topk)
+    votes = local_votes(to_rows, rows.labels, nearest, facts.classes, weights)
     fixed = FixedPoint(SCALE_BITS, len(ring))
     totals = await secure_sum(
         party,
         votes,
         ring=ring,
         fixed=fixed,
-        method=parameters.sum,
+        method=method,
         first_round=_first_sum_round(len(ring), parameters),
         keys=keys,
         digest=digest_of(
-            written(parameters).encode(),
+            parameters.written.encode(),
             digest_of_names(party.parties),
             digest_of_names(ring.order),
             batch.tobytes(),
             nearest.tobytes(),
         ),
     )
-    check_totals(
-        party,
-        totals,
-        fixed.decode(fixed.encode(votes)),
-        nearest,
-        weights=parameters.weights,
-        upper=parameters.topk.upper,
-    )
+    own = fixed.decode(fixed.encode(votes))
+    if not could_be_totals(totals, own, nearest, weights, topk.upper).all():
+        party.accuse(Tampered(party.peers, "caused vote totals that honest votes cannot have"))
     return KNNAnswer(decide_labels(totals), totals, nearest, ring.starter)
 
 
 def _first_sum_round(parties: int, parameters: KNNParameters) -> int:
     """Return the first round of votes: the starter knows the result one round before the others."""
-    known_to_starter = parties * parameters.rounds + 1
+    known_to_starter = parties * parameters.topk.rounds + 1
     return known_to_starter + (not parameters.sum.goes_round)
 
 
@@ -266,53 +250,35 @@ async def pp_topk(
             sends.
         Tampered: If entries are missing that this party passed on and no honest party displaces.
     """
-    G = await topk_turns(party, own, ring=ring, parameters=parameters, first_round=first_round)
-    last = len(ring) * parameters.rounds
-    if party.me == ring.starter:
-        party.round(first_round + last)
-        await broadcast(party, TopKResult(values=G))
-    else:
-        due = first_round + last
-        result = await party.receive(TopKResult, sender=ring.starter, due=due)
-        before, G = G, result.values
-        check_values(G, ring.starter, parameters, last, len(own))
-        check_result(party, ring, parameters, before, G)
-    return final_result(G, parameters)
-
-
-async def topk_turns(
-    party: Party, own: Floats, *, ring: Ring, parameters: TopKParameters, first_round: int = 1
-) -> Floats:
-    """Pass the vector round the ring, and stop before its last state is published.
-
-    Takes `len(ring) * parameters.rounds` communication rounds and the same number of messages. The
-    arguments and the errors are those of `pp_topk`.
-
-    Returns:
-        The vector, shape (runs, k): at the starter after the last round, at the others in the state
-        in which they last passed it on.
-    """
     require_bounded(own, parameters, "own")
     V = own_smallest(own, parameters.k)
     inserted = at_once = np.zeros(len(V), dtype=np.bool_)
     G = start_vector(parameters, len(V))
     position, n = ring.position(party.me), len(ring)
+    last = n * parameters.rounds
     for number in range(1, parameters.rounds + 1):
         hop = (number - 1) * n + position
         if hop > 0:
             before, G = G, await _receive_vector(party, ring, parameters, hop, first_round, len(V))
             if number > 1:
-                check_history(party, ring, parameters, before, G)
+                _check_history(party, ring, parameters, before, G)
         G, inserted = topk_step(G, V, inserted, number, parameters, party.rng)
         at_once = inserted if number == 1 else at_once
         party.round(first_round + hop)
         await party.send(ring.successor(party.me), TopKVector(round=number, values=G))
-    if position == 0:
-        last = n * parameters.rounds
-        before, G = G, await _receive_vector(party, ring, parameters, last, first_round, len(V))
-        check_history(party, ring, parameters, before, G)
     sometimes("a party inserts its values after the first round", bool((inserted > at_once).any()))
-    return G
+    before = G
+    if position == 0:
+        G = await _receive_vector(party, ring, parameters, last, first_round, len(V))
+        _check_history(party, ring, parameters, before, G)
+        party.round(first_round + last)
+        await broadcast(party, TopKResult(values=G))
+    else:
+        due = first_round + last
+        G = (await party.receive(TopKResult, sender=ring.starter, due=due)).values
+        _check_values(G, ring.starter, parameters, last, len(V))
+        _check_result(party, ring, parameters, before, G)
+    return final_result(G, parameters)
 
 
 async def _receive_vector(  # noqa: PLR0917  (which vector, and its bounds)
@@ -324,7 +290,7 @@ async def _receive_vector(  # noqa: PLR0917  (which vector, and its bounds)
     due = (hop - 1) // len(ring) + 1
     if message.round != due:
         raise ProtocolViolation(sender, f"sent round {message.round} where {due} was expected")
-    check_values(message.values, sender, parameters, hop, runs)
+    _check_values(message.values, sender, parameters, hop, runs)
     return message.values
 
 
@@ -372,10 +338,7 @@ async def sum_words(
     keys: PairwiseKeys | None = None,
     digest: bytes = bytes(DIGEST_BYTES),
 ) -> NDArray[np.uint64]:
-    """Add up one array of words of each party modulo 2^64, as `secure_sum` does with reals.
-
-    The arguments and errors are those of `secure_sum`; any words may be added.
-    """
+    """Add up one array of words of each party modulo 2^64, as `secure_sum` does with reals."""
     method.check(len(party.parties))
     if method.name == "shares":
         return await _sum_by_shares(party, words, first_round)
@@ -430,26 +393,19 @@ async def _sum_along(
         passed = SumPart(cycle=number, values=part + shares[number - 1])
         await party.send(cycle.successor(party.me), passed)
     total = (await party.receive(SumTotal, sender=starter, due=first_round + n)).values
-    check_shape(total, starter, words.shape)
+    _check_shape(total, starter, words.shape)
     return total
 
 
 async def _receive_part(
     party: Party, cycle: Ring, number: int, shape: tuple[int, ...], *, due: int
 ) -> NDArray[np.uint64]:
-    """Receive the running sum of one cycle from the predecessor there.
-
-    Args:
-        number: The number of the cycle, from 1.
-
-    Raises:
-        ProtocolViolation: If the part is of another cycle or shape.
-    """
+    """Receive the running sum of one cycle, numbered from 1, from the predecessor there."""
     sender = cycle.predecessor(party.me)
     part = await party.receive(SumPart, sender=sender, due=due)
     if part.cycle != number:
         raise ProtocolViolation(sender, f"sent cycle {part.cycle} where {number} was expected")
-    check_shape(part.values, sender, shape)
+    _check_shape(part.values, sender, shape)
     return part.values
 
 
@@ -464,14 +420,14 @@ async def _sum_by_shares(
     for peer in party.peers:
         share = await party.receive(SumShare, sender=peer, due=first_round)
         given.append(share.values)
-        check_shape(given[-1], peer, words.shape)
+        _check_shape(given[-1], peer, words.shape)
     partials = [_add_up(np.stack(given))]
     party.round(first_round + 1)
     await broadcast(party, SumPartial(values=partials[0]))
     for peer in party.peers:
         partial = await party.receive(SumPartial, sender=peer, due=first_round + 1)
         partials.append(partial.values)
-        check_shape(partials[-1], peer, words.shape)
+        _check_shape(partials[-1], peer, words.shape)
     return _add_up(np.stack(partials))
 
 
@@ -481,14 +437,10 @@ def _add_up(parts: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return total
 
 
-def check_values(
+def _check_values(
     values: Floats, sender: str, parameters: TopKParameters, hops: int, runs: int
 ) -> None:
-    """Check a vector after some hops since the start against everything public.
-
-    Raises:
-        ProtocolViolation: If its shape, its range or its order is wrong; it names the sender.
-    """
+    """Check a vector after some hops since the start against everything public."""
     expected = runs, parameters.k
     if values.shape != expected:
         raise ProtocolViolation(sender, f"sent a vector of shape {values.shape}, not {expected}")
@@ -499,29 +451,23 @@ def check_values(
         raise ProtocolViolation(sender, "sent a vector that is not ascending")
 
 
-def check_history(
+def _check_history(
     party: Party, ring: Ring, parameters: TopKParameters, before: Floats, after: Floats
 ) -> None:
     """Compare a vector that has gone round with the one that this party had passed on.
 
-    Raises:
-        Tampered: If entries are missing that honest parties could not have displaced. All other
-            parties have had the vector since, and those after the culprit could not notice.
+    If entries are missing, all others are suspects: those after the culprit could not notice.
     """
     if not could_become(before, after, len(ring) - 1, parameters).all():
         party.accuse(Tampered(_after(ring, party.me), "removed entries from the vector"))
 
 
-def check_result(
+def _check_result(
     party: Party, ring: Ring, parameters: TopKParameters, before: Floats, result: Floats
 ) -> None:
     """Compare the starter's result with the vector that this other party passed on last.
 
-    Raises:
-        ProtocolViolation: If this party is the last, and the starter sent something different from
-            its input.
-        Tampered: If entries are missing that honest parties could not have displaced. The starter
-            and the parties in between have had the vector since.
+    If entries are missing, the starter and the parties in between are suspects.
     """
     hops = len(ring) - 1 - ring.position(party.me)
     if could_become(before, result, hops, parameters).all():
@@ -534,24 +480,7 @@ def check_result(
         party.accuse(Tampered(suspects, "removed entries from the result"))
 
 
-def check_totals(
-    party: Party, totals: Floats, own: Floats, nearest: Floats, *, weights: Weights, upper: float
-) -> None:
-    """Compare vote totals with this party's own votes and the public result.
-
-    Raises:
-        Tampered: If no honest votes can have these totals. Any other party may be the cause.
-    """
-    if not could_be_totals(totals, own, nearest, weights, upper).all():
-        party.accuse(Tampered(party.peers, "caused vote totals that honest votes cannot have"))
-
-
-def check_shape(values: NDArray[np.uint64], sender: str, expected: tuple[int, ...]) -> None:
-    """Reject words whose shape is not the expected one.
-
-    Raises:
-        ProtocolViolation: It names the sender.
-    """
+def _check_shape(values: NDArray[np.uint64], sender: str, expected: tuple[int, ...]) -> None:
     if values.shape != expected:
         raise ProtocolViolation(sender, f"sent an array of shape {values.shape}, not {expected}")
 

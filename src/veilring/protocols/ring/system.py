@@ -29,9 +29,9 @@ from veilring.protocols.promise import (
     Spent,
     in_batches,
 )
-from veilring.protocols.ring.algorithm.classify import pooled_knn, ring_knn
-from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod
-from veilring.protocols.ring.algorithm.topk import own_smallest, rounds_for
+from veilring.protocols.ring.algorithm.classify import Weights, pooled_knn, ring_knn
+from veilring.protocols.ring.algorithm.sums import FixedPoint
+from veilring.protocols.ring.algorithm.topk import own_smallest
 from veilring.protocols.ring.cost import knn_cost
 from veilring.protocols.ring.leakage import leakage_over_orders
 from veilring.protocols.ring.roles import SCALE_BITS, KNNParameters, private_knn
@@ -94,7 +94,7 @@ class PrivateKNN(System):
     rounds: _Whole | Literal["auto"] = "auto"
     error: float = Field(1e-06, gt=0, lt=1)
     delta: float = Field(0.1, gt=0, le=DELTA_MAX)
-    weights: Literal["uniform", "distance"] = "uniform"
+    weights: Weights = "uniform"
     sum: Literal["ring", "cycles", "shares", "masks"] = "ring"
     cycles: int = Field(1, ge=1)
     batch: int = Field(1024, ge=1)
@@ -122,32 +122,17 @@ class PrivateKNN(System):
 
     @override
     def forecast_for(self, facts: Facts, queries: int) -> Forecast:
-        public = self.bind(facts.features, facts.classes)
+        public = self.bind(facts)
         size = min(self.batch, public.queries_max)
         return in_batches(lambda count: knn_cost(facts.parties, count, public), queries, size)
 
-    def bind(self, features: int, classes: int) -> KNNParameters:
-        """Return the public parameters for rows of this shape.
-
-        Raises:
-            InputError: If they are incompatible.
-        """
-        auto = self.rounds == "auto"
-        return KNNParameters(
-            features=features,
-            classes=classes,
-            k=self.k,
-            P0=self.P0,
-            d=self.d,
-            rounds=rounds_for(self.error, self.k, self.P0, self.d) if auto else int(self.rounds),
-            delta=self.delta,
-            weights=self.weights,
-            sum=SumMethod(self.sum, self.cycles),
-        )
+    def bind(self, facts: Facts) -> KNNParameters:
+        """Return what the roles of parties need; raise `InputError` for incompatible parameters."""
+        return KNNParameters(self, facts)
 
     @override
     def membership(self, facts: Facts) -> Membership:
-        parameters = self.bind(facts.features, facts.classes)
+        parameters = self.bind(facts)
         parameters.sum.check(facts.parties)
         return Membership(
             private_knn,
@@ -192,12 +177,12 @@ class RingSetup(PeerSetup):
         rows = sum(map(len, parts.values()))
         if system.k > rows:
             raise InputError("k", system.k, f"at most {rows}, the rows of all parties together")
-        self.parameters = system.bind(facts.features, facts.classes)
+        self.parameters = system.bind(facts)
 
     @property
     @override
     def rounds(self) -> int:
-        return self.parameters.rounds
+        return self.parameters.topk.rounds
 
     @override
     def play(
@@ -213,15 +198,15 @@ class RingSetup(PeerSetup):
 
     @override
     def label(self, queries: Floats, rng: Generator) -> Ints:
-        public, parts = self.parameters, list(self.parts.values())
+        parts = list(self.parts.values())
         return ring_knn(
             [pairwise_distances(queries, own.features) for own in parts],
             [own.labels for own in parts],
-            public.topk,
+            self.parameters.topk,
             rng,
             fixed=FixedPoint(SCALE_BITS, len(parts)),
-            classes=public.classes,
-            weights=public.weights,
+            classes=self.facts.classes,
+            weights=self.parameters.system.weights,
         ).labels
 
     @override
@@ -230,9 +215,9 @@ class RingSetup(PeerSetup):
 
     @override
     def reference(self, queries: Floats, among: Sequence[str] | None = None) -> Ints:
-        public, rows = self.parameters, together(self.parts, among)
+        system, rows = self.parameters.system, together(self.parts, among)
         return pooled_knn(
-            queries, rows.features, rows.labels, public.classes, public.k, public.weights
+            queries, rows.features, rows.labels, self.facts.classes, system.k, system.weights
         )
 
     @override
@@ -243,11 +228,11 @@ class RingSetup(PeerSetup):
         party, and the parties in a random order. Only an experiment, which has all rows, can do
         this.
         """
-        topk, k = self.parameters.topk, self.parameters.k
-        entries = len(self.parts) * topk.rounds * k
+        topk = self.parameters.topk
+        entries = len(self.parts) * topk.rounds * topk.k
         trials = min(trials, max(TRIALS_MIN, ENTRIES_MAX // entries))
         smallest = [
-            own_smallest(pairwise_distances(queries, rows.features), k)
+            own_smallest(pairwise_distances(queries, rows.features), topk.k)
             for rows in self.parts.values()
         ]
         found = leakage_over_orders(np.stack(smallest, axis=1), topk, trials, rng)

@@ -8,7 +8,7 @@ import numpy as np
 from veilring.arrays import Floats, Ints
 from veilring.protocols.ring import TopKParameters
 from veilring.protocols.ring.algorithm.topk import true_topk
-from veilring.protocols.ring.attacks import TopKView, find_owners, simulated_view
+from veilring.protocols.ring.attacks.views import TopKView, find_owners, simulated_view
 from veilring.protocols.ring.leakage import transcript, uniform_values
 
 FALSE_ALARM = 1e-6

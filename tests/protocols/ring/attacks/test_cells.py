@@ -5,20 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import integrate, stats
-from tests.protocols.ring.attacks.bounds import empirical_bernstein
+from tests.protocols.ring.worlds import empirical_bernstein
 
 from veilring.arrays import Bools, Floats
 from veilring.errors import InputError
 from veilring.protocols.ring import TopKParameters
-from veilring.protocols.ring.attacks import (
+from veilring.protocols.ring.attacks.posterior import decide_by, fit_cells, sandwich_posterior
+from veilring.protocols.ring.attacks.views import (
     TopKView,
     UniformPrior,
     claim_new,
-    decide_by,
-    fit_cells,
     judge_claims,
     owned,
-    sandwich_posterior,
     simulated_view,
 )
 from veilring.protocols.ring.leakage import transcript

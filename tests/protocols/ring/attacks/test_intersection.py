@@ -6,20 +6,15 @@ from itertools import combinations, permutations
 import numpy as np
 import pytest
 from tests.protocols.ring.attacks.asking import EXACT, FALSE_ALARM, NOISY, ORDER, ask, success
-from tests.protocols.ring.attacks.bounds import bernstein
+from tests.protocols.ring.worlds import bernstein
 
 from veilring.errors import InputError
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import deal_ring
 from veilring.protocols.ring import TopKParameters, pp_topk
 from veilring.protocols.ring.algorithm.topk import true_topk
-from veilring.protocols.ring.attacks import (
-    CoalitionView,
-    find_owners,
-    recurring,
-    simulated_view,
-    topk_view,
-)
+from veilring.protocols.ring.attacks import CoalitionView, topk_view
+from veilring.protocols.ring.attacks.views import find_owners, recurring, simulated_view
 from veilring.protocols.ring.leakage import transcript, uniform_values
 
 

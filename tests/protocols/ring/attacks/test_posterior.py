@@ -5,24 +5,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import integrate
-from tests.protocols.ring.attacks.bounds import bernstein, empirical_bernstein
+from tests.protocols.ring.worlds import bernstein, empirical_bernstein
 
 from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring
 from veilring.protocols.ring import TopKParameters, pp_topk
-from veilring.protocols.ring.attacks import (
-    CoalitionView,
+from veilring.protocols.ring.attacks import CoalitionView, topk_view
+from veilring.protocols.ring.attacks.posterior import decide_by, sandwich_posterior
+from veilring.protocols.ring.attacks.views import (
     TopKView,
     UniformPrior,
     claim_new,
-    decide_by,
     judge_claims,
     owned,
-    sandwich_posterior,
     simulated_view,
-    topk_view,
 )
 from veilring.protocols.ring.leakage import transcript
 

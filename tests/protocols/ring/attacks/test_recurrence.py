@@ -6,9 +6,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from tests.protocols.ring.attacks.asking import FALSE_ALARM, NOISY, ORDER, ask, success
-from tests.protocols.ring.attacks.bounds import hoeffding
+from tests.protocols.ring.worlds import hoeffding
 
-from veilring.protocols.ring.attacks import find_owners, recurring, simulated_view
+from veilring.protocols.ring.attacks.views import find_owners, recurring, simulated_view
 from veilring.protocols.ring.leakage import transcript
 
 

@@ -6,10 +6,10 @@ from math import comb
 import numpy as np
 import pytest
 from tests.protocols.ring.attacks.asking import EXACT, FALSE_ALARM, NOISY
-from tests.protocols.ring.attacks.bounds import hoeffding
+from tests.protocols.ring.worlds import hoeffding
 
 from veilring.errors import InputError
-from veilring.protocols.ring.attacks import UniformPrior, tracing_success
+from veilring.protocols.ring.attacks.views import UniformPrior, tracing_success
 
 
 def found_without_noise(sessions: int) -> float:

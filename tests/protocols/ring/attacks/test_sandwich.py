@@ -4,6 +4,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from tests.protocols.ring.worlds import bound
 
 from veilring.arrays import Floats
 from veilring.data.table import Rows, pairwise_distances
@@ -11,7 +12,7 @@ from veilring.errors import InputError
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.journal import View
 from veilring.nodes.ring import Ring, deal_ring
-from veilring.protocols.ring import FixedPoint, KNNParameters, SumMethod, private_knn, secure_sum
+from veilring.protocols.ring import FixedPoint, SumMethod, private_knn, secure_sum
 from veilring.protocols.ring.algorithm.classify import local_votes
 from veilring.protocols.ring.algorithm.sums import leaked_groups, walecki_cycles
 from veilring.protocols.ring.attacks import CoalitionView, recover_groups, recover_input
@@ -121,7 +122,7 @@ async def test_the_votes_of_a_party_in_a_knn_are_recovered() -> None:
     names, rng = [f"party-{number}" for number in range(5)], np.random.default_rng(8)
     own = [Rows(rng.random((12, 2)), rng.integers(0, 3, 12)) for _ in names]
     queries, ring = rng.random((4, 2)), deal_ring(names, rng)
-    parameters = KNNParameters(features=2, classes=3, k=6)
+    parameters = bound(2, 3, k=6)
     victim = ring.order[2]
     members = [ring.predecessor(victim), ring.successor(victim)]
     async with Cluster(names, own=own, seed=9) as cluster:
@@ -137,9 +138,7 @@ async def test_the_votes_of_a_party_in_a_knn_are_recovered() -> None:
     taken = recover_input(view, victim, method=parameters.sum, fixed=FixedPoint(24, 5))
     rows = own[names.index(victim)]
     to_rows = pairwise_distances(queries, rows.features)
-    votes = local_votes(
-        to_rows, rows.labels, run.result.nearest, classes=3, weights=parameters.weights
-    )
+    votes = local_votes(to_rows, rows.labels, run.result.nearest, classes=3)
     assert taken is not None
     assert (taken == votes).all()
     assert votes.any()

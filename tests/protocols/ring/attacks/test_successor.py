@@ -9,14 +9,8 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring
 from veilring.protocols.ring import TopKParameters, pp_topk
 from veilring.protocols.ring.algorithm.consistency import multiset_size
-from veilring.protocols.ring.attacks import (
-    CoalitionView,
-    claim_new,
-    judge_claims,
-    owned,
-    simulated_view,
-    topk_view,
-)
+from veilring.protocols.ring.attacks import CoalitionView, topk_view
+from veilring.protocols.ring.attacks.views import claim_new, judge_claims, owned, simulated_view
 from veilring.protocols.ring.leakage import (
     estimate_hop_leakage,
     exposure_to_coalition,

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from tests.protocols.ring.attacks.bounds import hoeffding
+from tests.protocols.ring.worlds import hoeffding
 
 from veilring.protocols.ring import TopKParameters
-from veilring.protocols.ring.attacks import Setting, UniformPrior, attack_table
+from veilring.protocols.ring.attacks.posterior import Setting, attack_table
+from veilring.protocols.ring.attacks.views import UniformPrior
 
 FALSE_ALARM = 1e-6
 TRIALS = 1500

@@ -10,7 +10,8 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.journal import View
 from veilring.nodes.ring import Ring, deal_ring
 from veilring.protocols.ring import TopKParameters, pp_topk
-from veilring.protocols.ring.attacks import CoalitionView, simulated_view, topk_view
+from veilring.protocols.ring.attacks import CoalitionView, topk_view
+from veilring.protocols.ring.attacks.views import simulated_view
 from veilring.protocols.ring.leakage import uniform_values
 
 PARAMETERS = TopKParameters(k=3, P0=0.7, d=0.5, rounds=3, delta=0.1, upper=1.0)

@@ -30,14 +30,16 @@ from veilring.protocols.ranksearch.algorithm.shares import (
     PRIMES,
     Dealer,
     Nonzero,
-    Part,
     Play,
     Scheme,
     Sizes,
     drawn,
     kept_nonzero,
+    power_levels,
     prime_above,
     product_mod,
+    shared_powers,
+    times_root,
 )
 
 ONE_HOT_MAX: Final = 64
@@ -57,9 +59,6 @@ def vote_bounds(tied: Bools, tied_rows: Ints, k: int) -> Ints:
     """Return a bound on the votes on each query, shape (Q,), with at most three different values.
 
     Queries with one bound are labelled together, so few different bounds need few rounds.
-
-    Args:
-        tied: Whether more than k rows vote, shape (Q,).
     """
     has_one_hot = tied_rows <= ONE_HOT_MAX
     bounds = np.full(len(tied_rows), tied_rows.max(initial=0))
@@ -82,14 +81,10 @@ def label_scheme(parties: int, classes: int, most: int) -> Scheme:
 
 
 def label_play(dealer: Dealer, votes: NDArray[np.uint64], most: int) -> Play[Ints]:
-    """Play a party that learns only the class with the most votes of each query.
+    """Play a party with (Q, classes) votes that learns only the class with the most of each query.
 
-    Args:
-        votes: Its own votes, shape (Q, classes).
-        most: A bound on the total of all parties' votes for a query, at least 1.
-
-    Returns:
-        Shape (Q,): the labels; `NO_LABEL` if honest votes cannot have the opened values.
+    `most`, at least 1, bounds the total of all parties' votes for a query. The label is `NO_LABEL`
+    if honest votes cannot have the opened values.
     """
     own = votes.astype(np.int64)
     if own.shape[1] == 1:
@@ -121,7 +116,7 @@ def _by_one_hots(dealer: Dealer, own: Ints, most: int) -> Play[Ints]:
     ]
     nonzero = Nonzero(*dealt)
     along = [nonzero.checked(dealer), dealer.opened_sum(own.ravel() + pads)]
-    powers, (products, masked) = yield from _powers(dealer, mask, most, along)
+    powers, (products, masked) = yield from shared_powers(dealer, mask, most, along)
     hot = _one_hots(powers, masked, p).reshape(most + 1, *shape)
     (beaten,) = yield [dealer.reshared(_beaten_by(hot).ravel())]
     factors = yield from kept_nonzero(dealer, own.size, nonzero, products)
@@ -133,7 +128,7 @@ def _by_one_hots(dealer: Dealer, own: Ints, most: int) -> Play[Ints]:
 def _one_hot_rounds(totals: int, most: int, scheme: Scheme) -> list[Sizes]:
     every, few, many = scheme.parties, scheme.drawing, scheme.multiplying
     spare = Nonzero.to_draw(totals, scheme.p)
-    levels = [[(totals * products, many)] for products in _power_levels(most)]
+    levels = [[(totals * products, many)] for products in power_levels(most)]
     return [
         [(totals, every), (3 * spare + totals, few)],
         [(spare, many), (totals, every), *levels[0]],
@@ -141,25 +136,6 @@ def _one_hot_rounds(totals: int, most: int, scheme: Scheme) -> list[Sizes]:
         [(totals, many)],
         [(totals, many)],
     ]
-
-
-def _power_levels(most: int) -> list[int]:
-    """Return the number of powers up to a bound that each round adds, starting from one."""
-    known = [min(2**level, most) for level in range(math.ceil(math.log2(most)) + 1)]
-    return list(map(int, np.diff(known))) or [0]
-
-
-def _powers(
-    dealer: Dealer, base: Ints, most: int, along: list[Part]
-) -> Play[tuple[Ints, list[Ints]]]:
-    """Return the powers of a shared number up to a bound, and the sums of the extra parts."""
-    powers, opened = base[None, :], list[Ints]()
-    for products in _power_levels(most):
-        raised = (powers[-1] * powers[:products]).ravel()
-        *others, dealt = yield [*along, dealer.reshared(raised)]
-        opened, along = [*opened, *others], []
-        powers = np.vstack([powers, dealt.reshape(-1, len(base))])
-    return powers, opened
 
 
 def _one_hots(powers: Ints, masked: Ints, p: int) -> Ints:
@@ -189,8 +165,7 @@ def _indicators(degree: int, p: int) -> Ints:
         polynomial, below = [1], 1
         for other in range(degree + 1):
             if other != point:
-                shifted = zip([0, *polynomial], [*polynomial, 0], strict=True)
-                polynomial = [(raised - other * same) % p for raised, same in shifted]
+                polynomial = times_root(polynomial, other, p)
                 below = below * (point - other) % p
         rows.append([coefficient * pow(below, -1, p) % p for coefficient in polynomial])
     table = np.array(rows)
@@ -201,9 +176,8 @@ def _indicators(degree: int, p: int) -> Ints:
 def _beaten_by(hot: Ints) -> Ints:
     """Return the number of classes that beat each class, as products of degree 2t, (Q, classes).
 
-    Args:
-        hot: One-hots, shape (K + 1, Q, classes). A class is beaten by a lower class with the same
-            number of votes, and by a higher class with more.
+    A class is beaten by a lower class with the same number of votes, and by a higher class with
+    more; one-hots have the shape (K + 1, Q, classes).
     """
     at_least = np.cumsum(hot[::-1], axis=0)[::-1]
     more = np.concatenate([at_least[1:], np.zeros_like(at_least[:1])])
@@ -332,10 +306,8 @@ def _is_less(dealer: Dealer, known: Ints, bits: Ints) -> Play[Ints]:
 def _play_off(dealer: Dealer, votes: Ints, index: Ints, bits: Ints) -> Play[tuple[Ints, Ints]]:
     """Return the votes and classes that win against their neighbours; the lower class wins a tie.
 
-    Args:
-        votes: Shares, shape (Q, classes left).
-        index: Shares of the classes, of the same shape; classes ascend within each query.
-        bits: The bits of a mask for each pair, shape (width, pairs), the lowest first.
+    Shares of votes and of classes, ascending, have the shape (Q, classes left); the bits of a mask
+    for each pair, the lowest first, (width, pairs).
     """
     p, pairs = dealer.scheme.p, votes.shape[1] // 2
     lower, upper = slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)

@@ -25,23 +25,23 @@ from veilring.protocols.ranksearch.algorithm.search import Asked, Found, Interva
 from veilring.protocols.ranksearch.algorithm.shares import (
     Dealer,
     Nonzero,
-    Part,
     Play,
     Scheme,
     Sizes,
     kept_nonzero,
+    power_levels,
     product_mod,
+    shared_powers,
+    times_root,
 )
 
 _PAIR: Final = 2
 
 
 class Plan(NamedTuple):
-    """The construction of the product of k factors and R.
+    """The construction of the product of k factors and R, in blocks of factors from powers of T.
 
-    Attributes:
-        block: The number of factors from powers of T, a power of 2.
-        blocks: The number of such factors; the last may have fewer.
+    The number of factors of a block is a power of 2; the last block may have fewer.
     """
 
     block: int
@@ -71,7 +71,7 @@ def plan_of(k: int) -> Plan:
 def levels_of(k: int) -> tuple[int, ...]:
     """Return the number of reshared products of a test in each round except the last."""
     plan = plan_of(k)
-    levels = [2**e for e in range(plan.block.bit_length() - 1)] or [0]
+    levels = power_levels(plan.block)
     factors = plan.blocks + 1
     while factors > _PAIR:
         levels.append(factors // _PAIR)
@@ -81,12 +81,7 @@ def levels_of(k: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Equalities:
-    """The values to open: whether T = k at the lowest thresholds with T >= k.
-
-    Attributes:
-        queries: The queries, ascending.
-        products: Shares of `R' (T - k)`, of degree 2t.
-    """
+    """The shares of `R' (T - k)`, of degree 2t, at each query's lowest threshold with T >= k."""
 
     queries: Ints
     products: Ints
@@ -105,11 +100,8 @@ def shared_search(
     Whether T = k is opened together with the next step's counts, which are dealt for all queries
     that may remain open. This saves a round, and counts that are never opened reveal nothing.
 
-    Args:
-        count: A function that returns the party's clipped counts at thresholds, shape
-            (thresholds,).
-        fail: A callback for opened values that contradict the party's own counts, or the order of
-            thresholds. The search goes on, so that nothing which is sent depends on the check.
+    `fail` is called for opened values that contradict the party's own counts, or the order of
+    thresholds. The search goes on, so that nothing which is sent depends on the check.
     """
     nothing = np.empty(0, dtype=np.int64)
     before = _Equalities(nothing, nothing, nothing)
@@ -155,12 +147,7 @@ def step_rounds(sizes: StepSizes, k: int, scheme: Scheme) -> list[Sizes]:
 
 
 class _Compared(NamedTuple):
-    """The opened values of a step, and the elements kept for testing T = k.
-
-    Attributes:
-        below: Whether T < k at each threshold, shape (thresholds,).
-        factors: Shares of nonzero elements, shape (open,).
-    """
+    """Whether T < k at each threshold, and shares of nonzero elements for testing T = k."""
 
     below: Bools
     factors: Ints
@@ -171,7 +158,8 @@ def _compare(  # noqa: PLR0917  (the dealt shares and their use)
 ) -> Play[_Compared]:
     tests = len(asked)
     needed = tests + len(asked.queries)
-    powers, products = yield from _powers(dealer, total, k, nonzero.checked(dealer))
+    checked = [nonzero.checked(dealer)]
+    powers, (products,) = yield from shared_powers(dealer, total, plan_of(k).block, checked)
     factors = yield from kept_nonzero(dealer, needed, nonzero, products)
     runs = _runs(powers, k, dealer.scheme.p)
     opened = yield from _product(dealer, runs, factors[:tests], zeros[:tests])
@@ -187,19 +175,6 @@ def _could_be(asked: Asked, below: Bools, own: Ints, k: int) -> bool:
     return bool(falling.all() and not (below & (own >= k)).any())
 
 
-def _powers(dealer: Dealer, base: Ints, k: int, along: Part) -> Play[tuple[Ints, Ints]]:
-    """Return the powers of a shared number up to a block, and the values opened along with them."""
-    powers, beside = base[None, :], [along]
-    opened: list[Ints] = []
-    block = plan_of(k).block
-    while len(powers) < block or beside:
-        products = powers[-1] * powers if len(powers) < block else powers[:0]
-        *more, dealt = yield [*beside, dealer.reshared(products.ravel())]
-        opened, beside = [*opened, *more], []
-        powers = np.vstack([powers, dealt.reshape(-1, len(base))])
-    return powers, opened[0]
-
-
 def _runs(powers: Ints, k: int, p: int) -> Ints:
     """Return the product of each run of factors T - j, shape (blocks, tests)."""
     plan = plan_of(k)
@@ -207,8 +182,7 @@ def _runs(powers: Ints, k: int, p: int) -> Ints:
     for run in range(plan.blocks):
         polynomial = [1]
         for j in range(run * plan.block, min((run + 1) * plan.block, k)):
-            shifted = zip([0, *polynomial], [*polynomial, 0], strict=True)
-            polynomial = [(raised - j * same) % p for raised, same in shifted]
+            polynomial = times_root(polynomial, j, p)
         weights[run, : len(polynomial)] = polynomial
     ones = np.ones((1, powers.shape[1]), dtype=np.int64)
     return product_mod(weights, np.vstack([ones, powers]), p)

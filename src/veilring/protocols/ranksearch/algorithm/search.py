@@ -39,7 +39,6 @@ OCTAVES: Final = 12
 _BELOW_ZERO: Final = -1
 _OCTAVE: Final = 2**52  # patterns from a float to its double
 
-_Ints = Ints
 Count = Callable[["Asked"], Ints]
 """A function that returns T at each threshold asked, shape (thresholds,)."""
 
@@ -62,8 +61,8 @@ class Asked:
 
     Attributes:
         queries: The queries that are still open, ascending, shape (open,).
-        owner: For each threshold the position of its query in `queries`, shape (thresholds,).
-        patterns: The bit patterns of the thresholds, ascending for each query, shape (thresholds,).
+        owner: The position in `queries` of the query of each threshold.
+        patterns: The bit patterns of the thresholds, ascending for each query.
     """
 
     queries: Ints
@@ -119,22 +118,18 @@ class Reach:
         reached = np.flatnonzero(self.is_reached)
         return reached, self.at[reached]
 
-    def above(self, at_thresholds: Ints, otherwise: Ints) -> _Ints:
+    def above(self, at_thresholds: Ints, otherwise: Ints) -> Ints:
         """Return the values at the lowest thresholds with T >= k, or `otherwise` without such."""
         at = np.minimum(self.at, len(at_thresholds) - 1)
         return np.where(self.is_reached, at_thresholds[at], otherwise)
 
-    def under(self, at_thresholds: Ints, otherwise: Ints) -> _Ints:
+    def under(self, at_thresholds: Ints, otherwise: Ints) -> Ints:
         """Return the values at the largest thresholds with T < k, or `otherwise` without such."""
         return np.where(self.has_below, at_thresholds[np.maximum(self.at - 1, 0)], otherwise)
 
 
 class StepSizes(NamedTuple):
-    """The amount dealt and opened by a step with shared counts, for all queries together.
-
-    Whether T = k is opened together with the next step's counts, which are dealt for all queries
-    that may continue. This saves a round.
-    """
+    """The amount dealt and opened by a step with shared counts, for all queries together."""
 
     equalities: int
     """The number of queries of the previous step for which T = k is tested."""
@@ -170,11 +165,7 @@ class Found:
 
 
 class IntervalSearch:
-    """The state of a batch's search, which is public and equal at all parties.
-
-    Args:
-        upper: A bound that no distance exceeds; positive and finite.
-    """
+    """The state of a batch's search, which is public and equal at all parties."""
 
     def __init__(self, queries: int, upper: float, arity: int) -> None:
         if not 0 < upper < np.inf:
@@ -211,9 +202,6 @@ class IntervalSearch:
         """Process a step's tests of T < k, and return the thresholds at which k rows are reached.
 
         For queries with T = k there, call `end` before their radius is final.
-
-        Args:
-            below: Shape (thresholds,); for each query first true, then false.
         """
         reach, open_ = asked.reach(below), asked.queries
         # The first step's last threshold is the bound itself; later ones are below a known end.
@@ -247,12 +235,7 @@ class IntervalSearch:
 
 
 class TotalsSearch(IntervalSearch):
-    """A search whose parties all learn the totals T themselves.
-
-    Args:
-        k: The rank to find, at least 1.
-        parties: The number of parties, whose counts are each clipped at k + 1.
-    """
+    """A search whose parties all learn the totals T themselves, of counts clipped at k + 1."""
 
     def __init__(self, queries: int, *, k: int, upper: float, arity: int, parties: int) -> None:
         super().__init__(queries, upper, arity)
@@ -287,9 +270,6 @@ class TotalsSearch(IntervalSearch):
         The counts of the other parties must be possible: from 0 to their maximum, non-decreasing
         from one threshold of a query to the next, and between the counts at the ends of the
         interval.
-
-        Args:
-            totals: Shape (thresholds,).
         """
         others = totals - clipped_counts(smallest, asked)
         near, open_ = smallest[asked.queries], asked.queries
@@ -332,14 +312,8 @@ def cuts_between(lo: Ints, hi: Ints, arity: int) -> tuple[Ints, Ints]:
     """Return thresholds that are equally spaced between the ends, excluding both.
 
     Of w patterns the cuts are `lo + (w // m) j + ((w mod m) j) // m`: no piece exceeds w/m rounded
-    up, and no product overflows 64 bits. If w < m, there are w - 1 cuts.
-
-    Args:
-        lo: The lower ends, shape (open,).
-        hi: The upper ends, at least 2 above.
-
-    Returns:
-        The owner of each threshold, and its pattern.
+    up, and no product overflows 64 bits. If w < m, there are w - 1 cuts. The result is the owner of
+    each threshold, and its pattern.
     """
     width = hi - lo
     pieces = np.minimum(width, arity)
@@ -351,14 +325,7 @@ def cuts_between(lo: Ints, hi: Ints, arity: int) -> tuple[Ints, Ints]:
 
 
 def clipped_counts(smallest: Floats, asked: Asked) -> Ints:
-    """Return the number of a party's k + 1 smallest distances within each threshold.
-
-    Args:
-        smallest: Shape (Q, k + 1), ascending, padded with infinity.
-
-    Returns:
-        Shape (thresholds,), each from 0 to k + 1.
-    """
+    """Return the number of a party's k + 1 smallest distances, (Q, k + 1), at each threshold."""
     values, (queries, width) = asked.values, smallest.shape
     step = size = 1 << width.bit_length()  # a binary search for all thresholds at once
     padded = np.full((queries, size), np.inf)

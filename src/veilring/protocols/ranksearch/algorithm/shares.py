@@ -56,6 +56,18 @@ def prime_above(bound: int) -> int:
     )
 
 
+def power_levels(most: int) -> list[int]:
+    """Return the number of powers up to a bound that each round adds, starting from one."""
+    known = [min(2**level, most) for level in range(math.ceil(math.log2(most)) + 1)]
+    return list(map(int, np.diff(known))) or [0]
+
+
+def times_root(polynomial: Sequence[int], root: int, p: int) -> list[int]:
+    """Multiply a polynomial, lowest coefficient first, by x - root."""
+    shifted = zip([0, *polynomial], [*polynomial, 0], strict=True)
+    return [(raised - root * same) % p for raised, same in shifted]
+
+
 def product_mod(left: Ints, right: Ints, p: int) -> Ints:
     """Return the product of two matrices reduced modulo p, with fewer than 2^21 summands.
 
@@ -68,11 +80,7 @@ def product_mod(left: Ints, right: Ints, p: int) -> Ints:
 
 
 def lagrange_weights(points: Sequence[int], p: int) -> Ints:
-    """Return the weights that combine a polynomial's values at points into its value at 0.
-
-    Args:
-        points: Distinct numbers from 1 to p - 1, one more than the polynomial's degree.
-    """
+    """Return the weights that combine a polynomial's values at points into its value at 0."""
     return np.array(weights_at_zero(points, p))
 
 
@@ -85,11 +93,7 @@ def _powers(parties: int, degree: int, p: int) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """The public parameters of a sharing.
-
-    Attributes:
-        p: The prime, above the number of parties.
-    """
+    """The public parameters of a sharing; the prime p is above the number of parties."""
 
     p: int
     parties: int
@@ -115,11 +119,7 @@ class Scheme:
         return word_for(self.p - 1)
 
     def shares(self, values: Ints, degree: int, draws: Draws) -> Ints:
-        """Share values, shape (m,), by random polynomials.
-
-        Returns:
-            Shape (n, m): row i is for party i.
-        """
+        """Share values, shape (m,), by random polynomials; row i of (n, m) is for party i."""
         random = draws.integers(0, self.p, (degree, len(values)))
         powers = _powers(self.parties, degree, self.p)
         return product_mod(powers, np.concatenate([values[None, :], random]), self.p)
@@ -129,10 +129,8 @@ class Scheme:
 class Part:
     """The words that the first parties send in a round, and the sum that a party computes.
 
-    Attributes:
-        weights: The weight of each sender's words, shape (senders,).
-        words: The words of this sender: shape (n, m), one row for each party; or (m,), the same
-            words for all. `None` for a party that does not send.
+    This sender's words have the shape (n, m), one row for each party, or (m,), the same words for
+    all. A party that does not send has none. In the sum, each sender has a weight.
     """
 
     weights: Ints
@@ -157,12 +155,7 @@ Play: TypeAlias = Generator[Sequence[Part], Sequence[Ints], _R]
 
 
 class Dealer:
-    """A party that deals shares by the rules of a scheme.
-
-    Args:
-        me: The party's index, from 0.
-        draws: The party's own secret randomness.
-    """
+    """The party with some index that deals shares by a scheme, from its own secret randomness."""
 
     def __init__(self, scheme: Scheme, me: int, draws: Draws) -> None:
         self.scheme, self._me, self._draws = scheme, me, draws
@@ -203,10 +196,7 @@ class Dealer:
     def opened(self, shares: Ints, *, product: bool = False) -> Part:
         """Open the party's shares, shape (m,); the sum is the secret.
 
-        Args:
-            shares: The party's shares, of degree t; or products of shares, of degree 2t, with a
-                sharing of zero added.
-            product: Whether the degree is 2t.
+        A product of shares has degree 2t, and a sharing of zero must have been added to it.
         """
         weights = self._square if product else self._linear
         words = shares % self.scheme.p if self._me < len(weights) else None
@@ -255,12 +245,9 @@ def play_together(
 
 
 def drawn(needed: int, chance: float) -> int:
-    """Return the number of elements to draw so that enough remain.
+    """Return the number of elements to draw so that enough remain, if each is lost by `chance`.
 
     Fewer than `needed` remain with probability at most 2^-60, by Chernoff's bound.
-
-    Args:
-        needed: The required number of kept elements, at least 0.
     """
 
     def is_enough(count: int) -> bool:
@@ -280,10 +267,7 @@ def drawn(needed: int, chance: float) -> int:
 class Nonzero:
     """Shares of random elements and of their partners, before zeros are discarded.
 
-    Attributes:
-        elements: Shape (m,).
-        partners: Shape (m,); the product of each with its element is opened.
-        zeros: Sharings of zero of degree 2t, shape (m,).
+    The product of each element with its partner is opened, with a sharing of zero of degree 2t.
     """
 
     elements: Ints
@@ -305,12 +289,23 @@ class Nonzero:
         return dealer.opened(self.elements * self.partners + self.zeros, product=True)
 
 
-def kept_nonzero(dealer: Dealer, needed: int, dealt: Nonzero, products: Ints) -> Play[Ints]:
-    """Return the given number of shares of nonzero elements.
+def shared_powers(
+    dealer: Dealer, base: Ints, most: int, along: Sequence[Part]
+) -> Play[tuple[Ints, list[Ints]]]:
+    """Return the powers of a shared number up to a bound, and the sums of the extra parts."""
+    powers, opened = base[None, :], list[Ints]()
+    for products in power_levels(most):
+        raised = (powers[-1] * powers[:products]).ravel()
+        *others, dealt = yield [*along, dealer.reshared(raised)]
+        opened, along = [*opened, *others], []
+        powers = np.vstack([powers, dealt.reshape(-1, len(base))])
+    return powers, opened
 
-    Args:
-        products: The opened products of the elements with their partners. If too few are nonzero,
-            more elements are drawn, in two rounds.
+
+def kept_nonzero(dealer: Dealer, needed: int, dealt: Nonzero, products: Ints) -> Play[Ints]:
+    """Return the given number of shares of nonzero elements, given the opened products.
+
+    If too few products with partners are nonzero, more elements are drawn, in two rounds.
     """
     kept: Ints = dealt.elements[products != 0]
     while len(kept) < needed:

@@ -50,12 +50,7 @@ def word_for(largest: int) -> np.dtype[Any]:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Nearest:
-    """A party's k + 1 nearest rows to each query, ascending; padded with infinity.
-
-    Attributes:
-        distances: Shape (Q, k + 1).
-        labels: Their classes, shape (Q, k + 1).
-    """
+    """A party's k + 1 nearest rows to each query, shape (Q, k + 1), ascending, padded with inf."""
 
     distances: Floats
     labels: Ints
@@ -80,24 +75,17 @@ def nearest_rows(queries: Floats, rows: Rows, k: int) -> Nearest:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Votes:
-    """The votes of one party, or their totals.
+    """The votes of one party, or their totals, shape (Q, classes).
 
-    Attributes:
-        counts: The rows within the radius by class, shape (Q, classes); if votes are weighted, only
-            those at distance 0, which decide alone if there are any.
-        weighted: Weighted votes in fixed point, of the same shape; none if all votes count 1.
+    `counts` has the rows within the radius; if votes are weighted, in fixed point, it has only the
+    rows at distance 0, which decide alone if there are any.
     """
 
     counts: NDArray[np.uint64]
     weighted: NDArray[np.uint64] | None = None
 
     def arrays(self, tied: Bools, k: int) -> tuple[NDArray[Any], ...]:
-        """Return the arrays to add up, each in the smallest word type that holds its totals.
-
-        Args:
-            tied: Whether more than k rows may vote, shape (Q,).
-            k: The maximum number of rows that vote otherwise.
-        """
+        """Return the arrays to add up, each in the smallest word type that holds its totals."""
         few = self.counts[~tied].astype(word_for(k))
         words = few, self.counts[tied].astype(word_for(TIED_ROWS))
         return words if self.weighted is None else (*words, self.weighted)
@@ -135,12 +123,7 @@ class Votes:
 def own_votes(
     queries: Floats, rows: Rows, nearest: Nearest, found: Found, *, classes: int, weights: Weights
 ) -> Votes:
-    """Return the votes of a party's rows.
-
-    Args:
-        queries: Shape (Q, features).
-        weights: The weight of a vote: 1, or radius/distance.
-    """
+    """Return the votes of a party's rows."""
     votes = no_votes(len(queries), classes, weights)
     few = np.flatnonzero(~found.tied)
     counts, weighted = _ballots(nearest.distances[few], found.radii[few], weights)
@@ -190,10 +173,6 @@ def fixed_weights(radii: Floats, distances: Floats) -> NDArray[np.uint64]:
     """Return radius/distance in fixed point, at most `WEIGHT_MAX`.
 
     The weight is 0 for a distance of 0, and for a distance above the radius.
-
-    Args:
-        radii: The radii, in a shape that broadcasts with that of the distances.
-        distances: The distances, in any shape; the weights have the same shape.
     """
     ratio = np.zeros_like(distances)
     with np.errstate(over="ignore"):  # by a subnormal; the limit holds it
@@ -210,11 +189,8 @@ def could_be_votes(
 
     They are at least the party's own, and add up to the number of rows that the search found within
     the radius, or to more for ties, since counts are clipped. Rows at distance 0, which decide
-    weighted votes alone, are at most those within the lowest threshold.
-
-    Args:
-        at_radius: The total of clipped counts at each radius, shape (Q,).
-        at_least: The total at the lowest threshold asked, shape (Q,), if totals were opened.
+    weighted votes alone, are at most those within the lowest threshold. Totals of clipped counts at
+    the radius, and at the lowest threshold if totals were opened, have the shape (Q,).
     """
     if not (totals.counts >= own.counts).all():
         return False
@@ -276,13 +252,8 @@ def search_rows(
 
     With one party it is the pooled classifier: whether T is below, equal to or above k does not
     depend on the partition of the rows, so neither does any result.
-
-    Args:
-        queries: Shape (Q, features).
-        weights: The weight of a vote: 1, or radius/distance.
     """
     near = [nearest_rows(queries, rows, k) for rows in parts]
-
     search = TotalsSearch(len(queries), k=k, upper=upper, arity=arity, parties=len(parts))
     found = run_search(search, partial(count_rows, near))
     votes = [

@@ -45,11 +45,7 @@ def local_votes(
     if the result is exact; otherwise it is capped at `MOST_WEIGHT`. If `nearest` is 0, an exact
     match decides alone: only rows at distance 0 vote, each with weight 1.
 
-    Args:
-        distances: The party's distances, shape (Q, N).
-        labels: The class of each row, shape (N,), from 0 to classes - 1.
-        result: The public result of PP-TopK, shape (Q, k), rows ascending.
-        classes: The number of classes, at least 1.
+    The party's distances have the shape (Q, N), and the public result of PP-TopK (Q, k).
     """
     _require_rows(distances, labels, classes)
     same = is_table(result) and len(result) == len(distances)
@@ -89,11 +85,7 @@ def _require_rows(distances: Floats, labels: Ints, classes: int) -> None:
 
 
 def decide_labels(totals: Floats) -> Ints:
-    """Return the class with the most votes for each query, shape (Q,); ties to the lowest class.
-
-    Args:
-        totals: Vote totals over all parties, shape (Q, classes).
-    """
+    """Return the class with the most of (Q, classes) votes, shape (Q,); ties to the lowest."""
     return np.asarray(np.argmax(totals, axis=1), dtype=np.int64)
 
 
@@ -104,12 +96,6 @@ def pooled_knn(  # noqa: PLR0917  (a query, a data set and a classifier)
 
     The reference for relative accuracy. It uses the same functions as the parties, so any
     difference is due to the protocol. With fewer than k rows, all of them vote.
-
-    Args:
-        queries: Shape (Q, f).
-        rows: The rows of all parties, shape (N, f).
-        labels: Their classes, shape (N,).
-        k: The number of neighbours, at least 1.
     """
     found = np.empty(len(queries), dtype=np.int64)
     for chunk in cut_rows(len(queries), max(1, len(rows)), INPUT_ENTRIES):
@@ -153,24 +139,9 @@ def ring_knn(
     A networked batch has one order for all its queries. Here each query has its own order, so
     averages over queries are averages over orders too. A single query has the same distribution.
 
-    Args:
-        to_rows: Each party's distances, shape (Q, rows of the party), from `distances`; at least 3
-            parties, each of which may have no rows.
-        labels: The classes of each party's rows, from 0.
-        classes: The number of classes, at least 1.
+    Each of at least 3 parties has its distances, shape (Q, rows), and labels; it may have no rows.
     """
-    queries = {len(party) for party in to_rows}
-    require_that(
-        len(queries) == 1,
-        "to_rows",
-        f"all parties in to_rows must have the same number of queries; they have {sorted(queries)}",
-    )
-    require_that(
-        len(labels) == len(to_rows),
-        "labels",
-        f"there are labels for {len(labels)} parties but distances for {len(to_rows)}",
-    )
-    nearest = np.empty((queries.pop(), parameters.k))
+    nearest = np.empty((len(to_rows[0]), parameters.k))
     for chunk in cut_rows(len(nearest), len(to_rows) * parameters.k, INPUT_ENTRIES):
         own = [own_smallest(party[chunk], parameters.k) for party in to_rows]
         nearest[chunk] = run_ring(_in_random_order(np.stack(own, axis=1), rng), parameters, rng)

@@ -69,10 +69,6 @@ def multiplicities(A: Floats, B: Floats) -> NDArray[np.int32]:
 
     Wide rows are searched by bisection over all rows at once, so the cost grows as `T k log(T k)`
     rather than `T k^2`.
-
-    Args:
-        A: Shape (T, a), rows ascending.
-        B: Shape (T, b), rows ascending.
     """
     if B.shape[1] <= COMPARED_WIDTH_MAX:
         # With the runs side by side in memory a comparison takes a fraction of a nanosecond.
@@ -89,17 +85,10 @@ def multiplicities(A: Floats, B: Floats) -> NDArray[np.int32]:
 
 
 def difference(A: Floats, B: Floats) -> Floats:
-    """Return the multiset difference `A - B` of each run.
+    """Return the multiset difference `A - B` of each run, shape (T, a), filled up with `+inf`.
 
     The j-th copy of a number in a row of `A` stays exactly if that row of `B` holds fewer than j
     copies.
-
-    Args:
-        A: Shape (T, a), rows ascending.
-        B: Shape (T, b), rows ascending.
-
-    Returns:
-        Shape (T, a), rows ascending and filled up with `+inf`.
     """
     rest = np.where(copy_numbers(A) >= multiplicities(A, B), A, np.inf)
     rest.sort(axis=1)
@@ -130,12 +119,8 @@ def could_become(before: Floats, after: Floats, hops: int, parameters: TopKParam
     """Return whether honest hops could have turned one vector into another, by run, shape (T,).
 
     The result is never false for honest hops, regardless of values, noise and rounding. A true
-    result proves little: any input that an honest party might have had passes.
-
-    Args:
-        before: A vector, shape (T, k), rows ascending and finite.
-        after: The vector that it allegedly became, same shape.
-        hops: The number of parties that passed it on in between, 0 or more.
+    result proves little: any input that an honest party might have had passes. Both vectors have
+    the shape (T, k); their rows are ascending and finite.
     """
     require(hops >= 0, "hops", hops, "an integer of at least 0")
     if hops == 0:
@@ -169,12 +154,8 @@ def could_be_totals(
     """Return whether honest parties could have these vote totals, by query, shape (Q,).
 
     Votes are never negative, so no total is below the party's own votes. Uniform votes are whole
-    numbers, and at least k rows vote if the result is below `upper`.
-
-    Args:
-        totals: Shape (Q, classes).
-        own: The votes of one party as the secure sum rounds them, the same shape.
-        result: The public result of PP-TopK, shape (Q, k), rows ascending.
+    numbers, and at least k rows vote if the result, shape (Q, k), is below `upper`. The party's own
+    votes are those that the secure sum has rounded.
     """
     possible = (totals >= own).all(axis=1)
     if weights == "uniform":

@@ -46,9 +46,7 @@ from veilring.protocols.ring.algorithm.topk import SMALLEST_RING
 class SumMethod:
     """The way in which a sum is computed.
 
-    Attributes:
-        cycles: The number of edge-disjoint cycles that `cycles` uses: at least 2, and at most
-            `(n - 1) // 2` for n parties. The others leave it at 1.
+    `cycles` uses at least 2, and at most `(n - 1) // 2`, edge-disjoint cycles of n parties.
     """
 
     name: Literal["ring", "cycles", "shares", "masks"] = "ring"
@@ -113,11 +111,7 @@ class FixedPoint:
         return math.ldexp(below, -self.scale_bits)
 
     def encode(self, values: Floats, field: str = "values") -> NDArray[np.uint64]:
-        """Return the values in fixed point, rounded to the nearest (half to even), same shape.
-
-        Args:
-            values: Any shape; each finite and of magnitude at most `limit`.
-        """
+        """Return values of magnitude up to `limit` in fixed point, rounded half to even."""
         fits = bool((np.abs(values) <= self.limit).all())  # false for NaN
         allowed = f"finite numbers of magnitude at most {self.limit!r}"
         require_that(
@@ -127,10 +121,7 @@ class FixedPoint:
         return np.asarray(scaled).astype(np.int64).view(np.uint64)
 
     def decode(self, encoded: NDArray[np.uint64]) -> Floats:
-        """Return the reals encoded by sums, same shape.
-
-        Exact up to the 53 bits of a double.
-        """
+        """Return the reals encoded by sums, exact up to the 53 bits of a double."""
         signed = np.asarray(encoded, dtype=np.uint64).view(np.int64)
         return np.asarray(np.ldexp(signed.astype(np.float64), -self.scale_bits))
 
@@ -143,17 +134,9 @@ def draw_masks(shape: int | tuple[int, ...], rng: np.random.Generator) -> NDArra
 def split_shares(
     values: NDArray[np.uint64], shares: int, rng: np.random.Generator
 ) -> NDArray[np.uint64]:
-    """Return additive shares that sum to the values modulo 2^64.
+    """Return additive shares that sum to the values modulo 2^64, (shares, *values.shape).
 
     Any `shares - 1` of them are independent and uniform.
-
-    Args:
-        values: The words to split, any shape.
-        shares: The number of shares, at least 1.
-        rng: The source of the shares; a secret of the party.
-
-    Returns:
-        Shape `(shares, *values.shape)`.
     """
     require(shares >= 1, "shares", shares, "an integer of at least 1")
     parts = np.empty((shares, *values.shape), dtype=np.uint64)
@@ -169,14 +152,8 @@ def walecki_cycles(n: int) -> tuple[tuple[int, ...], ...]:
     Let `M = (n-1)//2`, and let the vertices 1 to 2M be the elements of `Z_{2M}`. Cycle i is vertex
     0 followed by the zigzag `i, i+1, i-1, i+2, …, i+M` in `Z_{2M}`. If n is even, the last vertex
     enters each cycle at the middle of its zigzag: the edges that it splits are disjoint, so its own
-    edges are distinct, and a perfect matching is left over.
-
-    Args:
-        n: Number of vertices, at least 3.
-
-    Returns:
-        Each cycle once round, without repeating its first vertex 0; of the two directions, the one
-        whose second vertex is smaller than its last.
+    edges are distinct, and a perfect matching is left over. Each cycle is returned in the direction
+    in which its second vertex is smaller than its last.
     """
     _require_parties(n)
     half = (n - 1) // 2
@@ -196,12 +173,7 @@ def exposure_probability(n: int, c: int, s: int = 1) -> float:
     the c corrupt ones are a uniform c-subset of the n - 1 others, and it contains the 2s
     neighbours with probability `C(n-1-2s, c-2s) / C(n-1, c)`. Written out, the factorials cancel
     to falling ones: `c(c-1)…(c-2s+1) / ((n-1)(n-2)…(n-2s))`. The formula also holds for the
-    starter, and with a corrupt starter (see the top of this module).
-
-    Args:
-        n: Number of parties, at least 3.
-        c: The number of the other parties that are corrupt, 0 to n - 1.
-        s: The number of edge-disjoint cycles, 1 to `(n-1)//2`; 1 for a plain ring.
+    starter, and with a corrupt starter (see the top of this module). A plain ring has s = 1.
     """
     _require_parties(n)
     require(0 <= c < n, "c", c, f"an integer from 0 to n - 1 = {n - 1}")
@@ -214,14 +186,8 @@ def leaked_groups(
 ) -> tuple[frozenset[int], ...]:
     """Return the groups of honest parties whose sums a coalition learns, as a partition.
 
-    They are the connected components of the honest parties in the union of the cycles; the
-    argument is at the top of this module. An exposed party is a group of its own.
-
-    Args:
-        cycles: The edge-disjoint cycles of parties, each once round.
-
-    Returns:
-        The groups, ordered by their smallest party.
+    They are the connected components of the honest parties in the union of the edge-disjoint
+    cycles; the argument is at the top of this module. An exposed party is a group of its own.
     """
     require_extra("networkx")
     import networkx as nx

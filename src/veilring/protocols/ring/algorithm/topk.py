@@ -28,11 +28,7 @@ BLOCK_ENTRIES: Final = 2**16
 
 
 def cut_rows(rows: int, width: int, entries: int) -> Iterator[slice]:
-    """Yield slices of at least one row, with at most the given number of entries otherwise.
-
-    Args:
-        width: The number of entries of a row, at least 1.
-    """
+    """Yield slices of at least one row of `width` entries, otherwise of at most `entries`."""
     step = max(1, entries // width)
     return (slice(first, min(first + step, rows)) for first in range(0, rows, step))
 
@@ -89,16 +85,9 @@ def _require_noise(k: int, P0: float, d: float) -> None:
 def own_smallest(values: Floats, k: int) -> Floats:
     """Return a party's contribution `V`: its k smallest values in each run.
 
-    The padding is `+inf`, not `upper`: noise may lift an entry of the vector above `upper`, and
-    padding must never displace it.
-
-    Args:
-        values: All of the party's values, shape (T, m), in any order; m may be 0, and `+inf`
-            stands for a value that is missing.
-        k: The number of values to keep, at least 1.
-
-    Returns:
-        Shape (T, k), each row ascending and filled up with `+inf` where m < k.
+    The values, (T, m), have any order, and the result, (T, k), is ascending. The padding is `+inf`,
+    not `upper`: noise may lift an entry of the vector above `upper`, and padding must never
+    displace it.
     """
     require(k >= 1, "k", k, "an integer of at least 1")
     require_that(
@@ -221,9 +210,6 @@ def highest_entry(parameters: TopKParameters, hops: int) -> float:
 
     The bound is computed by adding one `delta` at a time, as the hops do; rounding is monotone, so
     no honest vector exceeds it by even one bit.
-
-    Args:
-        hops: The number of parties that have passed the vector on since the start, 0 or more.
     """
     require(hops >= 0, "hops", hops, "an integer of at least 0")
     highest = parameters.upper
@@ -243,11 +229,7 @@ def exactness_bound(k: int, P0: float, d: float, rounds: int) -> float:
 
 
 def rounds_for(error: float, k: int, P0: float, d: float) -> int:
-    """Return the number of rounds that makes the result exact with probability `1 - error`.
-
-    Args:
-        error: The accepted probability of an inexact result, in (0, 1); may be far below 1e-16.
-    """
+    """Return the number of rounds that makes the result exact with probability `1 - error`."""
     _require_noise(k, P0, d)
     require(0 < error < 1, "error", error, "a number in (0, 1)")
     require(min(P0, d) < 1, "d", d, "below 1 if P0 is 1; otherwise no number of rounds suffices")
@@ -286,10 +268,8 @@ def run_ring(
 ) -> Floats:
     """Run the whole ring T times and return the public result of each run, shape (T, k).
 
-    Args:
-        values: Each party's own k smallest, shape (T, n, k) with n >= 3, rows ascending and
-            padded with `+inf`. Axis 1 is the ring's order, beginning with the starter.
-        observe: A callback after every hop, in order. It must not change its arguments.
+    `values` has each party's own k smallest, shape (T, n, k) with n >= 3, padded with `+inf`; axis
+    1 is the ring's order, beginning with the starter. `observe` must not change its arguments.
     """
     _require_ring(values, parameters)
     runs, parties, _ = values.shape
@@ -307,11 +287,7 @@ def run_ring(
 
 
 def true_topk(values: Floats, parameters: TopKParameters) -> Floats:
-    """Return the k smallest of the union, shape (T, k), filled up with `upper`.
-
-    Args:
-        values: Each party's own k smallest, shape (T, n, k), padded with `+inf`.
-    """
+    """Return the k smallest of the union of (T, n, k) values, (T, k), filled up with `upper`."""
     union = values.reshape(len(values), -1)
     smallest = np.sort(np.partition(union, parameters.k - 1, axis=1)[:, : parameters.k], axis=1)
     return final_result(smallest, parameters)

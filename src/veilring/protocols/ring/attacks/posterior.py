@@ -85,20 +85,14 @@ _Codes = tuple[Ints, ...]
 class CellPosterior:
     """The posterior of each cell, by simulation. Create it with `fit_cells`.
 
-    Attributes:
-        levels: For each level, the codes of its cells, ascending, the number of entries in each,
-            and the number of these that were the victim's own.
+    A level has the codes of its cells, ascending, their entries, and those that were the victim's.
     """
 
     prior: UniformPrior
     levels: tuple[tuple[Ints, Ints, Ints], ...]
 
     def posterior(self, view: TopKView, victim: str) -> Floats:
-        """Return the probability that each new entry is the victim's own.
-
-        Returns:
-            Shape (rounds, T, k), aligned with `claim_new`; 0 where that is `+inf`.
-        """
+        """Return the probability that each entry of `claim_new` is the victim's own."""
         claims = claim_new(view, victim)
         new = np.isfinite(claims)
         q = np.full(int(new.sum()), 0.5)
@@ -121,16 +115,10 @@ def fit_cells(  # noqa: PLR0917  (a ring, the roles in it, a prior and a budget)
     trials: int,
     rng: np.random.Generator,
 ) -> CellPosterior:
-    """Simulate a coalition's view of a victim.
+    """Simulate a coalition's view of a victim; positions count from 0, the starter.
 
-    Args:
-        parties: The number of parties, n, at least 3.
-        victim: The victim's position, from 0, the starter.
-        coalition: The members' positions; without the victim's successor, a coalition learns
-            little.
-        prior: The distribution that the coalition assumes for all values; its own values hardly
-            matter.
-        trials: The number of runs to simulate, at least 1.
+    Without the victim's successor, a coalition learns little. It assumes the prior for all values;
+    its own values hardly matter.
     """
     order = [f"position {place}" for place in range(parties)]
     if not {victim, *coalition} <= set(range(parties)):
@@ -217,13 +205,7 @@ _COALITIONS: Final[dict[Coalition, tuple[int, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A ring to attack.
-
-    Attributes:
-        parties: The number of parties, n, at least 3.
-        victim: The victim's position, from 0, the starter, whose first vector is the easiest to
-            read.
-    """
+    """A ring to attack; the first vector of the starter, position 0, is the easiest to read."""
 
     parties: int
     victim: int
@@ -235,10 +217,7 @@ class Setting:
 class AttackRow:
     """The success of one coalition in one setting.
 
-    Attributes:
-        coalition: The colluding parties: the victim's successor alone, or with its predecessor.
-        optimal: The success of claiming entries that are more likely the victim's own than not, on
-            the same runs.
+    The optimal rule claims entries that are more likely the victim's own than not.
     """
 
     setting: Setting
@@ -255,10 +234,6 @@ def attack_table(
 
     All attacks of a setting use the same runs. The posterior of both neighbours is exact; that of
     the successor alone comes from other runs, simulated beforehand.
-
-    Args:
-        trials: The number of runs to attack in each setting, at least 1.
-        simulated: The number of runs that the successor simulates beforehand, at least 1.
     """
     return [row for setting in grid for row in _rows(setting, trials, simulated, rng)]
 
@@ -330,13 +305,9 @@ def decide_by(posterior: Floats) -> Bools:
 def sandwich_posterior(view: TopKView, victim: str, prior: UniformPrior) -> Floats:
     """Return the exact probability that each new entry is the victim's own, given the whole view.
 
-    Args:
-        view: The view of a coalition that saw the victim's input and output in each round.
-        prior: The distribution of the victim's values. They are continuous: ties are not supported.
-
-    Returns:
-        Shape (rounds, T, k), aligned with `claim_new`; 0 where that is `+inf`, and NaN where the
-        prior rules out the observations.
+    The coalition saw the victim's input and output in each round. Values are continuous: ties are
+    not supported. The result is aligned with `claim_new`: 0 where that is `+inf`, and NaN where the
+    prior rules out the observations.
     """
     return _posterior(_received(view, victim), claim_new(view, victim), view.parameters, prior)
 
@@ -347,9 +318,6 @@ def plug_in_posterior(view: TopKView, victim: str, claims: Floats, prior: Unifor
     It uses the last vector that the coalition saw before the victim's turn in place of the victim's
     input. That is correct in round 1 if the victim is the starter; otherwise the result is not a
     probability, only a number that tends to be large for real values.
-
-    Returns:
-        Shape (rounds, T, k), as in `sandwich_posterior`.
     """
     before = np.stack([view.vectors[view.last_before(hop)] for hop in view.hops_of(victim)])
     return np.concatenate(
@@ -483,12 +451,9 @@ def _entry(vectors: Floats, at: Ints) -> Floats:
 
 
 class QuadratureGrid:
-    """Gauss-Legendre nodes on [0, 1], in cells that end where the factors of a run jump.
+    """Gauss-Legendre nodes on [0, 1], in cells that end where the factors of a run jump, (T, any).
 
-    Args:
-        jumps: Shape (T, any number), in any order; values outside [0, 1] are clipped.
-        depth: M, at least 1.
-        rows: N, at least M.
+    `depth` is M, and `rows` is N.
     """
 
     def __init__(self, jumps: Floats, depth: int, rows: int) -> None:
@@ -523,15 +488,8 @@ def integrate_log_likelihood(  # noqa: PLR0917  (a grid, a factor, what is known
 ) -> Floats:
     """Integrate the density of V[1], ..., V[M] times the factors, without the constant N!/(N-M)!.
 
-    Args:
-        factor: The logarithm of the likelihood of one value.
-        known: Values that are known exactly and so not integrated over, shape (T, any), ascending:
-            the first ones of V.
-        count: The number of known values, shape (T,), 0 to M.
-        depth: The total number of values, M, at most N.
-
-    Returns:
-        The logarithm, shape (T,); `-inf` for impossible observations.
+    The first `count` values of V, shape (T,), are known and not integrated over. `depth` is M, and
+    `rows` is N. The logarithm, shape (T,), is `-inf` for impossible observations.
     """
     log = np.zeros(len(count))
     # The joint density of V[i] and all observations of the values before it, rescaled.

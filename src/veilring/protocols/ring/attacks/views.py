@@ -2,8 +2,8 @@
 
 The simple attack claims that every new entry is the sender's own. Source: Xiong, Chitti and Liu,
 "Mining multiple private databases using a kNN classifier", SAC 2007, Section 6.6, where the
-adversary is the successor alone. Views of real runs are made by `runs.topk_view`, those of
-simulated ones by `simulated_view`.
+adversary is the successor alone. Views of real runs are made by `topk_view` of the
+package, those of simulated ones by `simulated_view`.
 
 The attack over repetitions uses the same query, asked again with a fresh ring and fresh noise. Real
 values recur exactly, noise never does: a value seen in two sessions is real. Each session also
@@ -43,11 +43,8 @@ class TopKView:
 
     Vectors are numbered by hops made: number 0 is the public start vector, number h + 1 is the
     output of hop h, and hop `(r - 1) * n + p` is that of position p in round r. The last, number `n
-    * rounds`, is public too: the starter sends it to all.
-
-    Attributes:
-        vectors: The vectors seen by their numbers, each of shape (T, k) for T independent runs.
-            A session that failed lacks the last ones.
+    * rounds`, is public too: the starter sends it to all. Each has the shape (T, k) for T
+    independent runs. A session that failed lacks the last ones.
     """
 
     parameters: TopKParameters
@@ -89,12 +86,9 @@ def simulated_view(
     members: Collection[str],
     failed_after: int | None = None,
 ) -> TopKView:
-    """Return a coalition's view of simulated runs.
+    """Return a coalition's view of simulated runs, given all vectors, as of `transcript`.
 
-    Args:
-        vectors: All vectors, shape (n * rounds + 1, T, k), as
-            `veilring.protocols.ring.leakage.transcript` returns them.
-        failed_after: The number of hops after which the session failed, if it did.
+    The session may have failed after some hops.
     """
     n, hops = len(order), len(order) * parameters.rounds
     if len(vectors) != hops + 1:
@@ -117,13 +111,7 @@ def simulated_view(
 
 @dataclass(frozen=True, slots=True)
 class UniformPrior:
-    """The adversary's belief about the others' values: independent and uniform.
-
-    Attributes:
-        rows_per_party: The number of rows of each party, N, at least 1.
-        upper: The upper end of the uniform distribution, positive and at most
-            `TopKParameters.upper`.
-    """
+    """The adversary's belief about the others' values: independent, uniform on [0, upper]."""
 
     rows_per_party: int
     upper: float = 1.0
@@ -171,9 +159,8 @@ def claim_new(view: TopKView, victim: str) -> Floats:
     claims are exactly the victim's insertions, real or noise. The start vector and the result are
     public, so they are used as well.
 
-    Returns:
-        Shape (rounds, T, k), rows ascending and padded with `+inf`. A round in which the coalition
-        did not see the victim's output has no claims.
+    Rows of shape (rounds, T, k) ascend and are padded with `+inf`. A round in which the coalition
+    did not see the victim's output has no claims.
     """
     if victim in view.members:
         raise InputError("victim", victim, "a party outside the coalition")
@@ -187,23 +174,15 @@ def claim_new(view: TopKView, victim: str) -> Floats:
 
 
 def owned(claims: Floats, own: Floats) -> Bools:
-    """Return whether each claim is a value of the victim, in the shape of the claims.
-
-    Args:
-        claims: Shape (rounds, T, k), filled up with `+inf`.
-        own: The victim's real values, shape (T, m), filled up with `+inf`.
-    """
+    """Return whether each claim, (rounds, T, k), is a value of the victim, (T, m)."""
     equal = (claims[..., :, None] == own[:, None, :]).any(axis=-1)
     return np.asarray(equal & np.isfinite(claims))
 
 
 def judge_claims(claims: Floats, own: Floats, decided: Bools | None = None) -> Success:
-    """Compare claims with the truth.
+    """Compare claims, as of `claim_new`, with the victim's k smallest values, shape (T, k).
 
-    Args:
-        claims: The new entries, as `claim_new` returns them, shape (rounds, T, k).
-        own: The victim's k smallest values, shape (T, k), filled up with `+inf`.
-        decided: Whether the attack makes each claim, same shape; all of them by default.
+    `decided` is whether the attack makes each claim; it makes all of them by default.
     """
     new = np.isfinite(claims)
     made = new if decided is None else decided & new
@@ -233,11 +212,9 @@ QUERIES_TOGETHER: Final = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Owners:
-    """The owners of values, as far as a coalition can infer them after some sessions.
+    """The probability that each candidate owns each value, shape (T, v, candidates).
 
-    Attributes:
-        posterior: The probability that each candidate owns each value, shape (T, v, candidates);
-            all 0 if no candidate fits the observations.
+    It is 0 for all if no candidate fits the observations.
     """
 
     candidates: tuple[str, ...]
@@ -252,18 +229,11 @@ class Owners:
 def recurring(
     sessions: Sequence[TopKView], tolerance: float = 0.0, least: int = 2
 ) -> tuple[Floats, ...]:
-    """Return the values that a coalition saw in several sessions, and so knows to be real.
+    """Return the values, by run, that a coalition saw in several sessions: they are real.
 
-    Args:
-        sessions: The coalition's view of each session, for the same T queries. Failed sessions
-            count as well.
-        tolerance: The distance up to which values are treated as equal; 0 for the same query. The
-            distances of a row to two queries differ by at most the distance of the queries. With a
-            tolerance, noise may recur by chance.
-        least: The minimum number of sessions in which a value must be seen.
-
-    Returns:
-        For each of the T runs the values, ascending.
+    Failed sessions count as well. A value must be seen in at least `least` of them. Values within
+    the tolerance are treated as equal: the distances of a row to two queries differ by at most the
+    distance of the queries. With a tolerance, noise may recur by chance.
     """
     _require_alike(sessions)
     return tuple(
@@ -273,11 +243,9 @@ def recurring(
 
 
 def find_owners(sessions: Sequence[TopKView], values: Floats, tolerance: float = 0.0) -> Owners:
-    """Return the posterior over the owners of real values.
+    """Return the posterior over the owners of real values, such as entries of a public result.
 
-    Args:
-        values: Values among the k smallest of all parties and not the coalition's own, shape
-            (T, v): entries of a public result, for instance.
+    The values, shape (T, v), are among the k smallest of all and not the coalition's own.
     """
     _require_alike(sessions)
     first = sessions[0]
@@ -309,16 +277,9 @@ def tracing_success(
     names the most probable owner of each true result that is not its own, at random in a tie; a
     blind guess is right with probability `1 / (parties - coalition)`.
 
-    Args:
-        parties: The number of parties, n, at least 3.
-        coalition: The number of parties that collude, 1 to n - 1; their positions are drawn with
-            each ring.
-        sessions: The number of sessions, at least 1.
-        batches: The number of independent batches of `QUERIES_TOGETHER` queries, at least 1.
-        failed_after: The number of hops after which the first session failed, if it did.
-
-    Returns:
-        Shape (sessions,); NaN if no true result was an honest party's.
+    The coalition's positions are drawn with each ring, and each batch has `QUERIES_TOGETHER`
+    queries. The first session may fail after some hops. The result is NaN if no true result was an
+    honest party's.
     """
     if not 1 <= coalition < parties:
         raise InputError("coalition", coalition, f"1 to {parties - 1} of {parties} parties")
@@ -351,13 +312,8 @@ def tracing_success(
 def expected_hits(posterior: Floats, held: Bools) -> float:
     """Return the expected number of right guesses when a most probable owner is named.
 
-    Args:
-        posterior: The probability that each candidate owns each value, up to a factor, shape
-            (values, candidates); no owner is named for a value for which all are 0.
-        held: Whether each candidate owns it, same shape.
-
-    Returns:
-        The expected number.
+    The posterior, shape (values, candidates), is known up to a factor. No owner is named for a
+    value for which all are 0.
     """
     peak = posterior.max(axis=-1, keepdims=True)
     suspects = (posterior >= peak * (1 - ROUNDING)) & (peak > 0)

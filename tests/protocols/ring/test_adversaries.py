@@ -1,0 +1,374 @@
+"""Malicious parties of the ring: those that are named, by which check, and those that pass."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+from tests.protocols.ring.worlds import (
+    LAST,
+    METHODS,
+    NAMES,
+    RING,
+    STARTER,
+    accusations,
+    accused,
+    bound,
+    check_accused,
+    each_method,
+    play,
+)
+from typing_extensions import override
+
+from veilring import simulation
+from veilring.arrays import Floats, Ints
+from veilring.data.table import Rows
+from veilring.errors import Deadlock, InputError, RunFailed
+from veilring.nodes.adversary import (
+    Adversary,
+    Delay,
+    Forger,
+    Lines,
+    Reorder,
+    Repeat,
+    Replay,
+    Silent,
+)
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.run import Run
+from veilring.protocols.batches import Queries
+from veilring.protocols.ring import (
+    FixedPoint,
+    KNNAnswer,
+    SumMethod,
+    TopKParameters,
+    pooled_knn,
+    pp_topk,
+    private_knn,
+    secure_sum,
+)
+from veilring.protocols.ring.adversaries import (
+    ADVERSARIES,
+    DeflateTopK,
+    Equivocate,
+    InflateTopK,
+    InputSubstitution,
+    Replayer,
+    TakeOver,
+    WrongSum,
+)
+from veilring.protocols.ring.algorithm.classify import Weights
+from veilring.protocols.ring.roles import SumPart
+from veilring.testing import ProtocolRunner
+from veilring.transport.messages import Message
+
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "adversaries.md"
+RNG = np.random.default_rng(20)
+FEATURES, LABELS = RNG.random((150, 3)), RNG.integers(0, 3, 150)
+QUERIES = RNG.random((40, 3))
+ROWS = [Rows(FEATURES[n::5], LABELS[n::5]) for n in range(5)]
+# So many rounds that an inexact result would be a false alarm of less than 1e-6: there are 200
+# distances and 800 values to be found, each passed over with probability 2^-36.
+KNN: Mapping[str, Any] = {"rounds": 9, "delta": 0.005}
+POOLED = pooled_knn(QUERIES, FEATURES, LABELS, classes=3, k=5)
+
+VALUES = [np.sort(RNG.random((200, 4)), axis=1) for _ in NAMES]
+SMALLEST = np.sort(np.concatenate(VALUES, axis=1), axis=1)[:, :4]
+TOPK = TopKParameters(k=4, P0=0.5, d=0.5, rounds=8, delta=0.005, upper=1.0)
+each_liar = pytest.mark.parametrize("liar", NAMES)
+
+
+async def knn(
+    adversaries: Mapping[str, Adversary], method: SumMethod | None = None, **options: Any
+) -> Run[KNNAnswer]:
+    """Label the queries in a ring with some parties controlled by an adversary."""
+    return await play(
+        private_knn,
+        ROWS,
+        only={"party-0": {"queries": QUERIES}},
+        client="party-0",
+        parameters=bound(3, 3, method, **KNN, **options),
+        ring=RING,
+        adversaries=adversaries,
+    )
+
+
+async def topk(
+    adversaries: Mapping[str, Adversary], parameters: TopKParameters = TOPK
+) -> Run[Floats]:
+    """Find the smallest values in a ring with some parties controlled by an adversary."""
+    return await play(pp_topk, VALUES, ring=RING, parameters=parameters, adversaries=adversaries)
+
+
+async def total(adversaries: Mapping[str, Adversary], method: SumMethod) -> Run[Floats]:
+    """Add up ones in a ring with some parties controlled by an adversary."""
+    return await play(
+        secure_sum,
+        [np.ones((1, 2)) for _ in NAMES],
+        ring=RING,
+        fixed=FixedPoint(24, 5),
+        method=method,
+        adversaries=adversaries,
+    )
+
+
+def agreement(run: Run[KNNAnswer], liar: str) -> float:
+    """Return the fraction of queries that honest parties label like the pooled classifier."""
+    return float(np.mean([labels == POOLED for labels in honest_labels(run, liar)]))
+
+
+def honest_labels(run: Run[KNNAnswer], liar: str) -> list[Ints]:
+    """Return the results of all parties except one."""
+    return [answer.labels for name, answer in run.results.items() if name != liar]
+
+
+@pytest.mark.parametrize(
+    "adversary",
+    [InflateTopK(), InflateTopK(4), InflateTopK(2, first_round=8), Replayer()],
+    ids=repr,
+)
+@each_liar
+async def test_a_party_that_removes_entries_is_among_those_named(
+    liar: str, adversary: Adversary
+) -> None:
+    """At any position, an honest party misses entries and suspects it among others."""
+    await accused(liar, topk({liar: adversary}), "removed entries from the")
+
+
+def test_a_lie_is_detected_on_every_runtime(run_protocol: ProtocolRunner) -> None:
+    """The adversary is sent to its process, and the accusation returns."""
+    liars = {"party-4": InflateTopK()}
+    with pytest.raises(RunFailed) as caught:
+        run_protocol(pp_topk, NAMES, own=VALUES, ring=RING, parameters=TOPK, adversaries=liars)
+    check_accused(caught.value, "party-4")
+    assert "one of 4 (party-" in str(accusations(caught.value, "party-4")[0])
+
+
+async def test_a_removal_within_the_noise_is_not_detected() -> None:
+    """With a delta so large that honest noise could explain it, a wrong result passes.
+
+    The result is wrong in all 200 runs: the least value returns only if its owner has answered with
+    noise in each of the seven previous rounds, with probability 2^-28 (false alarm 8e-7).
+    """
+    wide = replace(TOPK, delta=1.0)
+    np.testing.assert_array_equal((await topk({}, wide)).result, SMALLEST)
+    run = await topk({"party-4": InflateTopK(2, first_round=8)}, wide)
+    assert (run.result >= SMALLEST).all()
+    assert (run.result != SMALLEST).any(axis=1).all()
+
+
+@each_liar
+async def test_without_noise_nothing_can_be_removed(liar: str) -> None:
+    """With P0 = 0 there is no noise to hide in, for any delta."""
+    silent = replace(TOPK, P0=0.0, delta=1.0)
+    with pytest.raises(RunFailed, match="removed entries from the"):
+        await topk({liar: InflateTopK()}, silent)
+
+
+@each_liar
+async def test_inserted_values_are_not_detected(liar: str) -> None:
+    """PP-TopK cannot know the existing values: too small a result passes at every party."""
+    assert not (await topk({liar: DeflateTopK(0.0)})).result.any()
+
+
+async def test_only_the_last_party_detects_another_result_of_the_starter() -> None:
+    """It had the vector last; no other party compares, so any other victim uses another radius."""
+    failed = await accused(STARTER, topk({STARTER: Equivocate(LAST)}))
+    assert failed.errors[LAST] == failed.root
+    victim = RING.order[2]
+    run = await topk({STARTER: Equivocate(victim)})
+    assert not run.results[victim].any()
+    np.testing.assert_array_equal(run.results[LAST], SMALLEST)
+
+
+def test_a_silent_party_is_waited_for_and_named() -> None:
+    """Its successor names it at the deadlock; the others name the party that they wait for."""
+
+    async def main() -> None:
+        async with Cluster(NAMES, runtime="simulated", own=VALUES, seed=5) as cluster:
+            silent = {"party-4": Silent(first_round=8)}
+            await cluster.run(pp_topk, ring=RING, parameters=TOPK, seconds=60.0, adversaries=silent)
+
+    with pytest.raises(RunFailed) as caught:
+        simulation.simulate(main())
+    errors = caught.value.errors
+    assert any(isinstance(error, Deadlock) for error in errors.values())
+    assert "ring.topk.vector from party-4" in str(errors[RING.successor("party-4")])
+
+
+@pytest.mark.parametrize("adversary", [Repeat(), Forger(RING.order[1])], ids=repr)
+async def test_vectors_out_of_turn_name_their_sender(adversary: Adversary) -> None:
+    """A repeated vector, or one in place of the expected party's, accuses its sender."""
+    await accused("party-4", topk({"party-4": adversary}))
+
+
+async def test_vectors_of_an_earlier_session_are_detected() -> None:
+    """They lack the others' entries in this session, and their sender is among those named."""
+    async with Cluster(NAMES, own=VALUES, seed=5) as cluster:
+        old = await cluster.run(pp_topk, ring=RING, parameters=TOPK, watch=["party-4"])
+        replay = {"party-4": Replay(old.views["party-4"].sent)}
+        own = [values / 2 for values in VALUES]
+        run = cluster.run(pp_topk, ring=RING, parameters=TOPK, own=own, adversaries=replay)
+        await accused("party-4", run, "removed entries from the")
+
+
+async def test_a_delay_changes_only_time() -> None:
+    """A late party that sends the expected messages changes only the time."""
+    np.testing.assert_array_equal((await topk({"party-1": Delay(0.001)})).result, SMALLEST)
+
+
+@each_method
+def test_a_wrong_sum_alone_is_never_detected(
+    run_protocol: ProtocolRunner, method: SumMethod
+) -> None:
+    """The secure sum does not know its values, so the total is off by the added amount."""
+    run = run_protocol(
+        secure_sum,
+        NAMES,
+        own=[np.ones((2, 3)) for _ in NAMES],
+        ring=RING,
+        fixed=FixedPoint(24, 5),
+        method=method,
+        adversaries={"party-4": WrongSum(-0.5, entry=1)},
+    )
+    for honest in NAMES[:-1]:
+        np.testing.assert_array_equal(run.results[honest], [[5.0, 4.5, 5.0]] * 2)
+
+
+@each_method
+async def test_a_sum_can_differ_from_party_to_party(method: SumMethod) -> None:
+    """A starter can send a victim another total; with shares or masks, each party can."""
+    liar = STARTER if method.goes_round else "party-1"
+    run = await total({liar: Equivocate("party-4", by=7)}, method)
+    assert run.results.pop("party-4").tolist() == [[12.0, 12.0]]
+    assert all(found.tolist() == [[5.0, 5.0]] for found in run.results.values())
+
+
+async def test_shares_in_another_order_name_their_sender() -> None:
+    """A partial sum before a share is unexpected."""
+    await accused("party-1", total({"party-1": Reorder()}, SumMethod("shares")))
+
+
+@each_liar
+async def test_a_radius_too_small_is_detected_by_the_votes(liar: str) -> None:
+    """Fewer than k rows are within it, so fewer than k uniform votes are cast."""
+    await accused(liar, knn({liar: DeflateTopK(0.5)}))
+
+
+async def test_a_radius_too_small_passes_with_weighted_votes() -> None:
+    """Weighted votes have no least total: no party votes, and all labels are the lowest class."""
+    run = await knn({"party-1": DeflateTopK(0.0)}, weights="distance")
+    assert not run.result.votes.any()
+    assert not run.result.labels.any()
+
+
+@each_liar
+@pytest.mark.parametrize("weights", ["uniform", "distance"])
+async def test_one_malicious_party_can_decide_every_label(liar: str, weights: Weights) -> None:
+    """A party that shrinks the radius to 0 and casts k votes passes every check."""
+    run = await knn({liar: TakeOver(by=5, entry=2)}, weights=weights)
+    for answer in run.results.values():
+        assert (answer.labels == 2).all()
+
+
+@each_liar
+async def test_too_few_votes_to_take_over_are_detected(liar: str) -> None:
+    """Four votes are fewer than the five rows within any honest radius."""
+    with pytest.raises(RunFailed, match="caused vote totals that honest votes cannot have"):
+        await knn({liar: TakeOver(by=4, entry=2)})
+
+
+@each_method
+async def test_added_votes_are_not_detected(method: SumMethod) -> None:
+    """They are a valid input: with six more votes than k, the class always wins."""
+    for liar in NAMES:
+        run = await knn({liar: WrongSum(6, entry=1)}, method)
+        assert all((labels == 1).all() for labels in honest_labels(run, liar))
+        run = await knn({liar: WrongSum(1, entry=1)}, method)
+        assert 0.5 < agreement(run, liar) < 1.0
+
+
+@pytest.mark.parametrize(
+    ("liar", "lie", "method"),
+    [
+        *(("party-4", WrongSum(by), method) for method in METHODS for by in (-6.0, 0.25)),
+        (STARTER, Equivocate("party-1"), METHODS[0]),
+    ],
+)
+async def test_impossible_votes_are_detected(liar: str, lie: Adversary, method: SumMethod) -> None:
+    """Totals end the run if they are below a party's own, fractional, or lack a misled victim's."""
+    await accused(liar, knn({liar: lie}, method), "caused vote totals")
+
+
+async def test_a_client_that_asks_one_party_something_else_is_not_detected() -> None:
+    """No party compares queries: the victim uses others, and all end with wrong labels."""
+
+    class AskTwice(Adversary):
+        @override
+        async def sending(self, to: str, message: Message) -> Lines:
+            if to == "party-3" and isinstance(message, Queries):
+                message = Queries(features=message.features[::-1].copy())
+            return [(to, message)]
+
+    run = await knn({"party-0": AskTwice()})
+    first, *others = honest_labels(run, "party-0")
+    assert all((labels == first).all() for labels in others)
+    to_rows = [cdist(QUERIES[::-1] if n == 3 else QUERIES, ROWS[n].features) for n in range(5)]
+    nearest = np.sort(np.concatenate(to_rows, axis=1), axis=1)[:, :5]
+    np.testing.assert_allclose(run.result.nearest, nearest, rtol=1e-12)
+    assert 0.3 < agreement(run, "party-0") < 1.0
+
+
+async def test_a_lie_about_its_own_rows_is_never_detected() -> None:
+    """A party that gives all its rows one class wins some queries and is never detected."""
+    shares = []
+    for liar in NAMES:
+        run = await knn({liar: InputSubstitution(label=1)})
+        assert (run.result.labels == 1).sum() > (POOLED == 1).sum()
+        shares.append(agreement(run, liar))
+    assert 0.7 < np.mean(shares) < 1.0
+
+
+async def test_a_custom_adversary_is_three_lines() -> None:
+    """It passes the sum on without its votes, which are then too few for the radius."""
+
+    class Abstain(Adversary):
+        @override
+        async def received(self, sender: str, message: Message) -> Message:
+            self.heard = message
+            return message
+
+        @override
+        async def sending(self, to: str, message: Message) -> Lines:
+            return [(to, self.heard if isinstance(message, SumPart) else message)]
+
+    with pytest.raises(RunFailed, match="caused vote totals that honest votes cannot have"):
+        await knn({"party-1": Abstain()})
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments", "message"),
+    [
+        (InputSubstitution, (-1,), "label is -1"),
+        (InflateTopK, (0,), "entries is 0"),
+        (InflateTopK, (1, 0), "first_round is 0"),
+        (DeflateTopK, (1.5,), "factor is 1.5"),
+        (WrongSum, (float("inf"),), "by is inf"),
+        (WrongSum, (1, -1), "entry is -1"),
+    ],
+)
+def test_an_invalid_adversary_is_refused(
+    make: type[Adversary], arguments: tuple[float, ...], message: str
+) -> None:
+    """The error gives the allowed values."""
+    with pytest.raises(InputError, match=message):
+        make(*arguments)
+
+
+def test_each_built_in_adversary_is_on_the_page() -> None:
+    """The page on adversaries has a line for each name that a scenario can use."""
+    page = PAGE.read_text(encoding="utf-8")
+    assert {name for name in ADVERSARIES if f"| `{name}` |" not in page} == set()

@@ -1,0 +1,117 @@
+"""Rings of five parties: their runs, the findings of honest ones, and bounds on random sums."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+
+from veilring.arrays import Floats
+from veilring.errors import InputError, ProtocolViolation, RunFailed, Tampered, VeilringError
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.ring import Ring
+from veilring.nodes.run import Run
+from veilring.protocols.promise import Facts
+from veilring.protocols.ring import SumMethod
+from veilring.protocols.ring.roles import KNNParameters
+from veilring.protocols.ring.system import PrivateKNN
+
+FALSE_ALARM = 1e-6
+NAMES = [f"party-{n}" for n in range(5)]
+RING = Ring([NAMES[n] for n in (3, 0, 4, 1, 2)])
+STARTER, LAST = RING.order[0], RING.order[-1]
+METHODS = [SumMethod(), SumMethod("cycles", 2), SumMethod("shares"), SumMethod("masks")]
+each_method = pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+
+_R = TypeVar("_R")
+
+
+def rng(*seed: int) -> np.random.Generator:
+    """Return a seeded generator."""
+    return np.random.default_rng(seed or 0)
+
+
+def bound(
+    features: int, classes: int, method: SumMethod | None = None, **options: Any
+) -> KNNParameters:
+    """Return PP-kNN with the given options for rows of this shape."""
+    chosen = method or SumMethod()
+    system = PrivateKNN(sum=chosen.name, cycles=chosen.cycles, **options)
+    return system.bind(Facts(5, features, classes))
+
+
+async def play(
+    role: Callable[..., Awaitable[_R]],
+    own: Sequence[object] | None = None,
+    *,
+    names: Sequence[str] = NAMES,
+    seed: int = 5,
+    **options: Any,
+) -> Run[_R]:
+    """Run a role once in memory."""
+    async with Cluster(names, own=own, seed=seed) as cluster:
+        return await cluster.run(role, **options)
+
+
+def accusations(failed: RunFailed, liar: str) -> list[VeilringError]:
+    """Return the accusations made by honest parties."""
+    honest = (error for name, error in failed.errors.items() if name != liar)
+    return [error for error in honest if isinstance(error, ProtocolViolation | Tampered)]
+
+
+def is_among(liar: str, error: VeilringError) -> bool:
+    """Return whether an accusation includes the liar."""
+    if isinstance(error, Tampered):
+        return liar in error.suspects
+    return isinstance(error, ProtocolViolation) and error.culprit == liar
+
+
+def check_accused(failed: RunFailed, liar: str) -> RunFailed:
+    """Require an accusation by an honest party, and the liar in each of them."""
+    found = accusations(failed, liar)
+    assert found, failed.errors
+    assert all(is_among(liar, error) for error in found)
+    return failed
+
+
+async def accused(liar: str, run: Awaitable[object], match: str | None = None) -> RunFailed:
+    """Require that a run fails, and that honest parties accuse the liar; return the failure."""
+    with pytest.raises(RunFailed, match=match) as caught:
+        await run
+    return check_accused(caught.value, liar)
+
+
+def refused_field(call: Callable[[], object]) -> str:
+    """Return the name of the argument for which a call is refused."""
+    with pytest.raises(InputError) as caught:
+        call()
+    return caught.value.field
+
+
+def hoeffding(width: float, count: int, false_alarm: float) -> float:
+    """Return a bound on a sum of `count` centred terms, each in an interval of some width.
+
+    It is exceeded with probability `false_alarm`.
+    """
+    return float(width * np.sqrt(count * np.log(1 / false_alarm) / 2))
+
+
+def bernstein(variance: float, largest: float, false_alarm: float) -> float:
+    """Return a bound on a sum of centred terms, given its variance and the largest term.
+
+    It is exceeded with probability `false_alarm`.
+    """
+    log = np.log(1 / false_alarm)
+    return float(largest * log / 3 + np.sqrt((largest * log / 3) ** 2 + 2 * variance * log))
+
+
+def empirical_bernstein(terms: Floats, width: float, false_alarm: float) -> float:
+    """Return a bound on the deviation of a sum of independent terms, with an estimated variance.
+
+    Each term is in an interval of some width, and the false-alarm rate is that of one side. Source:
+    Maurer and Pontil, "Empirical Bernstein bounds and sample-variance penalization", COLT 2009,
+    Theorem 4.
+    """
+    count, log = len(terms), np.log(2 / false_alarm)
+    mean = np.sqrt(2 * terms.var(ddof=1) * log / count) + 7 * width * log / (3 * (count - 1))
+    return float(count * mean)
