@@ -17,7 +17,7 @@ from veilring.data.sources import load
 from veilring.data.table import Rows, Table, TrainTestSplit, scale_to_unit, split
 from veilring.errors import InputError
 from veilring.protocols.release.algorithm.noise import Trust
-from veilring.protocols.release.algorithm.rule import plan_release
+from veilring.protocols.release.algorithm.rule import Rule
 from veilring.protocols.release.algorithm.steps import ReleaseParameters, simulate_release
 
 DELTA: Final = 1e-5
@@ -76,7 +76,7 @@ class Trial:
     Attributes:
         epsilon: The ε of each release.
         splits: The number of splits of each table; half of it with more than `LARGE` rows.
-        statistic: The statistic, as in `plan_release`.
+        statistic: The statistic, as in `Release`.
         seed: The seed of splits and noise.
     """
 
@@ -147,7 +147,7 @@ def measure_table(name: str, data: Path | None, trial: Trial) -> list[Found]:
         trial: What is measured.
 
     Raises:
-        InputError: As `read_table` and `plan_release` do.
+        InputError: As `read_table` and `Rule.plan` do.
     """
     table = read_table(name, data)
     splits = trial.splits if len(table) <= LARGE else max(2, trial.splits // 2)
@@ -162,14 +162,7 @@ def measure_table(name: str, data: Path | None, trial: Trial) -> list[Found]:
 
 def _measure(parts: list[TrainTestSplit], delta: float, trust: Trust, trial: Trial) -> Found:
     features = parts[0].train.features
-    plan = plan_release(
-        features,
-        rows=len(parts[0].train),
-        epsilon=trial.epsilon,
-        delta=delta,
-        trust=trust,
-        statistic=trial.statistic,
-    )
+    plan = Rule(features, len(parts[0].train), trial.epsilon, delta, trust).plan(trial.statistic)
     parameters, scores = ReleaseParameters(features, plan), []
     for number, part in enumerate(parts):
         rngs = np.random.default_rng([trial.seed, number, 1]).spawn(trust.parties)

@@ -181,7 +181,7 @@ SYSTEMS: dict[str, Callable[[], AbstractAsyncContextManager[Setting]]] = {
     "rank-search": partial(of_peers, RankSearch(k=3)),
     "private-knn": partial(of_peers, PrivateKNN(k=3)),
     "noisy-votes": partial(of_peers, NoisyVotes(epsilon=1.0, k=3), 1.0),
-    "release": partial(of_peers, Release(epsilon=2.0, rows=60, statistic="means"), 2.0),
+    "release": partial(of_peers, Release(epsilon=2.0, statistic="means"), 2.0),
     "owner": of_owner,
     "ind-knn": of_prediction,
     "places": of_places,

@@ -42,8 +42,8 @@ EPSILON = 2.0
 PARTIES = Parties(["ada", "bob", "cyd"])
 CLIENTS = ("ann", "dan", "eve")
 SCHEMA = Features.of_numbers(2, 2)
-FACTS = Facts(len(PARTIES), len(SCHEMA), len(SCHEMA.classes), schema=SCHEMA)
-SYSTEM = Release(epsilon=EPSILON, rows=60, statistic="means")
+FACTS = Facts(len(PARTIES), len(SCHEMA), len(SCHEMA.classes), 60, schema=SCHEMA)
+SYSTEM = Release(epsilon=EPSILON, statistic="means")
 LOSING = SYSTEM.model_copy(update={"tolerated": 0, "lost": 1})
 """It goes on without a party that is lost while it releases."""
 ROWS = Rows(np.tile([[0.2, 0.3], [0.9, 0.6]], (10, 1)), np.arange(20) % 2)

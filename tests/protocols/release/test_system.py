@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.protocols.release.schemas import MIXED, draw_rows, schema
+from tests.protocols.release.schemas import MIXED, draw_rows, facts_of, schema
 from typing_extensions import override
 
 from veilring import simulation
@@ -27,7 +27,7 @@ from veilring.nodes.journal import Cost, Traffic
 from veilring.nodes.run import Outcome, Run, blamed_party
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.masks import MaskedTotals, MaskedWords, MaskKey
-from veilring.protocols.promise import Facts, Forecast, Spent
+from veilring.protocols.promise import Forecast, Spent
 from veilring.protocols.release.algorithm.classifiers import GridClassifier
 from veilring.protocols.release.algorithm.noise import Account, Trust
 from veilring.protocols.release.algorithm.statistic import Bound, Entries, Statistic
@@ -84,7 +84,7 @@ def dealt(features: Features = MIXED) -> list[Rows]:
 
 def bound(system: Release, parties: int = 5, features: Features = MIXED) -> ReleaseParameters:
     """Return the rows of the parties."""
-    return system.bind(features, parties, ROWS)
+    return system.bind(facts_of(features, parties, ROWS))
 
 
 def play(runner: ProtocolRunner, system: Release, adding: Adding = "all-to-all") -> Run[Released]:
@@ -161,7 +161,7 @@ class TestPeers:
         features = schema(300, classes=450)
         parts = [rows_of(features, 3), rows_of(features, 2), rows_of(features, 1)]
         system = Release(statistic="means", delta=0.0)
-        parameters = system.bind(features, 3, 6)
+        parameters = system.bind(facts_of(features, 3, 6))
         assert PIECE_WORDS < 300 * 450 < 2 * PIECE_WORDS
         run = ProtocolRunner("simulated")(
             release_rows, NAMES[:3], own=parts, client="party-0", parameters=parameters, seed=1
@@ -185,7 +185,7 @@ class TestPeers:
         """
         features = schema(columns, classes=4)
         parts = [rows_of(features, 3), rows_of(features, 2), rows_of(features, 1)]
-        parameters = system.bind(features, 3, 6)
+        parameters = system.bind(facts_of(features, 3, 6))
         run = ProtocolRunner("simulated")(
             release_rows, NAMES[:3], own=parts, client="party-0", parameters=parameters, seed=3
         )
@@ -259,7 +259,7 @@ def test_parties_with_different_models_notice(name: str, adding: Adding) -> None
 def blamed_in_release(silent: int, parties: int, tolerated: int, adding: Adding, first: int) -> str:
     """Return the party that is blamed if one is silent in a release from a round on."""
     few = Features.of_numbers(2, 2)
-    system = Release(rows=parties, statistic="means", tolerated=tolerated)
+    system = Release(statistic="means", tolerated=tolerated)
     own = [Rows(np.array([[0.2, 0.3]]), np.array([0]))] * parties
 
     async def release() -> object:
@@ -267,7 +267,7 @@ def blamed_in_release(silent: int, parties: int, tolerated: int, adding: Adding,
             return await cluster.run(
                 release_rows,
                 client="party-0",
-                parameters=system.bind(few, parties, None),
+                parameters=system.bind(facts_of(few, parties, parties)),
                 adding=adding,
                 adversaries={f"party-{silent}": Silent(first_round=first)},
             )
@@ -305,7 +305,7 @@ def test_every_silent_party_is_blamed(
 def test_a_release_that_may_lose_some_blames_no_honest_party(adding: Adding, first: int) -> None:
     """A party that falls silent in a round is lost, and only the silent client ends the release."""
     few, own = Features.of_numbers(2, 2), [Rows(np.array([[0.2, 0.3]]), np.array([0]))] * 8
-    parameters = Release(rows=80, statistic="means", tolerated=1, lost=2).bind(few, 8, None)
+    parameters = Release(statistic="means", tolerated=1, lost=2).bind(facts_of(few, 8, 80))
 
     async def release(silent: str) -> Run[Released]:
         async with Cluster(8, runtime=Simulated(), own=own, seed=1) as cluster:
@@ -354,7 +354,7 @@ def test_parties_that_may_lose_some_notice_different_models() -> None:
 async def release_under(faults: Sequence[Fault], parts: Sequence[Rows], lost: int) -> Run[Any]:
     """Release the rows of some parties under faults, with almost no noise."""
     system = Release(epsilon=900.0, statistic="counts", tolerated=1, lost=lost)
-    parameters = system.bind(MIXED, len(parts), ROWS)
+    parameters = system.bind(facts_of(MIXED, len(parts), ROWS))
     links = Topology(LinkModel(latency=Constant(0.01)))
     async with Cluster(len(parts), runtime=Simulated(links, faults), own=parts, seed=2) as cluster:
         return await cluster.run(release_rows, client="party-0", parameters=parameters)
@@ -399,7 +399,7 @@ class TestLosses:
         assert "client" not in promise.note
         for lost in (3, 4):
             named = "a client that colludes could open the sums of two sets of parties"
-            assert named in Release(lost=lost, rows=100).promise(parties=8).note
+            assert named in Release(lost=lost).promise(parties=8).note
         with pytest.raises(InputError, match="no share of the noise"):
             Release(lost=4, tolerated=4).trust_among(8)
 
@@ -598,7 +598,7 @@ class TestOwnStatistic:
     ) -> None:
         """It labels queries at its forecast, and is pure because it has an L1 bound."""
         system = ReleaseHalves()
-        parameters = system.bind(self.FEATURES, 3, 300)
+        parameters = system.bind(facts_of(self.FEATURES, 3, 300))
         assert parameters.plan.delta == 0.0
         run = run_protocol(
             release_rows,
@@ -615,7 +615,7 @@ class TestOwnStatistic:
 
     def test_rows_beyond_its_bound_end_the_release_before_sending(self) -> None:
         """A mistake in the statistic causes an error, not a false guarantee."""
-        parameters = ReleaseHalves(adds=2).bind(self.FEATURES, 3, 300)
+        parameters = ReleaseHalves(adds=2).bind(facts_of(self.FEATURES, 3, 300))
         with pytest.raises(RunFailed, match="a row exceeds the stated L1 bound"):
             ProtocolRunner("simulated")(
                 release_rows,
@@ -641,7 +641,7 @@ class TestOwnStatistic:
                 return Longer(features.classes)
 
         with pytest.raises(InputError, match="needs a delta above 0"):
-            ReleaseLonger(delta=0.0).bind(self.FEATURES, 3, 300)
+            ReleaseLonger(delta=0.0).bind(facts_of(self.FEATURES, 3, 300))
 
 
 class TestRefusals:
@@ -679,13 +679,15 @@ class TestRefusals:
         """If it is unknown, the error names the missing key."""
         with pytest.raises(InputError, match="give `rows`"):
             Release().forecast(queries=1, features=4)
-        assert Release(rows=90).forecast(queries=1, features=4).rounds
+        with pytest.raises(InputError, match="rows is 0; allowed: a whole number of at least 1"):
+            Release().forecast(queries=1, features=4, rows=0)
+        assert Release().forecast(queries=1, features=4, rows=90).rounds
 
     def test_a_class_that_is_not_public_is_refused(self) -> None:
         """Rows are checked before keys are sent."""
         parts = dict(zip(NAMES, dealt(), strict=True))
         odd = Rows(parts["party-0"].features, parts["party-0"].labels + 3)
-        facts = Facts(5, len(MIXED), 3, ROWS, schema=MIXED)
+        facts = facts_of(MIXED, 5, ROWS)
         with pytest.raises(InputError, match="labels must be below 3"):
             Release().setup(parts | {"party-0": odd}, facts)
 
@@ -721,7 +723,7 @@ class TestPromise:
     def test_a_release_is_charged_once_for_any_number_of_queries(self) -> None:
         """All queries are one batch, and a second release adds to the first."""
         parts = dict(zip(NAMES, dealt(), strict=True))
-        setup = Release().setup(parts, Facts(5, len(MIXED), 3, ROWS, schema=MIXED))
+        setup = Release().setup(parts, facts_of(MIXED, 5, ROWS))
         assert len(setup.batches(np.zeros((100_000, len(MIXED))))) == 1
         assert setup.spent(1) == Spent(1.0, 1e-5, 1, "release")
         twice = setup.spent(2).epsilon
@@ -732,7 +734,7 @@ class TestPromise:
         """At a large epsilon the model in one process labels like that of a network."""
         parts = dict(zip(NAMES, dealt(), strict=True))
         system = Release(epsilon=500.0, statistic="counts")
-        setup = system.setup(parts, Facts(5, len(MIXED), 3, ROWS, schema=MIXED))
+        setup = system.setup(parts, facts_of(MIXED, 5, ROWS))
         queries = rows_of(MIXED).features
         found = play(ProtocolRunner("memory"), system).results["party-0"].model.predict(queries)
         np.testing.assert_array_equal(setup.label(queries, np.random.default_rng(1)), found)
@@ -747,7 +749,7 @@ def dealt_to(names: Sequence[str]) -> dict[str, Rows]:
 
 def test_a_batch_can_be_played_by_the_remaining_parties() -> None:
     """The noise is planned again for the remaining parties, if there are at least three."""
-    setup = Release().setup(dealt_to(NAMES), Facts(5, len(MIXED), 3, ROWS, schema=MIXED))
+    setup = Release().setup(dealt_to(NAMES), facts_of(MIXED, 5, ROWS))
     assert setup.can_do_with(NAMES[:3])
     assert not setup.can_do_with(NAMES[:2])
     plan = setup.play(np.zeros((1, len(MIXED))), among=NAMES[:3]).public["parameters"].plan

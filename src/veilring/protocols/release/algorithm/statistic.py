@@ -19,7 +19,7 @@ from typing import Final, Generic, NamedTuple, Self, TypeVar
 import numpy as np
 
 from veilring.arrays import Floats, Ints
-from veilring.data.table import is_table
+from veilring.data.table import Features, is_table
 from veilring.errors import InputError
 from veilring.privacy.checks import require, require_choice, require_that
 from veilring.protocols.release.algorithm.noise import Norm, Sensitivity
@@ -181,11 +181,8 @@ class Statistic(ABC, Generic[Decoded_co]):
         positions, values = found
         whole = values.dtype == np.int64 and positions.shape == values.shape
         ascending = whole and bool((positions[:, 1:] > positions[:, :-1]).all())
-        ends = (
-            positions[:, :1],
-            positions[:, -1:],
-        )  # the minimum and the maximum of an ascending row
-        inside = ascending and bool((ends[0] >= 0).all() and (ends[1] < self.length).all())
+        least, most = positions[:, :1], positions[:, -1:]  # of an ascending row
+        inside = ascending and bool((least >= 0).all() and (most < self.length).all())
         if not inside:
             raise InputError.because(
                 "the statistic must place 64-bit whole numbers at ascending positions below its "
@@ -201,14 +198,28 @@ class Statistic(ABC, Generic[Decoded_co]):
         return found
 
 
-def require_released(noisy: Ints, deviation: float, length: int) -> None:
-    """Reject a released sum of the wrong length, or a deviation that is negative or not finite."""
+def read_released(noisy: Ints, deviation: float, length: int, scale: int) -> tuple[Floats, float]:
+    """Return a released sum and its noise in units of a row, from those in steps of a scale.
+
+    Raises:
+        InputError: If the sum has the wrong length, or the deviation is negative or not finite.
+    """
     require_that(
         noisy.shape == (length,),
         "noisy",
         f"the released sum has the shape {noisy.shape}; its statistic has {length} numbers",
     )
     require(0 <= deviation < np.inf, "deviation", deviation, "a finite number of at least 0")
+    return noisy / scale, deviation / scale
+
+
+def require_labels(labels: Ints, features: Features) -> None:
+    """Reject labels that are not positions of the public classes."""
+    require_that(
+        bool(((labels >= 0) & (labels < len(features.classes))).all()),
+        "labels",
+        f"every label must be the position of one of the {len(features.classes)} public classes",
+    )
 
 
 def require_scale(scale: int) -> None:
