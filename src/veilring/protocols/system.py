@@ -362,6 +362,14 @@ class PeerSetup(Setup):
         return self.membership.batch_max
 
     @override
+    def can_do_with(self, parties: Sequence[str]) -> bool:
+        try:
+            self.system.membership(replace(self.facts, parties=len(parties)))
+        except InputError:
+            return False
+        return super().can_do_with(parties)
+
+    @override
     def play(
         self, queries: Floats, *, among: Sequence[str] | None = None, ring: Ring | None = None
     ) -> Play:

@@ -45,7 +45,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from math import inf
 from numbers import Integral
 from typing import Final
 
@@ -229,10 +228,6 @@ class WithinRadius:
 
     radius: float | None = None
 
-    def __post_init__(self) -> None:
-        good = self.radius is None or 0 <= self.radius < inf
-        require(good, "radius", self.radius, "a finite number of at least 0, or none")
-
 
 @dataclass(frozen=True, slots=True)
 class NearestRows:
@@ -290,15 +285,11 @@ class NoisyVotesParameters:
 
     def __post_init__(self) -> None:
         most = FEATURES_MAX
-        if isinstance(self.neighbours, NearestRows) and isinstance(
-            self.neighbours.conversion, ByGrid
-        ):
+        near = self.neighbours
+        if isinstance(near, NearestRows) and isinstance(near.conversion, ByGrid):
             most = GRID_FEATURES_MAX
         _require_whole("features", self.features, 1, most)
-        _require_whole("classes", self.classes, 1)
         _require_budget("epsilon_vote", self.epsilon_vote)
-        _require_whole("tolerated", self.tolerated, 0)
-        _require_whole("work", self.work, 0)
 
     @property
     def epsilon(self) -> float:
@@ -359,10 +350,9 @@ class NoisyVotesParameters:
         )
 
 
-def _require_whole(field_name: str, value: int, least: int, most: float = inf) -> None:
-    bounds = f"of at least {least}" if most == inf else f"from {least} to {most:,}"
+def _require_whole(field_name: str, value: int, least: int, most: int) -> None:
     good = isinstance(value, Integral) and least <= value <= most
-    require(good, field_name, value, f"a whole number {bounds}")
+    require(good, field_name, value, f"a whole number from {least} to {most:,}")
 
 
 def _require_budget(field_name: str, epsilon: float) -> None:
