@@ -154,11 +154,7 @@ class NoisyVotes(System):
         )
 
     def bind(self, facts: Facts) -> NoisyVotesParameters:
-        """Return the public parameters.
-
-        Raises:
-            InputError: If they do not fit the public facts.
-        """
+        """Return the public parameters; refuse those that do not fit the public facts."""
         neighbours, epsilon_vote = self._neighbours(facts)
         parameters = NoisyVotesParameters(
             facts.features,
@@ -176,9 +172,6 @@ class NoisyVotes(System):
 
         Every message must fit into a frame, and noise must be available for each query's share of
         the budgets, for any overlap of the balls around the queries.
-
-        Raises:
-            InputError: If `epsilon` is insufficient for a single query.
         """
         budgets, near = [parameters.epsilon_vote], parameters.neighbours
         if isinstance(near, NearestRows) and isinstance(near.conversion, ByAnnuli):
@@ -307,11 +300,7 @@ class VotesSetup(PeerSetup):
         return self.answer(queries, rng).labels
 
     def answer(self, queries: Floats, rng: Generator) -> VotesAnswer:
-        """Return the public result of a batch, computed without messages.
-
-        Args:
-            queries: Shape (queries, features), scaled into [0, 1].
-        """
+        """Return the public result of a batch, computed without messages."""
         parts, radii = list(self.parts.values()), self.radii(queries)
         return noisy_votes(queries, parts, self.parameters, rng, radii=radii)
 
@@ -336,11 +325,7 @@ class VotesSetup(PeerSetup):
         return PlannedNoise(noise, discrete_laplace_kurtosis(scale))
 
     def radii(self, queries: Floats) -> Floats | None:
-        """Return the radii of a batch, shape (queries,); none if the parameters determine them.
-
-        Args:
-            queries: Shape (queries, features), scaled into [0, 1].
-        """
+        """Return the radii of a batch, shape (queries,); none if the parameters determine them."""
         choose = self._votes.radii_for(self.facts)
         return None if choose is None else choose(queries)
 

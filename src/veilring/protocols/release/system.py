@@ -152,11 +152,7 @@ class Release(System):
         return exact.among(plan.rows)
 
     def trust_among(self, parties: int) -> Trust:
-        """Return the parties whose noise shares count among the given number of parties.
-
-        Raises:
-            InputError: If there are too few parties for the numbers that may collude or be lost.
-        """
+        """Return the parties whose noise shares count among the given number of parties."""
         if self.trusted:
             return Trust(1, 0)
         if parties < PARTIES_MIN:
@@ -178,12 +174,7 @@ class Release(System):
         return None
 
     def bind(self, facts: Facts) -> ReleaseParameters:
-        """Return the public parameters.
-
-        Raises:
-            InputError: If the parameters do not fit the public facts, or the number of rows of all
-                parties together, on which the noise and the statistic depend, is not public.
-        """
+        """Return the public parameters; refuse those that do not fit the public facts."""
         if facts.rows is None:
             raise InputError.because(
                 "the noise and the statistic depend on the number of rows of all parties"

@@ -79,22 +79,15 @@ class Frame:
         return cls(origin, units)
 
     def about(self, centre: Floats, spread: Floats | None = None) -> "Frame":
-        """Return the frame around a point of this frame.
+        """Return the frame around a point in the coordinates of this frame, shape (features,).
 
-        Args:
-            centre: Shape (features,), in the coordinates of this frame.
-            spread: Shape (features,), above 0: the values that become 1; by default units are
-                unchanged.
+        The values of `spread`, above 0, become 1; by default units are unchanged.
         """
         units = self.units if spread is None else self.units / spread
         return Frame(self.origin + centre / self.units, units)
 
     def place(self, rows: Floats) -> Floats:
-        """Return rows in the coordinates of this frame.
-
-        Args:
-            rows: Shape (rows, features), in [0, 1].
-        """
+        """Return rows, of shape (rows, features), in the coordinates of this frame."""
         require_that(
             rows.shape[1:] == self.origin.shape,
             "rows",
@@ -103,11 +96,7 @@ class Frame:
         return np.asarray((rows - self.origin) * self.units)
 
     def directions(self, rows: Floats) -> Floats:
-        """Return the unit vector from the origin to each row; 0 for a row at the origin.
-
-        Args:
-            rows: Shape (rows, features), in [0, 1].
-        """
+        """Return the unit vector from the origin to each row; 0 for a row at the origin."""
         placed = self.place(rows)
         # Dividing by the largest entry first keeps the squares of tiny entries from vanishing.
         largest = np.abs(placed).max(axis=1, initial=0.0, keepdims=True)
@@ -154,9 +143,6 @@ class Bins:
 
         A row has no bin in a column of categories if its features there are all 0: the value is not
         public.
-
-        Args:
-            rows: Shape (rows, features), in [0, 1].
         """
         placed = np.empty((len(rows), len(self.sizes)), dtype=np.int64)
         placed[:, : len(self.numbers)] = cell_of(rows[:, list(self.numbers)], self.cuts)
@@ -203,10 +189,6 @@ class Trees:
 
         A number is cut in the middle of the range left by the nodes above; a category is separated
         from the others of its column.
-
-        Args:
-            trees: The number of trees, at least 1.
-            depth: The number of tests from the root to a leaf, at least 1.
         """
         columns = [np.array([each]) for each in numeric_features(features)]
         columns += [np.arange(len(features))[each.features] for each in features.categories]
@@ -273,8 +255,7 @@ class Classifier(ABC):
     def scores(self, rows: Floats) -> Floats:
         """Return a score for each row and class, shape (rows, classes); the highest score wins.
 
-        Args:
-            rows: Shape (rows, features), in [0, 1], encoded by the public schema.
+        Rows have the shape (rows, features), in [0, 1], and are encoded by the public schema.
         """
         require_that(
             rows.ndim == 2 and rows.shape[1] == self.width,  # noqa: PLR2004  (the axes of a table)

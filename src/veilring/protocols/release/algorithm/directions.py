@@ -335,10 +335,7 @@ def keep_share(vectors: Floats, noise: float) -> Floats:
     """Return the fraction of each vector's square that is not noise, from 0 to 1, shape (..., 1).
 
     It is the factor for each vector with the smallest expected error (James and Stein, positive
-    part).
-
-    Args:
-        vectors: Shape (..., entries).
+    part). Vectors have the shape (..., entries).
     """
     squares = np.sum(vectors**2, axis=-1, keepdims=True)
     spent = vectors.shape[-1] * noise**2
@@ -350,9 +347,6 @@ def shrink_counts(counts: Floats, noise: float) -> Floats:
     """Return numbers of rows, each at least 1, shrunk towards their mean according to the noise.
 
     The weight of their mean is the fraction of noise in their variance (James and Stein).
-
-    Args:
-        counts: Shape (classes,).
     """
     mean = max(float(counts.mean()), 1.0)
     spread = float(np.mean((counts - mean) ** 2))
@@ -363,9 +357,7 @@ def shrink_counts(counts: Floats, noise: float) -> Floats:
 def shrink_means(sums: Floats, sizes: Floats, noise: float) -> Floats:
     """Return class means shrunk towards 0 according to the noise, each of norm at most 1.
 
-    Args:
-        sums: Shape (classes, features), of directions.
-        sizes: The numbers of rows, shape (classes,), at least 1.
+    The sums of directions have the shape (classes, features), and each size is at least 1.
     """
     means = keep_share(sums, noise) * sums / sizes[:, None]
     lengths = np.linalg.norm(means, axis=1, keepdims=True)
@@ -377,10 +369,6 @@ def lift_eigenvalues(matrix: Floats, floor: float) -> tuple[Floats, Floats]:
 
     Negative eigenvalues become 0; each is increased by the floor and `RIDGE` of their mean; all are
     then scaled to the old trace, so that distances keep their size relative to the priors.
-
-    Args:
-        matrix: Shape (features, features), symmetric.
-        floor: The number added to each eigenvalue, at least 0.
     """
     values, vectors = np.linalg.eigh(matrix)
     trace = max(float(values.sum()), np.finfo(float).eps)

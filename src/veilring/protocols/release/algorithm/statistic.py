@@ -67,19 +67,14 @@ class Bound:
     def measure(self, vectors: Ints) -> Ints:
         """Return the sum of absolute values or squares of each vector, exactly, shape (rows,).
 
-        Args:
-            vectors: Shape (rows, entries), no entry beyond the bound's own value.
+        Vectors have the shape (rows, entries), and no entry is beyond the bound's own value.
         """
         if self.norm == "l1":
             return np.asarray(np.abs(vectors).sum(axis=1))
         return np.asarray(np.einsum("ij,ij->i", vectors, vectors))
 
     def holds(self, vectors: Ints) -> bool:
-        """Return whether every vector is within the bound, for any entries.
-
-        Args:
-            vectors: Shape (rows, entries).
-        """
+        """Return whether every vector, shape (rows, entries), is within the bound."""
         reach = self.most if self.norm == "l1" else isqrt(self.most)
         # An entry beyond the bound is detected before its square, or the sum, could overflow.
         if vectors.max(initial=0) > reach or vectors.min(initial=0) < -reach:
@@ -199,11 +194,7 @@ class Statistic(ABC, Generic[Decoded_co]):
 
 
 def read_released(noisy: Ints, deviation: float, length: int, scale: int) -> tuple[Floats, float]:
-    """Return a released sum and its noise in units of a row, from those in steps of a scale.
-
-    Raises:
-        InputError: If the sum has the wrong length, or the deviation is negative or not finite.
-    """
+    """Return a valid released sum, of the given length, and its noise in units of a row."""
     require_that(
         noisy.shape == (length,),
         "noisy",
@@ -228,12 +219,7 @@ def require_scale(scale: int) -> None:
 
 
 def cut_off(vectors: Floats, scale: int, bound: Bound) -> Ints:
-    """Return integer vectors: scaled, truncated toward zero, and shortened to an L2 or L1 bound.
-
-    Args:
-        vectors: Shape (rows, entries), finite.
-        scale: The number of steps in 1.
-    """
+    """Return finite vectors times a scale, truncated toward zero, and shortened to a bound."""
     # Far beyond the bound a square could overflow; only the direction matters there.
     reach = bound.value / scale
     high, low = (end(vectors, axis=1, initial=0.0, keepdims=True) for end in (np.max, np.min))
@@ -247,10 +233,8 @@ def shorten(vectors: Ints, bound: Bound) -> Ints:
     """Return vectors within a bound; vectors beyond it are shortened, with nearly their direction.
 
     A vector beyond the bound is first shortened in floats, and truncated toward zero; any excess
-    due to rounding is removed from its largest entries, one step at a time.
-
-    Args:
-        vectors: Shape (rows, entries), no entry much beyond the bound's own value.
+    due to rounding is removed from its largest entries, one step at a time. No entry may be much
+    beyond the bound's own value.
     """
     measures = bound.measure(vectors)
     beyond = np.flatnonzero(measures > bound.most)
@@ -272,9 +256,6 @@ def apportion(vectors: Floats, scale: int) -> Ints:
 
     Absolute values are rounded down, and the missing units go to the largest remainders; ties go to
     the first. A zero vector stays zero.
-
-    Args:
-        vectors: Shape (rows, entries), finite.
     """
     sizes = np.abs(vectors)
     largest = sizes.max(axis=1, initial=0.0, keepdims=True)

@@ -235,15 +235,10 @@ def _around_cells(counts: Floats) -> Iterator[tuple[Floats, Floats]]:
 
 
 def _spread(values: Floats, weights: Floats, first: int) -> Floats:
-    """Return the weighted sums around each cell; weights multiply along the grid's axes.
+    """Return the weighted sums around each cell, after an axis of decays.
 
-    Args:
-        values: Of any shape.
-        weights: Shape (decays, side, side).
-        first: The first of the grid's axes; all further ones belong to it.
-
-    Returns:
-        The shape of the values after an axis of decays.
+    Weights have the shape (decays, side, side) and multiply along the grid's axes, the first of
+    which is given.
     """
     sums = np.broadcast_to(values, (len(weights), *values.shape))
     for axis in range(first + 1, sums.ndim):
