@@ -24,7 +24,7 @@ from veilring.nodes.party import ForwardingParty, Parties, Party
 from veilring.nodes.run import Job, Outcome
 from veilring.nodes.runtimes.tasks import play_job
 from veilring.protocols.dropouts import OpeningShares, SurvivingSums
-from veilring.protocols.masks import Stream, chacha20_stream
+from veilring.protocols.masks import MaskedTotals, MaskedWords, Stream, chacha20_stream
 from veilring.protocols.seeding import Quorum, share_seeds
 from veilring.randomness import Streams
 from veilring.simulation import LinkModel, SimulatedNetwork, Topology
@@ -77,7 +77,7 @@ class Crashing(ForwardingParty):
 class Lie(Adversary):
     """Sends other messages than its role, to all or some parties; by default none."""
 
-    only: type[Message]
+    only: type[Message] | tuple[type[Message], ...]
     change: Callable[[Any], Message | None] = lambda _message: None
     to: Collection[str] | None = None
     first_round: int = 0
@@ -89,6 +89,12 @@ class Lie(Adversary):
             return [(to, message)]
         changed = self.change(message)
         return [] if changed is None else [(to, changed)]
+
+
+def add_one(message: MaskedWords | MaskedTotals) -> Message:
+    """Return other words."""
+    words = tuple(each + each.dtype.type(1) for each in message.words)
+    return message.model_copy(update={"words": words})
 
 
 @dataclass

@@ -50,7 +50,6 @@ from veilring.transport.messages import Message
 pytestmark = pytest.mark.slow
 
 NAMES: Final = tuple(f"party-{n}" for n in range(5))
-KNN: Final = KNNParameters(2, 2, k=3, rounds=3)
 VOTES: Final = NoisyVotesParameters(2, 2, 2000.0, WithinRadius(0.5))
 LIMIT_SECONDS: Final = 60.0  # simulated
 
@@ -73,22 +72,10 @@ class Play:
 
 
 KNNS: Final = {
-    "ring": Play(private_knn, NAMES, {"parameters": KNN}),
-    "cycles": Play(
-        private_knn,
-        NAMES,
-        {"parameters": KNNParameters(2, 2, k=3, rounds=3, sum=SumMethod("cycles", 2))},
-    ),
-    "shares": Play(
-        private_knn,
-        NAMES,
-        {"parameters": KNNParameters(2, 2, k=3, rounds=3, sum=SumMethod("shares"))},
-    ),
-    "masks": Play(
-        private_knn,
-        NAMES,
-        {"parameters": KNNParameters(2, 2, k=3, rounds=3, sum=SumMethod("masks"))},
-    ),
+    method.name: Play(
+        private_knn, NAMES, {"parameters": KNNParameters(2, 2, k=3, rounds=3, sum=method)}
+    )
+    for method in (SumMethod(), SumMethod("cycles", 2), SumMethod("shares"), SumMethod("masks"))
 }
 SEARCHES: Final = {
     name: Play(

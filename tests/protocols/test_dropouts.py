@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.protocols.dropout_worlds import Crashing, Lie, World, ending, play, surviving_sums
+from tests.protocols.dropout_worlds import (
+    Crashing,
+    Lie,
+    World,
+    add_one,
+    ending,
+    play,
+    surviving_sums,
+)
 from typing_extensions import override
 
 from veilring import simulation
@@ -434,12 +442,6 @@ class LateTo(Adversary):
 def sets(**update: Any) -> Callable[[Message], Message]:
     """Return a function that changes fields of a message."""
     return lambda message: message.model_copy(update=update)
-
-
-def add_one(message: MaskedWords) -> Message:
-    """Return other words."""
-    words = tuple(each + each.dtype.type(1) for each in message.words)
-    return message.model_copy(update={"words": words})
 
 
 def wrong_share(dealer: int, message: OpeningShares) -> Message:

@@ -30,12 +30,7 @@ SQUARE = Features(("x", "y"), Ranges((0.0, 0.0), (1.0, 1.0)), ("left", "right"))
 
 @dataclass(frozen=True)
 class Moved(Statistic[Classifier]):
-    """The rows of each class, moved to the middle and shortened to length 1/2: an L2 or L1 bound.
-
-    Attributes:
-        norm: The norm of the bound.
-        beyond: The factor by which rows exceed the bound.
-    """
+    """The rows of each class, moved to the middle and shortened to length 1/2 or beyond it."""
 
     norm: Norm
     beyond: int = 1
@@ -111,6 +106,7 @@ def test_its_promise_follows_from_its_bound(norm: Any, delta: float) -> None:
     system = ReleaseMoved(norm=norm, epsilon=0.7)
     run = vr.run(system, rows_of(100).partition(5, seed=1), rows_of(3, 2))
     assert (run.spent.epsilon, run.spent.delta, run.spent.unit) == (0.7, delta, "release")
+    assert run.cost == run.forecast
     assert isinstance(run.model, ReleasedModel)
     assert (run.model.promise.epsilon, run.model.promise.delta) == (0.7, delta)
     assert run.model.provenance.statistic == "own"
