@@ -370,7 +370,7 @@ MISTAKES: Final = (
         ),
     ),
     *_found_by(
-        audited(partial(Release, rows=3000, statistic="means"), check_comparison, number=0),
+        audited(partial(Release, statistic="means"), check_comparison, number=0),
         (
             "the noise of a second sum repeats that of the first",
             "protocols.release.algorithm.noise.SumNoise.share",

@@ -26,7 +26,7 @@ def test_the_estimator_costs_the_same_as_real_parties(statistic: Any, adding: An
     fitted = model.set_params(random_state=1).fit(ROWS, LABELS)
     numbers = np.searchsorted(fitted.classes_, LABELS)
     own = [Rows(scaled(ROWS[part]), numbers[part]) for part in fitted.parts_]
-    parameters = fitted.system_.bind(fitted.model_.schema.encoded, 4, len(ROWS))
+    parameters = fitted.system_.bind(fitted.setup_.facts)
 
     async def main() -> None:
         async with Cluster(4, own=own, seed=1) as cluster:

@@ -211,7 +211,7 @@ def test_ranges_are_lows_and_highs(ranges: Any, found: str) -> None:
 
 def test_at_most_all_rows_vote() -> None:
     """If the number of rows is public, k is at most that number."""
-    assert PrivateKNNClassifier(k=len(ROWS)).fit(ROWS, LABELS).setup_.parameters.k == len(ROWS)
+    assert PrivateKNNClassifier(k=len(ROWS)).fit(ROWS, LABELS).setup_.parameters.topk.k == len(ROWS)
     with pytest.raises(InputError, match=f"k is {len(ROWS) + 1}; allowed: at most {len(ROWS)},"):
         PrivateKNNClassifier(k=len(ROWS) + 1).fit(ROWS, LABELS)
 

@@ -7,7 +7,7 @@ each ending; a test plays 200 of them.
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring import simulation
-from veilring.errors import PeerLost, SessionAborted
-from veilring.nodes.adversary import Adversary
+from veilring.errors import PeerLost, ProtocolViolation, SessionAborted
+from veilring.nodes.adversary import Adversary, Lines
 from veilring.nodes.node import Node
 from veilring.nodes.party import ForwardingParty, Parties, Party
 from veilring.nodes.run import Job, Outcome
 from veilring.nodes.runtimes.tasks import play_job
 from veilring.protocols.dropouts import OpeningShares, SurvivingSums
-from veilring.protocols.masks import Stream, chacha20_stream
+from veilring.protocols.masks import MaskedTotals, MaskedWords, Stream, chacha20_stream
 from veilring.protocols.seeding import Quorum, share_seeds
 from veilring.randomness import Streams
 from veilring.simulation import LinkModel, SimulatedNetwork, Topology
@@ -59,13 +59,7 @@ async def surviving_sums(  # noqa: PLR0913  (the settings of a test, each by nam
 
 
 class Crashing(ForwardingParty):
-    """A party that crashes instead of sending a message.
-
-    Args:
-        party: The wrapped party.
-        at: The number of messages sent before the crash.
-        crash: A callback that ends its node.
-    """
+    """A party that crashes instead of sending the message of a number from 0."""
 
     def __init__(self, party: Party, at: int, crash: Crash) -> None:
         super().__init__(party)
@@ -80,17 +74,32 @@ class Crashing(ForwardingParty):
 
 
 @dataclass
-class World:
-    """The outcome of one simulated world.
+class Lie(Adversary):
+    """Sends other messages than its role, to all or some parties; by default none."""
 
-    Attributes:
-        parties: All parties.
-        crashed: The parties that crashed.
-        outcomes: The outcome of each party.
-        own: The words of each party.
-        settings: The keyword arguments of the role.
-        session: The name of the session.
-    """
+    only: type[Message] | tuple[type[Message], ...]
+    change: Callable[[Any], Message | None] = lambda _message: None
+    to: Collection[str] | None = None
+    first_round: int = 0
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        is_told = self.to is None or to in self.to
+        if not (is_told and isinstance(message, self.only) and self.round >= self.first_round):
+            return [(to, message)]
+        changed = self.change(message)
+        return [] if changed is None else [(to, changed)]
+
+
+def add_one(message: MaskedWords | MaskedTotals) -> Message:
+    """Return other words."""
+    words = tuple(each + each.dtype.type(1) for each in message.words)
+    return message.model_copy(update={"words": words})
+
+
+@dataclass
+class World:
+    """The outcome of one simulated world, with the keyword arguments of its role."""
 
     parties: Parties
     crashed: set[str]
@@ -109,6 +118,12 @@ class World:
         view = self.outcomes[name].view
         assert view is not None
         return [(sent.sender, sent.message) for sent in view.sent]
+
+    def convicted(self, judge: str) -> ProtocolViolation:
+        """Return the error by which a party convicts another one."""
+        error = self.outcomes[judge].error
+        assert isinstance(error, ProtocolViolation)
+        return error
 
     @property
     def survivors(self) -> dict[str, Outcome]:
@@ -132,18 +147,7 @@ def play(
     own: list[list[int]] | None = None,
     **settings: Any,
 ) -> World:
-    """Play a role on the simulated clock, with parties that crash before given messages.
-
-    Args:
-        parties: The number of parties.
-        crashes: For each party that crashes, the number of messages that it sends before.
-        seed: The seed of the world.
-        topology: The links.
-        role: The role that each party plays.
-        adversaries: The adversaries that control parties.
-        own: The words of each party.
-        **settings: The keyword arguments of the role.
-    """
+    """Play a role on the simulated clock, with parties that crash after a number of messages."""
     names = Parties([f"party-{number}" for number in range(parties)])
     words = own or [[10**number, number, 2**64 - 1] for number in range(parties)]
     mine = {name: np.array(each, np.uint64) for name, each in zip(names, words, strict=True)}

@@ -74,14 +74,7 @@ async def converse(
 
 @dataclass(frozen=True)
 class Setting:
-    """A served system.
-
-    Attributes:
-        servers: The names of the servers.
-        offers: The services of a server, given its node.
-        ask: The request of a client.
-        services: The names of all services, with the SHA-256 of their terms.
-    """
+    """A served system: its servers, their services with their terms, and a client's request."""
 
     servers: tuple[str, ...]
     offers: Callable[[Node], Mapping[str, Offer]]
@@ -181,7 +174,7 @@ SYSTEMS: dict[str, Callable[[], AbstractAsyncContextManager[Setting]]] = {
     "rank-search": partial(of_peers, RankSearch(k=3)),
     "private-knn": partial(of_peers, PrivateKNN(k=3)),
     "noisy-votes": partial(of_peers, NoisyVotes(epsilon=1.0, k=3), 1.0),
-    "release": partial(of_peers, Release(epsilon=2.0, rows=60, statistic="means"), 2.0),
+    "release": partial(of_peers, Release(epsilon=2.0, statistic="means"), 2.0),
     "owner": of_owner,
     "ind-knn": of_prediction,
     "places": of_places,
@@ -193,10 +186,7 @@ SYSTEMS: dict[str, Callable[[], AbstractAsyncContextManager[Setting]]] = {
 class Attacker:
     """A client that does everything that the transport permits, round after round.
 
-    Attributes:
-        node: Its node.
-        setting: The system that it attacks.
-        reflected: The number of sessions in a round that name a third party.
+    In each round, the `reflected` number of sessions name a third party.
     """
 
     node: Node
@@ -264,17 +254,12 @@ class Attacker:
 
 @dataclass
 class Observed:
-    """The result of an attack.
-
-    Attributes:
-        answered: The number of answered requests of the honest client.
-        failed: The errors of its other requests.
-        cut: The parties accused outside of a session, with the accuser.
-    """
+    """The answered and the failed requests of an honest client during an attack."""
 
     answered: int = 0
     failed: list[str] = field(default_factory=list)
     cut: list[tuple[str, str]] = field(default_factory=list)
+    """Each party that accused another one outside of a session, and that one."""
 
 
 @asynccontextmanager

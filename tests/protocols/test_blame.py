@@ -53,7 +53,6 @@ pytestmark = pytest.mark.slow
 
 NAMES: Final = tuple(f"party-{n}" for n in range(5))
 FACTS: Final = Facts(len(NAMES), 2, 2)
-KNN: Final = PrivateKNN(k=3, rounds=3).bind(FACTS)
 VOTES: Final = NoisyVotesParameters(2, 2, 2000.0, WithinRadius(0.5))
 LIMIT_SECONDS: Final = 60.0  # simulated
 
@@ -75,19 +74,15 @@ class Play:
     adversaries: Mapping[str, type[Adversary]] = field(default_factory=lambda: ADVERSARIES)
 
 
+SUMS: Final[Mapping[str, dict[str, Any]]] = {
+    "ring": {"sum": "ring"},
+    "cycles": {"sum": "cycles", "cycles": 2},
+    "shares": {"sum": "shares"},
+    "masks": {"sum": "masks"},
+}
 KNNS: Final = {
-    "ring": Play(private_knn, NAMES, {"parameters": KNN}),
-    "cycles": Play(
-        private_knn,
-        NAMES,
-        {"parameters": PrivateKNN(k=3, rounds=3, sum="cycles", cycles=2).bind(FACTS)},
-    ),
-    "shares": Play(
-        private_knn, NAMES, {"parameters": PrivateKNN(k=3, rounds=3, sum="shares").bind(FACTS)}
-    ),
-    "masks": Play(
-        private_knn, NAMES, {"parameters": PrivateKNN(k=3, rounds=3, sum="masks").bind(FACTS)}
-    ),
+    method: Play(private_knn, NAMES, {"parameters": PrivateKNN(k=3, rounds=3, **sums).bind(FACTS)})
+    for method, sums in SUMS.items()
 }
 SEARCHES: Final = {
     name: Play(

@@ -35,12 +35,7 @@ SETTINGS: dict[str, Any] = {"tolerated": 1, "lost": 1, "coordinator": "party-0"}
 
 @dataclass
 class Table:
-    """A random function that masks words.
-
-    Attributes:
-        bits: The masks of some keys; all other masks are 0.
-        asked: The keys that each party has used, for masks with others and for its own.
-    """
+    """A random function that masks words: the bits of some keys, and the keys that are used."""
 
     bits: Mapping[bytes, int] = field(default_factory=dict)
     asked: dict[tuple[str, bool], list[bytes]] = field(default_factory=dict)
@@ -176,64 +171,11 @@ def distributions_are_equal(*values: tuple[int, ...], is_lost: bool = True) -> b
     return all(other == first for other in others)
 
 
-class TestThreeParties:
-    """One of them is the spy, and the last may be lost after the spy has its words."""
-
-    def test_a_view_depends_only_on_the_sum(self) -> None:
-        """It depends on neither of two words with one sum, nor on the words of a lost party."""
-        assert distributions_are_equal((0, 0, 0), (1, 0, 1), is_lost=False)
-        assert distributions_are_equal((0, 0, 0), (0, 0, 1))
-
-    def test_a_view_depends_on_that_sum(self) -> None:
-        """Otherwise this test could not distinguish distributions."""
-        assert not distributions_are_equal((0, 0, 0), (0, 0, 1), is_lost=False)
-        assert not distributions_are_equal((0, 0, 0), (1, 0, 0))
-
-    def test_with_both_seeds_words_would_be_revealed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """If parties disclosed both seeds of a party, its words would show, in the sum or not."""
-        monkeypatch.setattr(f"{SUM}._own_shares", tell_both)
-        assert not distributions_are_equal((0, 0, 0), (1, 0, 1), is_lost=False)
-        assert not distributions_are_equal((0, 0, 0), (0, 0, 1))
-
-    def test_without_a_self_mask_late_words_would_be_revealed(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The lost party's pairwise masks are opened, and no other mask hides its words."""
-        monkeypatch.setattr("veilring.protocols.dropouts._put_self_mask", lambda *_: None)
-        assert not distributions_are_equal((0, 0, 0), (0, 0, 1))
-
-    def test_without_pairwise_masks_words_would_be_revealed(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The self-masks of parties in the sum are opened, and no other mask hides their words."""
-        monkeypatch.setattr("veilring.protocols.masks.put_mask", lambda *_: None)
-        assert not distributions_are_equal((0, 0, 0), (1, 0, 1), is_lost=False)
-
-
-@pytest.mark.slow
-class TestDistributions:
-    """Four parties, one of them the spy, and one lost after the spy has its words."""
-
-    def test_a_view_depends_only_on_the_sum_of_the_included_parties(self) -> None:
-        """It depends neither on single words nor on the lost party's words, exactly."""
-        assert distributions_are_equal((0, 0, 0, 0), (0, 0, 0, 1), (1, 0, 1, 0), (1, 0, 1, 1))
-
-    def test_a_view_depends_on_that_sum(self) -> None:
-        """Otherwise this test could not distinguish distributions."""
-        assert not distributions_are_equal((0, 0, 0, 0), (1, 0, 0, 0))
-
-    def test_without_a_self_mask_late_words_would_be_revealed(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The lost party's pairwise masks are opened, and no other mask hides its words."""
-        monkeypatch.setattr("veilring.protocols.dropouts._put_self_mask", lambda *_: None)
-        assert not distributions_are_equal((0, 0, 0, 0), (0, 0, 0, 1))
-
-    def test_with_both_seeds_words_would_be_revealed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """With both seeds known, the words of the lost and of each included party would show."""
-        monkeypatch.setattr(f"{SUM}._own_shares", tell_both)
-        assert not distributions_are_equal((0, 0, 0, 0), (0, 0, 0, 1))
-        assert not distributions_are_equal((0, 0, 0, 0), (1, 0, 1, 0))
+SELF_MASK, PAIRWISE, OWN_SHARES = (
+    "veilring.protocols.dropouts._put_self_mask",
+    "veilring.protocols.masks.put_mask",
+    f"{SUM}._own_shares",
+)
 
 
 def tell_both(one: Any) -> OpeningShares:
@@ -246,13 +188,68 @@ def tell_both(one: Any) -> OpeningShares:
     return OpeningShares(digest=one.public.digest, shares=tuple(shares))
 
 
+def unmasked(*_: object) -> None:
+    """Mask nothing."""
+
+
+four = pytest.mark.slow
+"""Four parties take seconds: one is the spy, and one is lost after the spy has its words."""
+
+
+@pytest.mark.parametrize(
+    ("values", "is_lost"),
+    [
+        ([(0, 0, 0), (1, 0, 1)], False),
+        ([(0, 0, 0), (0, 0, 1)], True),
+        pytest.param([(0,) * 4, (0, 0, 0, 1), (1, 0, 1, 0), (1, 0, 1, 1)], True, marks=four),
+    ],
+)
+def test_a_view_depends_only_on_the_sum(values: list[tuple[int, ...]], is_lost: bool) -> None:
+    """It depends neither on single words with one sum nor on a lost party's words, exactly."""
+    assert distributions_are_equal(*values, is_lost=is_lost)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_lost"),
+    [
+        ((0, 0, 0), (0, 0, 1), False),
+        ((0, 0, 0), (1, 0, 0), True),
+        pytest.param((0, 0, 0, 0), (1, 0, 0, 0), True, marks=four),
+    ],
+)
+def test_a_view_depends_on_that_sum(
+    one: tuple[int, ...], other: tuple[int, ...], is_lost: bool
+) -> None:
+    """Otherwise this test could not distinguish distributions."""
+    assert not distributions_are_equal(one, other, is_lost=is_lost)
+
+
+@pytest.mark.parametrize(
+    ("rule", "instead", "other", "is_lost"),
+    [
+        (OWN_SHARES, tell_both, (1, 0, 1), False),
+        (OWN_SHARES, tell_both, (0, 0, 1), True),
+        (SELF_MASK, unmasked, (0, 0, 1), True),
+        (PAIRWISE, unmasked, (1, 0, 1), False),
+        pytest.param(SELF_MASK, unmasked, (0, 0, 0, 1), True, marks=four),
+        pytest.param(OWN_SHARES, tell_both, (0, 0, 0, 1), True, marks=four),
+        pytest.param(OWN_SHARES, tell_both, (1, 0, 1, 0), True, marks=four),
+    ],
+)
+def test_without_a_rule_words_would_be_revealed(
+    monkeypatch: pytest.MonkeyPatch, rule: str, instead: Any, other: tuple[int, ...], is_lost: bool
+) -> None:
+    """Without either mask, or with both seeds of a party disclosed, its words would show.
+
+    The pairwise masks of a lost party are opened, and the self-masks of parties in the sum.
+    """
+    monkeypatch.setattr(rule, instead)
+    assert not distributions_are_equal((0,) * len(other), other, is_lost=is_lost)
+
+
 @dataclass
 class Liar(Adversary):
-    """Claims different sets of included parties to each party, as coordinator or accomplice.
-
-    Attributes:
-        without: The excluded parties, for each party; none by default.
-    """
+    """Claims sets without some parties to each party, as coordinator or accomplice."""
 
     without: Mapping[str, tuple[str, ...]]
     named: NamedSet | None = None

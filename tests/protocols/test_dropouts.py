@@ -6,12 +6,21 @@ import pickle
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.protocols.dropout_worlds import Crashing, World, ending, play, surviving_sums
+from tests.protocols.dropout_worlds import (
+    Crashing,
+    Lie,
+    World,
+    add_one,
+    ending,
+    play,
+    surviving_sums,
+)
 from typing_extensions import override
 
 from veilring import simulation
@@ -56,24 +65,21 @@ PEERS = ["party-1", "party-2", "party-3", "party-4"]
 FIVE: dict[str, Any] = {"tolerated": 1, "lost": 1, "coordinator": "party-0"}
 
 
-class MortalMemory(Memory):
-    """The in-memory runtime, where a test can end a party."""
+class _Mortal:
+    """A runtime where a test can end a party."""
 
-    @override
     async def _connect(self, parties: Parties, streams: Streams) -> Sequence[Endpoint]:
-        endpoints = await super()._connect(parties, streams)
+        endpoints: Sequence[Endpoint] = await super()._connect(parties, streams)  # type: ignore[misc]  # of the runtime
         self.crash = {endpoint.name: endpoint.abort for endpoint in endpoints}
         return endpoints
 
 
-class MortalTls(Tls):
-    """The TLS runtime, where a test can end a party."""
+class MortalMemory(_Mortal, Memory):
+    """The in-memory runtime."""
 
-    @override
-    async def _connect(self, parties: Parties, streams: Streams) -> Sequence[Endpoint]:
-        endpoints = await super()._connect(parties, streams)
-        self.crash = {endpoint.name: endpoint.abort for endpoint in endpoints}
-        return endpoints
+
+class MortalTls(_Mortal, Tls):
+    """The TLS runtime."""
 
 
 def be_killed() -> None:
@@ -106,6 +112,20 @@ def crashed_run(runtime: str, at: int, **settings: Any) -> Run[Any]:
             return await cluster.run(add_or_crash, only={"party-3": mortal}, **FIVE, **settings)
 
     return asyncio.run(run())
+
+
+def simulated(*faults: Fault, watch: Sequence[str] = (), **settings: Any) -> Run[Any]:
+    """Return a run of five parties on the simulated clock, under faults."""
+
+    async def run() -> Run[Any]:
+        async with Cluster(5, runtime=Simulated(TIMED, faults), own=OWN, seed=3) as cluster:
+            return await cluster.run(surviving_sums, watch=watch, **FIVE, **settings)
+
+    return simulation.simulate(run())
+
+
+CRASH = Fault("crash", 0.045, 0.045, ("party-3",))
+"""The crash of a party whose words have arrived."""
 
 
 def joined(world: World) -> Run[Any]:
@@ -154,21 +174,10 @@ def test_a_crash_is_survived_on_every_runtime(runtime: str, star: bool) -> None:
 
 def test_a_crash_is_survived_on_the_simulated_clock() -> None:
     """A cluster survives it too, with the same role and the same form of run."""
-
-    async def run() -> Run[Any]:
-        runtime = simulated_with_crash()
-        async with Cluster(5, runtime=runtime, own=OWN, seed=3) as cluster:
-            return await cluster.run(surviving_sums, **FIVE)
-
-    found = simulation.simulate(run())
+    found = simulated(CRASH)
     assert found.lost == ("party-3",)
     assert set(found.results) == {"party-0", "party-1", "party-2", "party-4"}
     assert [name for _, name in found.result] == [tuple(f"party-{n}" for n in range(5))]
-
-
-def simulated_with_crash() -> Runtime:
-    """Return the simulated runtime, where party-3 crashes after its words arrived."""
-    return Simulated(TIMED, [Fault("crash", 0.045, 0.045, ("party-3",))])
 
 
 class TestCost:
@@ -309,13 +318,7 @@ class TestLosses:
         self, left: str, pairs: list[tuple[str, str]]
     ) -> None:
         """The party that lacks the seeds of most others leaves, or the second one of two."""
-
-        async def run() -> Run[Any]:
-            faults = [Fault("reset", 0.005, 9.0, pair) for pair in pairs]
-            async with Cluster(5, runtime=Simulated(TIMED, faults), own=OWN, seed=3) as cluster:
-                return await cluster.run(surviving_sums, **FIVE)
-
-        found = simulation.simulate(run())
+        found = simulated(*(Fault("reset", 0.005, 9.0, pair) for pair in pairs))
         assert found.lost == (left,)
         assert left not in found.result[0][1]
         assert len(found.result[0][1]) == 4
@@ -323,7 +326,7 @@ class TestLosses:
     @pytest.mark.parametrize("star", [False, True])
     def test_a_party_that_is_silent_to_some_is_given_up_alone(self, star: bool) -> None:
         """The coordinator begins the next sum earlier, and waits for those that miss its shares."""
-        silent = {"party-3": NoSharesTo(("party-1", "party-2"))}
+        silent = {"party-3": Lie(Message, to=("party-1", "party-2"), first_round=4)}
         run = joined(play(5, adversaries=silent, sums=2, star=star, **FIVE))
         assert run.lost == (() if star else ("party-3",))
         assert run.result[0][1] == tuple(f"party-{n}" for n in range(5))
@@ -349,13 +352,7 @@ class TestLosses:
     @pytest.mark.parametrize("ends", [("party-1", "party-3"), ("party-4", "party-2")])
     def test_missing_words_come_from_the_coordinator(self, ends: tuple[str, str]) -> None:
         """Two parties whose connection breaks have the same totals as all others."""
-
-        async def run() -> Run[Any]:
-            runtime = Simulated(TIMED, [Fault("reset", 0.035, 9.0, ends)])
-            async with Cluster(5, runtime=runtime, own=OWN, seed=3) as cluster:
-                return await cluster.run(surviving_sums, watch=["party-0"], **FIVE)
-
-        found = simulation.simulate(run())
+        found = simulated(Fault("reset", 0.035, 9.0, ends), watch=["party-0"])
         assert not found.lost
         assert found.result[0][1] == tuple(f"party-{n}" for n in range(5))
         assert all(result == found.result for result in found.results.values())
@@ -381,10 +378,8 @@ class TestLosses:
 
     def test_omitted_words_name_their_sender(self) -> None:
         """A party that omits words is named: its next message shows that they were not lost."""
-        world = play(5, adversaries={"party-3": NotTo("party-1")}, **FIVE)
-        error = world.outcomes["party-1"].error
-        assert isinstance(error, ProtocolViolation)
-        assert error.culprit == "party-3"
+        world = play(5, adversaries={"party-3": Lie(MaskedWords, to=("party-1",))}, **FIVE)
+        assert world.convicted("party-1").culprit == "party-3"
 
     def test_too_many_losses_end_it_without_disclosure(self) -> None:
         """Each remaining party names the lost ones; none has disclosed a share."""
@@ -422,7 +417,7 @@ class TestLosses:
         """If more are lost than a sum survives, the next attempt omits them."""
 
         async def run() -> Any:
-            async with Cluster(5, runtime=simulated_with_crash(), own=OWN, seed=3) as cluster:
+            async with Cluster(5, runtime=Simulated(TIMED, [CRASH]), own=OWN, seed=3) as cluster:
                 settings: dict[str, Any] = FIVE | {"lost": 0}
                 return await run_with_retries(cluster, surviving_sums, **settings)
 
@@ -444,116 +439,21 @@ class LateTo(Adversary):
         return [(to, message)]
 
 
-@dataclass
-class NotTo(Adversary):
-    """Does not send its words to one party."""
-
-    to: str
-
-    @override
-    async def sending(self, to: str, message: Message) -> Lines:
-        return [] if to == self.to and isinstance(message, MaskedWords) else [(to, message)]
+def sets(**update: Any) -> Callable[[Message], Message]:
+    """Return a function that changes fields of a message."""
+    return lambda message: message.model_copy(update=update)
 
 
-@dataclass
-class NoSharesTo(Adversary):
-    """Sends nothing to some parties from the shares of the first sum on."""
-
-    to: tuple[str, ...]
-
-    @override
-    async def sending(self, to: str, message: Message) -> Lines:
-        return [] if to in self.to and self.round > 3 else [(to, message)]
+def wrong_share(dealer: int, message: OpeningShares) -> Message:
+    """Return shares, of which that of one party's seed is wrong."""
+    shares = list(message.shares)
+    shares[dealer] = bytes([shares[dealer][0] ^ 1]) + shares[dealer][1:]
+    return message.model_copy(update={"shares": tuple(shares)})
 
 
-@dataclass
-class WrongShare(Adversary):
-    """Discloses a wrong share of one party's seed."""
-
-    dealer: int
-
-    @override
-    async def sending(self, to: str, message: Message) -> Lines:
-        if isinstance(message, OpeningShares):
-            shares = list(message.shares)
-            shares[self.dealer] = bytes([shares[self.dealer][0] ^ 1]) + shares[self.dealer][1:]
-            message = message.model_copy(update={"shares": tuple(shares)})
-        return [(to, message)]
-
-
-class NoShare(Adversary):
-    """Sends nothing in place of its share of one seed."""
-
-    @override
-    async def sending(self, to: str, message: Message) -> Lines:
-        if isinstance(message, OpeningShares):
-            message = message.model_copy(update={"shares": (b"", *message.shares[1:])})
-        return [(to, message)]
-
-
-@dataclass
-class WrongDeal(Adversary):
-    """Deals one party a share of its self-mask's seed that its root does not commit to."""
-
-    to: str
-
-    @override
-    async def sending(self, to: str, message: Message) -> Lines:
-        if isinstance(message, SeedShares) and to == self.to:
-            message = message.model_copy(update={"owns": (bytes(32),)})
-        return [(to, message)]
-
-
-@dataclass
-class WrongSet(Adversary):
-    """Names a wrong set to all parties."""
-
-    members: int
-    hashes: int
-
-    @override
-    async def sending(self, to: str, message: Message) -> Lines:
-        if isinstance(message, NamedSet):
-            message = message.model_copy(
-                update={"members": bytes([self.members]), "vectors": (bytes(32),) * self.hashes}
-            )
-        return [(to, message)]
-
-
-@dataclass
-class WrongDealers(Adversary):
-    """Names wrong dealers in set-up to some parties, or to all."""
-
-    dealers: int
-    to: tuple[str, ...] = (*PEERS, "party-0")
-
-    @override
-    async def sending(self, to: str, message: Message) -> Lines:
-        if isinstance(message, SeedsDealt) and to in self.to:
-            message = message.model_copy(update={"dealers": bytes([self.dealers])})
-        return [(to, message)]
-
-
-@dataclass
-class Withhold(Adversary):
-    """Sends nothing more to one party after the set-up."""
-
-    to: str
-
-    @override
-    async def sending(self, to: str, message: Message) -> Lines:
-        return [] if to == self.to and self.round else [(to, message)]
-
-
-class PassOnOther(Adversary):
-    """Passes on other words than those it received."""
-
-    @override
-    async def sending(self, to: str, message: Message) -> Lines:
-        if isinstance(message, MaskedWords) and self.round > 1:
-            words = tuple(each + each.dtype.type(1) for each in message.words)
-            message = message.model_copy(update={"words": words})
-        return [(to, message)]
+def wrong_set(members: int, hashes: int) -> Lie:
+    """Return a coordinator that names a wrong set to all parties."""
+    return Lie(NamedSet, sets(members=bytes([members]), vectors=(bytes(32),) * hashes))
 
 
 class TestPeersThatCheat:
@@ -561,40 +461,34 @@ class TestPeersThatCheat:
 
     def test_words_that_are_passed_on_are_compared_with_their_hash(self) -> None:
         """A coordinator that passes on other words is named by the party that lacked them."""
-        lying: dict[str, Adversary] = {"party-4": Withhold("party-2"), "party-0": PassOnOther()}
+        withholds = Lie(Message, to=("party-2",), first_round=1)
+        lying = {"party-4": withholds, "party-0": Lie(MaskedWords, add_one, first_round=2)}
         world = play(5, adversaries=lying, **FIVE)
-        error = world.outcomes["party-2"].error
-        assert isinstance(error, ProtocolViolation)
-        assert (error.culprit, error.reason) == (
-            "party-0",
-            "passed on words other than those whose hash it had announced",
-        )
+        reason = "passed on words other than those whose hash it had announced"
+        error = world.convicted("party-2")
+        assert (error.culprit, error.reason) == ("party-0", reason)
 
     @pytest.mark.parametrize("crashes", [{}, {"party-4": 6}])
     @pytest.mark.parametrize("dealer", [0, 2, 4])
     def test_a_wrong_share_names_its_sender(self, dealer: int, crashes: dict[str, int]) -> None:
         """A wrong share of either seed names the party that sent it."""
-        world = play(5, crashes=crashes, adversaries={"party-2": WrongShare(dealer)}, **FIVE)
-        error = world.outcomes["party-0"].error
-        assert isinstance(error, ProtocolViolation)
-        assert (error.culprit, error.reason) == (
-            "party-2",
-            f"revealed a wrong share of a seed of party-{dealer}",
-        )
+        lie = Lie(OpeningShares, partial(wrong_share, dealer))
+        world = play(5, crashes=crashes, adversaries={"party-2": lie}, **FIVE)
+        reason = f"revealed a wrong share of a seed of party-{dealer}"
+        error = world.convicted("party-0")
+        assert (error.culprit, error.reason) == ("party-2", reason)
 
     def test_an_empty_share_names_its_sender(self) -> None:
         """A message that lacks a share is blamed on its sender, and raises no internal error."""
-        world = play(5, adversaries={"party-2": NoShare()}, **FIVE)
-        error = world.outcomes["party-0"].error
-        assert isinstance(error, ProtocolViolation)
-        assert error.culprit == "party-2"
+        lie = Lie(OpeningShares, lambda message: sets(shares=(b"", *message.shares[1:]))(message))
+        world = play(5, adversaries={"party-2": lie}, **FIVE)
+        assert world.convicted("party-0").culprit == "party-2"
 
     def test_a_wrong_deal_names_its_dealer(self) -> None:
         """A wrong share names its dealer as soon as the recipient sees it."""
-        world = play(5, adversaries={"party-2": WrongDeal("party-1")}, **FIVE)
-        error = world.outcomes["party-1"].error
-        assert isinstance(error, ProtocolViolation)
-        assert error.culprit == "party-2"
+        lie = Lie(SeedShares, sets(owns=(bytes(32),)), to=("party-1",))
+        world = play(5, adversaries={"party-2": lie}, **FIVE)
+        assert world.convicted("party-1").culprit == "party-2"
 
     def test_shares_that_do_not_give_the_seed_name_their_dealer(
         self, monkeypatch: pytest.MonkeyPatch
@@ -625,7 +519,7 @@ class TestPeersThatCheat:
     )
     def test_an_impossible_set_names_the_coordinator(self, members: int, hashes: int) -> None:
         """An impossible set names the coordinator before any share is disclosed."""
-        world = play(5, adversaries={"party-0": WrongSet(members, hashes)}, **FIVE)
+        world = play(5, adversaries={"party-0": wrong_set(members, hashes)}, **FIVE)
         errors = [world.outcomes[f"party-{n}"].error for n in range(1, 5)]
         violations = [error for error in errors if isinstance(error, ProtocolViolation)]
         assert violations
@@ -645,15 +539,14 @@ class TestPeersThatCheat:
         self, dealers: int, crashes: dict[str, int]
     ) -> None:
         """An impossible set of dealers names the coordinator before anything else is sent."""
-        world = play(5, crashes=crashes, adversaries={"party-0": WrongDealers(dealers)}, **FIVE)
-        error = world.outcomes["party-1"].error
-        assert isinstance(error, ProtocolViolation)
-        assert error.culprit == "party-0"
+        lie = Lie(SeedsDealt, sets(dealers=bytes([dealers])))
+        world = play(5, crashes=crashes, adversaries={"party-0": lie}, **FIVE)
+        assert world.convicted("party-1").culprit == "party-0"
         assert not any(isinstance(each, MaskedWords) for _, each in world.sent("party-1"))
 
     def test_different_dealers_open_nothing(self) -> None:
         """A coordinator that names different dealers to two parties gets no share from either."""
-        lie = WrongDealers(0b11110000, ("party-1",))
+        lie = Lie(SeedsDealt, sets(dealers=bytes([0b11110000])), to=("party-1",))
         world = play(5, adversaries={"party-0": lie}, **FIVE)
         assert not any(world.told(name) for name in PEERS)
         errors = [out.error for name, out in world.outcomes.items() if name != "party-0"]
@@ -661,7 +554,7 @@ class TestPeersThatCheat:
 
     def test_different_hashes_of_words_are_detected_before_disclosure(self) -> None:
         """Either the coordinator lies or the party whose words differ: both are named."""
-        world = play(5, adversaries={"party-0": WrongSet(0b11111000, 5)}, **FIVE)
+        world = play(5, adversaries={"party-0": wrong_set(0b11111000, 5)}, **FIVE)
         error = world.outcomes["party-2"].error
         assert isinstance(error, ProtocolViolation | Tampered)
         assert not any(world.told(f"party-{n}") for n in range(1, 5))

@@ -3,8 +3,7 @@
 import asyncio
 import hashlib
 import hmac
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -15,12 +14,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.random import Generator
 from numpy.typing import NDArray
+from tests.protocols.dropout_worlds import Lie, add_one
 from typing_extensions import override
 
 import veilring as vr
 from veilring import simulation
 from veilring.errors import Deadlock, InputError, ProtocolViolation, RunFailed, Tampered
-from veilring.nodes.adversary import Adversary, Lines, Silent
+from veilring.nodes.adversary import Alter, Silent
 from veilring.nodes.cluster import Cluster, RuntimeName
 from veilring.nodes.journal import Journal
 from veilring.nodes.party import ForwardingParty, Party
@@ -226,31 +226,18 @@ async def add_three_times(party: Party) -> tuple[list[int], int]:
     return seen, sums.next_round
 
 
-@dataclass
-class Altering(Adversary):
-    """Sends different words or a different hash than its role."""
-
-    digest: bytes | None = None
-    words: tuple[Any, ...] | None = None
-
-    @override
-    async def sending(self, to: str, message: Message) -> Lines:
-        if isinstance(message, MaskedWords | MaskedTotals):
-            digest = message.digest if self.digest is None else self.digest
-            words = message.words if self.words is None else self.words
-            return [(to, type(message)(digest=digest, words=words))]
-        return [(to, message)]
+def root_of(change: Callable[[Message], Message], kind: Any, **given: Any) -> BaseException:
+    """Return the error that ends a sum of three parties of which party-2 lies."""
+    lie, own = Alter(change, only=kind), [np.ones(2, np.uint16)] * 3
+    with pytest.raises(RunFailed) as failed:
+        run_on("memory", add, 3, own=own, adversaries={"party-2": lie}, **given)
+    root = failed.value.root
+    assert root is not None
+    return root
 
 
-@dataclass
-class LowOrder(Adversary):
-    """Sends a public key that makes every secret 0."""
-
-    public: bytes
-
-    @override
-    async def sending(self, to: str, message: Message) -> Lines:
-        return [(to, MaskKey(public=self.public) if isinstance(message, MaskKey) else message)]
+WORDS = (MaskedWords, MaskedTotals)
+in_every_topology = pytest.mark.parametrize("adder", [None, "party-0", "party-2"])
 
 
 class TestPeersThatCheat:
@@ -259,14 +246,12 @@ class TestPeersThatCheat:
     @pytest.mark.parametrize("point", LOW_ORDER)
     def test_a_point_of_low_order_is_refused(self, point: int) -> None:
         """A public key that makes the secret known to everyone is blamed on its sender."""
-        cheat = LowOrder(point.to_bytes(KEY_BYTES, "little"))
-        with pytest.raises(RunFailed) as failed:
-            run_on("memory", add, 3, own=[np.ones(2, np.uint8)] * 3, adversaries={"party-1": cheat})
-        root = failed.value.root
+        key = MaskKey(public=point.to_bytes(KEY_BYTES, "little"))
+        root = root_of(lambda _message: key, (MaskKey,))
         assert isinstance(root, ProtocolViolation)
-        assert root.culprit == "party-1"
+        assert root.culprit == "party-2"
 
-    @pytest.mark.parametrize("adder", [None, "party-0", "party-2"])
+    @in_every_topology
     @pytest.mark.parametrize(
         "words",
         [(), (np.ones(3, "<u2"),), (np.ones(2, "<u4"),), (np.ones(2, "<u2"), np.ones(2, "<u2"))],
@@ -274,34 +259,16 @@ class TestPeersThatCheat:
     def test_words_of_another_shape_are_refused(
         self, words: tuple[Words, ...], adder: str | None
     ) -> None:
-        """Words of a wrong length or size name their sender, in every topology."""
-        cheat = Altering(words=words)
-        with pytest.raises(RunFailed) as failed:
-            run_on(
-                "memory",
-                add,
-                3,
-                own=[np.ones(2, np.uint16)] * 3,
-                adder=adder,
-                adversaries={"party-2": cheat},
-            )
-        root = failed.value.root
+        """Words of a wrong length or size name their sender."""
+        root = root_of(lambda m: m.model_copy(update={"words": words}), WORDS, adder=adder)
         assert isinstance(root, ProtocolViolation)
         assert root.culprit == "party-2"
 
-    @pytest.mark.parametrize("adder", [None, "party-0", "party-2"])
+    @in_every_topology
     def test_a_different_hash_ends_the_sum(self, adder: str | None) -> None:
         """The parties' public inputs differ, and no party can know which are right."""
-        with pytest.raises(RunFailed) as failed:
-            run_on(
-                "memory",
-                add,
-                3,
-                own=[np.ones(2, np.uint16)] * 3,
-                adder=adder,
-                adversaries={"party-2": Altering(digest=digest_of(b"other"))},
-            )
-        root = failed.value.root
+        other = {"digest": digest_of(b"other")}
+        root = root_of(lambda m: m.model_copy(update=other), WORDS, adder=adder)
         assert isinstance(root, Tampered)
         assert "party-2" in root.suspects
 
@@ -359,6 +326,7 @@ AGREED = bytes.fromhex("4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c
 ALICE_PUBLIC = bytes.fromhex("8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a")
 BOB_PUBLIC = bytes.fromhex("de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f")
 CYD = bytes(range(1, 33))
+THREE = ([ALICE, BOB, CYD], ["alice", "bob", "cyd"])
 
 
 class TestKeys:
@@ -366,35 +334,29 @@ class TestKeys:
 
     def test_both_ends_share_a_secret_that_differs_per_pair(self) -> None:
         """Three parties have three secrets, each known to two of them."""
-        found = secrets_of([ALICE, BOB, CYD], ["alice", "bob", "cyd"])
-        assert found["alice"]["bob"] == found["bob"]["alice"]
-        assert found["alice"]["cyd"] == found["cyd"]["alice"]
-        assert found["bob"]["cyd"] == found["cyd"]["bob"]
+        found = secrets_of(*THREE)
+        for one, other in combinations(THREE[1], 2):
+            assert found[one][other] == found[other][one]
         assert len({secret for each in found.values() for secret in each.values()}) == 3
 
     def test_a_secret_is_that_of_the_standards(self) -> None:
         """HKDF of RFC 5869 over the secret of RFC 7748, with session, names and public keys."""
-        found = secrets_of([ALICE, BOB, CYD], ["alice", "bob", "cyd"])
+        found = secrets_of(*THREE)
         info = digest_of(b"alice", b"bob") + digest_of(ALICE_PUBLIC, BOB_PUBLIC)
         assert found["alice"]["bob"] == hkdf_expand(hkdf_extract(b"session", AGREED), info, 32)
 
-    def test_another_session_has_different_secrets(self) -> None:
-        """Sessions with the same names and keys have different secrets."""
-        names, privates = ["alice", "bob", "cyd"], [ALICE, BOB, CYD]
-        one, other = (secrets_of(privates, names, session) for session in (b"one", b"other"))
-        assert one["alice"]["bob"] != other["alice"]["bob"]
-
-    def test_other_names_have_different_secrets(self) -> None:
-        """Other names give different secrets, in one session and with equal keys."""
-        one = secrets_of([ALICE, BOB, CYD], ["alice", "bob", "cyd"])
-        other = secrets_of([ALICE, BOB, CYD], ["alice", "ben", "cyd"])
-        assert one["alice"]["bob"] != other["alice"]["ben"]
-
-    def test_other_public_keys_have_a_different_secret(self) -> None:
-        """Parties that swap their keys agree on the same point, but on a different secret."""
-        names = ["alice", "bob", "cyd"]
-        one, other = (secrets_of(keys, names) for keys in ([ALICE, BOB, CYD], [BOB, ALICE, CYD]))
-        assert one["alice"]["bob"] != other["alice"]["bob"]
+    @pytest.mark.parametrize(
+        ("other", "name"),
+        [
+            ((*THREE, b"other"), "bob"),
+            ((THREE[0], ["alice", "ben", "cyd"]), "ben"),
+            (([BOB, ALICE, CYD], THREE[1]), "bob"),  # which agree on the same point
+        ],
+        ids=["session", "names", "keys"],
+    )
+    def test_a_secret_depends_on_all_of_them(self, other: Any, name: str) -> None:
+        """Another session, other names and swapped public keys give different secrets."""
+        assert secrets_of(*THREE)["alice"]["bob"] != secrets_of(*other)["alice"][name]
 
 
 class TestStream:
@@ -482,14 +444,6 @@ def quarter_rounds(state: NDArray[np.uint32]) -> None:
         state[turned] = mixed << bits | mixed >> (32 - bits)
 
 
-class TestDoor:
-    """The public function for authors of protocols."""
-
-    def test_the_package_exports_the_sum(self) -> None:
-        """`veilring.masked_sum` is this module's."""
-        assert vr.masked_sum is masked_sum
-
-
 def apart(honest: set[int], parties: int, each_side: int) -> bool:
     """Return whether masks fail to connect all honest parties of a circle."""
     reached = {min(honest)}
@@ -549,7 +503,7 @@ class TestNeighbours:
         async def run() -> list[Outcome]:
             own = [np.array([n]) for n in range(9)]
             async with Cluster(9, runtime=Simulated(), own=own, seed=1) as cluster:
-                lie = {"party-0": OtherTotals("party-4")}
+                lie = {"party-0": Lie(MaskedTotals, add_one, to=("party-4",))}
                 return await cluster.play(add_and_confirm, adversaries=lie)
 
         outcomes = {each.party: each for each in simulation.simulate(run())}
@@ -558,20 +512,6 @@ class TestNeighbours:
         assert "party-4" in noticed
         assert len(noticed) == 3
         assert all("party-4" not in peers and total == 36 for peers, total in results.values())
-
-
-@dataclass
-class OtherTotals(Adversary):
-    """Sends other totals to one party."""
-
-    to: str
-
-    @override
-    async def sending(self, to: str, message: Message) -> Lines:
-        if isinstance(message, MaskedTotals) and to == self.to:
-            words = tuple(each + each.dtype.type(1) for each in message.words)
-            message = message.model_copy(update={"words": words})
-        return [(to, message)]
 
 
 async def add_and_confirm(party: Party, own: Words) -> tuple[tuple[str, ...], int]:

@@ -42,8 +42,8 @@ EPSILON = 2.0
 PARTIES = Parties(["ada", "bob", "cyd"])
 CLIENTS = ("ann", "dan", "eve")
 SCHEMA = Features.of_numbers(2, 2)
-FACTS = Facts(len(PARTIES), len(SCHEMA), len(SCHEMA.classes), schema=SCHEMA)
-SYSTEM = Release(epsilon=EPSILON, rows=60, statistic="means")
+FACTS = Facts(len(PARTIES), len(SCHEMA), len(SCHEMA.classes), 60, schema=SCHEMA)
+SYSTEM = Release(epsilon=EPSILON, statistic="means")
 LOSING = SYSTEM.model_copy(update={"tolerated": 0, "lost": 1})
 """It goes on without a party that is lost while it releases."""
 ROWS = Rows(np.tile([[0.2, 0.3], [0.9, 0.6]], (10, 1)), np.arange(20) % 2)
@@ -61,13 +61,7 @@ def membership_of(system: Release = SYSTEM) -> tuple[Membership, Once]:
 
 
 class Deployed:
-    """Three members with in-memory ledgers that outlive them.
-
-    Args:
-        budget: The budget of each member.
-        parts: The rows of each member.
-        system: The system that makes the release.
-    """
+    """Three members with in-memory ledgers that outlive them."""
 
     def __init__(
         self,
@@ -94,6 +88,14 @@ class Deployed:
         )
         self.members[node.name] = OnceMember(member, once, till, CONTENT)
         return self.members[node.name].offers()
+
+    def stored(self, name: str) -> bytes | None:
+        """Return the release that a member has stored."""
+        return self.members[name]._find()  # noqa: SLF001  (the stored content)
+
+    def payers(self, name: str) -> set[str]:
+        """Return the clients that are charged at a member."""
+        return {each.name for each in self.ledgers[name].totals().analysts if each.spent}
 
     def spent(self) -> list[float]:
         """Return the charges of each member."""
@@ -222,7 +224,7 @@ async def test_a_kill_anywhere_causes_no_second_release(
             await asyncio.gather(*(asyncio.sleep(0) for _ in range(3)))
         async with deployed.served() as served:
             before = deployed.spent()
-            kept = [member._find() for member in deployed.members.values()]  # noqa: SLF001  (the stored content)
+            kept = [deployed.stored(name) for name in PARTIES]
             assert not told or any(kept), "a client was told what no disk had"
             answers = [*told, *[await ask(served, name, system=system) for name in PARTIES]]
             assert len(set(answers)) == 1
@@ -267,8 +269,7 @@ async def test_a_client_is_charged_at_the_asked_member(asked: str) -> None:
         first = await ask(served, asked)
         assert await ask(served, asked, "eve") == first
         assert deployed.spent() == [EPSILON] * 3
-        payers = {each.name for each in deployed.ledgers[asked].totals().analysts if each.spent}
-        assert payers == {"ann"}
+        assert deployed.payers(asked) == {"ann"}
 
 
 async def test_a_client_that_cannot_pay_delays_nobody() -> None:
@@ -289,8 +290,7 @@ async def test_a_client_that_cannot_pay_delays_nobody() -> None:
         await ask(served, "ada", "ann")
         await asyncio.gather(*poor)  # each is answered now
         assert deployed.spent() == [EPSILON] * 3
-        payers = {each.name for each in deployed.ledgers["bob"].totals().analysts if each.spent}
-        assert payers == {"ada"}
+        assert deployed.payers("bob") == {"ada"}
 
 
 async def test_a_waiting_client_that_can_pay_pays_in_place_of_the_first_party() -> None:
@@ -300,8 +300,16 @@ async def test_a_waiting_client_that_can_pay_pays_in_place_of_the_first_party() 
         waiting = deployed.members["bob"]._waiting  # noqa: SLF001  (as if both asked just before)
         waiting += ["eve", "dan"]
         await ask(served, "ada", "ann")
-        payers = {each.name for each in deployed.ledgers["bob"].totals().analysts if each.spent}
-        assert payers == {"dan"}
+        assert deployed.payers("bob") == {"dan"}
+
+
+async def released() -> tuple[bytes, bytes]:
+    """Return the totals of a release, and what its members store."""
+    deployed = Deployed()
+    async with deployed.served() as served:
+        whole, kept = await ask(served, "bob"), deployed.stored("bob")
+        assert kept is not None
+        return whole, kept
 
 
 def forge(deployed: Deployed, *names: str) -> bytes:
@@ -328,7 +336,7 @@ async def test_a_member_alone_cannot_present_a_release(asked: str) -> None:
         forge(deployed, "bob")
         with pytest.raises(SessionAborted, match=rf"{asked} aborted the session \(Tampered\)"):
             await ask(served, asked)
-        assert [deployed.members[name]._find() for name in ("ada", "cyd")] == [None] * 2  # noqa: SLF001  (the stored content)
+        assert [deployed.stored(name) for name in ("ada", "cyd")] == [None] * 2
         assert deployed.spent() == [0.0] * 3
 
 
@@ -339,11 +347,7 @@ async def test_a_release_that_was_paid_for_or_confirmed_is_fetched(
     holders: tuple[str, ...], charged: tuple[str, ...]
 ) -> None:
     """Its own charge or more than the tolerated number of holders convince a member."""
-    deployed = Deployed()
-    async with deployed.served() as served:
-        whole = await ask(served, "bob")
-        kept = deployed.members["bob"]._find()  # noqa: SLF001  (the stored content)
-    assert kept is not None
+    whole, kept = await released()
     again = Deployed()
     async with again.served() as served:
         for name in holders:
@@ -366,11 +370,7 @@ async def test_nobody_is_suspected_while_a_member_is_missing() -> None:
 
 async def test_a_release_is_fetched_while_the_first_party_is_down() -> None:
     """A member that paid for a release and did not get it fetches it from any other member."""
-    deployed = Deployed()
-    async with deployed.served() as served:
-        whole = await ask(served, "bob")
-        kept = deployed.members["bob"]._find()  # noqa: SLF001  (the stored content)
-    assert kept is not None
+    whole, kept = await released()
     again = Deployed()
     async with again.served() as served:
         again.members["bob"].till.keep("bob", "result", CONTENT, kept)
@@ -498,9 +498,7 @@ def test_a_result_may_be_larger_than_a_ledger_entry(monkeypatch: pytest.MonkeyPa
 
 async def test_a_result_may_be_larger_than_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is sent in pieces on request."""
-    deployed = Deployed()
-    async with deployed.served() as served:
-        whole = await ask(served, "ada")
+    whole, _ = await released()
     monkeypatch.setattr(peers, "PIECE_BYTES", 17)
     again = Deployed()
     async with again.served() as served:

@@ -120,7 +120,7 @@ class PeerTerms(Schema):
 
     def promise(self, parties: int) -> Promise:
         """Return the guarantee of a batch, or of the result that answers all queries."""
-        return self.protocol.promise(parties=parties)
+        return self.protocol.promise(parties=parties).among(self.rows)
 
     def content(self, parties: Parties) -> bytes:
         """Return the terms that identify a result: all except the budget."""

@@ -17,11 +17,7 @@ class Queries(Message, kind="ring.queries"):
 
 
 def check_queries(queries: Floats, features: int, most: int) -> None:
-    """Refuse a batch that cannot be answered.
-
-    Args:
-        queries: Shape (queries, features).
-    """
+    """Refuse a batch that cannot be answered, of shape (queries, features)."""
     if queries.shape[1:] != (features,):
         raise InputError.because(
             f"queries has the shape {queries.shape}; it must be (queries, {features})",
@@ -56,11 +52,7 @@ async def hand_out(
 ) -> Floats:
     """Return the queries of a batch, shape (queries, features): the client sends them to all.
 
-    Args:
-        check: A function that raises an `InputError` if a batch cannot be answered.
-
-    Raises:
-        ProtocolViolation: If they are invalid, at the others.
+    An `InputError` of `check` ends the session: it is the client's own, or the others accuse it.
     """
     if party.me == client:
         if queries is None:

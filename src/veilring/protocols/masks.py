@@ -122,14 +122,7 @@ async def receive_bound(
     """Wait for a message of a peer with equal public inputs, like `Party.receive`.
 
     A peer with other inputs may be honest but at another point of the protocol, so the hash is
-    checked before the type.
-
-    Args:
-        public: This participant's public inputs.
-
-    Raises:
-        ProtocolViolation: If the message has another type, or only the peer can have lied.
-        Tampered: If the peer has other public inputs.
+    checked before the type. Either it or another sender of inputs is accused.
     """
     message = await party.receive(Bound, sender=sender, due=due)
     if message.digest != public.digest:
@@ -168,11 +161,7 @@ class PairwiseKeys:
         return tuple(self._keys)
 
     def mask(self, arrays: Sequence[Unsigned], digest: bytes) -> tuple[Unsigned, ...]:
-        """Return masked arrays of words for the next sum.
-
-        Args:
-            arrays: Unsigned words of any shapes, in the byte order of the wire.
-        """
+        """Return masked arrays of words for the next sum, in the byte order of the wire."""
         self._sums += 1
         masked = tuple(array.copy() for array in arrays)
         info = b"veilring mask" + self._sums.to_bytes(8, "big") + digest
@@ -183,12 +172,7 @@ class PairwiseKeys:
 
 
 def put_mask(arrays: Sequence[Unsigned], stream: bytes | memoryview, add: np.ufunc) -> None:
-    """Add a mask to arrays of words in place, or subtract it.
-
-    Args:
-        arrays: Unsigned words of any shapes, in the byte order of the wire.
-        stream: Enough bytes for all of them.
-    """
+    """Add a mask to arrays of words on the wire in place, or subtract it."""
     for array in arrays:
         mask, stream = stream[: array.nbytes], stream[array.nbytes :]
         words = np.frombuffer(mask, array.dtype.newbyteorder("<")).reshape(array.shape)

@@ -186,26 +186,17 @@ class OnceMember:
         }
 
     async def failure(self) -> None:
-        """Wait until this member fails to take part, charge or store a result.
-
-        Raises:
-            StoreFailed: If it fails. See `PeerMember.failure`.
-        """
+        """Wait until this member fails to take part, charge or store; see `PeerMember.failure`."""
         await self.member.failure()
 
     async def ask(self, client: str = "") -> bytes | ResultReady:
-        """Return the result, making it now if no member has it yet.
+        """Return the stored result, made now if no member has it, or a refusal for lack of budget.
 
-        Args:
-            client: The client, as authenticated by the transport; by default this member's own.
-
-        Returns:
-            The stored result, or the refusal that names the party that cannot pay.
+        The client is by default this member; clients take turns.
 
         Raises:
-            Busy: If there was no turn for it in time. Clients take turns.
+            Busy: If there was no turn for it in time.
             NotReady: If a required party is not connected.
-            StoreFailed: If this party's own disk or memory failed, now or before.
             Tampered: If members have different results, or claim one that nobody was charged for.
             VeilringError: If the session failed. It may have been charged.
         """
@@ -274,15 +265,7 @@ class OnceMember:
             return None
 
     def _believed(self, held: Mapping[str, bytes], silent: str) -> bytes:
-        """Return the hash to believe: see the module.
-
-        Args:
-            silent: A member that does not tell, or empty.
-
-        Raises:
-            NotReady: If the silent member could convince it of a hash.
-            Tampered: If it believes no hash, or more than one.
-        """
+        """Return the hash to believe: see the module. A member that does not tell may be silent."""
         counts = Counter(held.values())
         believed = [each for each, number in counts.items() if number > self.once.tolerated]
         if not believed and self._has_paid:
@@ -324,11 +307,7 @@ class OnceMember:
                 return ResultReady(exhausted=find_exhausted(error, payer, self.node.name))
 
     async def _lead(self, party: Party, payer: str) -> ResultReady | None:
-        """Make the result with all members, unless one has it or cannot pay.
-
-        Raises:
-            NotReady: If too many members are missing, or one that may have the result.
-        """
+        """Make the result with all members, unless one has it, cannot pay, or is missing."""
         told = await self._hear_all(party)
         has_one = any(each.digest for each in told.values())
         missing = [peer for peer in party.peers if peer not in told]
@@ -421,11 +400,7 @@ def result_client(terms: bytes, once: Once, price: float) -> Callable[..., Await
 
 
 def read_result(once: Once, kept: bytes, sender: str) -> Any:  # noqa: ANN401  (the system's own)
-    """Return a result from bytes sent by a member.
-
-    Raises:
-        ProtocolViolation: If they are invalid.
-    """
+    """Return a result from bytes sent by a member, which is accused of invalid ones."""
     try:
         return once.read(kept)
     except InputError as error:
@@ -460,11 +435,7 @@ async def _send(party: Party, peer: str, kept: bytes) -> None:
 
 
 async def _receive(party: Party, sender: str, size: int) -> bytes:
-    """Return the given number of bytes from a peer.
-
-    Raises:
-        ProtocolViolation: If the pieces have other sizes.
-    """
+    """Return the given number of bytes from a peer, which is accused of pieces of other sizes."""
     found = list[bytes]()
     for expected in pieces_of(bytes(size)):
         await party.send(sender, NextPiece())

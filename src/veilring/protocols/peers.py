@@ -104,12 +104,7 @@ class Till:
     failure: ServerFailure = field(default_factory=ServerFailure, init=False, repr=False)
 
     def require(self, payer: str) -> None:
-        """Refuse a request before anything is sent, so that nobody pays for an unanswered one.
-
-        Raises:
-            BudgetExhausted: If the payer's or the total budget is insufficient.
-            StoreFailed: If the ledger fails, now or before.
-        """
+        """Refuse a request before anything is sent, so that nobody pays for an unanswered one."""
         with self.ending():
             self.ledger.check(payer, self.price)
 
@@ -128,10 +123,6 @@ class Till:
         Args:
             request: What is paid for; by default any batch under these terms.
             size: The size of the answer to store afterwards, in bytes.
-
-        Raises:
-            BudgetExhausted: If the payer's or the total budget is insufficient.
-            StoreFailed: If the ledger fails, now or before.
         """
         key = Streams().token("charge").hex()
         charge = Charge(payer, key, request or self.terms, b"", self.price)
@@ -139,14 +130,7 @@ class Till:
             yield lambda _release: self.ledger.charge(charge)  # which knows it at later releases
 
     def make_room(self, size: int = 0) -> None:
-        """Make sure that the disk has space for a charge and an answer.
-
-        Args:
-            size: The size of the answer, in bytes.
-
-        Raises:
-            StoreFailed: If the ledger fails, now or before.
-        """
+        """Make sure that the disk has space for a charge and an answer of that many bytes."""
         with self.ending():
             self.ledger.make_room(size)
 
@@ -176,11 +160,7 @@ class Till:
 
     @contextmanager
     def ending(self) -> Iterator[None]:
-        """End this member on any error that is neither a refusal nor a peer's fault.
-
-        Raises:
-            StoreFailed: On such an error.
-        """
+        """End this member on any error that is neither a refusal nor a peer's fault."""
         self.failure.check()
         try:
             with charging():
@@ -245,12 +225,7 @@ class PeerMember:
         }
 
     async def failure(self) -> None:
-        """Wait until this member fails; without a file, wait forever.
-
-        Raises:
-            StoreFailed: If the ledger or the memory has failed. The member takes part in no further
-                session; restart it to read the file again.
-        """
+        """Wait until the ledger or the memory fails, which ends this member; otherwise forever."""
         await (self._failure if self.till is None else self.till.failure).wait()
 
     async def ask(self, queries: Floats, client: str = "") -> PeerLabels:
@@ -294,11 +269,6 @@ class PeerMember:
         Args:
             payer: The client or member for which it is played. They take turns.
             spare: The number of members that may be missing, if the role tolerates that.
-
-        Raises:
-            Busy: If there was no turn for it in time.
-            NotReady: If more members are not connected.
-            VeilringError: If the session failed.
         """
         tolerant = spare > 0
         async with self._turns.turn(payer, self.limits.waiting):
@@ -334,15 +304,7 @@ class PeerMember:
         queries: Floats | None = None,
         charge: Callable[[object], object] | None = None,
     ) -> Any:  # noqa: ANN401  (the role's result)
-        """Play the system's role.
-
-        Args:
-            queries: The client's queries, if there are any.
-            charge: The callback of `Till.paying`, if it costs budget.
-
-        Returns:
-            The return value of the role.
-        """
+        """Play the system's role, and return its result; `charge` is that of `Till.paying`."""
         given = {"queries": queries, "charge": charge}
         own = {name: value for name, value in given.items() if value is not None}
         public = self.membership.public
@@ -368,11 +330,7 @@ class PeerMember:
 
 
 def find_exhausted(error: BudgetExhausted | SessionAborted, payer: str, me: str) -> str:
-    """Return the party whose budget is insufficient, from the error that ended a session.
-
-    Raises:
-        SessionAborted: The error itself, if it is unrelated to budgets.
-    """
+    """Return the party whose budget is insufficient; raise other errors that ended a session."""
     if isinstance(error, BudgetExhausted):
         return payer if error.budget == "analyst" else me
     if error.reason != BudgetExhausted.__name__:
@@ -403,11 +361,7 @@ def peer_client(terms: bytes, classes: int, price: float = 0.0) -> Callable[...,
 
 
 def check_labels(labels: Ints, member: str, queries: int, classes: int) -> None:
-    """Refuse labels from a member that do not answer a batch.
-
-    Raises:
-        ProtocolViolation: If the number of labels is wrong, or one is not a class.
-    """
+    """Refuse labels from a member that do not answer a batch, or that are no classes."""
     if labels.shape != (queries,):
         raise ProtocolViolation(member, f"sent {len(labels)} labels for {queries} queries")
     if not ((labels >= 0) & (labels < classes)).all():

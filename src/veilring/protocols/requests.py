@@ -73,9 +73,6 @@ def answer_once(
         content: The request without its key.
         pay: A function that draws an answer, charges it, and returns the result of `Ledger.charge`.
             Called only for a new request within the budgets.
-
-    Raises:
-        StoreFailed: If drawing or charging an answer failed; see `charging`.
     """
     try:
         with charging():
@@ -132,22 +129,14 @@ class ServerFailure:
             raise self._error
 
     async def wait(self) -> None:
-        """Wait for a failure, and until the sessions that it ended have sent their aborts.
-
-        Raises:
-            StoreFailed: The failure.
-        """
+        """Raise a failure once the sessions that it ended have sent their aborts."""
         await self._reported.wait()
         await asyncio.sleep(ABORT_SECONDS)
         self.check()
 
 
 def require_answered(verdict: int, left: float, *, asked: float, unit: str) -> None:
-    """Raise the error that a refusal means for the client.
-
-    Raises:
-        BudgetExhausted: If a budget is insufficient.
-    """
+    """Raise the error that a refusal means for the client."""
     if verdict == RequestVerdict.KEY_USED:
         raise InputError.because(
             "this request key was already used for a different request; use a new one", field="key"

@@ -182,11 +182,7 @@ class SharedSeeds:
 
 
 class Steps:
-    """Steps of a protocol that continues without peers that are lost, or silent in a step.
-
-    Args:
-        silence: The time to wait for a silent connected peer in each step, in seconds.
-    """
+    """Steps of a protocol that continues without peers that are lost, or silent in a step."""
 
     def __init__(self, party: Party, silence: float, *, late: int = 0) -> None:
         self._party, self._silence = party, silence
@@ -369,11 +365,7 @@ def bits_of(parties: Parties, names: Collection[str]) -> bytes:
 
 
 def names_of(parties: Parties, bits: bytes, sender: str) -> tuple[str, ...]:
-    """Return the parties whose bits are set.
-
-    Raises:
-        ProtocolViolation: If the sender's bits are not those of parties.
-    """
+    """Return the parties whose bits are set; the sender is accused of bits without a party."""
     flags = np.unpackbits(np.frombuffer(bits, np.uint8)).astype(bool)
     names = tuple(name for name, flag in zip(parties, flags, strict=False) if flag)
     if bits_of(parties, names) != bits:

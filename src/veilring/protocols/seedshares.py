@@ -43,12 +43,8 @@ def share_seed(
 ) -> list[int]:
     """Share a seed, so that any `threshold` shares reconstruct it and fewer reveal nothing.
 
-    Args:
-        threshold: The number t of shares that reconstruct it, from 1 to `parties`.
-        parties: The number of parties, n, below the prime.
-
-    Returns:
-        The share of each party.
+    The threshold t is from 1 to n, the number of parties, which is below the prime. Each party gets
+    one of the returned shares.
     """
     falling = [draw_seed(rng, prime) for _ in range(threshold - 1)]
     shares = []
@@ -63,8 +59,7 @@ def share_seed(
 def weights_at_zero(points: Sequence[int], p: int) -> list[int]:
     """Return the weights of a polynomial's values at points that give its value at 0.
 
-    Args:
-        points: Different numbers from 1 to p - 1; one more than the polynomial's degree.
+    Points are different numbers from 1 to p - 1, one more than the polynomial's degree.
     """
     weights = []
     for own in points:
@@ -75,11 +70,7 @@ def weights_at_zero(points: Sequence[int], p: int) -> list[int]:
 
 
 def join_shares(shares: Mapping[int, Sequence[int]], *, prime: int = PRIME) -> list[int]:
-    """Return seeds from enough shares of each.
-
-    Args:
-        shares: For each sender, by its place from 0, its shares of the seeds in the same order.
-    """
+    """Return seeds from enough shares of each, for each sender by its place from 0."""
     weights = weights_at_zero([place + 1 for place in shares], prime)
     return [
         sum(weight * share for weight, share in zip(weights, of_one, strict=True)) % prime

@@ -92,11 +92,7 @@ class Setup(ABC):
         is_exact: Whether labels always equal those of `reference`.
         observed: The numbers that `observe` draws, as a noun phrase, if the observers see only a
             function of them; otherwise empty.
-
-    Args:
-        system: The system.
         parts: The rows of each party, by its name.
-        facts: The public facts.
     """
 
     is_exact: ClassVar[bool] = False
@@ -161,9 +157,6 @@ class Setup(ABC):
         Args:
             queries: Shape (queries, features), scaled into [0, 1].
             rng: The randomness of all parties.
-
-        Returns:
-            Class numbers, shape (queries,).
         """
 
     def observe(self, queries: Floats, runs: int, rng: Generator) -> Floats | None:
@@ -243,10 +236,6 @@ class Setup(ABC):
 
         Without an ε, they are those of `label` if different generators give the same ones. A system
         whose labels rarely depend on draws overrides this.
-
-        Args:
-            queries: The queries, shape (queries, features).
-            among: The parties that take part.
         """
         if self.is_exact:
             return self.reference(queries, among)
@@ -276,12 +265,8 @@ class Setup(ABC):
         """Return the violated invariants of a run, one sentence each.
 
         By default labels equal `expected`. Where draws decide the labels, they are valid and agree;
-        a subclass that knows more about right labels checks it here.
-
-        Args:
-            queries: The queries, shape (queries, features).
-            labels: The labels learned by each party whose role ended without an error, by name.
-            among: The parties that took part.
+        a subclass that knows more about right labels checks it here. Labels are those of each party
+        whose role ended without an error, by name.
         """
         expected = self.expected(queries, among)
         if expected is not None:
@@ -305,13 +290,7 @@ class Setup(ABC):
         trials: int,  # noqa: ARG002  (likewise)
         rng: Generator,  # noqa: ARG002  (likewise)
     ) -> Leakage | None:
-        """Estimate the leakage of a run, if no ε bounds it.
-
-        Args:
-            queries: The queries, shape (queries, features).
-            trials: The maximum number of simulated runs.
-            rng: The source of their randomness.
-        """
+        """Estimate the leakage of a run from at most `trials` simulated ones, if no ε bounds it."""
         return None
 
 
@@ -325,15 +304,8 @@ def _of_parameter(mistake: InputError) -> InputError:
 class PeerSetup(Setup):
     """A setup in which all parties hold rows; a subclass adds local labelling and spending.
 
-    The client is the first party. The cost of a batch is that of `System.forecast_for`.
-
-    Args:
-        system: A system whose `membership` defines how its parties take part.
-        parts: The rows of each party, by its name.
-        facts: The public facts.
-
-    Raises:
-        InputError: As raised by `System.membership`.
+    The client is the first party. The cost of a batch is that of `System.forecast_for`, and
+    `System.membership` defines how the parties take part.
     """
 
     def __init__(self, system: "System", parts: Mapping[str, Rows], facts: Facts) -> None:
@@ -360,6 +332,14 @@ class PeerSetup(Setup):
     @override
     def batch_max(self) -> int:
         return self.membership.batch_max
+
+    @override
+    def can_do_with(self, parties: Sequence[str]) -> bool:
+        try:
+            self.system.membership(replace(self.facts, parties=len(parties)))
+        except InputError:
+            return False
+        return super().can_do_with(parties)
 
     @override
     def play(
@@ -509,7 +489,6 @@ class System(Section, ABC):
         """Return the cost of labelling queries, before anything is run.
 
         Args:
-            parties: The number of parties that hold rows.
             features: The number of features of a row, or the public schema of a table.
             classes: The number of classes, unless `features` is a schema, which includes it.
             rows: The total number of rows of all parties, if the cost depends on it.
@@ -530,10 +509,7 @@ class System(Section, ABC):
 
     @abstractmethod
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> Setup:
-        """Give rows to the parties.
-
-        Args:
-            parts: The rows of each party, by its name.
+        """Give each party its rows, by its name.
 
         Raises:
             InputError: If a parameter does not fit the parties or the rows.
@@ -544,21 +520,15 @@ class System(Section, ABC):
         return 1
 
     def example(self, *, parties: int = EXAMPLE_PARTIES) -> Example:
-        """Return a small example that an audit plays thousands of times.
-
-        Args:
-            parties: The number of parties that hold rows.
-        """
+        """Return a small example of some parties that an audit plays thousands of times."""
         return make_example(parties)
 
     def comparisons(self, example: Example) -> tuple[Comparison, ...]:
         """Return pairs of worlds, each with the promised bound on the difference of their views.
 
-        By default, if there is an ε, one row is removed or one query replaced. Otherwise two
-        parties exchange their rows, and no other party may be able to tell the worlds apart.
-
-        Args:
-            example: The first world of each pair, such as that of `example`.
+        The example is the first world of each pair. By default, if there is an ε, one row is
+        removed or one query replaced. Otherwise two parties exchange their rows, and no other party
+        may be able to tell the worlds apart.
         """
         promise = self.promise(parties=len(example.parts))
         if promise.epsilon is None:
@@ -608,12 +578,8 @@ class System(Section, ABC):
     def forms(cls, *, epsilon: float | None, k: int, tolerated: int) -> Mapping[str, Self]:
         """Return the forms of the system that a comparison shows side by side, by name.
 
-        A system with the same guarantee in all forms has one form, without a name.
-
-        Args:
-            epsilon: As in `suited`.
-            k: As in `suited`.
-            tolerated: As in `suited`.
+        A system with the same guarantee in all forms has one form, without a name. The arguments
+        are those of `suited`.
         """
         return {"": cls.suited(epsilon=epsilon, k=k, tolerated=tolerated)}
 

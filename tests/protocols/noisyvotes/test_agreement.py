@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from tests.protocols.noisyvotes.cheats import TwoTongues
-from tests.protocols.noisyvotes.worlds import deal, no_rows
+from tests.protocols.noisyvotes.worlds import CERTAIN, NAMES, RING, WITHIN, five_parts
 
 from veilring import simulation
 from veilring.arrays import Floats
@@ -40,20 +40,13 @@ from veilring.transport.messages import Message
 
 pytestmark = pytest.mark.slow
 
-NAMES = [f"party-{n}" for n in range(5)]
-RING = Ring([NAMES[n] for n in (3, 0, 4, 1, 2)])
 SHARES, ALONG = SumMethod("shares"), SumMethod()
-# A budget so large that noise is drawn only with probability below e**-200.
-CERTAIN = 2000.0
 TWO: Any = np.int64(2)
 HALF: Any = np.float32(0.5)
-WITHIN = NoisyVotesParameters(2, 3, CERTAIN, WithinRadius(0.2))
 NEAR = NearestRows(5, CERTAIN, rows=80, conversion=ByAnnuli())
 
-_RNG = np.random.default_rng(1)
-ROWS = Rows(_RNG.random((80, 2)), _RNG.integers(0, 3, 80))
-PARTS = [*deal(ROWS, 4), no_rows(2)]  # the last party has none
-QUERIES = _RNG.random((9, 2))
+ROWS, PARTS = five_parts(80)
+QUERIES = np.random.default_rng(2).random((9, 2))
 
 
 def outcomes(
@@ -125,8 +118,7 @@ def test_parties_add_nothing_to_different_inputs(
     liar: str, only: type[Message], method: SumMethod, released: int
 ) -> None:
     """If one party has other queries or totals, all stop, even if the budget is divided alike."""
-    near = replace(NEAR, conversion=ByAnnuli())
-    parameters = replace(WITHIN, neighbours=near, sum=method)
+    parameters = replace(WITHIN, neighbours=NEAR, sum=method)
     charged: dict[str, list[Allocation]] = {name: [] for name in NAMES}
     done = outcomes(
         parameters,

@@ -1,8 +1,9 @@
 """Refusals of a batch without its totals never depend on the presence of a row."""
 
 import asyncio
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from tests.outcomes import Outcome, Repeating, neighbours, world
+from tests.outcomes import Outcome, Repeating, World, neighbours, world
 
 from veilring.arrays import Floats
 from veilring.data.table import Rows
@@ -42,48 +43,66 @@ PARTIES, CLIENTS = Parties(["ada", "bob", "cyd"]), ("ann", "eve")
 
 @dataclass(frozen=True)
 class Case:
-    """The public settings of three parties, and a request.
-
-    Attributes:
-        parameters: The parameters of labelling.
-        budgets: The budgets of each party's ledger.
-        asked: The client, the party that it asks, and its queries.
-    """
+    """The parameters and budgets of three parties; and clients, asked parties and queries."""
 
     parameters: NoisyVotesParameters
     budgets: tuple[Budgets, ...]
     asked: tuple[tuple[str, str, Floats], ...]
 
 
-def member_of(
-    node: Node, rows: Rows, parameters: NoisyVotesParameters, ledger: Ledger
-) -> PeerMember:
-    """Return a member that pays from the given ledger."""
-    facts = Facts(parties=len(PARTIES), features=FEATURES, classes=CLASSES)
-    till = Till(ledger, parameters.epsilon, TERMS)
-    membership = votes_membership(parameters, queries_max(parameters))
-    return PeerMember(node, rows, PARTIES, membership, facts, TERMS, till=till)
+@dataclass
+class Deployed:
+    """Three members with these rows and ledgers, with their nodes' world."""
+
+    parts: Sequence[Rows]
+    parameters: NoisyVotesParameters
+    ledgers: Sequence[Ledger]
+    members: dict[str, PeerMember] = field(default_factory=dict)
+
+    @property
+    def role(self) -> Callable[..., Awaitable[Any]]:
+        """The role of a client."""
+        return peer_client(TERMS, CLASSES, self.parameters.epsilon)
+
+    def offers(self, place: int, node: Node) -> dict[str, Offer]:
+        """Return the services of a member that pays from its ledger."""
+        till = Till(self.ledgers[place], self.parameters.epsilon, TERMS)
+        membership = votes_membership(self.parameters, queries_max(self.parameters))
+        facts = Facts(parties=len(PARTIES), features=FEATURES, classes=CLASSES)
+        rows = self.parts[place]
+        member = PeerMember(node, rows, PARTIES, membership, facts, TERMS, till=till)
+        self.members[node.name] = member
+        return member.offers()
+
+    def spent(self) -> list[float]:
+        """Return the charges of each member."""
+        return [ledger.totals().spent for ledger in self.ledgers]
+
+
+@asynccontextmanager
+async def deployed(
+    parts: Sequence[Rows], chosen: NoisyVotesParameters, budgets: Iterable[Budgets], *clients: str
+) -> AsyncIterator[tuple[Deployed, World]]:
+    """Serve three members with in-memory ledgers."""
+    with ExitStack() as stack:
+        ledgers = [stack.enter_context(open_ledger(None, each)) for each in budgets]
+        made = Deployed(parts, chosen, ledgers)
+        servers = {name: partial(made.offers, place) for place, name in enumerate(PARTIES)}
+        async with world(servers, *clients) as served:
+            yield made, served
 
 
 async def outcomes_of(parts: tuple[Rows, ...], case: Case) -> list[Outcome]:
     """Ask real parties with the given rows, batch after batch."""
-    with ExitStack() as stack:
-        ledgers = [stack.enter_context(open_ledger(None, each)) for each in case.budgets]
+    async with deployed(parts, case.parameters, case.budgets, *CLIENTS) as (made, served):
 
         def charged() -> list[Totals]:
-            return [ledger.totals() for ledger in ledgers]
+            return [ledger.totals() for ledger in made.ledgers]
 
-        def offers(rows: Rows, ledger: Ledger, node: Node) -> dict[str, Offer]:
-            return member_of(node, rows, case.parameters, ledger).offers()
-
-        held = zip(PARTIES, parts, ledgers, strict=True)
-        servers = {name: partial(offers, rows, ledger) for name, rows, ledger in held}
-        role = peer_client(TERMS, CLASSES, case.parameters.epsilon)
-        async with world(servers, *CLIENTS) as served:
-            return [
-                await served.ask(role, client, asked, queries, charged=charged)
-                for client, asked, queries in case.asked
-            ]
+        return [
+            await served.ask(made.role, client, asked, queries, charged=charged)
+            for client, asked, queries in case.asked
+        ]
 
 
 @st.composite
@@ -160,7 +179,6 @@ async def test_a_party_that_cannot_count_its_rows_ends(
     """All others get the same error for any failure, and pay for that batch only."""
     parameters = NoisyVotesParameters(FEATURES, CLASSES, 1.0, WithinRadius(0.5))
     parts = [Rows(np.full((4, FEATURES), 0.5), np.zeros(4, np.int64)) for _ in PARTIES]
-    members: dict[str, PeerMember] = {}
 
     def fail_for_cyd(_queries: object, _radii: object, rows: Rows, _classes: int) -> object:
         if rows is parts[2]:
@@ -168,29 +186,16 @@ async def test_a_party_that_cannot_count_its_rows_ends(
         return np.zeros((1, CLASSES), np.int64)
 
     monkeypatch.setattr(releases, "count_votes", fail_for_cyd)
-    with ExitStack() as stack:
-        ledgers = [stack.enter_context(open_ledger(None, Budgets(total=9.0))) for _ in PARTIES]
-
-        def offers(rows: Rows, ledger: Ledger, node: Node) -> dict[str, Offer]:
-            members[node.name] = member_of(node, rows, parameters, ledger)
-            return members[node.name].offers()
-
-        held = zip(PARTIES, parts, ledgers, strict=True)
-        servers = {name: partial(offers, rows, ledger) for name, rows, ledger in held}
-        async with world(servers, "ann") as served:
-            for batch in range(3):
-                outcome = await served.ask(
-                    peer_client(TERMS, CLASSES, parameters.epsilon),
-                    "ann",
-                    "ada",
-                    np.full((1, FEATURES), batch / 3),
-                    charged=lambda: [ledger.totals().spent for ledger in ledgers],
-                )
-                assert "StoreFailed" in outcome.text
-                assert "cyd" in outcome.text
-                assert outcome.charged == [1.0, 1.0, 0.0]
-            with pytest.raises(StoreFailed) as failed:
-                await members["cyd"].failure()
+    budgets = [Budgets(total=9.0)] * 3
+    async with deployed(parts, parameters, budgets, "ann") as (made, served):
+        for batch in range(3):
+            queries = np.full((1, FEATURES), batch / 3)
+            outcome = await served.ask(made.role, "ann", "ada", queries, charged=made.spent)
+            assert "StoreFailed" in outcome.text
+            assert "cyd" in outcome.text
+            assert outcome.charged == [1.0, 1.0, 0.0]
+        with pytest.raises(StoreFailed) as failed:
+            await made.members["cyd"].failure()
     assert "row 7" not in str(failed.value)
     assert type(error).__name__ in str(failed.value)
 
@@ -202,27 +207,18 @@ async def test_a_budget_for_one_batch_pays_for_one_of_several_at_once(
     """The batches that cannot be paid for are refused before any party is charged for them."""
     parameters = NoisyVotesParameters(FEATURES, CLASSES, 1.0, WithinRadius(0.5))
     rows = Rows(np.full((4, FEATURES), 0.5), np.arange(4) % CLASSES)
-    role = peer_client(TERMS, CLASSES, parameters.epsilon)
-    with ExitStack() as stack:
-        budgets = (Budgets(**limits), Budgets(), Budgets())
-        ledgers = [stack.enter_context(open_ledger(None, each)) for each in budgets]
-
-        def offers(ledger: Ledger, node: Node) -> dict[str, Offer]:
-            return member_of(node, rows, parameters, ledger).offers()
-
-        held = zip(PARTIES, ledgers, strict=True)
-        async with world({name: partial(offers, ledger) for name, ledger in held}, "eve") as served:
-            batches = (np.full((1, FEATURES), number / 3) for number in range(3))
-            sessions = (
-                served.nodes["eve"].run(
-                    role, served.streams.token("session", number), Parties(("eve", "ada")), batch
-                )
-                for number, batch in enumerate(batches)
+    budgets = (Budgets(**limits), Budgets(), Budgets())
+    async with deployed([rows] * 3, parameters, budgets, "eve") as (made, served):
+        sessions = (
+            served.nodes["eve"].run(
+                made.role,
+                served.streams.token("session", number),
+                Parties(("eve", "ada")),
+                np.full((1, FEATURES), number / 3),
             )
-            told = await asyncio.gather(*sessions, return_exceptions=True)
-        assert sorted(type(each).__name__ for each in told) == [
-            "BudgetExhausted",
-            "BudgetExhausted",
-            "ndarray",
-        ]
-        assert [ledger.totals().spent for ledger in ledgers] == [1.0] * 3
+            for number in range(3)
+        )
+        told = await asyncio.gather(*sessions, return_exceptions=True)
+        kinds = sorted(type(each).__name__ for each in told)
+        assert kinds == ["BudgetExhausted", "BudgetExhausted", "ndarray"]
+        assert made.spent() == [1.0] * 3

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.protocols.noisyvotes.cheats import add_a_thousand, ask_nonsense
-from tests.protocols.noisyvotes.worlds import deal, no_rows
+from tests.protocols.noisyvotes.worlds import CERTAIN, NAMES, RING, WITHIN, five_parts, no_rows
 
 from veilring import simulation
 from veilring.arrays import Floats
@@ -14,7 +14,6 @@ from veilring.errors import InputError, ProtocolViolation, RunFailed
 from veilring.nodes.adversary import Alter
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.journal import Cost
-from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
 from veilring.privacy.bounds import audited_epsilon
@@ -37,23 +36,8 @@ from veilring.protocols.ring.attacks import CoalitionView, recover_groups, recov
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.testing import ProtocolRunner
 
-NAMES = [f"party-{n}" for n in range(5)]
-RING = Ring([NAMES[n] for n in (3, 0, 4, 1, 2)])
 METHODS = [SumMethod("shares"), SumMethod("masks"), SumMethod(), SumMethod("cycles", 2)]
-# A budget so large that noise is drawn only with probability below e**-200.
-CERTAIN = 2000.0
-WITHIN = NoisyVotesParameters(2, 3, CERTAIN, WithinRadius(0.2))
-
-
-def some_rows(rows: int = 120) -> Rows:
-    """Return rows of two features and three classes."""
-    rng = np.random.default_rng(1)
-    return Rows(rng.random((rows, 2)), rng.integers(0, 3, rows))
-
-
-ROWS = some_rows()
-# The last party has none.
-PARTS = [*deal(ROWS, 4), no_rows(2)]
+ROWS, PARTS = five_parts(120)
 QUERIES = np.random.default_rng(2).random((9, 2))
 
 

@@ -169,6 +169,7 @@ def test_an_invalid_parameter_is_named(wrong: dict[str, Any], said: str) -> None
 
 def test_a_grid_supports_few_features() -> None:
     """With more, `auto` selects annuli."""
-    assert NoisyVotes(k=5).bind(7, 2).features == 7
+    wide = Facts(parties=5, features=7, classes=2)
+    assert NoisyVotes(k=5).bind(wide).features == 7
     with pytest.raises(InputError, match=r"features is 7; allowed: .* 1 to 6"):
-        NoisyVotes(k=5, conversion="grid").bind(7, 2)
+        NoisyVotes(k=5, conversion="grid").bind(wide)

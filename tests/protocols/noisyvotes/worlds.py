@@ -9,8 +9,9 @@ from numpy.random import Generator
 
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
+from veilring.nodes.ring import Ring
 from veilring.privacy.divisible import polya_difference_pmf
-from veilring.protocols.noisyvotes import NoisyVotesParameters
+from veilring.protocols.noisyvotes import NoisyVotesParameters, WithinRadius
 from veilring.protocols.noisyvotes.algorithm.releases import Release, batch_steps, noisy_counts
 
 # Balls that overlap in pairs and in threes; one is alone.
@@ -115,3 +116,17 @@ def runs_of(  # noqa: PLR0917  (a release, its parties and its repetitions)
             counts = noisy_counts(counts, np.tile(release.plan.epsilons, runs), exponent, rng)
         total += counts
     return total.reshape(runs, -1, release.entries)
+
+
+NAMES = [f"party-{n}" for n in range(5)]
+RING = Ring([NAMES[n] for n in (3, 0, 4, 1, 2)])
+CERTAIN = 2000.0
+"""A budget so large that noise is drawn only with probability below e**-200."""
+WITHIN = NoisyVotesParameters(2, 3, CERTAIN, WithinRadius(0.2))
+
+
+def five_parts(count: int) -> tuple[Rows, list[Rows]]:
+    """Return rows of three classes, and their parts at five parties, the last of which has none."""
+    rng = np.random.default_rng(1)
+    rows = Rows(rng.random((count, 2)), rng.integers(0, 3, count))
+    return rows, [*deal(rows, 4), no_rows(2)]

@@ -7,7 +7,8 @@ from numpy.random import Generator
 
 from veilring.arrays import Floats
 from veilring.data.table import Categories, Features, Ranges
-from veilring.protocols.release.algorithm.columns import Frame, Trees
+from veilring.protocols.promise import Facts
+from veilring.protocols.release.algorithm.classifiers import Frame, Trees
 from veilring.protocols.release.algorithm.directions import (
     Centre,
     ClassMeans,
@@ -15,8 +16,8 @@ from veilring.protocols.release.algorithm.directions import (
     Moments,
 )
 from veilring.protocols.release.algorithm.noise import Norm
-from veilring.protocols.release.algorithm.rule import ClassCounts, LabelledGrid, RandomTrees
 from veilring.protocols.release.algorithm.statistic import Statistic
+from veilring.protocols.release.algorithm.tallies import ClassCounts, LabelledGrid, RandomTrees
 
 NORMS: tuple[Norm, ...] = ("l1", "l2")
 
@@ -38,6 +39,11 @@ def schema(numbers: int, sizes: tuple[int, ...] = (), classes: int = 3) -> Featu
 
 NUMERIC = schema(4)
 MIXED = schema(2, (3, 2))
+
+
+def facts_of(features: Features, parties: int, rows: int | None) -> Facts:
+    """Return the public facts about rows of a schema."""
+    return Facts.of(parties, features, len(features.classes), rows)
 
 
 def draw_rows(features: Features, rows: int, rng: Generator) -> Floats:

@@ -9,11 +9,15 @@ from tests.protocols.release.schemas import MIXED, NUMERIC, draw_rows, some_fram
 
 from veilring.arrays import Floats
 from veilring.errors import InputError
-from veilring.protocols.release.algorithm.classifiers import Classifier, as_document, from_document
-from veilring.protocols.release.algorithm.columns import Trees
+from veilring.protocols.release.algorithm.classifiers import (
+    Classifier,
+    Trees,
+    as_document,
+    from_document,
+)
 from veilring.protocols.release.algorithm.directions import ClassMeans, Discriminant
-from veilring.protocols.release.algorithm.rule import ClassCounts, LabelledGrid, RandomTrees
 from veilring.protocols.release.algorithm.statistic import Statistic
+from veilring.protocols.release.algorithm.tallies import ClassCounts, LabelledGrid, RandomTrees
 
 
 def released(kind: str) -> tuple[Classifier, Floats]:

@@ -10,28 +10,28 @@ from tests.protocols.release.schemas import MIXED, NUMERIC, draw_rows, schema, s
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Features
 from veilring.errors import InputError
-from veilring.protocols.release.algorithm.classifiers import (
+from veilring.protocols.release.algorithm.classifiers import Bins, Frame, Trees
+from veilring.protocols.release.algorithm.directions import (
+    L1_SCALE,
+    L2_SCALE,
     RIDGE,
-    SMOOTHING_MIN,
-    decode_grid,
-    decode_moments,
+    Centre,
+    ClassMeans,
+    Discriminant,
+    Moments,
     keep_share,
     lift_eigenvalues,
     shrink_counts,
     shrink_means,
 )
-from veilring.protocols.release.algorithm.columns import Bins, Frame, Trees
-from veilring.protocols.release.algorithm.directions import (
-    L1_SCALE,
-    L2_SCALE,
-    Centre,
-    ClassMeans,
-    Discriminant,
-    Moments,
-)
 from veilring.protocols.release.algorithm.noise import Norm
-from veilring.protocols.release.algorithm.rule import ClassCounts, LabelledGrid, RandomTrees
 from veilring.protocols.release.algorithm.statistic import SCALE_MAX
+from veilring.protocols.release.algorithm.tallies import (
+    SMOOTHING_MIN,
+    ClassCounts,
+    LabelledGrid,
+    RandomTrees,
+)
 
 SCALES: dict[Norm, int] = {"l1": L1_SCALE, "l2": L2_SCALE}
 
@@ -80,9 +80,9 @@ def test_a_constant_feature_has_a_finite_unit() -> None:
 
 def test_a_spread_hidden_by_noise_becomes_that_of_the_noise() -> None:
     """A variance below the deviation of its noise, from both moments, becomes that deviation."""
-    sums = np.array([[20.0, 30.0, 0.0], [0.0, 0.0, 0.0]])
-    frame = decode_moments(sums, Frame.middle(schema(3)), rows=100, noise=4.0)
-    mean = np.sqrt(1 - 3 * 16 / 1300) * sums[0] / 100
+    released = np.array([20, 30, 0, 0, 0, 0])
+    frame = Moments(schema(3), 100, scale=1).decode(released, 4.0)
+    mean = np.sqrt(1 - 3 * 16 / 1300) * released[:3] / 100
     blur = np.sqrt((4 / 200) ** 2 + (2 * mean * 4 / 100) ** 2)
     assert frame.origin == pytest.approx(0.5 + mean)
     assert frame.units == pytest.approx(blur**-0.5)
@@ -241,15 +241,15 @@ def test_a_grid_without_noise_has_the_frequencies_of_each_cell(features: Feature
 
 def test_an_empty_cell_of_a_grid_is_labelled_by_its_neighbours() -> None:
     """If a cell's lead is below its noise, neighbours decide, the nearest most."""
-    counts = np.zeros((2, 5, 5))
-    counts[0, :2], counts[1, 3:] = 20.0, 100.0
-    model = decode_grid(counts, ("upper", "lower"), noise=5.0)
+    counts, grid = np.zeros((2, 5, 5), np.int64), LabelledGrid(schema(2, classes=2), 5)
+    counts[0, :2], counts[1, 3:] = 20, 100
+    model = grid.decode(counts.ravel(), 5.0)
     centres = (np.arange(5) + 0.5) / 5
     places = np.array([(x, 0.5) for x in centres])
     assert model.predict(places)[[0, 1, 3, 4]].tolist() == [0, 0, 1, 1]
-    counts[0, 2, 2] = 4.0
-    assert decode_grid(counts, ("upper", "lower"), noise=5.0).predict(places)[2] == 1
-    assert decode_grid(counts, ("upper", "lower"), noise=1.0).predict(places)[2] == 0
+    counts[0, 2, 2] = 4
+    assert grid.decode(counts.ravel(), 5.0).predict(places)[2] == 1
+    assert grid.decode(counts.ravel(), 1.0).predict(places)[2] == 0
 
 
 def test_a_noisy_grid_follows_its_formula() -> None:
@@ -257,7 +257,9 @@ def test_a_noisy_grid_follows_its_formula() -> None:
     rng = np.random.default_rng(12)
     side, noise = 4, 3.0
     counts = rng.normal(2, noise, (3, side, side)) + 20 * np.eye(side) * np.eye(3)[0][:, None, None]
-    model = decode_grid(counts, ("a", "b", "c"), noise)
+    counts = np.rint(64 * counts) / 64
+    grid = LabelledGrid(schema(2), side, scale=64)
+    model = grid.decode((64 * counts).astype(np.int64).ravel(), 64 * noise)
     cells = list(product(range(side), repeat=2))
     for index, cell in enumerate(cells):
         best, expected = -1.0, np.zeros(3)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 from docs.examples.own_statistic import Halves, ReleaseHalves
+from tests.protocols.release.schemas import facts_of
 from typing_extensions import override
 
 import veilring as vr
@@ -29,12 +30,7 @@ SQUARE = Features(("x", "y"), Ranges((0.0, 0.0), (1.0, 1.0)), ("left", "right"))
 
 @dataclass(frozen=True)
 class Moved(Statistic[Classifier]):
-    """The rows of each class, moved to the middle and shortened to length 1/2: an L2 or L1 bound.
-
-    Attributes:
-        norm: The norm of the bound.
-        beyond: The factor by which rows exceed the bound.
-    """
+    """The rows of each class, moved to the middle and shortened to length 1/2 or beyond it."""
 
     norm: Norm
     beyond: int = 1
@@ -110,13 +106,14 @@ def test_its_promise_follows_from_its_bound(norm: Any, delta: float) -> None:
     system = ReleaseMoved(norm=norm, epsilon=0.7)
     run = vr.run(system, rows_of(100).partition(5, seed=1), rows_of(3, 2))
     assert (run.spent.epsilon, run.spent.delta, run.spent.unit) == (0.7, delta, "release")
+    assert run.cost == run.forecast
     assert isinstance(run.model, ReleasedModel)
     assert (run.model.promise.epsilon, run.model.promise.delta) == (0.7, delta)
     assert run.model.provenance.statistic == "own"
-    parameters = system.bind(SQUARE, 5, 100)
+    parameters = system.bind(facts_of(SQUARE, 5, 100))
     assert parameters.account.epsilon(delta) <= 0.7 * (1 + 1e-9)
     with pytest.raises(InputError, match="L2 bound, which needs a delta"):
-        ReleaseMoved(norm="l2", delta=0.0).bind(SQUARE, 5, 100)
+        ReleaseMoved(norm="l2", delta=0.0).bind(facts_of(SQUARE, 5, 100))
 
 
 def test_a_row_beyond_the_bound_is_refused_before_sending_or_charging() -> None:
@@ -130,7 +127,7 @@ def test_a_row_beyond_the_bound_is_refused_before_sending_or_charging() -> None:
 
 async def test_no_party_pays_for_rows_beyond_the_bound() -> None:
     """The role refuses such rows first."""
-    parameters, charged = ReleaseMoved(beyond=3).bind(SQUARE, 3, 100), list[Account]()
+    parameters, charged = ReleaseMoved(beyond=3).bind(facts_of(SQUARE, 3, 100)), list[Account]()
     own = [Rows(part.X, part.y) for part in rows_of(100).partition(3, seed=1)]
     async with Cluster(3, own=own, seed=1) as cluster:
         with pytest.raises(RunFailed, match="exceeds the stated L2 bound"):
@@ -158,12 +155,12 @@ def test_incomparable_statistics_are_refused() -> None:
             return Loose()
 
     with pytest.raises(InputError, match="Loose must be a dataclass"):
-        ReleaseLoose().bind(SQUARE, 3, 100)
+        ReleaseLoose().bind(facts_of(SQUARE, 3, 100))
 
 
 def test_parties_with_other_statistics_notice() -> None:
     """Parties with different statistics find that their public settings differ."""
-    one, other = (ReleaseMoved(beyond=n).bind(SQUARE, 3, 100).digest for n in (1, 2))
+    one, other = (ReleaseMoved(beyond=n).bind(facts_of(SQUARE, 3, 100)).digest for n in (1, 2))
     assert one != other
 
 
@@ -208,4 +205,4 @@ def test_the_example_of_the_page_states_its_true_bound() -> None:
         found = statistic.entries(corners, np.full(len(corners), label)).values
         assert statistic.bound.holds(found)
         assert statistic.bound.measure(found).max() == statistic.bound.most
-    assert ReleaseHalves().bind(SQUARE, 3, 10).plan.distribution == "laplace"
+    assert ReleaseHalves().bind(facts_of(SQUARE, 3, 10)).plan.distribution == "laplace"

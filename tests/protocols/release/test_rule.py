@@ -2,7 +2,6 @@
 
 import inspect
 from math import sqrt
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,19 +11,17 @@ from tests.protocols.release.schemas import MIXED, NUMERIC, draw_rows, schema
 
 from veilring.data.table import Features
 from veilring.errors import InputError
-from veilring.protocols.release.algorithm.columns import count_columns
+from veilring.protocols.release.algorithm.classifiers import count_columns
 from veilring.protocols.release.algorithm.directions import Centre, Discriminant, Moments
 from veilring.protocols.release.algorithm.noise import CENTRE_SHARE, Trust, account_of, plan_noise
 from veilring.protocols.release.algorithm.rule import (
-    SIDE_MAX,
-    SIDE_MIN,
     Method,
     Plan,
+    Rule,
     first_statistic,
-    grid_side,
     main_statistic,
-    plan_release,
 )
+from veilring.protocols.release.algorithm.tallies import SIDE_MAX, SIDE_MIN, grid_side
 
 DELTA = 1e-5
 PEERS, OWNER = Trust(8, 3), Trust(1, 0)
@@ -52,7 +49,7 @@ def test_the_rules_choice_for_peers_at_epsilon_one(
 ) -> None:
     """Statistic and reference are as expected for known tables, with and without a delta."""
     for delta, expected in ((DELTA, private), (0.0, pure)):
-        plan = plan_release(features, rows=rows, epsilon=1.0, delta=delta, trust=PEERS)
+        plan = Rule(features, rows, 1.0, delta, PEERS).plan()
         assert f"{plan.method} {plan.reference}" == expected
 
 
@@ -70,7 +67,7 @@ def test_the_rule_has_a_valid_answer_everywhere(
     """Every choice can be built, its bound suits its noise, and equal numbers give equal plans."""
 
     def plan() -> Plan:
-        return plan_release(features, rows=rows, epsilon=epsilon, delta=delta, trust=trust)
+        return Rule(features, rows, epsilon, delta, trust).plan()
 
     chosen = plan()
     assert chosen == plan()
@@ -91,24 +88,17 @@ def test_the_rule_has_a_valid_answer_everywhere(
 
 def test_the_rule_does_not_use_rows() -> None:
     """All its parameters are public numbers and the schema: none could contain a row."""
-    parameters = inspect.signature(plan_release).parameters
-    assert set(parameters) == {
-        "features",
-        "rows",
-        "epsilon",
-        "delta",
-        "trust",
-        "statistic",
-        "distribution",
-    }
+    parameters = inspect.signature(Rule).parameters
+    assert set(parameters) == {"features", "rows", "epsilon", "delta", "trust", "distribution"}
     assert parameters["rows"].annotation is int
+    assert set(inspect.signature(Rule.plan).parameters) == {"self", "statistic"}
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_named_statistic_is_released(method: Method) -> None:
     """A named statistic gives its plan, and sums of rows that it decodes."""
     rng = np.random.default_rng(0)
-    plan = plan_release(NUMERIC, rows=500, epsilon=1.0, delta=DELTA, trust=OWNER, statistic=method)
+    plan = Rule(NUMERIC, 500, 1.0, DELTA, OWNER).plan(method)
     assert plan.method == method
     statistic = main_statistic(plan, NUMERIC, rng)
     rows, labels = draw_rows(NUMERIC, 50, rng), rng.integers(3, size=50)
@@ -118,8 +108,8 @@ def test_a_named_statistic_is_released(method: Method) -> None:
 
 def test_first_releases_follow_the_reference() -> None:
     """A discriminant of few rows uses a centre, of many rows moments, with less added."""
-    few = plan_release(schema(14, classes=2), rows=400, epsilon=1.0, delta=DELTA, trust=OWNER)
-    many = plan_release(schema(14, classes=2), rows=40_000, epsilon=1.0, delta=DELTA, trust=OWNER)
+    few = Rule(schema(14, classes=2), 400, 1.0, DELTA, OWNER).plan()
+    many = Rule(schema(14, classes=2), 40_000, 1.0, DELTA, OWNER).plan()
     assert (few.kappa, many.kappa) == (1.0, 0.3)
     assert isinstance(first_statistic(few, schema(14, classes=2)), Centre)
     assert isinstance(first_statistic(many, schema(14, classes=2)), Moments)
@@ -132,9 +122,7 @@ def test_first_releases_follow_the_reference() -> None:
 @pytest.mark.parametrize("places", [2, 6, 12, 40])
 def test_tallies_use_the_norm_with_less_noise(places: int) -> None:
     """With a delta, counts of few columns stay pure; for many, Gaussian noise is less."""
-    plan = plan_release(
-        schema(places), rows=100, epsilon=1.0, delta=DELTA, trust=OWNER, statistic="counts"
-    )
+    plan = Rule(schema(places), 100, 1.0, DELTA, OWNER).plan("counts")
     laplace, gaussian = sqrt(2) * places, 3.7304 * sqrt(places)
     assert plan.norm == ("l1" if laplace <= gaussian else "l2")
 
@@ -146,29 +134,10 @@ def test_the_side_of_a_grid_follows_its_formula() -> None:
     assert grid_side(10**9, 1, 1.0) == SIDE_MAX
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"epsilon": 0.0}, "epsilon"),
-        ({"epsilon": float("inf")}, "epsilon"),
-        ({"delta": 1.0}, "delta"),
-        ({"delta": -1e-9}, "delta"),
-        ({"rows": 0}, "rows"),
-        ({"statistic": "forest"}, "means, lda, counts, grid, trees"),
-        ({"statistic": "lda", "delta": 0.0}, "choose a delta above 0"),
-    ],
-)
-def test_arguments_out_of_range_are_refused(changed: dict[str, Any], message: str) -> None:
-    """Public numbers out of range, and a statistic without a pure bound, are refused."""
-    arguments: dict[str, Any] = {"rows": 9, "epsilon": 1.0, "delta": DELTA, "trust": OWNER}
-    with pytest.raises(InputError, match=message):
-        plan_release(NUMERIC, **(arguments | changed))
-
-
 @pytest.mark.parametrize("features", [MIXED, schema(5)])
 def test_a_grid_of_categories_or_many_columns_is_refused(features: Features) -> None:
     """A grid needs up to four columns of numbers."""
-    plan = plan_release(features, rows=10, epsilon=1.0, delta=0.0, trust=OWNER, statistic="grid")
+    plan = Rule(features, 10, 1.0, 0.0, OWNER).plan("grid")
     with pytest.raises(InputError, match="all of them numbers"):
         main_statistic(plan, features, np.random.default_rng(0))
 

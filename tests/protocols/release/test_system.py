@@ -1,16 +1,14 @@
 """Release as a system: equal everywhere, at its forecast, charged before sending; refusals."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.protocols.release.schemas import MIXED, draw_rows, schema
-from typing_extensions import override
+from tests.protocols.dropout_worlds import Lie, add_one
+from tests.protocols.release.schemas import MIXED, draw_rows, facts_of, schema
 
 from veilring import simulation
-from veilring.arrays import Floats, Ints
 from veilring.data.table import Features, Rows
 from veilring.errors import (
     InputError,
@@ -21,16 +19,14 @@ from veilring.errors import (
     Tampered,
     TooManyLost,
 )
-from veilring.nodes.adversary import Adversary, Lines, Silent
+from veilring.nodes.adversary import Silent
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.journal import Cost, Traffic
 from veilring.nodes.run import Outcome, Run, blamed_party
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.masks import MaskedTotals, MaskedWords, MaskKey
-from veilring.protocols.promise import Facts, Forecast, Spent
-from veilring.protocols.release.algorithm.classifiers import GridClassifier
+from veilring.protocols.promise import Forecast, Spent
 from veilring.protocols.release.algorithm.noise import Account, Trust
-from veilring.protocols.release.algorithm.statistic import Bound, Entries, Statistic
 from veilring.protocols.release.algorithm.steps import (
     Released,
     ReleaseParameters,
@@ -52,7 +48,6 @@ from veilring.protocols.release.system import Release
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.simulation.faults import Fault
 from veilring.testing import ProtocolRunner
-from veilring.transport.messages import Message
 
 NAMES = [f"party-{n}" for n in range(5)]
 ROWS = 150
@@ -65,6 +60,7 @@ RELEASES = {
     "auto": Release(tolerated=1),
     "with losses": Release(statistic="means", tolerated=1, lost=2),
 }
+IN_MEMORY, SIMULATED = ProtocolRunner("memory"), ProtocolRunner("simulated")
 SUMS: tuple[Adding, ...] = ("all-to-all", "star")
 released_as = pytest.mark.parametrize("name", RELEASES)
 
@@ -84,20 +80,28 @@ def dealt(features: Features = MIXED) -> list[Rows]:
 
 def bound(system: Release, parties: int = 5, features: Features = MIXED) -> ReleaseParameters:
     """Return the rows of the parties."""
-    return system.bind(features, parties, ROWS)
+    return system.bind(facts_of(features, parties, ROWS))
 
 
-def play(runner: ProtocolRunner, system: Release, adding: Adding = "all-to-all") -> Run[Released]:
-    """Have all parties release."""
-    return runner(
-        release_rows,
-        NAMES,
-        own=dealt(),
-        client="party-2",
-        parameters=bound(system),
-        adding=adding,
-        seed=11,
-    )
+def play(
+    runner: ProtocolRunner,
+    system: Release | ReleaseParameters,
+    adding: Adding = "all-to-all",
+    *,
+    own: Sequence[Rows] | None = None,
+    **given: Any,
+) -> Run[Released]:
+    """Have all parties release, with their rows and other arguments of the runner."""
+    parts = dealt() if own is None else own
+    parameters = bound(system) if isinstance(system, Release) else system
+    public: dict[str, Any] = {"client": "party-2", "seed": 11} | given
+    public |= {"parameters": parameters, "adding": adding}
+    return runner(release_rows, NAMES[: len(parts)], own=parts, **public)
+
+
+def three_parts(features: Features) -> list[Rows]:
+    """Return three, two and one rows."""
+    return [rows_of(features, count) for count in (3, 2, 1)]
 
 
 def measured(cost: Cost) -> Forecast:
@@ -123,7 +127,7 @@ class TestPeers:
     ) -> None:
         """Totals, models and transcripts equal those in memory, at the closed form's cost."""
         system = RELEASES[name]
-        run, here = play(run_protocol, system), play(ProtocolRunner("memory"), system)
+        run, here = play(run_protocol, system), play(IN_MEMORY, system)
         assert run.transcript == here.transcript
         expected = here.results["party-0"]
         assert all(the_same(released, expected) for released in run.results.values())
@@ -135,13 +139,13 @@ class TestPeers:
     def test_a_star_has_its_forecast(self, name: str) -> None:
         """Its cost equals the closed form, with the confirmation of its totals."""
         system = RELEASES[name].model_copy(update={"sum": "star"})
-        run = play(ProtocolRunner("memory"), system, "star")
+        run = play(IN_MEMORY, system, "star")
         assert measured(run.cost) == release_cost(5, bound(system), "star")
 
     def test_a_star_has_the_same_totals(self, run_protocol: ProtocolRunner) -> None:
         """Noise is drawn by each party, so it does not depend on the way of adding up."""
         system = RELEASES["lda"]
-        run, here = play(run_protocol, system, "star"), play(ProtocolRunner("memory"), system)
+        run, here = play(run_protocol, system, "star"), play(IN_MEMORY, system)
         expected = here.results["party-0"]
         assert all(the_same(released, expected) for released in run.results.values())
         assert measured(run.cost) == release_cost(5, bound(system), "star")
@@ -150,7 +154,7 @@ class TestPeers:
     def test_totals_are_the_sums_of_all_rows_and_their_noise(self, name: str) -> None:
         """The first total differs from the exact sum, by at most 40 deviations."""
         parameters = bound(RELEASES[name])
-        total = play(ProtocolRunner("memory"), RELEASES[name]).results["party-0"].totals[0]
+        total = play(IN_MEMORY, RELEASES[name]).results["party-0"].totals[0]
         rows, noise = rows_of(MIXED), parameters.noises[0]
         exact = (parameters.first or parameters.main()).sum(rows.features, rows.labels)
         away = np.abs(total.sums - exact)
@@ -159,13 +163,10 @@ class TestPeers:
     def test_totals_larger_than_a_frame_are_sent_in_pieces(self) -> None:
         """Each piece is a separate masked sum, and the pieces form the whole."""
         features = schema(300, classes=450)
-        parts = [rows_of(features, 3), rows_of(features, 2), rows_of(features, 1)]
         system = Release(statistic="means", delta=0.0)
-        parameters = system.bind(features, 3, 6)
+        parameters = system.bind(facts_of(features, 3, 6))
         assert PIECE_WORDS < 300 * 450 < 2 * PIECE_WORDS
-        run = ProtocolRunner("simulated")(
-            release_rows, NAMES[:3], own=parts, client="party-0", parameters=parameters, seed=1
-        )
+        run = play(SIMULATED, parameters, own=three_parts(features))
         assert measured(run.cost) == release_cost(3, parameters, "all-to-all")
         assert run.cost.rounds == 3
         assert run.results["party-1"].totals[0].sums.shape == (300 * 450,)
@@ -184,11 +185,9 @@ class TestPeers:
         standard deviations, which a right one exceeds with a probability below 1e-8.
         """
         features = schema(columns, classes=4)
-        parts = [rows_of(features, 3), rows_of(features, 2), rows_of(features, 1)]
-        parameters = system.bind(features, 3, 6)
-        run = ProtocolRunner("simulated")(
-            release_rows, NAMES[:3], own=parts, client="party-0", parameters=parameters, seed=3
-        )
+        parts = three_parts(features)
+        parameters = system.bind(facts_of(features, 3, 6))
+        run = play(SIMULATED, parameters, own=parts, seed=3)
         totals, steps = run.results["party-1"].totals, release_steps(parameters)
         step = next(steps)
         for total in totals[:-1]:
@@ -215,22 +214,9 @@ class TestPeers:
         assert abs(squares.mean() - 1) < 6 * spread < 0.3
 
 
-@dataclass
-class LastWords(Adversary):
-    """Changes its words of the last sum for one party."""
-
-    to: str
-    at: int
-
-    @override
-    async def sending(self, to: str, message: Message) -> Lines:
-        if isinstance(message, MaskedWords | MaskedTotals) and (to, self.round) == (
-            self.to,
-            self.at,
-        ):
-            words = tuple(each + each.dtype.type(1 << 40) for each in message.words)
-            message = message.model_copy(update={"words": words})
-        return [(to, message)]
+def last_words(at: int) -> Lie:
+    """Return a party that changes its words of the last sum, in a round, for one party."""
+    return Lie((MaskedWords, MaskedTotals), add_one, to=("party-1",), first_round=at)
 
 
 @pytest.mark.parametrize("adding", SUMS)
@@ -241,40 +227,38 @@ def test_parties_with_different_models_notice(name: str, adding: Adding) -> None
     last = release_cost(5, parameters, adding).rounds - 1
     liar = "party-2" if adding == "star" else "party-4"
     with pytest.raises(RunFailed) as failed:
-        ProtocolRunner("simulated")(
-            release_rows,
-            NAMES,
-            own=dealt(),
-            client="party-2",
-            parameters=parameters,
-            adding=adding,
-            adversaries={liar: LastWords("party-1", last)},
-            seed=11,
-        )
+        play(SIMULATED, parameters, adding, adversaries={liar: last_words(last)})
     found = [error for name, error in failed.value.errors.items() if name != liar]
     assert found
     assert all(isinstance(each, Tampered | ProtocolViolation | SessionAborted) for each in found)
 
 
-def blamed_in_release(silent: int, parties: int, tolerated: int, adding: Adding, first: int) -> str:
-    """Return the party that is blamed if one is silent in a release from a round on."""
-    few = Features.of_numbers(2, 2)
-    system = Release(rows=parties, statistic="means", tolerated=tolerated)
+def release_with_silence(
+    system: Release, silent: str, parties: int, adding: Adding, first: int
+) -> Run[Any]:
+    """Release one row of each party, of which one is silent from a round on."""
+    parameters = system.bind(facts_of(Features.of_numbers(2, 2), parties, parties))
     own = [Rows(np.array([[0.2, 0.3]]), np.array([0]))] * parties
 
-    async def release() -> object:
+    async def release() -> Run[Any]:
         async with Cluster(parties, runtime=Simulated(), own=own, seed=1) as cluster:
             return await cluster.run(
                 release_rows,
                 client="party-0",
-                parameters=system.bind(few, parties, None),
+                parameters=parameters,
                 adding=adding,
-                adversaries={f"party-{silent}": Silent(first_round=first)},
+                adversaries={silent: Silent(first_round=first)},
             )
 
+    return simulation.simulate(release())
+
+
+def assert_blamed(silent: int, parties: int, tolerated: int, adding: Adding, first: int) -> None:
+    """A party that is silent from a round on is blamed."""
+    name, system = f"party-{silent}", Release(statistic="means", tolerated=tolerated)
     with pytest.raises(RunFailed) as failed:
-        simulation.simulate(release())
-    return blamed_party(failed.value)
+        release_with_silence(system, name, parties, adding, first)
+    assert blamed_party(failed.value) == name
 
 
 @pytest.mark.parametrize("adding", SUMS)
@@ -282,7 +266,7 @@ def blamed_in_release(silent: int, parties: int, tolerated: int, adding: Adding,
 def test_a_silent_party_is_blamed(adding: Adding, first: int) -> None:
     """It is blamed in the agreement on keys, in each sum and in the confirmation."""
     for silent in (0, 7, 19):
-        assert blamed_in_release(silent, 20, 1, adding, first) == f"party-{silent}"
+        assert_blamed(silent, 20, 1, adding, first)
 
 
 @pytest.mark.slow
@@ -295,8 +279,7 @@ def test_every_silent_party_is_blamed(
 ) -> None:
     """At every position, the silent party is blamed and no honest one is."""
     for silent in range(parties):
-        found = blamed_in_release(silent, parties, tolerated, adding, first)
-        assert found == f"party-{silent}"
+        assert_blamed(silent, parties, tolerated, adding, first)
 
 
 @pytest.mark.slow
@@ -304,42 +287,24 @@ def test_every_silent_party_is_blamed(
 @pytest.mark.parametrize("first", [0, 1, 4, 5])
 def test_a_release_that_may_lose_some_blames_no_honest_party(adding: Adding, first: int) -> None:
     """A party that falls silent in a round is lost, and only the silent client ends the release."""
-    few, own = Features.of_numbers(2, 2), [Rows(np.array([[0.2, 0.3]]), np.array([0]))] * 8
-    parameters = Release(rows=80, statistic="means", tolerated=1, lost=2).bind(few, 8, None)
 
-    async def release(silent: str) -> Run[Released]:
-        async with Cluster(8, runtime=Simulated(), own=own, seed=1) as cluster:
-            return await cluster.run(
-                release_rows,
-                client="party-0",
-                parameters=parameters,
-                adding=adding,
-                adversaries={silent: Silent(first_round=first)},
-            )
+    def release(silent: str) -> Run[Any]:
+        system = Release(statistic="means", tolerated=1, lost=2)
+        return release_with_silence(system, silent, 8, adding, first)
 
     for silent in (f"party-{number}" for number in range(1, 8)):
-        assert simulation.simulate(release(silent)).lost == (silent,)
+        assert release(silent).lost == (silent,)
     with pytest.raises(RunFailed) as failed:
-        simulation.simulate(release("party-0"))
+        release("party-0")
     assert blamed_party(failed.value) in {"party-0", ""}  # nobody, if it gave up the others first
 
 
 def test_parties_that_may_lose_some_notice_different_models() -> None:
     """In a star, each party names the client that sent one of them other totals, or both ends."""
     parameters = bound(RELEASES["with losses"])
+    lie = last_words(release_cost(5, parameters, "star").rounds - 1)
     with pytest.raises(RunFailed) as failed:
-        ProtocolRunner("simulated")(
-            release_rows,
-            NAMES,
-            own=dealt(),
-            client="party-2",
-            parameters=parameters,
-            adding="star",
-            adversaries={
-                "party-2": LastWords("party-1", release_cost(5, parameters, "star").rounds - 1)
-            },
-            seed=11,
-        )
+        play(SIMULATED, parameters, "star", adversaries={"party-2": lie})
     found = {name: error for name, error in failed.value.errors.items() if name != "party-2"}
     assert len(found) == 4
     for name, error in found.items():
@@ -354,7 +319,7 @@ def test_parties_that_may_lose_some_notice_different_models() -> None:
 async def release_under(faults: Sequence[Fault], parts: Sequence[Rows], lost: int) -> Run[Any]:
     """Release the rows of some parties under faults, with almost no noise."""
     system = Release(epsilon=900.0, statistic="counts", tolerated=1, lost=lost)
-    parameters = system.bind(MIXED, len(parts), ROWS)
+    parameters = system.bind(facts_of(MIXED, len(parts), ROWS))
     links = Topology(LinkModel(latency=Constant(0.01)))
     async with Cluster(len(parts), runtime=Simulated(links, faults), own=parts, seed=2) as cluster:
         return await cluster.run(release_rows, client="party-0", parameters=parameters)
@@ -399,7 +364,7 @@ class TestLosses:
         assert "client" not in promise.note
         for lost in (3, 4):
             named = "a client that colludes could open the sums of two sets of parties"
-            assert named in Release(lost=lost, rows=100).promise(parties=8).note
+            assert named in Release(lost=lost).promise(parties=8).note
         with pytest.raises(InputError, match="no share of the noise"):
             Release(lost=4, tolerated=4).trust_among(8)
 
@@ -424,15 +389,7 @@ class TestPaying:
     def test_a_whole_release_is_charged_once(self) -> None:
         """Two sums are one charge, of the whole account."""
         till, parameters = Recorder(), bound(RELEASES["lda"])
-        ProtocolRunner("simulated")(
-            release_rows,
-            NAMES,
-            own=dealt(),
-            only={"party-1": {"charge": till}},
-            client="party-0",
-            parameters=parameters,
-            seed=1,
-        )
+        play(SIMULATED, parameters, only={"party-1": {"charge": till}})
         assert till.charged == [parameters.account]
         assert till.charged[0].epsilon(1e-5) <= 1.0
 
@@ -456,20 +413,6 @@ class TestPaying:
         assert MaskedWords not in kinds
 
 
-@dataclass
-class Wrong(Adversary):
-    """An owner that sends fewer words, or claims more shares in the total."""
-
-    words: int | None
-    shares: int
-
-    @override
-    async def sending(self, to: str, message: Message) -> Lines:
-        if isinstance(message, ReleasedWords):
-            message = ReleasedWords(shares=self.shares, words=message.words[: self.words])
-        return [(to, message)]
-
-
 class TestOwner:
     """An owner that holds all rows, and its client."""
 
@@ -487,7 +430,7 @@ class TestOwner:
                 release_by_owner, ("server", "ada"), own=own, parameters=parameters, seed=3
             )
 
-        there, here = run(run_protocol), run(ProtocolRunner("memory"))
+        there, here = run(run_protocol), run(IN_MEMORY)
         assert there.transcript == here.transcript
         assert the_same(there.results["ada"], here.results["server"])
         assert measured(there.cost) == owner_cost(parameters)
@@ -495,28 +438,25 @@ class TestOwner:
     def test_an_owner_alone_needs_no_message(self) -> None:
         """The role of peers, played by one party, adds its noise and sends nothing."""
         parameters = bound(Release(trusted=True), 1)
-        run = ProtocolRunner("simulated")(
-            release_rows,
-            ("ada",),
-            own=[rows_of(MIXED)],
-            client="ada",
-            parameters=parameters,
-            seed=3,
-        )
+        run = play(SIMULATED, parameters, own=[rows_of(MIXED)])
         assert measured(run.cost) == Forecast(0, Traffic())
-        assert run.results["ada"].totals[0].shares == 1
+        assert run.results["party-0"].totals[0].shares == 1
 
     @pytest.mark.parametrize(
         ("words", "shares", "fault"), [(3, 1, "wrong length"), (None, 2, "number of parties")]
     )
     def test_invalid_totals_are_refused(self, words: int | None, shares: int, fault: str) -> None:
         """A client refuses totals of another length, or of too many parties."""
+
+        def lie(message: ReleasedWords) -> ReleasedWords:
+            return ReleasedWords(shares=shares, words=message.words[:words])
+
         with pytest.raises(RunFailed, match=fault):
-            ProtocolRunner("simulated")(
+            SIMULATED(
                 release_by_owner,
                 ("server", "ada"),
                 own=[rows_of(MIXED), None],
-                adversaries={"server": Wrong(words, shares)},
+                adversaries={"server": Lie(ReleasedWords, lie)},
                 parameters=bound(Release(trusted=True), 1),
                 seed=1,
             )
@@ -524,124 +464,12 @@ class TestOwner:
 
 def test_parties_with_other_parameters_open_nothing() -> None:
     """Masks depend on the plan: a party with another epsilon ends the sum, with suspects named."""
-    plans = [bound(Release(epsilon=epsilon)) for epsilon in (1.0, 1.0, 1.0, 1.0, 2.0)]
+    plans = {
+        name: {"parameters": bound(Release(epsilon=1.0 + (name == "party-4")))} for name in NAMES
+    }
     with pytest.raises(RunFailed) as failed:
-        ProtocolRunner("simulated")(
-            release_rows,
-            NAMES,
-            own=dealt(),
-            only={name: {"parameters": plan} for name, plan in zip(NAMES, plans, strict=True)},
-            client="party-0",
-            seed=1,
-        )
+        SIMULATED(release_rows, NAMES, own=dealt(), only=plans, client="party-0", seed=1)
     assert isinstance(failed.value.root, Tampered)
-
-
-@dataclass(frozen=True, slots=True)
-class Halves(Statistic[GridClassifier]):
-    """The count of each class in each half of the first feature.
-
-    Attributes:
-        classes: The names of the classes.
-        adds: The contribution of a row; the stated bound is 1.
-    """
-
-    classes: tuple[str, ...]
-    adds: int = 1
-
-    @property
-    @override
-    def length(self) -> int:
-        return 2 * len(self.classes)
-
-    @property
-    @override
-    def bound(self) -> Bound:
-        return Bound("l1", 1)
-
-    @override
-    def entries(self, rows: Floats, labels: Ints) -> Entries:
-        half = (rows[:, :1] >= 0.5).astype(np.int64)
-        return Entries(
-            half * len(self.classes) + labels[:, None], np.full((len(rows), 1), self.adds)
-        )
-
-    @override
-    def decode(self, noisy: Ints, deviation: float) -> GridClassifier:
-        shares = np.maximum(noisy.reshape(2, -1), deviation)
-        return GridClassifier(self.classes, 1, 2, np.log(shares / shares.sum(1, keepdims=True)))
-
-
-class ReleaseHalves(Release):
-    """A release of a custom statistic."""
-
-    adds: int = 1
-
-    @override
-    def own_statistic(self, features: Features, rows: int) -> Halves:
-        return Halves(features.classes, self.adds)
-
-
-class TestOwnStatistic:
-    """A custom statistic."""
-
-    FEATURES = schema(1, classes=2)
-
-    def parts(self) -> list[Rows]:
-        """Return rows whose class is the half in which they are."""
-        places = np.random.default_rng(3).random((300, 1))
-        labels = (places[:, 0] >= 0.5).astype(np.int64)
-        return [Rows(places[n::3], labels[n::3]) for n in range(3)]
-
-    def test_an_own_statistic_is_released_like_built_in_ones(
-        self, run_protocol: ProtocolRunner
-    ) -> None:
-        """It labels queries at its forecast, and is pure because it has an L1 bound."""
-        system = ReleaseHalves()
-        parameters = system.bind(self.FEATURES, 3, 300)
-        assert parameters.plan.delta == 0.0
-        run = run_protocol(
-            release_rows,
-            NAMES[:3],
-            own=self.parts(),
-            client="party-0",
-            parameters=parameters,
-            seed=5,
-        )
-        found = run.results["party-2"].model.predict(np.array([[0.1], [0.9]]))
-        assert found.tolist() == [0, 1]
-        forecast = system.forecast(parties=3, queries=1, features=self.FEATURES, rows=300)
-        assert measured(run.cost) == forecast
-
-    def test_rows_beyond_its_bound_end_the_release_before_sending(self) -> None:
-        """A mistake in the statistic causes an error, not a false guarantee."""
-        parameters = ReleaseHalves(adds=2).bind(self.FEATURES, 3, 300)
-        with pytest.raises(RunFailed, match="a row exceeds the stated L1 bound"):
-            ProtocolRunner("simulated")(
-                release_rows,
-                NAMES[:3],
-                own=self.parts(),
-                client="party-0",
-                parameters=parameters,
-                seed=5,
-            )
-
-    def test_an_l2_bound_needs_a_delta(self) -> None:
-        """An L2 bound needs a δ, because its noise is Gaussian."""
-
-        class Longer(Halves):
-            @property
-            @override
-            def bound(self) -> Bound:
-                return Bound("l2", 1)
-
-        class ReleaseLonger(Release):
-            @override
-            def own_statistic(self, features: Features, rows: int) -> Halves:
-                return Longer(features.classes)
-
-        with pytest.raises(InputError, match="needs a delta above 0"):
-            ReleaseLonger(delta=0.0).bind(self.FEATURES, 3, 300)
 
 
 class TestRefusals:
@@ -679,27 +507,22 @@ class TestRefusals:
         """If it is unknown, the error names the missing key."""
         with pytest.raises(InputError, match="give `rows`"):
             Release().forecast(queries=1, features=4)
-        assert Release(rows=90).forecast(queries=1, features=4).rounds
+        with pytest.raises(InputError, match="rows is 0; allowed: a whole number of at least 1"):
+            Release().forecast(queries=1, features=4, rows=0)
+        assert Release().forecast(queries=1, features=4, rows=90).rounds
 
     def test_a_class_that_is_not_public_is_refused(self) -> None:
         """Rows are checked before keys are sent."""
         parts = dict(zip(NAMES, dealt(), strict=True))
         odd = Rows(parts["party-0"].features, parts["party-0"].labels + 3)
-        facts = Facts(5, len(MIXED), 3, ROWS, schema=MIXED)
+        facts = facts_of(MIXED, 5, ROWS)
         with pytest.raises(InputError, match="labels must be below 3"):
             Release().setup(parts | {"party-0": odd}, facts)
 
     def test_a_number_of_parties_other_than_planned_is_refused(self) -> None:
         """A number of parties other than planned is refused: the noise shares depend on it."""
         with pytest.raises(RunFailed, match="planned for 5 parties, but 4 take part"):
-            ProtocolRunner("simulated")(
-                release_rows,
-                NAMES[:4],
-                own=dealt()[:4],
-                client="party-0",
-                parameters=bound(Release()),
-                seed=1,
-            )
+            play(SIMULATED, bound(Release()), own=dealt()[:4])
 
     def test_too_few_totals_are_refused(self) -> None:
         """A release of two sums needs two totals."""
@@ -720,8 +543,7 @@ class TestPromise:
 
     def test_a_release_is_charged_once_for_any_number_of_queries(self) -> None:
         """All queries are one batch, and a second release adds to the first."""
-        parts = dict(zip(NAMES, dealt(), strict=True))
-        setup = Release().setup(parts, Facts(5, len(MIXED), 3, ROWS, schema=MIXED))
+        setup = Release().setup(dealt_to(NAMES), facts_of(MIXED, 5, ROWS))
         assert len(setup.batches(np.zeros((100_000, len(MIXED))))) == 1
         assert setup.spent(1) == Spent(1.0, 1e-5, 1, "release")
         twice = setup.spent(2).epsilon
@@ -730,11 +552,13 @@ class TestPromise:
 
     def test_a_batch_is_labelled_with_the_parties_own_steps(self) -> None:
         """At a large epsilon the model in one process labels like that of a network."""
-        parts = dict(zip(NAMES, dealt(), strict=True))
-        system = Release(epsilon=500.0, statistic="counts")
-        setup = system.setup(parts, Facts(5, len(MIXED), 3, ROWS, schema=MIXED))
+        parts, system = (
+            dict(zip(NAMES, dealt(), strict=True)),
+            Release(epsilon=500.0, statistic="counts"),
+        )
+        setup = system.setup(parts, facts_of(MIXED, 5, ROWS))
         queries = rows_of(MIXED).features
-        found = play(ProtocolRunner("memory"), system).results["party-0"].model.predict(queries)
+        found = play(IN_MEMORY, system).results["party-0"].model.predict(queries)
         np.testing.assert_array_equal(setup.label(queries, np.random.default_rng(1)), found)
 
 
@@ -747,7 +571,7 @@ def dealt_to(names: Sequence[str]) -> dict[str, Rows]:
 
 def test_a_batch_can_be_played_by_the_remaining_parties() -> None:
     """The noise is planned again for the remaining parties, if there are at least three."""
-    setup = Release().setup(dealt_to(NAMES), Facts(5, len(MIXED), 3, ROWS, schema=MIXED))
+    setup = Release().setup(dealt_to(NAMES), facts_of(MIXED, 5, ROWS))
     assert setup.can_do_with(NAMES[:3])
     assert not setup.can_do_with(NAMES[:2])
     plan = setup.play(np.zeros((1, len(MIXED))), among=NAMES[:3]).public["parameters"].plan

@@ -185,7 +185,7 @@ def judge_tied_rows() -> Claim:
 
 def test_noise_below_the_plan_is_contradicted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A party that adds no share of a release's noise contradicts the claim about its variance."""
-    system, effort = find_system("release")(epsilon=1.0, rows=9), replace(QUICK, runs=300)
+    system, effort = find_system("release")(epsilon=1.0), replace(QUICK, runs=300)
     subject = AuditedSystem(system, system.example())
     _, noise = check_answers(subject, effort, 0)
     assert (noise.claim, noise.verdict) == ("noise", Verdict.HOLDS)

@@ -141,11 +141,7 @@ Radii = Callable[[Floats], Floats]
 def votes_membership(
     parameters: NoisyVotesParameters, batch_max: int, radii: Radii | None = None
 ) -> Membership:
-    """Return how a party takes part in deployed noisy votes; each party needs a till.
-
-    Args:
-        radii: A function with which the client chooses radii, if the parameters leave them to it.
-    """
+    """Return how a party takes part in deployed noisy votes; each party needs a till."""
     return Membership(
         private_votes,
         batch_max,
@@ -276,12 +272,7 @@ async def _ring_for(party: Party, parameters: NoisyVotesParameters) -> Ring:
 
 
 async def _agree(party: Party, digest: bytes, number: int) -> None:
-    """Wait until all parties have confirmed equal public inputs.
-
-    Raises:
-        Tampered: If one has not. Either the sender of queries or a total sent it something else, or
-            it lies itself.
-    """
+    """Wait for equal public inputs of all parties; otherwise it or a sender of inputs lies."""
     party.round(number)
     await broadcast(party, PublicDigest(digest=digest))
     for peer in party.peers:

@@ -1,7 +1,7 @@
 """Noisy votes as a system: parameters, guarantee, and the play of a batch."""
 
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import ClassVar, Literal, Self, cast
 
@@ -30,14 +30,8 @@ from veilring.protocols.noisyvotes.algorithm.parameters import (
     worst_plans,
 )
 from veilring.protocols.noisyvotes.algorithm.releases import VotesAnswer, noisy_votes
-from veilring.protocols.noisyvotes.roles import (
-    Radii,
-    private_votes,
-    queries_max,
-    votes_cost,
-    votes_membership,
-)
-from veilring.protocols.promise import Facts, Forecast, Promise, Spent, in_batches, public_rows
+from veilring.protocols.noisyvotes.roles import Radii, queries_max, votes_cost, votes_membership
+from veilring.protocols.promise import Facts, Forecast, Promise, Spent, in_batches
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
 from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid
 from veilring.protocols.radius.messages import (
@@ -49,7 +43,7 @@ from veilring.protocols.radius.messages import (
 )
 from veilring.protocols.radius.system import Neighbours, Radius, public_k, radius_among, radius_rule
 from veilring.protocols.ring.algorithm.sums import SumMethod
-from veilring.protocols.system import PARTIES, PlannedNoise, Play, Setup, System
+from veilring.protocols.system import PARTIES, PeerSetup, PlannedNoise, Play, System
 
 
 class NoisyVotes(System):
@@ -121,7 +115,8 @@ class NoisyVotes(System):
         needs, the bound is the maximum loss of a full batch.
         """
         # Annuli lose the most; without the number of features they may be used.
-        public = self.bind(GRID_FEATURES_MAX + 1 if self.conversion != "grid" else 1, 1, rows=1)
+        width = GRID_FEATURES_MAX + 1 if self.conversion != "grid" else 1
+        public = self.bind(Facts(parties, width, 1, rows=1))
         pooling = "no two of them collude, and all add"
         if self.tolerated > 1:
             pooling = f"at most {self.tolerated} of them collude, and the others add"
@@ -151,47 +146,32 @@ class NoisyVotes(System):
 
         With `k` and a grid the cost depends on the number of rows, which the parties count with
         noise unless it is public: the forecast is then the cost for noise 0.
-
-        Raises:
-            InputError: If the number of rows is needed and not public.
         """
-        public = self.bind(facts.features, facts.classes, rows=facts.rows)
+        public = self.bind(facts)
         size = self.largest_batch(public)
         return in_batches(
             lambda count: votes_cost(facts.parties, count, public, rows=facts.rows), queries, size
         )
 
-    def bind(self, features: int, classes: int, *, rows: int | None = None) -> NoisyVotesParameters:
-        """Return the public parameters for rows of this shape.
-
-        Args:
-            rows: The total number of rows, if `public_rows` is set.
-
-        Raises:
-            InputError: If they are incompatible.
-        """
-        given = None if self.radius == "auto" else self.radius
-        neighbours: WithinRadius | NearestRows = WithinRadius(given)
-        epsilon_vote = self.epsilon
-        if self.k:
-            neighbours, epsilon_vote = self._about_k(features, classes, rows)
-        return NoisyVotesParameters(
-            features,
-            classes,
+    def bind(self, facts: Facts) -> NoisyVotesParameters:
+        """Return the public parameters; refuse those that do not fit the public facts."""
+        neighbours, epsilon_vote = self._neighbours(facts)
+        parameters = NoisyVotesParameters(
+            facts.features,
+            facts.classes,
             epsilon_vote,
             neighbours,
             self.tolerated,
             SumMethod(self.sum, self.cycles),
         )
+        parameters.exponent(facts.parties)  # refuses an invalid number of parties
+        return parameters
 
     def largest_batch(self, parameters: NoisyVotesParameters) -> int:
         """Return the number of queries that a batch can always hold.
 
         Every message must fit into a frame, and noise must be available for each query's share of
         the budgets, for any overlap of the balls around the queries.
-
-        Raises:
-            InputError: If `epsilon` is insufficient for a single query.
         """
         budgets, near = [parameters.epsilon_vote], parameters.neighbours
         if isinstance(near, NearestRows) and isinstance(near.conversion, ByAnnuli):
@@ -202,12 +182,7 @@ class NoisyVotes(System):
         return min(self.batch, most, queries_max(parameters))
 
     def loss(self, parameters: NoisyVotesParameters, parties: int, queries: int) -> float:
-        """Return the maximum epsilon that a batch of the given number of queries loses.
-
-        Raises:
-            InputError: If the parameters do not fit the number of parties.
-        """
-        parameters.exponent(parties)
+        """Return the maximum epsilon that a batch of the given number of queries loses."""
         tolerated, method = self.tolerated, parameters.sum
         if protecting_shares(parties, self._together, method) >= parties - tolerated:
             return self.epsilon
@@ -232,8 +207,7 @@ class NoisyVotes(System):
                 " radius or k that does not depend on it",
                 field="rows",
             )
-        parameters = self.bind(facts.features, facts.classes, rows=facts.rows)
-        parameters.exponent(facts.parties)  # refuses an invalid number of parties
+        parameters = self.bind(facts)
         return votes_membership(parameters, self.largest_batch(parameters), self.radii_for(facts))
 
     @override
@@ -256,8 +230,11 @@ class NoisyVotes(System):
             return None
         return partial(_radii_among, facts, self.epsilon)
 
-    def _about_k(self, features: int, classes: int, rows: int | None) -> tuple[NearestRows, float]:
-        """Return the conversion from k to radii, and the remaining budget for the vote."""
+    def _neighbours(self, facts: Facts) -> tuple[WithinRadius | NearestRows, float]:
+        """Return the rows that vote, and the budget that is left for the vote."""
+        if not self.k:
+            return WithinRadius(None if self.radius == "auto" else self.radius), self.epsilon
+        features, rows = facts.features, facts.rows
         is_public, k = self.public_rows or self.k == "auto", public_k(self.k, features, rows)
         if is_public and rows is None:
             raise InputError.because(
@@ -268,7 +245,7 @@ class NoisyVotes(System):
         grid = features <= GRID_FEATURES_MAX if auto else self.conversion == "grid"
         divided = OwnerRules(
             features,
-            classes,
+            facts.classes,
             rows=rows if is_public else None,
             count_share=self.count_share,
             conversion_share=self.conversion_share,
@@ -287,37 +264,15 @@ def _radii_among(facts: Facts, epsilon: float, queries: Floats) -> Floats:
     return np.full(len(queries), radius_among(queries, facts, epsilon))
 
 
-class VotesSetup(Setup):
+class VotesSetup(PeerSetup):
     """Parties that are ready to vote."""
 
     def __init__(self, system: NoisyVotes, parts: Mapping[str, Rows], facts: Facts) -> None:
         super().__init__(system, parts, facts)
         self._votes = system
-        self.parameters = system.bind(facts.features, facts.classes, rows=facts.rows)
-        self.parameters.exponent(len(parts))  # refuses an invalid number of parties
-        if system.radius == "auto" and not system.k:
-            public_rows(facts.rows, "radius")
+        self.parameters = system.bind(facts)
         for rows in parts.values():
             self.parameters.check_rows(rows)
-        self._batch_max = system.largest_batch(self.parameters)
-
-    @property
-    @override
-    def role(self) -> Callable[..., Awaitable[VotesAnswer]]:
-        return private_votes
-
-    @property
-    @override
-    def batch_max(self) -> int:
-        return self._batch_max
-
-    @override
-    def can_do_with(self, parties: Sequence[str]) -> bool:
-        try:
-            self.parameters.exponent(len(parties))
-        except InputError:
-            return False
-        return True
 
     @override
     def play(
@@ -334,7 +289,7 @@ class VotesSetup(Setup):
                 drawn=ring is None,
                 rows=cast("VotesAnswer", run.results[client]).rows,
             ),
-            labels=lambda answer: cast("VotesAnswer", answer).labels,
+            labels=self.membership.labels,
             learners=parties,
             public={"client": client, "parameters": public, "ring": ring},
             only={client: {"queries": queries, "radii": self.radii(queries)}},
@@ -345,11 +300,7 @@ class VotesSetup(Setup):
         return self.answer(queries, rng).labels
 
     def answer(self, queries: Floats, rng: Generator) -> VotesAnswer:
-        """Return the public result of a batch, computed without messages.
-
-        Args:
-            queries: Shape (queries, features), scaled into [0, 1].
-        """
+        """Return the public result of a batch, computed without messages."""
         parts, radii = list(self.parts.values()), self.radii(queries)
         return noisy_votes(queries, parts, self.parameters, rng, radii=radii)
 
@@ -374,23 +325,16 @@ class VotesSetup(Setup):
         return PlannedNoise(noise, discrete_laplace_kurtosis(scale))
 
     def radii(self, queries: Floats) -> Floats | None:
-        """Return the radii of a batch, shape (queries,); none if the parameters determine them.
-
-        Args:
-            queries: Shape (queries, features), scaled into [0, 1].
-        """
+        """Return the radii of a batch, shape (queries,); none if the parameters determine them."""
         choose = self._votes.radii_for(self.facts)
         return None if choose is None else choose(queries)
 
     def loss_of(self, answer: VotesAnswer) -> float:
         """Return the epsilon that a batch has lost, or its upper bound for radii found for k."""
         public, parties = self.parameters, len(self.parts)
-        if isinstance(
-            public.neighbours, NearestRows
-        ):  # plans depend on rows, but a guarantee must not
-            plans = worst_plans(public, len(answer.labels))
-        else:
-            plans = answer.spent
+        # For k, plans depend on rows, but a guarantee must not.
+        about_k = isinstance(public.neighbours, NearestRows)
+        plans = worst_plans(public, len(answer.labels)) if about_k else answer.spent
         together = max(1, public.tolerated)
         return guarantee(plans, parties, together, public.sum, tolerated=public.tolerated)
 

@@ -187,11 +187,7 @@ class ReleasedModel:
         }
 
     def save(self, path: Path | str) -> None:
-        """Write the model to a file; numbers are stored exactly.
-
-        Args:
-            path: A file that does not exist.
-        """
+        """Write the model to a file that does not exist; numbers are stored exactly."""
         parts = (
             f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False, allow_nan=False)}"
             for key, value in self.as_document().items()
@@ -210,10 +206,7 @@ def _columns(features: Sequence[FeatureTerms]) -> list[tuple[str, tuple[str, ...
 
 
 def load_model(path: Path | str) -> ReleasedModel:
-    """Read a file written by `ReleasedModel.save`.
-
-    Args:
-        path: The file, of at most `MODEL_BYTES_MAX` bytes.
+    """Read a file written by `ReleasedModel.save`, of at most `MODEL_BYTES_MAX` bytes.
 
     Raises:
         InputError: If the file cannot be read, is too large, is of another version, or has a

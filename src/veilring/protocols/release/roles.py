@@ -158,17 +158,7 @@ def pieces_of(words: NDArray[Any]) -> Iterator[NDArray[Any]]:
 async def release_by_owner(
     party: Party, rows: Rows | None, *, parameters: ReleaseParameters
 ) -> Released:
-    """Release all rows at their owner, or request the totals as its client.
-
-    Args:
-        rows: The owner's rows; not used by the client.
-
-    Returns:
-        The same release at both parties.
-
-    Raises:
-        ProtocolViolation: If the peer sent something that no honest party sends.
-    """
+    """Release all rows at their owner, or without rows request the totals as its client."""
     (other,) = party.peers
     if rows is None:
         return await receive_release(party, other, parameters)
@@ -183,11 +173,7 @@ async def release_by_owner(
 
 
 async def send_release(party: Party, client: str, totals: Sequence[Total]) -> None:
-    """Send the totals of a release to a client, piece by piece as it asks for them.
-
-    Args:
-        totals: The noisy total of each sum, in order.
-    """
+    """Send the totals of a release to a client in order, piece by piece as it asks for them."""
     pieces = ((total.shares, piece) for total in totals for piece in pieces_of(total.sums))
     for number, (shares, piece) in enumerate(pieces):
         await party.receive(ReleaseRequest, sender=client, due=2 * number + 1)
@@ -196,11 +182,7 @@ async def send_release(party: Party, client: str, totals: Sequence[Total]) -> No
 
 
 async def receive_release(party: Party, sender: str, parameters: ReleaseParameters) -> Released:
-    """Return a release from the totals that a party sends.
-
-    Raises:
-        ProtocolViolation: If the sender's totals have the wrong lengths or numbers of parties.
-    """
+    """Return a release from the totals of a party, which is accused of invalid ones."""
     trust, totals, number = parameters.plan.trust, [], 0
     for noise in parameters.noises:
         words, shares = np.zeros(noise.sensitivity.dimensions, np.int64), set()
@@ -225,9 +207,6 @@ def release_cost(parties: int, parameters: ReleaseParameters, adding: Adding) ->
     """Forecast a release by peers without dropouts: one masked sum for each piece of its totals.
 
     A last round confirms the totals, unless parties may be lost and each opens the sums itself.
-
-    Args:
-        parties: The number of parties, n, at least 3.
     """
     trust, pieces = parameters.plan.trust, list(_pieces(parameters))
     cost = surviving_cost if trust.lost else masked_cost

@@ -1,8 +1,9 @@
 """Release as a system: its parameters, its guarantee, and one release by peers or an owner."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self, get_args
 
 import numpy as np
 from numpy.random import Generator
@@ -13,6 +14,7 @@ from veilring.arrays import Floats, Ints
 from veilring.data.table import Features, Rows
 from veilring.errors import InputError
 from veilring.nodes.ring import PARTIES_MIN, Ring
+from veilring.privacy.checks import require
 from veilring.protocols.membership import Membership, Once
 from veilring.protocols.promise import SEED_TELLS, Facts, Forecast, Promise, Spent
 from veilring.protocols.release.algorithm.classifiers import Classifier
@@ -22,7 +24,7 @@ from veilring.protocols.release.algorithm.noise import (
     Trust,
     tolerated_default,
 )
-from veilring.protocols.release.algorithm.rule import Plan, plan_own, plan_release
+from veilring.protocols.release.algorithm.rule import Method, Plan, Rule
 from veilring.protocols.release.algorithm.statistic import Statistic
 from veilring.protocols.release.algorithm.steps import (
     Released,
@@ -54,8 +56,6 @@ from veilring.protocols.system import (
     together,
 )
 
-ROWS_MAX: Final = 1_000_000_000
-"""More rows than any group of parties holds in total."""
 _DELTA_MAX: Final = 0.01
 """Above this, the failure that delta allows would affect too many people."""
 # All queries of a client are labelled by one release: no batch is too large.
@@ -79,8 +79,6 @@ class Release(System):
         statistic: The statistic to add up; `auto` chooses it by public numbers.
         distribution: The distribution of the noise if `delta` is above 0; pure noise is discrete
             Laplace.
-        rows: The declared total number of rows, which is public; 0 if it is known otherwise, as in
-            an experiment.
         trusted: Whether one owner holds all rows and adds the noise alone.
         sum: The way to add up: each party does, or the client does and sends the totals to the
             others.
@@ -99,12 +97,8 @@ class Release(System):
     delta: float = Field(1e-5, ge=0, le=_DELTA_MAX)
     tolerated: Literal["auto"] | Annotated[int, Field(ge=0)] = "auto"
     lost: int = Field(0, ge=0)
-    statistic: Annotated[
-        Literal["auto", "means", "lda", "counts", "grid", "trees"],
-        Tunable.of("means", "lda", "counts", "grid", "trees"),
-    ] = "auto"
+    statistic: Annotated[Literal["auto", Method], Tunable.of(*get_args(Method))] = "auto"
     distribution: Literal["gaussian", "skellam"] = "gaussian"
-    rows: int = Field(0, ge=0, le=ROWS_MAX)
     trusted: bool = False
     sum: Literal["all-to-all", "star"] = "all-to-all"
 
@@ -131,7 +125,7 @@ class Release(System):
             f"semi-honest parties: all add their noise, and at most {pooling} of the"
             f" {parties} collude{losing}"
         )
-        note = "The declared number of rows is public."
+        note = "The number of rows is public."
         if self.lost and not Quorum(parties, pooling, self.lost).withstands_lies:
             note += (
                 f" With {self.lost} that may drop out, the client has to be honest about who did:"
@@ -150,7 +144,7 @@ class Release(System):
             learned="everyone: the noisy totals and the model made from them; queries stay with"
             " the clients",
             note=note,
-        ).among(self.rows or None)
+        )
 
     def promise_of(self, plan: Plan) -> Promise:
         """Return the guarantee of a plan, which may be pure even if a δ was allowed."""
@@ -158,11 +152,7 @@ class Release(System):
         return exact.among(plan.rows)
 
     def trust_among(self, parties: int) -> Trust:
-        """Return the parties whose noise shares count among the given number of parties.
-
-        Raises:
-            InputError: If there are too few parties for the numbers that may collude or be lost.
-        """
+        """Return the parties whose noise shares count among the given number of parties."""
         if self.trusted:
             return Trust(1, 0)
         if parties < PARTIES_MIN:
@@ -179,62 +169,29 @@ class Release(System):
 
         Args:
             features: The public schema.
-            rows: The declared number of rows.
+            rows: The public number of rows.
         """
         return None
 
-    def bind(self, features: Features, parties: int, rows: int | None) -> ReleaseParameters:
-        """Return the public parameters.
-
-        Args:
-            features: The public schema.
-            parties: The number of parties that hold rows.
-            rows: The total number of rows, if known and not declared.
-
-        Raises:
-            InputError: If the parameters are incompatible, or the number of rows is missing.
-        """
-        declared = self.rows or rows
-        if declared is None:
+    def bind(self, facts: Facts) -> ReleaseParameters:
+        """Return the public parameters; refuse those that do not fit the public facts."""
+        if facts.rows is None:
             raise InputError.because(
                 "the noise and the statistic depend on the number of rows of all parties"
                 " together, which must be declared; give `rows`",
                 field="rows",
             )
-        trust = self.trust_among(parties)
-        own = self.own_statistic(features, declared)
-        if own is not None:
-            plan = plan_own(
-                own,
-                rows=declared,
-                epsilon=self.epsilon,
-                delta=self.delta,
-                trust=trust,
-                distribution=self.distribution,
-            )
-            return ReleaseParameters(features, plan, own)
-        plan = plan_release(
-            features,
-            rows=declared,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            trust=trust,
-            statistic=self.statistic,
-            distribution=self.distribution,
-        )
-        return ReleaseParameters(features, plan)
+        require(facts.rows >= 1, "rows", facts.rows, "a whole number of at least 1")
+        features = facts.schema or Features.of_numbers(facts.features, facts.classes)
+        trust = self.trust_among(facts.parties)
+        rule = Rule(features, facts.rows, self.epsilon, self.delta, trust, self.distribution)
+        own = self.own_statistic(features, facts.rows)
+        return ReleaseParameters(features, rule.plan(self.statistic if own is None else own), own)
 
     @override
     def forecast_for(self, facts: Facts, queries: int) -> Forecast:
-        """Return the cost of a release, for any number of queries.
-
-        Raises:
-            InputError: If the statistic depends on the number of rows, and it is not public.
-        """
-        schema = facts.schema
-        if schema is None:
-            schema = Features.of_numbers(facts.features, facts.classes)
-        return self.cost(self.bind(schema, facts.parties, facts.rows), facts.parties)
+        """Return the cost of a release, for any number of queries."""
+        return self.cost(self.bind(facts), facts.parties)
 
     def cost(self, parameters: ReleaseParameters, parties: int) -> Forecast:
         """Return the closed form of the cost of a release."""
@@ -258,7 +215,7 @@ class Release(System):
     @property
     @override
     def counts_publicly(self) -> bool:
-        return not self.rows
+        return True
 
     @override
     def membership(self, facts: Facts) -> Membership:
@@ -268,7 +225,7 @@ class Release(System):
                 " parties take part; name the owner alone, or leave it out",
                 field="parties",
             )
-        parameters = self.bind(_schema_of(facts), facts.parties, facts.rows)
+        parameters = self.bind(facts)
         promise = self.promise_of(parameters.plan)
         return Membership(
             release_rows,
@@ -405,8 +362,4 @@ class ReleaseSetup(Setup):
         return Spent(total.epsilon(plan.delta), plan.delta, batches, "release")
 
     def _bind(self, parties: int) -> ReleaseParameters:
-        return self._release.bind(_schema_of(self.facts), parties, self.facts.rows)
-
-
-def _schema_of(facts: Facts) -> Features:
-    return facts.schema or Features.of_numbers(facts.features, facts.classes)
+        return self._release.bind(replace(self.facts, parties=parties))

@@ -45,7 +45,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from math import inf
 from numbers import Integral
 from typing import Final
 
@@ -102,10 +101,7 @@ def guarantee(
 ) -> float:
     """Return the epsilon that protects each honest party, wherever colluders are in a ring.
 
-    Args:
-        coalition: The number of colluding parties, from 0 to n - 1.
-        missing: The number of parties outside of the coalition that add no noise, not including the
-            victim.
+    Of the parties outside of the coalition, `missing` others than the victim add no noise.
     """
     shares = protecting_shares(parties, coalition, method)
     return _by_shares(spent, parties, shares - missing, tolerated)
@@ -122,10 +118,7 @@ def guarantee_in_ring(
 ) -> float:
     """Return the epsilon that protects each honest party of a ring with known positions.
 
-    Args:
-        coalition: The positions of the colluders in the ring, from 0; at most n - 1 of them.
-        missing: The number of parties outside of the coalition that add no noise, not including the
-            victim.
+    The coalition has the given positions in the ring, from 0; `missing` is as in `guarantee`.
     """
     members = set(coalition)
     _require_coalition(parties, len(members), method)
@@ -146,9 +139,6 @@ def protecting_shares(parties: int, coalition: int, method: SumMethod) -> int:
     share counts, because its neighbours may be the coalition. For every number of parties that was
     tried, 2s colluders, the neighbours of one party, are needed to separate s edge-disjoint cycles
     of `walecki_cycles`; this function computes the number.
-
-    Args:
-        coalition: The number of colluding parties, from 0 to n - 1.
     """
     _require_coalition(parties, coalition, method)
     if not method.goes_round or coalition < _PAIR:
@@ -229,10 +219,6 @@ class WithinRadius:
 
     radius: float | None = None
 
-    def __post_init__(self) -> None:
-        good = self.radius is None or 0 <= self.radius < inf
-        require(good, "radius", self.radius, "a finite number of at least 0, or none")
-
 
 @dataclass(frozen=True, slots=True)
 class NearestRows:
@@ -290,15 +276,11 @@ class NoisyVotesParameters:
 
     def __post_init__(self) -> None:
         most = FEATURES_MAX
-        if isinstance(self.neighbours, NearestRows) and isinstance(
-            self.neighbours.conversion, ByGrid
-        ):
+        near = self.neighbours
+        if isinstance(near, NearestRows) and isinstance(near.conversion, ByGrid):
             most = GRID_FEATURES_MAX
         _require_whole("features", self.features, 1, most)
-        _require_whole("classes", self.classes, 1)
         _require_budget("epsilon_vote", self.epsilon_vote)
-        _require_whole("tolerated", self.tolerated, 0)
-        _require_whole("work", self.work, 0)
 
     @property
     def epsilon(self) -> float:
@@ -321,9 +303,7 @@ class NoisyVotesParameters:
     def radii_of(self, queries: Floats, radii: Floats | None) -> Floats | None:
         """Return the radii that are known without looking at rows; none if k is to be converted.
 
-        Args:
-            queries: Shape (Q, features), in [0, 1], at least one.
-            radii: Shape (Q,), if the batch comes with them.
+        Queries have the shape (Q, features), in [0, 1]. Radii with the batch have the shape (Q,).
         """
         require_queries(queries)
         fits = len(queries) >= 1 and queries.shape[1] == self.features
@@ -359,10 +339,9 @@ class NoisyVotesParameters:
         )
 
 
-def _require_whole(field_name: str, value: int, least: int, most: float = inf) -> None:
-    bounds = f"of at least {least}" if most == inf else f"from {least} to {most:,}"
+def _require_whole(field_name: str, value: int, least: int, most: int) -> None:
     good = isinstance(value, Integral) and least <= value <= most
-    require(good, field_name, value, f"a whole number {bounds}")
+    require(good, field_name, value, f"a whole number from {least} to {most:,}")
 
 
 def _require_budget(field_name: str, epsilon: float) -> None:

@@ -90,10 +90,6 @@ def batch_steps(
 
     Everything here follows from public values, so all parties with the same queries, radii and
     parameters, and the same totals, have the same plan.
-
-    Args:
-        queries: Shape (Q, features), in [0, 1].
-        radii: Shape (Q,), if the batch comes with them.
     """
     known = parameters.radii_of(queries, radii)
     require_shares(parameters, len(queries))
@@ -171,12 +167,9 @@ def _full(annuli: Counts, candidates: Floats, k: int) -> Floats:
 def noisy_counts(
     counts: Ints, epsilons: Floats, exponent: Fraction, rng: np.random.Generator
 ) -> Ints:
-    """Return a party's counts with its noise share, same shape: its input to the sum.
+    """Return a party's counts with its noise share, shape (runs, entries): its input to the sum.
 
-    Args:
-        counts: The secret counts, shape (runs, entries). A row is in at most one entry of each run.
-        epsilons: Shape (runs,): the loss of each run if all of the noise is present.
-        rng: The party's own randomness, a secret.
+    A row is in at most one entry of each run, whose loss is its epsilon if all noise is present.
     """
     return counts + noise_share(epsilons, counts.shape[1], exponent, rng)
 
@@ -186,10 +179,7 @@ def noise_share(
 ) -> Ints:
     """Draw a share of discrete Laplace noise of scale `1 / epsilons[i]`, shape (runs, entries).
 
-    Args:
-        epsilons: Shape (runs,), at least `1 / POLYA_SCALE_MAX` each.
-        exponent: Above 0 and at most 1.
-        rng: The party's own randomness, a secret.
+    Each epsilon is at least `1 / POLYA_SCALE_MAX`, and the exponent is above 0 and at most 1.
     """
     enough = bool((epsilons * POLYA_SCALE_MAX >= 1).all())
     require_that(
@@ -221,7 +211,6 @@ def noisy_votes(
 
     Args:
         queries: Shape (Q, features), in [0, 1].
-        parts: The rows of each party, at least 3 parties; any of them may have none.
         radii: Shape (Q,), if the parameters leave them to the client.
     """
     exponent = parameters.exponent(len(parts))

@@ -1,38 +1,230 @@
-"""Released classifiers, and the decoders that make them from released sums.
+"""Released classifiers, and the transformations of rows by their public schema that they use.
 
 A classifier is plain arrays and names, and labels any number of rows at no cost. Rows are encoded
 and scaled into [0, 1] by the public schema of the release. Each classifier returns a score for each
 class, and the label with the highest score. `as_document` converts a classifier to values that JSON
 can express, and `from_document` reads them back and rejects invalid ones.
 
-Decoders use the known amount of noise. That is post-processing: it costs no privacy. Sums are in
-units of a row, not in scaled whole numbers, and `noise` is the standard deviation of each number in
-the same unit. With a noise of 0, each decoder is the textbook method: the nearest class mean, a
-linear discriminant with a ridge of one per cent of the mean eigenvalue, naive Bayes, the majority
-of a cell.
+In a frame, a number in [0, 1] becomes `x - 1/2`, and a category of k values `(one-hot - 1/k) / 2`.
+So the block of each column has a squared L2 norm of at most 1/4, and no column outweighs another.
+
+Trees are drawn from a public seed, independently of all rows: extremely randomised trees (Geurts,
+Ernst and Wehenkel 2006) that do not choose among cuts.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from math import sqrt
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
+from veilring.data.table import Features
 from veilring.errors import InputError
 from veilring.privacy.checks import require_that
-from veilring.protocols.release.algorithm.columns import Bins, Frame, Trees, cell_of
 
 # The numbers in the rows scored at once: half a MiB, which stays in the cache of a core.
 _BLOCK: Final = 2**16
 # A grid of more features has more cells than a machine has bytes, even at two cells per side.
 _GRID_FEATURES_MAX: Final = 63
+# Equal bins of a numeric column, and the number of columns above which there are only two: with
+# more columns, each gets a smaller part of the budget, so more bins would contain mostly noise.
+BINS: Final = 4
+BINS_OF_MANY: Final = 2
+MANY_COLUMNS: Final = 40
+# More trees would split the budget further, and deeper trees the rows.
+TREES: Final = 8
+DEPTH: Final = 7
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """The public reference frame of rows: an origin, and a unit for each feature.
+
+    Attributes:
+        origin: Shape (features,), in [0, 1]: the features of a row without a direction.
+        units: Shape (features,), above 0: the factor of each feature.
+    """
+
+    origin: Floats
+    units: Floats
+
+    def __post_init__(self) -> None:
+        require_that(
+            self.origin.shape == self.units.shape and self.origin.ndim == 1,
+            "frame",
+            f"origin has the shape {self.origin.shape} and units has {self.units.shape}; both must "
+            "be (features,)",
+        )
+        require_that(
+            bool(np.isfinite(self.origin).all() and np.isfinite(self.units).all()),
+            "frame",
+            "the origin and the units of a frame must be finite",
+        )
+        require_that(bool((self.units > 0).all()), "frame", "the units of a frame must be above 0")
+
+    @classmethod
+    def middle(cls, features: Features) -> Self:
+        """Return the frame at the middle of each column: 1/2 for numbers, 1/k for k categories."""
+        origin, units = np.full(len(features), 0.5), np.ones(len(features))
+        for each in features.categories:
+            origin[each.features] = 1 / len(each.values)
+            units[each.features] = 0.5
+        return cls(origin, units)
+
+    def about(self, centre: Floats, spread: Floats | None = None) -> "Frame":
+        """Return the frame around a point in the coordinates of this frame, shape (features,).
+
+        The values of `spread`, above 0, become 1; by default units are unchanged.
+        """
+        units = self.units if spread is None else self.units / spread
+        return Frame(self.origin + centre / self.units, units)
+
+    def place(self, rows: Floats) -> Floats:
+        """Return rows, of shape (rows, features), in the coordinates of this frame."""
+        require_that(
+            rows.shape[1:] == self.origin.shape,
+            "rows",
+            f"rows has the shape {rows.shape}; it must be (rows, {len(self.origin)})",
+        )
+        return np.asarray((rows - self.origin) * self.units)
+
+    def directions(self, rows: Floats) -> Floats:
+        """Return the unit vector from the origin to each row; 0 for a row at the origin."""
+        placed = self.place(rows)
+        # Dividing by the largest entry first keeps the squares of tiny entries from vanishing.
+        largest = np.abs(placed).max(axis=1, initial=0.0, keepdims=True)
+        placed = np.divide(placed, largest, out=np.zeros_like(placed), where=largest > 0)
+        lengths = np.linalg.norm(placed, axis=1, keepdims=True)
+        return np.asarray(np.divide(placed, lengths, out=np.zeros_like(placed), where=lengths > 0))
+
+
+def count_columns(features: Features) -> int:
+    """Return the number of columns d: a column of categories counts once."""
+    return len(features) - sum(len(each.values) - 1 for each in features.categories)
+
+
+def numeric_features(features: Features) -> Ints:
+    """Return the positions of the features that are numbers, ascending."""
+    is_number = np.ones(len(features), dtype=bool)
+    for each in features.categories:
+        is_number[each.features] = False
+    return np.flatnonzero(is_number)
+
+
+@dataclass(frozen=True, slots=True)
+class Bins:
+    """The bins of each column: numbers first, then categories, in the table's order."""
+
+    numbers: tuple[int, ...]
+    cuts: int
+    categories: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, features: Features) -> Self:
+        """Return the bins of a schema, given by its number of columns and its categories."""
+        cuts = BINS_OF_MANY if count_columns(features) >= MANY_COLUMNS else BINS
+        categories = tuple((each.first, len(each.values)) for each in features.categories)
+        return cls(tuple(numeric_features(features).tolist()), cuts, categories)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of bins of each column."""
+        return (self.cuts,) * len(self.numbers) + tuple(values for _, values in self.categories)
+
+    def place(self, rows: Floats) -> Ints:
+        """Return the bin of each column of each row, shape (rows, columns), or -1 without a bin.
+
+        A row has no bin in a column of categories if its features there are all 0: the value is not
+        public.
+        """
+        placed = np.empty((len(rows), len(self.sizes)), dtype=np.int64)
+        placed[:, : len(self.numbers)] = cell_of(rows[:, list(self.numbers)], self.cuts)
+        for column, (first, values) in enumerate(self.categories, len(self.numbers)):
+            block = rows[:, first : first + values]
+            placed[:, column] = np.where(block.any(axis=1), block.argmax(axis=1), -1)
+        return placed
+
+
+def cell_of(values: Floats, cuts: int) -> Ints:
+    """Return the bin of each value among the given number of equal bins of [0, 1]."""
+    return np.minimum((values * cuts).astype(np.int64), cuts - 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trees:
+    """Complete binary trees of one depth, drawn independently of all rows. Public.
+
+    Attributes:
+        tested: The feature that each inner node tests, shape (trees, 2 ** depth - 1); the children
+            of node i are 2 i + 1 and 2 i + 2.
+        cuts: The thresholds, same shape: a row goes to the second child if its value is at least
+            the threshold.
+    """
+
+    tested: Ints
+    cuts: Floats
+
+    def __post_init__(self) -> None:
+        fits = self.tested.ndim == 2 and self.tested.shape == self.cuts.shape  # noqa: PLR2004  (trees by nodes)
+        require_that(
+            fits and self.tested.size > 0 and not self.leaves & (self.leaves - 1),
+            "trees",
+            f"tested has the shape {self.tested.shape} and cuts has {self.cuts.shape}; both must "
+            "be (trees, 2 ** depth - 1)",
+        )
+        require_that(bool(np.isfinite(self.cuts).all()), "cuts", "the cuts of trees must be finite")
+
+    @classmethod
+    def draw(
+        cls, features: Features, rng: Generator, trees: int = TREES, depth: int = DEPTH
+    ) -> Self:
+        """Draw trees: a column at random for each node, and a cut through it.
+
+        A number is cut in the middle of the range left by the nodes above; a category is separated
+        from the others of its column.
+        """
+        columns = [np.array([each]) for each in numeric_features(features)]
+        columns += [np.arange(len(features))[each.features] for each in features.categories]
+        tested = np.zeros((trees, 2**depth - 1), dtype=np.int64)
+        cuts = np.zeros(tested.shape)
+        for tree in range(trees):
+            ranges = {0: (np.zeros(len(features)), np.ones(len(features)))}
+            for node in range(2**depth - 1):
+                lows, highs = ranges.pop(node)
+                feature = rng.choice(columns[rng.integers(len(columns))])
+                cut = (lows[feature] + highs[feature]) / 2
+                below, above = highs.copy(), lows.copy()
+                below[feature] = above[feature] = cut
+                tested[tree, node], cuts[tree, node] = feature, cut
+                ranges[2 * node + 1], ranges[2 * node + 2] = (lows, below), (above, highs)
+        return cls(tested, cuts)
+
+    @property
+    def depth(self) -> int:
+        """The number of tests from the root to a leaf."""
+        return self.leaves.bit_length() - 1
+
+    @property
+    def leaves(self) -> int:
+        """The number of leaves of one tree."""
+        return int(self.tested.shape[1]) + 1
+
+    def place(self, rows: Floats) -> Ints:
+        """Return the leaf of each row in each tree, shape (rows, trees)."""
+        inner, each = self.tested.shape[1], np.arange(len(self.tested))
+        nodes = np.zeros((len(rows), len(self.tested)), dtype=np.int64)
+        index = np.arange(len(rows))[:, None]
+        for _ in range(self.depth):
+            values = rows[index, self.tested[each, nodes]]
+            nodes = 2 * nodes + 1 + (values >= self.cuts[each, nodes])
+        return np.asarray(nodes - inner)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,8 +255,7 @@ class Classifier(ABC):
     def scores(self, rows: Floats) -> Floats:
         """Return a score for each row and class, shape (rows, classes); the highest score wins.
 
-        Args:
-            rows: Shape (rows, features), in [0, 1], encoded by the public schema.
+        Rows have the shape (rows, features), in [0, 1], and are encoded by the public schema.
         """
         require_that(
             rows.ndim == 2 and rows.shape[1] == self.width,  # noqa: PLR2004  (the axes of a table)
@@ -323,278 +514,3 @@ def _read(name: str, kind: object, value: object) -> Any:  # noqa: ANN401  (of a
         f"the field {name!r} of the released classifier is missing or has the wrong type",
         field=name,
     )
-
-
-# Added to each eigenvalue, relative to their mean: a covariance without noise needs it, too.
-RIDGE: Final = 0.01
-# Added to each count of naive Bayes, relative to the noise: values up to 0.3 are equally good, and
-# 1 costs two points.
-SMOOTHING: Final = 0.1
-# Without noise, this keeps a count of 0 from excluding a class.
-SMOOTHING_MIN: Final = 1e-3
-# The minimum spread of a feature, relative to the widest: constant features stay near 0.
-SPREAD_MIN: Final = 0.02
-# The decay of counts with the distance from a cell of a grid, from the cell alone to all cells.
-DECAYS: Final = tuple(tenths / 10 for tenths in range(11))
-# The standard deviations by which a class must lead. Accuracy is flat between 1 and 2.
-LEAD: Final = 1.5
-# The minimum noise to assume, in rows: without any, an empty cell still has no leader.
-QUIET: Final = 0.01
-# Numbers that are spread over a grid at once: all decays of a small grid, and one of a large grid,
-# so that memory grows with the counts only.
-_SPREAD_MAX: Final = 2**16
-# Added to each count of a leaf, relative to the noise: twice or half of it is no better.
-LEAF_SMOOTHING: Final = 0.5
-
-
-def decode_centre(sums: Floats, middle: Frame, rows: int, noise: float) -> Frame:
-    """Return the frame around the released mean; more noise moves it nearer to the middle.
-
-    Args:
-        sums: The sums of rows around the middle, shape (features,).
-    """
-    return middle.about(_released_mean(sums, rows, noise))
-
-
-def _released_mean(sums: Floats, rows: int, noise: float) -> Floats:
-    # The root keeps the mean's length without noise. Shrinking by the whole fraction would leave
-    # all rows on one side of the origin, which costs more than some noise.
-    kept = np.sqrt(keep_share(sums, noise))
-    return np.asarray(np.clip(kept * sums / rows, -0.5, 0.5))
-
-
-def keep_share(vectors: Floats, noise: float) -> Floats:
-    """Return the fraction of each vector's square that is not noise, from 0 to 1, shape (..., 1).
-
-    It is the factor for each vector with the smallest expected error (James and Stein, positive
-    part).
-
-    Args:
-        vectors: Shape (..., entries).
-    """
-    squares = np.sum(vectors**2, axis=-1, keepdims=True)
-    spent = vectors.shape[-1] * noise**2
-    lost = np.divide(spent, squares, out=np.ones_like(squares), where=squares > 0)
-    return np.asarray(np.maximum(0.0, 1 - lost))
-
-
-def decode_moments(sums: Floats, middle: Frame, rows: int, noise: float) -> Frame:
-    """Return the frame around the released mean, in units of the released standard deviations.
-
-    A variance is at least the standard deviation of its own noise, which hides smaller values.
-
-    Args:
-        sums: The sums of rows around the middle and of twice their squares, shape (2, features).
-    """
-    mean = _released_mean(sums[0], rows, noise)
-    blur = np.hypot(noise / 2, 2 * mean * noise) / rows
-    variance = np.clip(sums[1] / (2 * rows) - mean**2, blur, 0.25)
-    spread = np.sqrt(variance)
-    return middle.about(mean, np.maximum(spread, SPREAD_MIN * max(spread.max(), SPREAD_MIN)))
-
-
-def decode_means(sums: Floats, frame: Frame, classes: tuple[str, ...]) -> DirectionClassifier:
-    """Return the classifier by nearest class mean in cosine; a class with a sum of 0 scores 0.
-
-    Args:
-        sums: Shape (classes, features), of directions.
-    """
-    lengths = np.linalg.norm(sums, axis=1, keepdims=True)
-    weights = np.divide(sums, lengths, out=np.zeros_like(sums), where=lengths > 0)
-    biases = np.zeros(len(classes))
-    return DirectionClassifier(
-        classes, frame.origin, frame.units, weights, biases, calibrated=False
-    )
-
-
-class DiscriminantNoise(NamedTuple):
-    """The standard deviation of each number of a discriminant's sums.
-
-    Attributes:
-        second: The noise of the sum of `u u^T`: of its diagonal entries, and sqrt(2) times that of
-            other entries.
-    """
-
-    sums: float
-    counts: float
-    second: float
-
-
-def decode_discriminant(
-    sums: Floats,
-    counts: Floats,
-    second: Floats,
-    frame: Frame,
-    classes: tuple[str, ...],
-    *,
-    kappa: float,
-    noise: DiscriminantNoise,
-) -> DirectionClassifier:
-    """Return a linear discriminant: the nearest class mean after whitening, with priors.
-
-    Args:
-        sums: Shape (classes, features), of directions u.
-        counts: The numbers of rows, shape (classes,).
-        second: The sum of `u u^T`, shape (features, features).
-    """
-    sizes = shrink_counts(counts, noise.counts)
-    rows = float(sizes.sum())
-    means = shrink_means(sums, sizes, noise.sums)
-    within = second / rows - (means.T * (sizes / rows)) @ means
-    edge = noise.second * sqrt(2 * sums.shape[1]) / rows
-    values, vectors = lift_eigenvalues(within, kappa * edge)
-    weights = (means @ vectors / values) @ vectors.T
-    biases = np.log(sizes / rows) - np.sum(weights * means, axis=1) / 2
-    return DirectionClassifier(classes, frame.origin, frame.units, weights, biases, calibrated=True)
-
-
-def shrink_counts(counts: Floats, noise: float) -> Floats:
-    """Return numbers of rows, each at least 1, shrunk towards their mean according to the noise.
-
-    The weight of their mean is the fraction of noise in their variance (James and Stein).
-
-    Args:
-        counts: Shape (classes,).
-    """
-    mean = max(float(counts.mean()), 1.0)
-    spread = float(np.mean((counts - mean) ** 2))
-    weight = min(1.0, noise**2 / spread) if spread > 0 else 1.0
-    return np.maximum(mean + (1 - weight) * (counts - mean), 1.0)
-
-
-def shrink_means(sums: Floats, sizes: Floats, noise: float) -> Floats:
-    """Return class means shrunk towards 0 according to the noise, each of norm at most 1.
-
-    Args:
-        sums: Shape (classes, features), of directions.
-        sizes: The numbers of rows, shape (classes,), at least 1.
-    """
-    means = keep_share(sums, noise) * sums / sizes[:, None]
-    lengths = np.linalg.norm(means, axis=1, keepdims=True)
-    return np.asarray(means / np.maximum(lengths, 1.0))
-
-
-def lift_eigenvalues(matrix: Floats, floor: float) -> tuple[Floats, Floats]:
-    """Return positive eigenvalues and their vectors, of the same trace but with less noise.
-
-    Negative eigenvalues become 0; each is increased by the floor and `RIDGE` of their mean; all are
-    then scaled to the old trace, so that distances keep their size relative to the priors.
-
-    Args:
-        matrix: Shape (features, features), symmetric.
-        floor: The number added to each eigenvalue, at least 0.
-    """
-    values, vectors = np.linalg.eigh(matrix)
-    trace = max(float(values.sum()), np.finfo(float).eps)
-    lifted = np.maximum(values, 0.0) + floor + RIDGE * trace / len(values)
-    return lifted * (trace / lifted.sum()), vectors
-
-
-def decode_counts(
-    counts: Floats, bins: Bins, classes: tuple[str, ...], noise: float
-) -> CountsClassifier:
-    """Return naive Bayes: bin frequencies by class, smoothed towards those of all classes.
-
-    Args:
-        counts: Shape (classes, bins of all columns).
-    """
-    alpha = max(SMOOTHING * noise, SMOOTHING_MIN)
-    blocks = np.split(counts, np.cumsum(bins.sizes)[:-1], axis=1)
-    sizes = np.mean([block.sum(axis=1) for block in blocks], axis=0)
-    sizes = np.maximum(sizes, max(noise, 1.0))
-    shares = []
-    for block in blocks:
-        width = block.shape[1]
-        pooled = np.maximum(block.sum(axis=0), 0.0) + alpha * sqrt(len(classes))
-        kept = np.maximum(block, 0.0) + alpha * width * pooled / pooled.sum()
-        shares.append(np.log(kept / kept.sum(axis=1, keepdims=True)))
-    return CountsClassifier(
-        classes,
-        sum(values for _, values in bins.categories) + len(bins.numbers),
-        np.array(bins.numbers, dtype=np.int64),
-        bins.cuts,
-        np.array([first for first, _ in bins.categories], dtype=np.int64),
-        np.array([values for _, values in bins.categories], dtype=np.int64),
-        np.log(sizes / sizes.sum()),
-        np.hstack(shares),
-    )
-
-
-def decode_grid(counts: Floats, classes: tuple[str, ...], noise: float) -> GridClassifier:
-    """Return the class frequencies around each cell, as local as the noise allows.
-
-    Counts around a cell are added with the weight `decay ** distance`, for increasing decays, until
-    the largest class leads the second by `LEAD` standard deviations of the noise on their
-    difference. If no decay reaches this, the one with the largest lead relative to its noise is
-    used.
-
-    Args:
-        counts: Shape (classes, side, side, …).
-    """
-    side, columns = counts.shape[1], counts.ndim - 1
-    shares = np.zeros((len(classes), side**columns))
-    best = np.full(side**columns, -1.0)
-    for sums, squares in _around_cells(counts):
-        deviation = np.maximum(noise, QUIET) * np.sqrt(2 * squares)
-        leads = _leads(sums) / deviation
-        better = (best <= LEAD) & (leads > best)
-        kept = np.maximum(sums[:, better], 0.0) + deviation[better] / 2
-        shares[:, better] = kept / kept.sum(axis=0)
-        best[better] = leads[better]
-    return GridClassifier(classes, columns, side, np.log(shares.T))
-
-
-def _around_cells(counts: Floats) -> Iterator[tuple[Floats, Floats]]:
-    """Yield, for each decay, the weighted counts around each cell and the sum of squared weights.
-
-    Their shapes are (classes, cells) and (cells,).
-    """
-    side = counts.shape[1]
-    apart = np.abs(np.subtract.outer(np.arange(side), np.arange(side)))
-    weights = np.stack([float(decay) ** apart for decay in DECAYS])
-    at_once = max(1, _SPREAD_MAX // counts.size)
-    for start in range(0, len(DECAYS), at_once):
-        some = weights[start : start + at_once]
-        sums = _spread(counts, some, 1).reshape(len(some), len(counts), -1)
-        squares = _spread(np.ones(counts.shape[1:]), some**2, 0).reshape(len(some), -1)
-        yield from zip(sums, squares, strict=True)
-
-
-def _spread(values: Floats, weights: Floats, first: int) -> Floats:
-    """Return the weighted sums around each cell; weights multiply along the grid's axes.
-
-    Args:
-        values: Of any shape.
-        weights: Shape (decays, side, side).
-        first: The first of the grid's axes; all further ones belong to it.
-
-    Returns:
-        The shape of the values after an axis of decays.
-    """
-    sums = np.broadcast_to(values, (len(weights), *values.shape))
-    for axis in range(first + 1, sums.ndim):
-        moved = np.moveaxis(sums, axis, 1)
-        flat = moved.reshape(*moved.shape[:2], -1)
-        sums = np.moveaxis((weights @ flat).reshape(moved.shape), 1, axis)
-    return sums
-
-
-def _leads(sums: Floats) -> Floats:
-    """Return the lead of the largest class over the second; with one class, its whole count."""
-    if len(sums) == 1:
-        return np.asarray(sums[0])
-    second, first = np.partition(sums, -2, axis=0)[-2:]
-    return np.asarray(first - second)
-
-
-def decode_trees(
-    counts: Floats, trees: Trees, features: int, classes: tuple[str, ...], noise: float
-) -> TreesClassifier:
-    """Return the class frequencies in each leaf, smoothed according to the noise.
-
-    Args:
-        counts: Shape (trees, leaves, classes).
-    """
-    kept = np.maximum(counts, 0.0) + max(LEAF_SMOOTHING * noise, SMOOTHING_MIN)
-    shares = kept / kept.sum(axis=2, keepdims=True)
-    return TreesClassifier(classes, features, trees.tested, trees.cuts, np.log(shares))

@@ -9,6 +9,9 @@ The discriminant releases the parts of a pooled covariance: the sums of u by cla
 rows, and the sum of `u u^T`, weighted so that the last, which has the most numbers, gets most of
 the bound. Off-diagonal entries are counted once, times sqrt(2): the vector then has the Frobenius
 norm of the matrix, which is 1.
+
+Decoders use the known amount of noise, in units of a row. Without noise, they are the nearest class
+mean, and a linear discriminant with a ridge of one per cent of the mean eigenvalue.
 """
 
 from dataclasses import dataclass
@@ -22,15 +25,7 @@ from typing_extensions import override
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Features
 from veilring.privacy.checks import require, require_that
-from veilring.protocols.release.algorithm.classifiers import (
-    DirectionClassifier,
-    DiscriminantNoise,
-    decode_centre,
-    decode_discriminant,
-    decode_means,
-    decode_moments,
-)
-from veilring.protocols.release.algorithm.columns import Frame
+from veilring.protocols.release.algorithm.classifiers import DirectionClassifier, Frame
 from veilring.protocols.release.algorithm.noise import Norm
 from veilring.protocols.release.algorithm.statistic import (
     Bound,
@@ -38,7 +33,8 @@ from veilring.protocols.release.algorithm.statistic import (
     Statistic,
     apportion,
     cut_off,
-    require_released,
+    read_released,
+    require_labels,
     require_scale,
 )
 
@@ -54,6 +50,10 @@ with `scale / epsilon`: at epsilon = 1 it is 2**14, and may be 2**15."""
 COUNT_WEIGHT: Final = 0.3
 SECOND_WEIGHT: Final = 0.7
 DISCRIMINANT_SQUARE: Final = 1 + Fraction(9, 100) + Fraction(49, 100)
+# Added to each eigenvalue, relative to their mean: a covariance without noise needs it, too.
+RIDGE: Final = 0.01
+# The minimum spread of a feature, relative to the widest: constant features stay near 0.
+SPREAD_MIN: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +101,9 @@ class Centre(Statistic[Frame]):
 
     @override
     def decode(self, noisy: Ints, deviation: float) -> Frame:
-        require_released(noisy, deviation, self.length)
-        middle, noise = Frame.middle(self.features), deviation / self.scale
-        return decode_centre(noisy / self.scale, middle, self.rows, noise)
+        """Return the frame around the released mean; more noise moves it nearer to the middle."""
+        sums, noise = read_released(noisy, deviation, self.length, self.scale)
+        return Frame.middle(self.features).about(_released_mean(sums, self.rows, noise))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +143,25 @@ class Moments(Statistic[Frame]):
 
     @override
     def decode(self, noisy: Ints, deviation: float) -> Frame:
-        require_released(noisy, deviation, self.length)
-        sums = (noisy / self.scale).reshape(2, -1)
-        middle = Frame.middle(self.features)
-        return decode_moments(sums, middle, self.rows, deviation / self.scale)
+        """Return the frame around the released mean, in units of the released deviations.
+
+        A variance is at least the standard deviation of its own noise, which hides smaller values.
+        """
+        released, noise = read_released(noisy, deviation, self.length, self.scale)
+        sums = released.reshape(2, -1)
+        mean = _released_mean(sums[0], self.rows, noise)
+        blur = np.hypot(noise / 2, 2 * mean * noise) / self.rows
+        variance = np.clip(sums[1] / (2 * self.rows) - mean**2, blur, 0.25)
+        spread = np.sqrt(variance)
+        spread = np.maximum(spread, SPREAD_MIN * max(spread.max(), SPREAD_MIN))
+        return Frame.middle(self.features).about(mean, spread)
+
+
+def _released_mean(sums: Floats, rows: int, noise: float) -> Floats:
+    # The root keeps the mean's length without noise. Shrinking by the whole fraction would leave
+    # all rows on one side of the origin, which costs more than some noise.
+    kept = np.sqrt(keep_share(sums, noise))
+    return np.asarray(np.clip(kept * sums / rows, -0.5, 0.5))
 
 
 def _greatest(features: Features, norm: Norm, *, moments: bool) -> Fraction:
@@ -218,9 +233,16 @@ class ClassMeans(Statistic[DirectionClassifier]):
 
     @override
     def decode(self, noisy: Ints, deviation: float) -> DirectionClassifier:
-        require_released(noisy, deviation, self.length)
-        sums = noisy.reshape(len(self.features.classes), -1) / self.scale
-        return decode_means(sums, self.frame, self.features.classes)
+        """Return the classifier by nearest class mean in cosine; a class of sum 0 scores 0."""
+        released, _ = read_released(noisy, deviation, self.length, self.scale)
+        classes, frame = self.features.classes, self.frame
+        sums = released.reshape(len(classes), -1)
+        lengths = np.linalg.norm(sums, axis=1, keepdims=True)
+        weights = np.divide(sums, lengths, out=np.zeros_like(sums), where=lengths > 0)
+        biases = np.zeros(len(classes))
+        return DirectionClassifier(
+            classes, frame.origin, frame.units, weights, biases, calibrated=False
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,34 +301,26 @@ class Discriminant(Statistic[DirectionClassifier]):
 
     @override
     def decode(self, noisy: Ints, deviation: float) -> DirectionClassifier:
-        require_released(noisy, deviation, self.length)
+        """Return a linear discriminant: the nearest class mean after whitening, with priors."""
+        released, noise = read_released(noisy, deviation, self.length, self.scale)
         classes, width = len(self.features.classes), len(self.features)
-        sums, counts, entries = np.split(
-            noisy / self.scale, (classes * width, classes * (width + 1))
-        )
+        summed, counts, entries = np.split(released, (classes * width, classes * (width + 1)))
         first, second = np.triu_indices(width)
         matrix = np.zeros((width, width))
         matrix[first, second] = entries / np.where(first == second, 1.0, sqrt(2))
         matrix[second, first] = matrix[first, second]
-        noise = deviation / self.scale
-        return decode_discriminant(
-            sums.reshape(classes, width),
-            counts / COUNT_WEIGHT,
-            matrix / SECOND_WEIGHT,
-            self.frame,
-            self.features.classes,
-            kappa=self.kappa,
-            noise=DiscriminantNoise(noise, noise / COUNT_WEIGHT, noise / SECOND_WEIGHT),
-        )
-
-
-def require_labels(labels: Ints, features: Features) -> None:
-    """Reject labels that are not positions of the public classes."""
-    require_that(
-        bool(((labels >= 0) & (labels < len(features.classes))).all()),
-        "labels",
-        f"every label must be the position of one of the {len(features.classes)} public classes",
-    )
+        sizes = shrink_counts(counts / COUNT_WEIGHT, noise / COUNT_WEIGHT)
+        rows = float(sizes.sum())
+        means = shrink_means(summed.reshape(classes, width), sizes, noise)
+        within = matrix / SECOND_WEIGHT / rows - (means.T * (sizes / rows)) @ means
+        # Off the diagonal, the noise of `u u^T` is sqrt(1/2) times that on it.
+        edge = noise / SECOND_WEIGHT * sqrt(2 * width) / rows
+        values, vectors = lift_eigenvalues(within, self.kappa * edge)
+        weights = (means @ vectors / values) @ vectors.T
+        biases = np.log(sizes / rows) - np.sum(weights * means, axis=1) / 2
+        origin, units = self.frame.origin, self.frame.units
+        names = self.features.classes
+        return DirectionClassifier(names, origin, units, weights, biases, calibrated=True)
 
 
 def _require_frame(frame: Frame, features: Features) -> None:
@@ -315,3 +329,48 @@ def _require_frame(frame: Frame, features: Features) -> None:
         "frame",
         f"the frame has {len(frame.origin)} features; the schema has {len(features)}",
     )
+
+
+def keep_share(vectors: Floats, noise: float) -> Floats:
+    """Return the fraction of each vector's square that is not noise, from 0 to 1, shape (..., 1).
+
+    It is the factor for each vector with the smallest expected error (James and Stein, positive
+    part). Vectors have the shape (..., entries).
+    """
+    squares = np.sum(vectors**2, axis=-1, keepdims=True)
+    spent = vectors.shape[-1] * noise**2
+    lost = np.divide(spent, squares, out=np.ones_like(squares), where=squares > 0)
+    return np.asarray(np.maximum(0.0, 1 - lost))
+
+
+def shrink_counts(counts: Floats, noise: float) -> Floats:
+    """Return numbers of rows, each at least 1, shrunk towards their mean according to the noise.
+
+    The weight of their mean is the fraction of noise in their variance (James and Stein).
+    """
+    mean = max(float(counts.mean()), 1.0)
+    spread = float(np.mean((counts - mean) ** 2))
+    weight = min(1.0, noise**2 / spread) if spread > 0 else 1.0
+    return np.maximum(mean + (1 - weight) * (counts - mean), 1.0)
+
+
+def shrink_means(sums: Floats, sizes: Floats, noise: float) -> Floats:
+    """Return class means shrunk towards 0 according to the noise, each of norm at most 1.
+
+    The sums of directions have the shape (classes, features), and each size is at least 1.
+    """
+    means = keep_share(sums, noise) * sums / sizes[:, None]
+    lengths = np.linalg.norm(means, axis=1, keepdims=True)
+    return np.asarray(means / np.maximum(lengths, 1.0))
+
+
+def lift_eigenvalues(matrix: Floats, floor: float) -> tuple[Floats, Floats]:
+    """Return positive eigenvalues and their vectors, of the same trace but with less noise.
+
+    Negative eigenvalues become 0; each is increased by the floor and `RIDGE` of their mean; all are
+    then scaled to the old trace, so that distances keep their size relative to the priors.
+    """
+    values, vectors = np.linalg.eigh(matrix)
+    trace = max(float(values.sum()), np.finfo(float).eps)
+    lifted = np.maximum(values, 0.0) + floor + RIDGE * trace / len(values)
+    return lifted * (trace / lifted.sum()), vectors

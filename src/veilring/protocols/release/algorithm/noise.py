@@ -171,11 +171,7 @@ class SumNoise:
     trust: Trust
 
     def share(self, rng: np.random.Generator) -> Ints:
-        """Draw a party's share, shape (dimensions,).
-
-        Args:
-            rng: The party's own secret randomness.
-        """
+        """Draw a party's share, shape (dimensions,), from its own secret randomness."""
         shape = self.sensitivity.dimensions
         if self.distribution == "gaussian":
             return discrete_gaussian(self.spread, shape, rng)
@@ -186,9 +182,7 @@ class SumNoise:
     def account(self, missing: int | None = None) -> Account:
         """Return the guarantee of the sum for an observer with some noise shares missing.
 
-        Args:
-            missing: The number of shares that are absent or known to the observer's coalition, from
-                0 to n - 1; by default c + l.
+        From 0 to n - 1 shares are absent or known to the observer's coalition; by default c + l.
         """
         n, m = self.trust.parties, self.trust.shares
         there = m if missing is None else n - missing
@@ -202,11 +196,7 @@ class SumNoise:
         return gaussian_shares(float(self.spread), there, row.length, row.dimensions)
 
     def deviation(self, shares: int | None = None) -> float:
-        """Return the standard deviation of a coordinate's noise.
-
-        Args:
-            shares: The number of parties that added their shares; by default n.
-        """
+        """Return the standard deviation of a coordinate if n, or some, parties added shares."""
         added = self.trust.parties if shares is None else shares
         if self.distribution == "laplace":
             return math.sqrt(added * discrete_laplace_variance(self.spread) / self.trust.shares)

@@ -1,48 +1,28 @@
 """The choice of the released statistic by public numbers alone, which costs no budget.
 
-The rule uses the declared number of rows, the schema, epsilon and delta, and the factor f by which
+The rule uses the public number of rows, the schema, epsilon and delta, and the factor f by which
 the parties' noise exceeds an owner's (see `Trust`). Its thresholds compare the sum of a class, a
 feature or a leaf with the noise on it: if noise dominates, the statistic with fewer numbers is
 chosen.
-
-Tallies are the numbers of rows of each class with a value, in a cell or in a leaf. Counts are whole
-numbers. A row adds 1 at a fixed number of positions, so the same sum has an L1
-bound, for pure epsilon, and a smaller L2 bound. A scale above 1 multiplies the counts: noise of a
-small deviation may need it to stay exact if several parties draw shares.
-
-Trees are drawn independently of the rows, so only the counts in their leaves cost privacy.
 """
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import sqrt
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple
 
-import numpy as np
 from numpy.random import Generator
-from typing_extensions import override
 
-from veilring.arrays import Floats, Ints
 from veilring.data.table import Features
 from veilring.errors import InputError
-from veilring.privacy.checks import require, require_delta, require_positive, require_that
+from veilring.privacy.checks import require_that
 from veilring.privacy.divisible import POLYA_SCALE_MAX
 from veilring.protocols.release.algorithm.classifiers import (
-    Classifier,
-    CountsClassifier,
-    GridClassifier,
-    TreesClassifier,
-    decode_counts,
-    decode_grid,
-    decode_trees,
-)
-from veilring.protocols.release.algorithm.columns import (
     DEPTH,
     TREES,
-    Bins,
+    Classifier,
     Frame,
     Trees,
-    cell_of,
     count_columns,
 )
 from veilring.protocols.release.algorithm.directions import (
@@ -52,7 +32,6 @@ from veilring.protocols.release.algorithm.directions import (
     ClassMeans,
     Discriminant,
     Moments,
-    require_labels,
 )
 from veilring.protocols.release.algorithm.noise import (
     CENTRE_SHARE,
@@ -62,197 +41,14 @@ from veilring.protocols.release.algorithm.noise import (
     rule_deviation,
     scale_for,
 )
-from veilring.protocols.release.algorithm.statistic import (
-    SCALE_MAX,
-    Bound,
-    Entries,
-    Statistic,
-    require_released,
-    require_scale,
+from veilring.protocols.release.algorithm.statistic import SCALE_MAX, Bound, Statistic
+from veilring.protocols.release.algorithm.tallies import (
+    ClassCounts,
+    LabelledGrid,
+    RandomTrees,
+    fits_grid,
+    grid_side,
 )
-
-GRID_COLUMNS_MAX: Final = 4
-"""With more columns, even 3 cells per side give more cells than most tables have rows."""
-SIDE_MIN: Final = 3
-"""With fewer cells per side, a class in the middle is split."""
-SIDE_MAX: Final = 32
-"""With four columns this gives a million cells; a sum of more would be too large to send."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClassCounts(Statistic[CountsClassifier]):
-    """The number of rows of each class in each bin of each column, for naive Bayes.
-
-    Attributes:
-        norm: The norm of the bound: d (`"l1"`) or its root (`"l2"`), for d columns.
-    """
-
-    features: Features
-    norm: Norm = "l1"
-    scale: int = 1
-
-    def __post_init__(self) -> None:
-        require_scale(self.scale)
-
-    @property
-    @override
-    def length(self) -> int:
-        return len(self.features.classes) * sum(Bins.of(self.features).sizes)
-
-    @property
-    @override
-    def bound(self) -> Bound:
-        return Bound.scaled(self.norm, self.scale, len(Bins.of(self.features).sizes))
-
-    @property
-    @override
-    def support(self) -> int:
-        return len(Bins.of(self.features).sizes)
-
-    @override
-    def entries(self, rows: Floats, labels: Ints) -> Entries:
-        require_labels(labels, self.features)
-        bins = Bins.of(self.features)
-        placed = bins.place(rows)
-        starts = np.cumsum((0, *bins.sizes))
-        positions = labels[:, None] * starts[-1] + starts[:-1] + np.maximum(placed, 0)
-        return Entries(positions, np.where(placed >= 0, self.scale, 0))
-
-    @override
-    def decode(self, noisy: Ints, deviation: float) -> CountsClassifier:
-        require_released(noisy, deviation, self.length)
-        counts = noisy.reshape(len(self.features.classes), -1) / self.scale
-        bins = Bins.of(self.features)
-        return decode_counts(counts, bins, self.features.classes, deviation / self.scale)
-
-
-@dataclass(frozen=True, slots=True)
-class LabelledGrid(Statistic[GridClassifier]):
-    """The number of rows of each class in each cell of a grid over numeric columns.
-
-    Attributes:
-        side: The number of cells per side, from 1 to `SIDE_MAX`.
-        norm: The norm of the bound, which is 1 in either norm.
-    """
-
-    features: Features
-    side: int
-    norm: Norm = "l1"
-    scale: int = 1
-
-    def __post_init__(self) -> None:
-        require_scale(self.scale)
-        require_that(
-            fits_grid(self.features),
-            "features",
-            f"a labelled grid needs up to {GRID_COLUMNS_MAX} columns, all of them numbers",
-        )
-        require(
-            1 <= self.side <= SIDE_MAX, "side", self.side, f"a whole number from 1 to {SIDE_MAX}"
-        )
-
-    @property
-    def cells(self) -> int:
-        """The number of cells."""
-        return int(self.side ** len(self.features))
-
-    @property
-    @override
-    def length(self) -> int:
-        return self.cells * len(self.features.classes)
-
-    @property
-    @override
-    def bound(self) -> Bound:
-        return Bound.scaled(self.norm, self.scale, 1)
-
-    @property
-    @override
-    def support(self) -> int:
-        return 1
-
-    @override
-    def entries(self, rows: Floats, labels: Ints) -> Entries:
-        require_labels(labels, self.features)
-        place = cell_of(rows, self.side)
-        cells = np.ravel_multi_index(tuple(place.T), (self.side,) * place.shape[1])
-        positions = labels * self.cells + cells
-        return Entries(positions[:, None], np.full((len(rows), 1), self.scale))
-
-    @override
-    def decode(self, noisy: Ints, deviation: float) -> GridClassifier:
-        require_released(noisy, deviation, self.length)
-        classes = self.features.classes
-        shape = (len(classes), *(self.side,) * len(self.features))
-        return decode_grid((noisy / self.scale).reshape(shape), classes, deviation / self.scale)
-
-
-def fits_grid(features: Features) -> bool:
-    """Return whether all columns are numbers, at least one and few enough for a grid."""
-    return not features.categories and 1 <= len(features) <= GRID_COLUMNS_MAX
-
-
-def grid_side(rows: int, columns: int, epsilon: float, factor: float = 1.0) -> int:
-    """Return the number of cells per side, as Su et al. (2016) with a smaller constant.
-
-    It is `clip((rows epsilon / (3 sqrt(f))) ** (2 / (2 + d)), 3, 32)`, rounded.
-
-    Args:
-        rows: The declared number of rows, at least 1.
-        columns: d, at least 1.
-        epsilon: The epsilon of the grid, above 0.
-        factor: f, the variance of all noise relative to that required by epsilon, at least 1.
-    """
-    side = (rows * epsilon / (3 * factor**0.5)) ** (2 / (2 + columns))
-    return int(np.clip(round(side), SIDE_MIN, SIDE_MAX))
-
-
-@dataclass(frozen=True, slots=True)
-class RandomTrees(Statistic[TreesClassifier]):
-    """The number of rows of each class that reach each leaf of several public trees.
-
-    Attributes:
-        norm: The norm of the bound: the number of trees (`"l1"`), or its root (`"l2"`).
-    """
-
-    features: Features
-    trees: Trees
-    norm: Norm = "l1"
-    scale: int = 1
-
-    def __post_init__(self) -> None:
-        require_scale(self.scale)
-
-    @property
-    @override
-    def length(self) -> int:
-        return self.support * self.trees.leaves * len(self.features.classes)
-
-    @property
-    @override
-    def bound(self) -> Bound:
-        return Bound.scaled(self.norm, self.scale, self.support)
-
-    @property
-    @override
-    def support(self) -> int:
-        return len(self.trees.tested)
-
-    @override
-    def entries(self, rows: Floats, labels: Ints) -> Entries:
-        require_labels(labels, self.features)
-        starts = np.arange(self.support) * self.trees.leaves
-        leaves = starts + self.trees.place(rows)
-        positions = leaves * len(self.features.classes) + labels[:, None]
-        return Entries(positions, np.full(positions.shape, self.scale))
-
-    @override
-    def decode(self, noisy: Ints, deviation: float) -> TreesClassifier:
-        require_released(noisy, deviation, self.length)
-        counts = noisy.reshape(self.support, self.trees.leaves, -1) / self.scale
-        classes = self.features.classes
-        return decode_trees(counts, self.trees, len(self.features), classes, deviation / self.scale)
-
 
 Method = Literal["means", "lda", "counts", "grid", "trees"]
 """Class means, linear discriminant, naive Bayes counts, labelled grid, random trees."""
@@ -318,75 +114,6 @@ class Plan:
         return (whole,) if self.reference == "middle" else (CENTRE_SHARE, whole - CENTRE_SHARE)
 
 
-def plan_release(
-    features: Features,
-    *,
-    rows: int,
-    epsilon: float,
-    delta: float,
-    trust: Trust,
-    statistic: Method | Literal["auto"] = "auto",
-    distribution: Literal["gaussian", "skellam"] = "gaussian",
-) -> Plan:
-    """Return the plan of a release, as a pure function of public values.
-
-    Args:
-        rows: n, the declared number of rows, at least 1.
-        epsilon: The budget, above 0.
-        delta: The δ, in [0, 1); 0 for a pure guarantee. Even above 0, a tally may be pure if that
-            needs less noise.
-        distribution: The distribution of noise that is not pure.
-    """
-    require_positive("epsilon", epsilon)
-    require_delta(delta, zero=True)
-    require(rows >= 1, "rows", rows, "a whole number of at least 1")
-    methods = get_args(Method)
-    require(statistic in ("auto", *methods), "statistic", statistic, f"auto, {', '.join(methods)}")
-    rule = _Rule(features, rows, epsilon, delta, trust)
-    chosen = rule.choose() if statistic == "auto" else statistic
-    found = rule.shape(chosen)
-    pure = found.norm == "l1"
-    return Plan(
-        chosen,
-        "laplace" if pure else distribution,
-        epsilon,
-        0.0 if pure else delta,
-        trust,
-        rows,
-        found.reference,
-        found.kappa,
-        found.side,
-    )
-
-
-def plan_own(
-    statistic: Statistic[Any],
-    *,
-    rows: int,
-    epsilon: float,
-    delta: float,
-    trust: Trust,
-    distribution: Literal["gaussian", "skellam"] = "gaussian",
-) -> Plan:
-    """Return the plan of a custom statistic; it is pure if the statistic has an L1 bound.
-
-    Args:
-        distribution: The distribution of noise that is not pure.
-    """
-    require_positive("epsilon", epsilon)
-    require_delta(delta, zero=True)
-    require(rows >= 1, "rows", rows, "a whole number of at least 1")
-    pure = statistic.bound.norm == "l1"
-    require_that(
-        pure or delta > 0,
-        "delta",
-        "the statistic has an L2 bound, which needs a delta above 0; or bound its L1 norm",
-    )
-    return Plan(
-        "own", "laplace" if pure else distribution, epsilon, 0.0 if pure else delta, trust, rows
-    )
-
-
 class _Shape(NamedTuple):
     """The parts of a `Plan` that follow from the choice of a statistic."""
 
@@ -397,39 +124,71 @@ class _Shape(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Rule:
-    """The public numbers of a release, and the rule's choices for them."""
+class Rule:
+    """The public numbers of a release, and the rule's choices for them.
+
+    Attributes:
+        rows: n, the public number of rows, at least 1.
+        delta: The δ; 0 for a pure guarantee. Even above 0, a tally may be pure if that needs less
+            noise.
+        distribution: The distribution of noise that is not pure.
+    """
 
     features: Features
     rows: int
     epsilon: float
     delta: float
     trust: Trust
+    distribution: Literal["gaussian", "skellam"] = "gaussian"
+
+    def plan(self, statistic: Literal["auto", Method] | Statistic[Any] = "auto") -> Plan:
+        """Return the plan of a release; that of a custom statistic is pure for an L1 bound."""
+        method: Method | Literal["own"]
+        if isinstance(statistic, Statistic):
+            method, found = "own", _Shape(statistic.bound.norm)
+            require_that(
+                found.norm == "l1" or self.delta > 0,
+                "delta",
+                "the statistic has an L2 bound, which needs a delta above 0; or bound its L1 norm",
+            )
+        else:
+            method = self._choose() if statistic == "auto" else statistic
+            found = self._shape(method)
+        pure = found.norm == "l1"
+        return Plan(
+            method,
+            "laplace" if pure else self.distribution,
+            self.epsilon,
+            0.0 if pure else self.delta,
+            self.trust,
+            self.rows,
+            *found[1:],
+        )
 
     @property
-    def deviation(self) -> float:
+    def _deviation(self) -> float:
         """The standard deviation s of Gaussian noise at an L2 bound of 1 and the whole budget."""
         return rule_deviation(self.epsilon, self.delta, self.trust)
 
     @property
-    def laplace(self) -> float:
+    def _laplace(self) -> float:
         """The standard deviation of Laplace noise at an L1 bound of 1 and the whole budget."""
         return sqrt(2 * self.trust.factor) / self.epsilon
 
-    def choose(self) -> Method:
+    def _choose(self) -> Method:
         classes, columns = len(self.features.classes), count_columns(self.features)
         if fits_grid(self.features):
             return "grid"
         if self.delta:
             many = len(self.features) > DISCRIMINANT_FEATURES_MAX
-            few = self.rows / (classes * self.deviation) < _CLASS_MIN
+            few = self.rows / (classes * self._deviation) < _CLASS_MIN
             return "means" if many or few else "lda"
-        leaf = self.rows / (2**DEPTH * classes * TREES * self.laplace)
+        leaf = self.rows / (2**DEPTH * classes * TREES * self._laplace)
         if leaf >= _LEAF_MIN and _TESTS_MIN * columns <= TREES * DEPTH:
             return "trees"
         return "counts" if 2 * len(self.features.categories) >= columns else "means"
 
-    def shape(self, method: Method) -> _Shape:
+    def _shape(self, method: Method) -> _Shape:
         match method:
             case "lda":
                 return self._discriminant()
@@ -455,7 +214,7 @@ class _Rule:
             "statistic",
         )
         columns = count_columns(self.features)
-        eigenvalues = self.rows / (sqrt(2 * columns) * self.deviation * columns)
+        eigenvalues = self.rows / (sqrt(2 * columns) * self._deviation * columns)
         if eigenvalues >= _EIGENVALUES_MIN:
             return _Shape("l2", "moments", _KAPPA_SEEN)
         return _Shape("l2", "centre", _KAPPA_BURIED)
@@ -463,12 +222,12 @@ class _Rule:
     def _finds_centre(self) -> bool:
         """Return whether a centre exceeds its Laplace noise, and can be released in integers."""
         columns, share = count_columns(self.features), float(CENTRE_SHARE)
-        seen = self.rows * share / (self.laplace * columns) >= _CENTRE_MIN
+        seen = self.rows * share / (self._laplace * columns) >= _CENTRE_MIN
         return seen and _CENTRE_STEPS * columns <= POLYA_SCALE_MAX * self.epsilon * share
 
     def _quieter(self, places: int) -> Norm:
         """Return the norm with less noise if a row adds 1 at some places; L1 in a tie."""
-        louder = self.delta > 0 and places * self.laplace > sqrt(places) * self.deviation
+        louder = self.delta > 0 and places * self._laplace > sqrt(places) * self._deviation
         return "l2" if louder else "l1"
 
 
@@ -484,11 +243,7 @@ def first_statistic(plan: Plan, features: Features) -> Statistic[Frame] | None:
 def main_statistic(
     plan: Plan, features: Features, public: Generator, frame: Frame | None = None
 ) -> Statistic[Classifier]:
-    """Return the statistic for the classifier; its bound does not depend on the frame.
-
-    Args:
-        frame: The frame decoded from the first release; by default the middle of the ranges.
-    """
+    """Return the statistic for the classifier; its bound does not depend on the frame."""
     about = Frame.middle(features) if frame is None else frame
     made = _made(plan, features, public, about)
     # Pure noise is exact at any scale, and tallies are already whole numbers.

@@ -19,7 +19,7 @@ from typing import Final, Generic, NamedTuple, Self, TypeVar
 import numpy as np
 
 from veilring.arrays import Floats, Ints
-from veilring.data.table import is_table
+from veilring.data.table import Features, is_table
 from veilring.errors import InputError
 from veilring.privacy.checks import require, require_choice, require_that
 from veilring.protocols.release.algorithm.noise import Norm, Sensitivity
@@ -67,19 +67,14 @@ class Bound:
     def measure(self, vectors: Ints) -> Ints:
         """Return the sum of absolute values or squares of each vector, exactly, shape (rows,).
 
-        Args:
-            vectors: Shape (rows, entries), no entry beyond the bound's own value.
+        Vectors have the shape (rows, entries), and no entry is beyond the bound's own value.
         """
         if self.norm == "l1":
             return np.asarray(np.abs(vectors).sum(axis=1))
         return np.asarray(np.einsum("ij,ij->i", vectors, vectors))
 
     def holds(self, vectors: Ints) -> bool:
-        """Return whether every vector is within the bound, for any entries.
-
-        Args:
-            vectors: Shape (rows, entries).
-        """
+        """Return whether every vector, shape (rows, entries), is within the bound."""
         reach = self.most if self.norm == "l1" else isqrt(self.most)
         # An entry beyond the bound is detected before its square, or the sum, could overflow.
         if vectors.max(initial=0) > reach or vectors.min(initial=0) < -reach:
@@ -181,11 +176,8 @@ class Statistic(ABC, Generic[Decoded_co]):
         positions, values = found
         whole = values.dtype == np.int64 and positions.shape == values.shape
         ascending = whole and bool((positions[:, 1:] > positions[:, :-1]).all())
-        ends = (
-            positions[:, :1],
-            positions[:, -1:],
-        )  # the minimum and the maximum of an ascending row
-        inside = ascending and bool((ends[0] >= 0).all() and (ends[1] < self.length).all())
+        least, most = positions[:, :1], positions[:, -1:]  # of an ascending row
+        inside = ascending and bool((least >= 0).all() and (most < self.length).all())
         if not inside:
             raise InputError.because(
                 "the statistic must place 64-bit whole numbers at ascending positions below its "
@@ -201,14 +193,24 @@ class Statistic(ABC, Generic[Decoded_co]):
         return found
 
 
-def require_released(noisy: Ints, deviation: float, length: int) -> None:
-    """Reject a released sum of the wrong length, or a deviation that is negative or not finite."""
+def read_released(noisy: Ints, deviation: float, length: int, scale: int) -> tuple[Floats, float]:
+    """Return a valid released sum, of the given length, and its noise in units of a row."""
     require_that(
         noisy.shape == (length,),
         "noisy",
         f"the released sum has the shape {noisy.shape}; its statistic has {length} numbers",
     )
     require(0 <= deviation < np.inf, "deviation", deviation, "a finite number of at least 0")
+    return noisy / scale, deviation / scale
+
+
+def require_labels(labels: Ints, features: Features) -> None:
+    """Reject labels that are not positions of the public classes."""
+    require_that(
+        bool(((labels >= 0) & (labels < len(features.classes))).all()),
+        "labels",
+        f"every label must be the position of one of the {len(features.classes)} public classes",
+    )
 
 
 def require_scale(scale: int) -> None:
@@ -217,12 +219,7 @@ def require_scale(scale: int) -> None:
 
 
 def cut_off(vectors: Floats, scale: int, bound: Bound) -> Ints:
-    """Return integer vectors: scaled, truncated toward zero, and shortened to an L2 or L1 bound.
-
-    Args:
-        vectors: Shape (rows, entries), finite.
-        scale: The number of steps in 1.
-    """
+    """Return finite vectors times a scale, truncated toward zero, and shortened to a bound."""
     # Far beyond the bound a square could overflow; only the direction matters there.
     reach = bound.value / scale
     high, low = (end(vectors, axis=1, initial=0.0, keepdims=True) for end in (np.max, np.min))
@@ -236,10 +233,8 @@ def shorten(vectors: Ints, bound: Bound) -> Ints:
     """Return vectors within a bound; vectors beyond it are shortened, with nearly their direction.
 
     A vector beyond the bound is first shortened in floats, and truncated toward zero; any excess
-    due to rounding is removed from its largest entries, one step at a time.
-
-    Args:
-        vectors: Shape (rows, entries), no entry much beyond the bound's own value.
+    due to rounding is removed from its largest entries, one step at a time. No entry may be much
+    beyond the bound's own value.
     """
     measures = bound.measure(vectors)
     beyond = np.flatnonzero(measures > bound.most)
@@ -261,9 +256,6 @@ def apportion(vectors: Floats, scale: int) -> Ints:
 
     Absolute values are rounded down, and the missing units go to the largest remainders; ties go to
     the first. A zero vector stays zero.
-
-    Args:
-        vectors: Shape (rows, entries), finite.
     """
     sizes = np.abs(vectors)
     largest = sizes.max(axis=1, initial=0.0, keepdims=True)

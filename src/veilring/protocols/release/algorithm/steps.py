@@ -61,11 +61,7 @@ class ReleaseParameters:
         return None if self.own else first_statistic(self.plan, self.features)
 
     def main(self, frame: Any = None) -> Statistic[Classifier]:  # noqa: ANN401  (what the first sum is decoded to)
-        """Return the statistic from which the model is made.
-
-        Args:
-            frame: The frame decoded from the first sum, if there was one.
-        """
+        """Return the statistic of the model, in the frame decoded from a first sum, if any."""
         if self.own:
             return self.own
         # The seed of the trees need not be secret, only equal at all parties.
@@ -88,11 +84,7 @@ class ReleaseParameters:
 
 
 class Total(NamedTuple):
-    """A noisy total, which is public.
-
-    Attributes:
-        sums: Shape (length,).
-    """
+    """A noisy total, which is public, shape (length,), with its number of shares."""
 
     sums: Ints
     shares: int
@@ -153,8 +145,7 @@ def simulate_draws(
 ) -> Iterator[Ints]:
     """Yield the noisy vectors of all parties for each sum, shape (parties, entries).
 
-    Args:
-        steps: The steps of a release; the caller finishes the last one.
+    The caller finishes the last one of the given steps.
     """
     total = None
     for _ in parameters.noises:
@@ -165,11 +156,7 @@ def simulate_draws(
 
 
 def released_by(parameters: ReleaseParameters, totals: Sequence[Total]) -> Released:
-    """Return the release that results from totals.
-
-    Args:
-        totals: The noisy total of each sum, in order.
-    """
+    """Return the release that results from the noisy total of each sum, in order."""
     require_that(
         len(totals) == len(parameters.noises),
         "totals",
@@ -195,11 +182,7 @@ def write_release(parameters: ReleaseParameters, released: Released) -> bytes:
 
 
 def read_release(parameters: ReleaseParameters, kept: bytes) -> Released:
-    """Return the release that `write_release` wrote.
-
-    Args:
-        kept: The bytes of the release.
-    """
+    """Return the release that `write_release` wrote."""
     whole = len(kept) == released_size(parameters) and kept.startswith(parameters.digest)
     require_that(whole, "release", "this release was made with other parameters")
     totals, words = [], np.frombuffer(kept, _WORD, offset=DIGEST_BYTES).astype(np.int64)
