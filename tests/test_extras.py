@@ -63,7 +63,6 @@ CASES: Final = {
     "compare wine": "simpy",
     "sweep wine --grid protocol.rounds=1..2 --out r.parquet": "simpy",
     "explore --seeds 2": "simpy",
-    "leakage ring/pp-topk --parties 3 --k 1": "simpy",
     "report nothing": "simpy",
     "trace nothing": "simpy",
     "deploy owner wine --radius 1 --out owner": "sklearn",

@@ -258,7 +258,6 @@ WRONG: list[tuple[type[SystemClassifier], list[dict[str, object]]]] = [
             {"parties": 2},
             {"statistic": "lda", "delta": 0.0},
             {"statistic": "forest"},
-            {"rows": -1},
             {"partition": "alphabet"},
         ],
     ),

@@ -9,11 +9,11 @@ After the last sum they compare hashes again: no two honest parties end with dif
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Annotated, Final, cast
+from typing import Annotated, Final
 
 import numpy as np
 
-from veilring.arrays import Floats
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
 from veilring.errors import InputError, ProtocolViolation, Tampered
 from veilring.nodes.party import Party, broadcast
@@ -145,11 +145,15 @@ def votes_membership(
     return Membership(
         private_votes,
         batch_max,
-        lambda answer: cast("VotesAnswer", answer).labels,
+        _labels,
         {"parameters": parameters, "radii": radii},
         all_learn=True,
         check=partial(check_batch, radii=radii, parameters=parameters),
     )
+
+
+def _labels(answer: VotesAnswer) -> Ints:
+    return answer.labels
 
 
 async def private_votes(
