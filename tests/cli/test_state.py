@@ -11,11 +11,11 @@ import pytest
 from tests.cli.invoking import invoke
 from tests.deployment.commands import VOTES
 
-from veilring.privacy.ledger import LEDGER_FILE
-from veilring.privacy.statefile import Format, open_state_file
-from veilring.protocols.ldp.outbox import OUTBOX_FILE
-from veilring.protocols.ldp.store.sqlite import STORE_FILE
-from veilring.protocols.ranksearch.memory import MEMORY_FILE
+from veilring.privacy.ledger import LEDGER
+from veilring.privacy.statefile import Section, open_state_file
+from veilring.protocols.ldp.outbox import OUTBOX
+from veilring.protocols.ldp.store.sqlite import REPORTS
+from veilring.protocols.ranksearch.memory import QUERIES
 
 DEPLOYMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "peers": ("peers", "iris", "--protocol", "release", "--set", "parties.count=3"),
@@ -109,10 +109,8 @@ def test_a_party_without_state_is_named(tmp_path: Path) -> None:
     assert not list(folder.glob("client.db*"))
 
 
-@pytest.mark.parametrize(
-    "kind", [LEDGER_FILE, STORE_FILE, OUTBOX_FILE, MEMORY_FILE], ids=attrgetter("name")
-)
-def test_one_command_copies_each_kind_of_state(kind: Format, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [LEDGER, REPORTS, OUTBOX, QUERIES], ids=attrgetter("name"))
+def test_one_command_copies_each_kind_of_state(kind: Section, tmp_path: Path) -> None:
     """The copy is one file, complete without a log, that can be copied again."""
     path, copy = tmp_path / "kept.db", tmp_path / "copy.db"
     open_state_file(path, kind, new=True).close()
@@ -125,7 +123,7 @@ def test_one_command_copies_each_kind_of_state(kind: Format, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("content", [None, b"", b"veilring" * 1000])
 def test_only_files_of_state_are_copied(content: bytes | None, tmp_path: Path) -> None:
-    """A file that is missing or of another program is refused with the kinds that are copied."""
+    """A file that is missing or of another program is refused, and nothing is left behind."""
     path = tmp_path / "kept.db"
     if content is not None:
         path.write_bytes(content)
@@ -133,5 +131,5 @@ def test_only_files_of_state_are_copied(content: bytes | None, tmp_path: Path) -
     code, _, err = invoke("state", "backup", str(path), str(tmp_path / "copy.db"))
     assert code == 2
     said = " ".join(err.split())
-    assert "ledger, store of reports, survey client's outbox, memory of queries" in said
+    assert ("an existing file" if content is None else "a state file of veilring") in said
     assert sorted(tmp_path.iterdir()) == before

@@ -25,7 +25,8 @@ from veilring.cli.app import app
 from veilring.deployment.prediction import PredictionTerms, read_records
 from veilring.deployment.survey import SurveyTerms
 from veilring.errors import VeilringError
-from veilring.privacy.ledger import open_ledger_store, read_totals
+from veilring.privacy.ledger import LEDGER, read_totals
+from veilring.privacy.statefile import open_state_file
 from veilring.protocols.ldp import store as reports
 from veilring.protocols.ldp.outbox import Outbox
 from veilring.protocols.ldp.store.base import Store
@@ -35,7 +36,6 @@ from veilring.testing.ports import reserve_ports
 # Places of each file that are damaged; VEILRING_DAMAGES=200 takes some minutes.
 PLACES: Final = int(os.environ.get("VEILRING_DAMAGES", "6"))
 FORGOTTEN: Final = "record-7"
-LEDGER: Final = ("settings", "analysts", "answers", "records", "blocks", "journal", "places")
 
 Files = dict[str, bytes]
 
@@ -97,10 +97,10 @@ def ask(folder: Path, client: str) -> None:
 
 def in_ledger(path: Path) -> object:
     """Return the content of a ledger."""
-    with closing(open_ledger_store(path)) as file:
+    with closing(open_state_file(path, LEDGER)) as file:
         return [
             file.connection.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608  (tables of ours)
-            for table in LEDGER
+            for table in LEDGER.sealed
         ]
 
 
@@ -232,7 +232,7 @@ def in_outbox(folder: Path) -> object:
     with Outbox(folder / "survey-client-0.outbox.sqlite") as outbox:
         return [
             outbox._db.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608, SLF001  (tables of the package; the stored content)
-            for table in ("naming", "rows", "reports")
+            for table in ("naming", "rows", "outgoing")
         ]
 
 

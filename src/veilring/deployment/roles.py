@@ -82,13 +82,6 @@ _RENAMED_ROLES: Final[Mapping[str, str]] = {
     "votes-member": "member",
 }
 
-_STATE_FILES: Final = (
-    "veilring.privacy.ledger:LEDGER_FILE",
-    "veilring.protocols.ldp.store.sqlite:STORE_FILE",
-    "veilring.protocols.ldp.outbox:OUTBOX_FILE",
-    "veilring.protocols.ranksearch.memory:MEMORY_FILE",
-)
-
 
 def load_config(path: Path) -> Config:
     """Read a configuration, with its paths resolved relative to its folder."""
@@ -188,7 +181,7 @@ def back_up_state(path: Path, to: Path) -> None:
         StoreFailed: If it is damaged or incomplete, or the disk fails.
     """
     with as_store_failed("SQLite", path):
-        back_up_state_file(path, to, [_imported(each) for each in _STATE_FILES])
+        back_up_state_file(path, to)
 
 
 def _loaded(config: Config | Path | str) -> Config:
