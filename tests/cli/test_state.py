@@ -29,7 +29,7 @@ STATES: Final = [
     ("peers", "party-1", "party-1.db", ("serve",)),
     ("votes", "party-1", "party-1.db", ("serve",)),
     ("owner", "owner", "queries.ledger", ("serve",)),
-    ("prediction", "server", "state", ("serve",)),
+    ("prediction", "server", "server.db", ("serve",)),
     ("survey", "collector", "reports.sqlite", ("serve",)),
     ("places", "client", "questions.ledger", ("ask", "--near", "37.75,-122.45", "--epsilon", "4")),
 ]

@@ -150,9 +150,9 @@ def in_state(folder: Path) -> object:
     terms = PredictionTerms.load(folder / "terms.toml")
     records = read_records(folder / "records.csv", terms, "id")
     kept = records.take([at for at, name in enumerate(records.ids) if name != FORGOTTEN])
-    with open_state(terms.rules, folder / "state", terms.schema_digest) as state:
+    with open_state(terms.rules, folder / "server.db", terms.schema_digest) as state:
         known, missing = len(state), state.add(kept)  # refuses a record that has another row
-    return known, missing, in_ledger(folder / "state" / "state.sqlite")
+    return known, missing, in_ledger(folder / "server.db")
 
 
 class Submitting(Server):
@@ -262,9 +262,7 @@ ROLES: Final = {
         lambda folder: in_ledger(folder / "questions.ledger"),
         use_places_client,
     ),
-    "prediction server": Role(
-        ("serve", "server.toml"), ("state/state.sqlite",), in_state, use_prediction
-    ),
+    "prediction server": Role(("serve", "server.toml"), ("server.db",), in_state, use_prediction),
 }
 
 

@@ -214,7 +214,7 @@ def serve_command(
         roster   = "roster.toml"
         terms    = "terms.toml"        # protocol, and how rows are read
         administrators = ["registrar"] # may add and forget records
-        state    = "state"             # the records and their budgets; never delete it
+        state    = "server.db"         # the records and their budgets; never delete it
         listen   = "0.0.0.0"
 
     `veilring deploy prediction digits --out DIR` writes all files of a small example.

@@ -447,7 +447,7 @@ class PredictionExample(Example):
         veilring records add predict/registrar.toml predict/records.csv
         veilring ask predict/client-0.toml predict/client-0.csv
         veilring records forget predict/registrar.toml record-17
-        veilring ledger show predict/state/state.sqlite
+        veilring ledger show predict/server.db
 
     The rows of an .npz file are treated as embeddings; its records and queries become .npz files.
 
@@ -484,7 +484,11 @@ class PredictionExample(Example):
         begin_folder(to.folder, terms, {SERVER: to.port}, (REGISTRAR, *names))
         ids = _numbered("record", len(rows))
         write_table(to.folder / f"records{ending}", rows, ids=ids)
-        server = {"role": "prediction-server", "administrators": [REGISTRAR]}
+        server = {
+            "role": "prediction-server",
+            "administrators": [REGISTRAR],
+            "state": f"{SERVER}.db",
+        }
         write_config(to.folder, SERVER, terms=TERMS, **server)
         write_config(to.folder, REGISTRAR, terms=TERMS, role="records-administrator", server=SERVER)
         answered = terms.rules.queries * (self.clients if self.apart else 1)
@@ -495,7 +499,7 @@ class PredictionExample(Example):
             f"records add {to.folder / REGISTRAR}.toml {to.folder / 'records'}{ending}",
             *(to.send("ask", name, ending) for name in names),
             f"records forget {to.folder / REGISTRAR}.toml {ids[0]}",
-            to.show("state/state.sqlite"),
+            to.show("server.db"),
         )
 
 

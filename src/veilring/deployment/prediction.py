@@ -3,8 +3,7 @@
 import hashlib
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -45,7 +44,7 @@ from veilring.protocols.prediction.client import (
 from veilring.protocols.prediction.messages import ServerRules
 from veilring.protocols.prediction.records import LabelledRecords, require_ids
 from veilring.protocols.prediction.server import PredictionServer
-from veilring.protocols.prediction.state import ServerState, begin_state, open_state
+from veilring.protocols.prediction.state import ServerState, open_state
 from veilring.protocols.prediction.system import IndKNN
 
 _log = logging.getLogger("veilring.prediction")
@@ -228,7 +227,7 @@ class PredictionServerConfig(ServerConfig):
     Attributes:
         role: `prediction-server`.
         administrators: The members of the roster that may add and forget records.
-        state: The folder with its records and their charges, used by no other process. If an old
+        state: The file with its records and their charges, used by no other process. If an old
             copy is restored, records spend twice.
     """
 
@@ -236,7 +235,7 @@ class PredictionServerConfig(ServerConfig):
 
     role: Literal["prediction-server"]
     administrators: Words = Field((), description="a list of names of the roster")
-    state: FilePath = "state"
+    state: FilePath = "state.db"
 
 
 async def serve_prediction(
@@ -262,7 +261,7 @@ async def serve_prediction(
         )
     if doubt := doubt_of_delta(terms.rules.delta):
         _log.warning("protocol.%s", doubt)
-    with _opened(config, terms) as state:
+    with _open(config, terms) as state:
         # One thread, because each answer depends on the charges of the one before.
         async with Threads(1, "predictions") as offload:
             predicting = PredictionServer(state, offload, config.administrators)
@@ -276,20 +275,15 @@ async def serve_prediction(
 
 def begin_server(config: PredictionServerConfig) -> bool:
     """Create the state of a server: see `begin_state` of `veilring.deployment.roles`."""
-    with _state_errors():
-        begin_state(PredictionTerms.load(Path(config.terms)).rules, Path(config.state))
+    _open(config, PredictionTerms.load(Path(config.terms)), new=True).close()
     return True
 
 
-def _opened(config: PredictionServerConfig, terms: PredictionTerms) -> ServerState:
-    with _state_errors():
-        return open_state(terms.rules, Path(config.state), terms.schema_digest)
-
-
-@contextmanager
-def _state_errors() -> Iterator[None]:
+def _open(
+    config: PredictionServerConfig, terms: PredictionTerms, *, new: bool = False
+) -> ServerState:
     try:
-        yield
+        return open_state(terms.rules, Path(config.state), terms.schema_digest, new=new)
     except InputError as error:
         raise ScenarioError.of(error, f"state ({error.field})") from error
 

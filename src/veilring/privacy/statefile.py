@@ -302,6 +302,13 @@ def open_state_file(
         weakref.finalize(file, connection.close)
         return file
     path = path.resolve()
+    if path.is_dir():
+        raise InputError.because(
+            f"{path} is a folder, and the {kind.name} is one file. If an earlier version of"
+            " veilring made the folder, go on with that version; without its files,"
+            f" {kind.loss}",
+            field=kind.name,
+        )
     if new and path.exists():
         raise InputError.because(
             f"there is a {kind.name} at {path} already; use it as it is", field=kind.name
