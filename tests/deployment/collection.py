@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 
 from veilring.cli.app import app
 from veilring.deployment import load_config
-from veilring.deployment.survey import CollectorConfig, SurveyTerms, open_configured_store
+from veilring.deployment.collector import CollectorConfig, open_configured_store
+from veilring.deployment.survey import SurveyTerms
 from veilring.testing.ports import reserve_ports
 
 

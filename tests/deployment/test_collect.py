@@ -133,7 +133,7 @@ def test_a_spent_budget_a_changed_task_and_a_pinned_one(start: Start) -> None:
 
     terms = collection.folder / "terms.toml"
     terms.write_text(
-        terms.read_text().replace("[survey]", "[survey]\ncloses = 2999-01-01T00:00:00Z")
+        terms.read_text().replace("[protocol]", "[protocol]\ncloses = 2999-01-01T00:00:00Z")
     )
     refused = collection.run("serve", "collector.toml")
     assert refused.poll() == 2

@@ -36,6 +36,7 @@ from veilring.privacy.ledger import read_totals
 from veilring.testing.ports import reserve_ports
 
 HERE = (37.7749, -122.4194)
+NAMED = '[protocol]\nname = "tree-walk"\n'
 DEGREES = np.random.default_rng(5).uniform((37.70, -122.50), (37.80, -122.38), (200, 2))
 
 
@@ -195,7 +196,7 @@ def test_a_map_has_a_margin_around_its_places() -> None:
 def test_a_map_that_lacks_places_is_not_served(area: str, message: str, folder: Path) -> None:
     """Terms with a wrong box are refused before anything is served."""
     terms, _, _ = (folder / "terms.toml").read_text(encoding="utf-8").partition("[area]")
-    (folder / "terms.toml").write_text(f"{terms}[area]\n{area}\n", encoding="utf-8")
+    (folder / "terms.toml").write_text(f"{terms}[area]\n{area}\n{NAMED}", encoding="utf-8")
     config = load_config(folder / "server.toml")
     assert isinstance(config, PlacesConfig)
     with pytest.raises(ScenarioError, match=message):

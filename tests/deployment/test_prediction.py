@@ -21,13 +21,13 @@ from typer.testing import CliRunner, Result
 from veilring.cli.app import app
 from veilring.deployment import load_config
 from veilring.deployment import prediction as asking
+from veilring.deployment.duties import serve
 from veilring.deployment.prediction import (
     PredictionServerConfig,
     PredictionTerms,
     read_queries,
     read_records,
 )
-from veilring.deployment.roles import serve
 from veilring.errors import InputError, ScenarioError
 from veilring.privacy.accounting import GaussianDP
 from veilring.privacy.budgets import budget_units
@@ -280,7 +280,7 @@ def test_deploy_prediction_writes_what_the_commands_read(tmp_path: Path) -> None
     assert run(*command).exit_code == 2  # nothing is overwritten
     wrong = run("records", "add", folder / "client-0.toml", folder / "records.csv")
     assert wrong.exit_code == 2
-    assert "no `veilring records`; these roles have it: records-administrator" in wrong.output
+    assert "does not support `veilring records`; its role administrator does" in wrong.output
 
 
 EMBEDDED = """
@@ -430,7 +430,10 @@ def test_files_that_are_damaged_or_lack_an_array_are_named(tmp_path: Path) -> No
         ("dimensions = 3", r"tau = \"auto\" needs the queries, .*; give a number from 0 to 1"),
         ('dimensions = 3\n[protocol]\nclients = "alone"', "protocol.clients is 'alone'"),
         ('dimensions = 3\n[protocol]\nqueriers = "apart"', "this key was renamed to clients"),
-        ("dimensions = 3\n[prediction]\ntau = 0.5", "prediction: this key was renamed to protocol"),
+        (
+            "dimensions = 3\n[prediction]\ntau = 0.5",
+            "prediction: .* renamed to protocol, with name = .ind-knn",
+        ),
         ("dimensions = 3\n[protocol]\nquery = 3", r"no such key; .*did you mean queries\?"),
     ],
 )

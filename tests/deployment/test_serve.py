@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 from veilring.arrays import Floats
 from veilring.cli.app import app
 from veilring.data.sources import load
+from veilring.deployment.duties import load_config
 from veilring.deployment.examples import write_peers
 from veilring.deployment.peers import ClientConfig, MemberConfig, ask_member, serve_member
-from veilring.deployment.roles import load_config
 from veilring.errors import SessionAborted
 from veilring.protocols.peers import PeerMember
 from veilring.protocols.ring.system import PrivateKNN

@@ -13,8 +13,13 @@ from typer.testing import CliRunner
 
 from veilring.cli.app import app
 from veilring.deployment import load_config
-from veilring.deployment.estimating import Spread, tally_files
-from veilring.deployment.survey import CollectorConfig, SurveyTerms, open_configured_store
+from veilring.deployment.collector import (
+    CollectorConfig,
+    Spread,
+    open_configured_store,
+    tally_files,
+)
+from veilring.deployment.survey import SurveyTerms
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.bayes import learn
 from veilring.protocols.ldp.algorithm.survey import Tally

@@ -8,14 +8,9 @@ from pathlib import Path
 import pytest
 from tests.deployment.collection import Collection
 
-from veilring.deployment.roles import load_config_of
-from veilring.deployment.survey import (
-    CollectorConfig,
-    SurveyTerms,
-    open_configured_store,
-    read_published,
-    serve_collector,
-)
+from veilring.deployment.collector import CollectorConfig, open_configured_store, serve_collector
+from veilring.deployment.duties import load_config_of
+from veilring.deployment.survey import SurveyTerms, read_published
 from veilring.deployment.survey_client import SurveyClientConfig, submit_rows
 from veilring.errors import HandshakeError, ScenarioError
 from veilring.protocols.ldp import messages

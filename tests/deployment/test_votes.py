@@ -16,9 +16,9 @@ from typing_extensions import override
 from veilring.cli.app import app
 from veilring.data.sources import load
 from veilring.deployment import load_config
+from veilring.deployment.duties import load_config_of
 from veilring.deployment.examples import write_peers
 from veilring.deployment.peers import MemberConfig, PeerTerms, serve_member
-from veilring.deployment.roles import load_config_of
 from veilring.errors import BudgetExhausted, InputError, ScenarioError, StoreFailed, VeilringError
 from veilring.privacy.budgets import Budgets, Charge
 from veilring.privacy.ledger import open_ledger, read_totals
@@ -253,7 +253,7 @@ async def test_another_budget_must_be_intended(folder: Path) -> None:
         ("radius = 0.3", "r = 0.3", "protocol.r: there is no such key"),
         ("radius = 0.3", "radius = 0.3\ntolerated = 3", "protocol.tolerated is 3; allowed: below"),
         ("radius = 0.3", 'radius = 0.3\nsum = "cycles"\ncycles = 2', "protocol.cycles is 2"),
-        ("[protocol]", "[votes]", "votes: this key was renamed to protocol"),
+        ("[protocol]", "[votes]", "votes: .* renamed to protocol, with name = .noisy-votes"),
         ("budget = 8.0", "budget = 3.0", "budget is 3.0; allowed: at least"),
         ("epsilon = 4.0", "epsilon = 0", "protocol.epsilon is 0; allowed: a number above"),
     ],

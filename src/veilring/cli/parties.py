@@ -39,7 +39,7 @@ def add_command(
 
     The configuration names the administrator's own key and the server:
 
-        role     = "records-administrator"
+        role     = "administrator"
         identity = "registrar.key"
         roster   = "roster.toml"
         terms    = "terms.toml"
@@ -185,7 +185,7 @@ def serve_command(
 
     For a data owner, which labels analysts' queries under a privacy budget:
 
-        role     = "data-owner"
+        role     = "server"
         identity = "clinic.key"
         roster   = "roster.toml"
         terms    = "terms.toml"        # protocol and schema; analysts have it, too
@@ -198,7 +198,7 @@ def serve_command(
 
     For a server of public places, which clients search without revealing their location:
 
-        role     = "places"
+        role     = "server"
         identity = "atlas.key"
         roster   = "roster.toml"
         terms    = "terms.toml"        # the map's plane in metres; number of places
@@ -209,7 +209,7 @@ def serve_command(
 
     For a prediction server, whose records `veilring records` adds and forgets while it runs:
 
-        role     = "prediction-server"
+        role     = "server"
         identity = "clinic.key"
         roster   = "roster.toml"
         terms    = "terms.toml"        # protocol, and how rows are read
@@ -302,7 +302,7 @@ def ask_command(
 
     For an analyst of a data owner:
 
-        role     = "analyst"
+        role     = "client"
         identity = "ann.key"
         roster   = "roster.toml"
         terms    = "terms.toml"
@@ -314,7 +314,7 @@ def ask_command(
 
     For a prediction client; QUERIES is an .npz file if the terms have dimensions:
 
-        role     = "prediction-client"
+        role     = "client"
         identity = "ann.key"
         roster   = "roster.toml"
         terms    = "terms.toml"
@@ -324,7 +324,7 @@ def ask_command(
     For a places client, which searches near a private place with
     `veilring ask client.toml --near 37.77,-122.42 --epsilon 4`:
 
-        role     = "places-client"
+        role     = "client"
         identity = "eve.key"
         roster   = "roster.toml"
         terms    = "terms.toml"
@@ -422,7 +422,8 @@ def submit_command(
 
     The configuration names the survey client's own key and the collector:
 
-        role      = "survey-client"
+        role      = "client"
+        protocol  = { name = "ldp-bayes" }
         identity  = "clinic.key"
         roster    = "roster.toml"
         collector = "census"

@@ -34,11 +34,11 @@ from veilring.data.table import (
     split,
 )
 from veilring.deployment.config import Terms
+from veilring.deployment.duties import begin_state
 from veilring.deployment.owner import OwnerTerms
 from veilring.deployment.peers import PeerTerms
 from veilring.deployment.places import Area, PlacesTerms, utm_around
 from veilring.deployment.prediction import PredictionTerms
-from veilring.deployment.roles import begin_state
 from veilring.deployment.survey import MINIMUM_REPORTS, SurveySection, SurveyTerms
 from veilring.errors import InputError
 from veilring.privacy.budgets import Budgets
@@ -224,9 +224,7 @@ class Example(Section, ABC):
     """A small deployment of one system. A subclass adds the options of its command as fields."""
 
     section: ClassVar[type[Section] | None] = None
-    """The model of the terms' table with the system's parameters, which are options, too."""
-    table: ClassVar[str] = ""
-    """The name of that table."""
+    """The model of the terms' table `protocol`, whose keys are options, too."""
     in_production: ClassVar[str] = IN_PRODUCTION
     """The difference of a real deployment, for the command's help."""
     source: ClassVar[str] = "Data set, such as wine, or a path to a .csv file."
@@ -268,7 +266,7 @@ class Example(Section, ABC):
 
     def tables(self, settings: TermsSettings, **usual: object) -> dict[str, Any]:
         """Return the tables of the terms: the defaults, overridden by settings."""
-        tables: dict[str, Any] = {self.table: {k: v for k, v in usual.items() if v is not None}}
+        tables: dict[str, Any] = {"protocol": {k: v for k, v in usual.items() if v is not None}}
         for name, value in settings.items():
             both = isinstance(value, Mapping) and isinstance(tables.get(name), dict)
             tables[name] = {**tables[name], **value} if both else value
@@ -379,7 +377,6 @@ class OwnerExample(Example):
     """
 
     section = DataOwner
-    table = "protocol"
     ports = "Port of the owner."
 
     total: float | None = None
@@ -401,12 +398,12 @@ class OwnerExample(Example):
         names = _numbered("analyst", self.analysts)
         begin_folder(to.folder, terms, {OWNER: to.port}, names)
         write_table(to.folder / f"{OWNER}.csv", rows)
-        owner = {"role": "data-owner", "rows": f"{OWNER}.csv", "budgets": self.budgets}
+        owner = {"role": "server", "rows": f"{OWNER}.csv", "budgets": self.budgets}
         write_config(to.folder, OWNER, terms=TERMS, **owner)
         radius = "auto" if self.radius is None else self.radius
         asked = {"radius": radius} if self.k is None else {"k": self.k}
         write_clients(
-            to.folder, names, queries, role="analyst", ask=OWNER, epsilon=self.epsilon, **asked
+            to.folder, names, queries, role="client", ask=OWNER, epsilon=self.epsilon, **asked
         )
         return (
             to.serve(OWNER),
@@ -459,7 +456,6 @@ class PredictionExample(Example):
     """
 
     section = IndKNN
-    table = "protocol"
     source = "Data set, such as digits, or a path to a .csv or an .npz."
 
     epsilon: float = _PREDICTION_EPSILON
@@ -484,16 +480,12 @@ class PredictionExample(Example):
         begin_folder(to.folder, terms, {SERVER: to.port}, (REGISTRAR, *names))
         ids = _numbered("record", len(rows))
         write_table(to.folder / f"records{ending}", rows, ids=ids)
-        server = {
-            "role": "prediction-server",
-            "administrators": [REGISTRAR],
-            "state": f"{SERVER}.db",
-        }
+        server = {"role": "server", "administrators": [REGISTRAR], "state": f"{SERVER}.db"}
         write_config(to.folder, SERVER, terms=TERMS, **server)
-        write_config(to.folder, REGISTRAR, terms=TERMS, role="records-administrator", server=SERVER)
+        write_config(to.folder, REGISTRAR, terms=TERMS, role="administrator", server=SERVER)
         answered = terms.rules.queries * (self.clients if self.apart else 1)
         queries = queries.take(np.arange(min(len(queries), answered)))
-        write_clients(to.folder, names, queries, ending, role="prediction-client", ask=SERVER)
+        write_clients(to.folder, names, queries, ending, role="client", ask=SERVER)
         return (
             to.serve(SERVER),
             f"records add {to.folder / REGISTRAR}.toml {to.folder / 'records'}{ending}",
@@ -536,7 +528,6 @@ class SurveyExample(Example):
     """
 
     section = SurveySection
-    table = "survey"
     draws = "Seed of the split."
     ports = "Port of the collector."
 
@@ -578,9 +569,16 @@ class SurveyExample(Example):
                 labelled=bool(terms.classes),
                 encoded=self.kind != "frequency",  # one column is counted by its categories
             )
-            survey_client = {"role": "survey-client", "collector": COLLECTOR, "key": KEY}
+            survey_client = {"role": "client", "collector": COLLECTOR, "key": KEY}
             outbox = f"{name}.outbox.sqlite"
-            write_config(to.folder, name, **survey_client, outbox=outbox, budget=self.epsilon)
+            write_config(
+                to.folder,
+                name,
+                **survey_client,
+                protocol={"name": terms.protocol.name},
+                outbox=outbox,
+                budget=self.epsilon,
+            )
         return (
             to.serve(COLLECTOR),
             *(to.send("submit", name) for name in self.names),
@@ -615,9 +613,9 @@ class SurveyExample(Example):
         minimum = min(self.reports, MINIMUM_REPORTS)
         tables = self.tables(settings, kind=self.kind, epsilon=self.epsilon, minimum=minimum)
         terms = SurveyTerms.of(classes=classes, features=columns, **tables).checked()
-        if terms.survey.minimum > self.reports:
+        if terms.protocol.minimum > self.reports:
             allowed = f"1 to {self.reports}, as reports"
-            raise InputError("--minimum", terms.survey.minimum, allowed)
+            raise InputError("--minimum", terms.protocol.minimum, allowed)
         return terms
 
 
@@ -657,8 +655,8 @@ class PlacesExample(Example):
         terms.projection.to_metres(degrees)
         begin_folder(to.folder, terms, {SERVER: to.port}, (CLIENT,))
         shutil.copyfile(source, to.folder / "places.csv")
-        write_config(to.folder, SERVER, terms=TERMS, role="places", rows="places.csv")
-        client = {"role": "places-client", "ask": SERVER, "budget": self.budget}
+        write_config(to.folder, SERVER, terms=TERMS, role="server", rows="places.csv")
+        client = {"role": "client", "ask": SERVER, "budget": self.budget}
         write_config(to.folder, CLIENT, terms=TERMS, **client)
         return (
             to.serve(SERVER),

@@ -11,28 +11,24 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 from pydantic import Field
 from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
-from veilring.config import (
-    as_scenario_errors,
-    read_tables,
-    read_toml,
-    require_key,
-    require_key_that,
-)
+from veilring.config import as_scenario_errors, require_key, require_key_that
 from veilring.data.schema import OUTSIDE_MAX, OutsideMax
 from veilring.deployment.config import (
     BudgetAmount,
+    Duty,
     FilePath,
     QueryingConfig,
     Schema,
     ServerConfig,
     load_credentials,
+    read_terms,
 )
 from veilring.deployment.connecting import Client, Server
 from veilring.errors import InputError, ScenarioError
@@ -48,7 +44,7 @@ from veilring.protocols.membership import Membership, Once, PublicModel
 from veilring.protocols.once import OnceMember, result_client
 from veilring.protocols.peers import PeerMember, Till, peer_client
 from veilring.protocols.promise import Facts, Promise
-from veilring.protocols.registry import PROTOCOL_DEFAULT, Protocol, default_system, model_naming
+from veilring.protocols.registry import Protocol, default_system, model_naming
 from veilring.protocols.system import PARTIES, System
 from veilring.transport.roster import Roster
 
@@ -70,8 +66,6 @@ class PeerTerms(Schema):
             that spends any.
     """
 
-    renamed = MappingProxyType({"votes": "protocol"})
-
     protocol: Protocol = Field(default_factory=default_system)
     edition: str = "1"
     rows: int | None = Field(None, ge=1)
@@ -80,7 +74,8 @@ class PeerTerms(Schema):
     @classmethod
     @override
     def load(cls, path: Path, parties: int | None = None) -> Self:
-        return read_toml(path, model_naming(cls, read_tables(path, "terms"))).checked(parties)
+        tables = read_terms(path)
+        return model_naming(cls, tables).of(**tables).checked(parties)
 
     @override
     def checked(self, parties: int | None = None) -> Self:
@@ -90,14 +85,6 @@ class PeerTerms(Schema):
         self.membership(number)
         self._check_budget(self.promise(number))
         return self
-
-    @property
-    @override
-    def tables(self) -> dict[str, Any]:
-        tables = super().tables
-        if self.protocol.name != PROTOCOL_DEFAULT:
-            tables["protocol"] = {"name": self.protocol.name, **tables.get("protocol", {})}
-        return tables
 
     @property
     @override
@@ -231,7 +218,7 @@ async def serve_member(
 def begin_member(config: MemberConfig) -> bool:
     """Create the ledger and the memory of a member, if its system needs them.
 
-    See `begin_state` of `veilring.deployment.roles`.
+    See `begin_state` of `veilring.deployment.duties`.
     """
     _, roster = load_credentials(config)
     parties = len(roster.parties)
@@ -370,3 +357,12 @@ async def _fetch(client: Client, terms: PeerTerms, once: Once) -> Any:  # noqa: 
     price = terms.promise(len(client.roster.parties)).epsilon or 0.0
     async with client.connect(terms.keys) as connection:
         return await connection.run(result_client(terms.digest, once, price))
+
+
+DUTIES: Final[Mapping[str, Duty]] = MappingProxyType(
+    {
+        "member": Duty(MemberConfig, serve=serve_member, begin=begin_member),
+        "client": Duty(ClientConfig, ask=ask_member, model=fetch_model),
+    }
+)
+"""The duties of a system in which all parties hold rows."""

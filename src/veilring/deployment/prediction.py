@@ -3,7 +3,7 @@
 import hashlib
 import json
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -21,6 +21,7 @@ from veilring.data.npz import NPZ, Vectors, read_vectors
 from veilring.data.schema import OUTSIDE_MAX, FeatureList, OutsideMax, Words, check_ranges, look_up
 from veilring.deployment.config import (
     BudgetAmount,
+    Duty,
     FilePath,
     QueryingConfig,
     Schema,
@@ -71,8 +72,6 @@ class PredictionTerms(Schema):
             unit of zCDP: 1 / σ² for `private_mean`. It is deducted from each record's budget. 0 for
             a public origin.
     """
-
-    renamed = MappingProxyType({"prediction": "protocol"})
 
     protocol: IndKNN = IndKNN()
     features: FeatureList = ()
@@ -225,7 +224,7 @@ class PredictionServerConfig(ServerConfig):
     """A server that labels clients' queries with records from its administrators.
 
     Attributes:
-        role: `prediction-server`.
+        role: `server`.
         administrators: The members of the roster that may add and forget records.
         state: The file with its records and their charges, used by no other process. If an old
             copy is restored, records spend twice.
@@ -233,7 +232,7 @@ class PredictionServerConfig(ServerConfig):
 
     renamed = MappingProxyType({"curators": "administrators"})
 
-    role: Literal["prediction-server"]
+    role: Literal["server"]
     administrators: Words = Field((), description="a list of names of the roster")
     state: FilePath = "state.db"
 
@@ -274,7 +273,7 @@ async def serve_prediction(
 
 
 def begin_server(config: PredictionServerConfig) -> bool:
-    """Create the state of a server: see `begin_state` of `veilring.deployment.roles`."""
+    """Create the state of a server: see `begin_state` of `veilring.deployment.duties`."""
     _open(config, PredictionTerms.load(Path(config.terms)), new=True).close()
     return True
 
@@ -292,7 +291,7 @@ class PredictionClientConfig(QueryingConfig):
     """A client that has rows labelled by a prediction server.
 
     Attributes:
-        role: `prediction-client`.
+        role: `client`.
         ask: The server, which sees the queries.
         block: The number of queries sent at once; by default the maximum.
         outside_max: The maximum share of a column's values in a file of queries outside of its
@@ -301,7 +300,7 @@ class PredictionClientConfig(QueryingConfig):
             again.
     """
 
-    role: Literal["prediction-client"]
+    role: Literal["client"]
     block: int = Field(0, ge=0, description="a whole number of at least 1, or 0 for the maximum")
     outside_max: OutsideMax = OUTSIDE_MAX
     name: str = Field("", description="a text, or nothing")
@@ -367,14 +366,14 @@ class RecordsAdministratorConfig(TermsConfig):
     """Configuration of the records administrator, who adds and removes records.
 
     Attributes:
-        role: `records-administrator`.
+        role: `administrator`.
         server: The prediction server.
         key: The column of a CSV file that identifies a row's owner.
         outside_max: The maximum share of a column's values in a file of records outside of its
             public range. If there are more, the administrator does not add them.
     """
 
-    role: Literal["records-administrator"]
+    role: Literal["administrator"]
     server: str = Field(description="the name of a party of the roster")
     key: str = Field("id", description="the header of a column")
     outside_max: OutsideMax = OUTSIDE_MAX
@@ -428,3 +427,13 @@ async def _tell(
 def _pieces(count: int) -> list[tuple[int, int]]:
     step = PIECE_RECORDS_MAX
     return [(first, min(first + step, count)) for first in range(0, count, step)]
+
+
+DUTIES: Final[Mapping[str, Duty]] = MappingProxyType(
+    {
+        "server": Duty(PredictionServerConfig, serve=serve_prediction, begin=begin_server),
+        "client": Duty(PredictionClientConfig, ask=ask_prediction),
+        "administrator": Duty(RecordsAdministratorConfig),
+    }
+)
+"""The duties of a prediction server, its clients and its records administrators."""

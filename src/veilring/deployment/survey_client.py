@@ -12,6 +12,7 @@ from unicodedata import normalize
 import numpy as np
 from pydantic import Field
 
+from veilring.config import Section
 from veilring.data.csv import read_cells
 from veilring.data.schema import OUTSIDE_MAX, FileCells, OutsideMax, check_ranges
 from veilring.deployment.config import Config, FilePath
@@ -208,11 +209,22 @@ def _is_final(error: VeilringError) -> bool:
     return isinstance(error, SessionAborted) and error.reason in _FINAL
 
 
+class SystemName(Section):
+    """The system of a client without a file of terms.
+
+    Attributes:
+        name: `ldp-bayes`.
+    """
+
+    name: Literal["ldp-bayes"]
+
+
 class SurveyClientConfig(Config):
     """The configuration of a survey client, which makes its clients' reports and submits them.
 
     Attributes:
-        role: `survey-client`.
+        role: `client`.
+        protocol: The system, here because the terms come from the collector.
         collector: The collector, which publishes the task.
         budget: The total epsilon of all reports of one client.
         key: The column that identifies a row's client, never to be changed; or `row number`, if
@@ -224,7 +236,8 @@ class SurveyClientConfig(Config):
             are more, the survey client does not report.
     """
 
-    role: Literal["survey-client"]
+    role: Literal["client"]
+    protocol: SystemName
     collector: str = Field(description="the name of a party of the roster")
     budget: float = Field(gt=0)
     key: str = Field(min_length=1, description=f"the header of a column, or {ROW_NUMBER!r}")
@@ -294,7 +307,7 @@ async def submit_rows(
 
 
 def begin_outbox(config: SurveyClientConfig) -> bool:
-    """Create the outbox of a survey client: see `begin_state` of `veilring.deployment.roles`."""
+    """Create the outbox of a survey client: see `begin_state` of `veilring.deployment.duties`."""
     with _open_outbox(config, new=True):
         return True
 
