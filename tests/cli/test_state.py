@@ -28,10 +28,10 @@ DEPLOYMENTS: Final[Mapping[str, tuple[str, ...]]] = {
 STATES: Final = [
     ("peers", "party-1", "party-1.db", ("serve",)),
     ("votes", "party-1", "party-1.db", ("serve",)),
-    ("owner", "owner", "queries.ledger", ("serve",)),
+    ("owner", "owner", "owner.db", ("serve",)),
     ("prediction", "server", "server.db", ("serve",)),
-    ("survey", "collector", "reports.sqlite", ("serve",)),
-    ("places", "client", "questions.ledger", ("ask", "--near", "37.75,-122.45", "--epsilon", "4")),
+    ("survey", "collector", "collector.db", ("serve",)),
+    ("places", "client", "client.db", ("ask", "--near", "37.75,-122.45", "--epsilon", "4")),
 ]
 
 
@@ -77,14 +77,14 @@ def test_a_party_without_its_state_does_not_start(
 def test_a_survey_client_without_its_outbox_sends_nothing(tmp_path: Path) -> None:
     """Reports of a lost outbox would be made again, and their clients would pay twice."""
     folder = deployed("survey", tmp_path)
-    for path in folder.glob("survey-client-0.outbox*"):
+    for path in folder.glob("survey-client-0.db*"):
         path.unlink()
     code, _, err = invoke(
         "submit", str(folder / "survey-client-0.toml"), str(folder / "survey-client-0.csv")
     )
     assert code == 2
     assert "clients report again with new noise" in " ".join(err.split())
-    assert not list(folder.glob("survey-client-0.outbox*"))
+    assert not list(folder.glob("survey-client-0.db*"))
 
 
 def test_state_is_never_created_twice(tmp_path: Path) -> None:
@@ -94,10 +94,10 @@ def test_state_is_never_created_twice(tmp_path: Path) -> None:
     code, _, err = invoke("state", "new", config)
     assert code == 2
     assert "there is a ledger at" in err
-    (folder / "queries.ledger").unlink()
+    (folder / "owner.db").unlink()
     code, _, err = invoke("state", "new", config)
     assert code == 1
-    assert "missing or empty, although queries.ledger.lock" in " ".join(err.split())
+    assert "missing or empty, although owner.db.lock" in " ".join(err.split())
 
 
 def test_a_party_without_state_is_named(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ class Deployed(Server):
     @property
     def ledger(self) -> Path:
         """The path of the ledger."""
-        return self.folder / "queries.ledger"
+        return self.folder / "owner.db"
 
     def ask(self, number: int) -> Result:
         """Run an analyst's command in this process."""

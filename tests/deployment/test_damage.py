@@ -201,7 +201,7 @@ def stored_in(folder: Path) -> int:
 def open_reports(folder: Path, *, read_only: bool) -> Store:
     """Open a collector's store for writing like a collector, or for reading like estimates."""
     task = SurveyTerms.load(folder / "terms.toml").task
-    return reports.open_report_store(str(folder / "reports.sqlite"), task, read_only=read_only)
+    return reports.open_report_store(str(folder / "collector.db"), task, read_only=read_only)
 
 
 def use_collector(folder: Path) -> list[Server]:
@@ -229,7 +229,7 @@ def use_survey_client(folder: Path) -> list[Server]:
 
 def in_outbox(folder: Path) -> object:
     """Return the content of an outbox."""
-    with Outbox(folder / "survey-client-0.outbox.sqlite") as outbox:
+    with Outbox(folder / "survey-client-0.db") as outbox:
         return [
             outbox._db.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608, SLF001  (tables of the package; the stored content)
             for table in ("naming", "rows", "outgoing")
@@ -237,17 +237,17 @@ def in_outbox(folder: Path) -> object:
 
 
 ROLES: Final = {
-    "collector": Role(("serve", "collector.toml"), ("reports.sqlite",), in_reports, use_collector),
+    "collector": Role(("serve", "collector.toml"), ("collector.db",), in_reports, use_collector),
     "survey-client": Role(
         ("submit", "survey-client-0.toml", "survey-client-0.csv"),
-        ("survey-client-0.outbox.sqlite",),
+        ("survey-client-0.db",),
         in_outbox,
         use_survey_client,
     ),
     "data owner": Role(
         ("serve", "owner.toml"),
-        ("queries.ledger",),
-        lambda folder: in_ledger(folder / "queries.ledger"),
+        ("owner.db",),
+        lambda folder: in_ledger(folder / "owner.db"),
         use_owner,
     ),
     "votes member": Role(
@@ -258,8 +258,8 @@ ROLES: Final = {
     ),
     "places-client": Role(
         ("ask", "client.toml", "--near", "37.73,-122.34", "--epsilon", "3"),
-        ("questions.ledger",),
-        lambda folder: in_ledger(folder / "questions.ledger"),
+        ("client.db",),
+        lambda folder: in_ledger(folder / "client.db"),
         use_places_client,
     ),
     "prediction server": Role(("serve", "server.toml"), ("server.db",), in_state, use_prediction),
@@ -358,7 +358,7 @@ def test_a_damaged_store_never_gives_a_partial_estimate(tmp_path: Path, *, kille
         try:
             found = stored_in(folder)
         except VeilringError as error:
-            named.append("reports.sqlite" in str(error))
+            named.append("collector.db" in str(error))
         else:
             assert found == 300, "something was lost in silence"
     assert named
@@ -370,13 +370,13 @@ def test_a_ledger_without_its_log_stops_the_owner(tmp_path: Path) -> None:
     folder = tmp_path / "deployed"
     (server,) = use_owner(folder)
     server.kill()
-    ledger = folder / "queries.ledger"
-    for each in ("queries.ledger-wal", "queries.ledger-shm", "queries.ledger.lock"):
+    ledger = folder / "owner.db"
+    for each in ("owner.db-wal", "owner.db-shm", "owner.db.lock"):
         (folder / each).unlink()
         _require_refused_by_process(ROLES["data owner"], folder)
     ledger.rename(folder / "moved.ledger")
     config = folder / "owner.toml"
-    config.write_text('ledger = "moved.ledger"\n' + config.read_text())
+    config.write_text('state = "moved.ledger"\n' + config.read_text())
     command = Command(folder, "serve", "owner.toml", output=folder / "moved.log")
     assert command.wait(SECONDS) == 1
     assert "moved.ledger was in use when it was copied" in command.output
@@ -386,13 +386,13 @@ def test_two_owners_on_one_ledger_never_both_charge(tmp_path: Path) -> None:
     """Even without the lock file, the owner that charges second makes no charge."""
     folder, other = tmp_path / "deployed", tmp_path / "other"
     (first,) = use_owner(folder)
-    ledger = folder / "queries.ledger"
-    ledger.with_name("queries.ledger.lock").unlink()
-    shutil.copytree(folder, other, ignore=shutil.ignore_patterns("queries.ledger*"))
+    ledger = folder / "owner.db"
+    ledger.with_name("owner.db.lock").unlink()
+    shutil.copytree(folder, other, ignore=shutil.ignore_patterns("owner.db*"))
     roster, config = other / "roster.toml", other / "owner.toml"
     port = re.compile(r"^port = [0-9]+$", re.MULTILINE)
     roster.write_text(port.sub(f"port = {reserve_ports()}", roster.read_text()))
-    config.write_text(f'ledger = "{ledger}"\n' + config.read_text())
+    config.write_text(f'state = "{ledger}"\n' + config.read_text())
     (second,) = serving(other, "owner")
     try:
         before = read_totals(ledger)

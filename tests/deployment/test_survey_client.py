@@ -191,13 +191,13 @@ def test_reports_that_a_collector_lost_are_sent_again(collection: Collection, ro
     lines, folder = lines_of(collection), collection.folder
     if rows:
         handed_in(collection, write(collection, "first.csv", lines[: 1 + rows]))
-    assert collection.run("state", "backup", "reports.sqlite", "copy.sqlite").poll() == 0
+    assert collection.run("state", "backup", "collector.db", "copy.sqlite").poll() == 0
     handed_in(collection, "survey-client-0.csv")
     stored = collection.stored()
     collection.kill_all()
-    for each in folder.glob("reports.sqlite*"):
+    for each in folder.glob("collector.db*"):
         each.unlink()
-    (folder / "copy.sqlite").rename(folder / "reports.sqlite")
+    (folder / "copy.sqlite").rename(folder / "collector.db")
     collection.serve()
     assert len(collection.stored()) == rows
     again = handed_in(collection, "survey-client-0.csv")

@@ -62,7 +62,7 @@ async def test_both_sides_name_the_older_one_and_nothing_is_charged(
         assert f"task format: {client} at {CLIENT}, {collector} at collector" in said
         assert f"(update veilring at {older}, which is older)" in said
     names = [f"client-{number}" for number in range(CLIENTS)]
-    with Outbox(Path(config.outbox)) as outbox:
+    with Outbox(Path(config.state)) as outbox:
         assert outbox.can_afford(names, config.budget, config.budget).all()
 
 

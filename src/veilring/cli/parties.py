@@ -166,7 +166,7 @@ def serve_command(
     If the system spends an epsilon, as `release` does, its terms have a `budget`, and the member
     charges its ledger before it sends anything that depends on its rows:
 
-        ledger   = "ada.db"         # budget spent, and the release; never delete it
+        state    = "ada.db"         # budget spent, and the release; never delete it
 
     `veilring state new ada.toml` creates the ledger, once. Without it the member does not start.
 
@@ -178,7 +178,7 @@ def serve_command(
         identity = "census.key"
         roster   = "roster.toml"
         terms    = "terms.toml"       # the questions; published
-        store    = "reports.sqlite"   # or postgresql://USER@HOST/DATABASE
+        state    = "collector.db"     # or postgresql://USER@HOST/DATABASE
         listen   = "0.0.0.0"
 
     `veilring deploy survey wine --out DIR` writes all files of a small collection.
@@ -190,7 +190,7 @@ def serve_command(
         roster   = "roster.toml"
         terms    = "terms.toml"        # protocol and schema; analysts have it, too
         rows     = "clinic.csv"        # private; the label is the last column
-        ledger   = "queries.ledger"    # budget spent, and each answer; never delete it
+        state    = "owner.db"          # budget spent, and each answer; never delete it
         budgets  = { total = 4.0, analyst = 2.0 }
         listen   = "0.0.0.0"
 
@@ -330,7 +330,7 @@ def ask_command(
         terms    = "terms.toml"
         ask      = "atlas"
         budget   = 20.0                  # for all queries together
-        ledger   = "questions.ledger"    # queries, answers and budget spent; never delete it
+        state    = "client.db"           # queries, answers and budget spent; never delete it
 
     Other users of this machine can see a command's options; `--near -` reads the place from
     standard input instead. A repeated query returns the same answer; nothing is sent or spent. In
@@ -429,7 +429,7 @@ def submit_command(
         collector = "census"
         budget    = 1.0              # for all reports of one client together
         key       = "patient"        # the column that identifies the client, or "row number"
-        outbox    = "outbox.sqlite"  # the reports, and each client's budget spent
+        state     = "cohort.db"      # the reports, and each client's budget spent
 
     The rows never leave this machine. Each report is kept in the outbox before it is sent, and the
     same bytes are sent until the collector confirms that they are stored. You can interrupt the

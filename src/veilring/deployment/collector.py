@@ -20,7 +20,7 @@ from pydantic import Field
 
 from veilring.arrays import Bools
 from veilring.data.schema import FeatureTerms
-from veilring.deployment.config import A_FILE, RELATIVE, Duty, ServerConfig
+from veilring.deployment.config import A_FILE, RELATIVE, Duty, ServerConfig, StateConfig
 from veilring.deployment.connecting import Server
 from veilring.deployment.survey import SurveyTerms, closing_time, domain_of, ranges_of
 from veilring.deployment.survey_client import SurveyClientConfig, begin_outbox
@@ -56,20 +56,20 @@ Spread = Callable[
 """Runs a function on each piece of some files, and yields the results as they arrive."""
 
 
-class CollectorConfig(ServerConfig):
+class CollectorConfig(ServerConfig, StateConfig):
     """An aggregator that collects clients' reports.
 
     Attributes:
         role: `collector`.
-        store: The database of the reports: an SQLite file, or a PostgreSQL database.
+        state: The database of the reports: a state file, or a PostgreSQL database.
         reports_max: The lifetime limit on the number of reports of each member. A report does not
             reveal its client, so only this limit keeps a member from answering for thousands.
         reports_max_of: The limits of individual members, by name.
     """
 
     role: Literal["collector"]
-    store: Annotated[str, RELATIVE] = Field(
-        "reports.sqlite", description=f"{A_FILE}, or postgresql://USER@HOST/DATABASE"
+    state: Annotated[str, RELATIVE] = Field(
+        "", description=f"{A_FILE}, or postgresql://USER@HOST/DATABASE"
     )
     reports_max: _Count | None = None
     reports_max_of: Mapping[str, _Count] = Field(
@@ -133,7 +133,7 @@ def _warn_of_quotas(quotas: Quotas, senders: Sequence[str], minimum: int) -> Non
 def begin_store(config: CollectorConfig) -> bool:
     """Create the store of a collector: see `begin_state` of `veilring.deployment.duties`."""
     with _store_errors():
-        begin_report_store(config.store)
+        begin_report_store(config.state)
     return True
 
 
@@ -144,7 +144,7 @@ def open_configured_store(config: CollectorConfig, task: Task, *, read_only: boo
         StoreFailed: If it cannot be reached.
     """
     with _store_errors():
-        return open_report_store(config.store, task, read_only=read_only)
+        return open_report_store(config.state, task, read_only=read_only)
 
 
 @contextmanager
@@ -152,7 +152,7 @@ def _store_errors() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise ScenarioError.of(error, "store") from error
+        raise ScenarioError.of(error, "state") from error
 
 
 DUTIES: Final[Mapping[str, Duty]] = MappingProxyType(

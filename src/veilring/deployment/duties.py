@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from veilring.config import read_tables, read_toml, require_key, require_key_that
-from veilring.deployment.config import A_FILE, RELATIVE, Columns, Config, Duty, read_terms
+from veilring.deployment.config import (
+    A_FILE,
+    RELATIVE,
+    STATE_SUFFIX,
+    Columns,
+    Config,
+    Duty,
+    read_terms,
+)
 from veilring.errors import ScenarioError
 from veilring.privacy.files import as_store_failed
 from veilring.privacy.statefile import back_up_state_file
@@ -58,7 +66,7 @@ def load_config(path: Path) -> Config:
     fields = model.model_fields.items()
     named = {key: getattr(config, key) for key, field in fields if RELATIVE in field.metadata}
     found = {
-        key: str(path.parent / name)
+        key: str(path.parent / name if name else path.with_suffix(STATE_SUFFIX))
         for key, name in named.items()
         if "://" not in name  # a database, not a path
     }

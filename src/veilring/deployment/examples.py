@@ -33,7 +33,7 @@ from veilring.data.table import (
     partition,
     split,
 )
-from veilring.deployment.config import Terms
+from veilring.deployment.config import STATE_SUFFIX, Terms
 from veilring.deployment.duties import begin_state
 from veilring.deployment.owner import OwnerTerms
 from veilring.deployment.peers import PeerTerms
@@ -211,9 +211,9 @@ class NewDeployment(NamedTuple):
         """Return the command with which a client sends a file of rows, such as `ask`."""
         return f"{command} {self.folder / name}.toml {self.folder / name}{ending}"
 
-    def show(self, ledger: str) -> str:
+    def show(self, name: str) -> str:
         """Return the command that shows the spent budget."""
-        return f"ledger show {self.folder / ledger}"
+        return f"ledger show {self.folder / name}{STATE_SUFFIX}"
 
 
 def _numbered(kind: str, count: int) -> list[str]:
@@ -307,20 +307,16 @@ def write_peers(  # noqa: PLR0913  (each is chosen by a command's option)
     dealt = deal(train.y, len(parties), streams.generator("partition"))
     counted = {"rows": len(train)} if protocol.counts_publicly else {}
     terms = PeerTerms.of_table(table, protocol=protocol, **counted)
-    membership = terms.membership(len(parties), count="parties.count")
+    terms.membership(len(parties), count="parties.count")
     price = terms.promise(len(parties)).epsilon
     if price is not None:
         terms = terms.model_copy(update={"budget": _BATCHES * price if budget is None else budget})
     terms.checked(len(parties))
     ports = {name: port + offset for offset, name in enumerate(parties)}
     begin_folder(folder, terms, ports, (CLIENT,))
-    keeps_ledger = price is not None or membership.once is not None
     for name, rows in zip(parties, dealt, strict=True):
         write_table(folder / f"{name}.csv", train.take(rows))
-        files = {"ledger": f"{name}.db"} if keeps_ledger else {}
-        if membership.memory is not None:
-            files["asked"] = f"{name}.asked.db"
-        write_config(folder, name, terms=TERMS, role="member", rows=f"{name}.csv", **files)
+        write_config(folder, name, terms=TERMS, role="member", rows=f"{name}.csv")
     asked = len(held_out) if queries is None else min(queries, len(held_out))
     write_table(folder / "queries.csv", held_out.take(np.arange(asked)))
     write_config(folder, CLIENT, terms=TERMS, role="client", ask=parties[0])
@@ -364,7 +360,7 @@ class OwnerExample(Example):
         veilring deploy owner iris --out owner
         veilring serve owner/owner.toml
         veilring ask owner/analyst-0.toml owner/analyst-0.csv
-        veilring ledger show owner/queries.ledger
+        veilring ledger show owner/owner.db
 
     Attributes:
         total: The budget of all analysts together. Default: twice the price of a batch for each.
@@ -405,11 +401,7 @@ class OwnerExample(Example):
         write_clients(
             to.folder, names, queries, role="client", ask=OWNER, epsilon=self.epsilon, **asked
         )
-        return (
-            to.serve(OWNER),
-            *(to.send("ask", name) for name in names),
-            to.show("queries.ledger"),
-        )
+        return (to.serve(OWNER), *(to.send("ask", name) for name in names), to.show(OWNER))
 
     @property
     def budgets(self) -> dict[str, float]:
@@ -480,7 +472,7 @@ class PredictionExample(Example):
         begin_folder(to.folder, terms, {SERVER: to.port}, (REGISTRAR, *names))
         ids = _numbered("record", len(rows))
         write_table(to.folder / f"records{ending}", rows, ids=ids)
-        server = {"role": "server", "administrators": [REGISTRAR], "state": f"{SERVER}.db"}
+        server = {"role": "server", "administrators": [REGISTRAR]}
         write_config(to.folder, SERVER, terms=TERMS, **server)
         write_config(to.folder, REGISTRAR, terms=TERMS, role="administrator", server=SERVER)
         answered = terms.rules.queries * (self.clients if self.apart else 1)
@@ -491,7 +483,7 @@ class PredictionExample(Example):
             f"records add {to.folder / REGISTRAR}.toml {to.folder / 'records'}{ending}",
             *(to.send("ask", name, ending) for name in names),
             f"records forget {to.folder / REGISTRAR}.toml {ids[0]}",
-            to.show("server.db"),
+            to.show(SERVER),
         )
 
 
@@ -556,8 +548,7 @@ class SurveyExample(Example):
         table = self._asked(source)
         terms = self._terms(table, to.settings)
         begin_folder(to.folder, terms, {COLLECTOR: to.port}, self.names)
-        collector = {"role": "collector", "store": "reports.sqlite"}
-        write_config(to.folder, COLLECTOR, terms=TERMS, **collector)
+        write_config(to.folder, COLLECTOR, terms=TERMS, role="collector")
         drawn = Streams(to.seed).generator("clients").integers(len(table), size=self.reports)
         for number, name in enumerate(self.names):
             own = np.arange(number, self.reports, self.survey_clients)
@@ -570,13 +561,11 @@ class SurveyExample(Example):
                 encoded=self.kind != "frequency",  # one column is counted by its categories
             )
             survey_client = {"role": "client", "collector": COLLECTOR, "key": KEY}
-            outbox = f"{name}.outbox.sqlite"
             write_config(
                 to.folder,
                 name,
                 **survey_client,
                 protocol={"name": terms.protocol.name},
-                outbox=outbox,
                 budget=self.epsilon,
             )
         return (
@@ -627,7 +616,7 @@ class PlacesExample(Example):
         veilring deploy places places.csv --out atlas
         veilring serve atlas/server.toml
         veilring ask atlas/client.toml --near 37.7749,-122.4194 --epsilon 8
-        veilring ledger show atlas/questions.ledger
+        veilring ledger show atlas/client.db
 
     The projection is the UTM zone around the places, accurate to a metre per kilometre.
 
@@ -661,7 +650,7 @@ class PlacesExample(Example):
         return (
             to.serve(SERVER),
             f"ask {to.folder / CLIENT}.toml --near LAT,LON --epsilon {TreeWalk().epsilon:g}",
-            to.show("questions.ledger"),
+            to.show(CLIENT),
         )
 
 

@@ -20,6 +20,7 @@ from veilring.deployment.config import (
     QueryingConfig,
     Schema,
     ServerConfig,
+    StateConfig,
 )
 from veilring.deployment.connecting import Client, Server
 from veilring.errors import ScenarioError
@@ -88,14 +89,13 @@ class BudgetsSection(Section):
     analysts: Mapping[str, BudgetAmount] = Field({}, description="a table of names and numbers")
 
 
-class OwnerConfig(ServerConfig):
+class OwnerConfig(ServerConfig, StateConfig):
     """A data owner that labels analysts' queries.
 
     Attributes:
         role: `server`.
         rows: The CSV file with its own rows; the label is the last column.
         budgets: The privacy budgets. To change them, see `amend`.
-        ledger: The file with the charges and the answers.
         amend: Whether to accept changed budgets; charges are kept.
         outside_max: The maximum share of a column's values outside of its public range. If there
             are more, the party does not start.
@@ -104,7 +104,6 @@ class OwnerConfig(ServerConfig):
     role: Literal["server"]
     rows: FilePath
     budgets: BudgetsSection
-    ledger: FilePath = "queries.ledger"
     amend: bool = False
     outside_max: OutsideMax = OUTSIDE_MAX
 
@@ -145,7 +144,7 @@ def _open_ledger(config: OwnerConfig, *, new: bool = False) -> Ledger:
     chosen = config.budgets
     with as_scenario_errors({}, "budgets"):
         budgets = Budgets("epsilon", chosen.total, chosen.analyst, chosen.analysts)
-    return open_ledger(Path(config.ledger), budgets, amend=config.amend, new=new)
+    return open_ledger(Path(config.state), budgets, amend=config.amend, new=new)
 
 
 class AnalystConfig(QueryingConfig):

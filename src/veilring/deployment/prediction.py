@@ -22,10 +22,10 @@ from veilring.data.schema import OUTSIDE_MAX, FeatureList, OutsideMax, Words, ch
 from veilring.deployment.config import (
     BudgetAmount,
     Duty,
-    FilePath,
     QueryingConfig,
     Schema,
     ServerConfig,
+    StateConfig,
     TermsConfig,
     Unfinished,
     message_format,
@@ -220,21 +220,18 @@ def _labels(path: Path, held: Vectors, terms: PredictionTerms) -> Ints:
     return held.labels
 
 
-class PredictionServerConfig(ServerConfig):
+class PredictionServerConfig(ServerConfig, StateConfig):
     """A server that labels clients' queries with records from its administrators.
 
     Attributes:
         role: `server`.
         administrators: The members of the roster that may add and forget records.
-        state: The file with its records and their charges, used by no other process. If an old
-            copy is restored, records spend twice.
     """
 
-    renamed = MappingProxyType({"curators": "administrators"})
+    renamed = MappingProxyType({**StateConfig.renamed, "curators": "administrators"})
 
     role: Literal["server"]
     administrators: Words = Field((), description="a list of names of the roster")
-    state: FilePath = "state.db"
 
 
 async def serve_prediction(
