@@ -29,10 +29,8 @@ from veilring.protocols.ring import (
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.testing import ProtocolRunner
 
-pytestmark = pytest.mark.slow
-
-RING = Ring([f"party-{n}" for n in range(7)])
-METHODS = [
+SEVEN = Ring([f"party-{n}" for n in range(7)])
+COSTED = [
     SumMethod(),
     SumMethod("cycles", 2),
     SumMethod("cycles", 3),
@@ -53,24 +51,24 @@ def test_topk_costs_its_closed_form(run_protocol: ProtocolRunner) -> None:
     """Messages, bytes and rounds of PP-TopK equal the forecast."""
     parameters = TopKParameters(k=3, P0=1.0, d=0.5, rounds=4, delta=0.1, upper=1.0)
     own = [np.full((5, 2), 0.1 * n) for n in range(7)]
-    run = run_protocol(pp_topk, RING.order, own=own, ring=RING, parameters=parameters)
+    run = run_protocol(pp_topk, SEVEN.order, own=own, ring=SEVEN, parameters=parameters)
     assert forecast_of(run.cost) == topk_cost(7, 5, parameters)
     assert run.cost.messages == 7 * 4 + 6
 
 
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.name}-{method.cycles}")
+@pytest.mark.parametrize("method", COSTED, ids=lambda method: f"{method.name}-{method.cycles}")
 def test_sums_cost_their_closed_forms(run_protocol: ProtocolRunner, method: SumMethod) -> None:
     """Messages, bytes and rounds of each method of summing equal the forecast."""
     own = [np.full((5, 2), float(n)) for n in range(7)]
     fixed = FixedPoint(24, 7)
-    run = run_protocol(secure_sum, RING.order, own=own, ring=RING, fixed=fixed, method=method)
+    run = run_protocol(secure_sum, SEVEN.order, own=own, ring=SEVEN, fixed=fixed, method=method)
     assert forecast_of(run.cost) == sum_cost(7, 5, 2, method)
     each = 7 * 6
     direct = {"shares": 2 * each, "masks": each}
     assert run.cost.messages == direct.get(method.name, 7 * method.cycles + 6)
 
 
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.name}-{method.cycles}")
+@pytest.mark.parametrize("method", COSTED, ids=lambda method: f"{method.name}-{method.cycles}")
 def test_knn_costs_its_closed_form(run_protocol: ProtocolRunner, method: SumMethod) -> None:
     """Messages, bytes and rounds of PP-kNN, and of its set-up, equal the forecast."""
     parameters = bound(2, 3, k=3, rounds=4, method=method)
@@ -115,7 +113,7 @@ async def _check_sizes(n: int, sizes: list[tuple[int, int]]) -> None:
             assert forecast_of(run.cost) == knn_cost(n, 2, parameters, drawn=False)
 
 
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.name}-{method.cycles}")
+@pytest.mark.parametrize("method", COSTED, ids=lambda method: f"{method.name}-{method.cycles}")
 def test_the_rounds_are_the_longest_chain_of_messages(method: SumMethod) -> None:
     """With one second per hop a run takes one simulated second per round."""
     parameters = bound(1, 2, k=2, rounds=3, method=method)
@@ -123,13 +121,13 @@ def test_the_rounds_are_the_longest_chain_of_messages(method: SumMethod) -> None
 
     async def main() -> tuple[Run[KNNAnswer], float]:
         topology = Topology(LinkModel(latency=Constant(1.0)))
-        async with Cluster(RING.order, runtime=Simulated(topology), own=rows) as cluster:
+        async with Cluster(SEVEN.order, runtime=Simulated(topology), own=rows) as cluster:
             run = await cluster.run(
                 private_knn,
                 only={"party-0": {"queries": np.array([[0.5]])}},
                 client="party-0",
                 parameters=parameters,
-                ring=RING,
+                ring=SEVEN,
             )
         return run, run.seconds
 

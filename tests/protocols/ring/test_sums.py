@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from scipy import stats
+from tests.protocols.ring.worlds import FALSE_ALARM
 
 from veilring.arrays import Floats
 from veilring.errors import InputError
@@ -24,7 +25,6 @@ from veilring.protocols.ring.algorithm.sums import (
     walecki_cycles,
 )
 
-FALSE_ALARM = 1e-6
 WORDS = hnp.arrays(np.uint64, hnp.array_shapes(min_dims=0, max_dims=2))
 CODES = st.builds(FixedPoint, st.integers(0, 62), st.integers(1, 5000))
 
