@@ -1,21 +1,22 @@
-"""PP-kNN without a network has the answers of networked parties."""
+"""Votes and labels of PP-kNN, compared with scikit-learn, and with networked parties."""
 
 import math
 import tracemalloc
 from itertools import permutations
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 from sklearn.neighbors import KNeighborsClassifier
-from tests.protocols.ring.worlds import FALSE_ALARM, bound
+from tests.protocols.ring.worlds import FALSE_ALARM, bound, play
 
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
-from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import Ring
-from veilring.protocols.ring import FixedPoint, KNNParameters, private_knn
+from veilring.nodes.run import Run
+from veilring.protocols.ring import FixedPoint, KNNAnswer, KNNParameters, private_knn
 from veilring.protocols.ring.algorithm import classify
 from veilring.protocols.ring.algorithm.classify import (
     MOST_WEIGHT,
@@ -55,15 +56,20 @@ def _locally(
     )
 
 
+async def ask(
+    rows: list[Rows], queries: Floats, parameters: KNNParameters, **options: Any
+) -> Run[KNNAnswer]:
+    """Answer queries over a network."""
+    public = {"client": "a", "parameters": parameters, "only": {"a": {"queries": queries}}}
+    return await play(private_knn, rows, names=PARTIES, **public, **options)
+
+
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
 async def test_without_noise_it_equals_the_networked_answer(weights: Weights) -> None:
     """With P0 = 0 labels, vote totals and nearest distances are equal to the bit."""
     rows, queries = _rows(1), np.random.default_rng(2).random((40, 2))
     parameters = bound(2, 3, P0=0.0, rounds=1, weights=weights)
-    async with Cluster(PARTIES, own=rows, seed=3) as cluster:
-        run = await cluster.run(
-            private_knn, only={"a": {"queries": queries}}, client="a", parameters=parameters
-        )
+    run = await ask(rows, queries, parameters)
     found = _locally(rows, queries, parameters)
     np.testing.assert_array_equal(found.labels, run.result.labels)
     np.testing.assert_array_equal(found.votes, run.result.votes)
@@ -78,17 +84,10 @@ async def test_with_noise_it_follows_the_distribution_of_networked_parties() -> 
     rows, query = _rows(14), np.full((400, 2), 0.5)
     parameters = bound(2, 3, P0=1.0, rounds=1, delta=0.05)
     radii, labels = [], []
-    async with Cluster(PARTIES, own=rows, seed=5) as cluster:
-        for order in permutations(PARTIES):
-            run = await cluster.run(
-                private_knn,
-                only={"a": {"queries": query}},
-                client="a",
-                parameters=parameters,
-                ring=Ring(order),
-            )
-            radii.append(run.result.nearest[:, -1])
-            labels.append(run.result.labels)
+    for seed, order in enumerate(permutations(PARTIES)):
+        run = await ask(rows, query, parameters, seed=seed, ring=Ring(order))
+        radii.append(run.result.nearest[:, -1])
+        labels.append(run.result.labels)
     found = _locally(rows, query.repeat(6, axis=0), parameters, seed=6)
     same_radius = stats.ks_2samp(np.concatenate(radii), found.nearest[:, -1]).pvalue
     assert same_radius > FALSE_ALARM / 2
