@@ -1,9 +1,10 @@
 """Malicious parties of the ring: those that are named, by which check, and those that pass."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -38,8 +39,10 @@ from veilring.nodes.adversary import (
     Silent,
 )
 from veilring.nodes.cluster import Cluster
+from veilring.nodes.party import Party
 from veilring.nodes.run import Run
 from veilring.protocols.batches import Queries
+from veilring.protocols.ranksearch import adversaries as searches
 from veilring.protocols.ring import (
     FixedPoint,
     KNNAnswer,
@@ -61,11 +64,11 @@ from veilring.protocols.ring.adversaries import (
     WrongSum,
 )
 from veilring.protocols.ring.algorithm.classify import Weights
-from veilring.protocols.ring.roles import SumPart
 from veilring.testing import ProtocolRunner
+from veilring.testing.lies import Verdict, audit_lies
 from veilring.transport.messages import Message
 
-PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "adversaries.md"
+DOCS = Path(__file__).parents[3] / "docs"
 RNG = np.random.default_rng(20)
 FEATURES, LABELS = RNG.random((150, 3)), RNG.integers(0, 3, 150)
 QUERIES = RNG.random((40, 3))
@@ -186,14 +189,11 @@ async def test_only_the_last_party_detects_another_result_of_the_starter() -> No
 
 def test_a_silent_party_is_waited_for_and_named() -> None:
     """Its successor names it at the deadlock; the others name the party that they wait for."""
-
-    async def main() -> None:
-        async with Cluster(NAMES, runtime="simulated", own=VALUES, seed=5) as cluster:
-            silent = {"party-4": Silent(first_round=8)}
-            await cluster.run(pp_topk, ring=RING, parameters=TOPK, seconds=60.0, adversaries=silent)
-
+    options = {"parameters": TOPK, "adversaries": {"party-4": Silent(first_round=8)}}
     with pytest.raises(RunFailed) as caught:
-        simulation.simulate(main())
+        simulation.simulate(
+            play(pp_topk, VALUES, runtime="simulated", ring=RING, seconds=60.0, **options)
+        )
     errors = caught.value.errors
     assert any(isinstance(error, Deadlock) for error in errors.values())
     assert "ring.topk.vector from party-4" in str(errors[RING.successor("party-4")])
@@ -332,43 +332,72 @@ async def test_a_lie_about_its_own_rows_is_never_detected() -> None:
     assert 0.7 < np.mean(shares) < 1.0
 
 
-async def test_a_custom_adversary_is_three_lines() -> None:
-    """It passes the sum on without its votes, which are then too few for the radius."""
+class Own(NamedTuple):
+    """A party's rows, and the client's batch."""
 
-    class Abstain(Adversary):
-        @override
-        async def received(self, sender: str, message: Message) -> Message:
-            self.heard = message
-            return message
+    rows: Rows
+    queries: Floats | None = None
 
-        @override
-        async def sending(self, to: str, message: Message) -> Lines:
-            return [(to, self.heard if isinstance(message, SumPart) else message)]
 
-    with pytest.raises(RunFailed, match="caused vote totals that honest votes cannot have"):
-        await knn({"party-1": Abstain()})
+def inputs(parties: int) -> list[Own]:
+    """Return some rows for each party, and three queries for the first."""
+    rng = np.random.default_rng(0)
+    rows = [Rows(rng.random((20, 2)), rng.integers(0, 3, 20)) for _ in range(parties)]
+    return [Own(rows[0], rng.random((3, 2))), *map(Own, rows[1:])]
+
+
+async def in_one_ring(party: Party, own: Own, *, method: SumMethod) -> list[int]:
+    """Label the batch of the first party."""
+    parameters = bound(2, 3, k=2, P0=0.25, d=0.25, rounds=2, method=method)
+    answer = await private_knn(
+        party, own.rows, client=party.parties[0], parameters=parameters, queries=own.queries
+    )
+    return list(answer.labels.tolist())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [SumMethod(), SumMethod("shares"), SumMethod("masks")])
+def test_no_lie_has_an_honest_party_named(method: SumMethod) -> None:
+    """Each lie about each message of three parties is audited.
+
+    A client that sends different queries, or different numbers of queries, is suspected.
+    """
+    lies = audit_lies(in_one_ring, inputs(3), public={"method": method})
+    lies.assert_none(Verdict.MISNAMED, Verdict.UNNAMED, Verdict.HANG)
+    asked = lies.about("ring.queries")
+    asked.assert_none(Verdict.UNNOTICED)
+    changed = [lie for lie in asked.rows if lie.adversary.endswith("features")]
+    assert changed
+    assert {lie.verdict for lie in changed} == {Verdict.SUSPECTS}
 
 
 @pytest.mark.parametrize(
-    ("make", "arguments", "message"),
+    ("make", "said"),
     [
-        (InputSubstitution, (-1,), "label is -1"),
-        (InflateTopK, (0,), "entries is 0"),
-        (InflateTopK, (1, 0), "first_round is 0"),
-        (DeflateTopK, (1.5,), "factor is 1.5"),
-        (WrongSum, (float("inf"),), "by is inf"),
-        (WrongSum, (1, -1), "entry is -1"),
+        (partial(InputSubstitution, -1), "label is -1"),
+        (partial(InflateTopK, 0), "entries is 0"),
+        (partial(InflateTopK, 1, 0), "first_round is 0"),
+        (partial(DeflateTopK, 1.5), "factor is 1.5"),
+        (partial(WrongSum, float("inf")), "by is inf"),
+        (partial(WrongSum, 1, -1), "entry is -1"),
+        (partial(searches.WrongCounts, by=-1), "by is -1"),
+        (partial(searches.TakeOver, by=-1), "by is -1"),
+        (partial(searches.WrongVotes, by=0), "by is 0"),
+        (partial(searches.WrongVotes, entry=-1), "entry is -1"),
+        (partial(searches.MadeUpTotals, 1.5), "factor is 1.5"),
     ],
 )
-def test_an_invalid_adversary_is_refused(
-    make: type[Adversary], arguments: tuple[float, ...], message: str
-) -> None:
-    """The error gives the allowed values."""
-    with pytest.raises(InputError, match=message):
-        make(*arguments)
+def test_an_invalid_adversary_is_refused(make: Callable[[], Adversary], said: str) -> None:
+    """The error of an adversary of the ring or of rank search gives the allowed values."""
+    with pytest.raises(InputError, match=said):
+        make()
 
 
-def test_each_built_in_adversary_is_on_the_page() -> None:
-    """The page on adversaries has a line for each name that a scenario can use."""
-    page = PAGE.read_text(encoding="utf-8")
-    assert {name for name in ADVERSARIES if f"| `{name}` |" not in page} == set()
+@pytest.mark.parametrize(
+    ("page", "adversaries"),
+    [("how-to/adversaries.md", ADVERSARIES), ("protocols/rank-search.md", searches.ADVERSARIES)],
+)
+def test_each_built_in_adversary_is_on_a_page(page: str, adversaries: Mapping[str, object]) -> None:
+    """The page has a line for each name that a scenario can use."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    assert {name for name in adversaries if f"| `{name}` |" not in text} == set()

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.protocols.ring.cheats import LIES_IN_SUM, LIES_IN_TOPK, LieInSum, LieInTopK, ask_nonsense
+from tests.protocols.ring.cheats import LIES_IN_SUM, LIES_IN_TOPK, Liar, ask_nonsense
 from tests.protocols.ring.worlds import METHODS, NAMES, RING, bound, culprits, each_method, play
 
 from veilring import simulation
@@ -189,7 +189,7 @@ def test_votes_at_an_exact_match_decide_alone() -> None:
 def test_a_lie_in_topk_names_the_liar(run_protocol: ProtocolRunner, lie: str) -> None:
     """Each vector that no honest party sends ends the run with its sender's name."""
     own = [np.full((2, 3), 0.1 * n) for n in range(1, 6)]
-    liars = {"party-4": LieInTopK(lie)}
+    liars = {"party-4": Liar("topk", lie)}
     with pytest.raises(RunFailed) as caught:
         run_protocol(pp_topk, NAMES, own=own, adversaries=liars, ring=RING, parameters=TOPK)
     assert culprits(caught.value) == {"party-4"}
@@ -206,7 +206,7 @@ def test_a_lie_in_a_sum_names_the_liar(
             secure_sum,
             NAMES,
             own=[np.ones((2, 3)) for _ in NAMES],
-            adversaries={"party-4": LieInSum(lie)},
+            adversaries={"party-4": Liar("sum", lie)},
             ring=RING,
             fixed=FixedPoint(24, 5),
             method=method,
