@@ -1,17 +1,20 @@
 """The opened values of a whole search by shares follow from its published interval."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy import stats
 from tests.protocols.ranksearch.worlds import bound
 from typing_extensions import override
 
 from veilring.arrays import Bools, Floats, Ints
 from veilring.data.table import Rows
+from veilring.protocols.ranksearch.algorithm import argmax, comparing
 from veilring.protocols.ranksearch.algorithm.argmax import label_play, label_scheme
 from veilring.protocols.ranksearch.algorithm.comparing import shared_search
 from veilring.protocols.ranksearch.algorithm.search import (
@@ -21,12 +24,15 @@ from veilring.protocols.ranksearch.algorithm.search import (
     IntervalSearch,
     Reach,
     clipped_counts,
+    pattern_of,
 )
 from veilring.protocols.ranksearch.algorithm.shares import (
     Dealer,
+    Nonzero,
     Part,
     Play,
     Scheme,
+    kept_nonzero,
     play_together,
     received,
     summed,
@@ -226,3 +232,302 @@ def test_bare_squares_at_full_size_are_caught() -> None:
     """Without sharings of zero, the words of a labelling are not uniform."""
     least, taken = least_chance_of_labels(100, Unmasked)
     assert least < FALSE_ALARM / taken
+
+
+FALSE_ALARM = 1e-6
+PARTIES = 3
+Sent = Sequence[Sequence[Part]]
+
+
+class Unmasked_(Dealer):
+    """A dealer that adds nothing to the values that it opens."""
+
+    @override
+    def zeros(self, count: int) -> Part:
+        part = super().zeros(count)
+        words = None if part.words is None else np.zeros_like(part.words)
+        return Part(part.weights, count, words)
+
+
+def keep_all(
+    dealer: Dealer, needed: int, dealt: Nonzero, products: Ints
+) -> Play[Ints]:  # the signature of `kept_nonzero`
+    """Keep elements even if they are 0."""
+    del dealer, products
+    yield from ()
+    return dealt.elements[:needed]
+
+
+class OneStep(IntervalSearch):
+    """A search that asks one threshold per query, once."""
+
+    @override
+    def ask(self) -> Asked | None:
+        if not self.is_first:
+            return None
+        every = np.arange(len(self._ends))
+        return Asked(every, every, np.full(len(every), pattern_of(1.0)))
+
+
+class Script:
+    """A source of given draws, one array after another, and then zeros."""
+
+    def __init__(self, *arrays: Ints) -> None:
+        self._arrays = list(arrays)
+
+    def integers(self, _low: int, _high: int, shape: int | tuple[int, int]) -> Ints:
+        """Return the next array."""
+        size = np.zeros(shape, dtype=np.int64)
+        return size + self._arrays.pop(0) if self._arrays else size
+
+
+def dealer_of(kind: type[Dealer], scheme: Scheme, me: int, *arrays: Ints) -> Dealer:
+    """Return a dealer that draws the given values."""
+    return kind(scheme, me, cast("np.random.Generator", Script(*arrays)))
+
+
+def linear(value: Ints, share: Ints, point: int, p: int) -> Ints:
+    """Return the coefficient for which a value has a given share."""
+    return (share - value) * pow(point, -1, p) % p
+
+
+def through_zero(top: Ints, share: int, point: int, p: int) -> Ints:
+    """Return the coefficients of a sharing of zero of degree 2 with a given share."""
+    low = (share - top * point**2) * pow(point, -1, p) % p
+    return np.vstack([low, top])
+
+
+def are_uniform(keys: Sequence[Ints], p: int, allowed: int) -> bool:
+    """Return whether elements jointly take the given number of values, all equally often."""
+    counts = np.bincount(np.ravel_multi_index(tuple(keys), (p,) * len(keys)))
+    often = counts[counts > 0]
+    return len(often) == allowed and np.ptp(often) == 0
+
+
+def told_words(told: list[Ints], count: int) -> Callable[[Sent], None]:
+    """Return a function that records the words opened by all parties in parts of a given size."""
+
+    def watch(sent: Sent) -> None:
+        told.extend(
+            np.array([cast("Ints", party[place].words) for party in sent])
+            for place, part in enumerate(sent[0])
+            if part.is_public and part.count == count
+        )
+
+    return watch
+
+
+def opened_by(words: Ints, p: int) -> Ints:
+    """Return the values opened by three parties' words, by Lagrange's polynomial of degree 2."""
+    return np.asarray((3 * words[0] - 3 * words[1] + words[2]) % p)
+
+
+def step_is_simulated(
+    counts: Sequence[int],
+    coalition: int,
+    p: int,
+    seed: int,
+    *,
+    kind: type[Dealer] = Dealer,
+    lowest: int = 1,
+) -> bool:
+    """Return whether a party's view of a step with k = 1 has exactly the simulator's distribution.
+
+    One honest dealer draws all its possible values, and the others draw fixed values known to the
+    coalition.
+
+    Args:
+        counts: The counts of the three parties.
+        coalition: The party.
+        p: The prime.
+        seed: The seed of the shares dealt to the party and of the other dealers' draws.
+        kind: The class of dealers.
+        lowest: The least of the elements R.
+    """
+    scheme, total, point = Scheme(p, PARTIES), sum(counts), coalition + 1
+    free = min({0, 1} - {coalition})
+    ranges = [range(lowest, p), range(p), range(lowest, p), range(p)]
+    element, top, other, other_top = np.array(list(itertools.product(*ranges))).T
+    size = len(element)
+    spare = np.ones(Nonzero.to_draw(2 * size, p) - 2 * size, dtype=np.int64)
+    rng = np.random.default_rng(seed)
+    to_see, (fixed, known, *others) = rng.integers(0, p, 5), rng.integers(0, p, (8, PARTIES))
+    nothing, one = np.array(0), np.array(1)
+    scripts: dict[int, tuple[Ints, ...]] = {
+        me: (fixed[me], known[me], others[0][me], nothing, others[1][me], nothing, others[2][me])
+        for me in range(scheme.drawing)
+    } | {2: (fixed[2],)}
+    known_sum = sum(known[me] for me in range(scheme.drawing) if me != free)
+    own = (np.concatenate([element, other, spare]) - known_sum) % p
+    scripts[free] = (
+        linear(np.array(counts[free]), to_see[0], point, p),
+        own,
+        linear(own, np.append(np.repeat(to_see[1:3], size), 0 * spare), point, p),
+        one,
+        nothing,
+        nothing,
+        through_zero(top, to_see[3], point, p),
+        through_zero(other_top, to_see[4], point, p),
+    )
+
+    def play(me: int) -> Play[Found]:
+        dealer = kind(scheme, me, cast("np.random.Generator", Script(*scripts[me])))
+        search = OneStep(size, 1.0, 2)
+        return shared_search(
+            dealer, lambda asked: np.full(len(asked), counts[me]), search, 1, lambda: None
+        )
+
+    told: list[Ints] = []
+    play_together([play(me) for me in range(PARTIES)], p, told_words(told, size))
+    if len(told) != min(total, 1) + 1:
+        return False
+    keys, allowed = [], 1
+    for words, is_zero in zip(told, [total < 1, total == 1], strict=False):
+        keys += [opened_by(words, p), words[free]]
+        allowed *= p * (1 if is_zero else p - 1)
+        if (keys[-2] == 0).any() != is_zero or np.ptp(words[coalition]):
+            return False
+    return are_uniform(keys, p, allowed)
+
+
+WORLDS = [(0, 0, 0), (1, 0, 0), (0, 0, 1), (1, 1, 0), (0, 2, 1), (2, 0, 2)]
+EVERY = list(itertools.product(WORLDS, range(PARTIES)))
+
+
+@pytest.mark.parametrize("p", [5, 7])
+def test_a_step_has_the_simulators_distribution(p: int) -> None:
+    """Given the output, the words of T < k and T = k have exactly the simulator's distribution."""
+    for counts, coalition in EVERY:
+        assert all(step_is_simulated(counts, coalition, p, seed) for seed in range(3))
+
+
+def test_products_without_sharings_of_zero_are_caught() -> None:
+    """Words of a bare product differ in every world, because they reveal its factors."""
+    for counts, coalition in EVERY:
+        assert not step_is_simulated(counts, coalition, 5, 0, kind=Unmasked)
+
+
+def test_factors_that_may_be_zero_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a factor R may be 0, the view's distribution differs in exactly the worlds with T >= k."""
+    monkeypatch.setattr(comparing, "kept_nonzero", keep_all)
+    for counts, coalition in EVERY:
+        assert step_is_simulated(counts, coalition, 5, 0, lowest=0) == (sum(counts) < 1)
+
+
+@pytest.mark.parametrize("p", [5, 7])
+def test_a_kept_factor_stays_uniform(p: int) -> None:
+    """Given its whole view, an unopened element is uniform on 1 … p - 1."""
+    scheme, draws = Scheme(p, PARTIES), range(p)
+    value, slope, partner, partner_slope, low, top = np.array(
+        list(itertools.product(draws, repeat=6))
+    ).T
+    script = value, slope, partner, partner_slope, np.vstack([low, top])
+    fixed = tuple(np.random.default_rng(p).integers(0, p, 5))
+    told: list[Ints] = []
+    seen: list[Ints] = []
+
+    def watch(sent: Sent) -> None:
+        told_words(told, len(value))(sent)
+        if not sent[1][0].is_public:
+            seen.extend(cast("Ints", part.words)[0] for part in sent[1])
+
+    def play(me: int, *arrays: Ints) -> Play[Ints]:
+        dealer = Dealer(scheme, me, cast("np.random.Generator", Script(*arrays)))
+        dealt = Nonzero(*(yield Nonzero.dealt(dealer, len(value))))
+        (products,) = yield [dealt.checked(dealer)]
+        kept = yield from kept_nonzero(dealer, int((products != 0).sum()), dealt, products)
+        (opened,) = yield [dealer.opened(kept)]
+        return opened
+
+    opened = play_together([play(0, *fixed), play(1, *script), play(2)], p, watch)[0]
+    (words,) = told
+    kept = opened_by(words, p) != 0
+    keys = [opened, *(each[kept] for each in (*seen, words[1], opened_by(words, p)))]
+    assert are_uniform(keys, p, (p - 1) ** 2 * p**4)
+
+
+def label_is_simulated(
+    votes: NDArray[np.uint64], coalition: int, kind: type[Dealer] = Dealer, lowest: int = 1
+) -> bool:
+    """Return whether a party's view of a labelling of two classes has the simulator's distribution.
+
+    Args:
+        votes: The votes of the three parties, shape (3, 2), with a total of at most 1.
+        coalition: The party.
+        kind: The class of dealers.
+        lowest: The least of the elements R_c.
+    """
+    p, point = 5, coalition + 1
+    scheme = Scheme(p, PARTIES)
+    free = min({0, 1} - {coalition})
+    (second,) = {0, 1, 2} - {coalition, free}
+    of_both = np.indices((p, p, p - lowest, p) * 2).reshape(2, 4, -1)
+    pad, other_pad, element, top = of_both.transpose(1, 2, 0).reshape(4, -1)
+    element = element + lowest
+    spare = np.ones(Nonzero.to_draw(len(pad), p) - len(pad), dtype=np.int64)
+    rng = np.random.default_rng(coalition)
+    to_see, known = rng.integers(0, p, 4), rng.integers(0, p, (6, PARTIES))
+    nothing, one = np.array(0), np.array(1)
+    scripts: dict[int, tuple[Ints, ...]] = {
+        me: (known[0][me], known[1][me], *dealt)
+        for me in range(PARTIES)
+        for dealt in [
+            (known[2][me], known[3][me], nothing, known[4][me], nothing, known[5][me])
+            if me < scheme.drawing
+            else ()
+        ]
+    }
+    scripts[second] = (other_pad, linear(other_pad, to_see[0], point, p), *scripts[second][2:])
+    own = (np.append(element, spare) - sum(known[2][me] for me in (0, 1) if me != free)) % p
+    scripts[free] = (
+        pad,
+        linear(pad, to_see[1], point, p),
+        own,
+        linear(own, to_see[2], point, p),
+        one,
+        nothing,
+        nothing,
+        through_zero(top, to_see[3], point, p),
+    )
+    told: list[Ints] = []
+
+    def play(me: int) -> Play[Ints]:
+        dealer = kind(scheme, me, cast("np.random.Generator", Script(*scripts[me])))
+        every = np.repeat(votes[me][None], len(pad) // 2, axis=0)
+        return label_play(dealer, every, 1)
+
+    play_together([play(me) for me in range(PARTIES)], p, told_words(told, len(pad)))
+    masked, words = told
+    label, opened = int(votes.sum(axis=0).argmax()), opened_by(words, p).reshape(-1, 2)
+    if ((opened == 0).any(axis=0) != (np.arange(2) == label)).any():
+        return False
+    honest = [masked[free], masked[second], words[free]]
+    keys = [*(each.reshape(-1, 2)[:, c] for each in honest for c in range(2)), *opened.T]
+    return are_uniform(keys, p, p**6 * (p - 1))
+
+
+VOTES = [
+    np.array(each, dtype=np.uint64)
+    for each in ([[1, 0], [0, 0], [0, 0]], [[0, 0], [0, 1], [0, 0]], [[0, 0], [0, 0], [0, 1]])
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("coalition", range(PARTIES))
+def test_a_label_has_the_simulators_distribution(coalition: int) -> None:
+    """Given the label, all opened words have exactly the simulator's distribution."""
+    assert all(label_is_simulated(votes, coalition) for votes in VOTES)
+    assert len({int(votes.sum(axis=0).argmax()) for votes in VOTES}) == 2
+
+
+@pytest.mark.slow
+def test_labels_without_sharings_of_zero_are_caught() -> None:
+    """The words of a bare product `R_c · L_c` do not have the simulator's distribution."""
+    assert not label_is_simulated(VOTES[1], 0, kind=Unmasked)
+
+
+@pytest.mark.slow
+def test_labels_with_factors_that_may_be_zero_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If R_c may be 0, a losing class can look like the winner, and the distribution differs."""
+    monkeypatch.setattr(argmax, "kept_nonzero", keep_all)
+    assert not label_is_simulated(VOTES[1], 0, lowest=0)

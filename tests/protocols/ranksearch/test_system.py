@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.protocols.ranksearch.tables import TABLES, dealings, table, votes_within
-from tests.protocols.ranksearch.worlds import bound
+from tests.protocols.ranksearch.worlds import TABLES, bound, dealings, table, votes_within
 
 from veilring import simulation
 from veilring.data.table import Rows
