@@ -11,6 +11,7 @@ from tests.protocols.ring.worlds import play
 from veilring.arrays import Floats, Ints
 from veilring.data.sources import load
 from veilring.data.table import Rows, pairwise_distances, partition, scale_to_unit
+from veilring.nodes.adversary import Adversary
 from veilring.nodes.run import Run
 from veilring.protocols.promise import Facts
 from veilring.protocols.ranksearch import SearchAnswer, SearchedRows, SearchParameters, rank_search
@@ -82,6 +83,21 @@ def options(
     """Return the options for a cluster's run in which the first party asks."""
     play = setup.play(queries, among=among)
     return {"only": play.only, **play.public}
+
+
+async def label(
+    setup: SearchSetup, liars: Mapping[str, Adversary], queries: Floats = QUERIES, **how: Any
+) -> Run[SearchAnswer]:
+    """Label queries with some parties controlled by an adversary."""
+    names = tuple(setup.parts)
+    return await play(
+        setup.role,
+        setup.resident,
+        names=names,
+        adversaries=liars,
+        **options(setup, names, queries),
+        **how,
+    )
 
 
 def pooled(setup: SearchSetup, among: tuple[str, ...]) -> Ints:
