@@ -1,8 +1,15 @@
-"""The opened values of a whole search by shares follow from its published interval."""
+"""Views of shared counts and votes follow from the output, exactly and at full size.
+
+The simulator gets the output and the shares dealt to the coalition. An opened number is 0 where the
+output says so, and uniform on the other numbers elsewhere; opened words are uniform subject to
+that. Shares of random polynomials are uniform, by `test_shares`; the exact distributions here are
+conditioned on the shares dealt, on tiny fields, over all draws of the honest parties.
+"""
 
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -137,17 +144,22 @@ def some_rows(parties: int, rows: int, queries: int) -> tuple[list[Rows], Floats
 SEARCH = bound(2, 1, reveal="votes")
 
 
-def test_all_comparisons_follow_from_the_interval() -> None:
-    """A simulator that knows only the published interval predicts which opened values are 0."""
+def zeros_of_a_search() -> tuple[list[list[bool]], list[list[bool]]]:
+    """Return which values a search opens as 0, and which the published interval predicts."""
     parts, queries = some_rows(5, 30, 40)
     rounds: list[Sent] = []
     found = searching(parts, queries, rounds.append)
     assert set(found.ends.tolist()) == {End.EXACT, End.TIED}
-    assert opened_zeros(rounds, SEARCH.scheme(5)) == simulated_zeros(found)
+    return opened_zeros(rounds, SEARCH.scheme(5)), simulated_zeros(found)
 
 
-def test_opening_all_equalities_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If T = k is opened at each threshold with T >= k, the zeros differ from the simulator's."""
+def test_all_comparisons_follow_from_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A simulator that knows only the published interval predicts which opened values are 0.
+
+    If T = k is opened at each threshold with T >= k, the zeros differ from the simulator's.
+    """
+    opened, simulated = zeros_of_a_search()
+    assert opened == simulated
     narrow = IntervalSearch.narrow
 
     def narrow_and_open_all(search: IntervalSearch, asked: Asked, below: Bools) -> Reach:
@@ -155,14 +167,12 @@ def test_opening_all_equalities_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
         return AllReached(reach.at, reach.has_below, reach.is_reached, asked.owner)
 
     monkeypatch.setattr(IntervalSearch, "narrow", narrow_and_open_all)
-    parts, queries = some_rows(5, 30, 40)
-    rounds: list[Sent] = []
-    found = searching(parts, queries, rounds.append)
-    assert opened_zeros(rounds, SEARCH.scheme(5)) != simulated_zeros(found)
+    opened, simulated = zeros_of_a_search()
+    assert opened != simulated
 
 
-def least_chance(kind: type[Dealer]) -> tuple[float, int]:
-    """Return the least p-value of uniformity, and the number of tests.
+def chance_of_search(kind: type[Dealer]) -> float:
+    """Return the least p-value of uniformity times the number of tests.
 
     The tests cover the nonzero values that a search opens, the words by which each of three honest
     parties opens them, and random sums of these.
@@ -186,23 +196,11 @@ def least_chance(kind: type[Dealer]) -> tuple[float, int]:
         chances += [zeros, stats.chisquare(np.bincount(each, minlength=p)).pvalue]
     nonzero = opened[opened != 0]
     chances.append(stats.chisquare(np.bincount(nonzero, minlength=p)[1:]).pvalue)
-    return min(chances), len(chances)
+    return min(chances) * len(chances)
 
 
-def test_a_search_at_full_size_has_the_simulators_distribution() -> None:
-    """With five parties and k = 5, opened values and words are uniform (false alarm 1e-6)."""
-    least, taken = least_chance(Dealer)
-    assert least > FALSE_ALARM / taken
-
-
-def test_bare_products_at_full_size_are_caught() -> None:
-    """Without sharings of zero, the words of a search are not uniform."""
-    least, taken = least_chance(Unmasked)
-    assert least < FALSE_ALARM / taken
-
-
-def least_chance_of_labels(most: int, kind: type[Dealer]) -> tuple[float, int]:
-    """Return the least p-value and the number of tests for all words of a labelling."""
+def chance_of_labels(kind: type[Dealer], most: int) -> float:
+    """Return the least p-value times the number of tests for all words of a labelling."""
     votes = np.random.default_rng(0).multinomial(most, np.full(20, 1 / 20), 400)
     scheme, rounds = label_scheme(5, 4, most), list[Sent]()
     plays = [
@@ -218,35 +216,31 @@ def least_chance_of_labels(most: int, kind: type[Dealer]) -> tuple[float, int]:
             chances.append(stats.binomtest(zeros, part.count, 1 / scheme.p).pvalue)
             counts = np.bincount(part.words, minlength=scheme.p)
             chances.append(stats.chisquare(counts).pvalue)
-    return min(chances), len(chances)
+    return min(chances) * len(chances)
 
 
-@pytest.mark.parametrize("most", [5, 100], ids=["one-hots", "bits"])
-def test_labels_at_full_size_have_the_simulators_distribution(most: int) -> None:
-    """The words of a labelling are uniform at each honest party (false alarm 1e-6)."""
-    least, taken = least_chance_of_labels(most, Dealer)
-    assert least > FALSE_ALARM / taken
+@pytest.mark.parametrize(
+    "chance",
+    [
+        chance_of_search,
+        pytest.param(partial(chance_of_labels, most=5), id="one-hots"),
+        pytest.param(partial(chance_of_labels, most=100), id="bits"),
+    ],
+)
+def test_words_at_full_size_have_the_simulators_distribution(
+    chance: Callable[[type[Dealer]], float],
+) -> None:
+    """With five parties, opened values and words are uniform (false alarm 1e-6)."""
+    assert chance(Dealer) > FALSE_ALARM
 
 
-def test_bare_squares_at_full_size_are_caught() -> None:
-    """Without sharings of zero, the words of a labelling are not uniform."""
-    least, taken = least_chance_of_labels(100, Unmasked)
-    assert least < FALSE_ALARM / taken
+@pytest.mark.parametrize("chance", [chance_of_search, partial(chance_of_labels, most=100)])
+def test_bare_products_at_full_size_are_caught(chance: Callable[[type[Dealer]], float]) -> None:
+    """Without sharings of zero, the words of a search or of a labelling are not uniform."""
+    assert chance(Unmasked) < FALSE_ALARM
 
 
-FALSE_ALARM = 1e-6
 PARTIES = 3
-Sent = Sequence[Sequence[Part]]
-
-
-class Unmasked_(Dealer):
-    """A dealer that adds nothing to the values that it opens."""
-
-    @override
-    def zeros(self, count: int) -> Part:
-        part = super().zeros(count)
-        words = None if part.words is None else np.zeros_like(part.words)
-        return Part(part.weights, count, words)
 
 
 def keep_all(
@@ -371,7 +365,7 @@ def step_is_simulated(
     )
 
     def play(me: int) -> Play[Found]:
-        dealer = kind(scheme, me, cast("np.random.Generator", Script(*scripts[me])))
+        dealer = dealer_of(kind, scheme, me, *scripts[me])
         search = OneStep(size, 1.0, 2)
         return shared_search(
             dealer, lambda asked: np.full(len(asked), counts[me]), search, 1, lambda: None
@@ -432,7 +426,7 @@ def test_a_kept_factor_stays_uniform(p: int) -> None:
             seen.extend(cast("Ints", part.words)[0] for part in sent[1])
 
     def play(me: int, *arrays: Ints) -> Play[Ints]:
-        dealer = Dealer(scheme, me, cast("np.random.Generator", Script(*arrays)))
+        dealer = dealer_of(Dealer, scheme, me, *arrays)
         dealt = Nonzero(*(yield Nonzero.dealt(dealer, len(value))))
         (products,) = yield [dealt.checked(dealer)]
         kept = yield from kept_nonzero(dealer, int((products != 0).sum()), dealt, products)
@@ -492,7 +486,7 @@ def label_is_simulated(
     told: list[Ints] = []
 
     def play(me: int) -> Play[Ints]:
-        dealer = kind(scheme, me, cast("np.random.Generator", Script(*scripts[me])))
+        dealer = dealer_of(kind, scheme, me, *scripts[me])
         every = np.repeat(votes[me][None], len(pad) // 2, axis=0)
         return label_play(dealer, every, 1)
 
