@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
-from tests.protocols.ranksearch.worlds import bound
+from tests.protocols.ranksearch.worlds import Sent, bound, search_by_shares
 from typing_extensions import override
 
 from veilring.arrays import Bools, Floats, Ints
@@ -30,7 +30,6 @@ from veilring.protocols.ranksearch.algorithm.search import (
     Found,
     IntervalSearch,
     Reach,
-    clipped_counts,
     pattern_of,
 )
 from veilring.protocols.ranksearch.algorithm.shares import (
@@ -44,10 +43,8 @@ from veilring.protocols.ranksearch.algorithm.shares import (
     received,
     summed,
 )
-from veilring.protocols.ranksearch.algorithm.votes import nearest_rows
 
 FALSE_ALARM = 1e-6
-Sent = Sequence[Sequence[Part]]
 
 
 class Unmasked(Dealer):
@@ -75,28 +72,6 @@ class AllReached(Reach):
     def lowest(self) -> tuple[Ints, Ints]:
         reached = np.flatnonzero(np.arange(len(self.owner)) >= self.at[self.owner])
         return self.owner[reached], reached
-
-
-def searching(
-    parts: Sequence[Rows],
-    queries: Floats,
-    watch: Callable[[Sent], None],
-    kind: type[Dealer] = Dealer,
-) -> Found:
-    """Search by shares in this process."""
-    scheme = SEARCH.scheme(len(parts))
-
-    def play(me: int) -> Play[Found]:
-        near = nearest_rows(queries, parts[me], SEARCH.system.k).distances
-        return shared_search(
-            kind(scheme, me, np.random.default_rng([7, me])),
-            lambda asked: clipped_counts(near, asked),
-            SEARCH.interval_search(len(queries)),
-            SEARCH.system.k,
-            lambda: None,
-        )
-
-    return play_together([play(me) for me in range(len(parts))], scheme.p, watch)[0]
 
 
 def simulated_zeros(found: Found) -> list[list[bool]]:
@@ -148,7 +123,7 @@ def zeros_of_a_search() -> tuple[list[list[bool]], list[list[bool]]]:
     """Return which values a search opens as 0, and which the published interval predicts."""
     parts, queries = some_rows(5, 30, 40)
     rounds: list[Sent] = []
-    found = searching(parts, queries, rounds.append)
+    found = search_by_shares(queries, parts, SEARCH, watch=rounds.append)[0]
     assert set(found.ends.tolist()) == {End.EXACT, End.TIED}
     return opened_zeros(rounds, SEARCH.scheme(5)), simulated_zeros(found)
 
@@ -179,7 +154,7 @@ def chance_of_search(kind: type[Dealer]) -> float:
     """
     parts, queries = some_rows(5, 30, 600)
     rounds: list[Sent] = []
-    searching(parts, queries, rounds.append, kind)
+    search_by_shares(queries, parts, SEARCH, kind=kind, seed=7, watch=rounds.append)
     scheme, rng = SEARCH.scheme(5), np.random.default_rng(0)
     p, chances = scheme.p, list[float]()
     products = [

@@ -1,4 +1,4 @@
-"""Shares over a prime field: their arithmetic, and the exact distribution of a coalition's view."""
+"""Shares over a prime field: their arithmetic and views; labels and comparisons by shares."""
 
 import itertools
 import math
@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from tests.protocols.ranksearch.worlds import TABLES, bound, dealings, table
+from tests.protocols.ranksearch.worlds import (
+    TABLES,
+    bound,
+    dealings,
+    in_one_place,
+    search_by_shares,
+    table,
+)
 
 from veilring.arrays import Ints
 from veilring.data.table import Rows
@@ -24,8 +31,7 @@ from veilring.protocols.ranksearch.algorithm.argmax import (
     label_scheme,
     vote_bounds,
 )
-from veilring.protocols.ranksearch.algorithm.comparing import levels_of, plan_of, shared_search
-from veilring.protocols.ranksearch.algorithm.search import Asked, Found, clipped_counts
+from veilring.protocols.ranksearch.algorithm.comparing import levels_of, plan_of
 from veilring.protocols.ranksearch.algorithm.shares import (
     LACK_BITS,
     PRIMES,
@@ -41,13 +47,7 @@ from veilring.protocols.ranksearch.algorithm.shares import (
     prime_above,
     product_mod,
 )
-from veilring.protocols.ranksearch.algorithm.votes import (
-    Votes,
-    nearest_rows,
-    own_votes,
-    search_rows,
-)
-from veilring.protocols.ranksearch.parameters import SearchParameters
+from veilring.protocols.ranksearch.algorithm.votes import Votes, nearest_rows, own_votes
 from veilring.protocols.ring.algorithm.classify import pooled_knn
 
 FALSE_ALARM = 1e-6
@@ -215,8 +215,8 @@ def labels_together(votes: np.ndarray, most: int, scheme: Scheme, seed: int = 0)
         rounds.append([(count, senders) for count, senders in sizes if count])
 
     plays = [
-        label_play(Dealer(scheme, me, np.random.default_rng([seed, me])), own, most)
-        for me, own in enumerate(votes.astype(np.uint64))
+        label_play(dealer, own, most)
+        for dealer, own in zip(dealers(scheme, seed), votes.astype(np.uint64), strict=True)
     ]
     first, *others = play_together(plays, scheme.p, watch)
     assert all((labels == first).all() for labels in others)
@@ -295,24 +295,6 @@ def test_queries_are_labelled_with_at_most_three_bounds() -> None:
     assert vote_bounds(np.zeros(2, np.bool_), np.empty(0, np.int64), k=3).tolist() == [3, 3]
 
 
-def accuse() -> None:
-    """Fail: honest parties accuse no one."""
-    raise AssertionError
-
-
-def searching(
-    rows: Rows, queries: np.ndarray, parameters: SearchParameters, dealer: Dealer
-) -> Play[Found]:
-    """Return the actions of a party with rows."""
-    near = nearest_rows(queries, rows, parameters.system.k).distances
-
-    def count(asked: Asked) -> Ints:
-        return clipped_counts(near, asked)
-
-    search = parameters.interval_search(len(queries))
-    return shared_search(dealer, count, search, parameters.system.k, accuse)
-
-
 @pytest.mark.parametrize("k", [*range(1, 130), 1000, 21_839])
 def test_a_product_takes_the_rounds_of_a_tree(k: int) -> None:
     """Rounds are ⌈log2(k + 1)⌉, one more if k + 1 is a power of 2, with half the products."""
@@ -345,15 +327,8 @@ def test_a_search_by_shares_equals_one_by_totals(
     parts = [Rows(points(size), np.zeros(size, np.int64)) for size in sizes]
     queries = points(5)
     parameters = bound(2, 1, k=k, reveal="votes")
-    scheme = parameters.scheme(parties)
-    plays = [
-        searching(rows, queries, parameters, Dealer(scheme, me, np.random.default_rng([seed, me])))
-        for me, rows in enumerate(parts)
-    ]
-    expected = search_rows(
-        queries, parts, classes=1, k=k, upper=parameters.upper, arity=16, weights="uniform"
-    ).found
-    for found in play_together(plays, scheme.p):
+    expected = in_one_place(queries, parts, parameters).found
+    for found in search_by_shares(queries, parts, parameters, seed=seed):
         assert found.radii.tolist() == expected.radii.tolist()
         assert found.lower.tolist() == expected.lower.tolist()
         assert found.ends.tolist() == expected.ends.tolist()
@@ -370,12 +345,7 @@ def test_tables_are_labelled_by_shares_like_the_pooled_classifier(name: str, k: 
     parameters = bound(queries.shape[1], classes, k=k, reveal="votes")
     for dealt, parts in dealings(rows):
         near = [nearest_rows(queries, part, k) for part in parts]
-        scheme = parameters.scheme(len(parts))
-        plays = [
-            searching(part, queries, parameters, Dealer(scheme, me, np.random.default_rng(me)))
-            for me, part in enumerate(parts)
-        ]
-        found = play_together(plays, scheme.p)[0]
+        found = search_by_shares(queries, parts, parameters)[0]
         votes = [
             own_votes(queries, part, own, found, classes=classes, weights="uniform").counts
             for part, own in zip(parts, near, strict=True)
@@ -383,7 +353,7 @@ def test_tables_are_labelled_by_shares_like_the_pooled_classifier(name: str, k: 
         most = max(k, int(np.sum(votes, axis=0).sum(axis=1).max()))
         scheme = label_scheme(len(parts), classes, most)
         labelling = [
-            label_play(Dealer(scheme, me, np.random.default_rng(me)), own, most)
-            for me, own in enumerate(votes)
+            label_play(dealer, own, most)
+            for dealer, own in zip(dealers(scheme), votes, strict=True)
         ]
         np.testing.assert_array_equal(play_together(labelling, scheme.p)[0], labels, dealt)

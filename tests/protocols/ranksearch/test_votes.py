@@ -1,8 +1,9 @@
-"""Labels and votes equal those of all rows in one place, for real tables and many ties."""
+"""Votes and labels equal those of all rows in one place, and checks detect visible lies."""
 
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 from tests.protocols.ranksearch.worlds import (
     INTEGERS,
     TABLES,
+    bound,
     dealings,
+    in_one_place,
     table,
     votes_at,
     votes_within,
@@ -28,32 +31,16 @@ from veilring.protocols.ranksearch.algorithm.votes import (
     nearest_rows,
     no_votes,
     own_votes,
-    search_rows,
 )
-from veilring.protocols.ring import Weights, pooled_knn
+from veilring.protocols.ring import pooled_knn
 from veilring.protocols.ring.algorithm.classify import Weights
 
 KS = (1, 5, 20, 100)
 
 
-def ranked(  # noqa: PLR0917  (a query, tables and a classifier)
-    queries: Floats,
-    parts: list[Rows],
-    classes: int,
-    k: int,
-    weights: Weights = "uniform",
-    arity: int = 16,
-) -> Ranked:
+def ranked(queries: Floats, parts: list[Rows], classes: int, k: int, **options: Any) -> Ranked:
     """Search the rows of some parties."""
-    return search_rows(
-        queries,
-        parts,
-        classes=classes,
-        k=k,
-        upper=float(np.sqrt(queries.shape[1])),
-        arity=arity,
-        weights=weights,
-    )
+    return in_one_place(queries, parts, bound(queries.shape[1], classes, k=k, **options))
 
 
 @pytest.mark.parametrize("k", KS)
@@ -77,9 +64,9 @@ def test_weighted_votes_do_not_depend_on_the_partition(name: str, k: int) -> Non
     Each vote is rounded by at most half a unit of the fixed point.
     """
     rows, queries, classes = table(name)
-    alone = ranked(queries, [rows], classes, k, "distance")
+    alone = ranked(queries, [rows], classes, k, weights="distance")
     for dealt, parts in dealings(rows):
-        found = ranked(queries, parts, classes, k, "distance")
+        found = ranked(queries, parts, classes, k, weights="distance")
         np.testing.assert_array_equal(found.votes.values, alone.votes.values, dealt)
         np.testing.assert_array_equal(found.found.radii, alone.found.radii, dealt)
     distances, radii = pairwise_distances(queries, rows.features), alone.found.radii
@@ -107,11 +94,13 @@ def test_fewer_rows_than_k_all_vote(weights: Weights) -> None:
     rng = np.random.default_rng(1)
     queries = rng.random((20, 2))
     few = [Rows(rng.random((count, 2)), np.ones(count, np.int64)) for count in (2, 0, 1)]
-    found = ranked(queries, few, 2, 5, weights)
+    found = ranked(queries, few, 2, 5, weights=weights)
     assert (found.found.ends == End.FEW).all()
     assert (found.found.radii == np.sqrt(2.0)).all()
     assert (found.votes.labels == 1).all()
-    nobody = ranked(queries, [Rows(np.zeros((0, 2)), np.zeros(0, np.int64))] * 3, 2, 5, weights)
+    nobody = ranked(
+        queries, [Rows(np.zeros((0, 2)), np.zeros(0, np.int64))] * 3, 2, 5, weights=weights
+    )
     assert (nobody.found.ends == End.FEW).all()
     assert (nobody.votes.values == 0).all()
     assert (nobody.votes.labels == 0).all()
@@ -143,7 +132,7 @@ def test_the_sign_of_zero_does_not_matter() -> None:
     """A query or a row at -0.0 is equal to one at 0.0."""
     rows = Rows(np.array([[-0.0], [0.0], [0.5]]), np.array([1, 1, 0]))
     for query in (-0.0, 0.0):
-        found = ranked(np.array([[query]]), [rows], 2, 1, "distance")
+        found = ranked(np.array([[query]]), [rows], 2, 1, weights="distance")
         assert found.found.ends[0] == End.TIED
         assert found.found.radii[0] == 0.0
         assert found.votes.values.tolist() == [[0.0, 2.0]]
@@ -161,9 +150,9 @@ def test_the_farthest_corner_is_within_the_bound() -> None:
 def test_memory_does_not_grow_with_rows_times_queries(weights: Weights) -> None:
     """With ties of all rows for each query, distances and weights would take 320 MB at once."""
     rows = Rows(np.full((50_000, 1), 0.5), np.arange(50_000) % 3)
-    ranked(np.zeros((1, 1)), [rows], 3, 5, weights)  # loads the imports
+    ranked(np.zeros((1, 1)), [rows], 3, 5, weights=weights)  # loads the imports
     tracemalloc.start()
-    found = ranked(np.linspace(0, 1, 400)[:, None], [rows], 3, 5, weights)
+    found = ranked(np.linspace(0, 1, 400)[:, None], [rows], 3, 5, weights=weights)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert found.found.tied.all()

@@ -1,7 +1,7 @@
 """Parties of rank search, batches for them, and tables: real ones, and integers with many ties."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -15,12 +15,19 @@ from veilring.nodes.adversary import Adversary
 from veilring.nodes.run import Run
 from veilring.protocols.promise import Facts
 from veilring.protocols.ranksearch import SearchAnswer, SearchedRows, SearchParameters, rank_search
-from veilring.protocols.ranksearch.algorithm.votes import Ranked, search_rows
+from veilring.protocols.ranksearch.algorithm.comparing import shared_search
+from veilring.protocols.ranksearch.algorithm.search import Found, clipped_counts
+from veilring.protocols.ranksearch.algorithm.shares import Dealer, Part, Play, play_together
+from veilring.protocols.ranksearch.algorithm.votes import Ranked, nearest_rows, search_rows
 from veilring.protocols.ranksearch.system import RankSearch, SearchSetup
 from veilring.protocols.system import together
 
 NAMES: Final = tuple(f"party-{n}" for n in range(4))
 QUERIES: Final = np.random.default_rng(2).integers(0, 4, (12, 3)) / 3
+
+
+Sent = Sequence[Sequence[Part]]
+"""The parts that each party sends in a round."""
 
 
 def bound(features: int, classes: int, **settings: Any) -> SearchParameters:
@@ -60,6 +67,27 @@ def in_one_place(queries: Floats, parts: Sequence[Rows], parameters: SearchParam
         arity=system.arity,
         weights=system.weights,
     )
+
+
+def search_by_shares(
+    queries: Floats,
+    parts: Sequence[Rows],
+    parameters: SearchParameters,
+    *,
+    kind: type[Dealer] = Dealer,
+    seed: int = 0,
+    watch: Callable[[Sent], object] | None = None,
+) -> list[Found]:
+    """Search with shared counts in this process, and return what each party finds."""
+    k, scheme = parameters.system.k, parameters.scheme(len(parts))
+
+    def play(me: int, rows: Rows) -> Play[Found]:
+        near = nearest_rows(queries, rows, k).distances
+        dealer = kind(scheme, me, np.random.default_rng([seed, me]))
+        search = parameters.interval_search(len(queries))
+        return shared_search(dealer, partial(clipped_counts, near), search, k, pytest.fail)
+
+    return play_together([play(me, rows) for me, rows in enumerate(parts)], scheme.p, watch)
 
 
 def rows_of(parties: int, each: int = 30) -> list[Rows]:
