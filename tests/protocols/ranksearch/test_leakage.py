@@ -4,6 +4,13 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from docs.examples.locate_by_totals import (
+    distances_by_weight,
+    find_crossings,
+    intersect_shells,
+    locate,
+)
+from docs.examples.totals_information import counts_of_missing, leakage_of_one
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import poisson
@@ -16,14 +23,8 @@ from veilring.protocols.ranksearch.algorithm.search import Asked, End, clipped_c
 from veilring.protocols.ranksearch.algorithm.votes import nearest_rows
 from veilring.protocols.ranksearch.leakage import (
     Opened,
-    counts_of_missing,
-    distances_by_weight,
-    find_crossings,
-    intersect_shells,
     interval_widths,
-    leakage_of_one,
     leakage_of_totals,
-    locate,
     open_totals,
 )
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from docs.examples.ring_attacks import tracing_success
 from tests.protocols.ring.worlds import FALSE_ALARM, NAMES, bernstein, hoeffding, play
 
 from veilring.arrays import Floats, Ints
@@ -28,7 +29,6 @@ from veilring.protocols.ring.attacks.views import (
     owned,
     recurring,
     simulated_view,
-    tracing_success,
 )
 from veilring.protocols.ring.leakage import (
     estimate_hop_leakage,
