@@ -189,7 +189,10 @@ async def test_only_the_last_party_detects_another_result_of_the_starter() -> No
 
 def test_a_silent_party_is_waited_for_and_named() -> None:
     """Its successor names it at the deadlock; the others name the party that they wait for."""
-    options = {"parameters": TOPK, "adversaries": {"party-4": Silent(first_round=8)}}
+    options: dict[str, Any] = {
+        "parameters": TOPK,
+        "adversaries": {"party-4": Silent(first_round=8)},
+    }
     with pytest.raises(RunFailed) as caught:
         simulation.simulate(
             play(pp_topk, VALUES, runtime="simulated", ring=RING, seconds=60.0, **options)

@@ -60,7 +60,11 @@ async def ask(
     rows: list[Rows], queries: Floats, parameters: KNNParameters, **options: Any
 ) -> Run[KNNAnswer]:
     """Answer queries over a network."""
-    public = {"client": "a", "parameters": parameters, "only": {"a": {"queries": queries}}}
+    public: dict[str, Any] = {
+        "client": "a",
+        "parameters": parameters,
+        "only": {"a": {"queries": queries}},
+    }
     return await play(private_knn, rows, names=PARTIES, **public, **options)
 
 

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ async def watched_sum(
     rng = np.random.default_rng(seed)
     own = [np.round(rng.normal(size=(2, 3)), 3) for _ in names]
     ring, fixed = deal_ring(names, rng), FixedPoint(20, n)
-    public = {"ring": ring, "fixed": fixed, "method": method}
+    public: dict[str, Any] = {"ring": ring, "fixed": fixed, "method": method}
     run = await play(secure_sum, own, names=names, seed=seed, watch=names, **public)
     return ring, run.views, dict(zip(names, own, strict=True)), fixed
 

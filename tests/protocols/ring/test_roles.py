@@ -296,6 +296,6 @@ async def test_the_largest_batch_fits_its_frames() -> None:
     queries = np.random.default_rng(0).random((parameters.queries_max, 4))
     rows = [Rows(queries[n : n + 2], np.array([0, 1])) for n in range(3)]
     only = {"party-0": {"queries": queries}}
-    options = {"only": only, "client": "party-0", "parameters": parameters}
+    options: dict[str, Any] = {"only": only, "client": "party-0", "parameters": parameters}
     run = await play(private_knn, rows, names=NAMES[:3], **options)
     assert len(run.result.labels) == parameters.queries_max

@@ -7,6 +7,7 @@ from dataclasses import replace
 from decimal import Decimal, localcontext
 from functools import partial
 from itertools import combinations_with_replacement, product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -336,6 +337,15 @@ def ring_of(values: Floats) -> Floats:
     return run_ring(values, HONEST, np.random.default_rng(0))
 
 
+INVALID: dict[str, list[Any]] = {
+    "k": [0],
+    "P0": [-0.1, 1.1, math.nan],
+    "d": [0.0, 1.5],
+    "rounds": [0],
+    "delta": [0.0, math.inf, math.nan],
+    "lower": [-math.inf, math.nan],
+    "upper": [0.0, math.inf, math.nan],
+}
 UNSORTED, LOW = np.tile([2.0, 1.0, 3.0], (5, 3, 1)), np.full((5, 3, 3), -0.5)
 
 
@@ -344,15 +354,7 @@ UNSORTED, LOW = np.tile([2.0, 1.0, 3.0], (5, 3, 1)), np.full((5, 3, 3), -0.5)
     [
         *(
             (f"{field} is {value}", partial(replace, HONEST, **{field: value}))
-            for field, values in {
-                "k": [0],
-                "P0": [-0.1, 1.1, math.nan],
-                "d": [0.0, 1.5],
-                "rounds": [0],
-                "delta": [0.0, math.inf, math.nan],
-                "lower": [-math.inf, math.nan],
-                "upper": [0.0, math.inf, math.nan],
-            }.items()
+            for field, values in INVALID.items()
             for value in values
         ),
         ("upper is 1e", partial(TopKParameters, 2, 1, 1, 1, delta=1e308, upper=1e308)),

@@ -434,7 +434,7 @@ def seen_by(member: str) -> TopKView:
     return simulated_view(LONG, PARAMETERS, NAMES, [member])
 
 
-UNLIKE = [seen_by("party-1"), seen_by("party-2")]
+UNLIKE: list[TopKView] = [seen_by("party-1"), seen_by("party-2")]
 
 
 def traced(coalition: int) -> Floats:
