@@ -10,14 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from tests.protocols.ranksearch.worlds import (
-    TABLES,
-    bound,
-    dealings,
-    in_one_place,
-    search_by_shares,
-    table,
-)
+from tests.protocols.ranksearch.worlds import bound, in_one_place, search_by_shares
 
 from veilring.arrays import Ints
 from veilring.data.table import Rows
@@ -47,8 +40,7 @@ from veilring.protocols.ranksearch.algorithm.shares import (
     prime_above,
     product_mod,
 )
-from veilring.protocols.ranksearch.algorithm.votes import Votes, nearest_rows, own_votes
-from veilring.protocols.ring.algorithm.classify import pooled_knn
+from veilring.protocols.ranksearch.algorithm.votes import Votes
 
 FALSE_ALARM = 1e-6
 
@@ -333,27 +325,3 @@ def test_a_search_by_shares_equals_one_by_totals(
         assert found.lower.tolist() == expected.lower.tolist()
         assert found.ends.tolist() == expected.ends.tolist()
         assert found.steps == expected.steps
-
-
-@pytest.mark.parametrize("k", [1, 5, 100])
-@pytest.mark.parametrize("name", TABLES)
-def test_tables_are_labelled_by_shares_like_the_pooled_classifier(name: str, k: int) -> None:
-    """On real tables and tied integers, labels are the pooled ones, for all partitions."""
-    rows, every, classes = table(name)
-    queries = every[:: len(every) // 10]
-    labels = pooled_knn(queries, rows.features, rows.labels, classes, k)
-    parameters = bound(queries.shape[1], classes, k=k, reveal="votes")
-    for dealt, parts in dealings(rows):
-        near = [nearest_rows(queries, part, k) for part in parts]
-        found = search_by_shares(queries, parts, parameters)[0]
-        votes = [
-            own_votes(queries, part, own, found, classes=classes, weights="uniform").counts
-            for part, own in zip(parts, near, strict=True)
-        ]
-        most = max(k, int(np.sum(votes, axis=0).sum(axis=1).max()))
-        scheme = label_scheme(len(parts), classes, most)
-        labelling = [
-            label_play(dealer, own, most)
-            for dealer, own in zip(dealers(scheme), votes, strict=True)
-        ]
-        np.testing.assert_array_equal(play_together(labelling, scheme.p)[0], labels, dealt)

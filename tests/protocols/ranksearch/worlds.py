@@ -78,7 +78,7 @@ def search_by_shares(
     seed: int = 0,
     watch: Callable[[Sent], object] | None = None,
 ) -> list[Found]:
-    """Search with shared counts in this process, and return what each party finds."""
+    """Search with shared counts in this process, and return the results of all parties."""
     k, scheme = parameters.system.k, parameters.scheme(len(parts))
 
     def play(me: int, rows: Rows) -> Play[Found]:

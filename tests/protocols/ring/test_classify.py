@@ -60,12 +60,10 @@ async def ask(
     rows: list[Rows], queries: Floats, parameters: KNNParameters, **options: Any
 ) -> Run[KNNAnswer]:
     """Answer queries over a network."""
-    public: dict[str, Any] = {
-        "client": "a",
-        "parameters": parameters,
-        "only": {"a": {"queries": queries}},
-    }
-    return await play(private_knn, rows, names=PARTIES, **public, **options)
+    only = {"a": {"queries": queries}}
+    return await play(
+        private_knn, rows, names=PARTIES, client="a", parameters=parameters, only=only, **options
+    )
 
 
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
@@ -99,16 +97,6 @@ async def test_with_noise_it_follows_the_distribution_of_networked_parties() -> 
     met = np.sum(counts, axis=0) > 0
     assert met.sum() > 1  # else the label would say nothing
     assert stats.chi2_contingency(np.array(counts)[:, met]).pvalue > FALSE_ALARM / 2
-
-
-def test_enough_rounds_give_the_pooled_labels() -> None:
-    """With an error of PP-TopK below 1e-20, the labels are those of the pooled classifier."""
-    rows, queries = _rows(7), np.random.default_rng(8).random((50, 2))
-    parameters = bound(2, 3, k=3, rounds=12, weights="distance")
-    features = np.concatenate([party.features for party in rows])
-    labels = np.concatenate([party.labels for party in rows])
-    pooled = pooled_knn(queries, features, labels, 3, 3, "distance")
-    np.testing.assert_array_equal(_locally(rows, queries, parameters).labels, pooled)
 
 
 def test_chunks_of_queries_do_not_change_exact_answers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -387,27 +387,6 @@ def test_fitted_cells_agree_with_the_exact_posterior(k: int) -> None:
 
 
 @pytest.mark.slow
-def test_the_exact_rule_agrees_with_an_integral_by_hand() -> None:
-    """With k = 1, one round and P0 = 1/2 its accuracy is a closed integral (false alarm 1e-6).
-
-    The starter passes on its least value or, above it, a uniform number up to 1.
-    """
-    parameters, rows = replace(BASE, k=1, P0=0.5, rounds=1), 30
-    view, own = runs(parameters, 4, 0, np.random.default_rng(4), trials=5000)
-    claims = claim_new(view, EIGHT[0])
-    decided = decide_by(sandwich_posterior(view, EIGHT[0], UniformPrior(rows)))
-
-    def likelier(a: float) -> float:
-        noise = rows / (rows - 1) * (1 - (1 - a) ** (rows - 1))
-        return max(rows * (1 - a) ** (rows - 1), noise) / 2
-
-    bend = 1 - (1 / rows) ** (1 / (rows - 1))  # where both are equally likely
-    accuracy, _ = integrate.quad(likelier, 0, 1, points=[bend], epsabs=1e-12)
-    hits = int((decided == owned(claims, own)).sum())
-    assert stats.binomtest(hits, len(own), accuracy).pvalue > FALSE_ALARM
-
-
-@pytest.mark.slow
 def test_few_simulated_runs_leave_doubt() -> None:
     """A single simulated run gives no posterior of 0 or 1, and runs without claims give 1/2."""
     view, _ = runs(BASE, 4, 1, np.random.default_rng(1), trials=20)

@@ -177,14 +177,6 @@ def test_the_transcript_is_equal_on_every_runtime(run_protocol: ProtocolRunner) 
     assert run.transcript[:16] == "b314108a9edbcbf8"
 
 
-def test_votes_at_an_exact_match_decide_alone() -> None:
-    """With weights by distance a row at distance 0 outvotes all others, however near."""
-    rows = np.array([[0.5], [0.5 + 1e-12], [0.5 - 1e-12], [0.9], [0.1], [0.2]])
-    labels = np.array([1, 0, 0, 0, 0, 0])
-    pooled = pooled_knn(np.array([[0.5]]), rows, labels, classes=2, k=3, weights="distance")
-    assert pooled.tolist() == [1]
-
-
 @pytest.mark.parametrize("lie", LIES_IN_TOPK)
 def test_a_lie_in_topk_names_the_liar(run_protocol: ProtocolRunner, lie: str) -> None:
     """Each vector that no honest party sends ends the run with its sender's name."""

@@ -22,7 +22,6 @@ from veilring.protocols.ring.algorithm import topk
 from veilring.protocols.ring.algorithm.topk import (
     TopKParameters,
     exactness_bound,
-    final_result,
     highest_entry,
     own_smallest,
     require_bounded,
@@ -214,12 +213,6 @@ def test_the_highest_entry_is_approached() -> None:
     assert highest_entry(parameters, 1000) == 2.0
 
 
-def test_final_result_is_clipped_at_the_public_bound() -> None:
-    """Entries above upper represent missing values and are clipped."""
-    cut = final_result(np.array([[1.0, 9.0, 9.25]]), HONEST)
-    assert cut.tolist() == [[1.0, 9.0, 9.0]]
-
-
 @given(
     rows=st.lists(st.lists(st.integers(0, 9), max_size=5), min_size=3, max_size=6),
     parameters=st.sampled_from([HONEST, replace(NOISY, rounds=12)]),
@@ -288,16 +281,6 @@ def test_the_result_is_exact_at_the_stated_rate(P0: float, d: float, rounds: int
         among = exact[contributors == c]
         bound = exactness_bound(int(c), P0, d, rounds)
         assert stats.binomtest(int(among.sum()), among.size, bound).pvalue > FALSE_ALARM / (2 * k)
-
-
-def test_one_round_of_pure_noise_gives_a_larger_radius() -> None:
-    """With P0 = 1 and one round no result is exact, and no k-th smallest is too small."""
-    rng = np.random.default_rng(0)
-    parameters = TopKParameters(k=3, P0=1.0, d=0.5, rounds=1, delta=0.05, upper=1.0)
-    values = np.sort(rng.random((5_000, 5, 3)), axis=2)
-    radius = run_ring(values, parameters, rng)[:, -1]
-    assert (radius > true_topk(values, parameters)[:, -1]).all()
-    assert exactness_bound(3, 1.0, 0.5, 1) == 0.0
 
 
 def test_the_bound_has_its_closed_form() -> None:

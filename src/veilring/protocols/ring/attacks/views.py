@@ -117,7 +117,6 @@ class UniformPrior:
     upper: float = 1.0
 
     def __post_init__(self) -> None:
-        """Reject values outside the documented ranges."""
         if self.rows_per_party < 1:
             raise InputError("rows_per_party", self.rows_per_party, "at least 1")
         if not 0 < self.upper < np.inf:
