@@ -1,7 +1,8 @@
 """Failed checks: all parties learn that one failed, and no party learns whose it was."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from veilring import simulation
 from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.errors import AskedBefore, ProtocolViolation, Tampered
-from veilring.nodes.adversary import Adversary, Lines
+from veilring.nodes.adversary import Adversary, Alter, Lines
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.nodes.run import Outcome
@@ -67,61 +68,6 @@ def failing(monkeypatch: pytest.MonkeyPatch, parties: Iterable[str]) -> None:
     monkeypatch.setattr(Checks, "__init__", start_failed)
 
 
-class TestWhoAborts:
-    """A liar that falsifies a total that only some parties can notice."""
-
-    QUERY = np.zeros((1, 1))
-    HELD: ClassVar = {NAMES[0]: 3, NAMES[1]: 1, NAMES[2]: 0, LIAR: 0}
-    """The rows of class 1 at distance 0.3; each party has five of class 0 at 0.9."""
-
-    @pytest.fixture
-    def setup(self, adding: str, reveal: str) -> SearchSetup:
-        """Return the parties; the nine nearest rows vote."""
-        parts = {
-            name: Rows(np.array([0.3] * near + [0.9] * 5)[:, None], np.array([1] * near + [0] * 5))
-            for name, near in self.HELD.items()
-        }
-        system = RankSearch(k=9, sum=adding, reveal=reveal)  # type: ignore[arg-type]  # a parameter of the test
-        return system.setup(parts, Facts(parties=len(NAMES), features=1, classes=2))
-
-    def errors(
-        self, setup: SearchSetup, liar: Adversary, links: Topology | None = None
-    ) -> list[tuple[object, ...]]:
-        """Return what the honest parties' runs end with, without their own names."""
-        outcomes = play(setup, self.QUERY, liar=liar, links=links)
-        errors = [outcomes[name].error for name in HONEST]
-        for name, error in zip(HONEST, errors, strict=True):
-            if isinstance(error, Tampered):
-                assert error.suspects == tuple(each for each in NAMES if each != name)
-        return [(type(error), getattr(error, "reason", None)) for error in errors]
-
-    @pytest.mark.parametrize(("adding", "reveal"), [("all-to-all", "totals"), ("star", "totals")])
-    def test_a_lowered_total_is_noticed_by_all_or_none(self, setup: SearchSetup) -> None:
-        """From two rows fewer on, the party with three notices it, and all abort alike."""
-        for by in range(1, 5):
-            (error,) = set(self.errors(setup, LowerTotal(by)))
-            assert (error[0] is Tampered) == (by >= 2)
-
-    @pytest.mark.parametrize(
-        ("adding", "reveal"),
-        [("all-to-all", "totals"), ("star", "totals"), ("all-to-all", "votes")],
-    )
-    def test_moved_votes_are_noticed_by_all_or_none(self, setup: SearchSetup) -> None:
-        """From two votes on, the party with three notices it, and all abort alike."""
-        for by in range(1, 5):
-            (error,) = set(self.errors(setup, WrongVotes(by=by, entry=0, taken=1)))
-            assert (error[0] is Tampered) == (by >= 2)
-
-    @pytest.mark.parametrize(("adding", "reveal"), [("all-to-all", "totals")])
-    def test_the_first_to_abort_does_not_depend_on_whose_check_failed(
-        self, setup: SearchSetup
-    ) -> None:
-        """With unequal delays some parties receive the abort of another, equally for all lies."""
-        links = Topology(LinkModel(latency=LogNormal(0.02, 0.3)))
-        found = [self.errors(setup, LowerTotal(by), links) for by in (2, 4)]
-        assert found[0] == found[1]
-
-
 @dataclass
 class LowerTotal(Adversary):
     """Subtracts from the total at the first threshold that is at least 0.3.
@@ -150,6 +96,59 @@ class LowerTotal(Adversary):
         return MaskedWords(digest=message.digest, words=(words,))
 
 
+class TestWhoAborts:
+    """A liar that falsifies a total that only some parties can notice."""
+
+    QUERY = np.zeros((1, 1))
+    HELD: ClassVar = {NAMES[0]: 3, NAMES[1]: 1, NAMES[2]: 0, LIAR: 0}
+    """The rows of class 1 at distance 0.3; each party has five of class 0 at 0.9."""
+
+    @pytest.fixture
+    def setup(self, adding: str, reveal: str) -> SearchSetup:
+        """Return the parties; the nine nearest rows vote."""
+        parts = {
+            name: Rows(np.array([0.3] * near + [0.9] * 5)[:, None], np.array([1] * near + [0] * 5))
+            for name, near in self.HELD.items()
+        }
+        system = RankSearch(k=9, sum=adding, reveal=reveal)  # type: ignore[arg-type]  # a parameter of the test
+        return system.setup(parts, Facts(parties=len(NAMES), features=1, classes=2))
+
+    def errors(
+        self, setup: SearchSetup, liar: Adversary, links: Topology | None = None
+    ) -> list[tuple[object, ...]]:
+        """Return what the honest parties' runs end with, without their own names."""
+        outcomes = play(setup, self.QUERY, liar=liar, links=links)
+        errors = [outcomes[name].error for name in HONEST]
+        for name, error in zip(HONEST, errors, strict=True):
+            if isinstance(error, Tampered):
+                assert error.suspects == tuple(each for each in NAMES if each != name)
+        return [(type(error), getattr(error, "reason", None)) for error in errors]
+
+    @pytest.mark.parametrize(
+        ("adding", "reveal", "lie"),
+        [
+            *((adding, "totals", LowerTotal) for adding in SUMS),
+            *((*way, partial(WrongVotes, entry=0, taken=1)) for way in WAYS[:-1]),
+        ],
+    )
+    def test_a_lie_is_noticed_by_all_or_none(
+        self, setup: SearchSetup, lie: Callable[..., Adversary]
+    ) -> None:
+        """From two rows fewer or two moved votes on, one party notices it, and all abort alike."""
+        for by in range(1, 5):
+            (error,) = set(self.errors(setup, lie(by=by)))
+            assert (error[0] is Tampered) == (by >= 2)
+
+    @pytest.mark.parametrize(("adding", "reveal"), [("all-to-all", "totals")])
+    def test_the_first_to_abort_does_not_depend_on_whose_check_failed(
+        self, setup: SearchSetup
+    ) -> None:
+        """With unequal delays some parties receive the abort of another, equally for all lies."""
+        links = Topology(LinkModel(latency=LogNormal(0.02, 0.3)))
+        found = [self.errors(setup, LowerTotal(by), links) for by in (2, 4)]
+        assert found[0] == found[1]
+
+
 @pytest.mark.parametrize(("adding", "reveal"), WAYS)
 @pytest.mark.parametrize("whose", [HONEST[:1], HONEST[1:2], HONEST])
 def test_a_failed_check_changes_only_the_words_about_it(
@@ -175,22 +174,17 @@ def differing(one: Outcome, other: Outcome) -> set[tuple[str, type[Message]]]:
     return {(here.sender, type(here.message)) for here, there in pairs if here != there}
 
 
-class OtherWords(Adversary):
-    """Adds 1 to its masked words about its checks, to which it has committed."""
-
-    @override
-    async def sending(self, to: str, message: Message) -> Lines:
-        if isinstance(message, CheckWords):
-            first, *others = message.words
-            words = bytes([(first + 1) % 256, *others])
-            message = CheckWords(digest=message.digest, words=words)
-        return [(to, message)]
+def other_words(message: Message) -> Message:
+    """Add 1 to masked words about checks, to which their sender has committed."""
+    assert isinstance(message, CheckWords)
+    first, *others = message.words
+    return CheckWords(digest=message.digest, words=bytes([(first + 1) % 256, *others]))
 
 
 @pytest.mark.parametrize(("adding", "reveal"), WAYS)
 def test_words_other_than_promised_are_refused(adding: str, reveal: str) -> None:
     """A party that chooses its words after those of others is named by each of them."""
-    outcomes = play(set_up(sum=adding, reveal=reveal), liar=OtherWords())
+    outcomes = play(set_up(sum=adding, reveal=reveal), liar=Alter(other_words, only=(CheckWords,)))
     for name in HONEST:
         error = outcomes[name].error
         assert isinstance(error, ProtocolViolation)

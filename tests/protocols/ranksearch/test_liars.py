@@ -14,7 +14,7 @@ from veilring import simulation
 from veilring.arrays import Ints
 from veilring.data.table import Rows
 from veilring.errors import InputError, ProtocolViolation, RunFailed, Tampered
-from veilring.nodes.adversary import Adversary, Lines, Silent
+from veilring.nodes.adversary import Adversary, Alter, Lines, Silent
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.journal import View
 from veilring.nodes.run import Run, blamed_party
@@ -355,21 +355,17 @@ async def test_a_party_that_continues_its_search_is_not_convicted(liar: str, add
     await accused(liar, label(setup, liars, QUERIES[EXACT : EXACT + 1]))
 
 
-class ManyTied(Adversary):
-    """Claims a hundred thousand tied rows for each query with ties."""
-
-    @override
-    async def sending(self, to: str, message: Message) -> Lines:
-        if isinstance(message, MaskedWords):
-            words = tuple(each + each.dtype.type(100_000) for each in message.words)
-            message = MaskedWords(digest=message.digest, words=words)
-        return ((to, message),)
+def many_tied(message: Message) -> Message:
+    """Claim a hundred thousand tied rows for each query with ties."""
+    assert isinstance(message, MaskedWords)
+    words = tuple(each + each.dtype.type(100_000) for each in message.words)
+    return MaskedWords(digest=message.digest, words=words)
 
 
 async def test_too_many_tied_rows_may_be_a_false_claim() -> None:
     """All parties learn that one of them may have claimed the rows, before any advice."""
     with pytest.raises(RunFailed) as caught:
-        await label(set_up(reveal="label"), {OTHER: ManyTied()})
+        await label(set_up(reveal="label"), {OTHER: Alter(many_tied, only=(MaskedWords,))})
     errors = [error for party, error in caught.value.errors.items() if party != OTHER]
     told = [error for error in errors if isinstance(error, InputError)]
     assert told
