@@ -70,11 +70,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, parties: Iterable[str]) -> None:
 
 @dataclass
 class LowerTotal(Adversary):
-    """Subtracts from the total at the first threshold that is at least 0.3.
-
-    Attributes:
-        by: The number of rows.
-    """
+    """Subtracts rows from the total at the first threshold that is at least 0.3."""
 
     by: int
 

@@ -294,13 +294,7 @@ COMPARES = 4
 
 @dataclass
 class OtherWords(Adversary):
-    """Sends a victim wrong words in one round.
-
-    Attributes:
-        at: The round.
-        made: The change of the words: all `raised` by one in the field, or only the `first` of
-            them; `large`, or `short`.
-    """
+    """Sends a victim other words in one round: all or the first raised by one, large, or short."""
 
     at: int
     made: str = "raised"

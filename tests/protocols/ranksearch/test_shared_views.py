@@ -59,11 +59,7 @@ class Unmasked(Dealer):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AllReached(Reach):
-    """The thresholds that reach k rows, all of them treated as the lowest.
-
-    Attributes:
-        owner: For each threshold the position of its query, shape (thresholds,).
-    """
+    """The thresholds that reach k rows, all of them treated as the lowest; each has its query."""
 
     owner: Ints
 
@@ -303,15 +299,8 @@ def step_is_simulated(
     """Return whether a party's view of a step with k = 1 has exactly the simulator's distribution.
 
     One honest dealer draws all its possible values, and the others draw fixed values known to the
-    coalition.
-
-    Args:
-        counts: The counts of the three parties.
-        coalition: The party.
-        p: The prime.
-        seed: The seed of the shares dealt to the party and of the other dealers' draws.
-        kind: The class of dealers.
-        lowest: The least of the elements R.
+    coalition, which is one of the three parties with these counts. The elements R are at least
+    `lowest`.
     """
     scheme, total, point = Scheme(p, PARTIES), sum(counts), coalition + 1
     free = min({0, 1} - {coalition})
@@ -420,11 +409,8 @@ def label_is_simulated(
 ) -> bool:
     """Return whether a party's view of a labelling of two classes has the simulator's distribution.
 
-    Args:
-        votes: The votes of the three parties, shape (3, 2), with a total of at most 1.
-        coalition: The party.
-        kind: The class of dealers.
-        lowest: The least of the elements R_c.
+    The votes of three parties, shape (3, 2), have a total of at most 1. The elements R_c are at
+    least `lowest`.
     """
     p, point = 5, coalition + 1
     scheme = Scheme(p, PARTIES)

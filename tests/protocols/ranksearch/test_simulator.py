@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import combinations, pairwise
 from math import log, sqrt
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pytest
@@ -62,13 +62,7 @@ Words = NDArray[np.unsignedinteger[Any]]
 
 @dataclass(frozen=True)
 class World:
-    """The inputs of all parties.
-
-    Attributes:
-        parts: The rows of each party, by its name, in the order of the roster.
-        parameters: The public parameters.
-        queries: The batch, shape (Q, features).
-    """
+    """The inputs of all parties."""
 
     parts: Mapping[str, Rows]
     parameters: SearchParameters
@@ -112,15 +106,8 @@ def ideal_votes(world: World, radii: Floats) -> Votes:
     return Votes(counts, weighted if weights == "distance" else None)
 
 
-@dataclass(frozen=True)
-class SimulatedSum:
-    """One sum as seen by a simulator.
-
-    Attributes:
-        digest: The hash in all its messages.
-        totals: The total of each array, as words.
-        honest: The sum of the words of all honest parties, of each array.
-    """
+class SimulatedSum(NamedTuple):
+    """The hash of a sum, and of each array the total and the sum of all honest parties' words."""
 
     digest: bytes
     totals: tuple[Words, ...]
@@ -128,13 +115,9 @@ class SimulatedSum:
 
 
 def simulate(world: World, coalition: Mapping[str, PairwiseKeys]) -> Iterator[SimulatedSum]:
-    """Yield the sums of a batch in order, from the totals and a coalition's rows and keys.
+    """Yield the sums of a batch in order, from the totals and a coalition's rows and unused keys.
 
     The last is that of the outcome of checks, all of which pass.
-
-    Args:
-        world: The world, of which only public values, the members' rows and the totals are used.
-        coalition: The members' unused keys.
     """
     public, parties = world.parameters, len(world.parts)
     k, classes, weights = public.system.k, public.facts.classes, public.system.weights
@@ -241,14 +224,9 @@ def digit(modulus: int, digits: int, place: int) -> Words:
 
 @dataclass(frozen=True)
 class Tiny:
-    """Parties that add up twice, the second time depending on the first total.
+    """Parties that add up twice, modulo 2 or 4, the second time depending on the first total.
 
-    Attributes:
-        modulus: 2 or 4.
-        parties: The number of parties.
-        coalition: The names of its members.
-        adder: The party that adds up, if any.
-        tongues: The number of different totals of the first sum sent by a corrupted adder.
+    A corrupted adder sends as many different totals of the first sum as it has tongues.
     """
 
     modulus: int
@@ -384,8 +362,7 @@ def distribution_of(columns: list[Words]) -> Distribution:
 def tiny_worlds(*, words_seen: bool = False) -> Iterator[Tiny]:
     """Yield every coalition of up to n - 2 of three to five parties, and every kind of adder.
 
-    Args:
-        words_seen: Whether to omit worlds in which the coalition sees only totals.
+    Worlds in which the coalition sees only totals may be left out.
     """
     for modulus, parties, members in (
         (4, 3, 1),
@@ -431,12 +408,7 @@ class TestTinyWords:
 
 @dataclass
 class Recording:
-    """A replacement of `agree_keys` that agrees likewise, and keeps the secrets for the test.
-
-    Attributes:
-        kind: The class of the parties' keys.
-        secrets: Each party's secrets of the last run, by its name.
-    """
+    """A replacement of `agree_keys` that agrees likewise, and keeps the last run's secrets."""
 
     kind: type[PairwiseKeys] = PairwiseKeys
     secrets: dict[str, dict[str, bytes]] = field(default_factory=dict)
@@ -539,11 +511,8 @@ def assert_uniform(drawn: Sequence[NDArray[np.uint8]], alarm: float) -> None:
 
     Differences of independent uniform bytes are uniform as well, so each distribution is tested by
     the inequality of Dvoretzky, Kiefer and Wolfowitz, with the constant of Massart. The bits are
-    tested by the binomial distribution.
-
-    Args:
-        drawn: Shape (parties, bytes) for each sum.
-        alarm: The greatest probability that this fails for bytes that are uniform.
+    tested by the binomial distribution. Uniform bytes, shape (parties, bytes) for each sum, fail
+    with at most the probability `alarm`.
     """
     after = [
         second[:, :size] - first[:, :size]
