@@ -29,14 +29,8 @@ from tests.protocols.ring.worlds import hoeffding
 
 from veilring.errors import InputError
 from veilring.protocols.promise import Estimate
-from veilring.protocols.ring import leakage
 from veilring.protocols.ring.algorithm.topk import TopKParameters
-from veilring.protocols.ring.leakage import (
-    sample_hop_leakage,
-    transcript,
-    uniform_values,
-    watch_hops,
-)
+from veilring.protocols.ring.leakage import transcript, uniform_values, watch_hops
 
 FALSE_ALARM = 1e-6
 
@@ -92,25 +86,6 @@ def test_a_point_does_not_depend_on_the_rest_of_the_grid() -> None:
     assert list(leakage_grid(grid, seed=3, clock=lambda: 0.0))[-1] == next(
         leakage_grid(alone, seed=3, clock=lambda: 0.0)
     )
-
-
-def test_values_drawn_in_chunks_are_estimated_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every trial is drawn once and in order, for any memory limit."""
-    values = uniform_values(100, 3, 2, 5, np.random.default_rng(1))
-    parameters = LeakageGrid([3], [2], rounds=1, P0=0.0).parameters(2)
-    slices: list[slice] = []
-
-    def draw(chunk: slice) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-        slices.append(chunk)
-        return values[chunk]
-
-    found = []
-    for most in (1000, 30):
-        monkeypatch.setattr(leakage, "CHUNK_TRIALS", most)
-        found.append(sample_hop_leakage(draw, (100, 3), parameters, np.random.default_rng(2)))
-    assert slices[1:] == [slice(0, 30), slice(30, 60), slice(60, 90), slice(90, 100)]
-    assert found[0].exposure == found[1].exposure
-    assert found[0].lop == found[1].lop
 
 
 @pytest.mark.parametrize(

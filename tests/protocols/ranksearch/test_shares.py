@@ -50,13 +50,6 @@ def dealers(scheme: Scheme, seed: int = 0) -> list[Dealer]:
     return [Dealer(scheme, me, np.random.default_rng([seed, me])) for me in range(scheme.parties)]
 
 
-def test_the_primes_are_the_largest_in_their_words() -> None:
-    """Each is prime, and no larger number in its word is."""
-    for prime, word in zip(PRIMES, (2**8, 2**16), strict=True):
-        primes = [p for p in range(prime, word) if all(p % d for d in range(2, math.isqrt(p) + 1))]
-        assert primes == [prime]
-
-
 def test_the_smallest_sufficient_prime_is_chosen() -> None:
     """A number is below its prime; a number above all primes is refused."""
     assert [prime_above(bound) for bound in (0, 250, 251, 65_520)] == [251, 251, 65_521, 65_521]

@@ -24,11 +24,10 @@ from tests.protocols.ring.worlds import (
 )
 from typing_extensions import override
 
-from veilring import simulation
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
-from veilring.errors import Deadlock, InputError, RunFailed
-from veilring.nodes.adversary import Adversary, Forger, Lines, Reorder, Repeat, Replay, Silent
+from veilring.errors import InputError, RunFailed
+from veilring.nodes.adversary import Adversary, Forger, Lines, Reorder, Repeat, Replay
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.nodes.run import Run
@@ -200,21 +199,6 @@ async def test_only_the_last_party_detects_another_result_of_the_starter() -> No
     run = await topk({STARTER: Equivocate(victim)})
     assert not run.results[victim].any()
     np.testing.assert_array_equal(run.results[LAST], SMALLEST)
-
-
-def test_a_silent_party_is_waited_for_and_named() -> None:
-    """Its successor names it at the deadlock; the others name the party that they wait for."""
-    options: dict[str, Any] = {
-        "parameters": TOPK,
-        "adversaries": {"party-4": Silent(first_round=8)},
-    }
-    with pytest.raises(RunFailed) as caught:
-        simulation.simulate(
-            play(pp_topk, VALUES, runtime="simulated", ring=RING, seconds=60.0, **options)
-        )
-    errors = caught.value.errors
-    assert any(isinstance(error, Deadlock) for error in errors.values())
-    assert "ring.topk.vector from party-4" in str(errors[RING.successor("party-4")])
 
 
 async def test_vectors_of_an_earlier_session_are_detected() -> None:
