@@ -40,7 +40,7 @@ from veilring.protocols.ranksearch.algorithm.search import End
 from veilring.protocols.ranksearch.algorithm.votes import no_votes
 from veilring.protocols.ranksearch.parameters import Reveal
 from veilring.protocols.ranksearch.shared import CHECK_ROUNDS
-from veilring.protocols.ranksearch.system import RankSearch, SearchSetup
+from veilring.protocols.ranksearch.system import RankSearch
 from veilring.scenarios import Report, load_scenario, run_scenario
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.testing import ProtocolRunner
@@ -233,12 +233,10 @@ def test_the_cost_is_within_its_forecast(  # noqa: PLR0917  (the world and the s
         Rows(rng.integers(0, places, (rows, 2)) / places, rng.integers(0, 3, rows))
         for _ in range(parties)
     ]
-    setup = system.setup({f"party-{n}": part for n, part in enumerate(parts)}, Facts(parties, 2, 3))
-    assert isinstance(setup, SearchSetup)
-    asked = rng.integers(0, places, (queries, 2)) / places
-    ranked = setup.search(asked, parts)
-    cost = found_cost(parties, ranked.found, setup.parameters, ranked.tied_rows)
-    range_ = search_cost(parties, queries, setup.parameters)
+    parameters = system.bind(Facts(parties, 2, 3))
+    ranked = in_one_place(rng.integers(0, places, (queries, 2)) / places, parts, parameters)
+    cost = found_cost(parties, ranked.found, parameters, ranked.tied_rows)
+    range_ = search_cost(parties, queries, parameters)
     assert range_.most is not None
     assert range_.setup == range_.most.setup == cost.setup
     for least, exact, most in zip(
@@ -271,25 +269,22 @@ def test_eight_parties_answer_a_thousand_queries_within_bounds() -> None:
     """Without ties at most 9 rounds and 3.5 MB, or 1 MB in a star; with ties 17 rounds."""
     rng = np.random.default_rng(6)
     features, labels = rng.random((800, 13)), rng.integers(0, 3, 800)
-    for places in (features, np.round(features * 2) / 2):
-        parts = {f"party-{n}": Rows(places[n::8], labels[n::8]) for n in range(8)}
-        queries = (
-            places[rng.integers(0, 800, 1000)] if places is not features else rng.random((1000, 13))
-        )
-        costs = {}
-        for adding in SUMS:
-            setup = RankSearch(sum=adding).setup(parts, Facts(8, 13, 3))
-            assert isinstance(setup, SearchSetup)
-            found = setup.search(queries, list(parts.values())).found
-            costs[adding] = found_cost(8, found, setup.parameters)
+    tied = np.round(features * 2) / 2
+    for places, queries in (
+        (features, rng.random((1000, 13))),
+        (tied, tied[rng.integers(0, 800, 1000)]),
+    ):
+        parts = [Rows(places[n::8], labels[n::8]) for n in range(8)]
+        found = in_one_place(queries, parts, bound(13, 3)).found
+        costs = [found_cost(8, found, bound(13, 3, sum=adding)) for adding in SUMS]
         if places is features:
             assert (found.ends == End.EXACT).all()
-            assert costs["all-to-all"].rounds <= 9
-            assert costs["all-to-all"].traffic.bytes <= 3_500_000
-            assert costs["star"].traffic.bytes <= 1_000_000
+            assert costs[0].rounds <= 9
+            assert costs[0].traffic.bytes <= 3_500_000
+            assert costs[1].traffic.bytes <= 1_000_000
         else:
             assert found.tied.any()
-            assert costs["all-to-all"].rounds <= 17
+            assert costs[0].rounds <= 17
 
 
 @cache
