@@ -14,7 +14,7 @@ from docs.examples.totals_information import counts_of_missing, leakage_of_one
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import poisson
-from tests.protocols.ranksearch.worlds import ask, bound, in_one_place
+from tests.protocols.ranksearch.worlds import ask, bound
 
 from veilring.arrays import Bools, Floats, Ints
 from veilring.data.table import Rows, pairwise_distances
@@ -189,7 +189,7 @@ class TestPlaces:
     def test_a_lone_weighted_vote_reveals_its_distance(self) -> None:
         """It is exact to the 24 fractional bits: with k = 1 every row votes alone."""
         tables, queries = some_rows(3, 30), draw(50)
-        answer = in_one_place(queries, tables, bound(3, 2, k=1, weights="distance"))
+        answer = bound(3, 2, k=1, weights="distance").answer(queries, tables)
         rows = np.concatenate([table.features for table in tables])
         nearest = np.linalg.norm(queries[:, None] - rows, axis=2).min(axis=1)
         found = distances_by_weight(answer.found.radii, answer.votes.values.max(axis=1))

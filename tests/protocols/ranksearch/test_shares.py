@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from tests.protocols.ranksearch.worlds import bound, in_one_place, search_by_shares
+from tests.protocols.ranksearch.worlds import bound, search_by_shares
 
 from veilring.arrays import Ints
 from veilring.data.table import Rows
@@ -312,7 +312,7 @@ def test_a_search_by_shares_equals_one_by_totals(
     parts = [Rows(points(size), np.zeros(size, np.int64)) for size in sizes]
     queries = points(5)
     parameters = bound(2, 1, k=k, reveal="votes")
-    expected = in_one_place(queries, parts, parameters).found
+    expected = parameters.answer(queries, parts).found
     for found in search_by_shares(queries, parts, parameters, seed=seed):
         assert found.radii.tolist() == expected.radii.tolist()
         assert found.lower.tolist() == expected.lower.tolist()

@@ -8,15 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.protocols.ranksearch.worlds import (
-    TABLES,
-    ask,
-    bound,
-    dealings,
-    in_one_place,
-    table,
-    votes_within,
-)
+from tests.protocols.ranksearch.worlds import TABLES, ask, bound, dealings, table, votes_within
 
 from veilring import simulation
 from veilring.arrays import Floats
@@ -134,7 +126,7 @@ def test_networked_parties_answer_like_one_with_all_rows(way: str, places: Place
     """Labels, votes and intervals equal those of the steps in one process, also with few rows."""
     answer = in_memory(way, places, k).results["party-0"]
     rows, queries = pooled(places), queries_of(places)
-    alone = in_one_place(queries, [rows], bound(3, 3, k=k, **WAYS[way]))
+    alone = bound(3, 3, k=k, **WAYS[way]).answer(queries, [rows])
     np.testing.assert_array_equal(answer.labels, alone.votes.labels)
     for ours, theirs in (
         (answer.found.radii, alone.found.radii),
@@ -234,7 +226,7 @@ def test_the_cost_is_within_its_forecast(  # noqa: PLR0917  (the world and the s
         for _ in range(parties)
     ]
     parameters = system.bind(Facts(parties, 2, 3))
-    ranked = in_one_place(rng.integers(0, places, (queries, 2)) / places, parts, parameters)
+    ranked = parameters.answer(rng.integers(0, places, (queries, 2)) / places, parts)
     cost = found_cost(parties, ranked.found, parameters, ranked.tied_rows)
     range_ = search_cost(parties, queries, parameters)
     assert range_.most is not None
@@ -275,7 +267,7 @@ def test_eight_parties_answer_a_thousand_queries_within_bounds() -> None:
         (tied, tied[rng.integers(0, 800, 1000)]),
     ):
         parts = [Rows(places[n::8], labels[n::8]) for n in range(8)]
-        found = in_one_place(queries, parts, bound(13, 3)).found
+        found = bound(13, 3).answer(queries, parts).found
         costs = [found_cost(8, found, bound(13, 3, sum=adding)) for adding in SUMS]
         if places is features:
             assert (found.ends == End.EXACT).all()

@@ -13,7 +13,6 @@ from tests.protocols.ranksearch.worlds import (
     TABLES,
     bound,
     dealings,
-    in_one_place,
     table,
     votes_at,
     votes_within,
@@ -39,7 +38,7 @@ KS = (1, 5, 20, 100)
 
 def ranked(queries: Floats, parts: list[Rows], classes: int, k: int, **options: Any) -> Ranked:
     """Search the rows of some parties."""
-    return in_one_place(queries, parts, bound(queries.shape[1], classes, k=k, **options))
+    return bound(queries.shape[1], classes, k=k, **options).answer(queries, parts)
 
 
 @pytest.mark.parametrize("k", KS)

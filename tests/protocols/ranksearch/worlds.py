@@ -18,7 +18,7 @@ from veilring.protocols.ranksearch import SearchAnswer, SearchedRows, SearchPara
 from veilring.protocols.ranksearch.algorithm.comparing import shared_search
 from veilring.protocols.ranksearch.algorithm.search import Found, clipped_counts
 from veilring.protocols.ranksearch.algorithm.shares import Dealer, Part, Play, play_together
-from veilring.protocols.ranksearch.algorithm.votes import Ranked, nearest_rows, search_rows
+from veilring.protocols.ranksearch.algorithm.votes import nearest_rows
 from veilring.protocols.ranksearch.system import RankSearch, SearchSetup
 from veilring.protocols.system import together
 
@@ -52,20 +52,6 @@ async def ask(
         only={client: {"queries": queries}},
         parameters=parameters,
         **options,
-    )
-
-
-def in_one_place(queries: Floats, parts: Sequence[Rows], parameters: SearchParameters) -> Ranked:
-    """Return the answer by the same steps in this process."""
-    system = parameters.system
-    return search_rows(
-        queries,
-        parts,
-        classes=parameters.facts.classes,
-        k=system.k,
-        upper=parameters.upper,
-        arity=system.arity,
-        weights=system.weights,
     )
 
 
