@@ -184,36 +184,23 @@ def test_a_partys_distances_equal_the_pooled_ones_exactly(blobs: Blobs) -> None:
         assert pairwise_distances(queries[3:8], rows[part]).tobytes() == pooled[3:8, part].tobytes()
 
 
-def test_all_rows_that_tie_at_the_radius_vote() -> None:
-    """With k = 3 and a tie at the third distance, four rows vote."""
-    away = pairwise_distances(QUERY, ROWS)
-    result = own_smallest(away, 3)
-    assert result.tolist() == [[0.0, 1.0, 2.0]]
-    assert local_votes(away, LABELS, result, CLASSES).tolist() == [[1.0, 1.0, 2.0, 0.0]]
-    assert pooled_knn(QUERY, ROWS, LABELS, CLASSES, 3).tolist() == [2]
-
-
-def test_weights_by_distance_are_nearest_over_distance() -> None:
-    """A row at twice the nearest distance has half a vote; an exact match removes all others."""
-    away = pairwise_distances(np.array([[-1.0], [0.0]]), ROWS)
-    votes = local_votes(away, LABELS, own_smallest(away, 4), CLASSES, "distance")
-    assert votes[0] == pytest.approx([1.0, 1 / 2, 2 / 3, 0.0], rel=1e-15)
-    assert votes[1].tolist() == [1.0, 0.0, 0.0, 0.0]
-
-
-def test_a_noisy_result_cannot_lift_a_vote_above_the_cap() -> None:
-    """If the public nearest is too large, weights grow with it up to the public cap, even at 0."""
-    away = np.array([[0.0, 1e-6, 0.5, 3.0]])
-    votes = local_votes(away, np.arange(4), np.array([[1.0, 2.0]]), CLASSES, "distance")
-    assert votes.tolist() == [[MOST_WEIGHT, MOST_WEIGHT, 2.0, 0.0]]
-
-
-def test_fewer_rows_than_k_all_vote() -> None:
-    """If k exceeds the number of rows, every row votes."""
-    away = pairwise_distances(QUERY, ROWS)
-    result = own_smallest(away, 9)
-    assert result[0, -1] == math.inf
-    assert local_votes(away, LABELS, result, CLASSES).sum() == len(ROWS)
+@pytest.mark.parametrize(
+    ("distances", "result", "weights", "votes"),
+    [
+        ([0, 1, 2, 2, 5], [0, 1, 2], "uniform", [1, 1, 2, 0]),  # rows that tie at rank k all vote
+        ([0, 1, 2, 2, 5], [0, 1, 2, 2, 5, math.inf], "uniform", [1, 1, 2, 1]),  # fewer than k
+        ([1, 2, 3, 3, 6], [1, 2, 3, 3], "distance", [1, 1 / 2, 2 / 3, 0]),
+        ([0, 1, 2, 2, 5], [0, 1, 2, 2], "distance", [1, 0, 0, 0]),  # an exact match
+        # A noisy result lifts weights at most to the public cap, even at distance 0.
+        ([0, 1e-6, 0.5, 0.5, 3], [1, 2], "distance", [MOST_WEIGHT, MOST_WEIGHT, 4, 0]),
+    ],
+)
+def test_votes_are_those_counted_by_hand(
+    distances: list[float], result: list[float], weights: Weights, votes: list[float]
+) -> None:
+    """A row within the radius votes once, or with nearest/distance."""
+    found = local_votes(np.array([distances]) + 0.0, LABELS, np.array([result]), CLASSES, weights)
+    assert found[0] == pytest.approx(votes, rel=1e-15)
 
 
 def test_ties_of_votes_go_to_the_lowest_class() -> None:
