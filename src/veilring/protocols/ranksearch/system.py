@@ -29,7 +29,7 @@ from veilring.protocols.promise import (
     in_batches,
 )
 from veilring.protocols.ranksearch.algorithm.search import ARITY_MAX, ARITY_MIN
-from veilring.protocols.ranksearch.algorithm.votes import Ranked, search_rows
+from veilring.protocols.ranksearch.algorithm.votes import Ranked
 from veilring.protocols.ranksearch.leakage import leakage_of_totals, open_totals
 from veilring.protocols.ranksearch.memory import QUERIES, SearchedRows
 from veilring.protocols.ranksearch.parameters import K_MAX, Reveal, SearchParameters
@@ -246,16 +246,7 @@ class SearchSetup(PeerSetup):
 
     def search(self, queries: Floats, parts: Sequence[Rows]) -> Ranked:
         """Search the rows of parties in this process, with the parties' own steps."""
-        system = self.parameters.system
-        return search_rows(
-            queries,
-            parts,
-            classes=self.facts.classes,
-            k=system.k,
-            upper=self.parameters.upper,
-            arity=system.arity,
-            weights=system.weights,
-        )
+        return self.parameters.answer(queries, parts)
 
     @override
     def leakage(self, queries: Floats, trials: int, rng: Generator) -> Leakage:
