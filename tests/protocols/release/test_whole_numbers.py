@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tests.protocols.release.schemas import NUMERIC
 
 from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
@@ -16,9 +17,9 @@ from veilring.protocols.release.algorithm.statistic import (
     Bound,
     apportion,
     cut_off,
-    require_scale,
     shorten,
 )
+from veilring.protocols.release.algorithm.tallies import ClassCounts
 
 VECTORS = hnp.arrays(
     np.float64,
@@ -124,4 +125,4 @@ def test_numbers_out_of_range_are_refused() -> None:
             Bound("l1", most)
     for scale in (0, SCALE_MAX + 1):
         with pytest.raises(InputError, match="scale"):
-            require_scale(scale)
+            ClassCounts(NUMERIC, scale=scale)

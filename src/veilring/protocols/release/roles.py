@@ -110,6 +110,16 @@ async def release_rows(
     sums = await _agree(party, client, parameters, adding) if party.peers else None
     if charge is not None:
         charge(parameters.account)
+    return await _release(party, rows, parameters, sums)
+
+
+async def _release(
+    party: Party,
+    rows: Rows,
+    parameters: ReleaseParameters,
+    sums: MaskedSums | SurvivingSums | None = None,
+) -> Released:
+    """Add up with all parties, or alone, in each step."""
     steps = release_steps(parameters)
     step = next(steps)
     for _ in parameters.noises[:-1]:
@@ -163,11 +173,7 @@ async def release_by_owner(
     if rows is None:
         return await receive_release(party, other, parameters)
     require_ready(rows, parameters, 1)
-    steps = release_steps(parameters)
-    step = next(steps)
-    for _ in parameters.noises[:-1]:
-        step = steps.send(Total(step.draw(rows, party.rng), 1))
-    released = finish_release(steps, Total(step.draw(rows, party.rng), 1))
+    released = await _release(party, rows, parameters)
     await send_release(party, other, released.totals)
     return released
 
