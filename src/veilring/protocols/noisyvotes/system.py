@@ -11,7 +11,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
-from veilring.data.table import Rows
+from veilring.data.table import Rows, check_rows
 from veilring.errors import InputError
 from veilring.nodes.ring import Ring
 from veilring.privacy.accounting import PureDP
@@ -272,7 +272,7 @@ class VotesSetup(PeerSetup):
         self._votes = system
         self.parameters = system.bind(facts)
         for rows in parts.values():
-            self.parameters.check_rows(rows)
+            check_rows(rows, self.parameters.features, self.parameters.classes)
 
     @override
     def play(

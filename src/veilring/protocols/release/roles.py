@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from veilring.arrays import Ints
-from veilring.data.table import Rows
+from veilring.data.table import Rows, check_rows
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.journal import Traffic
 from veilring.nodes.party import Party
-from veilring.protocols.batches import check_rows
 from veilring.protocols.digests import digest_of, digest_of_names
 from veilring.protocols.dropouts import SurvivingSums, surviving_cost
 from veilring.protocols.masks import MaskedSums, agree_keys, confirming_cost, keys_cost, masked_cost

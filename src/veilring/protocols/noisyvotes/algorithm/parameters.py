@@ -51,7 +51,6 @@ from typing import Final
 import numpy as np
 
 from veilring.arrays import Floats
-from veilring.data.table import Rows
 from veilring.extras import require_extra
 from veilring.privacy.checks import require, require_that
 from veilring.privacy.divisible import POLYA_SCALE_MAX
@@ -324,19 +323,6 @@ class NoisyVotesParameters:
             return None
         require_radii(queries, radii)
         return np.asarray(radii, dtype=np.float64)
-
-    def check_rows(self, rows: Rows) -> None:
-        """Refuse a party's rows if they do not fit the schema; an empty set is allowed."""
-        width = rows.features.shape[1]
-        require_that(
-            width == self.features,
-            "rows",
-            f"the rows have {width} features; the parameters have {self.features}",
-        )
-        known = rows.labels.size == 0 or int(rows.labels.max()) < self.classes
-        require_that(
-            known, "rows.labels", f"labels must be below {self.classes}, the number of classes"
-        )
 
 
 def _require_whole(field_name: str, value: int, least: int, most: int) -> None:
