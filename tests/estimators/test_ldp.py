@@ -7,10 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV
 from sklearn.naive_bayes import CategoricalNB, GaussianNB
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler
 from tests.estimators.tables import measured
 from tests.privacy.generators import seeded
 
@@ -124,14 +121,6 @@ def test_numbered_values_need_no_bins() -> None:
     for wrong in (-1, 3, 0.5):
         with pytest.raises(InputError, match="column 1"):
             model.predict([[0, wrong]])
-
-
-def test_they_work_in_pipelines_and_searches(blobs: Blobs) -> None:
-    """Parameters are found by name, and cloned estimators can be fitted again."""
-    rows, labels = blobs[0][:600], blobs[1][:600]
-    pipeline = make_pipeline(MinMaxScaler(), LDPNaiveBayes(random_state=1))
-    search = GridSearchCV(pipeline, {"ldpnaivebayes__epsilon": [0.5, math.inf]}, cv=2)
-    assert search.fit(rows, labels).best_params_["ldpnaivebayes__epsilon"] == math.inf
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, 21.0, math.nan])

@@ -102,14 +102,6 @@ def test_the_epsilon_about_k_does_not_depend_on_rows(
     assert spent[0] > 1.5
 
 
-@pytest.mark.parametrize(("tolerated", "most"), [(0, "no two"), (1, "no two"), (3, "at most 3")])
-def test_the_promise_holds_against_everyone(tolerated: int, most: str) -> None:
-    """Outsiders see labels and totals, too; only the size of a coalition is limited."""
-    said = NoisyVotesClassifier(tolerated=tolerated).fit(ROWS, LABELS).privacy_
-    assert said.against == "anyone who sees labels and totals, including the other parties"
-    assert f"{most} of them collude" in said.threat_model
-
-
 def test_a_batch_about_k_is_refused_before_any_release() -> None:
     """If its vote might have too little noise, no rows are counted and nothing is spent."""
     model = NoisyVotesClassifier(4, 0.01, k=20, ranges=RANGES).fit(np.zeros_like(ROWS), LABELS)

@@ -1,41 +1,17 @@
 """Releases: one sum in `fit`, then any number of labels, and a model file."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.estimators.tables import RANGES, measured, scaled, three_classes
+from tests.estimators.tables import RANGES, three_classes
 
 import veilring as vr
-from veilring.data.table import Rows
-from veilring.estimators import ReleasedClassifier, as_classifier
-from veilring.nodes.cluster import Cluster
-from veilring.protocols.release.roles import release_rows
+from veilring.estimators import ReleasedClassifier
 
 ROWS, LABELS = three_classes(150)
 QUERIES, TRUTH = three_classes(400, seed=2)
-
-
-@pytest.mark.parametrize("adding", ["all-to-all", "star"])
-@pytest.mark.parametrize("statistic", ["means", "lda", "grid"])
-def test_the_estimator_costs_the_same_as_real_parties(statistic: Any, adding: Any) -> None:
-    """Messages, bytes and rounds equal those of parties with the same rows."""
-    model: Any = ReleasedClassifier(4, statistic=statistic, sum=adding, ranges=RANGES)
-    fitted = model.set_params(random_state=1).fit(ROWS, LABELS)
-    numbers = np.searchsorted(fitted.classes_, LABELS)
-    own = [Rows(scaled(ROWS[part]), numbers[part]) for part in fitted.parts_]
-    parameters = fitted.system_.bind(fitted.setup_.facts)
-
-    async def main() -> None:
-        async with Cluster(4, own=own, seed=1) as cluster:
-            run = await cluster.run(
-                release_rows, client="party-0", parameters=parameters, adding=adding
-            )
-        assert fitted.cost_ == measured(run.cost)
-
-    asyncio.run(main())
 
 
 def test_predicting_is_free() -> None:
@@ -102,13 +78,3 @@ def test_columns_of_a_frame_become_those_of_the_model() -> None:
     """Otherwise they are numbered."""
     fitted = ReleasedClassifier(ranges=RANGES).fit(ROWS, LABELS)
     assert [each.name for each in fitted.model_.schema.features] == ["x0", "x1"]
-
-
-def test_the_estimator_is_the_classifier_of_its_system() -> None:
-    """`as_classifier` returns it with all parameters of the system."""
-    model = as_classifier(
-        vr.Release(epsilon=3.0, statistic="grid"), parties=5, ranges=RANGES, random_state=1
-    )
-    assert isinstance(model, ReleasedClassifier)
-    assert (model.epsilon, model.statistic, model.parties) == (3.0, "grid", 5)
-    assert model.fit(ROWS, LABELS).score(QUERIES, TRUTH) > 0.8
