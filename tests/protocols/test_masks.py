@@ -19,8 +19,8 @@ from typing_extensions import override
 
 import veilring as vr
 from veilring import simulation
-from veilring.errors import Deadlock, InputError, ProtocolViolation, RunFailed, Tampered
-from veilring.nodes.adversary import Alter, Silent
+from veilring.errors import InputError, ProtocolViolation, RunFailed, Tampered
+from veilring.nodes.adversary import Alter
 from veilring.nodes.cluster import Cluster, RuntimeName
 from veilring.nodes.journal import Journal
 from veilring.nodes.party import ForwardingParty, Party
@@ -29,7 +29,6 @@ from veilring.nodes.runtimes import Simulated
 from veilring.protocols.digests import DIGEST_BYTES, digest_of
 from veilring.protocols.masks import (
     KEY_BYTES,
-    KEYS_AT_ONCE,
     MaskedSums,
     MaskedTotals,
     MaskedWords,
@@ -521,36 +520,6 @@ async def add_and_confirm(party: Party, own: Words) -> tuple[tuple[str, ...], in
     (total,) = await sums.add((own,))
     await sums.confirm()
     return keys.peers, int(total[0])
-
-
-def blamed_for(silent: int, parties: int, colluding: int) -> str:
-    """Return the party that is blamed if one is silent in the agreement on keys."""
-
-    async def agree() -> object:
-        async with Cluster(parties, runtime=Simulated(), seed=silent) as cluster:
-            quiet = {f"party-{silent}": Silent(first_round=0)}
-            return await cluster.run(agree_keys, colluding=colluding, adversaries=quiet)
-
-    with pytest.raises((Deadlock, RunFailed)) as failed:
-        simulation.simulate(agree())
-    return str(getattr(failed.value, "culprit", ""))
-
-
-class TestSilence:
-    """A party that is silent in the agreement on keys, among more neighbours than one group."""
-
-    @pytest.mark.parametrize("silent", [0, 7, 19])
-    def test_the_silent_party_is_blamed(self, silent: int) -> None:
-        """An honest party that waits for it, and sends nothing to its next group, is not."""
-        assert 2 * (neighbours_each_side(20, 1) or 0) > KEYS_AT_ONCE
-        assert blamed_for(silent, 20, 1) == f"party-{silent}"
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize(("parties", "colluding"), [(20, 1), (40, 3), (60, 12)])
-    def test_every_silent_party_is_blamed(self, parties: int, colluding: int) -> None:
-        """At every position, the silent party is blamed and no honest one is."""
-        for silent in range(parties):
-            assert blamed_for(silent, parties, colluding) == f"party-{silent}"
 
 
 async def add_as_neighbours(party: Party, own: Words, *, adder: str | None) -> Words:

@@ -4,14 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.protocols.noisyvotes.cheats import add_a_thousand, ask_nonsense
+from tests.protocols.dropout_worlds import Lie
 from tests.protocols.noisyvotes.worlds import CERTAIN, NAMES, RING, WITHIN, five_parts, no_rows
 
 from veilring import simulation
 from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.errors import InputError, ProtocolViolation, RunFailed
-from veilring.nodes.adversary import Alter
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.journal import Cost
 from veilring.nodes.run import Run
@@ -33,6 +32,7 @@ from veilring.protocols.radius.algorithm.balls import count_votes
 from veilring.protocols.radius.algorithm.conversion import ByGrid
 from veilring.protocols.ring import FixedPoint, SumMethod
 from veilring.protocols.ring.attacks import CoalitionView, recover_groups, recover_input
+from veilring.protocols.ring.roles import SumShare
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.testing import ProtocolRunner
 
@@ -122,24 +122,14 @@ def test_the_rounds_are_the_longest_chain_of_messages(
     assert run.seconds == expected.rounds + set_up
 
 
-def test_converting_is_equal_on_every_runtime(run_protocol: ProtocolRunner) -> None:
-    """With noise in all three releases, all parties end with the same radii and totals."""
-    near = NearestRows(20, 1.0, epsilon_count=0.5, conversion=ByAnnuli(4))
-    parameters = NoisyVotesParameters(2, 3, 1.0, near, tolerated=1)
-    run = run_protocol(
-        private_votes, NAMES, own=PARTS, only=ask(), seed=5, client="party-2", parameters=parameters
-    )
-    first, *others = run.results.values()
-    for other in others:
-        np.testing.assert_array_equal(other.radii, first.radii)
-        np.testing.assert_array_equal(other.totals, first.totals)
-    assert costs(run.cost) == votes_cost(5, 9, parameters)
+def ask_nonsense(batch: VotesBatch) -> VotesBatch:
+    """Return the batch with invalid queries."""
+    return VotesBatch(queries=batch.queries + 2, radii=batch.radii)
 
 
-def test_the_forecast_of_a_grid_needs_the_number_of_rows() -> None:
-    """If the number of rows is a result, the closed form takes it as an argument."""
-    with pytest.raises(InputError, match="give `rows`"):
-        votes_cost(5, 9, replace(WITHIN, neighbours=NEAREST[1]))
+def add_a_thousand(share: SumShare) -> SumShare:
+    """Return a share of a vote that is far too large."""
+    return SumShare(values=share.values + np.uint64(1000))
 
 
 def test_invalid_queries_name_the_client(run_protocol: ProtocolRunner) -> None:
@@ -150,7 +140,7 @@ def test_invalid_queries_name_the_client(run_protocol: ProtocolRunner) -> None:
             NAMES,
             own=PARTS,
             only=ask(),
-            adversaries={"party-2": Alter(ask_nonsense, only=(VotesBatch,))},
+            adversaries={"party-2": Lie(VotesBatch, ask_nonsense)},
             client="party-2",
             parameters=WITHIN,
         )
@@ -165,7 +155,7 @@ async def test_a_lie_only_makes_labels_wrong() -> None:
         run = await cluster.run(
             private_votes,
             only=ask(),
-            adversaries={"party-4": Alter(add_a_thousand)},
+            adversaries={"party-4": Lie(SumShare, add_a_thousand)},
             client="party-2",
             parameters=WITHIN,
         )

@@ -11,7 +11,6 @@ from veilring.errors import InputError
 from veilring.protocols.noisyvotes import guarantee, worst_plans
 from veilring.protocols.noisyvotes.system import NoisyVotes, VotesSetup
 from veilring.protocols.promise import Facts
-from veilring.protocols.registry import find_system
 from veilring.protocols.ring import SumMethod
 from veilring.scenarios import Report, load_scenario, run_scenario
 
@@ -59,12 +58,6 @@ def test_a_run_has_the_forecast_cost_on_every_runtime(
     assert there.cost == there.forecast
     assert (there.transcript, there.labels) == (here.transcript, here.labels)
     assert there.spent.times == 1
-
-
-def test_the_system_is_found_by_name_with_defaults() -> None:
-    """No parameter is required."""
-    assert find_system("noisy-votes") is NoisyVotes
-    assert NoisyVotes().epsilon == 1.0
 
 
 @pytest.mark.parametrize("k", [0, 10])

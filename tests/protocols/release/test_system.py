@@ -24,7 +24,13 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.journal import Cost, Traffic
 from veilring.nodes.run import Outcome, Run, blamed_party
 from veilring.nodes.runtimes import Simulated
-from veilring.protocols.masks import MaskedTotals, MaskedWords, MaskKey
+from veilring.protocols.masks import (
+    KEYS_AT_ONCE,
+    MaskedTotals,
+    MaskedWords,
+    MaskKey,
+    neighbours_each_side,
+)
 from veilring.protocols.promise import Forecast, Spent
 from veilring.protocols.release.algorithm.noise import Account, Trust
 from veilring.protocols.release.algorithm.steps import (
@@ -253,7 +259,11 @@ def assert_blamed(silent: int, parties: int, tolerated: int, adding: Adding, fir
 @pytest.mark.parametrize("adding", SUMS)
 @pytest.mark.parametrize("first", [0, 1, 2, 3])
 def test_a_silent_party_is_blamed(adding: Adding, first: int) -> None:
-    """It is blamed in the agreement on keys, in each sum and in the confirmation."""
+    """It is blamed in the agreement on keys, in each sum and in the confirmation.
+
+    It has more neighbours than one group, and a party that waits for it sends the next nothing.
+    """
+    assert 2 * (neighbours_each_side(20, 1) or 0) > KEYS_AT_ONCE
     for silent in (0, 7, 19):
         assert_blamed(silent, 20, 1, adding, first)
 
