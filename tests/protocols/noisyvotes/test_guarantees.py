@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.protocols.noisyvotes.worlds import deal
+from tests.protocols.noisyvotes.worlds import deal, guarantee_in_ring
 
 from veilring.data.table import Rows
 from veilring.errors import InputError, RunFailed
@@ -23,7 +23,6 @@ from veilring.protocols.noisyvotes import (
     NoisyVotesParameters,
     WithinRadius,
     guarantee,
-    guarantee_in_ring,
     noisy_votes,
     private_votes,
     protecting_shares,
@@ -176,8 +175,6 @@ def test_inconsistent_numbers_are_refused(
     parties, coalition, method, tolerated = arguments
     with pytest.raises(InputError, match=message):
         guarantee(ONE, parties, coalition, method, tolerated=tolerated)
-    with pytest.raises(InputError, match="places from 0 to 2"):
-        guarantee_in_ring(ONE, 3, {7}, SHARES, tolerated=0)
     with pytest.raises(InputError, match="missing is 3"):
         remaining_epsilon(ONE, 3, tolerated=0, missing=3)
     with pytest.raises(InputError, match="epsilon is"):

@@ -9,6 +9,7 @@ from tests.protocols.noisyvotes.worlds import (
     QUERIES,
     RADII,
     deal,
+    guarantee_in_ring,
     label_probabilities,
     neighbours,
     no_rows,
@@ -24,7 +25,6 @@ from veilring.protocols.noisyvotes import (
     NearestRows,
     NoisyVotesParameters,
     WithinRadius,
-    guarantee_in_ring,
     noisy_votes,
     remaining_epsilon,
 )
