@@ -10,15 +10,7 @@ from tests.protocols.release.schemas import MIXED, draw_rows, facts_of, schema
 
 from veilring import simulation
 from veilring.data.table import Features, Rows
-from veilring.errors import (
-    InputError,
-    PeerLost,
-    ProtocolViolation,
-    RunFailed,
-    SessionAborted,
-    Tampered,
-    TooManyLost,
-)
+from veilring.errors import InputError, ProtocolViolation, RunFailed, SessionAborted, Tampered
 from veilring.nodes.adversary import Silent
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.journal import Cost, Traffic
@@ -347,13 +339,6 @@ class TestLosses:
         sizes = np.array([len(part) for part in parts])
         missing = int(sizes.max()) * (12 - total.shares)
         assert counted == pytest.approx(int(sizes.sum()), abs=missing + 1)
-
-    def test_one_loss_too_many_ends_it_without_disclosure(self) -> None:
-        """With two parties lost of which one was tolerated, no party has a release."""
-        faults = [Fault("crash", 0.031, 0.031, (f"party-{n}",)) for n in (2, 3)]
-        with pytest.raises(RunFailed) as failed:
-            simulation.simulate(release_under(faults, dealt(), lost=1))
-        assert isinstance(failed.value.root, TooManyLost | PeerLost)
 
     def test_losses_need_noise_and_limit_collusion(self) -> None:
         """They add noise, and colluders must not suffice to open a sum."""
