@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import pickle
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from typing_extensions import override
 from veilring import simulation
 from veilring.errors import (
     InputError,
+    PeerGivenUp,
     PeerLost,
     ProtocolViolation,
     RunFailed,
@@ -574,3 +576,10 @@ def test_two_sums_have_separate_seeds() -> None:
         assert len({value for message in dealt for value in getattr(message, field)}) == 4 * 2
     shares = [share for message in dealt for share in (*message.pairs, *message.owns)]
     assert len(set(shares)) == len(shares) == 4 * 3 * 2 * 2
+
+
+def test_errors_of_losses_can_be_sent_between_processes() -> None:
+    """Errors about lost parties keep all their fields when they are sent between processes."""
+    for error in (PeerGivenUp("a"), PeerLost("a", orderly=True), TooManyLost(("a", "b"), 3, 4)):
+        copied = pickle.loads(pickle.dumps(error))
+        assert (type(copied), str(copied), vars(copied)) == (type(error), str(error), vars(error))
