@@ -69,7 +69,6 @@ def all_statistics(features: Features) -> Iterator[tuple[str, Statistic[object]]
     trees = Trees.draw(features, np.random.default_rng(5), trees=3, depth=4)
     frame = some_frame(features)
     yield "discriminant", Discriminant(features, frame, scale=500)
-    yield "centre within reach", Centre(features, 100, reach=0.25, scale=500)
     for norm in NORMS:
         yield f"centre {norm}", Centre(features, 100, norm=norm, scale=500)
         yield f"moments {norm}", Moments(features, 100, norm=norm, scale=500)

@@ -64,21 +64,7 @@ class _FrameStatistic(ScaledStatistic[Frame]):
 
 @dataclass(frozen=True, slots=True)
 class Centre(_FrameStatistic):
-    """The sum of rows around the middle of their ranges.
-
-    Attributes:
-        reach: The maximum L2 norm of a row around the middle, if a smaller norm than the schema's
-            is publicly known, such as 1/2 for embeddings of norm 1 in the ranges [-1, 1]; longer
-            rows are shortened. The default, 0, means the schema's. Only for `"l2"`.
-    """
-
-    reach: float = 0.0
-
-    def __post_init__(self) -> None:
-        _FrameStatistic.__post_init__(self)
-        greatest = _greatest(self.features, "l2", moments=False)
-        most = sqrt(greatest) if self.norm == "l2" else 0.0
-        require(0 <= self.reach <= most, "reach", self.reach, f"a number from 0 to {most:g}")
+    """The sum of rows around the middle of their ranges."""
 
     @property
     @override
@@ -88,8 +74,6 @@ class Centre(_FrameStatistic):
     @property
     @override
     def largest(self) -> Fraction:
-        if self.reach:
-            return Fraction(self.reach) ** 2
         return _greatest(self.features, self.norm, moments=False)
 
     @override
