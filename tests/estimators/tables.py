@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 from veilring import estimators
 from veilring.arrays import Floats
 from veilring.estimators import SystemClassifier
-from veilring.nodes.journal import Cost, Traffic
-from veilring.protocols.promise import Forecast
 
 Table = tuple[Floats, NDArray[np.str_]]
 
@@ -38,11 +36,6 @@ def scaled(rows: Floats) -> Floats:
     low, high = RANGES
     unit: Floats = (np.clip(rows, low, high) - low) / (high - low)
     return unit
-
-
-def measured(cost: Cost) -> Forecast:
-    """Return the cost of a run in the form of a forecast."""
-    return Forecast(cost.rounds, Traffic(cost.messages, cost.bytes), cost.setup)
 
 
 def named(estimator: object) -> str:

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.naive_bayes import CategoricalNB, GaussianNB
-from tests.estimators.tables import measured
+from tests.outcomes import measured
 from tests.privacy.generators import seeded
 
 from veilring.arrays import Floats

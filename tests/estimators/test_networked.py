@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.base import clone
-from tests.estimators.tables import COINS, RANGES, measured, named, scaled, three_classes
+from tests.estimators.tables import COINS, RANGES, named, scaled, three_classes
+from tests.outcomes import measured
 
 import veilring.estimators as ve
 from veilring.arrays import Floats

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.outcomes import measured
 from tests.protocols.dropout_worlds import Lie
 from tests.protocols.noisyvotes.worlds import CERTAIN, NAMES, RING, WITHIN, five_parts, no_rows
 
@@ -14,7 +15,6 @@ from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.errors import InputError, ProtocolViolation, RunFailed
 from veilring.nodes.cluster import Cluster
-from veilring.nodes.journal import Cost
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
 from veilring.privacy.bounds import audited_epsilon
@@ -32,7 +32,7 @@ from veilring.protocols.noisyvotes import (
 )
 from veilring.protocols.noisyvotes.roles import VotesBatch
 from veilring.protocols.noisyvotes.system import NoisyVotes, VotesSetup
-from veilring.protocols.promise import Facts, Forecast
+from veilring.protocols.promise import Facts
 from veilring.protocols.radius.algorithm.balls import count_votes
 from veilring.protocols.radius.algorithm.conversion import ByGrid
 from veilring.protocols.ring import FixedPoint, SumMethod
@@ -43,6 +43,7 @@ from veilring.simulation import Constant, LinkModel, Topology
 from veilring.testing import ProtocolRunner
 
 METHODS = [SumMethod("shares"), SumMethod("masks"), SumMethod(), SumMethod("cycles", 2)]
+MEMORY = ProtocolRunner("memory")
 ROWS, PARTS = five_parts(120)
 QUERIES = np.random.default_rng(2).random((9, 2))
 
@@ -52,9 +53,10 @@ def ask(queries: Floats = QUERIES, **more: object) -> dict[str, dict[str, object
     return {"party-2": {"queries": queries, **more}}
 
 
-def costs(cost: Cost) -> Forecast:
-    """Return a measured cost in the form of a forecast."""
-    return Forecast(cost.rounds, type(cost.setup)(cost.messages, cost.bytes), cost.setup)
+def vote(runner: ProtocolRunner = MEMORY, **given: Any) -> Run[VotesAnswer]:
+    """Have five parties vote on a batch, by default without noise and in memory."""
+    usual: dict[str, Any] = {"own": PARTS, "only": ask(), "client": "party-2", "parameters": WITHIN}
+    return runner(private_votes, NAMES, **usual | given)
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
@@ -63,30 +65,22 @@ def test_all_parties_learn_the_votes_of_all_rows(
 ) -> None:
     """Without noise the totals are the counts of the pooled table, at the cost forecast."""
     parameters = replace(WITHIN, sum=method)
-    run = run_protocol(
-        private_votes, NAMES, own=PARTS, only=ask(), client="party-2", parameters=parameters
-    )
+    run = vote(run_protocol, parameters=parameters)
     counts = count_votes(QUERIES, np.full(9, 0.2), ROWS, 3)
     for answer in run.results.values():
         np.testing.assert_array_equal(answer.totals, counts)
         np.testing.assert_array_equal(answer.labels, counts.argmax(axis=1))
-    assert costs(run.cost) == votes_cost(5, 9, parameters)
+    assert measured(run.cost) == votes_cost(5, 9, parameters)
 
 
 def test_the_transcript_is_the_same_on_every_runtime(run_protocol: ProtocolRunner) -> None:
     """One seed gives one transcript and one noise, on any runtime."""
     parameters = NoisyVotesParameters(2, 3, 1.0, tolerated=2)
-    run = run_protocol(
-        private_votes,
-        NAMES,
-        own=PARTS,
-        only=ask(radii=np.linspace(0.0, 0.4, 9)),
-        client="party-2",
-        parameters=parameters,
-    )
+    only = ask(radii=np.linspace(0.0, 0.4, 9))
+    run = vote(run_protocol, only=only, parameters=parameters)
     first, *others = run.results.values()
     assert all(np.array_equal(other.totals, first.totals) for other in others)
-    assert costs(run.cost) == votes_cost(5, 9, parameters)
+    assert measured(run.cost) == votes_cost(5, 9, parameters)
     assert run.transcript[:16] == "a1356520be67e653"
 
 
@@ -123,7 +117,7 @@ def test_the_rounds_are_the_longest_chain_of_messages(
     np.testing.assert_array_equal(answer.totals, count_votes(QUERIES, answer.radii, ROWS, 3))
     assert len(answer.spent) == 1 + isinstance(near, NearestRows) + counted
     expected = votes_cost(5, 9, parameters, drawn=False, rows=answer.rows)
-    assert costs(run.cost) == expected
+    assert measured(run.cost) == expected
     set_up = 2 if method.name == "masks" else 1  # queries, and keys
     assert run.seconds == expected.rounds + set_up
 
@@ -141,30 +135,15 @@ def add_a_thousand(share: SumShare) -> SumShare:
 def test_invalid_queries_name_the_client(run_protocol: ProtocolRunner) -> None:
     """A party that distributes queries outside the unit cube has broken the protocol."""
     with pytest.raises(RunFailed) as caught:
-        run_protocol(
-            private_votes,
-            NAMES,
-            own=PARTS,
-            only=ask(),
-            adversaries={"party-2": Lie(VotesBatch, ask_nonsense)},
-            client="party-2",
-            parameters=WITHIN,
-        )
+        vote(run_protocol, adversaries={"party-2": Lie(VotesBatch, ask_nonsense)})
     errors = caught.value.errors.values()
     found = {error.culprit for error in errors if isinstance(error, ProtocolViolation)}
     assert found == {"party-2"}
 
 
-async def test_a_lie_only_makes_labels_wrong() -> None:
+def test_a_lie_only_makes_labels_wrong() -> None:
     """A party that adds wrong votes shifts the totals by them, and the run does not stop."""
-    async with Cluster(NAMES, own=PARTS, seed=7) as cluster:
-        run = await cluster.run(
-            private_votes,
-            only=ask(),
-            adversaries={"party-4": Lie(SumShare, add_a_thousand)},
-            client="party-2",
-            parameters=WITHIN,
-        )
+    run = vote(adversaries={"party-4": Lie(SumShare, add_a_thousand)})
     counts = count_votes(QUERIES, np.full(9, 0.2), ROWS, 3)
     np.testing.assert_array_equal(run.results["party-0"].totals, counts + 4 * 1000)
 
@@ -179,46 +158,41 @@ async def test_a_lie_only_makes_labels_wrong() -> None:
         (PARTS, ask(QUERIES.astype(complex)), "queries must be real numbers"),
     ],
 )
-async def test_invalid_input_is_refused(
+def test_invalid_input_is_refused(
     own: list[Rows], only: dict[str, dict[str, object]], message: str
 ) -> None:
     """Rows of another schema, and missing or unsuitable batches, are refused at once."""
-    async with Cluster(NAMES, own=own) as cluster:
-        with pytest.raises(RunFailed) as caught:
-            await cluster.run(private_votes, only=only, client="party-2", parameters=WITHIN)
+    with pytest.raises(RunFailed) as caught:
+        vote(own=own, only=only)
     refused = [e for e in caught.value.errors.values() if isinstance(e, InputError)]
     assert refused
     assert all(message in str(error) for error in refused)
 
 
 @pytest.mark.parametrize("kind", ["float32", "int64", "bool"])
-async def test_numbers_of_any_width_are_accepted(kind: str) -> None:
+def test_numbers_of_any_width_are_accepted(kind: str) -> None:
     """Queries and radii in single precision or whole numbers keep their values."""
     queries, radii = np.eye(2).astype(kind), np.ones(2).astype(kind)
     parameters = NoisyVotesParameters(2, 3, CERTAIN)
-    async with Cluster(NAMES, own=PARTS, seed=8) as cluster:
-        only = ask(queries, radii=radii)
-        run = await cluster.run(private_votes, only=only, client="party-2", parameters=parameters)
+    run = vote(only=ask(queries, radii=radii), parameters=parameters)
     np.testing.assert_array_equal(run.result.totals, count_votes(np.eye(2), np.ones(2), ROWS, 3))
 
 
-async def test_the_largest_batch_fits_its_frames() -> None:
+def test_the_largest_batch_fits_its_frames() -> None:
     """A batch of `queries_max` queries is answered: none of its messages exceeds a frame."""
     near = NearestRows(3, CERTAIN, rows=9, conversion=ByAnnuli(400))
     parameters = NoisyVotesParameters(1, 2, CERTAIN, near)
     most = queries_max(parameters)
     assert most < queries_max(WITHIN) == 4096
     queries = np.linspace(0, 1, most)[:, None]
-    async with Cluster(3, own=[no_rows(1)] * 3) as cluster:
-        only = {"party-0": {"queries": queries}}
-        run = await cluster.run(private_votes, only=only, client="party-0", parameters=parameters)
+    run = vote(own=[no_rows(1)] * 5, only=ask(queries), parameters=parameters)
     assert len(run.result.labels) == most
 
 
 PLACES = 1600
 
 
-async def heard(method: SumMethod, victim: str, tolerated: int) -> float:
+def heard(method: SumMethod, victim: str, tolerated: int) -> float:
     """Return the neighbours' evidence on a victim's rows from one networked run.
 
     The victim has a row at every second place. Balls are points, so each place has an ε of 1 and
@@ -230,15 +204,7 @@ async def heard(method: SumMethod, victim: str, tolerated: int) -> float:
     own = [table if name == victim else no_rows(1) for name in NAMES]
     around = {RING.predecessor(victim), RING.successor(victim)}
     parameters = NoisyVotesParameters(1, 1, 1.0, WithinRadius(0.0), tolerated=tolerated, sum=method)
-    async with Cluster(NAMES, own=own, seed=8) as cluster:
-        run = await cluster.run(
-            private_votes,
-            only=ask(queries),
-            client="party-2",
-            parameters=parameters,
-            ring=RING,
-            watch=around,
-        )
+    run = vote(own=own, only=ask(queries), parameters=parameters, ring=RING, watch=around, seed=8)
     view = CoalitionView(RING, {name: run.views[name] for name in around})
     fixed = FixedPoint(0, 5)
     alone = recover_input(view, victim, method=method, fixed=fixed)
@@ -252,10 +218,10 @@ async def heard(method: SumMethod, victim: str, tolerated: int) -> float:
     return audited_epsilon(one, other)
 
 
-async def test_two_neighbours_disprove_epsilon_in_a_ring_but_not_in_cycles() -> None:
+def test_two_neighbours_disprove_epsilon_in_a_ring_but_not_in_cycles() -> None:
     """In a ring they miss only the victim's share, and on two cycles all honest shares."""
-    assert await heard(SumMethod(), "party-4", tolerated=2) > 1.0
-    assert 0.3 < await heard(SumMethod("cycles", 2), "party-4", tolerated=2) <= 1.0
+    assert heard(SumMethod(), "party-4", tolerated=2) > 1.0
+    assert 0.3 < heard(SumMethod("cycles", 2), "party-4", tolerated=2) <= 1.0
 
 
 FACTS = Facts(parties=5, features=2, classes=3, rows=150)

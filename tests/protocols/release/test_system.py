@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.outcomes import measured
 from tests.protocols.dropout_worlds import Lie, add_one
 from tests.protocols.release.schemas import MIXED, draw_rows, facts_of, schema
 
@@ -13,7 +14,7 @@ from veilring.data.table import Features, Rows
 from veilring.errors import InputError, ProtocolViolation, RunFailed, SessionAborted, Tampered
 from veilring.nodes.adversary import Silent
 from veilring.nodes.cluster import Cluster
-from veilring.nodes.journal import Cost, Traffic
+from veilring.nodes.journal import Traffic
 from veilring.nodes.run import Outcome, Run, blamed_party
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.masks import (
@@ -100,11 +101,6 @@ def play(
 def three_parts(features: Features) -> list[Rows]:
     """Return three, two and one rows."""
     return [rows_of(features, count) for count in (3, 2, 1)]
-
-
-def measured(cost: Cost) -> Forecast:
-    """Return a measured cost in the form of a forecast."""
-    return Forecast(cost.rounds, Traffic(cost.messages, cost.bytes), cost.setup)
 
 
 def the_same(released: Released, other: Released) -> bool:
