@@ -564,15 +564,20 @@ class System(Section, ABC):
         return "epsilon" in cls.model_fields
 
     @classmethod
-    def suited(cls, *, epsilon: float | None, k: int, tolerated: int) -> Self:  # noqa: ARG003  (a subclass's own)
+    def suited(cls, *, epsilon: float | None, k: int, tolerated: int) -> Self:
         """Return the system with the settings that a comparison applies to all systems.
 
         Args:
-            epsilon: The ε of one batch, or None for a system without one.
+            epsilon: The ε of one batch; none for the default.
             k: The number of neighbours that vote in systems without an ε.
             tolerated: The number of parties that may collude.
         """
-        return cls() if epsilon is None else cls(epsilon=epsilon)
+        given: dict[str, float] = {"tolerated": tolerated}
+        if not cls.is_bounded():
+            given["k"] = k
+        elif epsilon is not None:
+            given["epsilon"] = epsilon
+        return cls(**{name: value for name, value in given.items() if name in cls.model_fields})
 
     @classmethod
     def forms(cls, *, epsilon: float | None, k: int, tolerated: int) -> Mapping[str, Self]:

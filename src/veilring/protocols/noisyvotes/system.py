@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import ClassVar, Literal, Self, cast
+from typing import ClassVar, Literal, cast
 
 import numpy as np
 from numpy.random import Generator
@@ -188,12 +188,6 @@ class NoisyVotes(System):
             return self.epsilon
         plans = worst_plans(parameters, queries)
         return guarantee(plans, parties, self._together, method, tolerated=tolerated)
-
-    @classmethod
-    @override
-    def suited(cls, *, epsilon: float | None, k: int, tolerated: int) -> Self:
-        system = super().suited(epsilon=epsilon, k=k, tolerated=tolerated)
-        return system.replaced(tolerated=tolerated)
 
     @override
     def rule(self, facts: Facts) -> str:

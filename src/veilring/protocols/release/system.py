@@ -201,12 +201,6 @@ class Release(System):
 
     @classmethod
     @override
-    def suited(cls, *, epsilon: float | None, k: int, tolerated: int) -> Self:
-        system = super().suited(epsilon=epsilon, k=k, tolerated=tolerated)
-        return system.replaced(tolerated=tolerated)
-
-    @classmethod
-    @override
     def forms(cls, *, epsilon: float | None, k: int, tolerated: int) -> Mapping[str, Self]:
         """Return releases by peers with and without a δ, and a release by an owner."""
         peers = cls.suited(epsilon=epsilon, k=k, tolerated=tolerated)
