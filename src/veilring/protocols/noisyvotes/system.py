@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar, Literal, cast
 
@@ -272,21 +273,19 @@ class VotesSetup(PeerSetup):
     def play(
         self, queries: Floats, *, among: Sequence[str] | None = None, ring: Ring | None = None
     ) -> Play:
-        parties = self.parties if among is None else tuple(among)
-        client, public = parties[0], self.parameters
-        return Play(
+        play = super().play(queries, among=among, ring=ring)
+        parties = play.learners
+        return replace(
+            play,
             # If rows are counted with noise, all parties know the number used for the grid.
             forecast=lambda run: votes_cost(
                 len(parties),
                 len(queries),
-                public,
+                self.parameters,
                 drawn=ring is None,
-                rows=cast("VotesAnswer", run.results[client]).rows,
+                rows=cast("VotesAnswer", run.results[parties[0]]).rows,
             ),
-            labels=self.membership.labels,
-            learners=parties,
-            public={"client": client, "parameters": public, "ring": ring},
-            only={client: {"queries": queries, "radii": self.radii(queries)}},
+            public={**play.public, "ring": ring},
         )
 
     @override
