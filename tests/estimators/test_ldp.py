@@ -123,17 +123,6 @@ def test_numbered_values_need_no_bins() -> None:
             model.predict([[0, wrong]])
 
 
-@pytest.mark.parametrize("epsilon", [0.0, -1.0, 21.0, math.nan])
-def test_an_invalid_epsilon_is_refused(epsilon: float, blobs: Blobs) -> None:
-    """An invalid ε is refused, and so is an unknown oracle or approach."""
-    rows, labels = blobs[0][:50], blobs[1][:50]
-    for estimator in (LDPNaiveBayes(epsilon), LDPGaussianNaiveBayes(epsilon)):
-        with pytest.raises(InputError, match="epsilon"):
-            estimator.fit(rows, labels)
-    with pytest.raises(InputError, match="oracle"):
-        LDPNaiveBayes(oracle="delphi").fit(rows, labels)
-
-
 @pytest.mark.parametrize("estimator", ESTIMATORS[::2], ids=words)
 def test_a_collection_costs_as_much_as_on_a_network(estimator: LDPNaiveBayes, blobs: Blobs) -> None:
     """The costs are equal to the byte if each client is a party, for the drawn questions."""

@@ -55,6 +55,7 @@ from veilring.randomness import Streams
 from veilring.simulation import LinkModel, Topology
 from veilring.simulation.faults import Fault
 from veilring.simulation.links import Constant
+from veilring.testing import ProtocolRunner
 from veilring.transport.endpoint import Endpoint
 from veilring.transport.messages import Message
 
@@ -131,12 +132,7 @@ def joined(world: World) -> Run[Any]:
 
 def sums_on(runtime: RuntimeName, **settings: Any) -> Run[Any]:
     """Return a run of five parties without a loss."""
-
-    async def run() -> Run[Any]:
-        async with Cluster(5, runtime=runtime, own=OWN, seed=3) as cluster:
-            return await cluster.run(surviving_sums, **FIVE, **settings)
-
-    return simulation.simulate(run()) if runtime == "simulated" else asyncio.run(run())
+    return ProtocolRunner(runtime)(surviving_sums, 5, own=OWN, seed=3, **FIVE, **settings)
 
 
 @pytest.mark.parametrize("star", [False, True])

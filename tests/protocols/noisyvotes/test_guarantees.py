@@ -53,16 +53,6 @@ def test_the_loss_of_a_count_is_the_greatest_ratio_of_neighbours(
     assert claim == pytest.approx(ratios[0], rel=1e-9)
 
 
-@pytest.mark.parametrize("exponent", [1, Fraction(6, 5), 3])
-def test_excess_noise_loses_at_most_epsilon(exponent: Fraction) -> None:
-    """From exponent 1 on, ratios of neighbours are at most e**epsilon, and distant ones near it."""
-    pmf = polya_difference_pmf(np.arange(3000), exponent, 5)
-    ratios = np.log(pmf[:-1] / pmf[1:])
-    assert ratios.max() <= 0.2 + 1e-11
-    assert ratios.max() > 0.199
-    assert count_loss(0.2, Fraction(exponent)) == 0.2
-
-
 @settings(max_examples=40)
 @given(st.floats(0.01, 5), st.fractions(Fraction(1, 50), 1, max_denominator=60))
 def test_the_loss_has_simple_bounds_and_is_monotone(epsilon: float, exponent: Fraction) -> None:
@@ -70,7 +60,7 @@ def test_the_loss_has_simple_bounds_and_is_monotone(epsilon: float, exponent: Fr
     loss = count_loss(epsilon, exponent)
     assert epsilon <= loss <= (epsilon - math.log(exponent)) * (1 + 1e-9)
     assert loss <= count_loss(epsilon * 1.01, exponent)
-    assert loss <= count_loss(epsilon, exponent * Fraction(9, 10))
+    assert loss <= count_loss(epsilon, exponent * Fraction(9, 10)) < count_loss(epsilon, Fraction())
 
 
 def test_queries_that_share_rows_add_up() -> None:
@@ -181,11 +171,6 @@ def test_inconsistent_numbers_are_refused(
         count_loss(1e-9, Fraction(1))
     with pytest.raises(InputError, match="exponent is"):
         count_loss(1.0, Fraction(-1))
-
-
-def test_no_noise_at_all_loses_everything() -> None:
-    """With exponent 0 the loss is infinite."""
-    assert count_loss(1.0, Fraction()) == math.inf
 
 
 QUERIES = np.random.default_rng(1).random((30, 2))

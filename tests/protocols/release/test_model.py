@@ -63,23 +63,24 @@ def released(features: Features = NUMERIC, **parameters: Any) -> ReleasedModel:
     return run.model
 
 
+def frame_of(drawn: vr.Table) -> pl.DataFrame:
+    """Return the rows of a table in units of its columns, with words for categories."""
+    columns: dict[str, list[float] | list[str]] = {}
+    features = drawn.features
+    words = {each.column: each for each in features.categories}
+    for each in feature_terms(features):
+        if each.name in words:
+            chosen = drawn.X[:, words[each.name].features].argmax(axis=1)
+            columns[each.name] = [each.categories[number] for number in chosen]
+        else:
+            columns[each.name] = drawn.X[:, features.names.index(each.name)].tolist()
+    return pl.DataFrame(columns)
+
+
 def write_csv(path: Path, drawn: vr.Table) -> Path:
     """Write a table's rows as users have them: a category is one cell, and the label is last."""
-    features = drawn.features
-    firsts = {each.first: each for each in features.categories}
-    inner = {n for each in features.categories for n in range(each.first + 1, each.features.stop)}
-    columns = [n for n in range(len(features)) if n not in inner]
-    header = [firsts[n].column if n in firsts else features.names[n] for n in columns]
-    lines = [",".join([*header, "label"])]
-    for row, label in zip(drawn.X, drawn.y, strict=True):
-        cells = [
-            firsts[n].values[int(row[firsts[n].features].argmax())]
-            if n in firsts
-            else float(row[n])
-            for n in columns
-        ]
-        lines.append(",".join([*map(str, cells), features.classes[label]]))
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    labels = [drawn.features.classes[label] for label in drawn.y]
+    frame_of(drawn).with_columns(label=pl.Series(labels)).write_csv(path)
     return path
 
 
@@ -112,20 +113,6 @@ def test_a_table_an_array_and_a_file_are_labelled_alike(features: Features, tmp_
     unit = features.ranges.to_unit(drawn.X, constant=0.0)
     np.testing.assert_array_equal(model.to_unit(drawn), unit)
     np.testing.assert_array_equal(model.to_unit(str(tmp_path / "rows.csv")), unit)
-
-
-def frame_of(drawn: vr.Table) -> pl.DataFrame:
-    """Return the rows of a table in units of its columns, with words for categories."""
-    columns: dict[str, list[float] | list[str]] = {}
-    features = drawn.features
-    words = {each.column: each for each in features.categories}
-    for each in feature_terms(features):
-        if each.name in words:
-            chosen = drawn.X[:, words[each.name].features].argmax(axis=1)
-            columns[each.name] = [each.categories[number] for number in chosen]
-        else:
-            columns[each.name] = drawn.X[:, features.names.index(each.name)].tolist()
-    return pl.DataFrame(columns)
 
 
 @of_schemas
