@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import ClassVar, Literal, Self, cast
+from typing import ClassVar, Literal, cast
 
 import numpy as np
 from numpy.random import Generator
@@ -11,7 +12,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
-from veilring.data.table import Rows
+from veilring.data.table import Rows, check_rows
 from veilring.errors import InputError
 from veilring.nodes.ring import Ring
 from veilring.privacy.accounting import PureDP
@@ -189,12 +190,6 @@ class NoisyVotes(System):
         plans = worst_plans(parameters, queries)
         return guarantee(plans, parties, self._together, method, tolerated=tolerated)
 
-    @classmethod
-    @override
-    def suited(cls, *, epsilon: float | None, k: int, tolerated: int) -> Self:
-        system = super().suited(epsilon=epsilon, k=k, tolerated=tolerated)
-        return system.replaced(tolerated=tolerated)
-
     @override
     def rule(self, facts: Facts) -> str:
         return radius_rule(self.radius, self.k, self.epsilon, facts)
@@ -272,27 +267,25 @@ class VotesSetup(PeerSetup):
         self._votes = system
         self.parameters = system.bind(facts)
         for rows in parts.values():
-            self.parameters.check_rows(rows)
+            check_rows(rows, self.parameters.features, self.parameters.classes)
 
     @override
     def play(
         self, queries: Floats, *, among: Sequence[str] | None = None, ring: Ring | None = None
     ) -> Play:
-        parties = self.parties if among is None else tuple(among)
-        client, public = parties[0], self.parameters
-        return Play(
+        play = super().play(queries, among=among, ring=ring)
+        parties = play.learners
+        return replace(
+            play,
             # If rows are counted with noise, all parties know the number used for the grid.
             forecast=lambda run: votes_cost(
                 len(parties),
                 len(queries),
-                public,
+                self.parameters,
                 drawn=ring is None,
-                rows=cast("VotesAnswer", run.results[client]).rows,
+                rows=cast("VotesAnswer", run.results[parties[0]]).rows,
             ),
-            labels=self.membership.labels,
-            learners=parties,
-            public={"client": client, "parameters": public, "ring": ring},
-            only={client: {"queries": queries, "radii": self.radii(queries)}},
+            public={**play.public, "ring": ring},
         )
 
     @override

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from veilring.arrays import Floats
-from veilring.data.table import Rows
+from veilring.data.table import Rows, check_rows
 from veilring.errors import InputError
 from veilring.nodes.ring import PARTIES_MIN
-from veilring.protocols.batches import check_queries, check_rows
+from veilring.protocols.batches import check_queries
 from veilring.protocols.digests import written
 from veilring.protocols.promise import Facts
 from veilring.protocols.ranksearch.algorithm.argmax import WORDS_A_CLASS, label_scheme

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -194,11 +194,6 @@ class RankSearch(System):
     @override
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "SearchSetup":
         return SearchSetup(self, parts, facts)
-
-    @classmethod
-    @override
-    def suited(cls, *, epsilon: float | None, k: int, tolerated: int) -> Self:
-        return cls(k=k)
 
     @override
     def adversaries(self) -> Mapping[str, type[Adversary]]:

@@ -27,11 +27,11 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from veilring.arrays import Floats
-from veilring.data.table import Rows, pairwise_distances
+from veilring.data.table import Rows, check_rows, pairwise_distances
 from veilring.errors import InputError, ProtocolViolation, Tampered
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.ring import Ring, draw_ring
-from veilring.protocols.batches import batch_digest, check_queries, check_rows, hand_out
+from veilring.protocols.batches import batch_digest, check_queries, hand_out
 from veilring.protocols.digests import DIGEST_BYTES, digest_of, digest_of_names, written
 from veilring.protocols.masks import PairwiseKeys, agree_keys, masked_rounds, masked_sum
 from veilring.protocols.promise import Facts
