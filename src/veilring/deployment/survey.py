@@ -33,17 +33,15 @@ from veilring.data.table import Ranges
 from veilring.deployment.config import A_FILE, RELATIVE, ServerConfig, Terms
 from veilring.deployment.connecting import Server
 from veilring.errors import HandshakeError, InputError, ProtocolViolation, ScenarioError
-from veilring.protocols.ldp.algorithm.means import make_means
-from veilring.protocols.ldp.algorithm.planner import ORACLES, recommend_oracle
-from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle
+from veilring.protocols.ldp.algorithm.planner import OracleName
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
-from veilring.protocols.ldp.algorithm.survey import FrequencySurvey, MeanSurvey, Survey
+from veilring.protocols.ldp.algorithm.survey import make_survey
 from veilring.protocols.ldp.collector import Collector
 from veilring.protocols.ldp.messages import TASK_FORMAT, Task, format_terms, other_format
 from veilring.protocols.ldp.roles import ClientPool
 from veilring.protocols.ldp.store import begin_report_store, open_report_store
 from veilring.protocols.ldp.store.base import Quotas, Store
-from veilring.protocols.ldp.system import LDPBayes, OracleName, bayes_survey
+from veilring.protocols.ldp.system import LDPBayes
 from veilring.transport.roster import Roster
 
 _log = logging.getLogger("veilring.collector")
@@ -84,28 +82,10 @@ class SurveySection(Section):
             return {"bins": FREQUENCY_BINS, **given}
         return given
 
-    def oracle_for(self, values: int) -> FrequencyOracle:
-        """Return the oracle for a domain of this number of values."""
-        if self.oracle == "auto":
-            return recommend_oracle(values, self.epsilon).oracle
-        return ORACLES[self.oracle](values, self.epsilon)
-
-
-def survey_of(
-    section: SurveySection, features: Sequence[FeatureTerms], classes: Sequence[str]
-) -> Survey:
-    """Return the survey described by terms.
-
-    Args:
-        classes: The names of all classes; none if no class is asked for.
-    """
-    if section.kind == "frequency":
-        return FrequencySurvey(section.oracle_for(domain_of(section, features[0])))
-    scaling = Scaling(ranges_of(features))
-    if section.kind == "means":
-        return MeanSurvey(make_means(section.epsilon, len(scaling.ranges)), (scaling,))
-    step = bins_of(section, features) if section.kind == "discrete-bayes" else scaling
-    return bayes_survey(step, len(classes), section.epsilon, section.oracle_for)
+    @property
+    def is_numeric(self) -> bool:
+        """Whether columns are treated as numbers, with one-hot categories."""
+        return self.kind in {"means", "gaussian-bayes"}
 
 
 def domain_of(section: SurveySection, feature: FeatureTerms) -> int:
@@ -153,7 +133,14 @@ class SurveyTerms(Terms):
         return Task(
             # `minimum` protects no client: each report is private however many there are.
             terms=self.model_dump(mode="json", exclude={"survey": {"minimum"}}),
-            survey=survey_of(self.survey, self.features, self.classes),
+            survey=make_survey(
+                Scaling(ranges_of(self.features))
+                if self.survey.is_numeric
+                else bins_of(self.survey, self.features),
+                len(self.classes) or None,
+                self.survey.epsilon,
+                self.survey.oracle,
+            ),
             closes=None if closes is None else closes.timestamp(),
         )
 
@@ -161,8 +148,6 @@ class SurveyTerms(Terms):
     def checked(self, parties: int | None = None) -> Self:
         super().checked(parties)
         section = self.survey
-        if section.oracle not in {"auto", *ORACLES}:
-            raise ScenarioError("survey.oracle", section.oracle, f"auto, {', '.join(ORACLES)}")
         require_different("classes", self.classes)
         check_features(self.features)
         wants_classes = section.kind in {"discrete-bayes", "gaussian-bayes"}
@@ -181,7 +166,7 @@ class SurveyTerms(Terms):
                 field="features",
             )
         for feature in self.features:
-            if len(feature.categories) == 1 and not self.is_numeric:
+            if len(feature.categories) == 1 and not section.is_numeric:
                 key = f"features.{feature.name}.categories"
                 raise ScenarioError(key, list(feature.categories), "two or more categories")
         try:
@@ -206,17 +191,12 @@ class SurveyTerms(Terms):
             numbers = read_numbers(path, feature, cells)[:, None]
             return bins_of(self.survey, (feature,))(numbers) if self.is_frequency else numbers
         places = read_categories(path, feature, cells)
-        return np.eye(feature.width)[places] if self.is_numeric else places[:, None]
+        return np.eye(feature.width)[places] if self.survey.is_numeric else places[:, None]
 
     @property
     def is_frequency(self) -> bool:
         """Whether the survey counts the values of one column."""
         return self.survey.kind == "frequency"
-
-    @property
-    def is_numeric(self) -> bool:
-        """Whether the survey treats columns as numbers, with one-hot categories."""
-        return self.survey.kind in {"means", "gaussian-bayes"}
 
     @override
     def to_toml(self) -> str:

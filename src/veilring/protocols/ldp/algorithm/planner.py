@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import inf
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.oracles import (
@@ -36,6 +36,11 @@ ORACLES: Final[Mapping[str, type[FrequencyOracle]]] = MappingProxyType(
 """All oracles by name; each is built from a domain and an epsilon."""
 AUTO: Final = "auto"
 """The name that leaves the choice of the oracle to `recommend_oracle`."""
+if TYPE_CHECKING:
+    OracleName: TypeAlias = str
+else:
+    OracleName = Literal[(AUTO, *ORACLES)]
+    """A name that a parameter `oracle` may have."""
 MakeOracle: TypeAlias = Callable[[int], LocalRandomiser]
 """Makes a frequency oracle for a domain of the given size."""
 

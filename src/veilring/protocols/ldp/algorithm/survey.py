@@ -22,10 +22,10 @@ from veilring.arrays import Ints
 from veilring.errors import InputError
 from veilring.privacy.checks import floats
 from veilring.protocols.ldp.algorithm.distributions import require_normalised
-from veilring.protocols.ldp.algorithm.means import Means, SignVector
-from veilring.protocols.ldp.algorithm.planner import MakeOracle
+from veilring.protocols.ldp.algorithm.means import Means, SignVector, make_means
+from veilring.protocols.ldp.algorithm.planner import MakeOracle, make_oracle
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, Reports, Sums
-from veilring.protocols.ldp.algorithm.steps import Step, apply_steps, require_columns
+from veilring.protocols.ldp.algorithm.steps import Bins, Scaling, Step, apply_steps, require_columns
 
 ValidRows: TypeAlias = tuple[NDArray[Any], Ints]
 """Rows after public steps with every cell checked, and the class of each row."""
@@ -254,8 +254,25 @@ class GaussianBayesSurvey(Survey):
         return moments if self.means.classes == 1 else np.column_stack((moments, classes))
 
 
-BayesSurvey: TypeAlias = DiscreteBayesSurvey | GaussianBayesSurvey
-"""A survey from which a classifier can be learned."""
+def make_survey(step: Bins | Scaling, classes: int | None, epsilon: float, oracle: str) -> Survey:
+    """Return the survey of values (bins) or of scaled numbers, within classes for naive Bayes.
+
+    Args:
+        step: How a client reads its row. A survey of frequencies takes the number of the bin of its
+            only column.
+        classes: The number of classes; None for a survey of frequencies or means.
+        epsilon: The maximum ε of a report; infinite for no noise.
+        oracle: An `OracleName`.
+    """
+    make = make_oracle(oracle, epsilon)
+    if isinstance(step, Bins):
+        if classes is None:
+            return FrequencySurvey(make(step.counts[0]))
+        return DiscreteBayesSurvey.of(step.counts, classes, make, (step,))
+    means = make_means(epsilon, len(step.ranges), 1 if classes is None else classes)
+    if classes is None:
+        return MeanSurvey(means, (step,))
+    return GaussianBayesSurvey(make(max(2, classes)), means, (step,))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
