@@ -7,7 +7,7 @@ import pytest
 from sklearn.naive_bayes import CategoricalNB, GaussianNB
 from tests.privacy.generators import seeded
 
-from papers import oracles
+from papers import means as published
 from veilring.arrays import Ints
 from veilring.data.table import Ranges
 from veilring.errors import InputError
@@ -141,13 +141,13 @@ def test_with_noise_counts_are_near_the_true_ones(categories: Codes) -> None:
         assert ((found.low < true) & (true < found.high)).all()
 
 
-@pytest.mark.parametrize("approach", oracles.APPROACHES)
-def test_with_noise_moments_are_near_the_true_ones(approach: oracles.Approach) -> None:
+@pytest.mark.parametrize("approach", published.APPROACHES)
+def test_with_noise_moments_are_near_the_true_ones(approach: published.Approach) -> None:
     """All 24 raw moments of three approaches are within intervals that each miss once in 1e8."""
     rng = seeded("noisy moments", approach)
     labels = rng.integers(0, 2, 60_000)
     rows = np.clip(rng.normal([[-0.4, 0.1], [0.4, -0.1]], 0.25)[labels], -1, 1)
-    survey = GaussianBayesSurvey(DirectEncoding(2, 2.0), oracles.make_means(approach, 2.0, 2, 2))
+    survey = GaussianBayesSurvey(DirectEncoding(2, 2.0), published.make_means(approach, 2.0, 2, 2))
     answers = answer(survey, rows, labels, rng)
     model = learn_gaussian(survey, tally_reports(survey, answers.reports), confidence=1 - 1e-8)
     inside = labels[:, None] == np.arange(2)

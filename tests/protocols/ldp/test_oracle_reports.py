@@ -16,8 +16,8 @@ from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.oracles import (
     HadamardResponse,
     LocalHashing,
+    OptimisedUnary,
     SubsetSelection,
-    UnaryOracle,
     walsh_hadamard,
 )
 from veilring.protocols.ldp.algorithm.packing import (
@@ -224,7 +224,7 @@ def test_a_summed_report_stays_on_its_grid() -> None:
 def test_a_report_with_all_bits_or_none_is_refused(name: str, lie: int) -> None:
     """Impossible numbers of set bits are refused, and the closest possible ones accepted."""
     oracle = ORACLES[name](1000, 1.0)
-    assert isinstance(oracle, UnaryOracle)
+    assert isinstance(oracle, OptimisedUnary)
     assert not oracle.accept(np.full((3, oracle.report_bytes), lie, dtype=np.uint8)).any()
     low, high = oracle.sizes
     bits = np.arange(1000) < np.array([low - 1, low, high, high + 1])[:, None]
@@ -235,7 +235,7 @@ def test_a_report_with_all_bits_or_none_is_refused(name: str, lie: int) -> None:
 def test_colluding_liars_change_frequencies_slightly() -> None:
     """With 1 % liars sending as many bits as accepted, frequencies add up to at most 5 more."""
     oracle, rng = ORACLES["oue"](1000, 1.0), seeded("liars")
-    assert isinstance(oracle, UnaryOracle)
+    assert isinstance(oracle, OptimisedUnary)
     honest = oracle.perturb(rng.integers(1000, size=20_000), rng)
     most = np.packbits(np.arange(1000) < oracle.sizes[1])
     lies = np.tile(most, (200, 1))

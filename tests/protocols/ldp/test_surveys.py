@@ -18,7 +18,7 @@ from veilring.arrays import Floats, Ints
 from veilring.data.table import Ranges
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.distributions import OneBit
-from veilring.protocols.ldp.algorithm.means import EachFeature, SignVector, make_means
+from veilring.protocols.ldp.algorithm.means import EachFeature, make_means
 from veilring.protocols.ldp.algorithm.oracles import DirectEncoding, OptimisedUnary
 from veilring.protocols.ldp.algorithm.planner import make_oracle
 from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle, PlainOracle
@@ -180,7 +180,6 @@ def test_public_definitions_are_plain_data() -> None:
         FrequencySurvey(DirectEncoding(4, 1.0)),
         MeanSurvey(make_means(1.0, 2)),
         MeanSurvey(make_means(1.1, 2)),
-        MeanSurvey(SignVector(1.0, 2)),
         small("oue", 1.0),
         small("oue", 1.1),
         DiscreteBayesSurvey.of((2, 3), 2, lambda d: OptimisedUnary(d, 1.0), (bins,)),

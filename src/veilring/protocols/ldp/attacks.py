@@ -23,7 +23,7 @@ from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
 from veilring.privacy.bounds import ALARM, proportion_bounds
 from veilring.protocols.ldp.algorithm.distributions import CodeDistribution, Codes, rounded
-from veilring.protocols.ldp.algorithm.means import Means, SampledFeature, SignVector
+from veilring.protocols.ldp.algorithm.means import Means, SampledFeature
 from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle, LocalRandomiser, Reports
 
 _EVENTS: Final = 256  # the number of thresholds to try; more would hardly improve the bound
@@ -140,8 +140,6 @@ def weights_of(randomiser: LocalRandomiser, pair: NDArray[Any]) -> Floats:
         case FrequencyOracle():
             one_hot = np.eye(randomiser.cells)[pair]
             return np.asarray(one_hot[0] - one_hot[1])
-        case SignVector():
-            return np.asarray(pair[0] - pair[1], dtype=np.float64)
         case Means():
             vectors = _vectors(randomiser, pair)
             parts = randomiser.distribution.total(

@@ -4,10 +4,7 @@ A number is first rounded to a public grid, up or down at random so that its mea
 later steps use integers. Rounding happens before the distribution, so the distribution's loss
 bounds the loss of both: mixtures of inputs are no easier to distinguish than the inputs.
 
-- `Laplace`: a number plus exact discrete Laplace noise.
 - `OneBit`: a sign with a bias towards the right one (Duchi; Nguyên et al. 2016).
-- `Piecewise`: a number near the client's (Wang et al., ICDE 2019, Algorithm 2).
-- `Hybrid`: one of the last two, chosen by a coin (the same paper, Section III-C).
 - `Plain`: no noise, as the upper bound for private answers.
 """
 
@@ -16,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from math import exp, expm1, floor, inf
+from math import inf
 from typing import ClassVar, Final
 
 import numpy as np
@@ -25,8 +22,7 @@ from typing_extensions import override
 
 from veilring.arrays import Bools, Floats, Ints
 from veilring.errors import InputError
-from veilring.privacy.draws import bernoulli
-from veilring.privacy.exact import Dyadic, exp_floor, log_ceil
+from veilring.privacy.exact import exp_floor, log_ceil
 from veilring.protocols.ldp.algorithm.packing import width_of
 from veilring.protocols.ldp.algorithm.randomiser import REPORT_EPSILON_MAX
 
@@ -61,11 +57,6 @@ class CodeDistribution(ABC):
     @abstractmethod
     def exact_epsilon(self) -> float:
         """The exact loss of a code, rounded up; never more than `epsilon`."""
-
-    @property
-    def bias(self) -> float:
-        """The maximum distance of the reported value's mean from the number."""
-        return 0.0
 
     @property
     def influence(self) -> float:
@@ -121,16 +112,6 @@ class CodeDistribution(ABC):
     def second_moment(self, x: float) -> float:
         """Return the mean square of the value reported for a number `x`; it grows with `|x|`."""
 
-    def variance(self, x: float) -> float:
-        """Return the variance of the value reported for `x`, rounding to the grid included."""
-        return self.second_moment(x) - x * x
-
-    @property
-    def worst_variance(self) -> float:
-        """The maximum variance for any number in [-1, 1]."""
-        grid = np.linspace(-1.0, 1.0, 4 * self.levels + 1)
-        return max(map(self.variance, grid.tolist()))
-
 
 def rounded(values: Floats, levels: int, rng: Generator) -> Ints:
     """Round numbers in [-1, 1] to multiples of `1 / levels`, up or down with the right mean.
@@ -151,24 +132,17 @@ def require_normalised(values: Floats) -> None:
         raise InputError.because("values must be numbers from -1 to 1", field="values")
 
 
-def grid_square(x: float, levels: int) -> float:
-    """Return the mean square of a rounded number."""
-    below = floor(x * levels)
-    part = x * levels - below
-    return (below**2 * (1 - part) + (below + 1) ** 2 * part) / levels**2
+COIN_BITS: Final = 62  # the maximum for an int64 that may be doubled
 
 
-_COIN_BITS: Final = 62  # the maximum for an int64 that may be doubled
-
-
-def _coin_lean(epsilon: float | Fraction, levels: int = 1) -> int:
+def coin_lean(epsilon: float | Fraction, levels: int = 1) -> int:
     """Return the maximum amount, out of `2**62`, by which one level may bias a coin.
 
     At the ends of the grid the coin shows 1 with probability at most `e^eps / (e^eps + 1)`, and at
     least `1 / (e^eps + 1)`: the ratio is at most `e^eps`.
     """
     power = exp_floor(epsilon)
-    return int((power - 1) / (power + 1) * 2 ** (_COIN_BITS - 1)) // levels
+    return int((power - 1) / (power + 1) * 2 ** (COIN_BITS - 1)) // levels
 
 
 @dataclass(frozen=True)
@@ -182,17 +156,17 @@ class OneBit(CodeDistribution):
 
     name: ClassVar[str] = "one-bit"
     # A number biases the coin by epsilon / 4, and at least by one of its 2**62 faces.
-    least_epsilon: ClassVar[float] = 2.0 ** (3 - _COIN_BITS)
+    least_epsilon: ClassVar[float] = 2.0 ** (3 - COIN_BITS)
     covers_one_hot: ClassVar[bool] = True
 
     @cached_property
     def _lean(self) -> int:
-        return _coin_lean(self.epsilon)
+        return coin_lean(self.epsilon)
 
     @property
     def slope(self) -> Fraction:
         """The mean of the sign at x = 1, `c`: signs are divided by it."""
-        return Fraction(self._lean, 2 ** (_COIN_BITS - 1))
+        return Fraction(self._lean, 2 ** (COIN_BITS - 1))
 
     @property
     @override
@@ -208,12 +182,12 @@ class OneBit(CodeDistribution):
     @property
     @override
     def public(self) -> Mapping[str, int]:
-        return {"lean": self._lean, "coin_bits": _COIN_BITS}
+        return {"lean": self._lean, "coin_bits": COIN_BITS}
 
     @override
     def sample(self, grid: Ints, rng: Generator) -> Codes:
-        draws = rng.integers(0, 1 << _COIN_BITS, size=grid.shape)
-        return (draws < (1 << (_COIN_BITS - 1)) + grid * self._lean).astype(np.int64)
+        draws = rng.integers(0, 1 << COIN_BITS, size=grid.shape)
+        return (draws < (1 << (COIN_BITS - 1)) + grid * self._lean).astype(np.int64)
 
     @override
     def probability(self, codes: Codes, grid: int) -> Floats:
@@ -231,189 +205,6 @@ class OneBit(CodeDistribution):
     @override
     def second_moment(self, x: float) -> float:
         return float(1 / self.slope**2)
-
-
-# Rounding adds at most 1 / (4 levels^2), or 2.4e-7, to the variance of the number itself, and an
-# outcome fits in two bytes.
-_PIECEWISE_LEVELS: Final = 1024
-_LOW: Final = 1 << 32  # the weight outside the window; the ratio to it is exact to 2^-32
-
-
-@dataclass(frozen=True)
-class Piecewise(CodeDistribution):
-    """A number near the client's with high probability, any other with low probability."""
-
-    name: ClassVar[str] = "piecewise"
-    # The weight inside the window is larger by at least one: e^epsilon is above 1 + epsilon.
-    least_epsilon: ClassVar[float] = 1 / _LOW
-    levels: ClassVar[int] = _PIECEWISE_LEVELS
-
-    @cached_property
-    def reach(self) -> int:
-        """The width of the window to each side, `h`."""
-        return max(1, round(_PIECEWISE_LEVELS * exp(-self.epsilon / 2)))
-
-    @cached_property
-    def high(self) -> int:
-        """The weight of an outcome inside the window; other outcomes have weight `2**32`."""
-        return int(exp_floor(self.epsilon) * _LOW)
-
-    @property
-    def most(self) -> int:
-        """The largest outcome, `M`."""
-        return _PIECEWISE_LEVELS + self.reach
-
-    @cached_property
-    def weight(self) -> int:
-        """The sum of all weights."""
-        return self.codes * _LOW + self._inside
-
-    @property
-    def _inside(self) -> int:
-        """The window's extra weight over that of other outcomes."""
-        return (2 * self.reach + 1) * (self.high - _LOW)
-
-    @cached_property
-    def unit(self) -> Fraction:
-        """The number represented by an outcome of 1."""
-        return Fraction(self.weight, self._inside * _PIECEWISE_LEVELS)
-
-    @property
-    @override
-    def exact_epsilon(self) -> float:
-        return min(float(self.epsilon), log_ceil(Fraction(self.high, _LOW)))
-
-    @property
-    @override
-    def codes(self) -> int:
-        return 2 * self.most + 1
-
-    @property
-    @override
-    def public(self) -> Mapping[str, int]:
-        return {"levels": _PIECEWISE_LEVELS, "reach": self.reach, "high": self.high, "low": _LOW}
-
-    @override
-    def sample(self, grid: Ints, rng: Generator) -> Codes:
-        draws = rng.integers(0, self.weight, size=grid.shape)
-        anywhere = draws // _LOW
-        window = grid + _PIECEWISE_LEVELS + (draws - self.codes * _LOW) // (self.high - _LOW)
-        return np.where(anywhere < self.codes, anywhere, window)
-
-    @override
-    def probability(self, codes: Codes, grid: int) -> Floats:
-        inside = np.abs(codes - self.most - grid) <= self.reach
-        return np.where(inside, self.high / self.weight, _LOW / self.weight)
-
-    @override
-    def summed(self, codes: Codes) -> Ints:
-        return (codes - self.most)[..., None]
-
-    @override
-    def total(self, sums: Ints) -> Floats:
-        return np.asarray(sums[..., 0] * float(self.unit))
-
-    @override
-    def second_moment(self, x: float) -> float:
-        anywhere = _mean_square(self.most) * self.codes * _LOW
-        inside = (
-            grid_square(x, _PIECEWISE_LEVELS) * _PIECEWISE_LEVELS**2 + _mean_square(self.reach)
-        ) * self._inside
-        return float(self.unit) ** 2 * (anywhere + inside) / self.weight
-
-
-def _mean_square(most: int) -> float:
-    """Return the mean square of a uniform integer from `-most` to `most`."""
-    return most * (most + 1) / 3
-
-
-# Below this epsilon, one bit alone has the smallest worst-case variance (Equation 6 of the paper).
-_ALL_ONE_BIT: Final = 0.6093
-_SHARE_BITS: Final = 32  # bits of the coin that chooses a distribution
-
-
-@dataclass(frozen=True)
-class Hybrid(CodeDistribution):
-    """The mixture of the two with the smallest worst-case variance at every epsilon."""
-
-    name: ClassVar[str] = "hybrid"
-    least_epsilon: ClassVar[float] = Piecewise.least_epsilon
-    levels: ClassVar[int] = _PIECEWISE_LEVELS
-    parts: ClassVar[int] = 2
-
-    @cached_property
-    def piecewise(self) -> Piecewise:
-        """The distribution used with probability `share`."""
-        return Piecewise(self.epsilon)
-
-    @cached_property
-    def share(self) -> Dyadic:
-        """The probability of the piecewise mechanism, `alpha`: `1 - e^(-epsilon/2)`, or 0."""
-        if self.epsilon <= _ALL_ONE_BIT:
-            return Dyadic(0, _SHARE_BITS)
-        return Dyadic.floor(-expm1(-self.epsilon / 2), _SHARE_BITS)
-
-    @cached_property
-    def _lean(self) -> int:
-        return _coin_lean(self.epsilon, _PIECEWISE_LEVELS)
-
-    @property
-    def _slope(self) -> Fraction:
-        return Fraction(self._lean * _PIECEWISE_LEVELS, 2 ** (_COIN_BITS - 1))
-
-    @property
-    @override
-    def exact_epsilon(self) -> float:
-        bit = min(float(self.epsilon), log_ceil((1 + self._slope) / (1 - self._slope)))
-        return max(bit, self.piecewise.exact_epsilon) if self.share.numerator else bit
-
-    @property
-    @override
-    def codes(self) -> int:
-        """The number of codes: two for the bit, plus the piecewise mechanism's if it is used."""
-        return self._near + 2
-
-    @property
-    def _near(self) -> int:
-        return self.piecewise.codes if self.share.numerator else 0
-
-    @property
-    @override
-    def public(self) -> Mapping[str, int]:
-        bit = {"share": self.share.numerator, "share_bits": _SHARE_BITS, "lean": self._lean}
-        return {**self.piecewise.public, **bit, "coin_bits": _COIN_BITS}
-
-    @override
-    def sample(self, grid: Ints, rng: Generator) -> Codes:
-        near = self.piecewise.sample(grid, rng)
-        draws = rng.integers(0, 1 << _COIN_BITS, size=grid.shape)
-        bit = draws < (1 << (_COIN_BITS - 1)) + grid * self._lean
-        return np.where(bernoulli(self.share, grid.shape, rng), near, self._near + bit)
-
-    @override
-    def probability(self, codes: Codes, grid: int) -> Floats:
-        share = float(self.share)
-        sign = 2 * (codes - self._near) - 1
-        bit = (1 + sign * float(self._slope) * grid / _PIECEWISE_LEVELS) / 2
-        near = self.piecewise.probability(codes, grid)
-        return np.where(codes < self._near, share * near, (1 - share) * bit)
-
-    @override
-    def summed(self, codes: Codes) -> Ints:
-        sign = 2 * (codes - self._near) - 1
-        is_bit = codes >= self._near
-        near = np.where(is_bit, 0, codes - self.piecewise.most)
-        return np.stack((near, np.where(is_bit, sign, 0)), axis=-1)
-
-    @override
-    def total(self, sums: Ints) -> Floats:
-        near = sums[..., 0] * float(self.piecewise.unit)
-        return np.asarray(near + sums[..., 1] / float(self._slope))
-
-    @override
-    def second_moment(self, x: float) -> float:
-        share = float(self.share)
-        return share * self.piecewise.second_moment(x) + (1 - share) / float(self._slope) ** 2
 
 
 @dataclass(frozen=True)
@@ -463,8 +254,3 @@ class Plain(CodeDistribution):
     @override
     def second_moment(self, x: float) -> float:
         return x * x
-
-    @property
-    @override
-    def worst_variance(self) -> float:
-        return 0.0

@@ -23,7 +23,6 @@ Sources: Wang et al., USENIX Security 2017, Section 4; Kairouz, Oh and Viswanath
 """
 
 import math
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -51,13 +50,7 @@ from veilring.protocols.ldp.algorithm.packing import (
     is_padded,
     width_of,
 )
-from veilring.protocols.ldp.algorithm.randomiser import (
-    BITS,
-    PureOracle,
-    Reports,
-    Sums,
-    require_values,
-)
+from veilring.protocols.ldp.algorithm.randomiser import BITS, PureOracle, Reports, Sums
 
 _START_BITS: Final = 16  # bits of the coins for an initial set, which need not be exact
 
@@ -135,15 +128,12 @@ class SubsetSelection(PureOracle):
         return self._list_bytes if self._listed else bitmap_bytes(self.domain)
 
     @override
-    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
-        own = require_values(values, self.domain)
-        reports = np.empty((len(own), self.report_bytes), dtype=np.uint8)
-        for chunk in client_slices(len(own), self._work_bytes):
-            bitmaps = self._bitmaps(own[chunk], rng)
-            reports[chunk] = self._list(bitmaps) if self._listed else bitmaps
-        return reports
+    def _draw(self, values: Ints, rng: Generator) -> Reports:
+        bitmaps = self._bitmaps(values, rng)
+        return self._list(bitmaps) if self._listed else bitmaps
 
     @property
+    @override
     def _work_bytes(self) -> int:
         # A list is built from bytes with one bit each.
         return 32 + (self.domain if self._listed else bitmap_bytes(self.domain))
@@ -292,7 +282,6 @@ class HashFamily:
 # A bucket's number has two bytes: above epsilon 11.1 there are fewer buckets than optimal.
 _MOST_BUCKETS: Final = 1 << 16
 _SEED_BYTES: Final = 8  # two words of the hash family
-_HASH_BYTES: Final = 16  # per value: two hash words, the bucket's length, and a comparison
 
 
 @dataclass(frozen=True)
@@ -305,6 +294,7 @@ class LocalHashing(PureOracle):
     """
 
     name: ClassVar[str] = "olh"
+    _work_bytes = 16  # two hash words, the bucket's length, and a comparison
 
     @cached_property
     def family(self) -> HashFamily:
@@ -349,16 +339,11 @@ class LocalHashing(PureOracle):
         return _SEED_BYTES + width_of(self.family.buckets)
 
     @override
-    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
-        own = require_values(values, self.domain)
-        reports = np.empty((len(own), self.report_bytes), dtype=np.uint8)
-        for chunk in client_slices(len(own), _HASH_BYTES):
-            words = rng.integers(1 << 32, size=(len(own[chunk]), 2), dtype=np.uint32).astype("<u4")
-            true = self.family.bucket(words[:, 0], words[:, 1], own[chunk])
-            said = randomised_response(true, self._response, rng)
-            reports[chunk, :_SEED_BYTES] = words.view(np.uint8)
-            reports[chunk, _SEED_BYTES:] = encoded(said, width_of(self.family.buckets))
-        return reports
+    def _draw(self, values: Ints, rng: Generator) -> Reports:
+        words = rng.integers(1 << 32, size=(len(values), 2), dtype=np.uint32).astype("<u4")
+        true = self.family.bucket(words[:, 0], words[:, 1], values)
+        said = randomised_response(true, self._response, rng)
+        return np.hstack((words.view(np.uint8), encoded(said, width_of(self.family.buckets))))
 
     @override
     def _fits(self, reports: Reports) -> Bools:
@@ -367,7 +352,7 @@ class LocalHashing(PureOracle):
     @override
     def aggregate(self, reports: Reports) -> Sums:
         sums = np.zeros(self.domain, dtype=np.int64)
-        for chunk in client_slices(len(reports), _HASH_BYTES):
+        for chunk in client_slices(len(reports), self._work_bytes):
             a, b = _words(reports[chunk])
             self.family.add_supported(sums, a, b, decoded(reports[chunk, _SEED_BYTES:]))
         return sums
@@ -377,9 +362,6 @@ def _words(reports: Reports) -> tuple[HashWords, HashWords]:
     """Return the two words of each report."""
     words = np.ascontiguousarray(reports[:, :_SEED_BYTES]).view("<u4")
     return np.ascontiguousarray(words[:, 0]), np.ascontiguousarray(words[:, 1])
-
-
-_ROW_BYTES: Final = 32  # per client: a row, its sign, a coin and the code
 
 
 @dataclass(frozen=True)
@@ -393,6 +375,7 @@ class HadamardResponse(PureOracle):
     """
 
     name: ClassVar[str] = "hr"
+    _work_bytes = 32  # a row, its sign, a coin and the code
 
     @property
     def order(self) -> int:
@@ -430,15 +413,11 @@ class HadamardResponse(PureOracle):
         return width_of(2 * self.order)
 
     @override
-    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
-        own = require_values(values, self.domain)
-        reports = np.empty((len(own), self.report_bytes), dtype=np.uint8)
-        for chunk in client_slices(len(own), _ROW_BYTES):
-            rows = rng.integers(self.order, size=len(own[chunk]), dtype=np.uint32)
-            minus = np.bitwise_count(rows & (own[chunk] + 1).astype(np.uint32)) & 1
-            plus = minus != bernoulli(self._keep, len(rows), rng)
-            reports[chunk] = encoded(rows << 1 | plus, self.report_bytes)
-        return reports
+    def _draw(self, values: Ints, rng: Generator) -> Reports:
+        rows = rng.integers(self.order, size=len(values), dtype=np.uint32)
+        minus = np.bitwise_count(rows & (values + 1).astype(np.uint32)) & 1
+        plus = minus != bernoulli(self._keep, len(rows), rng)
+        return encoded(rows << 1 | plus, self.report_bytes)
 
     @override
     def _fits(self, reports: Reports) -> Bools:
@@ -465,9 +444,6 @@ def walsh_hadamard(numbers: Ints) -> Ints:
     return product
 
 
-_WORK_BYTES: Final = 32  # per client: a value, a draw, another value and the answer
-
-
 @dataclass(frozen=True)
 class DirectEncoding(PureOracle):
     """The client's value with probability `p`, and each of the others with probability `q`.
@@ -477,6 +453,7 @@ class DirectEncoding(PureOracle):
     """
 
     name: ClassVar[str] = "de"
+    _work_bytes = 32  # a value, a draw, another value and the answer
 
     @cached_property
     def _response(self) -> ResponseDistribution:
@@ -508,13 +485,8 @@ class DirectEncoding(PureOracle):
         return width_of(self.domain)
 
     @override
-    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
-        own = require_values(values, self.domain)
-        reports = np.empty((len(own), self.report_bytes), dtype=np.uint8)
-        for chunk in client_slices(len(own), _WORK_BYTES):
-            said = randomised_response(own[chunk], self._response, rng)
-            reports[chunk] = encoded(said, self.report_bytes)
-        return reports
+    def _draw(self, values: Ints, rng: Generator) -> Reports:
+        return encoded(randomised_response(values, self._response, rng), self.report_bytes)
 
     @override
     def _fits(self, reports: Reports) -> Bools:
@@ -525,21 +497,28 @@ class DirectEncoding(PureOracle):
         return counted(reports, self.domain)
 
 
-class UnaryOracle(PureOracle):
+_COIN_BYTES: Final = 32  # per client: a value, its place and mask, and a coin
+
+
+@dataclass(frozen=True)
+class OptimisedUnary(PureOracle):
     """One bit per value, set with probability `p` for the client's own and `q` for all others.
 
-    A report is the bits packed in the order of `numpy.packbits`; padding bits are 0.
+    All of epsilon is used for the many bits that are not the client's own: `p = 1/2`. A report is
+    the bits packed in the order of `numpy.packbits`; padding bits are 0.
     """
 
-    @property
-    @abstractmethod
-    def own(self) -> Dyadic:
-        """The probability that the client's own bit is set."""
+    name: ClassVar[str] = "oue"
 
     @property
-    @abstractmethod
+    def own(self) -> Dyadic:
+        """The probability that the client's own bit is set."""
+        return Dyadic(1, 1)
+
+    @cached_property
     def other(self) -> Dyadic:
         """The probability that each other bit is set."""
+        return Dyadic.ceil(1 / (exp_floor(self.epsilon) + 1), BITS)
 
     @property
     @override
@@ -568,10 +547,14 @@ class UnaryOracle(PureOracle):
 
     @override
     def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
-        own = require_values(values, self.domain)
-        reports = packed_bernoulli(self.other, len(own), self.domain, rng)
-        for chunk in client_slices(len(own), _WORK_BYTES):
-            rows, (place, mask) = reports[chunk], bit_of(own[chunk])
+        # The bits of all values are drawn before the clients' own.
+        return self._draw(self._checked(values), rng)
+
+    @override
+    def _draw(self, values: Ints, rng: Generator) -> Reports:
+        reports = packed_bernoulli(self.other, len(values), self.domain, rng)
+        for chunk in client_slices(len(values), _COIN_BYTES):
+            rows, (place, mask) = reports[chunk], bit_of(values[chunk])
             coin = bernoulli(self.own, len(rows), rng)
             clients = np.arange(len(rows))
             rows[clients, place] = rows[clients, place] & ~mask | mask * coin
@@ -592,20 +575,3 @@ class UnaryOracle(PureOracle):
     @override
     def aggregate(self, reports: Reports) -> Sums:
         return column_sums(reports, self.domain)
-
-
-@dataclass(frozen=True)
-class OptimisedUnary(UnaryOracle):
-    """`p = 1/2`: all of epsilon is used for the many bits that are not the client's own."""
-
-    name: ClassVar[str] = "oue"
-
-    @property
-    @override
-    def own(self) -> Dyadic:
-        return Dyadic(1, 1)
-
-    @cached_property
-    @override
-    def other(self) -> Dyadic:
-        return Dyadic.ceil(1 / (exp_floor(self.epsilon) + 1), BITS)

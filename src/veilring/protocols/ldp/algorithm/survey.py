@@ -22,7 +22,7 @@ from veilring.arrays import Ints
 from veilring.errors import InputError
 from veilring.privacy.checks import floats
 from veilring.protocols.ldp.algorithm.distributions import require_normalised
-from veilring.protocols.ldp.algorithm.means import Means, SignVector, make_means
+from veilring.protocols.ldp.algorithm.means import Means, make_means
 from veilring.protocols.ldp.algorithm.planner import MakeOracle, make_oracle
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, Reports, Sums
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling, Step, apply_steps, require_columns
@@ -109,13 +109,13 @@ class MeanSurvey(Survey):
         steps: The public steps that are applied to a row first; their result is clipped to [-1, 1].
     """
 
-    means: Means | SignVector
+    means: Means
     steps: tuple[Step, ...] = ()
 
     name: ClassVar[str] = "means"
 
     def __post_init__(self) -> None:
-        if isinstance(self.means, Means) and self.means.classes > 1:
+        if self.means.classes > 1:
             raise InputError.because(
                 "a survey of means takes no classes; these means are taken within "
                 f"{self.means.classes}",

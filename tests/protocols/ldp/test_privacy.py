@@ -1,4 +1,4 @@
-"""The leakage of reports: every output of every oracle, from its published numbers."""
+"""The leakage of reports: every output of every mechanism, from its published numbers."""
 
 import itertools
 import math
@@ -7,65 +7,104 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from papers.means import SignVector
 from papers.oracles import ALL_ORACLES as ORACLES
 from papers.oracles import SummedHistogram
 from tests.privacy.generators import follows, seeded
-from tests.protocols.ldp.distributions import ENUMERABLE, distribution_of
+from tests.protocols.ldp.distributions import (
+    FINITE,
+    LISTED,
+    MEANS,
+    Value,
+    distribution_of,
+    values_of,
+    words,
+)
 
 from veilring.arrays import Floats
 from veilring.privacy.exact import log_ceil
-from veilring.protocols.ldp.algorithm.oracles import LocalHashing, SubsetSelection
-from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle
+from veilring.protocols.ldp.algorithm.means import Means, SampledFeature
+from veilring.protocols.ldp.algorithm.oracles import LocalHashing
+from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle, LocalRandomiser
 
 EPSILONS = (0.1, 1.0, 3.0)
-DOMAINS = (2, 3, 4, 5, 6)
-LISTED = SubsetSelection(60, 3.0)  # its sets of two are sent as lists
 CLIENTS = 40_000
 
 
-def finite() -> list[FrequencyOracle]:
-    """Return every oracle with enumerable reports."""
-    small = [
-        ORACLES[name](domain, epsilon)
-        for name, domain, epsilon in itertools.product(ENUMERABLE, DOMAINS, EPSILONS)
-    ]
-    return [*small, LISTED]
+def finite() -> list[LocalRandomiser]:
+    """Return every mechanism with enumerable reports."""
+    small = itertools.product(FINITE, (2, 3, 4, 5, 6), EPSILONS)
+    signs = itertools.product(EPSILONS, range(1, 6))
+    oracles = [ORACLES[name](domain, epsilon) for name, domain, epsilon in small]
+    return [*oracles, LISTED, *MEANS, *(SignVector(*each) for each in signs)]
 
 
-def sampled() -> list[FrequencyOracle]:
-    """Return the oracles whose draws are compared with their distributions."""
-    return [*(ORACLES[name](domain, 1.0) for name in ENUMERABLE for domain in (2, 3, 6)), LISTED]
+def sampled() -> list[tuple[LocalRandomiser, int]]:
+    """Return the mechanisms whose draws are compared, with the number of their values."""
+    few = [ORACLES[name](domain, 1.0) for name in FINITE for domain in (2, 3, 6)]
+    whole = [(oracle, len(values_of(oracle))) for oracle in (*few, LISTED)]
+    return [*whole, *((each, 3) for each in (*MEANS, SignVector(1.0, 3), SignVector(1.0, 4)))]
 
 
-def words(oracle: FrequencyOracle) -> str:
-    """Return the name of an oracle for test ids."""
-    return f"{oracle.name}-{oracle.domain}-{oracle.epsilon:g}"
-
-
-@pytest.mark.parametrize("oracle", finite(), ids=words)
-def test_no_report_is_likelier_than_its_epsilon_allows(oracle: FrequencyOracle) -> None:
+@pytest.mark.parametrize("mechanism", finite(), ids=words)
+def test_no_report_is_likelier_than_its_epsilon_allows(mechanism: LocalRandomiser) -> None:
     """Over all reports and pairs of values the greatest log-ratio equals the exact epsilon."""
-    values = range(min(oracle.domain, 6))
-    distributions = [distribution_of(oracle, value) for value in values]
+    distributions = [distribution_of(mechanism, value) for value in values_of(mechanism)]
     assert all(sum(distribution.values()) == 1 for distribution in distributions)
     greatest = max(
         a[report] / b[report] for a, b in itertools.permutations(distributions, 2) for report in a
     )
-    assert oracle.exact_epsilon <= oracle.epsilon
-    assert math.log(greatest) <= oracle.exact_epsilon * (1 + 1e-9)
+    assert math.log(greatest) <= mechanism.exact_epsilon * (1 + 1e-9)
     # Exact means exact: nothing more is claimed to be spent than is.
-    assert oracle.exact_epsilon <= math.log(greatest) * (1 + 1e-9)
+    assert mechanism.exact_epsilon <= math.log(greatest) * (1 + 1e-9)
+    if isinstance(mechanism, FrequencyOracle | SignVector):
+        assert mechanism.exact_epsilon <= mechanism.epsilon
+    if isinstance(mechanism, SignVector):
+        assert mechanism.exact_epsilon >= mechanism.epsilon * (1 - 1e-4)
 
 
-TESTS = sum(min(oracle.domain, 6) for oracle in sampled()) + 32
+@pytest.mark.parametrize("mechanism", [each for each in finite() if each != LISTED], ids=words)
+def test_estimates_have_exactly_the_true_mean(mechanism: LocalRandomiser) -> None:
+    """Over all reports of a client, the estimate has the mean of its own value."""
+    for value in values_of(mechanism)[:9]:
+        found = sum(
+            float(share)
+            * mechanism.estimate(
+                mechanism.aggregate(np.frombuffer(report, np.uint8)[None]), 1
+            ).values
+            for report, share in distribution_of(mechanism, value).items()
+        )
+        assert found == pytest.approx(truth(mechanism, value), abs=1e-6)
 
 
-@pytest.mark.parametrize("oracle", sampled(), ids=words)
-def test_reports_are_drawn_from_the_published_distribution(oracle: FrequencyOracle) -> None:
+def truth(mechanism: LocalRandomiser, value: Value) -> Floats:
+    """Return a client's own value in the form of the estimate of its reports."""
+    row = np.array(value)
+    if isinstance(mechanism, FrequencyOracle):
+        return np.asarray(np.arange(mechanism.domain) == row, dtype=np.float64)
+    if not isinstance(mechanism, Means):
+        return row.astype(np.float64)
+    numbers = row[: mechanism.features, None] * (
+        np.arange(mechanism.classes) == (row[-1] if mechanism.classes > 1 else 0)
+    )
+    # the client draws each feature as often, and the others then have the estimate 0
+    drawn = mechanism.features if isinstance(mechanism, SampledFeature) else 1
+    return np.asarray(numbers.ravel() / drawn)
+
+
+TESTS = sum(values for _, values in sampled()) + 32
+
+
+@pytest.mark.parametrize(("mechanism", "values"), sampled(), ids=lambda it: getattr(it, "name", ""))
+def test_reports_are_drawn_from_the_published_distribution(
+    mechanism: LocalRandomiser, values: int
+) -> None:
     """For each value the reports pass a G-test, and no impossible report occurs."""
-    for value in range(min(oracle.domain, 6)):
-        distribution = distribution_of(oracle, value)
-        reports = oracle.perturb(np.full(CLIENTS, value), seeded("law", words(oracle), value))
+    for value in values_of(mechanism)[-values:]:
+        distribution = distribution_of(mechanism, value)
+        told = np.repeat(np.array([value]), CLIENTS, axis=0)
+        reports = mechanism.perturb(told, seeded("law", words(mechanism), str(value)))
+        assert mechanism.accept(reports).all()
         place = {report: number for number, report in enumerate(distribution)}
         drawn = [place[row.tobytes()] for row in reports]  # a KeyError is an impossible report
         counts = np.bincount(drawn, minlength=len(distribution))
