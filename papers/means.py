@@ -32,15 +32,17 @@ from veilring.errors import InputError
 from veilring.privacy.draws import bernoulli
 from veilring.privacy.exact import Dyadic, exp_floor, float_ceil, log_ceil
 from veilring.privacy.noise import discrete_laplace, discrete_laplace_pmf, discrete_laplace_variance
-from veilring.protocols.ldp.algorithm.distributions import (
+from veilring.protocols.ldp.algorithm.means import (
     COIN_BITS,
     CodeDistribution,
     Codes,
+    EachFeature,
+    Means,
+    SampledFeature,
     coin_lean,
     require_normalised,
     rounded,
 )
-from veilring.protocols.ldp.algorithm.means import EachFeature, Means, SampledFeature
 from veilring.protocols.ldp.algorithm.means import make_means as one_bit_means
 from veilring.protocols.ldp.algorithm.packing import bitmap_bytes, column_sums, is_padded
 from veilring.protocols.ldp.algorithm.randomiser import (

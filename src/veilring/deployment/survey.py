@@ -117,7 +117,6 @@ class SurveyTerms(Terms):
     """The terms of a collection: the survey, and how to read a row.
 
     Attributes:
-        survey: The survey.
         classes: The names of all classes; none for `frequency` and `means`.
         features: All columns except the label.
     """

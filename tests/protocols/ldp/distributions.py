@@ -13,8 +13,7 @@ import numpy as np
 from papers.means import SignVector
 from papers.oracles import ALL_ORACLES
 
-from veilring.protocols.ldp.algorithm.distributions import OneBit
-from veilring.protocols.ldp.algorithm.means import EachFeature, SampledFeature
+from veilring.protocols.ldp.algorithm.means import EachFeature, OneBit, SampledFeature
 from veilring.protocols.ldp.algorithm.oracles import SubsetSelection
 from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle, LocalRandomiser
 

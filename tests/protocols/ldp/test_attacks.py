@@ -13,8 +13,14 @@ from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.distributions import CodeDistribution, Codes, OneBit
-from veilring.protocols.ldp.algorithm.means import EachFeature, Means, SampledFeature
+from veilring.protocols.ldp.algorithm.means import (
+    CodeDistribution,
+    Codes,
+    EachFeature,
+    Means,
+    OneBit,
+    SampledFeature,
+)
 from veilring.protocols.ldp.algorithm.oracles import DirectEncoding, OptimisedUnary
 from veilring.protocols.ldp.algorithm.planner import ORACLES
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, PlainOracle

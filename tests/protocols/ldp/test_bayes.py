@@ -12,7 +12,6 @@ from veilring.arrays import Ints
 from veilring.data.table import Ranges
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.bayes import (
-    CONSISTENCIES,
     DiscreteBayes,
     GaussianBayes,
     learn,
@@ -21,7 +20,7 @@ from veilring.protocols.ldp.algorithm.bayes import (
 )
 from veilring.protocols.ldp.algorithm.means import make_means
 from veilring.protocols.ldp.algorithm.oracles import DirectEncoding, OptimisedUnary
-from veilring.protocols.ldp.algorithm.randomiser import Consistency, PlainOracle
+from veilring.protocols.ldp.algorithm.randomiser import CONSISTENCIES, Consistency, PlainOracle
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
 from veilring.protocols.ldp.algorithm.survey import (
     DiscreteBayesSurvey,
@@ -199,7 +198,7 @@ def test_invalid_learning_methods_are_refused(categories: Codes) -> None:
     survey = DiscreteBayesSurvey.of(DOMAINS, CLASSES, PlainOracle)
     found = census(survey, *categories, np.random.default_rng(0))
     with pytest.raises(InputError, match="consistency is 'raw'; allowed: paper, clip, norm-sub"):
-        learn_discrete(survey, found, consistency="raw")
+        learn_discrete(survey, found, consistency="raw")  # type: ignore[arg-type]  # the refused argument
     with pytest.raises(InputError, match="smoothing"):
         learn_discrete(survey, found, smoothing=0.0)
     with pytest.raises(InputError, match="tally"):

@@ -13,8 +13,15 @@ from tests.protocols.ldp.bounds import bernstein
 
 from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.distributions import CodeDistribution, OneBit, Plain, rounded
-from veilring.protocols.ldp.algorithm.means import EachFeature, Means, SampledFeature
+from veilring.protocols.ldp.algorithm.means import (
+    CodeDistribution,
+    EachFeature,
+    Means,
+    OneBit,
+    Plain,
+    SampledFeature,
+    rounded,
+)
 
 DISTRIBUTIONS = (Laplace, OneBit, Piecewise, Hybrid)
 ALL = [kind(epsilon) for kind in DISTRIBUTIONS for epsilon in (0.3, 1.0, 4.0)]

@@ -1,12 +1,14 @@
-"""Estimates of every oracle: unbiased, with the closed forms' variance, and intervals."""
+"""Estimates of every oracle: unbiased, with the closed forms' variance; and the choice of one."""
 
 import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
-from papers.oracles import ALL_ORACLES as ORACLES
-from papers.oracles import SummedHistogram, ThresholdedHistogram, best_theta
+from hypothesis import given
+from hypothesis import strategies as st
+from papers.oracles import ALL_ORACLES, SummedHistogram, ThresholdedHistogram, best_theta
+from scipy import optimize
 from tests.privacy.generators import FALSE_ALARM, seeded
 from tests.protocols.ldp.bounds import (
     Distribution,
@@ -17,9 +19,16 @@ from tests.protocols.ldp.bounds import (
 )
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle, PlainOracle, PureOracle
-
-pytestmark = pytest.mark.slow
+from veilring.protocols.ldp.algorithm.planner import ORACLES, oracle_options, recommend_oracle
+from veilring.protocols.ldp.algorithm.randomiser import (
+    CONSISTENCIES,
+    FrequencyOracle,
+    PlainOracle,
+    PureOracle,
+    SurveyEstimate,
+    make_consistent,
+    project_on_simplex,
+)
 
 POINTS = (
     (0.2, 2),
@@ -33,8 +42,9 @@ POINTS = (
     (3.0, 24),
     (3.0, 64),
 )
-CASES = [(name, epsilon, domain) for name in ORACLES for epsilon, domain in POINTS]
-ALARM = FALSE_ALARM / len(CASES)
+CASES = [(name, epsilon, domain) for name in ALL_ORACLES for epsilon, domain in POINTS]
+LARGE = [(name, 3.0, 1024) for name in ALL_ORACLES]
+ALARM = FALSE_ALARM / len(CASES + LARGE)
 CLIENTS = 20_000
 RUNS = 200
 
@@ -91,7 +101,7 @@ def rounding(oracle: FrequencyOracle) -> float:
 @pytest.mark.parametrize(("name", "epsilon", "domain"), CASES)
 def test_variance_is_the_closed_form(name: str, epsilon: float, domain: int) -> None:
     """The variance at frequency 0 is the published one, up to rounding."""
-    oracle = ORACLES[name](domain, epsilon)
+    oracle = ALL_ORACLES[name](domain, epsilon)
     ideal = CLOSED_FORMS[name](epsilon, domain)
     assert abs(oracle.variance() - ideal) <= rounding(oracle) * ideal
 
@@ -99,10 +109,10 @@ def test_variance_is_the_closed_form(name: str, epsilon: float, domain: int) -> 
 def test_variance_at_epsilon_one() -> None:
     """At epsilon 1 the variances agree with the published numbers to every printed digit."""
     for name, printed in PRINTED.items():
-        assert round(ORACLES[name](128, 1.0).variance(), 3) == printed
+        assert round(ALL_ORACLES[name](128, 1.0).variance(), 3) == printed
     for name, row in PRINTED_BY_DOMAIN.items():
         for domain, known in zip((4, 32, 128, 1024), row, strict=True):
-            assert float(f"{ORACLES[name](domain, 1.0).variance():.3g}") == known
+            assert float(f"{ALL_ORACLES[name](domain, 1.0).variance():.3g}") == known
 
 
 def test_the_best_threshold_is_optimal() -> None:
@@ -117,6 +127,7 @@ def test_the_best_threshold_is_optimal() -> None:
         assert least <= min(other.variance() for other in others) * (1 + 1e-7)
 
 
+@pytest.mark.slow
 def test_no_other_set_size_is_better() -> None:
     """Subset selection has the least variance over all sizes, at most that of direct encoding.
 
@@ -124,14 +135,15 @@ def test_no_other_set_size_is_better() -> None:
     """
     for epsilon in (0.3, 1.0, 2.0, 3.0, 4.75):
         for domain in (2, 3, 5, 16, 32, 60, 175):
-            sets = ORACLES["ss"](domain, epsilon)
+            sets = ALL_ORACLES["ss"](domain, epsilon)
             assert sets.variance() <= _subset(epsilon, domain) * (1 + rounding(sets))
-            direct = ORACLES["de"](domain, epsilon)
+            direct = ALL_ORACLES["de"](domain, epsilon)
             assert sets.variance() <= direct.variance() * (1 + rounding(direct) + rounding(sets))
     nearest = round(175 / (math.exp(4.75) + 1))
     assert _subset_of(4.75, 175, nearest) > 1.16 * _subset(4.75, 175)
 
 
+@pytest.mark.slow
 def test_direct_encoding_is_better_for_small_domains() -> None:
     """Direct encoding beats optimised unary encoding exactly if d < 3 e^epsilon + 2."""
     for epsilon in (0.5, 1.0, 2.0, 3.0):
@@ -141,21 +153,26 @@ def test_direct_encoding_is_better_for_small_domains() -> None:
 
 
 def _better(epsilon: float, domain: int) -> bool:
-    return ORACLES["de"](domain, epsilon).variance() < ORACLES["oue"](domain, epsilon).variance()
+    return (
+        ALL_ORACLES["de"](domain, epsilon).variance()
+        < ALL_ORACLES["oue"](domain, epsilon).variance()
+    )
 
 
-@pytest.mark.parametrize(("name", "epsilon", "domain"), CASES)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "epsilon", "domain"), CASES + LARGE)
 def test_estimates_are_unbiased(name: str, epsilon: float, domain: int) -> None:
-    """Every cell is within Bernstein's bound of the truth, for a skewed population."""
-    oracle = ORACLES[name](domain, epsilon)
-    values = np.minimum(np.arange(CLIENTS) % (2 * domain), domain - 1)
-    truth = np.bincount(values, minlength=domain) / CLIENTS
+    """Every cell is within Bernstein's bound of the truth, for any packing of the report."""
+    oracle = ALL_ORACLES[name](domain, epsilon)
+    clients = 500 if name == "she" and domain > 1000 else CLIENTS
+    values = np.minimum(np.arange(clients) % (2 * domain), domain - 1)
+    truth = np.bincount(values, minlength=domain) / clients
     reports = oracle.perturb(values, seeded("bias", name, domain))
-    found = oracle.estimate(oracle.aggregate(reports), CLIENTS)
-    for cell in range(domain):
-        variance = oracle.variance(float(truth[cell])) / CLIENTS
-        reach = bernstein(variance, _largest(oracle) / CLIENTS, ALARM / domain)
-        assert abs(found.values[cell] - truth[cell]) <= reach
+    found = oracle.estimate(oracle.aggregate(reports), clients)
+    largest = _largest(oracle) / clients
+    variances = [oracle.variance(share) / clients for share in truth.tolist()]
+    reach = [bernstein(variance, largest, ALARM / domain) for variance in variances]
+    assert (np.abs(found.values - truth) <= reach).all()
 
 
 def _largest(oracle: FrequencyOracle) -> float:
@@ -166,45 +183,32 @@ def _largest(oracle: FrequencyOracle) -> float:
     return 2 * oracle.bound / float(oracle.distributions.mean(1) - oracle.distributions.mean(0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", [0, 1])
-@pytest.mark.parametrize("name", ORACLES)
+@pytest.mark.parametrize("name", ALL_ORACLES)
 def test_variance_agrees_with_observation(name: str, cell: int) -> None:
     """Over runs at all points the squared error of a cell has the mean `variance`."""
     frequency = 1.0 - cell
     clients = 2 if name == "she" else 40
     squares, distributions = [], []
     for epsilon, domain in POINTS:
-        oracle = ORACLES[name](domain, epsilon)
+        oracle = ALL_ORACLES[name](domain, epsilon)
         values = np.zeros(RUNS * clients, dtype=np.int64)
         reports = oracle.perturb(values, seeded("spread", name, cell, str(epsilon), domain))
         for group in reports.reshape(RUNS, clients, -1):
             found = oracle.estimate(oracle.aggregate(group), clients).values[cell]
             squares.append((found - frequency) ** 2 / (oracle.variance(frequency) / clients))
         distributions.append(squared_error(sum_distribution(oracle, clients, own=cell == 0)))
-    low, high = chernoff(distributions, RUNS, FALSE_ALARM / (2 * len(ORACLES)))
+    low, high = chernoff(distributions, RUNS, FALSE_ALARM / (2 * len(ALL_ORACLES)))
     assert low <= np.mean(squares) <= high
     assert high - low < 0.5  # else the test could not tell much
 
 
-@pytest.mark.parametrize("name", ORACLES)
-def test_a_large_domain_is_estimated_too(name: str) -> None:
-    """With 1,024 values each cell is within Bernstein's bound, for any packing of the report."""
-    oracle = ORACLES[name](1024, 3.0)
-    clients = 500 if name == "she" else CLIENTS
-    values = np.repeat([5, 1000], clients // 2)
-    reports = oracle.perturb(values, seeded("large", name))
-    found = oracle.estimate(oracle.aggregate(reports), clients)
-    truth = np.bincount(values, minlength=1024) / clients
-    variances = np.array([oracle.variance(float(each)) for each in truth]) / clients
-    alarm = FALSE_ALARM / (1024 * len(ORACLES))
-    reach = [bernstein(each, _largest(oracle) / clients, alarm) for each in variances]
-    assert (np.abs(found.values - truth) <= reach).all()
-
-
-@pytest.mark.parametrize("name", ORACLES)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ALL_ORACLES)
 def test_intervals_hold_their_confidence(name: str) -> None:
     """Intervals miss at most at the exact binomial rate of their confidence."""
-    oracle = ORACLES[name](4, 1.0)
+    oracle = ALL_ORACLES[name](4, 1.0)
     clients, runs, confidence = 400, 300, 0.9
     reports = oracle.perturb(np.zeros(clients * runs, dtype=np.int64), seeded("interval", name))
     covered = np.zeros(2)
@@ -217,7 +221,7 @@ def test_intervals_hold_their_confidence(name: str) -> None:
     # (Berry, Esseen; the constant is Shevtsova's of 2011).
     skew = max(_third_moment(sum_distribution(oracle, 1, own=own)) for own in (True, False))
     slack = 2 * 0.4748 * skew / math.sqrt(clients)
-    allowed = bernstein(runs / 4, 1.0, FALSE_ALARM / (2 * len(ORACLES))) + slack * runs
+    allowed = bernstein(runs / 4, 1.0, FALSE_ALARM / (2 * len(ALL_ORACLES))) + slack * runs
     assert (np.abs(covered - confidence * runs) <= allowed).all()
 
 
@@ -229,7 +233,7 @@ def _third_moment(distribution: Distribution) -> float:
 
 def test_estimates_refuse_invalid_arguments() -> None:
     """No clients, sums of another shape, impossible sums and a confidence of 1 are refused."""
-    for oracle in (ORACLES["oue"](4, 1.0), ORACLES["she"](4, 1.0), PlainOracle(4)):
+    for oracle in (ALL_ORACLES["oue"](4, 1.0), ALL_ORACLES["she"](4, 1.0), PlainOracle(4)):
         sums = np.zeros(4, dtype=np.int64)
         with pytest.raises(InputError, match="clients is 0"):
             oracle.estimate(sums, 0)
@@ -239,3 +243,84 @@ def test_estimates_refuse_invalid_arguments() -> None:
             oracle.estimate(sums + 10**6, 5)
         with pytest.raises(InputError, match="confidence is 1"):
             oracle.estimate(sums, 5, confidence=1.0)
+
+
+RAW = np.array([0.5, -0.1, 0.0, 0.4, -0.02])
+
+
+def test_each_correction_of_negative_counts_follows_its_definition() -> None:
+    """They become 1 or 0, or all frequencies are shifted to add up to 1; the estimate stays."""
+    wanted = {
+        "paper": [0.5, 1 / 200, 0.0, 0.4, 1 / 200],
+        "clip": [0.5, 0.0, 0.0, 0.4, 0.0],
+        # The four greatest stay above 0 and share the 0.12 that they lack of 1.
+        "norm-sub": [0.53, 0.0, 0.03, 0.43, 0.01],
+    }
+    estimate = SurveyEstimate(RAW.copy(), np.full(5, 0.01), RAW - 0.1, RAW + 0.1, clients=200)
+    for method in CONSISTENCIES:
+        found = make_consistent(estimate, method)
+        assert found == pytest.approx(wanted[method], abs=1e-15)
+        found[:] = 7.0
+        assert (estimate.values == RAW).all()
+
+
+@given(st.lists(st.floats(-2, 2), min_size=1, max_size=12))
+def test_the_projection_is_the_nearest_point(values: list[float]) -> None:
+    """The projection is a point of the simplex that fulfils the conditions for the nearest one."""
+    point = np.array(values)
+    found = project_on_simplex(point)
+    assert found.min() >= 0
+    assert found.sum() == pytest.approx(1)
+    # The gradient is the same where the entry is above 0, and not smaller elsewhere (KKT).
+    gradient = found - point
+    assert np.ptp(gradient[found > 0]) < 1e-9
+    assert gradient.min() > gradient[found > 0].min() - 1e-9
+
+
+def test_the_projection_agrees_with_a_solver() -> None:
+    """SciPy's least squares under the same constraints gives the same point."""
+    # The sum is a row with a huge weight, which makes the solver keep it.
+    point, heavy = np.array([0.9, 0.3, -0.4, 0.1, 0.0]), 1e6
+    rows = np.vstack((np.eye(5), heavy * np.ones(5)))
+    solved, _ = optimize.nnls(rows, np.append(point, heavy))
+    assert project_on_simplex(point) == pytest.approx(solved, abs=1e-5)
+
+
+def test_the_table_has_every_oracle() -> None:
+    """The table lists each oracle once with its own numbers, in order of variance."""
+    table = oracle_options(32, 1.0)
+    assert {option.name for option in table} == set(ORACLES)
+    assert [option.variance for option in table] == sorted(option.variance for option in table)
+    for option in table:
+        oracle = ORACLES[option.name](32, 1.0)
+        assert option.oracle == oracle
+        assert option.variance == oracle.variance(1 / 32)
+        assert option.influence == oracle.influence
+        assert option.report_bytes == oracle.report_bytes
+        assert option.exact_epsilon == oracle.exact_epsilon <= 1.0
+
+
+def test_the_shortest_of_nearly_the_best_oracles_is_recommended() -> None:
+    """It is direct for small domains, subsets for middle ones and hashing for large ones."""
+    assert [recommend_oracle(domain, 1.0).name for domain in (2, 4, 32, 1024)] == [
+        "de",
+        "de",
+        "ss",
+        "olh",
+    ]
+    for domain, epsilon in ((8, 0.5), (100, 2.0), (1000, 3.0)):
+        chosen, table = recommend_oracle(domain, epsilon), oracle_options(domain, epsilon)
+        assert chosen.variance <= 1.01 * table[0].variance
+        for option in table:
+            as_good = option.variance <= 1.01 * table[0].variance
+            assert not as_good or option.report_bytes >= chosen.report_bytes
+
+
+def test_reports_can_be_kept_short() -> None:
+    """With a limit the best oracle within it is recommended; an impossible limit is refused."""
+    assert recommend_oracle(1024, 1.0, max_bytes=8).name == "hr"
+    assert math.isclose(recommend_oracle(1024, 1.0, max_bytes=8).variance, 4.683, rel_tol=1e-3)
+    with pytest.raises(InputError, match="at least 2 for a domain of 1024"):
+        recommend_oracle(1024, 1.0, max_bytes=1)
+    with pytest.raises(InputError, match="epsilon"):
+        recommend_oracle(1024, 0.0)

@@ -17,8 +17,7 @@ from tests.protocols.ldp.distributions import distribution_of
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Ranges
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.distributions import OneBit
-from veilring.protocols.ldp.algorithm.means import EachFeature, make_means
+from veilring.protocols.ldp.algorithm.means import EachFeature, OneBit, make_means
 from veilring.protocols.ldp.algorithm.oracles import DirectEncoding, OptimisedUnary
 from veilring.protocols.ldp.algorithm.planner import make_oracle
 from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle, PlainOracle

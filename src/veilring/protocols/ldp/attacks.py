@@ -22,8 +22,13 @@ from numpy.typing import NDArray
 from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
 from veilring.privacy.bounds import ALARM, proportion_bounds
-from veilring.protocols.ldp.algorithm.distributions import CodeDistribution, Codes, rounded
-from veilring.protocols.ldp.algorithm.means import Means, SampledFeature
+from veilring.protocols.ldp.algorithm.means import (
+    CodeDistribution,
+    Codes,
+    Means,
+    SampledFeature,
+    rounded,
+)
 from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle, LocalRandomiser, Reports
 
 _EVENTS: Final = 256  # the number of thresholds to try; more would hardly improve the bound
@@ -37,6 +42,10 @@ class Guesses:
     trials: int
     values: int
     exact_epsilon: float
+
+    def __post_init__(self) -> None:
+        if self.trials < 1:
+            raise InputError("trials", self.trials, "an integer of at least 1")
 
     @property
     def success(self) -> float:
@@ -64,11 +73,9 @@ def attack_oracle(oracle: FrequencyOracle, trials: int, rng: Generator) -> Guess
     Args:
         trials: The number of clients, at least 1.
     """
-    _require_trials(trials)
     values = rng.integers(oracle.domain, size=trials)
     support = single_sums(oracle, oracle.perturb(values, rng))
-    guesses = _best(support.astype(np.float64), rng)
-    right = int((guesses == values).sum())
+    right = int((_best(support.astype(np.float64), rng) == values).sum())
     return Guesses(right, trials, oracle.domain, oracle.exact_epsilon)
 
 
@@ -81,7 +88,6 @@ def attack_codes(
         candidates: Distinct numbers in [-1, 1], at least two, shape (values,).
         trials: The number of clients, at least 1.
     """
-    _require_trials(trials)
     inside = candidates.ndim == 1 and bool((np.abs(candidates) <= 1).all())
     if not inside or not 2 <= candidates.size == np.unique(candidates).size:  # noqa: PLR2004  (a single candidate needs no guess)
         raise InputError.because(
@@ -89,8 +95,7 @@ def attack_codes(
         )
     places = rng.integers(len(candidates), size=trials)
     codes = distribution.sample(rounded(candidates[places], distribution.levels, rng), rng)
-    guesses = _best(likelihoods(distribution, codes, candidates), rng)
-    right = int((guesses == places).sum())
+    right = int((_best(likelihoods(distribution, codes, candidates), rng) == places).sum())
     return Guesses(right, trials, len(candidates), distribution.exact_epsilon)
 
 
@@ -186,11 +191,6 @@ def _best(scores: Floats, rng: Generator) -> Ints:
     # Scores that differ only by rounding are equal.
     is_best = scores >= highest - 1e-12 * np.abs(highest)
     return np.asarray((is_best * rng.random(scores.shape)).argmax(axis=1), dtype=np.int64)
-
-
-def _require_trials(trials: int) -> None:
-    if trials < 1:
-        raise InputError("trials", trials, "an integer of at least 1")
 
 
 def single_sums(randomiser: LocalRandomiser, reports: Reports) -> Ints:

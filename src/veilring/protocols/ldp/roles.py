@@ -23,7 +23,6 @@ from veilring.protocols.ldp.algorithm.survey import Tally, answer
 from veilring.protocols.ldp.messages import (
     ID_BYTES,
     REASONS,
-    Accepted,
     ClientBatch,
     ReportBatch,
     ReportReceipt,
@@ -117,31 +116,18 @@ async def gather(
             if verdicts.any():
                 worst = ReportVerdict(verdicts.max())
                 raise ProtocolViolation(peer, f"sent a report that is refused: {REASONS[worst]}")
-            for part in accepted:
-                total += _tally(task, part)
+            total += Tally.of(task.survey, [(part.question, part.reports) for part in accepted])
             more = batch.more
     return total
 
 
 async def _report(party: Party, clients: ClientPool, aggregator: str, task: Task) -> None:
     party.round(1)
-    batches = list(clients.answer(task, party.rng)) or [_nothing()]
+    nothing = np.zeros((0, 0), dtype=np.uint8)
+    empty = ClientBatch(0, nothing, nothing, np.zeros(0, dtype=np.int64))
+    batches = list(clients.answer(task, party.rng)) or [empty]
     for left, batch in zip(range(len(batches) - 1, -1, -1), batches, strict=True):
         await party.send(aggregator, batch.message(task, more=left > 0))
-
-
-def _nothing() -> ClientBatch:
-    """Return the batch that a pool without clients sends."""
-    none = np.zeros((0, 0), dtype=np.uint8)
-    return ClientBatch(0, none, none, np.zeros(0, dtype=np.int64))
-
-
-def _tally(task: Task, accepted: Accepted) -> Tally:
-    empty = Tally.empty(task.survey)
-    sums, counts = list(empty.sums), list(empty.counts)
-    sums[accepted.question] = task.survey.questions[accepted.question].aggregate(accepted.reports)
-    counts[accepted.question] = len(accepted.reports)
-    return Tally(tuple(sums), tuple(counts))
 
 
 def gather_cost(task: Task, asked: Sequence[Sequence[int]]) -> Forecast:

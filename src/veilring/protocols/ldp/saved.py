@@ -137,9 +137,8 @@ def _fitting(classifier: Classifier) -> Classifier:
             features = len(centre)
         case _:
             raise ValueError
-    classifier.joint(
-        np.zeros((1, features))
-    )  # each step takes the number of features that the previous one returns
+    # Each step takes the number of features that the previous one returns.
+    classifier.joint(np.zeros((1, features)))
     return classifier
 
 
@@ -170,34 +169,25 @@ def _ranges(content: Mapping[str, Any]) -> Ranges:
     return Ranges(_numbers(content["lows"]), _numbers(content["highs"]))
 
 
-def _scaling(content: Mapping[str, Any]) -> Scaling:
-    return Scaling(_ranges(content))
-
-
-def _bins(content: Mapping[str, Any]) -> Bins:
-    return Bins(_ranges(content), tuple(map(index, content["counts"])))
-
-
-def _projection(content: Mapping[str, Any]) -> LinearProjection:
-    axes = tuple(map(_numbers, content["axes"]))
-    return LinearProjection(_numbers(content["centre"]), axes, str(content["origin"]))
-
-
 def _numbers(values: list[Any]) -> tuple[float, ...]:
     return tuple(_array(values, 1).tolist())
 
 
 def _step(content: Mapping[str, Any]) -> Step:
-    return _STEPS[content["step"]](content)
+    match content["step"]:
+        case "ranges":
+            return Scaling(_ranges(content))
+        case "bins":
+            return Bins(_ranges(content), tuple(map(index, content["counts"])))
+        case "projection":
+            axes = tuple(map(_numbers, content["axes"]))
+            return LinearProjection(_numbers(content["centre"]), axes, str(content["origin"]))
+        case _:
+            raise LookupError
 
 
 _Read = Callable[[Mapping[str, Any]], BayesModel]
 _READERS: Final[Mapping[tuple[str, int, str], _Read]] = {
     (FORMAT, VERSION, "discrete"): _discrete,
     (FORMAT, VERSION, "gaussian"): _gaussian,
-}
-_STEPS: Final[Mapping[str, Callable[[Mapping[str, Any]], Step]]] = {
-    "ranges": _scaling,
-    "bins": _bins,
-    "projection": _projection,
 }

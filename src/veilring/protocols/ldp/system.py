@@ -17,7 +17,11 @@ from veilring.nodes.run import Run
 from veilring.protocols.claims import Argument, Comparison, Example, replace_row
 from veilring.protocols.ldp.algorithm.bayes import SMOOTHING_MIN, VARIANCE_FLOOR, Classifier, learn
 from veilring.protocols.ldp.algorithm.planner import OracleName
-from veilring.protocols.ldp.algorithm.randomiser import REPORT_EPSILON_MAX
+from veilring.protocols.ldp.algorithm.randomiser import (
+    CONSISTENCIES,
+    REPORT_EPSILON_MAX,
+    Consistency,
+)
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
 from veilring.protocols.ldp.algorithm.survey import (
     Survey,
@@ -86,9 +90,7 @@ class LDPBayes(System):
     # A rule based on ε, clients, features and classes gained nothing on held-out tables: 67.4
     # versus 67.2 %.
     bins: Annotated[int, Tunable.of(2, 3, 4, 6)] = Field(3, ge=2, le=BINS_MAX)
-    consistency: Annotated[
-        Literal["paper", "clip", "norm-sub"], Tunable.of("paper", "clip", "norm-sub")
-    ] = "norm-sub"
+    consistency: Annotated[Consistency, Tunable.of(*CONSISTENCIES)] = "norm-sub"
     smoothing: Annotated[float, Field(ge=SMOOTHING_MIN)] | Literal["auto"] = "auto"
     variance_floor: float = Field(VARIANCE_FLOOR, gt=0, le=1)
 

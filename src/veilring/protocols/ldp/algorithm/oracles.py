@@ -116,21 +116,20 @@ class SubsetSelection(PureOracle):
 
     @property
     def _listed(self) -> bool:
-        return self._list_bytes < bitmap_bytes(self.domain)
-
-    @property
-    def _list_bytes(self) -> int:
-        return self.size * width_of(self.domain)
+        return self.size * width_of(self.domain) < bitmap_bytes(self.domain)
 
     @property
     @override
     def report_bytes(self) -> int:
-        return self._list_bytes if self._listed else bitmap_bytes(self.domain)
+        return min(self.size * width_of(self.domain), bitmap_bytes(self.domain))
 
     @override
     def _draw(self, values: Ints, rng: Generator) -> Reports:
         bitmaps = self._bitmaps(values, rng)
-        return self._list(bitmaps) if self._listed else bitmaps
+        if not self._listed:
+            return bitmaps
+        members = np.nonzero(np.unpackbits(bitmaps, axis=1))[1].reshape(-1, self.size)
+        return encoded(members, width_of(self.domain)).reshape(len(bitmaps), -1)
 
     @property
     @override
@@ -180,17 +179,10 @@ class SubsetSelection(PureOracle):
             if unfinished.size < left.size:  # otherwise the copies would be equal
                 left, missing, own = left[unfinished], missing[unfinished], own[unfinished]
 
-    def _list(self, bitmaps: NDArray[np.uint8]) -> Reports:
-        members = np.nonzero(np.unpackbits(bitmaps, axis=1))[1].reshape(-1, self.size)
-        return encoded(members, width_of(self.domain)).reshape(len(bitmaps), -1)
-
-    def _members(self, reports: Reports) -> Ints:
-        return decoded(reports.reshape(len(reports), self.size, -1))
-
     @override
     def _fits(self, reports: Reports) -> Bools:
         if self._listed:
-            members = self._members(reports)
+            members = decoded(reports.reshape(len(reports), self.size, -1))
             ascending = (members[:, 1:] > members[:, :-1]).all(axis=1)
             return np.asarray(ascending & (members[:, -1] < self.domain))
         sizes = np.bitwise_count(reports).sum(axis=1, dtype=np.int64)
@@ -251,11 +243,7 @@ class HashFamily:
         return Fraction(squares, 1 << 2 * self.high_bits)
 
     def bucket(self, a: HashWords, b: HashWords, values: Ints) -> Ints:
-        """Return the bucket of each value under each function.
-
-        Args:
-            values: The values, in `[0, domain)`; the three arguments are broadcast.
-        """
+        """Return the bucket of each value under each function; the arguments are broadcast."""
         words = a * values.astype(self.word) + b
         high = (words >> (self.word_bits - self.high_bits)).astype(np.uint64)
         return (high * np.uint64(self.buckets) >> np.uint64(self.high_bits)).astype(np.int64)
@@ -268,7 +256,6 @@ class HashFamily:
 
         Args:
             sums: One sum per value; changed in place.
-            a: The factors, shape (functions,).
         """
         words = b - self.starts[buckets]
         length = self.starts[buckets + 1] - self.starts[buckets]
@@ -353,15 +340,10 @@ class LocalHashing(PureOracle):
     def aggregate(self, reports: Reports) -> Sums:
         sums = np.zeros(self.domain, dtype=np.int64)
         for chunk in client_slices(len(reports), self._work_bytes):
-            a, b = _words(reports[chunk])
+            words = np.ascontiguousarray(reports[chunk, :_SEED_BYTES]).view("<u4")
+            a, b = np.ascontiguousarray(words.T)
             self.family.add_supported(sums, a, b, decoded(reports[chunk, _SEED_BYTES:]))
         return sums
-
-
-def _words(reports: Reports) -> tuple[HashWords, HashWords]:
-    """Return the two words of each report."""
-    words = np.ascontiguousarray(reports[:, :_SEED_BYTES]).view("<u4")
-    return np.ascontiguousarray(words[:, 0]), np.ascontiguousarray(words[:, 1])
 
 
 @dataclass(frozen=True)
@@ -431,11 +413,7 @@ class HadamardResponse(PureOracle):
 
 
 def walsh_hadamard(numbers: Ints) -> Ints:
-    """Return the product of the Sylvester Hadamard matrix and a vector, in `K log K` steps.
-
-    Args:
-        numbers: Shape (K,), where K is a power of two.
-    """
+    """Return the product of the Sylvester Hadamard matrix and a vector, in `K log K` steps."""
     product = numbers
     for half in (1 << place for place in range(len(numbers).bit_length() - 1)):
         pairs = product.reshape(-1, 2, half)

@@ -125,14 +125,7 @@ class LocalRandomiser(ABC):
         """Return one report per client, for as many clients as fit into the memory of a step."""
 
     def accept(self, reports: Reports) -> Bools:
-        """Return whether `perturb` can produce each report; false for a wrong width.
-
-        Args:
-            reports: Any received reports, as bytes of shape (clients, width).
-
-        Returns:
-            Shape (clients,).
-        """
+        """Return whether `perturb` can produce each received report; false for a wrong width."""
         if reports.dtype != np.uint8 or not is_table(reports):
             raise InputError.because(
                 f"reports are {reports.dtype} of the shape {reports.shape}; they must be uint8 of "
@@ -237,13 +230,11 @@ class FrequencyOracle(LocalRandomiser):
     @property
     @override
     def cells(self) -> int:
-        """One sum per value."""
         return self.domain
 
     @property
     @override
     def public(self) -> Mapping[str, int | str]:
-        """The exact numbers that define the oracle."""
         return {"oracle": self.name, "domain": self.domain, **self.exact_parameters}
 
     @property
@@ -426,16 +417,16 @@ class PlainOracle(LocalRandomiser):
         return normal_estimate(sums / clients, np.zeros(self.domain), clients, z)
 
 
-Consistency = Literal["paper", "clip", "norm-sub", "raw"]
-"""Negative counts become 1; become 0; are projected on the simplex; or are kept."""
+Consistency = Literal["paper", "clip", "norm-sub"]
+"""Negative counts become 1, or become 0, or are projected on the simplex.
+
+They must be replaced, because a classifier takes logarithms.
+"""
+CONSISTENCIES: Final[tuple[Consistency, ...]] = get_args(Consistency)
 
 
 def make_consistent(estimate: SurveyEstimate, method: Consistency) -> Floats:
-    """Return frequencies of at least 0, unless the method is `"raw"`, shape (entries,).
-
-    Args:
-        estimate: Frequencies over a whole domain; not modified.
-    """
+    """Return frequencies of at least 0 from those over a whole domain, which are not modified."""
     raw = estimate.values
     match method:
         case "paper":
@@ -444,10 +435,6 @@ def make_consistent(estimate: SurveyEstimate, method: Consistency) -> Floats:
             return np.maximum(raw, 0.0)
         case "norm-sub":
             return project_on_simplex(raw)
-        case "raw":
-            return raw.copy()
-        case _:
-            raise InputError("method", method, f"one of {', '.join(get_args(Consistency))}")
 
 
 def project_on_simplex(values: Floats) -> Floats:
@@ -455,9 +442,6 @@ def project_on_simplex(values: Floats) -> Floats:
 
     A unique number is subtracted from all entries, and negative results become 0; sorting finds
     that number (Held, Wolfe and Crowder 1974).
-
-    Args:
-        values: Shape (entries,), at least one.
     """
     falling = np.sort(values)[::-1]
     excess = (np.cumsum(falling) - 1) / np.arange(1, len(values) + 1)

@@ -156,7 +156,6 @@ def principal_components(public_rows: Floats, components: int, *, origin: str) -
 
     Args:
         public_rows: Shape (rows, features); no client's.
-        components: The number of components, from 1 to the smaller of rows and features.
     """
     require_extra("sklearn")
     from sklearn.decomposition import PCA
@@ -179,8 +178,6 @@ def discriminant_components(
 
     Args:
         public_rows: Shape (rows, features); no client's.
-        labels: The class of each row, at least two different ones.
-        components: The number of components, from 1 to the features.
         ridge: `rho` as a multiple of the mean eigenvalue of `S_W`, above 0.
     """
     from scipy.linalg import eigh

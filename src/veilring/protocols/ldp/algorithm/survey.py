@@ -8,7 +8,7 @@ Source of the two surveys for naive Bayes: Yilmaz, Al-Rubaie and Chang, 2019, Se
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar, Self, TypeAlias
@@ -21,8 +21,7 @@ from typing_extensions import override
 from veilring.arrays import Ints
 from veilring.errors import InputError
 from veilring.privacy.checks import floats
-from veilring.protocols.ldp.algorithm.distributions import require_normalised
-from veilring.protocols.ldp.algorithm.means import Means, make_means
+from veilring.protocols.ldp.algorithm.means import Means, make_means, require_normalised
 from veilring.protocols.ldp.algorithm.planner import MakeOracle, make_oracle
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, Reports, Sums
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling, Step, apply_steps, require_columns
@@ -80,11 +79,7 @@ class Survey(ABC):
 
 @dataclass(frozen=True)
 class FrequencySurvey(Survey):
-    """A survey of the frequency of each value of one attribute, the only column of the rows.
-
-    Attributes:
-        oracle: The frequency oracle over the attribute's values, numbered from 0.
-    """
+    """A survey of the frequency of each value of one attribute, the only column of the rows."""
 
     oracle: LocalRandomiser
 
@@ -171,9 +166,7 @@ class DiscreteBayesSurvey(Survey):
     ) -> Self:
         """Return the survey whose oracles are all of one kind.
 
-        Args:
-            make: A function that makes an oracle for a number of values, at least 2: a single value
-                needs no protection.
+        Each has a domain of at least 2: a single value needs no protection.
         """
         sizes = (classes, *(classes * values for values in domains))
         oracles = tuple(make(max(2, size)) for size in sizes)
@@ -300,10 +293,19 @@ class Tally:
         )
 
     @classmethod
+    def of(cls, survey: Survey, reports: Iterable[tuple[int, Reports]]) -> Self:
+        """Return the tally of accepted reports, in groups with their question."""
+        sums = [np.zeros(each.cells, dtype=np.int64) for each in survey.questions]
+        counts = [0] * len(sums)
+        for question, some in reports:
+            sums[question] += survey.questions[question].aggregate(some)
+            counts[question] += len(some)
+        return cls(tuple(sums), tuple(counts))
+
+    @classmethod
     def empty(cls, survey: Survey) -> Self:
         """Return an empty tally."""
-        zeros = tuple(np.zeros(each.cells, dtype=np.int64) for each in survey.questions)
-        return cls(zeros, (0,) * len(zeros))
+        return cls.of(survey, ())
 
     @property
     def clients(self) -> int:
@@ -329,9 +331,7 @@ def answer(survey: Survey, rows: NDArray[Any], labels: Ints, rng: Generator) -> 
 
 def tally_reports(survey: Survey, reports: Sequence[Reports]) -> Tally:
     """Return the tally of accepted reports, given by question."""
-    pairs = zip(survey.questions, reports, strict=True)
-    sums = tuple(randomiser.aggregate(each) for randomiser, each in pairs)
-    return Tally(sums, tuple(map(len, reports)))
+    return Tally.of(survey, enumerate(reports))
 
 
 def census(survey: Survey, rows: NDArray[Any], labels: Ints, rng: Generator) -> Tally:
