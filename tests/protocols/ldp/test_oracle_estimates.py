@@ -125,6 +125,9 @@ def test_the_best_threshold_is_optimal() -> None:
         least = ThresholdedHistogram(8, epsilon).variance()
         others = [ThresholdedHistogram(8, epsilon, theta / 100) for theta in range(101)]
         assert least <= min(other.variance() for other in others) * (1 + 1e-7)
+    for theta in (-0.1, 1.1):
+        with pytest.raises(InputError, match="theta"):
+            ThresholdedHistogram(8, 1.0, theta)
 
 
 @pytest.mark.slow
