@@ -6,7 +6,7 @@ It is written from the definitions, independently of the code that is compared w
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import combinations, product
-from math import comb, prod
+from math import comb, log, prod, sqrt
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -170,3 +170,15 @@ MEANS = (
     SampledFeature(OneBit(1.0), 3),
     SampledFeature(OneBit(1.0), 2, 2),
 )
+
+
+def bernstein(variance: float, largest: float, alarm: float) -> float:
+    """Return a bound on a sum of independent centred numbers, exceeded with probability `alarm`.
+
+    Args:
+        variance: The variance of the sum.
+        largest: The maximum absolute value of a single number.
+        alarm: The false-alarm rate of both sides together.
+    """
+    needed = log(2 / alarm)
+    return sqrt(2 * variance * needed) + 2 * largest * needed / 3

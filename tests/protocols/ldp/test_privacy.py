@@ -64,17 +64,22 @@ def test_no_report_is_likelier_than_its_epsilon_allows(mechanism: LocalRandomise
 
 
 @pytest.mark.parametrize("mechanism", [each for each in finite() if each != LISTED], ids=words)
-def test_estimates_have_exactly_the_true_mean(mechanism: LocalRandomiser) -> None:
-    """Over all reports of a client, the estimate has the mean of its own value."""
+def test_estimates_have_exactly_the_true_mean_and_variance(mechanism: LocalRandomiser) -> None:
+    """Over all reports of a client, the estimate has the mean of its value, and its variance."""
     for value in values_of(mechanism)[:9]:
-        found = sum(
-            float(share)
-            * mechanism.estimate(
-                mechanism.aggregate(np.frombuffer(report, np.uint8)[None]), 1
-            ).values
-            for report, share in distribution_of(mechanism, value).items()
-        )
-        assert found == pytest.approx(truth(mechanism, value), abs=1e-6)
+        distribution = distribution_of(mechanism, value)
+        shares = np.array([float(share) for share in distribution.values()])
+        reports = [np.frombuffer(report, np.uint8)[None] for report in distribution]
+        found = [mechanism.estimate(mechanism.aggregate(each), 1).values for each in reports]
+        mean, true = shares @ found, truth(mechanism, value)
+        assert mean == pytest.approx(true, abs=1e-6)
+        if isinstance(mechanism, FrequencyOracle):
+            said = [mechanism.variance(frequency) for frequency in true.tolist()]
+        elif isinstance(mechanism, SignVector):
+            said = (float(mechanism.slope) ** -2 - true**2).tolist()
+        else:
+            continue
+        assert shares @ np.square(found) - mean**2 == pytest.approx(said, rel=1e-6)
 
 
 def truth(mechanism: LocalRandomiser, value: Value) -> Floats:
