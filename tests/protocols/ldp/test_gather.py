@@ -1,12 +1,10 @@
 """One collection in one session: equal on every runtime, at a known cost."""
 
 import asyncio
-from collections.abc import Callable
 
 import numpy as np
 import pytest
-from tests.protocols.ldp.collecting import batches, make_task, people
-from tests.protocols.ldp.lies import LIES
+from tests.protocols.ldp.collecting import REFUSALS, Lie, batches, make_task, people, ragged_ids
 
 from veilring.errors import ProtocolViolation, RunFailed
 from veilring.nodes.adversary import Alter
@@ -15,7 +13,6 @@ from veilring.protocols.ldp.algorithm.survey import Tally, answer, tally_reports
 from veilring.protocols.ldp.messages import BATCH_BYTES_MAX, ID_BYTES, ReportBatch
 from veilring.protocols.ldp.roles import ClientPool, gather, gather_cost
 from veilring.testing import ProtocolRunner, assert_cost
-from veilring.transport.messages import Message
 
 NAMES = ["census", "ada", "bob", "crowd"]
 TASK = make_task()
@@ -82,8 +79,8 @@ def test_large_pools_are_divided_as_forecast() -> None:
     assert all(each.payload_bytes <= BATCH_BYTES_MAX for each in made)
 
 
-@pytest.mark.parametrize("lie", LIES)
-async def test_a_lie_ends_the_collection_with_its_sender(lie: Callable[[Message], Message]) -> None:
+@pytest.mark.parametrize("lie", [ragged_ids, *(each for each, _ in REFUSALS.values())])
+async def test_a_lie_ends_the_collection_with_its_sender(lie: Lie) -> None:
     """Each report that no client sends ends the run with its sender's name."""
     liar = {"crowd": Alter(lie, only=(ReportBatch,))}
     async with Cluster(NAMES, own=pools(500)) as cluster:
