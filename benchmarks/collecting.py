@@ -27,8 +27,8 @@ import numpy as np
 from benchmarks.measurement import peak_mib
 from veilring.data.sources import load
 from veilring.deployment.config import load_credentials
+from veilring.deployment.duties import load_config
 from veilring.deployment.examples import COLLECTOR, SurveyExample
-from veilring.deployment.roles import load_config
 from veilring.deployment.survey import SurveyTerms
 from veilring.deployment.survey_client import SurveyClientConfig, for_one_session
 from veilring.errors import ClusterError

@@ -18,7 +18,7 @@ from tests.deployment.commands import SECONDS
 from veilring.cli.compare import compare_command, tune_command
 from veilring.cli.keys import make_key
 from veilring.cli.surveys import estimate_command, tally_command
-from veilring.deployment.estimating import estimate_from, estimate_stored
+from veilring.deployment.collector import estimate_from, estimate_stored
 from veilring.scenarios.comparison import Question
 from veilring.transport.roster import make_identity
 
@@ -30,17 +30,13 @@ CHANGED: dict[str, dict[str, Any]] = {
         "key": "batch",
         "value": 77,
         "estimator": "PrivateKNNClassifier",
-        "terms": ("veilring.deployment.peers:PeerTerms", "protocol", ""),
+        "terms": ("veilring.deployment.peers:PeerTerms", ""),
     },
     "rank-search": {
         "key": "arity",
         "value": 8,
         "estimator": "RankSearchClassifier",
-        "terms": (
-            "veilring.deployment.peers:PeerTerms",
-            "protocol",
-            "[protocol]\nname = 'rank-search'",
-        ),
+        "terms": ("veilring.deployment.peers:PeerTerms", "[protocol]\nname = 'rank-search'"),
     },
     "noisy-votes": {
         "key": "tolerated",
@@ -48,7 +44,6 @@ CHANGED: dict[str, dict[str, Any]] = {
         "estimator": "NoisyVotesClassifier",
         "terms": (
             "veilring.deployment.peers:PeerTerms",
-            "protocol",
             "budget = 2.0\n[protocol]\nname = 'noisy-votes'\nepsilon = 1.0\nradius = 0.2",
         ),
     },
@@ -59,25 +54,20 @@ CHANGED: dict[str, dict[str, Any]] = {
         "estimator": "LDPNaiveBayes",
         "terms": (
             "veilring.deployment.survey:SurveyTerms",
-            "survey",
-            "[survey]\nkind = 'discrete-bayes'\nepsilon = 1.0",
+            "[protocol]\nkind = 'discrete-bayes'\nepsilon = 1.0",
         ),
     },
     "data-owner": {
         "key": "count_share",
         "value": 0.25,
         "estimator": "OwnerKNNClassifier",
-        "terms": ("veilring.deployment.owner:OwnerTerms", "protocol", ""),
+        "terms": ("veilring.deployment.owner:OwnerTerms", ""),
     },
     "ind-knn": {
         "key": "sigma2",
         "value": 0.625,
         "estimator": "IndKNNClassifier",
-        "terms": (
-            "veilring.deployment.prediction:PredictionTerms",
-            "protocol",
-            "[protocol]\ntau = 0.5",
-        ),
+        "terms": ("veilring.deployment.prediction:PredictionTerms", "[protocol]\ntau = 0.5"),
     },
     "tree-walk": {
         "key": "neighbours",
@@ -120,12 +110,12 @@ for name, change in changed.items():
         "page": next(row[1] for row in system_rows(name) if row[0] == f"`{key}`"),
     }
     if terms is not None:
-        where, table, text = terms
+        where, text = terms
         path = folder / f"{name}.toml"
         path.write_text('classes = ["a", "b"]\\nfeatures = [{ name = "x" }]\\n' + text)
         module, _, model = where.partition(":")
         loaded = getattr(import_module(module), model).load(path)
-        found[name]["terms"] = getattr(getattr(loaded, table), key)
+        found[name]["terms"] = getattr(loaded.protocol, key)
 print(json.dumps(found))
 """
 

@@ -176,7 +176,7 @@ class Agreed(Section):
     @property
     def tables(self) -> dict[str, Any]:
         """The keys and tables of the file, without those that have their default values."""
-        return self.model_dump(mode="json", exclude_defaults=True)
+        return self.model_dump(exclude_defaults=True)
 
     def to_toml(self) -> str:
         """Return the text of the file."""

@@ -27,7 +27,7 @@ _IMPORTED: Final = (
     "veilring.cli.app",
     "veilring.cli.console",
     "veilring.deployment",
-    "veilring.deployment.estimating",
+    "veilring.deployment.collector",
     "veilring.protocols.ldp.collector",
     "rich.progress",
     "rich.table",

@@ -19,9 +19,9 @@ from typer.testing import CliRunner, Result
 from veilring.cli.app import app
 from veilring.data.sources import load
 from veilring.deployment.config import load_credentials
+from veilring.deployment.duties import load_config
 from veilring.deployment.examples import OWNER, OwnerExample
 from veilring.deployment.owner import OwnerTerms
-from veilring.deployment.roles import load_config
 from veilring.errors import BudgetExhausted, VeilringError
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
@@ -55,7 +55,7 @@ class Deployed(Server):
     @property
     def ledger(self) -> Path:
         """The path of the ledger."""
-        return self.folder / "queries.ledger"
+        return self.folder / "owner.db"
 
     def ask(self, number: int) -> Result:
         """Run an analyst's command in this process."""

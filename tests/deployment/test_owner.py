@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from veilring.cli.app import app
 from veilring.deployment import load_config
+from veilring.deployment.duties import ask, serve
 from veilring.deployment.owner import (
     AnalystConfig,
     OwnerConfig,
@@ -24,7 +25,6 @@ from veilring.deployment.owner import (
     make_request,
     serve_owner,
 )
-from veilring.deployment.roles import ask, serve
 from veilring.errors import InputError, ScenarioError
 from veilring.privacy.budgets import Budgets, Charge
 from veilring.privacy.ledger import open_ledger, read_totals
@@ -102,14 +102,14 @@ def test_other_budgets_must_be_intended(tmp_path: Path) -> None:
     """An owner with changed budgets does not start unless they are amended."""
     path = Deployed(tmp_path / "owner", budgets={"total": 1.0}).folder / "owner.toml"
     asyncio.run(_serve_once(path))
-    with open_ledger(path.parent / "queries.ledger", Budgets(total=1.0)) as ledger:
+    with open_ledger(path.parent / "owner.db", Budgets(total=1.0)) as ledger:
         ledger.charge(Charge("analyst-0", "before", b"?", b"!", 0.5))
     path.write_text(path.read_text().replace("total = 1.0", "total = 2.0"))
     with pytest.raises(InputError, match="ledger was created with other budgets"):
         asyncio.run(_serve_once(path))
     path.write_text("amend = true\n" + path.read_text())
     asyncio.run(_serve_once(path))
-    assert read_totals(path.parent / "queries.ledger").budget == 2.0
+    assert read_totals(path.parent / "owner.db").budget == 2.0
 
 
 def test_deploy_owner_writes_what_serve_and_ask_read(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_an_analyst_asks_as_the_terms_say_unless_it_chooses(
     path = tmp_path / "terms.toml"
     path.write_text(f"{TERMS}[protocol]\n{protocol}")
     asking = {"identity": "ann.key", "roster": "roster.toml", "terms": str(path), "ask": "owner"}
-    given = {**asking, "role": "analyst", "epsilon": 1.0, **own}
+    given = {**asking, "role": "client", "epsilon": 1.0, **own}
     config = AnalystConfig.model_validate(given)
     request = make_request(config, OwnerTerms.load(path), np.full((2, 1), 0.5))
     assert request.k == k
@@ -199,7 +199,10 @@ def test_an_analyst_asks_as_the_terms_say_unless_it_chooses(
         ('[protocol]\naccounting = "record"', "protocol.accounting: there is no such key"),
         ("[protocol]\nepsilon = 99.0", "protocol.epsilon is 99"),
         ("[protocol]\nepsilon_max = 0.5", "protocol.epsilon_max: there is no such key"),
-        ("[labelling]\nepsilon = 0.5", "labelling: this key was renamed to protocol"),
+        (
+            "[labelling]\nepsilon = 0.5",
+            "labelling: .* renamed to protocol, with name = .data-owner",
+        ),
         ("[protocol]\npublic_rows = true", "rows is None; allowed: a number, since"),
         ("row = 3\n[protocol]\npublic_rows = true", "row: there is no such key"),
         ('[protocol]\nconversion = "none"', "protocol.conversion is 'none'"),

@@ -14,9 +14,9 @@ from typer.testing import CliRunner, Result
 
 from veilring.cli.app import app
 from veilring.data.sources import load
+from veilring.deployment.duties import fetch_model, load_config_of
 from veilring.deployment.examples import write_peers
 from veilring.deployment.peers import MemberConfig, PeerTerms, serve_member
-from veilring.deployment.roles import fetch_model, load_config_of
 from veilring.errors import BudgetExhausted, InputError, ScenarioError, SessionAborted, StoreFailed
 from veilring.privacy.ledger import read_totals
 from veilring.protocols.noisyvotes.system import NoisyVotes
@@ -342,4 +342,4 @@ def test_deploy_writes_what_serve_reads(tmp_path: Path) -> None:
     terms = PeerTerms.load(out / "terms.toml", 8)
     assert isinstance(terms.protocol, Release)
     assert (terms.budget, terms.rows) == (2.0, 134)
-    assert load_config_of(out / "party-7.toml", MemberConfig, "this").ledger.endswith("party-7.db")
+    assert load_config_of(out / "party-7.toml", MemberConfig, "this").state.endswith("party-7.db")

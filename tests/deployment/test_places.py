@@ -36,6 +36,7 @@ from veilring.privacy.ledger import read_totals
 from veilring.testing.ports import reserve_ports
 
 HERE = (37.7749, -122.4194)
+NAMED = '[protocol]\nname = "tree-walk"\n'
 DEGREES = np.random.default_rng(5).uniform((37.70, -122.50), (37.80, -122.38), (200, 2))
 
 
@@ -101,7 +102,7 @@ def test_the_same_cell_is_answered_without_the_server(folder: Path) -> None:
     assert isinstance(client, PlacesClientConfig)
     again = asyncio.run(ask_places(client, Near(HERE[0] + 1e-6, HERE[1], 3.0)))
     assert set(map(str, again["place"])) == set(map(str, first["place"]))
-    assert read_totals(folder / "questions.ledger").spent == pytest.approx(3.0)
+    assert read_totals(folder / "client.db").spent == pytest.approx(3.0)
 
 
 def test_the_budget_is_enforced(folder: Path) -> None:
@@ -109,7 +110,7 @@ def test_the_budget_is_enforced(folder: Path) -> None:
     _asked(folder, Near(*HERE, 3.0), budget=5.0)
     with pytest.raises(BudgetExhausted):
         _asked(folder, Near(HERE[0] + 0.01, HERE[1], 3.0), budget=5.0)
-    assert read_totals(folder / "questions.ledger").spent == pytest.approx(3.0)
+    assert read_totals(folder / "client.db").spent == pytest.approx(3.0)
 
 
 def test_a_server_of_another_number_of_places_is_refused(folder: Path) -> None:
@@ -170,7 +171,7 @@ def test_a_place_outside_of_the_map_costs_nothing(folder: Path) -> None:
         refused.add(str(error.value))
     (said,) = refused
     assert said.startswith("--near is outside of the map, which is latitudes from 37.69 to 37.8")
-    assert read_totals(folder / "questions.ledger").answers == 0
+    assert read_totals(folder / "client.db").answers == 0
 
 
 def test_a_map_has_a_margin_around_its_places() -> None:
@@ -195,7 +196,7 @@ def test_a_map_has_a_margin_around_its_places() -> None:
 def test_a_map_that_lacks_places_is_not_served(area: str, message: str, folder: Path) -> None:
     """Terms with a wrong box are refused before anything is served."""
     terms, _, _ = (folder / "terms.toml").read_text(encoding="utf-8").partition("[area]")
-    (folder / "terms.toml").write_text(f"{terms}[area]\n{area}\n", encoding="utf-8")
+    (folder / "terms.toml").write_text(f"{terms}[area]\n{area}\n{NAMED}", encoding="utf-8")
     config = load_config(folder / "server.toml")
     assert isinstance(config, PlacesConfig)
     with pytest.raises(ScenarioError, match=message):

@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 from veilring.arrays import Floats
 from veilring.cli.app import app
 from veilring.data.sources import load
+from veilring.deployment.duties import load_config
 from veilring.deployment.examples import write_peers
 from veilring.deployment.peers import ClientConfig, MemberConfig, ask_member, serve_member
-from veilring.deployment.roles import load_config
 from veilring.errors import SessionAborted
 from veilring.protocols.peers import PeerMember
 from veilring.protocols.ring.system import PrivateKNN
@@ -129,8 +129,8 @@ def test_a_deployed_ring_answers_survives_a_crash_and_leaves_in_order(ring: Ring
     assert ring.ask().stdout == first.stdout
     ring.wait_for(0, "party-0 is connected to party-1 again")
     again = ring.run("serve", "party-1.toml")
-    if (ring.folder / "party-1.asked.db").exists():  # which is opened before the port
-        assert "party-1.asked.db is locked: another process is writing" in again.stderr
+    if (ring.folder / "party-1.db").exists():  # which is opened before the port
+        assert "party-1.db is locked: another process is writing" in again.stderr
     else:
         assert again.returncode == 1  # and not 2: the port may be free in a moment
         assert "veilring: another process is listening at 127.0.0.1:" in again.stderr

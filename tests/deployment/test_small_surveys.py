@@ -12,14 +12,9 @@ from tests.protocols.ldp.collecting import accepted, keep
 from typer.testing import CliRunner, Result
 
 from veilring.cli.app import app
-from veilring.deployment.roles import load_config_of
-from veilring.deployment.survey import (
-    MINIMUM_REPORTS,
-    CollectorConfig,
-    SurveyTerms,
-    open_configured_store,
-    serve_collector,
-)
+from veilring.deployment.collector import CollectorConfig, open_configured_store, serve_collector
+from veilring.deployment.duties import load_config_of
+from veilring.deployment.survey import MINIMUM_REPORTS, SurveyTerms
 from veilring.protocols.ldp.roles import ClientPool
 
 SITES, EACH = ("site-a", "site-b", "site-c", "site-d"), 50
@@ -50,7 +45,7 @@ def set_minimum(folder: Path, minimum: int) -> None:
     """Change the minimum in the terms of a collection."""
     path = folder / "terms.toml"
     lines = [each for each in path.read_text().splitlines() if not each.startswith("minimum")]
-    lines.insert(lines.index("[survey]") + 1, f"minimum = {minimum}")
+    lines.insert(lines.index("[protocol]") + 1, f"minimum = {minimum}")
     path.write_text("\n".join([*lines, ""]))
 
 
@@ -137,7 +132,7 @@ def test_a_trial_survey_can_reach_its_minimum(tmp_path: Path) -> None:
     """Without a choice, it is at most the number of reports; one above it is refused."""
     for reports, minimum in ((CLIENTS, CLIENTS), (5000, MINIMUM_REPORTS)):
         folder = Collection(tmp_path / f"survey-{reports}", reports=reports).folder
-        assert SurveyTerms.load(folder / "terms.toml").survey.minimum == minimum
+        assert SurveyTerms.load(folder / "terms.toml").protocol.minimum == minimum
     options = ("--reports", CLIENTS, "--out", tmp_path / "other", "--minimum")
     refused = run("deploy", "survey", "iris", *options, CLIENTS + 1)
     assert refused.exit_code == 2

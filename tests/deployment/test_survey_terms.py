@@ -17,7 +17,7 @@ features = [
     { name = "age", low = 0, high = 100 },
     { name = "colour", categories = ["red", "green", "blue"] },
 ]
-[survey]
+[protocol]
 kind = "discrete-bayes"
 epsilon = 1.5
 closes = 2027-01-31T00:00:00Z
@@ -93,19 +93,19 @@ def test_each_category_has_its_own_number_and_each_bin_its_range(tmp_path: Path)
         ('classes = ["no", "yes"]', "", r"classes: discrete-bayes needs two or more classes"),
         ('["no", "yes"]', '["no", "no"]', "classes is .*without repeated names"),
         ('"discrete-bayes"', '"means"', r"classes: means takes no classes"),
-        ('"discrete-bayes"', '"oracle"', "survey.kind is 'oracle'; allowed: frequency, means"),
-        ("epsilon = 1.5", "", "survey.epsilon: the key is missing; give a number above 0"),
-        ("epsilon = 1.5", "epsilon = 0", "survey.epsilon is 0; allowed: a number above 0"),
+        ('"discrete-bayes"', '"oracle"', "protocol.kind is 'oracle'; allowed: frequency, means"),
+        ("epsilon = 1.5", "", "protocol.epsilon: the key is missing; give a number above 0"),
+        ("epsilon = 1.5", "epsilon = 0", "protocol.epsilon is 0; allowed: a number above 0"),
         (
             "epsilon = 1.5",
             "epsilon = 1.5\noracle = 'rot13'",
-            "survey.oracle is 'rot13'; .*auto, de",
+            "protocol.oracle is 'rot13'; .*auto, de",
         ),
-        ("epsilon = 1.5", "epsilon = 1.5\nbins = 1", "survey.bins is 1; allowed: a whole number"),
-        ("epsilon = 1.5", "epsilon = 1.5\nminimum = 0", "survey.minimum is 0; allowed"),
-        ("2027-01-31T00:00:00Z", "2027-01-31T00:00:00", "survey.closes is .*with its zone"),
+        ("epsilon = 1.5", "epsilon = 1.5\nbins = 1", "protocol.bins is 1; allowed: a whole number"),
+        ("epsilon = 1.5", "epsilon = 1.5\nminimum = 0", "protocol.minimum is 0; allowed"),
+        ("2027-01-31T00:00:00Z", "2027-01-31T00:00:00", "protocol.closes is .*with its zone"),
         ('["red", "green", "blue"]', '["red"]', r"features.colour.categories is .*two or more"),
-        ("epsilon = 1.5", "epsilon = 1.5\nsalt = 1", r"survey\.salt: there is no such"),
+        ("epsilon = 1.5", "epsilon = 1.5\nsalt = 1", r"protocol\.salt: there is no such"),
         ("high = 100", "high = -1", r"features\.age\.high is -1"),
         (TERMS, TWO, "frequencies has one column; there are 2"),
     ],
@@ -140,8 +140,8 @@ def test_a_published_task_is_rebuilt_from_its_terms(tmp_path: Path, text: str) -
 def test_the_minimum_is_not_part_of_the_task(tmp_path: Path) -> None:
     """A collector may change the minimum without a new task; clients do not see it."""
     usual = terms_of(tmp_path, TERMS).task
-    terms = terms_of(tmp_path, TERMS.replace("[survey]", "[survey]\nminimum = 7"))
-    assert terms.survey.minimum == 7
+    terms = terms_of(tmp_path, TERMS.replace("[protocol]", "[protocol]\nminimum = 7"))
+    assert terms.protocol.minimum == 7
     assert terms.task.encoded == usual.encoded
     assert b"minimum" not in usual.encoded
 

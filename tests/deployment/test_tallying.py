@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from veilring.cli.app import app
 from veilring.deployment import load_config
-from veilring.deployment.survey import CollectorConfig, SurveyTerms, open_configured_store
+from veilring.deployment.collector import CollectorConfig, open_configured_store
+from veilring.deployment.survey import SurveyTerms
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.bayes import learn
 from veilring.protocols.ldp.algorithm.survey import Tally

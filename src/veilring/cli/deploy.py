@@ -236,7 +236,7 @@ def _settings_of(example: "type[Example]", given: dict[str, Any]) -> dict[str, A
     settings = dict[str, Any]()
     for parameter in _derived(example):
         if given[parameter.name] is not None:
-            set_key(settings, f"{example.table}.{parameter.name}={given[parameter.name]}")
+            set_key(settings, f"protocol.{parameter.name}={given[parameter.name]}")
     for setting in given["overrides"] or ():
         set_key(settings, setting)
     return settings

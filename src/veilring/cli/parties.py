@@ -39,7 +39,7 @@ def add_command(
 
     The configuration names the administrator's own key and the server:
 
-        role     = "records-administrator"
+        role     = "administrator"
         identity = "registrar.key"
         roster   = "roster.toml"
         terms    = "terms.toml"
@@ -166,7 +166,7 @@ def serve_command(
     If the system spends an epsilon, as `release` does, its terms have a `budget`, and the member
     charges its ledger before it sends anything that depends on its rows:
 
-        ledger   = "ada.db"         # budget spent, and the release; never delete it
+        state    = "ada.db"         # budget spent, and the release; never delete it
 
     `veilring state new ada.toml` creates the ledger, once. Without it the member does not start.
 
@@ -178,19 +178,19 @@ def serve_command(
         identity = "census.key"
         roster   = "roster.toml"
         terms    = "terms.toml"       # the questions; published
-        store    = "reports.sqlite"   # or postgresql://USER@HOST/DATABASE
+        state    = "collector.db"     # or postgresql://USER@HOST/DATABASE
         listen   = "0.0.0.0"
 
     `veilring deploy survey wine --out DIR` writes all files of a small collection.
 
     For a data owner, which labels analysts' queries under a privacy budget:
 
-        role     = "data-owner"
+        role     = "server"
         identity = "clinic.key"
         roster   = "roster.toml"
         terms    = "terms.toml"        # protocol and schema; analysts have it, too
         rows     = "clinic.csv"        # private; the label is the last column
-        ledger   = "queries.ledger"    # budget spent, and each answer; never delete it
+        state    = "owner.db"          # budget spent, and each answer; never delete it
         budgets  = { total = 4.0, analyst = 2.0 }
         listen   = "0.0.0.0"
 
@@ -198,7 +198,7 @@ def serve_command(
 
     For a server of public places, which clients search without revealing their location:
 
-        role     = "places"
+        role     = "server"
         identity = "atlas.key"
         roster   = "roster.toml"
         terms    = "terms.toml"        # the map's plane in metres; number of places
@@ -209,12 +209,12 @@ def serve_command(
 
     For a prediction server, whose records `veilring records` adds and forgets while it runs:
 
-        role     = "prediction-server"
+        role     = "server"
         identity = "clinic.key"
         roster   = "roster.toml"
         terms    = "terms.toml"        # protocol, and how rows are read
         administrators = ["registrar"] # may add and forget records
-        state    = "state"             # the records and their budgets; never delete it
+        state    = "server.db"         # the records and their budgets; never delete it
         listen   = "0.0.0.0"
 
     `veilring deploy prediction digits --out DIR` writes all files of a small example.
@@ -302,7 +302,7 @@ def ask_command(
 
     For an analyst of a data owner:
 
-        role     = "analyst"
+        role     = "client"
         identity = "ann.key"
         roster   = "roster.toml"
         terms    = "terms.toml"
@@ -314,7 +314,7 @@ def ask_command(
 
     For a prediction client; QUERIES is an .npz file if the terms have dimensions:
 
-        role     = "prediction-client"
+        role     = "client"
         identity = "ann.key"
         roster   = "roster.toml"
         terms    = "terms.toml"
@@ -324,13 +324,13 @@ def ask_command(
     For a places client, which searches near a private place with
     `veilring ask client.toml --near 37.77,-122.42 --epsilon 4`:
 
-        role     = "places-client"
+        role     = "client"
         identity = "eve.key"
         roster   = "roster.toml"
         terms    = "terms.toml"
         ask      = "atlas"
         budget   = 20.0                  # for all queries together
-        ledger   = "questions.ledger"    # queries, answers and budget spent; never delete it
+        state    = "client.db"           # queries, answers and budget spent; never delete it
 
     Other users of this machine can see a command's options; `--near -` reads the place from
     standard input instead. A repeated query returns the same answer; nothing is sent or spent. In
@@ -422,13 +422,14 @@ def submit_command(
 
     The configuration names the survey client's own key and the collector:
 
-        role      = "survey-client"
+        role      = "client"
+        protocol  = { name = "ldp-bayes" }
         identity  = "clinic.key"
         roster    = "roster.toml"
         collector = "census"
         budget    = 1.0              # for all reports of one client together
         key       = "patient"        # the column that identifies the client, or "row number"
-        outbox    = "outbox.sqlite"  # the reports, and each client's budget spent
+        state     = "cohort.db"      # the reports, and each client's budget spent
 
     The rows never leave this machine. Each report is kept in the outbox before it is sent, and the
     same bytes are sent until the collector confirms that they are stored. You can interrupt the

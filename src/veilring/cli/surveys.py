@@ -60,8 +60,7 @@ def classify_command(
 
 
 if TYPE_CHECKING:
-    from veilring.deployment.estimating import Estimates
-    from veilring.deployment.survey import CollectorConfig
+    from veilring.deployment.collector import CollectorConfig, Estimates
 
 _MEMBERS_LISTED_MAX: Final = 20  # more do not fit in a few lines; `--json` lists all
 
@@ -92,7 +91,7 @@ _Without = Annotated[
 
 def _load_collector(config: Path, command: str) -> "CollectorConfig":
     from veilring.deployment import load_config_of
-    from veilring.deployment.survey import CollectorConfig
+    from veilring.deployment.collector import CollectorConfig
 
     return load_config_of(config, CollectorConfig, f"veilring {command}")
 
@@ -100,7 +99,7 @@ def _load_collector(config: Path, command: str) -> "CollectorConfig":
 def _save_model(found: "Estimates", path: Path | None, consistency: str | None) -> None:
     """Learn the model and write it, if wanted."""
     if path is not None:
-        from veilring.deployment.estimating import save_model
+        from veilring.deployment.collector import save_model
 
         save_model(found, path, consistency=consistency)
 
@@ -144,7 +143,7 @@ def _show_table(found: "Estimates") -> None:
     from veilring.cli.console import make_console
 
     epsilon = found.terms.task.survey.exact_epsilon
-    title = f"{found.terms.survey.kind}: {found.tally.clients:,} reports, epsilon {epsilon:g}"
+    title = f"{found.terms.protocol.kind}: {found.tally.clients:,} reports, epsilon {epsilon:g}"
     table = Table(title=title, title_justify="left")
     names = ("column", "value", "class")[: 3 if found.terms.classes else 2]
     for name in names:
@@ -163,7 +162,7 @@ def _show_table(found: "Estimates") -> None:
     if found.is_below_minimum:
         typer.echo(
             f"{found.tally.clients:,} reports are left, fewer than the minimum of"
-            f" {found.terms.survey.minimum:,}: use these estimates only to compare"
+            f" {found.terms.protocol.minimum:,}: use these estimates only to compare"
         )
     rough = sum(line.rough for line in found.lines)
     if rough:
@@ -210,7 +209,7 @@ def estimate_command(
     class. The model that `--save` writes contains the means themselves. In JSON, unknown ends of an
     interval are null.
     """
-    from veilring.deployment.estimating import estimate_stored
+    from veilring.deployment.collector import estimate_stored
 
     loaded = _load_collector(config, "estimate")
     found = estimate_stored(loaded, confidence=confidence, recount=recount, without=without or ())
@@ -237,7 +236,7 @@ def export_command(
     The files contain noisy reports by question, without ids or names. `veilring tally` adds them up
     elsewhere, on one machine or on a Dask cluster.
     """
-    from veilring.deployment.estimating import export_reports
+    from veilring.deployment.collector import export_reports
 
     loaded = _load_collector(config, "export")
     files = export_reports(loaded, out, without=without or ())
@@ -278,7 +277,7 @@ def tally_command(
     """
     from functools import partial
 
-    from veilring.deployment.estimating import estimate_from
+    from veilring.deployment.collector import estimate_from
     from veilring.deployment.survey import SurveyTerms
     from veilring.errors import InputError
     from veilring.protocols.ldp.parquet import tally_parquet

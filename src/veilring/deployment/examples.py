@@ -33,12 +33,12 @@ from veilring.data.table import (
     partition,
     split,
 )
-from veilring.deployment.config import Terms
+from veilring.deployment.config import STATE_SUFFIX, Terms
+from veilring.deployment.duties import begin_state
 from veilring.deployment.owner import OwnerTerms
 from veilring.deployment.peers import PeerTerms
 from veilring.deployment.places import Area, PlacesTerms, utm_around
 from veilring.deployment.prediction import PredictionTerms
-from veilring.deployment.roles import begin_state
 from veilring.deployment.survey import MINIMUM_REPORTS, SurveySection, SurveyTerms
 from veilring.errors import InputError
 from veilring.privacy.budgets import Budgets
@@ -211,9 +211,9 @@ class NewDeployment(NamedTuple):
         """Return the command with which a client sends a file of rows, such as `ask`."""
         return f"{command} {self.folder / name}.toml {self.folder / name}{ending}"
 
-    def show(self, ledger: str) -> str:
+    def show(self, name: str) -> str:
         """Return the command that shows the spent budget."""
-        return f"ledger show {self.folder / ledger}"
+        return f"ledger show {self.folder / name}{STATE_SUFFIX}"
 
 
 def _numbered(kind: str, count: int) -> list[str]:
@@ -224,9 +224,7 @@ class Example(Section, ABC):
     """A small deployment of one system. A subclass adds the options of its command as fields."""
 
     section: ClassVar[type[Section] | None] = None
-    """The model of the terms' table with the system's parameters, which are options, too."""
-    table: ClassVar[str] = ""
-    """The name of that table."""
+    """The model of the terms' table `protocol`, whose keys are options, too."""
     in_production: ClassVar[str] = IN_PRODUCTION
     """The difference of a real deployment, for the command's help."""
     source: ClassVar[str] = "Data set, such as wine, or a path to a .csv file."
@@ -268,7 +266,7 @@ class Example(Section, ABC):
 
     def tables(self, settings: TermsSettings, **usual: object) -> dict[str, Any]:
         """Return the tables of the terms: the defaults, overridden by settings."""
-        tables: dict[str, Any] = {self.table: {k: v for k, v in usual.items() if v is not None}}
+        tables: dict[str, Any] = {"protocol": {k: v for k, v in usual.items() if v is not None}}
         for name, value in settings.items():
             both = isinstance(value, Mapping) and isinstance(tables.get(name), dict)
             tables[name] = {**tables[name], **value} if both else value
@@ -309,20 +307,16 @@ def write_peers(  # noqa: PLR0913  (each is chosen by a command's option)
     dealt = deal(train.y, len(parties), streams.generator("partition"))
     counted = {"rows": len(train)} if protocol.counts_publicly else {}
     terms = PeerTerms.of_table(table, protocol=protocol, **counted)
-    membership = terms.membership(len(parties), count="parties.count")
+    terms.membership(len(parties), count="parties.count")
     price = terms.promise(len(parties)).epsilon
     if price is not None:
         terms = terms.model_copy(update={"budget": _BATCHES * price if budget is None else budget})
     terms.checked(len(parties))
     ports = {name: port + offset for offset, name in enumerate(parties)}
     begin_folder(folder, terms, ports, (CLIENT,))
-    keeps_ledger = price is not None or membership.once is not None
     for name, rows in zip(parties, dealt, strict=True):
         write_table(folder / f"{name}.csv", train.take(rows))
-        files = {"ledger": f"{name}.db"} if keeps_ledger else {}
-        if membership.memory is not None:
-            files["asked"] = f"{name}.asked.db"
-        write_config(folder, name, terms=TERMS, role="member", rows=f"{name}.csv", **files)
+        write_config(folder, name, terms=TERMS, role="member", rows=f"{name}.csv")
     asked = len(held_out) if queries is None else min(queries, len(held_out))
     write_table(folder / "queries.csv", held_out.take(np.arange(asked)))
     write_config(folder, CLIENT, terms=TERMS, role="client", ask=parties[0])
@@ -366,7 +360,7 @@ class OwnerExample(Example):
         veilring deploy owner iris --out owner
         veilring serve owner/owner.toml
         veilring ask owner/analyst-0.toml owner/analyst-0.csv
-        veilring ledger show owner/queries.ledger
+        veilring ledger show owner/owner.db
 
     Attributes:
         total: The budget of all analysts together. Default: twice the price of a batch for each.
@@ -379,7 +373,6 @@ class OwnerExample(Example):
     """
 
     section = DataOwner
-    table = "protocol"
     ports = "Port of the owner."
 
     total: float | None = None
@@ -401,18 +394,14 @@ class OwnerExample(Example):
         names = _numbered("analyst", self.analysts)
         begin_folder(to.folder, terms, {OWNER: to.port}, names)
         write_table(to.folder / f"{OWNER}.csv", rows)
-        owner = {"role": "data-owner", "rows": f"{OWNER}.csv", "budgets": self.budgets}
+        owner = {"role": "server", "rows": f"{OWNER}.csv", "budgets": self.budgets}
         write_config(to.folder, OWNER, terms=TERMS, **owner)
         radius = "auto" if self.radius is None else self.radius
         asked = {"radius": radius} if self.k is None else {"k": self.k}
         write_clients(
-            to.folder, names, queries, role="analyst", ask=OWNER, epsilon=self.epsilon, **asked
+            to.folder, names, queries, role="client", ask=OWNER, epsilon=self.epsilon, **asked
         )
-        return (
-            to.serve(OWNER),
-            *(to.send("ask", name) for name in names),
-            to.show("queries.ledger"),
-        )
+        return (to.serve(OWNER), *(to.send("ask", name) for name in names), to.show(OWNER))
 
     @property
     def budgets(self) -> dict[str, float]:
@@ -447,7 +436,7 @@ class PredictionExample(Example):
         veilring records add predict/registrar.toml predict/records.csv
         veilring ask predict/client-0.toml predict/client-0.csv
         veilring records forget predict/registrar.toml record-17
-        veilring ledger show predict/state/state.sqlite
+        veilring ledger show predict/server.db
 
     The rows of an .npz file are treated as embeddings; its records and queries become .npz files.
 
@@ -459,7 +448,6 @@ class PredictionExample(Example):
     """
 
     section = IndKNN
-    table = "protocol"
     source = "Data set, such as digits, or a path to a .csv or an .npz."
 
     epsilon: float = _PREDICTION_EPSILON
@@ -484,18 +472,18 @@ class PredictionExample(Example):
         begin_folder(to.folder, terms, {SERVER: to.port}, (REGISTRAR, *names))
         ids = _numbered("record", len(rows))
         write_table(to.folder / f"records{ending}", rows, ids=ids)
-        server = {"role": "prediction-server", "administrators": [REGISTRAR]}
+        server = {"role": "server", "administrators": [REGISTRAR]}
         write_config(to.folder, SERVER, terms=TERMS, **server)
-        write_config(to.folder, REGISTRAR, terms=TERMS, role="records-administrator", server=SERVER)
+        write_config(to.folder, REGISTRAR, terms=TERMS, role="administrator", server=SERVER)
         answered = terms.rules.queries * (self.clients if self.apart else 1)
         queries = queries.take(np.arange(min(len(queries), answered)))
-        write_clients(to.folder, names, queries, ending, role="prediction-client", ask=SERVER)
+        write_clients(to.folder, names, queries, ending, role="client", ask=SERVER)
         return (
             to.serve(SERVER),
             f"records add {to.folder / REGISTRAR}.toml {to.folder / 'records'}{ending}",
             *(to.send("ask", name, ending) for name in names),
             f"records forget {to.folder / REGISTRAR}.toml {ids[0]}",
-            to.show("state/state.sqlite"),
+            to.show(SERVER),
         )
 
 
@@ -532,7 +520,6 @@ class SurveyExample(Example):
     """
 
     section = SurveySection
-    table = "survey"
     draws = "Seed of the split."
     ports = "Port of the collector."
 
@@ -561,8 +548,7 @@ class SurveyExample(Example):
         table = self._asked(source)
         terms = self._terms(table, to.settings)
         begin_folder(to.folder, terms, {COLLECTOR: to.port}, self.names)
-        collector = {"role": "collector", "store": "reports.sqlite"}
-        write_config(to.folder, COLLECTOR, terms=TERMS, **collector)
+        write_config(to.folder, COLLECTOR, terms=TERMS, role="collector")
         drawn = Streams(to.seed).generator("clients").integers(len(table), size=self.reports)
         for number, name in enumerate(self.names):
             own = np.arange(number, self.reports, self.survey_clients)
@@ -574,9 +560,14 @@ class SurveyExample(Example):
                 labelled=bool(terms.classes),
                 encoded=self.kind != "frequency",  # one column is counted by its categories
             )
-            survey_client = {"role": "survey-client", "collector": COLLECTOR, "key": KEY}
-            outbox = f"{name}.outbox.sqlite"
-            write_config(to.folder, name, **survey_client, outbox=outbox, budget=self.epsilon)
+            survey_client = {"role": "client", "collector": COLLECTOR, "key": KEY}
+            write_config(
+                to.folder,
+                name,
+                **survey_client,
+                protocol={"name": terms.protocol.name},
+                budget=self.epsilon,
+            )
         return (
             to.serve(COLLECTOR),
             *(to.send("submit", name) for name in self.names),
@@ -611,9 +602,9 @@ class SurveyExample(Example):
         minimum = min(self.reports, MINIMUM_REPORTS)
         tables = self.tables(settings, kind=self.kind, epsilon=self.epsilon, minimum=minimum)
         terms = SurveyTerms.of(classes=classes, features=columns, **tables).checked()
-        if terms.survey.minimum > self.reports:
+        if terms.protocol.minimum > self.reports:
             allowed = f"1 to {self.reports}, as reports"
-            raise InputError("--minimum", terms.survey.minimum, allowed)
+            raise InputError("--minimum", terms.protocol.minimum, allowed)
         return terms
 
 
@@ -625,7 +616,7 @@ class PlacesExample(Example):
         veilring deploy places places.csv --out atlas
         veilring serve atlas/server.toml
         veilring ask atlas/client.toml --near 37.7749,-122.4194 --epsilon 8
-        veilring ledger show atlas/questions.ledger
+        veilring ledger show atlas/client.db
 
     The projection is the UTM zone around the places, accurate to a metre per kilometre.
 
@@ -653,13 +644,13 @@ class PlacesExample(Example):
         terms.projection.to_metres(degrees)
         begin_folder(to.folder, terms, {SERVER: to.port}, (CLIENT,))
         shutil.copyfile(source, to.folder / "places.csv")
-        write_config(to.folder, SERVER, terms=TERMS, role="places", rows="places.csv")
-        client = {"role": "places-client", "ask": SERVER, "budget": self.budget}
+        write_config(to.folder, SERVER, terms=TERMS, role="server", rows="places.csv")
+        client = {"role": "client", "ask": SERVER, "budget": self.budget}
         write_config(to.folder, CLIENT, terms=TERMS, **client)
         return (
             to.serve(SERVER),
             f"ask {to.folder / CLIENT}.toml --near LAT,LON --epsilon {TreeWalk().epsilon:g}",
-            to.show("questions.ledger"),
+            to.show(CLIENT),
         )
 
 

@@ -13,7 +13,15 @@ from typing_extensions import override
 from veilring.arrays import Floats
 from veilring.config import Section, as_scenario_errors, require_key
 from veilring.data.schema import OUTSIDE_MAX, OutsideMax
-from veilring.deployment.config import BudgetAmount, FilePath, QueryingConfig, Schema, ServerConfig
+from veilring.deployment.config import (
+    BudgetAmount,
+    Duty,
+    FilePath,
+    QueryingConfig,
+    Schema,
+    ServerConfig,
+    StateConfig,
+)
 from veilring.deployment.connecting import Client, Server
 from veilring.errors import ScenarioError
 from veilring.nodes.service import Threads
@@ -39,8 +47,6 @@ class OwnerTerms(Schema):
         protocol: The labelling. `radius` and `k` are those of analysts who choose neither.
         rows: The number of rows, if it is public; otherwise counting them costs budget.
     """
-
-    renamed = MappingProxyType({"labelling": "protocol"})
 
     protocol: DataOwner = DataOwner()
     rows: int | None = Field(None, ge=1)
@@ -83,23 +89,21 @@ class BudgetsSection(Section):
     analysts: Mapping[str, BudgetAmount] = Field({}, description="a table of names and numbers")
 
 
-class OwnerConfig(ServerConfig):
+class OwnerConfig(ServerConfig, StateConfig):
     """A data owner that labels analysts' queries.
 
     Attributes:
-        role: `data-owner`.
+        role: `server`.
         rows: The CSV file with its own rows; the label is the last column.
         budgets: The privacy budgets. To change them, see `amend`.
-        ledger: The file with the charges and the answers.
         amend: Whether to accept changed budgets; charges are kept.
         outside_max: The maximum share of a column's values outside of its public range. If there
             are more, the party does not start.
     """
 
-    role: Literal["data-owner"]
+    role: Literal["server"]
     rows: FilePath
     budgets: BudgetsSection
-    ledger: FilePath = "queries.ledger"
     amend: bool = False
     outside_max: OutsideMax = OUTSIDE_MAX
 
@@ -131,7 +135,7 @@ async def serve_owner(
 
 
 def begin_owner(config: OwnerConfig) -> bool:
-    """Create the ledger of an owner: see `begin_state` of `veilring.deployment.roles`."""
+    """Create the ledger of an owner: see `begin_state` of `veilring.deployment.duties`."""
     _open_ledger(config, new=True).close()
     return True
 
@@ -140,14 +144,14 @@ def _open_ledger(config: OwnerConfig, *, new: bool = False) -> Ledger:
     chosen = config.budgets
     with as_scenario_errors({}, "budgets"):
         budgets = Budgets("epsilon", chosen.total, chosen.analyst, chosen.analysts)
-    return open_ledger(Path(config.ledger), budgets, amend=config.amend, new=new)
+    return open_ledger(Path(config.state), budgets, amend=config.amend, new=new)
 
 
 class AnalystConfig(QueryingConfig):
     """An analyst that queries a data owner.
 
     Attributes:
-        role: `analyst`.
+        role: `client`.
         ask: The data owner.
         epsilon: The price of the file of queries, as one batch.
         radius: The radius around each query within which rows vote, in the unit cube. `auto`
@@ -162,7 +166,7 @@ class AnalystConfig(QueryingConfig):
 
     renamed = MappingProxyType({"r": "radius"})
 
-    role: Literal["analyst"]
+    role: Literal["client"]
     epsilon: float = Field(gt=0)
     radius: Radius | None = None
     k: int | None = Field(None, ge=1, description="a whole number above 0, if radius is left out")
@@ -211,3 +215,12 @@ def make_request(config: AnalystConfig, terms: OwnerTerms, queries: Floats) -> L
         chosen = {"radius": config.radius or 0.0, "k": config.k or 0}
         system = system.model_copy(update=chosen)
     return system.request(queries, facts, config.epsilon, name=config.name)
+
+
+DUTIES: Final[Mapping[str, Duty]] = MappingProxyType(
+    {
+        "server": Duty(OwnerConfig, serve=serve_owner, begin=begin_owner),
+        "client": Duty(AnalystConfig, ask=ask_owner),
+    }
+)
+"""The duties of a data owner and its analysts."""

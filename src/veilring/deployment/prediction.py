@@ -3,8 +3,7 @@
 import hashlib
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -22,10 +21,11 @@ from veilring.data.npz import NPZ, Vectors, read_vectors
 from veilring.data.schema import OUTSIDE_MAX, FeatureList, OutsideMax, Words, check_ranges, look_up
 from veilring.deployment.config import (
     BudgetAmount,
-    FilePath,
+    Duty,
     QueryingConfig,
     Schema,
     ServerConfig,
+    StateConfig,
     TermsConfig,
     Unfinished,
     message_format,
@@ -45,7 +45,7 @@ from veilring.protocols.prediction.client import (
 from veilring.protocols.prediction.messages import ServerRules
 from veilring.protocols.prediction.records import LabelledRecords, require_ids
 from veilring.protocols.prediction.server import PredictionServer
-from veilring.protocols.prediction.state import ServerState, begin_state, open_state
+from veilring.protocols.prediction.state import ServerState, open_state
 from veilring.protocols.prediction.system import IndKNN
 
 _log = logging.getLogger("veilring.prediction")
@@ -72,8 +72,6 @@ class PredictionTerms(Schema):
             unit of zCDP: 1 / σ² for `private_mean`. It is deducted from each record's budget. 0 for
             a public origin.
     """
-
-    renamed = MappingProxyType({"prediction": "protocol"})
 
     protocol: IndKNN = IndKNN()
     features: FeatureList = ()
@@ -222,21 +220,18 @@ def _labels(path: Path, held: Vectors, terms: PredictionTerms) -> Ints:
     return held.labels
 
 
-class PredictionServerConfig(ServerConfig):
+class PredictionServerConfig(ServerConfig, StateConfig):
     """A server that labels clients' queries with records from its administrators.
 
     Attributes:
-        role: `prediction-server`.
+        role: `server`.
         administrators: The members of the roster that may add and forget records.
-        state: The folder with its records and their charges, used by no other process. If an old
-            copy is restored, records spend twice.
     """
 
-    renamed = MappingProxyType({"curators": "administrators"})
+    renamed = MappingProxyType({**StateConfig.renamed, "curators": "administrators"})
 
-    role: Literal["prediction-server"]
+    role: Literal["server"]
     administrators: Words = Field((), description="a list of names of the roster")
-    state: FilePath = "state"
 
 
 async def serve_prediction(
@@ -262,7 +257,7 @@ async def serve_prediction(
         )
     if doubt := doubt_of_delta(terms.rules.delta):
         _log.warning("protocol.%s", doubt)
-    with _opened(config, terms) as state:
+    with _open(config, terms) as state:
         # One thread, because each answer depends on the charges of the one before.
         async with Threads(1, "predictions") as offload:
             predicting = PredictionServer(state, offload, config.administrators)
@@ -275,21 +270,16 @@ async def serve_prediction(
 
 
 def begin_server(config: PredictionServerConfig) -> bool:
-    """Create the state of a server: see `begin_state` of `veilring.deployment.roles`."""
-    with _state_errors():
-        begin_state(PredictionTerms.load(Path(config.terms)).rules, Path(config.state))
+    """Create the state of a server: see `begin_state` of `veilring.deployment.duties`."""
+    _open(config, PredictionTerms.load(Path(config.terms)), new=True).close()
     return True
 
 
-def _opened(config: PredictionServerConfig, terms: PredictionTerms) -> ServerState:
-    with _state_errors():
-        return open_state(terms.rules, Path(config.state), terms.schema_digest)
-
-
-@contextmanager
-def _state_errors() -> Iterator[None]:
+def _open(
+    config: PredictionServerConfig, terms: PredictionTerms, *, new: bool = False
+) -> ServerState:
     try:
-        yield
+        return open_state(terms.rules, Path(config.state), terms.schema_digest, new=new)
     except InputError as error:
         raise ScenarioError.of(error, f"state ({error.field})") from error
 
@@ -298,7 +288,7 @@ class PredictionClientConfig(QueryingConfig):
     """A client that has rows labelled by a prediction server.
 
     Attributes:
-        role: `prediction-client`.
+        role: `client`.
         ask: The server, which sees the queries.
         block: The number of queries sent at once; by default the maximum.
         outside_max: The maximum share of a column's values in a file of queries outside of its
@@ -307,7 +297,7 @@ class PredictionClientConfig(QueryingConfig):
             again.
     """
 
-    role: Literal["prediction-client"]
+    role: Literal["client"]
     block: int = Field(0, ge=0, description="a whole number of at least 1, or 0 for the maximum")
     outside_max: OutsideMax = OUTSIDE_MAX
     name: str = Field("", description="a text, or nothing")
@@ -373,14 +363,14 @@ class RecordsAdministratorConfig(TermsConfig):
     """Configuration of the records administrator, who adds and removes records.
 
     Attributes:
-        role: `records-administrator`.
+        role: `administrator`.
         server: The prediction server.
         key: The column of a CSV file that identifies a row's owner.
         outside_max: The maximum share of a column's values in a file of records outside of its
             public range. If there are more, the administrator does not add them.
     """
 
-    role: Literal["records-administrator"]
+    role: Literal["administrator"]
     server: str = Field(description="the name of a party of the roster")
     key: str = Field("id", description="the header of a column")
     outside_max: OutsideMax = OUTSIDE_MAX
@@ -434,3 +424,13 @@ async def _tell(
 def _pieces(count: int) -> list[tuple[int, int]]:
     step = PIECE_RECORDS_MAX
     return [(first, min(first + step, count)) for first in range(0, count, step)]
+
+
+DUTIES: Final[Mapping[str, Duty]] = MappingProxyType(
+    {
+        "server": Duty(PredictionServerConfig, serve=serve_prediction, begin=begin_server),
+        "client": Duty(PredictionClientConfig, ask=ask_prediction),
+        "administrator": Duty(RecordsAdministratorConfig),
+    }
+)
+"""The duties of a prediction server, its clients and its records administrators."""

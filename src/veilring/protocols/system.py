@@ -430,6 +430,10 @@ class System(Section, ABC):
     """Whether the system guarantees that no malicious party changes a result unnoticed."""
     arguments: ClassVar[Mapping[str, Argument]] = MappingProxyType({})
     """The claims of the guarantee that no audit tests, by name, with the reason for each."""
+    deployment: ClassVar[str] = "veilring.deployment.peers"
+    """The module that deploys its parties: it has a table `DUTIES`, with a
+    `veilring.deployment.config.Duty` for each role of a configuration. By default all parties hold
+    rows, see `membership`."""
     messages_format: ClassVar[int] = 1
     """The version of the messages of its parties. Raise it when a field or the order of any of them
     changes, those of shared protocols included: members of a deployment whose versions differ then

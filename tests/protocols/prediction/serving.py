@@ -16,9 +16,11 @@ from veilring.protocols.prediction.client import Stream, add_at_server, label_qu
 from veilring.protocols.prediction.messages import PredictionRequest, ServerRules
 from veilring.protocols.prediction.records import LabelledRecords
 from veilring.protocols.prediction.server import PredictionServer
-from veilring.protocols.prediction.state import STATE, ServerState, begin_state, open_state
+from veilring.protocols.prediction.state import ServerState, open_state
 
 FEATURES = 12
+STATE = "state.db"
+"""The name of a server's file in its folder."""
 
 
 def make_rules(**changed: Any) -> ServerRules:
@@ -50,9 +52,11 @@ def opened(
     rules: ServerRules, folder: Path | None, records: LabelledRecords | None = None
 ) -> Iterator[ServerState]:
     """Open a server's files, and add records if given."""
-    if folder is not None and not (folder / STATE).exists():
-        begin_state(rules, folder)
-    with open_state(rules, folder) as state:
+    path = None
+    if folder is not None:
+        folder.mkdir(exist_ok=True)
+        path = folder / STATE
+    with open_state(rules, path, new=path is not None and not path.exists()) as state:
         if records is not None:
             state.add(records)
         yield state

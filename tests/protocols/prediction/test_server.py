@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.protocols.prediction.serving import (
     FEATURES,
+    STATE,
     curate,
     make_rules,
     opened,
@@ -80,7 +81,7 @@ def test_a_repeated_request_gets_the_same_labels_at_no_cost(tmp_path: Path) -> N
         renamed = [make_request(each.queries.astype(np.float32), name="again") for each in asked]
         assert labels(state, renamed, seed=3) != first
     assert left(tmp_path, RULES, 100) != before
-    assert read_totals(tmp_path / "state.sqlite").spent == 40.0
+    assert read_totals(tmp_path / STATE).spent == 40.0
 
 
 def test_a_key_that_was_used_for_other_queries_is_refused(tmp_path: Path) -> None:
@@ -145,7 +146,7 @@ def test_no_answer_leaves_before_its_charge_is_on_the_disk(
     asked = requests(2, 5)
     with opened(RULES, tmp_path, table(100)) as state:
         labels(state, asked[:1])
-        before = read_totals(tmp_path / "state.sqlite")
+        before = read_totals(tmp_path / STATE)
 
         def fail(*_: object) -> bytes:
             raise sqlite3.OperationalError("disk I/O error")
@@ -155,7 +156,7 @@ def test_no_answer_leaves_before_its_charge_is_on_the_disk(
             labels(state, asked[1:])
         with pytest.raises(StoreFailed, match="start it again"):
             labels(state, asked[:1])
-    assert read_totals(tmp_path / "state.sqlite") == before
+    assert read_totals(tmp_path / STATE) == before
 
 
 def test_a_failing_disk_is_reported_to_the_operator() -> None:
@@ -186,12 +187,12 @@ def test_a_failing_disk_is_reported_to_the_operator() -> None:
 def test_a_second_server_of_the_same_files_is_refused(tmp_path: Path) -> None:
     """A second server of the same files is refused, under equal or other rules."""
     with opened(RULES, tmp_path, table(5)), pytest.raises(InputError, match="locked"):
-        open_state(RULES, tmp_path)
+        open_state(RULES, tmp_path / STATE)
     for other in (make_rules(epsilon=3.0), make_rules(queries=61)):
         with pytest.raises(InputError, match="budgets"):
-            open_state(other, tmp_path)
+            open_state(other, tmp_path / STATE)
     with pytest.raises(InputError, match="rows"):
-        open_state(RULES, tmp_path, schema=bytes(31) + b"\1")
+        open_state(RULES, tmp_path / STATE, schema=bytes(31) + b"\1")
     with opened(RULES, tmp_path) as state:
         assert len(state) == 5
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.protocols.prediction.serving import make_rules, opened, table
+from tests.protocols.prediction.serving import STATE, make_rules, opened, table
 
 from veilring.errors import InputError, StoreFailed, VeilringError
-from veilring.protocols.prediction.state import STATE, begin_state, open_state
+from veilring.protocols.prediction.state import open_state
 
 RULES = make_rules()
 RECORDS = table(120)
@@ -19,6 +19,7 @@ PAGE = 4096
 def whole(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """Return the folder of a server as a kill leaves it, or as it was closed."""
     folder, copy = tmp_path / "state", tmp_path / "whole"
+    folder.mkdir()
     with opened(RULES, folder, RECORDS) as state:
         state.forget(RECORDS.ids[:20])
         state.add(RECORDS.take(range(3)))
@@ -36,7 +37,7 @@ def require_refused_or_harmless(whole: Path, damaged: bytes) -> bool:
     shutil.copytree(whole, folder)
     (folder / STATE).write_bytes(damaged)
     try:
-        with open_state(RULES, folder) as state:
+        with open_state(RULES, folder / STATE) as state:
             assert len(state) == 103
             assert state.add(RECORDS.take(range(20, 120))) == 0  # refuses another row
     except VeilringError:
@@ -65,20 +66,18 @@ def test_flipped_bits_are_refused_or_harmless(whole: Path) -> None:
 def test_a_lost_file_is_refused_and_not_created_again(whole: Path) -> None:
     """Neither opening nor beginning replaces it."""
     (whole / STATE).unlink()
-    for use in (open_state, begin_state):
+    for new in (False, True):
         with pytest.raises(StoreFailed, match="Restore it"):
-            use(RULES, whole)
+            open_state(RULES, whole / STATE, new=new)
         assert not (whole / STATE).exists()
 
 
-@pytest.mark.parametrize("name", ["budgets.sqlite", "rows.bin"])
-def test_files_of_an_earlier_version_are_named(name: str, tmp_path: Path) -> None:
-    """They are refused before a new file is created beside them."""
-    (tmp_path / name).write_bytes(b"veilring")
-    for use in (open_state, begin_state):
-        with pytest.raises(InputError, match=f"an earlier version of veilring .{name}."):
-            use(RULES, tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == [name]
+def test_the_folder_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
+    """A server whose state was a folder is not started with an empty file."""
+    for new in (False, True):
+        with pytest.raises(InputError, match="is a folder, and the ledger is one file"):
+            open_state(RULES, tmp_path, new=new)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_crash_between_budgets_and_rows_is_harmless(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from veilring.privacy.statefile import open_state_file
 from veilring.protocols.masks import MaskedWords, MaskKey
 from veilring.protocols.ranksearch import SearchedRows
 from veilring.protocols.ranksearch import memory as memories
-from veilring.protocols.ranksearch.memory import MEMORY_FILE
+from veilring.protocols.ranksearch.memory import QUERIES as MEMORY
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.simulation.faults import Fault
 from veilring.transport.messages import Message
@@ -96,7 +96,7 @@ def test_the_oldest_queries_are_forgotten_first(
 @contextmanager
 def remembering(path: Path, *, new: bool = False) -> Iterator[SearchedRows]:
     """Yield rows with a memory in a file."""
-    with closing(open_state_file(path, MEMORY_FILE, new=new)) as file:
+    with closing(open_state_file(path, MEMORY, new=new)) as file:
         yield SearchedRows(set_up().parts["party-0"], file)
 
 

@@ -78,6 +78,7 @@ class LDPBayes(System):
         }
     )
 
+    deployment: ClassVar[str] = "veilring.deployment.collector"
     messages_format: ClassVar[int] = REPORTS_FORMAT
     name: Literal["ldp-bayes"] = "ldp-bayes"
     kind: Annotated[

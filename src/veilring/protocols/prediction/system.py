@@ -116,6 +116,7 @@ class IndKNN(System):
     )
     renamed = MappingProxyType({"queriers": "clients"})
 
+    deployment: ClassVar[str] = "veilring.deployment.prediction"
     name: Literal["ind-knn"] = "ind-knn"
     epsilon: float = Field(1.0, gt=0, allow_inf_nan=False)
     delta: float = Field(1e-5, gt=0, lt=1)

@@ -211,6 +211,7 @@ class DataOwner(System):
         }
     )
 
+    deployment: ClassVar[str] = "veilring.deployment.owner"
     name: Literal["data-owner"] = "data-owner"
     epsilon: float = Field(1.0, ge=REQUEST_EPSILON_MIN, le=REQUEST_EPSILON_MAX)
     radius: Radius = "auto"

@@ -31,7 +31,7 @@ from veilring.protocols.promise import (
 from veilring.protocols.ranksearch.algorithm.search import ARITY_MAX, ARITY_MIN
 from veilring.protocols.ranksearch.algorithm.votes import Ranked, search_rows
 from veilring.protocols.ranksearch.leakage import leakage_of_totals, open_totals
-from veilring.protocols.ranksearch.memory import MEMORY_FILE, SearchedRows
+from veilring.protocols.ranksearch.memory import QUERIES, SearchedRows
 from veilring.protocols.ranksearch.parameters import K_MAX, Reveal, SearchParameters
 from veilring.protocols.ranksearch.roles import SearchAnswer, rank_search
 from veilring.protocols.ranksearch.shared import found_cost, search_cost
@@ -179,7 +179,7 @@ class RankSearch(System):
             public={"parameters": parameters},
             all_learn=True,
             keep=SearchedRows,
-            memory=MEMORY_FILE,
+            memory=QUERIES,
         )
 
     @override

@@ -198,6 +198,7 @@ class TreeWalk(System):
         }
     )
 
+    deployment: ClassVar[str] = "veilring.deployment.places"
     name: Literal["tree-walk"] = "tree-walk"
     epsilon: float = Field(8.0, gt=0)
     by: Literal["response", "walk"] = "response"

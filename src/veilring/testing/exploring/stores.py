@@ -40,7 +40,7 @@ from veilring.protocols.ldp.store.base import Senders
 from veilring.protocols.ldp.store.sqlite import SqliteStore, begin_sqlite
 from veilring.protocols.prediction.messages import ServerRules
 from veilring.protocols.prediction.records import LabelledRecords
-from veilring.protocols.prediction.state import STATE, ServerState, begin_state, open_state
+from veilring.protocols.prediction.state import ServerState, open_state
 from veilring.randomness import Streams
 from veilring.testing.exploring.campaign import Campaign
 from veilring.testing.exploring.worlds import Explored
@@ -384,10 +384,8 @@ class StateSubject(StoreSubject[ServerState]):
 
     @override
     def open(self, folder: Path) -> ServerState:
-        state = folder / "state"
-        if not (state / STATE).exists():
-            begin_state(_RULES, state)
-        return open_state(_RULES, state)
+        path = folder / "state"
+        return open_state(_RULES, path, new=not path.exists())
 
     @override
     def close(self, handle: ServerState) -> None:

@@ -1,26 +1,29 @@
-"""Estimates from the reports of a survey, in a collector's store or in files.
+"""The collector of a survey's reports, and the estimates from them.
 
-They are read from the store, not requested from the collector: the data are durable, the collector
-may be down, it has no extra work, and nobody needs permission to ask over the network. Read access
-to the store is permission to estimate.
+Estimates are read from the store, not requested from the collector: the data are durable, the
+collector may be down, it has no extra work, and nobody needs permission to ask over the network.
+Read access to the store is permission to estimate.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
 from pathlib import Path
-from typing import cast
+from types import MappingProxyType
+from typing import Annotated, Final, Literal, cast
+
+from pydantic import Field
 
 from veilring.arrays import Bools
 from veilring.data.schema import FeatureTerms
-from veilring.deployment.survey import (
-    CollectorConfig,
-    SurveyTerms,
-    domain_of,
-    open_configured_store,
-    ranges_of,
-)
-from veilring.errors import InputError
+from veilring.deployment.config import A_FILE, RELATIVE, Duty, ServerConfig, StateConfig
+from veilring.deployment.connecting import Server
+from veilring.deployment.survey import SurveyTerms, closing_time, domain_of, ranges_of
+from veilring.deployment.survey_client import SurveyClientConfig, begin_outbox
+from veilring.errors import InputError, ScenarioError
 from veilring.protocols.ldp.algorithm.bayes import evidence, learn
 from veilring.protocols.ldp.algorithm.randomiser import (
     INTERVAL_CONFIDENCE,
@@ -28,9 +31,125 @@ from veilring.protocols.ldp.algorithm.randomiser import (
     SurveyEstimate,
 )
 from veilring.protocols.ldp.algorithm.survey import Tally
+from veilring.protocols.ldp.collector import Collector
+from veilring.protocols.ldp.messages import Task, format_terms
 from veilring.protocols.ldp.parquet import write_parquet
 from veilring.protocols.ldp.saved import save_classifier
+from veilring.protocols.ldp.store import begin_report_store, open_report_store
+from veilring.protocols.ldp.store.base import Quotas, Store
 from veilring.protocols.ldp.system import LDPBayes
+from veilring.transport.roster import Roster
+
+_log = logging.getLogger("veilring.collector")
+_Count = Annotated[int, Field(ge=0)]
+
+
+class CollectorConfig(ServerConfig, StateConfig):
+    """An aggregator that collects clients' reports.
+
+    Attributes:
+        role: `collector`.
+        state: The database of the reports: a state file, or a PostgreSQL database.
+        reports_max: The lifetime limit on the number of reports of each member. A report does not
+            reveal its client, so only this limit keeps a member from answering for thousands.
+        reports_max_of: The limits of individual members, by name.
+    """
+
+    role: Literal["collector"]
+    state: Annotated[str, RELATIVE] = Field(
+        "", description=f"{A_FILE}, or postgresql://USER@HOST/DATABASE"
+    )
+    reports_max: _Count | None = None
+    reports_max_of: Mapping[str, _Count] = Field(
+        {}, description="a table of members' names, each with a whole number of at least 0"
+    )
+
+
+async def serve_collector(
+    config: CollectorConfig, *, on_ready: Callable[[Collector], None] | None = None
+) -> None:
+    """Collect reports until cancelled.
+
+    All files are read and checked first. When cancelled, the collector finishes the running
+    transaction and shuts down in order; a survey client without a receipt sends the same reports
+    again.
+
+    Args:
+        on_ready: Called once reports are accepted.
+
+    Raises:
+        StoreFailed: If the database cannot be opened.
+    """
+    server = Server(config, _log)
+    terms = SurveyTerms.load(Path(config.terms))
+    quotas = _quotas(config, server.roster)
+    senders = [name for name in server.roster.names if name != server.name]
+    _warn_of_quotas(quotas, senders, terms.protocol.minimum)
+    store = open_configured_store(config, terms.task)
+    async with Collector(store, time.time, quotas=quotas) as collector:
+        _log.info("task %s, %s", terms.task.digest.hex(), closing_time(terms))
+        async with server.listen(collector.offers(), terms=format_terms()):
+            if on_ready is not None:
+                on_ready(collector)
+            await collector.failure()
+
+
+def _quotas(config: CollectorConfig, roster: Roster) -> Quotas:
+    for member in config.reports_max_of:
+        if member not in roster.names:
+            raise ScenarioError.because(
+                f"{member!r} is not a member of the roster, which has {', '.join(roster.names)}",
+                field="reports_max_of",
+            )
+    return Quotas(config.reports_max, config.reports_max_of)
+
+
+def _warn_of_quotas(quotas: Quotas, senders: Sequence[str], minimum: int) -> None:
+    if quotas.each is None:
+        _log.warning(
+            "no reports_max is set: each member of the roster may send any number of reports"
+        )
+    most = sum(map(quotas.of, senders))
+    if most < minimum:
+        _log.warning(
+            "reports_max allows only %s reports of all members together, but estimates need %s; "
+            "raise reports_max, or lower `minimum` in the terms",
+            *(f"{most:,}", f"{minimum:,}"),
+        )
+
+
+def begin_store(config: CollectorConfig) -> bool:
+    """Create the store of a collector: see `begin_state` of `veilring.deployment.duties`."""
+    with _store_errors():
+        begin_report_store(config.state)
+    return True
+
+
+def open_configured_store(config: CollectorConfig, task: Task, *, read_only: bool = False) -> Store:
+    """Open the database that a configuration names.
+
+    Raises:
+        StoreFailed: If it cannot be reached.
+    """
+    with _store_errors():
+        return open_report_store(config.state, task, read_only=read_only)
+
+
+@contextmanager
+def _store_errors() -> Iterator[None]:
+    try:
+        yield
+    except InputError as error:
+        raise ScenarioError.of(error, "state") from error
+
+
+DUTIES: Final[Mapping[str, Duty]] = MappingProxyType(
+    {
+        "collector": Duty(CollectorConfig, serve=serve_collector, begin=begin_store),
+        "client": Duty(SurveyClientConfig, begin=begin_outbox),
+    }
+)
+"""The duties of a collector and its survey clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +194,7 @@ class Estimates:
     @property
     def is_below_minimum(self) -> bool:
         """Whether fewer reports than the survey's minimum are left after members were left out."""
-        return self.tally.clients < self.terms.survey.minimum
+        return self.tally.clients < self.terms.protocol.minimum
 
 
 def estimate_stored(
@@ -118,7 +237,7 @@ def estimate_from(
 
 
 def _require_enough(terms: SurveyTerms, reports: int) -> None:
-    minimum = terms.survey.minimum
+    minimum = terms.protocol.minimum
     if reports < minimum:
         raise InputError.because(
             f"{reports:,} of at least {minimum:,} reports so far (`minimum` in the terms, which may"
@@ -150,7 +269,7 @@ def _lines(
     terms: SurveyTerms, found: Sequence[SurveyEstimate], rough: Sequence[Bools]
 ) -> Iterator[EstimatedNumber]:
     asked = list(zip(found, rough, strict=True))
-    match terms.survey.kind:
+    match terms.protocol.kind:
         case "frequency":
             (feature,) = terms.features
             yield from _named(*asked[0], ((feature.name, v, "") for v in _values(terms, feature)))
@@ -205,7 +324,7 @@ def _values(terms: SurveyTerms, feature: FeatureTerms) -> tuple[str, ...]:
     """Return the name of each value of a column: its category, or the ends of its bin."""
     if feature.categories:
         return feature.categories
-    bins = domain_of(terms.survey, feature)
+    bins = domain_of(terms.protocol, feature)
     ends = [feature.low + (feature.high - feature.low) * n / bins for n in range(bins + 1)]
     return tuple(f"{low:g} to {high:g}" for low, high in pairwise(ends))
 
