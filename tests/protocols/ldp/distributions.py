@@ -10,10 +10,16 @@ from math import comb, log, prod, sqrt
 from typing import Any, TypeAlias
 
 import numpy as np
-from papers.means import SignVector
+from papers.means import Hybrid, Laplace, Piecewise, SignVector
 from papers.oracles import ALL_ORACLES
 
-from veilring.protocols.ldp.algorithm.means import EachFeature, OneBit, SampledFeature
+from veilring.protocols.ldp.algorithm.means import (
+    CodeDistribution,
+    EachFeature,
+    Means,
+    OneBit,
+    SampledFeature,
+)
 from veilring.protocols.ldp.algorithm.oracles import SubsetSelection
 from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle, LocalRandomiser
 
@@ -44,11 +50,12 @@ def values_of(randomiser: LocalRandomiser) -> list[Value]:
     raise TypeError(randomiser.name)
 
 
-def words(randomiser: LocalRandomiser) -> str:
-    """Return the name of a mechanism for test ids."""
+def words(randomiser: LocalRandomiser | CodeDistribution) -> str:
+    """Return the name of a mechanism or a distribution for test ids."""
+    within = [randomiser.distribution.name] if isinstance(randomiser, Means) else []
     shape = ("domain", "features", "classes", "epsilon")
     numbers = (getattr(randomiser, name) for name in shape if hasattr(randomiser, name))
-    return "-".join((randomiser.name, *(f"{each:g}" for each in numbers)))
+    return "-".join((randomiser.name, *within, *(f"{float(each):g}" for each in numbers)))
 
 
 def _direct(public: Public, value: int, size: int) -> Distribution:
@@ -170,6 +177,15 @@ MEANS = (
     SampledFeature(OneBit(1.0), 3),
     SampledFeature(OneBit(1.0), 2, 2),
 )
+
+
+DISTRIBUTIONS = (Laplace, OneBit, Piecewise, Hybrid)
+MECHANISMS: list[Means] = [
+    *(EachFeature(kind(0.5), 3) for kind in DISTRIBUTIONS),
+    *(SampledFeature(kind(1.0), 3) for kind in DISTRIBUTIONS),
+    *(EachFeature(kind(0.5), 2, 3) for kind in (Laplace, OneBit)),
+    *(SampledFeature(kind(1.0), 2, 3) for kind in (Laplace, OneBit)),
+]
 
 
 def bernstein(variance: float, largest: float, alarm: float) -> float:

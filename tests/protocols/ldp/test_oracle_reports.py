@@ -3,17 +3,21 @@
 import copy
 import pickle
 import tracemalloc
+from dataclasses import fields, replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from papers.means import SignVector
 from papers.oracles import ALL_ORACLES as ORACLES
 from papers.oracles import SummedHistogram
 from tests.privacy.generators import cryptographic, seeded
+from tests.protocols.ldp.distributions import MECHANISMS, words
 
 from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.means import Means
 from veilring.protocols.ldp.algorithm.oracles import (
     HadamardResponse,
     HashFamily,
@@ -50,51 +54,71 @@ SHAPES = [(name, domain) for name, sizes in SIZES.items() for domain in sizes]
 LISTED = SubsetSelection(1024, 4.0)
 
 
-def _name(oracle: LocalRandomiser) -> str:
-    return oracle.name
+EVERY = [
+    *(kind(40, epsilon) for kind in ORACLES.values() for epsilon in (1.0, 3.0)),
+    PlainOracle(40),
+    *MECHANISMS,
+    SignVector(1.0, 5),
+]
 
 
-def some(oracle: FrequencyOracle, clients: int = 300) -> Reports:
+def some(mechanism: LocalRandomiser, clients: int = 300) -> Reports:
     """Return honest reports of clients with all values."""
-    rng = seeded("reports", oracle.name, oracle.domain)
-    return oracle.perturb(rng.integers(oracle.domain, size=clients), rng)
+    rng = seeded("reports", mechanism.name, mechanism.entries)
+    if not isinstance(mechanism, Means | SignVector):
+        return mechanism.perturb(rng.integers(mechanism.entries, size=clients), rng)
+    rows = rng.uniform(-1, 1, (clients, mechanism.features))
+    if isinstance(mechanism, Means) and mechanism.classes > 1:
+        rows = np.column_stack((rows, rng.integers(mechanism.classes, size=clients)))
+    return mechanism.perturb(rows, rng)
 
 
 @pytest.mark.parametrize(("name", "domain"), SHAPES)
-def test_honest_reports_are_accepted(name: str, domain: int) -> None:
-    """All reports have the stated size, for any value, and are accepted."""
+def test_honest_reports_have_the_stated_size(name: str, domain: int) -> None:
+    """They are accepted for any value."""
     oracle = ORACLES[name](domain, 1.0)
     reports = some(oracle)
-    assert reports.dtype == np.uint8
     assert reports.shape == (300, SIZES[name][domain]) == (300, oracle.report_bytes)
     assert oracle.accept(reports).all()
-    assert oracle.accept(some(LISTED)).shape == (300,)
-    assert oracle.accept(reports[:0]).shape == (0,)
 
 
-@pytest.mark.parametrize("name", ORACLES)
-def test_equal_oracles_give_equal_reports(name: str) -> None:
-    """Equal oracles compare and hash equal, survive pickling, and draw equal reports."""
-    oracle, twin = ORACLES[name](17, 1.5), ORACLES[name](17, 1.5)
-    assert oracle == twin == pickle.loads(pickle.dumps(oracle)) == copy.deepcopy(oracle)
-    assert hash(oracle) == hash(twin)
-    assert oracle.public == twin.public
-    assert oracle != ORACLES[name](18, 1.5)
-    assert oracle.public != ORACLES[name](17, 1.6).public
-    assert (some(oracle) == some(twin)).all()
-
-
-@pytest.mark.parametrize("epsilon", [1.0, 3.0])
-@pytest.mark.parametrize("name", ORACLES)
-def test_sums_of_collectors_add_up(name: str, epsilon: float) -> None:
+@pytest.mark.parametrize("mechanism", EVERY, ids=words)
+def test_sums_of_collectors_add_up(mechanism: LocalRandomiser) -> None:
     """The sums of two parts of the reports add up exactly to the sums of all."""
-    oracle = ORACLES[name](40, epsilon)
-    reports = some(oracle, 3_001)
-    whole = oracle.aggregate(reports)
-    assert whole.shape == (oracle.cells,)
+    reports = some(mechanism, 3_001)
+    whole = mechanism.aggregate(reports)
+    assert whole.shape == (mechanism.cells,)
     parts = (reports[:1_000], reports[1_000:1_000], reports[1_000:])
-    assert (np.sum([oracle.aggregate(part) for part in parts], axis=0) == whole).all()
-    assert (oracle.aggregate(np.repeat(reports, 2, axis=0)[::2]) == whole).all()
+    assert (np.sum([mechanism.aggregate(part) for part in parts], axis=0) == whole).all()
+    assert (mechanism.aggregate(np.repeat(reports, 2, axis=0)[::2]) == whole).all()
+
+
+@pytest.mark.parametrize("mechanism", EVERY, ids=words)
+def test_only_reports_of_the_right_shape_are_accepted(mechanism: LocalRandomiser) -> None:
+    """Reports of a wrong width are not accepted; anything but a table of bytes is an error."""
+    reports = some(mechanism)
+    assert mechanism.accept(reports).all()
+    assert mechanism.accept(reports[:0]).shape == (0,)
+    assert not mechanism.accept(np.hstack((reports, reports[:, :1]))).any()
+    assert not mechanism.accept(reports[:, :-1]).any()
+    with pytest.raises(InputError, match="reports are int64"):
+        mechanism.accept(reports.astype(np.int64))
+    with pytest.raises(InputError, match="reports are uint8 of the shape"):
+        mechanism.accept(reports.reshape(-1))
+
+
+@pytest.mark.parametrize("mechanism", EVERY, ids=words)
+def test_equal_mechanisms_give_equal_reports(mechanism: LocalRandomiser) -> None:
+    """Equal mechanisms compare and hash equal, survive pickling, and draw equal reports."""
+    twin = replace(mechanism)  # type: ignore[type-var]  # each is a data class
+    assert mechanism == twin == pickle.loads(pickle.dumps(mechanism)) == copy.deepcopy(mechanism)
+    assert hash(mechanism) == hash(twin)
+    assert mechanism.public == twin.public
+    assert (some(mechanism) == some(twin)).all()
+    for name in {"domain", "features", "epsilon"} & {each.name for each in fields(mechanism)}:  # type: ignore[arg-type]  # likewise
+        other = replace(mechanism, **{name: getattr(mechanism, name) + 1})  # type: ignore[type-var]  # likewise
+        assert other != mechanism
+        assert other.public != mechanism.public
 
 
 @pytest.mark.parametrize("name", ORACLES)
@@ -109,7 +133,7 @@ def test_the_deployed_generator_works_too(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "oracle", [*(kind(4, 1.0) for kind in ORACLES.values()), PlainOracle(4)], ids=_name
+    "oracle", [*(kind(4, 1.0) for kind in ORACLES.values()), PlainOracle(4)], ids=words
 )
 def test_bad_values_are_refused_without_being_shown(oracle: FrequencyOracle | PlainOracle) -> None:
     """A value outside the domain, a fraction and a table are refused, and no error shows them."""
@@ -140,19 +164,6 @@ def test_any_expressible_budget_works_and_others_are_refused(name: str) -> None:
         with pytest.raises(InputError) as caught:
             ORACLES[name](domain, epsilon)
         assert caught.value.field == field
-
-
-@pytest.mark.parametrize("name", ORACLES)
-def test_reports_of_a_wrong_shape_are_not_accepted(name: str) -> None:
-    """Reports of a wrong width are not accepted; anything but a table of bytes is an error."""
-    oracle = ORACLES[name](20, 1.0)
-    reports = some(oracle, 10)
-    assert not oracle.accept(np.hstack((reports, reports[:, :1]))).any()
-    assert not oracle.accept(reports[:, :-1]).any()
-    with pytest.raises(InputError, match="reports are int64"):
-        oracle.accept(reports.astype(np.int64))
-    with pytest.raises(InputError, match="reports are uint8 of the shape"):
-        oracle.accept(reports.reshape(-1))
 
 
 def test_no_other_bytes_are_accepted() -> None:
