@@ -5,13 +5,14 @@ It is written from the definitions, independently of the code that is compared w
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from itertools import combinations, product
+from itertools import combinations, permutations, product
 from math import comb, log, prod, sqrt
 from typing import Any, TypeAlias
 
 import numpy as np
 from papers.means import Hybrid, Laplace, Piecewise, SignVector
 from papers.oracles import ALL_ORACLES
+from tests.privacy.generators import follows
 
 from veilring.protocols.ldp.algorithm.means import (
     CodeDistribution,
@@ -23,8 +24,8 @@ from veilring.protocols.ldp.algorithm.means import (
 from veilring.protocols.ldp.algorithm.oracles import SubsetSelection
 from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle, LocalRandomiser
 
-Distribution: TypeAlias = dict[bytes, Fraction]
-"""How probable each report is."""
+Distribution: TypeAlias = dict[Any, Fraction]
+"""How probable each outcome is: of reports, as bytes."""
 Public: TypeAlias = Mapping[str, Any]
 Value: TypeAlias = int | tuple[int, ...]
 """The value of an oracle; or the numbers of a row, -1, 0 or 1, followed by its class if any."""
@@ -48,6 +49,19 @@ def values_of(randomiser: LocalRandomiser) -> list[Value]:
             columns = [(-1, 0, 1)] * randomiser.features + [classes] * bool(classes)
             return list(product(*columns))
     raise TypeError(randomiser.name)
+
+
+def loss(distributions: Iterable[Distribution]) -> float:
+    """Return the greatest log-ratio of an outcome's probabilities, over all pairs."""
+    pairs = permutations(distributions, 2)
+    return log(max(a[outcome] / b[outcome] for a, b in pairs for outcome in a))
+
+
+def agrees(drawn: Iterable[Any], distribution: Mapping[Any, Fraction], tests: int) -> bool:
+    """Return whether draws pass a G-test; an impossible outcome raises `KeyError`."""
+    place = {outcome: number for number, outcome in enumerate(distribution)}
+    counts = np.bincount([place[each] for each in drawn], minlength=len(distribution))
+    return follows(counts, np.array(list(distribution.values()), dtype=np.float64), tests)
 
 
 def words(randomiser: LocalRandomiser | CodeDistribution) -> str:
