@@ -352,7 +352,7 @@ def oracles_command(
         {
             "domain": values,
             "oracle": each.name,
-            "variance": each.variance,
+            "variance": each.mean_variance,
             "influence": each.influence,
             "report_bytes": each.report_bytes,
             "exact_epsilon": each.exact_epsilon,

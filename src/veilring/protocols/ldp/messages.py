@@ -15,8 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
-from types import MappingProxyType
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,17 +150,28 @@ class ReportReceipt(Message, kind="ldp.receipt"):
 
 
 class ReportVerdict(IntEnum):
-    """The collector's decision on one report, as a byte of a receipt."""
+    """The collector's decision on one report, as a byte of a receipt.
 
-    COUNTED = 0
-    KNOWN = 1
-    MALFORMED = 2
-    OVERSIZED = 3
-    OUT_OF_DOMAIN = 4
-    REUSED_ID = 5
-    OTHER_TASK = 6
-    CLOSED = 7
-    OVER_QUOTA = 8
+    Attributes:
+        reason: Its meaning in words.
+    """
+
+    reason: str
+    COUNTED = 0, "stored and counted"
+    KNOWN = 1, "stored before, and counted once"
+    MALFORMED = 2, "unknown question, or too short for its question"
+    OVERSIZED = 3, "too long, or in too large a batch"
+    OUT_OF_DOMAIN = 4, "impossible values, which no client could have drawn"
+    REUSED_ID = 5, "id already used by another report"
+    OTHER_TASK = 6, "made for another task"
+    CLOSED = 7, "collection closed"
+    OVER_QUOTA = 8, "no more reports accepted from this client (see reports_max)"
+
+    def __new__(cls, value: int, reason: str = "") -> Self:
+        """Return the number with its words."""
+        verdict = int.__new__(cls, value)
+        verdict._value_, verdict.reason = value, reason
+        return verdict
 
     @property
     def is_kept(self) -> bool:
@@ -169,20 +179,6 @@ class ReportVerdict(IntEnum):
         return self <= ReportVerdict.KNOWN
 
 
-REASONS: Final = MappingProxyType(
-    {
-        ReportVerdict.COUNTED: "stored and counted",
-        ReportVerdict.KNOWN: "stored before, and counted once",
-        ReportVerdict.MALFORMED: "unknown question, or too short for its question",
-        ReportVerdict.OVERSIZED: "too long, or in too large a batch",
-        ReportVerdict.OUT_OF_DOMAIN: "impossible values, which no client could have drawn",
-        ReportVerdict.REUSED_ID: "id already used by another report",
-        ReportVerdict.OTHER_TASK: "made for another task",
-        ReportVerdict.CLOSED: "collection closed",
-        ReportVerdict.OVER_QUOTA: "no more reports accepted from this client (see reports_max)",
-    }
-)
-"""The meaning of each verdict, in words."""
 Verdicts = NDArray[np.uint8]
 """One `ReportVerdict` per report."""
 

@@ -22,7 +22,6 @@ from veilring.protocols.ldp.algorithm.packing import reports_at_once
 from veilring.protocols.ldp.algorithm.survey import Tally, answer
 from veilring.protocols.ldp.messages import (
     ID_BYTES,
-    REASONS,
     ClientBatch,
     ReportBatch,
     ReportReceipt,
@@ -115,7 +114,7 @@ async def gather(
             verdicts, accepted = judge_batches(task, [batch])
             if verdicts.any():
                 worst = ReportVerdict(verdicts.max())
-                raise ProtocolViolation(peer, f"sent a report that is refused: {REASONS[worst]}")
+                raise ProtocolViolation(peer, f"sent a report that is refused: {worst.reason}")
             total += Tally.of(task.survey, [(part.question, part.reports) for part in accepted])
             more = batch.more
     return total

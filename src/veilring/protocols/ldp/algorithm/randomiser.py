@@ -267,6 +267,11 @@ class FrequencyOracle(LocalRandomiser):
             frequency: The fraction of clients with the value; 0 gives `V` of the papers.
         """
 
+    @property
+    def mean_variance(self) -> float:
+        """The variance averaged over the values of the domain, for any frequencies."""
+        return self.variance(1 / self.domain)  # it is affine, and the frequencies add up to 1
+
     @override
     def _checked(self, values: NDArray[Any]) -> Ints:
         return _numbered(values, self.domain)
