@@ -73,7 +73,7 @@ class LDPBayes(System):
             "malicious server": Argument(
                 "The guarantee also holds against a malicious server.",
                 "The client draws the noise, and tests check the distribution of each report"
-                " exactly: tests/protocols/ldp/test_oracle_privacy.py.",
+                " exactly: tests/protocols/ldp/test_privacy.py.",
             ),
         }
     )

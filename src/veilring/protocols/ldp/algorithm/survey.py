@@ -251,8 +251,8 @@ def make_survey(step: Bins | Scaling, classes: int | None, epsilon: float, oracl
     """Return the survey of values (bins) or of scaled numbers, within classes for naive Bayes.
 
     Args:
-        step: How a client reads its row. A survey of frequencies takes the number of the bin of its
-            only column.
+        step: The public step that a client applies to its row. A survey of frequencies has one
+            column, and its clients apply the step themselves.
         classes: The number of classes; None for a survey of frequencies or means.
         epsilon: The maximum ε of a report; infinite for no noise.
         oracle: An `OracleName`.
