@@ -43,10 +43,6 @@ class Guesses:
     values: int
     exact_epsilon: float
 
-    def __post_init__(self) -> None:
-        if self.trials < 1:
-            raise InputError("trials", self.trials, "an integer of at least 1")
-
     @property
     def success(self) -> float:
         """The fraction of right guesses."""
@@ -69,10 +65,8 @@ def attack_oracle(oracle: FrequencyOracle, trials: int, rng: Generator) -> Guess
     The guess is the most likely value, one that the report supports most: all values supported by a
     pure oracle's report are equally likely, and more likely than others. For summed histograms it
     is the value with the largest number. Ties are broken at random.
-
-    Args:
-        trials: The number of clients, at least 1.
     """
+    _require_trials(trials)
     values = rng.integers(oracle.domain, size=trials)
     support = single_sums(oracle, oracle.perturb(values, rng))
     right = int((_best(support.astype(np.float64), rng) == values).sum())
@@ -86,8 +80,8 @@ def attack_codes(
 
     Args:
         candidates: Distinct numbers in [-1, 1], at least two, shape (values,).
-        trials: The number of clients, at least 1.
     """
+    _require_trials(trials)
     inside = candidates.ndim == 1 and bool((np.abs(candidates) <= 1).all())
     if not inside or not 2 <= candidates.size == np.unique(candidates).size:  # noqa: PLR2004  (a single candidate needs no guess)
         raise InputError.because(
@@ -160,17 +154,12 @@ def weights_of(randomiser: LocalRandomiser, pair: NDArray[Any]) -> Floats:
 
 
 def epsilon_at_least(first: Floats, second: Floats, *, alarm: float = ALARM) -> float:
-    """Return a lower bound on two distributions' loss, wrong with probability at most `alarm`.
+    """Return a lower bound on the loss of the distributions of two samples of scores.
+
+    It is at least 0, and too high with probability at most `alarm`.
 
     Events are scores above or below a threshold. The best event on the first halves is evaluated on
     the second halves, with Clopper-Pearson bounds on both probabilities.
-
-    Args:
-        first: Independent scores under one value, at least 4.
-        second: Independent scores under another value, at least 4.
-
-    Returns:
-        At least 0.
     """
     if min(len(first), len(second)) < 4:  # noqa: PLR2004  (each half has at least two)
         raise InputError.because(
@@ -191,6 +180,11 @@ def _best(scores: Floats, rng: Generator) -> Ints:
     # Scores that differ only by rounding are equal.
     is_best = scores >= highest - 1e-12 * np.abs(highest)
     return np.asarray((is_best * rng.random(scores.shape)).argmax(axis=1), dtype=np.int64)
+
+
+def _require_trials(trials: int) -> None:
+    if trials < 1:
+        raise InputError("trials", trials, "an integer of at least 1")
 
 
 def single_sums(randomiser: LocalRandomiser, reports: Reports) -> Ints:

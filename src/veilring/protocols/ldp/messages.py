@@ -41,11 +41,9 @@ def format_terms() -> dict[str, str]:
 
 
 def other_format(encoded: bytes) -> str:
-    """Compare the format of an encoded task with ours.
+    """Return the format of an encoded task, as in "format 1, from an older veilring".
 
-    Returns:
-        The format and the version of veilring that wrote it, as in "format 1, from an older
-        veilring"; or nothing if the format is ours or missing.
+    Return nothing if the format is ours or missing.
     """
     try:
         found = json.loads(encoded)["format"]
@@ -119,9 +117,7 @@ class ReportBatch(Message, kind="ldp.reports"):
 
     Attributes:
         task: The hash of the task that the reports were made for.
-        question: The number of the question.
         ids: The concatenated ids, `ID_BYTES` per report.
-        reports: The reports, in the same order.
         more: Whether another batch follows in this session.
     """
 
@@ -141,7 +137,6 @@ class ReportReceipt(Message, kind="ldp.receipt"):
     Attributes:
         reports: The number of settled reports.
         places: The positions of the reports with a verdict other than `COUNTED`, from 0.
-        verdicts: The `ReportVerdict` of each of these.
     """
 
     reports: _Number
@@ -188,8 +183,6 @@ class ClientBatch:
     """Reports to one question, each with its id.
 
     Attributes:
-        ids: Shape (reports, `ID_BYTES`).
-        reports: Shape (reports, bytes).
         clients: The clients that made the reports, as positions in a pool or numbers in an outbox;
             never sent.
     """
@@ -241,11 +234,9 @@ class Accepted:
 def judge_batches(
     task: Task, messages: Sequence[ReportBatch]
 ) -> tuple[Verdicts, tuple[Accepted, ...]]:
-    """Check the reports in messages against all public values.
+    """Check reports against all public values; return their verdicts, and the valid ones.
 
-    Returns:
-        One verdict per report, in order, `COUNTED` for a valid report; and the valid reports, by
-        question.
+    The verdict on a valid report is `COUNTED`.
     """
     counts = np.array([len(message.ids) // ID_BYTES for message in messages], dtype=np.int64)
     # looked up once: with single reports, there is a message per report

@@ -37,11 +37,7 @@ ROW_BYTES: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A range of rows in one file.
-
-    Attributes:
-        first: The first row, counted from 0.
-    """
+    """A range of rows in one file, from the number of the first row on."""
 
     path: Path
     first: int
@@ -55,7 +51,6 @@ def write_parquet(
 
     Args:
         reports: Pairs of a question and reports to it, in any order; each report once.
-        folder: A folder that does not exist yet.
 
     Returns:
         The files, each of about `PIECE_BYTES_MAX` before compression; at least one.

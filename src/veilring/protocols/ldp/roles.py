@@ -86,13 +86,7 @@ async def gather(
     """Play a client, or a pool of them, or the aggregator.
 
     A client sends one message, and a pool one for each question and `BATCH_BYTES_MAX`, in one
-    round. Clients get no answer: the aggregator decides what to publish.
-
-    Args:
-        clients: The clients that answer here; none at the aggregator.
-
-    Returns:
-        The tally at the aggregator; None at the clients.
+    round. Clients get no answer: the aggregator, which gets the tally, decides what to publish.
 
     Raises:
         ProtocolViolation: If a peer sent something that no client sends. This ends the run, whereas
@@ -206,7 +200,6 @@ async def submit_reports(
     ids and the same bytes.
 
     Args:
-        party: This participant, in a session with the collector alone.
         batches: The batches to send, none of them empty. They are consumed as the window allows.
         settled: A callback, once per batch, in order.
 

@@ -37,10 +37,9 @@ _GREATEST: Final = float(np.finfo(np.float64).max)
 
 
 def save_classifier(classifier: Classifier, path: Path) -> None:
-    """Write a classifier with its steps and evidence; numbers are stored exactly.
+    """Write a classifier with its steps and evidence to a new file of its owner's.
 
-    Args:
-        path: The path of a file that does not exist; it is created readable by its owner only.
+    Numbers are stored exactly.
     """
     steps = [dict(step.public) for step in classifier.steps]
     about = {"format": FORMAT, "version": VERSION, "steps": steps, **_written(classifier.model)}

@@ -232,9 +232,6 @@ def learn_gaussian(
 
     The estimate for a feature is its mean within a class times the frequency of that class, so it
     is divided by the frequency. Means are clipped to [-1, 1], squares to [0, 1].
-
-    Args:
-        variance_floor: The minimum variance, above 0 and at most 1.
     """
     if not 0 < variance_floor <= 1:
         raise InputError("variance_floor", variance_floor, "in (0, 1]")

@@ -53,12 +53,7 @@ def width_of(count: int) -> int:
 
 
 def encoded(numbers: NDArray[np.integer], width: int) -> NDArray[np.uint8]:
-    """Return numbers as bytes, lowest first, shape (..., width).
-
-    Args:
-        numbers: At least 0 and below `256**width`, shape (...).
-        width: From 1 to 8.
-    """
+    """Return numbers, below `256**width`, as bytes: lowest first, shape (..., width)."""
     words = np.ascontiguousarray(numbers, dtype="<u8")
     return words.view(np.uint8).reshape(*words.shape, 8)[..., :width]
 
@@ -93,9 +88,6 @@ def column_sums(packed: NDArray[np.uint8], columns: int) -> Ints:
 
     Three rows of bits are added as fields of two bits, five of these sums as fields of four, and
     seventeen of those as fields of eight: 255 rows, with a handful of operations per word.
-
-    Args:
-        packed: One bitmap per row, in the order of `numpy.packbits`.
     """
     if packed.size * 8 <= _FEW_BITS:
         bits = np.unpackbits(packed, axis=1, count=columns)

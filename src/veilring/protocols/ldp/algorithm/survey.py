@@ -98,11 +98,7 @@ class FrequencySurvey(Survey):
 
 @dataclass(frozen=True)
 class MeanSurvey(Survey):
-    """A survey of the mean of each feature over all clients.
-
-    Attributes:
-        steps: The public steps that are applied to a row first; their result is clipped to [-1, 1].
-    """
+    """A survey of the mean of each feature over all clients, clipped to [-1, 1] after the steps."""
 
     means: Means
     steps: tuple[Step, ...] = ()
@@ -135,10 +131,8 @@ class DiscreteBayesSurvey(Survey):
 
     A client reports its class, or one of its features together with its class. Question 0 is the
     class. Question i is feature i, from 1, and value and class are encoded as one number: `a *
-    classes + v`, which is the paper's `(a_i - 1) k + v` counted from 0.
-
-    Attributes:
-        steps: The public steps that are applied to a row first; they give values numbered from 0.
+    classes + v`, which is the paper's `(a_i - 1) k + v` counted from 0. The steps give values
+    numbered from 0.
     """
 
     domains: tuple[int, ...]
@@ -206,10 +200,7 @@ class GaussianBayesSurvey(Survey):
     A client reports its class, a feature, or a feature's square. Question 0 is the class. Questions
     1 and 2 are the features and their squares, each as a vector that is 0 except at the client's
     class; with `SampledFeature` the client also draws the feature. Each client answers only one
-    question, because all are about the same row.
-
-    Attributes:
-        steps: The public steps that are applied to a row first; their result is clipped to [-1, 1].
+    question, because all are about the same row. The result of the steps is clipped to [-1, 1].
     """
 
     oracle: LocalRandomiser
@@ -255,7 +246,6 @@ def make_survey(step: Bins | Scaling, classes: int | None, epsilon: float, oracl
             column, and its clients apply the step themselves.
         classes: The number of classes; None for a survey of frequencies or means.
         epsilon: The maximum ε of a report; infinite for no noise.
-        oracle: An `OracleName`.
     """
     make = make_oracle(oracle, epsilon)
     if isinstance(step, Bins):
