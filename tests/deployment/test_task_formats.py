@@ -21,6 +21,9 @@ CLIENTS = 20
 CLIENT = "survey-client-0"
 
 
+AGES = pytest.mark.parametrize(("step", "age"), [(-1, "an older"), (1, "a newer")])
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Return a deployment of a collector and a survey client, of which nothing has started."""
@@ -66,7 +69,7 @@ async def test_both_sides_name_the_older_one_and_nothing_is_charged(
         assert outbox.can_afford(names, config.budget, config.budget).all()
 
 
-@pytest.mark.parametrize(("step", "age"), [(-1, "an older"), (1, "a newer")])
+@AGES
 def test_a_task_of_another_format_is_not_blamed_on_the_collector(
     folder: Path, step: int, age: str
 ) -> None:
@@ -79,7 +82,7 @@ def test_a_task_of_another_format_is_not_blamed_on_the_collector(
     assert "use the same version of veilring at census and here" in str(caught.value)
 
 
-@pytest.mark.parametrize(("step", "age"), [(-1, "an older"), (1, "a newer")])
+@AGES
 def test_a_store_of_another_format_is_refused_with_its_age(
     folder: Path, monkeypatch: pytest.MonkeyPatch, step: int, age: str
 ) -> None:

@@ -458,15 +458,13 @@ def submit_command(
 
 
 def _say(done: "Submitted") -> None:
-    from veilring.protocols.ldp.messages import REASONS
-
     typer.echo(f"task {done.task.hex()}, epsilon {done.epsilon:g} per report")
     typer.echo(f"{done.kept:,} reports are stored and counted")
     if done.kept and not done.sent:
         typer.echo("they were acknowledged earlier; the collector still has the newest")
     for verdict, number in done.verdicts.items():
         if verdict is not None and not verdict.is_kept:
-            typer.echo(f"{number:,} reports refused: {REASONS[verdict]}")
+            typer.echo(f"{number:,} reports refused: {verdict.reason}")
     if done.refused:
         typer.echo(
             f"{done.refused:,} rows were not reported: the budgets of their clients are exhausted"
