@@ -66,12 +66,13 @@ def test_the_number_of_rows_is_counted_unless_public() -> None:
     nearest = OwnerKNNClassifier(conversion_share=0.5, public_rows=True, ranges=RANGES)
     nearest.fit(ROWS, LABELS)
     rules = nearest.setup_.rules
-    assert (rules.rows, rules.nearest(5, 1.0).epsilon_count) == (150, 0.0)
+    assert (rules.facts.rows, rules.nearest(5, 1.0).parts.counting) == (150, 0.0)
     assert "public" in nearest.privacy_.note
-    assert rules.nearest(5, 1.0).epsilon_conversion == 0.5
+    assert rules.nearest(5, 1.0).parts.converting == 0.5
     ours = OwnerKNNClassifier(k=10, ranges=RANGES).fit(ROWS, LABELS)
-    assert ours.setup_.rules.nearest(5, 1.0).epsilon_count > 0.0
-    assert ours.setup_.rules.nearest(5, 1.0).epsilon_conversion == pytest.approx(0.09)
+    parts = ours.setup_.rules.nearest(5, 1.0).parts
+    assert parts.counting > 0.0
+    assert parts.converting == pytest.approx(0.09)
     assert not ours.privacy_.note
 
 

@@ -35,8 +35,8 @@ from veilring.protocols.peers import PEERS_ASK, PEERS_JOIN, PeerMember, Till, pe
 from veilring.protocols.prediction.client import label_session
 from veilring.protocols.prediction.server import PREDICT, PredictionServer
 from veilring.protocols.promise import Facts
-from veilring.protocols.radius.messages import OwnerRules
 from veilring.protocols.radius.owner import LABEL_SERVICE, Owner, ask_within, convene_owner
+from veilring.protocols.radius.system import DataOwner
 from veilring.protocols.ranksearch.system import RankSearch
 from veilring.protocols.release.system import Release
 from veilring.protocols.ring.system import PrivateKNN
@@ -112,7 +112,7 @@ async def of_peers(system: System, price: float = 0.0) -> AsyncIterator[Setting]
 @asynccontextmanager
 async def of_owner() -> AsyncIterator[Setting]:
     """Serve a data owner."""
-    rules = OwnerRules(2, 2)
+    rules = DataOwner().bind(Facts(1, 2, 2))
 
     async def ask(node: Node, server: str) -> object:
         asked = ask_within(QUERIES, np.full(2, 0.3), 0.5, name=Streams().token("name").hex())

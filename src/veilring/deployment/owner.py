@@ -57,7 +57,7 @@ class OwnerTerms(Schema):
     @cached_property
     def rules(self) -> OwnerRules:
         """The protocol's public rules."""
-        return self.protocol.bind(self.width, len(self.classes), self.rows)
+        return self.protocol.bind(self.facts(1))
 
     @override
     def checked(self, parties: int | None = None) -> Self:

@@ -14,7 +14,7 @@ from veilring.protocols.radius.algorithm.conversion import (
     plan_conversion,
     uniform_radius,
 )
-from veilring.protocols.radius.algorithm.nearest import NearestParameters, RNParameters, plan_batch
+from veilring.protocols.radius.algorithm.nearest import NearestParameters, plan_batch
 from veilring.protocols.radius.leakage import batch_probabilities
 
 
@@ -34,11 +34,7 @@ def nearest_loss(
     assert isinstance(how, ByCandidates)
     assert parameters.rows is not None
     plan = plan_conversion(
-        queries,
-        parameters.k,
-        how,
-        epsilon=parameters.epsilon_conversion,
-        known_rows=parameters.rows,
+        queries, parameters.k, how, epsilon=parameters.parts.converting, known_rows=parameters.rows
     )
     r_unif = uniform_radius(parameters.k, parameters.rows, queries.shape[1])
     candidates = candidate_radii(r_unif, how.number)
@@ -50,9 +46,8 @@ def nearest_loss(
         )
         for rows in tables
     )
-    voting = RNParameters(parameters.epsilon_vote, parameters.classes)
     return max(
-        _joint(candidates, np.array(chosen), sign * (one - other), queries, pair, voting)
+        _joint(candidates, np.array(chosen), sign * (one - other), queries, pair, parameters)
         for chosen in product(range(how.number), repeat=len(queries))
         for sign, pair in ((1, tables), (-1, tables[::-1]))
     )
@@ -64,13 +59,13 @@ def _joint(  # noqa: PLR0917  (one combination of radii, on two tables)
     ratios: Floats,
     queries: Floats,
     tables: tuple[Rows, Rows],
-    voting: RNParameters,
+    parameters: NearestParameters,
 ) -> float:
     """Return the greatest log-ratio of these radii together with any labels."""
     radii = candidates[chosen]
-    shares = plan_batch(queries, radii, voting)
+    shares = plan_batch(queries, radii, parameters.parts.voting)
     one, other = (
-        batch_probabilities(queries, radii, rows, voting.classes, shares) for rows in tables
+        batch_probabilities(queries, radii, rows, parameters.classes, shares) for rows in tables
     )
     labels = (np.log(one) - np.log(other)).max(axis=1).sum()
     return float(ratios[np.arange(len(queries)), chosen].sum() + labels)

@@ -15,7 +15,7 @@ from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
 from veilring.protocols.radius.algorithm.allocation import Allocation, allocate_budget
 from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
-from veilring.protocols.radius.algorithm.nearest import RNParameters, plan_batch
+from veilring.protocols.radius.algorithm.nearest import plan_batch
 from veilring.protocols.radius.leakage import batch_loss
 
 NOBODY = rows_of((), 2)
@@ -66,7 +66,6 @@ def test_crafted_queries_break_a_plain_test_but_not_the_real_one() -> None:
     crafted = collinear(2000, 2, np.random.default_rng(0))
     broken = np.flatnonzero(broken_by_plain_test(crafted))
     assert len(broken) > 2000 / 8
-    parameters = RNParameters(1.0, 2)
     for pair in range(2000):
         queries, radii = np.stack([crafted.first[pair], crafted.second[pair]]), crafted.radii[pair]
         assert overlap_graph(queries, radii)[0, 1]
@@ -76,8 +75,9 @@ def test_crafted_queries_break_a_plain_test_but_not_the_real_one() -> None:
             plain = overlap_graph(queries, radii, relative_slack=0.0, absolute_slack=0.0)
             careless = allocate_budget(plain, 1.0)
             tables = (NOBODY, target)
-            assert batch_loss(queries, radii, tables, parameters, careless) > 1.2
-            assert batch_loss(queries, radii, tables, parameters) <= 1.0 + ROUNDING
+            assert batch_loss(queries, radii, tables, 2, careless) > 1.2
+            shares = plan_batch(queries, radii, 1.0)
+            assert batch_loss(queries, radii, tables, 2, shares) <= 1.0 + ROUNDING
 
 
 def test_a_relative_slack_alone_is_not_enough() -> None:
@@ -107,10 +107,10 @@ def test_a_heuristic_clique_breaks_the_promise() -> None:
     # The loss of a monotone mechanism tends to its epsilon if no other row votes for the label.
     others = Rows(np.repeat(shared, 400, axis=0), np.ones(400, dtype=np.int64))
     one_more = Rows(np.vstack([others.features, shared]), np.append(others.labels, 0))
-    parameters = RNParameters(1.0, 2)
-    assert batch_loss(queries, radii, (others, one_more), parameters, careless) > 1.0
-    assert batch_loss(queries, radii, (others, one_more), parameters) <= 1.0 + ROUNDING
-    assert plan_batch(queries, radii, parameters).crowds.max() == 7
+    exact = plan_batch(queries, radii, 1.0)
+    assert batch_loss(queries, radii, (others, one_more), 2, careless) > 1.0
+    assert batch_loss(queries, radii, (others, one_more), 2, exact) <= 1.0 + ROUNDING
+    assert exact.crowds.max() == 7
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from veilring.protocols.radius.algorithm.conversion import (
     convert_to_radii,
     uniform_radius,
 )
-from veilring.protocols.radius.algorithm.nearest import RNParameters, label_within
+from veilring.protocols.radius.algorithm.nearest import label_within
 
 
 @given(st.integers(0, 30), st.integers(1, 5), st.integers(0, 2**32))
@@ -86,7 +86,7 @@ def test_invalid_arguments_are_refused() -> None:
     with pytest.raises(InputError, match=wrong):
         count_votes(narrow, np.zeros(1), rows, 3)
     with pytest.raises(InputError, match=wrong):
-        label_within(narrow, np.zeros(1), rows, RNParameters(1.0, 3), rng)
+        label_within(narrow, np.zeros(1), rows, rng, epsilon=1.0, classes=3)
     with pytest.raises(InputError, match=wrong):
         nearest_votes(narrow, rows, 1, 3)
     with pytest.raises(InputError, match=wrong):

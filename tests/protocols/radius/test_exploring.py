@@ -11,13 +11,14 @@ from veilring.nodes.party import Party
 from veilring.nodes.service import run_inline
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
-from veilring.protocols.radius.messages import OwnerRules
+from veilring.protocols.promise import Facts
 from veilring.protocols.radius.owner import Owner, ask_within, request_labels
+from veilring.protocols.radius.system import DataOwner
 from veilring.testing.exploring import explore
 
 _RNG = np.random.default_rng(0)
 ROWS = Rows(_RNG.random((30, 2)), _RNG.integers(0, 3, 30))
-RULES = OwnerRules(2, 3)
+RULES = DataOwner().bind(Facts(1, 2, 3))
 QUERIES = _RNG.random((8, 2))
 REQUESTS = [ask_within(QUERIES, np.full(8, 0.2), 1.0, name=name) for name in "abc"]
 TOTAL = 2.0

@@ -9,8 +9,8 @@ from veilring.data.table import Rows
 from veilring.protocols.radius.algorithm.balls import count_votes
 from veilring.protocols.radius.algorithm.conversion import ByCandidates, ByGrid, Conversion
 from veilring.protocols.radius.algorithm.nearest import (
+    BudgetParts,
     NearestParameters,
-    RNParameters,
     label_nearest,
     label_within,
     release_row_count,
@@ -22,7 +22,7 @@ def test_a_large_budget_is_as_good_as_no_privacy(conversion: Conversion) -> None
     """With epsilon in the millions, labels are nearly those without privacy."""
     places, labels = banana(2000, np.random.default_rng(9))
     rows, queries = Rows(places[200:], labels[200:]), places[:200]
-    parameters = NearestParameters(30, 2, 5e5, 5e5, len(rows), conversion=conversion)
+    parameters = NearestParameters(30, 2, BudgetParts(0.0, 5e5, 5e5), len(rows), conversion)
     found = label_nearest(queries, rows, parameters, np.random.default_rng(10))
     votes = nearest_votes(queries, rows, 30, 2)
     clear = np.abs(votes[:, 0] - votes[:, 1]) >= 20
@@ -39,16 +39,17 @@ def test_a_large_budget_finds_the_open_answer() -> None:
     rng = np.random.default_rng(12)
     counts = count_votes(queries, radii, rows, 2)
     settled = counts[:, 0] != counts[:, 1]
-    labels = label_within(queries, radii, rows, RNParameters(1e6, 2), rng)
+    labels = label_within(queries, radii, rows, rng, epsilon=1e6, classes=2)
     assert (labels == counts.argmax(axis=1))[settled].all()
 
 
 def test_a_noisy_number_of_rows_is_near_and_positive() -> None:
     """It is the public number, or the number with noise, and never below 1."""
     rows, rng = some_rows(100, 1, 14), np.random.default_rng(15)
-    assert release_row_count(rows, NearestParameters(1, 3, 1.0, 1.0, rows=7), rng) == 7
-    assert release_row_count(rows, NearestParameters(1, 3, 1.0, 1.0, rows=0), rng) == 1
-    paid = NearestParameters(1, 3, 1.0, 1.0, epsilon_count=1.0)
+    free = BudgetParts(0.0, 1.0, 1.0)
+    assert release_row_count(rows, NearestParameters(1, 3, free, rows=7), rng) == 7
+    assert release_row_count(rows, NearestParameters(1, 3, free, rows=0), rng) == 1
+    paid = NearestParameters(1, 3, BudgetParts(1.0, 1.0, 1.0))
     drawn = [release_row_count(rows, paid, rng) for _ in range(50)]
     # Noise beyond 20 has probability 2 e^-20 each.
     assert len(set(drawn)) > 1
@@ -60,7 +61,7 @@ def test_a_noisy_number_of_rows_is_near_and_positive() -> None:
 def test_equal_generators_give_equal_answers() -> None:
     """Equal seeds label a batch equally."""
     rows, queries = some_rows(300, 2, 16), some_rows(50, 2, 17).features
-    parameters = NearestParameters(10, 3, 0.5, 0.5, 300)
+    parameters = NearestParameters(10, 3, BudgetParts(0.0, 0.5, 0.5), 300)
     first, again = (
         label_nearest(queries, rows, parameters, np.random.default_rng(18)) for _ in range(2)
     )

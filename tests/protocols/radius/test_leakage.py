@@ -21,8 +21,8 @@ from veilring.privacy.selection import permute_and_flip
 from veilring.protocols.radius.algorithm.allocation import allocate_budget
 from veilring.protocols.radius.algorithm.balls import count_votes
 from veilring.protocols.radius.algorithm.nearest import (
+    BudgetParts,
     NearestParameters,
-    RNParameters,
     label_nearest,
     label_within,
     plan_batch,
@@ -63,7 +63,7 @@ def codes(answers: Ints) -> Ints:
 def test_no_attack_beats_the_bound() -> None:
     """The best attack on a row, measured and exact, has at most the advantage of epsilon."""
     queries, radii, tables = case()
-    shares = plan_batch(queries, radii, RNParameters(EPSILON, 2))
+    shares = plan_batch(queries, radii, EPSILON)
     assert shares.crowds.tolist() == [QUERIES] * QUERIES
     distributions = [batch_probabilities(queries, radii, rows, 2, shares) for rows in tables]
     exact = exact_advantage(*distributions)
@@ -98,7 +98,7 @@ def test_the_bound_is_that_of_randomised_response() -> None:
 def test_an_audit_finds_no_fault_in_a_correct_allocation() -> None:
     """The lower bound from runs of the true allocation is positive but below epsilon."""
     queries, radii, tables = case()
-    shares = plan_batch(queries, radii, RNParameters(EPSILON, 2)).epsilons
+    shares = plan_batch(queries, radii, EPSILON).epsilons
     rng = np.random.default_rng(3)
     one, other = (codes(answers_of(rows, shares, 50_000, rng)) for rows in tables)
     found = audited_epsilon(one, other)
@@ -117,7 +117,7 @@ def test_an_audit_detects_an_allocation_without_overlaps() -> None:
 def test_an_audit_of_the_whole_classifier_stays_below_its_claim() -> None:
     """k-N as deployed, from table to labels, runs hundreds of times on both tables."""
     queries, _, tables = case()
-    parameters = NearestParameters(3, 2, 0.5, 0.5, rows=400)
+    parameters = NearestParameters(3, 2, BudgetParts(0.0, 0.5, 0.5), rows=400)
     rng = np.random.default_rng(5)
     counts = []
     for rows in tables:
@@ -144,7 +144,7 @@ def test_audited_bounds_are_clopper_and_pearsons() -> None:
 def test_the_attacked_code_is_the_deployed_code() -> None:
     """Asking a batch once gives the same answers as the repeated counts."""
     queries, radii, (rows, _) = case()
-    parameters = RNParameters(EPSILON, 2)
-    shares = plan_batch(queries, radii, parameters).epsilons
-    once = label_within(queries, radii, rows, parameters, np.random.default_rng(6))
+    shares = plan_batch(queries, radii, EPSILON).epsilons
+    rng = np.random.default_rng(6)
+    once = label_within(queries, radii, rows, rng, epsilon=EPSILON, classes=2)
     assert once.tolist() == answers_of(rows, shares, 1, np.random.default_rng(6))[0].tolist()

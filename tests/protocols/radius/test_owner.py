@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,11 @@ from veilring.errors import InputError, StoreFailed
 from veilring.nodes.service import run_inline
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
-from veilring.protocols.radius import owner
-from veilring.protocols.radius.algorithm.conversion import ByCandidates, ByGrid
-from veilring.protocols.radius.messages import REQUEST_EPSILON_MIN, LabelRequest, OwnerRules
+from veilring.protocols.promise import Facts
+from veilring.protocols.radius import messages
+from veilring.protocols.radius.messages import REQUEST_EPSILON_MIN, LabelRequest
 from veilring.protocols.radius.owner import Owner, ask_nearest, ask_within, convene_owner
+from veilring.protocols.radius.system import DataOwner
 from veilring.protocols.requests import RequestVerdict
 from veilring.transport.messages import encode
 
@@ -29,7 +29,7 @@ DRAWS = np.random.default_rng(9)
 ROWS = Rows(DRAWS.random((60, 2)), DRAWS.integers(2, size=60))
 QUERIES = DRAWS.random((5, 2))
 RADII = np.full(5, 0.3)
-RULES = OwnerRules(2, 2, conversion=ByGrid(), rows=60)
+RULES = DataOwner(conversion="grid").bind(Facts(1, 2, 2, 60))
 
 
 def _asked(name: str, epsilon: float = 0.5) -> LabelRequest:
@@ -37,9 +37,9 @@ def _asked(name: str, epsilon: float = 0.5) -> LabelRequest:
 
 
 @contextmanager
-def _owner(path: Path | None, budgets: Budgets, rules: OwnerRules = RULES) -> Iterator[Owner]:
+def _owner(path: Path | None, budgets: Budgets) -> Iterator[Owner]:
     with open_ledger(path, budgets, new=path is None or not path.exists()) as ledger:
-        yield Owner(ROWS, rules, ledger, run_inline)
+        yield Owner(ROWS, RULES, ledger, run_inline)
 
 
 def test_a_request_is_answered_and_charged_once(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ async def test_an_answer_that_cannot_be_drawn_ends_the_owner(
     The log has the kind of error and its location in the code, and no text that might quote a row.
     """
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise error
 
     with open_ledger(None, Budgets(total=5.0)) as ledger:
@@ -134,7 +134,7 @@ async def test_an_answer_that_cannot_be_drawn_ends_the_owner(
                     role, "ann", "owner", _asked(name), charged=ledger.totals, rules=RULES
                 )
 
-            monkeypatch.setattr(owner, "label_within", fail)
+            monkeypatch.setattr(messages, "label_within", fail)
             first = await ask("one")
             assert first.ending == "SessionAborted"
             assert "StoreFailed" in first.text
@@ -158,46 +158,37 @@ def test_the_parts_of_a_price_add_up(
     epsilon: float, count_share: float, conversion_share: float, rows: int | None
 ) -> None:
     """Counting, converting and voting together cost at most the request's price."""
-    rules = OwnerRules(
-        2,
-        2,
-        conversion=ByCandidates(),
-        rows=rows,
-        count_share=count_share,
-        conversion_share=conversion_share,
-        epsilon_max=10.0,
-    )
-    parameters = rules.nearest(5, epsilon)
+    system = DataOwner(count_share=count_share, conversion_share=conversion_share, epsilon=10.0)
+    parameters = system.bind(Facts(1, 2, 2, rows)).nearest(5, epsilon)
     assert parameters.epsilon <= epsilon
-    assert parameters.epsilon_vote > 0
+    assert parameters.parts.voting > 0
 
 
 @pytest.mark.parametrize(
-    ("rules", "field"), [(OwnerRules(3, 2), "rows"), (OwnerRules(2, 1), "rows.labels")]
+    ("facts", "field"), [(Facts(1, 3, 2), "rows"), (Facts(1, 2, 1), "rows.labels")]
 )
-def test_invalid_rows_are_refused_at_the_start(rules: OwnerRules, field: str) -> None:
+def test_invalid_rows_are_refused_at_the_start(facts: Facts, field: str) -> None:
     """Rows of another schema are refused."""
     with open_ledger(None, Budgets()) as ledger, pytest.raises(InputError) as error:
-        Owner(ROWS, rules, ledger, run_inline)
+        Owner(ROWS, DataOwner().bind(facts), ledger, run_inline)
     assert error.value.field == field
 
 
 @pytest.mark.parametrize(
-    "changed",
+    ("changed", "facts"),
     [
-        {"features": 7, "conversion": ByGrid()},
-        {"epsilon_max": 100.0},
-        {"batch_max": 5000},
-        {"classes": 1 << 11},
-        {"count_share": 0.999},
-        {"conversion_share": 1e-300},
-        {"rows": 10**400},
-        {"work": -1},
-        {"features": 200_000},
+        ({"conversion": "grid"}, Facts(1, 7, 2)),
+        ({"epsilon": 100.0}, Facts(1, 2, 2)),
+        ({"batch": 5000}, Facts(1, 2, 2)),
+        ({"count_share": 0.999}, Facts(1, 2, 2)),
+        ({"conversion_share": 1e-300}, Facts(1, 2, 2)),
+        ({}, Facts(1, 2, 1 << 11)),
+        ({}, Facts(1, 2, 2, rows=10**400)),
+        ({}, Facts(1, 200_000, 2)),
     ],
     ids=str,
 )
-def test_rules_that_could_fail_late_are_refused(changed: dict[str, Any]) -> None:
+def test_rules_that_could_fail_late_are_refused(changed: dict[str, Any], facts: Facts) -> None:
     """Rules that could fail only after rows were read are refused."""
     with pytest.raises(InputError):
-        replace(OwnerRules(2, 2), **changed)
+        DataOwner(**changed).bind(facts)

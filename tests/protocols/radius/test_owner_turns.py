@@ -13,15 +13,17 @@ from veilring.nodes.party import Party
 from veilring.nodes.service import Threads
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
-from veilring.protocols.radius import owner
+from veilring.protocols.promise import Facts
+from veilring.protocols.radius import messages
 from veilring.protocols.radius.algorithm.nearest import LabelledBatch, label_within
-from veilring.protocols.radius.messages import LabelRequest, OwnerRules
+from veilring.protocols.radius.messages import LabelRequest
 from veilring.protocols.radius.owner import Owner, ask_within, request_labels
+from veilring.protocols.radius.system import DataOwner
 
 DRAWS = np.random.default_rng(9)
 ROWS = Rows(DRAWS.random((60, 2)), DRAWS.integers(2, size=60))
 QUERIES = DRAWS.random((5, 2))
-RULES = OwnerRules(2, 2)
+RULES = DataOwner().bind(Facts(1, 2, 2))
 
 
 def _asked(name: str, epsilon: float = 0.5) -> LabelRequest:
@@ -32,13 +34,13 @@ def test_others_are_answered_during_a_long_batch(monkeypatch: pytest.MonkeyPatch
     """A long batch delays only the next request of its own analyst."""
     slow, other_done, order = threading.Event(), threading.Event(), list[str]()
 
-    def slowly(*given: Any) -> object:
+    def slowly(*given: Any, **named: Any) -> object:
         if not slow.is_set():
             slow.set()
             assert other_done.wait(20)
-        return label_within(*given)
+        return label_within(*given, **named)
 
-    monkeypatch.setattr(owner, "label_within", slowly)
+    monkeypatch.setattr(messages, "label_within", slowly)
 
     async def part(party: Party, *, name: str, room: Owner) -> None:
         if party.me == "owner":
@@ -73,12 +75,12 @@ def test_a_late_answer_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """A session that ends during its batch is charged once, and answered on request."""
     working, release = threading.Event(), threading.Event()
 
-    def slowly(*given: Any) -> object:
+    def slowly(*given: Any, **named: Any) -> object:
         working.set()
         assert release.wait(20)
-        return label_within(*given)
+        return label_within(*given, **named)
 
-    monkeypatch.setattr(owner, "label_within", slowly)
+    monkeypatch.setattr(messages, "label_within", slowly)
 
     async def part(party: Party, *, room: Owner) -> object:
         if party.me == "ann":
@@ -109,12 +111,12 @@ def test_a_cancelled_batch_keeps_its_turn_until_its_thread_is_done(
     """An analyst that disconnects and asks again still uses one thread of the owner, not two."""
     working, second, release = (threading.Event() for _ in range(3))
 
-    def slowly(*given: Any) -> object:
+    def slowly(*given: Any, **named: Any) -> object:
         (second if working.is_set() else working).set()
         assert release.wait(20)
-        return label_within(*given)
+        return label_within(*given, **named)
 
-    monkeypatch.setattr(owner, "label_within", slowly)
+    monkeypatch.setattr(messages, "label_within", slowly)
 
     async def part(party: Party, *, name: str, room: Owner) -> None:
         if party.me == "ann":

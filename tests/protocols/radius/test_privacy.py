@@ -14,7 +14,7 @@ from veilring.privacy.selection import permute_and_flip, permute_and_flip_probab
 from veilring.protocols.radius.algorithm.allocation import allocate_budget
 from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
 from veilring.protocols.radius.algorithm.conversion import ByCandidates
-from veilring.protocols.radius.algorithm.nearest import NearestParameters, RNParameters, plan_batch
+from veilring.protocols.radius.algorithm.nearest import BudgetParts, NearestParameters, plan_batch
 from veilring.protocols.radius.leakage import greatest_loss
 
 EPSILON = 0.7
@@ -24,36 +24,28 @@ RADII = np.array([0.1, 0.1, 0.2, 0.15, 0.02])
 PLACES = ((0.2,), (0.35,), (0.4,), (0.95,), (0.7,))
 
 
-def worst(parameters: RNParameters, epsilons: Floats, most: int = 3) -> float:
+def worst(classes: int, epsilons: Floats, most: int = 3) -> float:
     """Return the greatest loss over all tables and their neighbours."""
 
     @cache
     def probabilities(table: tuple[Kind, ...]) -> Floats:
-        counts = count_votes(QUERIES, RADII, rows_of(table, 1), parameters.classes)
+        counts = count_votes(QUERIES, RADII, rows_of(table, 1), classes)
         return permute_and_flip_probabilities(counts, epsilons, monotone=True)
 
-    pairs = all_tables(PLACES, parameters.classes, most)
+    pairs = all_tables(PLACES, classes, most)
     return max(greatest_loss(probabilities(table), probabilities(more)) for table, more in pairs)
 
 
-def test_a_batch_costs_at_most_its_price() -> None:
-    """It holds for each table of up to two rows and one more."""
-    parameters = RNParameters(EPSILON, 2)
-    shares = plan_batch(QUERIES, RADII, parameters)
-    assert worst(parameters, shares.epsilons, most=2) <= EPSILON + ROUNDING
-
-
-def test_three_classes_cost_no_more_than_two() -> None:
-    """Labels are disjoint, so one allocation serves all."""
-    parameters = RNParameters(EPSILON, 3)
-    shares = plan_batch(QUERIES, RADII, parameters)
-    assert worst(parameters, shares.epsilons, most=1) <= EPSILON + ROUNDING
+@pytest.mark.parametrize(("classes", "most"), [(2, 2), (3, 1)])
+def test_a_batch_costs_at_most_its_price(classes: int, most: int) -> None:
+    """It holds for all small tables and one more row; labels of more classes are disjoint, too."""
+    shares = plan_batch(QUERIES, RADII, EPSILON).epsilons
+    assert worst(classes, shares, most) <= EPSILON + ROUNDING
 
 
 def test_an_allocation_without_overlaps_is_caught() -> None:
     """If each query gets the whole budget, a row in three balls loses more than it."""
-    parameters = RNParameters(EPSILON, 2)
-    assert worst(parameters, np.full(5, EPSILON)) > 1.5 * EPSILON
+    assert worst(2, np.full(5, EPSILON)) > 1.5 * EPSILON
 
 
 def test_the_factor_of_two_falls_for_counts() -> None:
@@ -70,7 +62,7 @@ def test_the_factor_of_two_falls_for_counts() -> None:
 
 
 CANDIDATES = ByCandidates(3)
-KNN = NearestParameters(1, 2, 0.4, 0.5, rows=3, conversion=CANDIDATES)
+KNN = NearestParameters(1, 2, BudgetParts(0.0, 0.4, 0.5), 3, CANDIDATES)
 
 
 @pytest.mark.parametrize("parameters", [KNN, replace(KNN, k=2)])
@@ -87,7 +79,7 @@ def test_k_neighbours_cost_at_most_their_price(parameters: NearestParameters) ->
 
 def test_conversions_without_overlaps_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """If each conversion gets the whole budget, a row in both largest balls exceeds it."""
-    parameters = replace(KNN, epsilon_vote=1e-6)
+    parameters = replace(KNN, parts=BudgetParts(0.0, 0.4, 1e-6))
     queries = np.array([[0.4], [0.4], [0.41], [0.41]])
     near, far = ((0.4,), 0), ((0.6,), 0)
     tables = rows_of((near,), 1), rows_of((near, far), 1)
@@ -99,15 +91,15 @@ def test_conversions_without_overlaps_are_caught(monkeypatch: pytest.MonkeyPatch
 
 def test_the_whole_budget_is_counted() -> None:
     """The parts of a k-N budget add up to the total, rounded up."""
-    parameters = NearestParameters(1, 2, 0.1, 0.2, epsilon_count=0.3)
+    parameters = NearestParameters(1, 2, BudgetParts(0.3, 0.1, 0.2))
     assert parameters.epsilon >= 0.1 + 0.2 + 0.3
 
 
 @pytest.mark.parametrize(("rows", "paid"), [(None, 0.0), (5, 0.1), (None, -1.0), (None, np.inf)])
 def test_the_number_of_rows_is_public_or_charged(rows: int | None, paid: float) -> None:
     """It is never read from the data at no cost, and never charged without need."""
-    with pytest.raises(InputError, match="epsilon_count is"):
-        NearestParameters(1, 2, 0.5, 0.5, rows=rows, epsilon_count=paid)
+    with pytest.raises(InputError, match="counting is"):
+        NearestParameters(1, 2, BudgetParts(paid, 0.5, 0.5), rows)
 
 
 def test_votes_are_drawn_from_their_distribution() -> None:

@@ -1,7 +1,6 @@
 """Refusals of requests, seen by an analyst: they never depend on the presence of a row."""
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +13,7 @@ from veilring.data.table import Rows
 from veilring.nodes.service import run_inline
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
-from veilring.protocols.radius.algorithm.conversion import ByCandidates, ByGrid, Conversion
+from veilring.protocols.promise import Facts
 from veilring.protocols.radius.messages import (
     REQUEST_EPSILON_MAX,
     REQUEST_EPSILON_MIN,
@@ -22,6 +21,7 @@ from veilring.protocols.radius.messages import (
     OwnerRules,
 )
 from veilring.protocols.radius.owner import Owner, ask_nearest, ask_within, convene_owner
+from veilring.protocols.radius.system import DataOwner
 
 pytestmark = pytest.mark.slow
 
@@ -68,23 +68,18 @@ def require_equal(tables: tuple[Rows, Rows], case: Case) -> list[Outcome]:
     return one
 
 
-CONVERSIONS: Sequence[Conversion] = (ByGrid(), ByCandidates())
-
-
 @st.composite
 def rules(draw: st.DrawFn) -> OwnerRules:
     """Draw the rules of an owner, in every mode."""
     shares = st.floats(0.01, 0.99)
-    return OwnerRules(
-        FEATURES,
-        CLASSES,
-        conversion=draw(st.sampled_from(CONVERSIONS)),
-        rows=draw(st.none() | st.integers(0, 20)),
+    system = DataOwner(
+        conversion=draw(st.sampled_from(["grid", "candidates"])),
         count_share=draw(shares),
         conversion_share=draw(shares),
-        epsilon_max=REQUEST_EPSILON_MAX,
-        work=draw(st.sampled_from([0, 10_000])),
+        epsilon=REQUEST_EPSILON_MAX,
     )
+    facts = Facts(1, FEATURES, CLASSES, rows=draw(st.none() | st.integers(0, 20)))
+    return OwnerRules(system, facts, work=draw(st.sampled_from([0, 10_000])))
 
 
 @st.composite

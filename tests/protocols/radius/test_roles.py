@@ -1,7 +1,6 @@
 """Analyst and data owner on every runtime."""
 
 import asyncio
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,10 +11,11 @@ from veilring.errors import BudgetExhausted, InputError, ProtocolViolation, RunF
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.privacy.budgets import Budgets
-from veilring.protocols.radius.algorithm.conversion import ByCandidates, ByGrid
+from veilring.protocols.promise import Facts
 from veilring.protocols.radius.algorithm.nearest import LabelledBatch, label_nearest, label_within
 from veilring.protocols.radius.messages import LabelAnswer, LabelRequest, OwnerRules, label_cost
 from veilring.protocols.radius.owner import ask_nearest, ask_within
+from veilring.protocols.radius.system import DataOwner
 from veilring.randomness import Streams
 from veilring.testing import ProtocolRunner, assert_cost
 
@@ -24,14 +24,14 @@ DRAWS = np.random.default_rng(3)
 ROWS = Rows(DRAWS.random((200, 2)), DRAWS.integers(3, size=200))
 QUERIES = DRAWS.random((40, 2))
 RADII = np.full(40, 0.2)
-RULES = OwnerRules(2, 3, conversion=ByGrid(), rows=200)
+RULES = DataOwner(conversion="grid").bind(Facts(1, 2, 3, rows=200))
 BUDGETS = Budgets(total=1.0)
 REQUESTS = {
     "radii": ask_within(QUERIES, RADII, 0.5),
     "grid": ask_nearest(QUERIES, 10, 0.5),
     "candidates": ask_nearest(QUERIES, 300, 0.5),
 }
-OWN_RULES = {"candidates": replace(RULES, conversion=ByCandidates(), rows=None)}
+OWN_RULES = {"candidates": DataOwner(conversion="candidates").bind(Facts(1, 2, 3))}
 
 
 def _owner_rng(seed: int) -> np.random.Generator:
@@ -53,7 +53,7 @@ def test_roles_label_like_the_algorithm(name: str, run_protocol: ProtocolRunner)
         np.testing.assert_array_equal(answer.labels, found.labels)
         np.testing.assert_array_equal(answer.radii, found.radii)
     else:
-        expected = label_within(QUERIES, RADII, ROWS, rules.within(0.5), _owner_rng(0))
+        expected = label_within(QUERIES, RADII, ROWS, _owner_rng(0), epsilon=0.5, classes=3)
         np.testing.assert_array_equal(answer.labels, expected)
         np.testing.assert_array_equal(answer.radii, RADII)
     assert run.results[OWNER] == request.epsilon

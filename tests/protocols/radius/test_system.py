@@ -107,10 +107,11 @@ def test_the_promise() -> None:
 def test_the_meaning_of_parameters() -> None:
     """The owner's rules follow from the parameters and public numbers."""
     setup = handed(DataOwner())
-    assert setup.rules.rows is None
-    assert handed(DataOwner(k=5)).rules.conversion == ByGrid()
-    assert handed(DataOwner(k=5), features=7).rules.conversion == ByCandidates()
-    assert handed(DataOwner(k=5, public_rows=True)).rules.rows == 64
+    assert setup.rules.facts.rows is None
+    assert handed(DataOwner(k=5)).rules.nearest(5, 1.0).conversion == ByGrid()
+    wide = handed(DataOwner(k=5), features=7).rules
+    assert wide.nearest(5, 1.0).conversion == ByCandidates()
+    assert handed(DataOwner(k=5, public_rows=True)).rules.facts.rows == 64
     assert not setup.can_do_with(["ann"])
 
 

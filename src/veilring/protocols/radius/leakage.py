@@ -14,7 +14,6 @@ from veilring.data.table import Rows, pairwise_distances
 from veilring.privacy.selection import permute_and_flip_probabilities
 from veilring.protocols.radius.algorithm.allocation import Allocation
 from veilring.protocols.radius.algorithm.balls import count_votes
-from veilring.protocols.radius.algorithm.nearest import RNParameters, plan_batch
 
 
 def batch_probabilities(
@@ -42,23 +41,15 @@ def greatest_loss(one: Floats, other: Floats) -> float:
 
 
 def batch_loss(
-    queries: Floats,
-    radii: Floats,
-    tables: tuple[Rows, Rows],
-    parameters: RNParameters,
-    allocation: Allocation | None = None,
+    queries: Floats, radii: Floats, tables: tuple[Rows, Rows], classes: int, allocation: Allocation
 ) -> float:
-    """Return the exact privacy loss of an r-N batch between two tables.
+    """Return the exact privacy loss of an r-N batch between two tables, under any allocation.
 
     Args:
         queries: The queries, shape (Q, f), in [0, 1].
         radii: The radius of each query, shape (Q,).
-        allocation: The ε of each query; by default the allocation of `parameters`.
     """
-    shares = allocation or plan_batch(queries, radii, parameters)
-    one, other = (
-        batch_probabilities(queries, radii, rows, parameters.classes, shares) for rows in tables
-    )
+    one, other = (batch_probabilities(queries, radii, rows, classes, allocation) for rows in tables)
     return greatest_loss(one, other)
 
 

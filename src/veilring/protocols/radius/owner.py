@@ -10,14 +10,14 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.arrays import Floats, Ints
+from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.errors import InputError, ProtocolViolation, StoreFailed
 from veilring.nodes.party import Party
 from veilring.nodes.service import Offer, Offload, opening
 from veilring.privacy.budgets import Charge
 from veilring.privacy.ledger import Ledger
-from veilring.protocols.radius.algorithm.nearest import LabelledBatch, label_nearest, label_within
+from veilring.protocols.radius.algorithm.nearest import LabelledBatch
 from veilring.protocols.radius.messages import LabelAnswer, LabelRequest, OwnerRules
 from veilring.protocols.requests import (
     REQUEST_KEY_BYTES,
@@ -136,28 +136,20 @@ class Owner:
 
     def _label(self, request: LabelRequest, rng: Generator) -> bytes:
         """Draw labels, and return them as the ledger stores them."""
-        rules, rows, queries = self._rules, self._rows, request.queries
-        if request.k:
-            found = label_nearest(queries, rows, rules.nearest(request.k, request.epsilon), rng)
-            return _packed(found.labels, found.radii)
-        labels = label_within(queries, request.radii, rows, rules.within(request.epsilon), rng)
-        return _packed(labels, np.zeros(0))
+        found = self._rules.label(request, self._rows, rng)
+        return pack((found.labels.astype(np.uint16), found.radii if request.k else np.zeros(0)))
 
 
 def _require_fitting(rows: Rows, rules: OwnerRules) -> None:
-    width = rows.features.shape[1]
-    if width != rules.features:
+    width, facts = rows.features.shape[1], rules.facts
+    if width != facts.features:
         raise InputError.because(
-            f"the rows have {width} features; the rules have {rules.features}", field="rows"
+            f"the rows have {width} features; the rules have {facts.features}", field="rows"
         )
-    if rows.labels.size and int(rows.labels.max()) >= rules.classes:
+    if rows.labels.size and int(rows.labels.max()) >= facts.classes:
         raise InputError.because(
-            f"labels must be below {rules.classes}, the number of classes", field="rows.labels"
+            f"labels must be below {facts.classes}, the number of classes", field="rows.labels"
         )
-
-
-def _packed(labels: Ints, radii: Floats) -> bytes:
-    return pack((labels.astype(np.uint16), radii))
 
 
 def _unpacked(kept: bytes) -> tuple[NDArray[np.uint16], Floats]:
@@ -243,7 +235,7 @@ def _check(owner: str, request: LabelRequest, answer: LabelAnswer, rules: OwnerR
     count = len(request.queries)
     if answer.labels.shape != (count,) or answer.radii.shape != (count if request.k else 0,):
         raise ProtocolViolation(owner, f"sent an answer of the wrong shape for {count} queries")
-    if answer.labels.size and int(answer.labels.max()) >= rules.classes:
+    if answer.labels.size and int(answer.labels.max()) >= rules.facts.classes:
         raise ProtocolViolation(owner, "sent a class that does not exist")
     if not np.all(np.isfinite(answer.radii) & (answer.radii >= 0)):
         raise ProtocolViolation(owner, "sent an invalid radius")

@@ -19,7 +19,7 @@ is a function of public numbers: queries, radii and the grid. The leading axis i
 from dataclasses import dataclass
 from fractions import Fraction
 from math import exp, lgamma, log, pi
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -94,6 +94,14 @@ class ByGrid:
 
 Conversion = ByCandidates | ByGrid
 """A conversion of k. Prefer the grid, except with many features or very few queries."""
+ConversionName = Literal["auto", "grid", "candidates"]
+
+
+def conversion_of(name: ConversionName, features: int) -> Conversion:
+    """Return the conversion that a name denotes: `auto` prefers the grid where it can be used."""
+    if name == "grid" or (name == "auto" and features <= GRID_FEATURES_MAX):
+        return ByGrid()
+    return ByCandidates()
 
 
 def convert_to_radii(
