@@ -47,6 +47,7 @@ from veilring.protocols.prediction.records import LabelledRecords, require_ids
 from veilring.protocols.prediction.server import PredictionServer
 from veilring.protocols.prediction.state import ServerState, begin_state, open_state
 from veilring.protocols.prediction.system import IndKNN
+from veilring.protocols.promise import Facts
 
 _log = logging.getLogger("veilring.prediction")
 _client_log = logging.getLogger("veilring.client")
@@ -102,7 +103,8 @@ class PredictionTerms(Schema):
     @cached_property
     def rules(self) -> ServerRules:
         """The protocol's public rules."""
-        return self.protocol.bind(self.width, len(self.classes), paid=self.origin_price)
+        facts = Facts(1, self.width, len(self.classes))  # embeddings have no schema
+        return self.protocol.bind(facts, paid=self.origin_price)
 
     def directions(self, rows: NDArray[np.floating]) -> NDArray[np.float32]:
         """Return rows in the form that the server uses.
@@ -260,7 +262,7 @@ async def serve_prediction(
         raise ScenarioError.because(
             f"{', '.join(strangers)} are not members of the roster", field="administrators"
         )
-    if doubt := doubt_of_delta(terms.rules.delta):
+    if doubt := doubt_of_delta(terms.protocol.delta):
         _log.warning("protocol.%s", doubt)
     with _opened(config, terms) as state:
         # One thread, because each answer depends on the charges of the one before.

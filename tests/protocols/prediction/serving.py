@@ -11,20 +11,21 @@ from tests.protocols.prediction.streams import Table, clustered
 from veilring.arrays import Ints
 from veilring.nodes.party import Party
 from veilring.nodes.service import run_inline
-from veilring.protocols.prediction.algorithm.directions import Kernel
 from veilring.protocols.prediction.client import Stream, add_at_server, label_queries, make_request
 from veilring.protocols.prediction.messages import PredictionRequest, ServerRules
 from veilring.protocols.prediction.records import LabelledRecords
 from veilring.protocols.prediction.server import PredictionServer
 from veilring.protocols.prediction.state import STATE, ServerState, begin_state, open_state
+from veilring.protocols.prediction.system import IndKNN
+from veilring.protocols.promise import Facts
 
 FEATURES = 12
 
 
 def make_rules(**changed: Any) -> ServerRules:
     """Return rules under which records spend much on each answer."""
-    given = {"queries": 60, "epsilon": 2.0, "kernel": Kernel(tau=0.3), "sigma2": 0.3, **changed}
-    return ServerRules(FEATURES, 3, **given)
+    given = {"queries": 60, "epsilon": 2.0, "tau": 0.3, "sigma2": 0.3, **changed}
+    return IndKNN(**given).bind(Facts(1, FEATURES, 3))
 
 
 def table(rows: int, seed: int = 1) -> LabelledRecords:

@@ -27,6 +27,8 @@ from veilring.protocols.prediction.messages import Clients, PredictionRequest, S
 from veilring.protocols.prediction.records import LabelledRecords
 from veilring.protocols.prediction.server import PREDICT, PredictionServer
 from veilring.protocols.prediction.state import open_state
+from veilring.protocols.prediction.system import IndKNN
+from veilring.protocols.promise import Facts
 
 pytestmark = pytest.mark.slow
 
@@ -91,21 +93,17 @@ def require_equal(tables: tuple[Rows, Rows], case: Case) -> list[Outcome]:
 @st.composite
 def rules(draw: st.DrawFn) -> ServerRules:
     """Draw the rules of a server, up to the allowed extremes."""
-    name: KernelName = draw(st.sampled_from(get_args(KernelName)))
-    accountant: Accountant = draw(st.sampled_from(get_args(Accountant)))
-    clients: Clients = draw(st.sampled_from(get_args(Clients)))
-    tau = draw(st.sampled_from([5e-324, 0.3, 1 - 2**-53, 1.0]))
-    width = draw(st.sampled_from([5e-324, 1e-20, 1.0, WIDTH_MAX]))
-    return ServerRules(
-        FEATURES,
-        CLASSES,
+    system = IndKNN(
         queries=draw(st.sampled_from([4, 10, 1_000_000])),
         epsilon=draw(st.sampled_from(EPSILONS)),
-        kernel=Kernel(name, tau, width),
+        kernel=draw(st.sampled_from(get_args(KernelName))),
+        tau=draw(st.sampled_from([5e-324, 0.3, 1 - 2**-53, 1.0])),
+        width=draw(st.sampled_from([5e-324, 1e-20, 1.0, WIDTH_MAX])),
         sigma2=draw(st.sampled_from([SIGMA_MIN, 0.5, 1e3, SIGMA_MAX])),
-        accountant=accountant,
-        clients=clients,
+        accountant=draw(st.sampled_from(get_args(Accountant))),
+        clients=draw(st.sampled_from(get_args(Clients))),
     )
+    return system.bind(Facts(1, FEATURES, CLASSES))
 
 
 @st.composite
@@ -136,9 +134,8 @@ def test_no_outcome_depends_on_a_record(tables: tuple[Rows, Rows], case: Case) -
 )
 def test_parameters_with_float_overflow_are_refused(name: str, changed: dict[str, Any]) -> None:
     """An answer would otherwise fail for some numbers of neighbours and not for others."""
-    given_: dict[str, Any] = {"features": 2, "classes": 2, "queries": 500, "epsilon": 1.0}
     with pytest.raises(InputError) as refused:
-        ServerRules(**{**given_, "sigma2": 1.0, **changed})
+        IndKNN(**{"queries": 500, "sigma2": 1.0, **changed}).bind(Facts(1, 2, 2))
     assert refused.value.field == name
 
 

@@ -4,12 +4,10 @@ import asyncio
 import logging
 import sqlite3
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from tests.protocols.prediction.serving import (
-    FEATURES,
     curate,
     make_rules,
     opened,
@@ -28,6 +26,8 @@ from veilring.protocols.prediction.client import label_queries, make_request
 from veilring.protocols.prediction.messages import PredictionRequest, ServerRules
 from veilring.protocols.prediction.server import ADD, FORGET, PREDICT, STATUS, PredictionServer
 from veilring.protocols.prediction.state import ServerState, open_state
+from veilring.protocols.prediction.system import IndKNN
+from veilring.protocols.promise import Facts
 from veilring.protocols.requests import RequestVerdict
 
 RULES = make_rules()
@@ -197,26 +197,15 @@ def test_a_second_server_of_the_same_files_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "changed"),
-    [
-        ("features", {"features": 0}),
-        ("features", {"features": 1_000_000}),
-        ("classes", {"classes": 0}),
-        ("queries", {"queries": 3}),
-        ("queries", {"queries": 10_000_000}),
-        ("epsilon", {"epsilon": 0.0}),
-        ("delta", {"delta": 1.0}),
-        ("sigma2", {"sigma2": float("nan")}),
-        ("clients", {"clients": "alone"}),
-        ("accountant", {"accountant": "none"}),
-        ("block_max", {"block_max": 0}),
-    ],
+    ("features", "classes", "field"),
+    [(0, 3, "features"), (1_000_000, 3, "features"), (2, 0, "classes"), (2, 1 << 17, "classes")],
 )
-def test_invalid_rules_are_refused(field: str, changed: dict[str, Any]) -> None:
-    """A rule out of range is refused by its name."""
-    given: dict[str, Any] = {"features": FEATURES, "classes": 3, "queries": 60, "epsilon": 1.0}
+def test_facts_that_a_server_cannot_serve_are_refused(
+    features: int, classes: int, field: str
+) -> None:
+    """A number out of range is refused by its name."""
     with pytest.raises(InputError) as refused:
-        ServerRules(**{**given, "sigma2": 1.0, **changed})
+        IndKNN().bind(Facts(1, features, classes))
     assert refused.value.field == field
 
 

@@ -19,8 +19,8 @@ from veilring.protocols.prediction.algorithm.directions import (
     tau_share,
 )
 from veilring.protocols.prediction.algorithm.filter import SIGMA_MAX, public_sigma2
-from veilring.protocols.prediction.messages import ServerRules
-from veilring.protocols.prediction.system import STREAM_QUERIES, IndKNN, IndKNNSetup
+from veilring.protocols.prediction.messages import STREAM_QUERIES
+from veilring.protocols.prediction.system import IndKNN, IndKNNSetup
 from veilring.protocols.promise import Facts
 from veilring.protocols.system import SERVER
 from veilring.scenarios import Report, load_scenario, run_scenario
@@ -82,13 +82,15 @@ def test_a_batch_is_a_stream_of_its_length_or_the_declared_one() -> None:
     """With `auto` a batch has any number of queries, and no stream is shorter than 4."""
     assert [made().rules(count).queries for count in (1, 4, 50)] == [4, 4, 50]
     assert made(queries=30).rules(50).queries == made(queries=30).batch_max == 30
-    assert IndKNN().bind(2, CLASSES).queries == STREAM_QUERIES
+    assert IndKNN().bind(Facts(1, 2, CLASSES)).queries == STREAM_QUERIES
 
 
-def test_the_rules_are_those_of_a_server_by_default() -> None:
-    """Parameters and a server's rules have equal defaults, except those set by a rule."""
-    assert IndKNN(epsilon=0.25).bind(7, 4, queries=20) == ServerRules(7, 4, 20, 0.25, sigma2=2.0)
-    given = IndKNN(epsilon=0.25, tau=0.5, sigma2=0.5).bind(7, 4, queries=20, tau=0.9)
+def test_a_server_knows_numbers_that_are_not_given() -> None:
+    """τ, σ2 and T are those given, or follow from ε and the public facts."""
+    facts = Facts(1, 7, 4, queries=20)
+    auto = IndKNN(epsilon=0.25).bind(facts)
+    assert (auto.queries, auto.kernel.tau, auto.sigma2) == (20, TAU, 2.0)
+    given = IndKNN(epsilon=0.25, tau=0.5, sigma2=0.5).bind(facts)
     assert (given.kernel.tau, given.sigma2) == (0.5, 0.5)
 
 
@@ -119,7 +121,7 @@ def test_tau_does_not_depend_on_records() -> None:
     parts = {"ann": Rows(np.full((60, 2), 0.25), np.zeros(60, np.int64))}
     other = IndKNN().setup(parts, Facts(1, 2, CLASSES, 60))
     assert isinstance(other, IndKNNSetup)
-    assert other.rules(60, asked) == made().rules(60, asked)
+    assert other.rules(60, asked).kernel == made().rules(60, asked).kernel
     with pytest.raises(InputError, match=r"number of rows .* not public here; give a number"):
         IndKNN().setup(parts, Facts(1, 2, CLASSES))
     assert IndKNN(tau=0.5).setup(parts, Facts(1, 2, CLASSES))
@@ -218,7 +220,10 @@ def test_a_row_in_the_middle_has_the_direction_of_the_diagonal() -> None:
         {"delta": 1.0},
         {"queries": 3},
         {"tau": 1.1},
+        {"queries": 10_000_000},
+        {"accountant": "none"},
         {"sigma2": 0.0},
+        {"sigma2": float("nan")},
         {"kernel": "box"},
         {"clients": "all"},
         {"block_max": 0},
