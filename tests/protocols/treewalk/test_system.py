@@ -194,7 +194,7 @@ def test_invalid_parameters_are_refused(wrong: dict[str, Any], field: str) -> No
 def test_invalid_rows_are_refused() -> None:
     """A single row, more than sixteen features or an unknown number of rows is refused."""
     with pytest.raises(InputError, match="at least 2"):
-        TreeWalk().bind(1, 2)
+        TreeWalk().bind(Facts(2, 2, 3, rows=1))
     with pytest.raises(InputError, match="1 to 16"):
         handed(TreeWalk(), features=17)
     with pytest.raises(InputError, match="public rows"):
