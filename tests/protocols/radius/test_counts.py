@@ -1,4 +1,4 @@
-"""Counts and candidate radii: compared with loops, closed forms and scikit-learn."""
+"""Counts, candidate radii and labels: loops, closed forms, scikit-learn, and open answers."""
 
 import math
 import tracemalloc
@@ -10,20 +10,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 from papers.owner import nearest_votes, true_radii
 from sklearn.neighbors import NearestNeighbors
-from tests.protocols.radius.tables import rows_of, some_rows
+from tests.protocols.radius.tables import banana, rows_of, some_rows
 
+from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.protocols.radius.algorithm.balls import count_votes
 from veilring.protocols.radius.algorithm.conversion import (
     CANDIDATES_MAX,
     ByCandidates,
     ByGrid,
+    Conversion,
     candidate_qualities,
     candidate_radii,
     convert_to_radii,
     uniform_radius,
 )
-from veilring.protocols.radius.algorithm.nearest import label_within
+from veilring.protocols.radius.algorithm.nearest import (
+    BudgetParts,
+    NearestParameters,
+    label_nearest,
+    label_within,
+    release_row_count,
+)
 
 
 @given(st.integers(0, 30), st.integers(1, 5), st.integers(0, 2**32))
@@ -124,3 +132,55 @@ def test_many_classes_take_no_more_memory_than_many_queries() -> None:
     tracemalloc.stop()
     assert counts.sum() == 20_000
     assert peak < 40e6  # all at once would be 80 MB
+
+
+@pytest.mark.parametrize("conversion", [ByGrid(), ByCandidates()])
+def test_a_large_budget_is_as_good_as_no_privacy(conversion: Conversion) -> None:
+    """With epsilon in the millions, labels are nearly those without privacy."""
+    places, labels = banana(2000, np.random.default_rng(9))
+    rows, queries = Rows(places[200:], labels[200:]), places[:200]
+    parameters = NearestParameters(30, 2, BudgetParts(0.0, 5e5, 5e5), len(rows), conversion)
+    found = label_nearest(queries, rows, parameters, np.random.default_rng(10))
+    votes = nearest_votes(queries, rows, 30, 2)
+    clear = np.abs(votes[:, 0] - votes[:, 1]) >= 20
+    assert clear.mean() > 0.6
+    assert (found.labels == votes.argmax(axis=1))[clear].mean() > 0.97
+    within = count_votes(queries, found.radii, rows, 2).sum(axis=1)
+    assert 10 < np.median(within) < 60
+
+
+def test_a_large_budget_finds_the_open_answer() -> None:
+    """r-N without noise is the vote of the rows within the radius."""
+    places, labels = banana(600, np.random.default_rng(11))
+    rows, queries, radii = Rows(places[60:], labels[60:]), places[:60], np.full(60, 0.1)
+    rng = np.random.default_rng(12)
+    counts = count_votes(queries, radii, rows, 2)
+    settled = counts[:, 0] != counts[:, 1]
+    labels = label_within(queries, radii, rows, rng, epsilon=1e6, classes=2)
+    assert (labels == counts.argmax(axis=1))[settled].all()
+
+
+def test_a_noisy_number_of_rows_is_near_and_positive() -> None:
+    """It is the public number, or the number with noise, and never below 1."""
+    rows, rng = some_rows(100, 1, 14), np.random.default_rng(15)
+    free = BudgetParts(0.0, 1.0, 1.0)
+    assert release_row_count(rows, NearestParameters(1, 3, free, rows=7), rng) == 7
+    assert release_row_count(rows, NearestParameters(1, 3, free, rows=0), rng) == 1
+    paid = NearestParameters(1, 3, BudgetParts(1.0, 1.0, 1.0))
+    drawn = [release_row_count(rows, paid, rng) for _ in range(50)]
+    # Noise beyond 20 has probability 2 e^-20 each.
+    assert len(set(drawn)) > 1
+    assert all(80 <= number <= 120 for number in drawn)
+    nobody = [release_row_count(rows_of((), 1), paid, rng) for _ in range(50)]
+    assert min(nobody) == 1
+
+
+def test_equal_generators_give_equal_answers() -> None:
+    """Equal seeds label a batch equally."""
+    rows, queries = some_rows(300, 2, 16), some_rows(50, 2, 17).features
+    parameters = NearestParameters(10, 3, BudgetParts(0.0, 0.5, 0.5), 300)
+    first, again = (
+        label_nearest(queries, rows, parameters, np.random.default_rng(18)) for _ in range(2)
+    )
+    assert first.labels.tolist() == again.labels.tolist()
+    assert first.radii.tolist() == again.radii.tolist()

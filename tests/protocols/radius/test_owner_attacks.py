@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from tests.protocols.radius.crafted import Crafted, broken_by_plain_test, collinear
+from tests.protocols.radius.tables import Crafted, broken_by_plain_test, collinear
 
 from veilring.arrays import Ints
 from veilring.data.table import Rows, pairwise_distances
