@@ -198,7 +198,7 @@ class TreeWalk(System):
             "malicious server": Argument(
                 "The guarantee also holds against a malicious server.",
                 "The client draws the noise itself, for any tree that the server sends:"
-                " tests/protocols/treewalk/test_privacy.py.",
+                " tests/protocols/treewalk/test_mechanisms.py.",
             ),
         }
     )
