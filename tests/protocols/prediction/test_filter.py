@@ -1,12 +1,13 @@
 """The individual filter: payments, voters, and the distribution of the label."""
 
 import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 from numpy.random import Generator
 from scipy import integrate, stats
-from tests.protocols.prediction.naive import naive_answer
 
 from veilring.arrays import Ints
 from veilring.errors import InputError
@@ -172,10 +173,62 @@ def test_counting_takes_half_of_the_budget_over_all_queries() -> None:
         ("classes", (0, 4, 1.0, 1.0)),
         ("queries", (1, 3, 1.0, 1.0)),
         ("budget", (1, 4, 0.0, 1.0)),
+        ("budget", (2, 500, 1e7, 0.5)),
+        ("sigma1", (2, 500, 1e-300, 0.5)),
         ("sigma2", (1, 4, 1.0, math.inf)),
     ],
 )
 def test_invalid_parameters_are_refused(field: str, values: tuple[int, int, float, float]) -> None:
-    """The error names the field."""
-    with pytest.raises(InputError, match=field):
+    """No price could be rounded to units, and no noise would be infinite; the error names it."""
+    with pytest.raises(InputError, match=f"{field} is"):
         FilterParameters(*values)
+
+
+# Votes are rounded down to these steps. One that lies on a step up to `_EITHER` could be rounded
+# either way by the error of floats, and counts as the smaller here.
+_STEPS = 2.0**24
+_EITHER = 1e-4
+
+
+class NaiveAnswer(NamedTuple):
+    """The result of the algorithm for one query.
+
+    Attributes:
+        label: The winner.
+        lead: A lower bound on its lead.
+        costs: The cost of each participating record: its releases have a Rényi divergence of order
+            α of at most α times this.
+    """
+
+    label: int
+    lead: float
+    costs: dict[int, float]
+
+
+def naive_answer(
+    parameters: FilterParameters,
+    near: Iterable[tuple[int, float, int]],
+    left: Sequence[int],
+    noise: Sequence[float],
+) -> NaiveAnswer:
+    """Answer a query.
+
+    Args:
+        parameters: The public parameters.
+        near: The record, κ and label of each row with κ ≥ τ.
+        left: The remaining budget of each record, in units.
+        noise: Standard normal numbers: one for the count, and one for each class.
+    """
+    sigma2, entry = parameters.sigma2, 1 / (2 * parameters.sigma1**2)
+    active = [each for each in near if left[each[0]] >= parameters.entry_units]
+    K = max(len(active) + parameters.sigma1 * noise[0], 30.0)
+    votes = [sigma2 * math.sqrt(K) * each for each in noise[1:]]
+    costs = {}
+    for record, kappa, label in active:
+        z = (left[record] - parameters.entry_units) / UNITS
+        f = math.floor(min(kappa, sigma2 * math.sqrt(2 * K * z)) * _STEPS - _EITHER) / _STEPS
+        votes[label] += f
+        costs[record] = entry + max(f, 0.0) ** 2 / (2 * sigma2**2 * K)
+    first, *others = sorted(votes, reverse=True)
+    lead = first - others[0] if others else math.inf
+    return NaiveAnswer(votes.index(first), lead, costs)

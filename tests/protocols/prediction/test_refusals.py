@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -11,17 +11,11 @@ from hypothesis import strategies as st
 from tests.outcomes import Outcome, neighbours, world
 
 from veilring.data.table import Rows
-from veilring.errors import InputError
 from veilring.nodes.party import Party
 from veilring.nodes.service import opening, run_inline
 from veilring.privacy.accounting import Accountant
-from veilring.protocols.prediction.algorithm.directions import (
-    WIDTH_MAX,
-    Kernel,
-    KernelName,
-    quantise,
-)
-from veilring.protocols.prediction.algorithm.filter import SIGMA_MAX, SIGMA_MIN, FilterParameters
+from veilring.protocols.prediction.algorithm.directions import WIDTH_MAX, KernelName, quantise
+from veilring.protocols.prediction.algorithm.filter import SIGMA_MAX, SIGMA_MIN
 from veilring.protocols.prediction.client import Stream, make_request, status_session
 from veilring.protocols.prediction.messages import Clients, PredictionRequest, ServerRules
 from veilring.protocols.prediction.records import LabelledRecords
@@ -126,34 +120,3 @@ def cases(draw: st.DrawFn) -> Case:
 def test_no_outcome_depends_on_a_record(tables: tuple[Rows, Rows], case: Case) -> None:
     """For any legal requests, ending, messages, sizes and charges are equal for both tables."""
     require_equal(tables, case)
-
-
-@pytest.mark.parametrize(
-    ("name", "changed"),
-    [("sigma2", {"sigma2": 1e-316}), ("sigma2", {"sigma2": 1e300}), ("epsilon", {"epsilon": 1e9})],
-)
-def test_parameters_with_float_overflow_are_refused(name: str, changed: dict[str, Any]) -> None:
-    """An answer would otherwise fail for some numbers of neighbours and not for others."""
-    with pytest.raises(InputError) as refused:
-        IndKNN(**{"queries": 500, "sigma2": 1.0, **changed}).bind(Facts(1, 2, 2))
-    assert refused.value.field == name
-
-
-@pytest.mark.parametrize(("budget", "field"), [(1e7, "budget"), (1e-300, "sigma1")])
-def test_budgets_beyond_the_ledgers_units_are_refused(budget: float, field: str) -> None:
-    """A price could not be rounded to units, or the noise of a count would be infinite."""
-    with pytest.raises(InputError, match=f"{field} is"):
-        FilterParameters(2, 500, budget, 0.5)
-
-
-@pytest.mark.parametrize("width", [5e-324, 1e-20, 1e-15])
-def test_a_narrow_kernel_is_at_most_one_for_rounded_cosines(width: float) -> None:
-    """Rounding makes some cosines larger than 1; their kernels neither overflow nor exceed 1."""
-    rows = quantise(np.random.default_rng(0).standard_normal((3000, 5)))
-    long = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1))
-    kernel, products = Kernel("rbf", 0.5, width), np.square(rows).sum(axis=1)
-    cosines = products / (long * long)
-    assert (cosines > 1).any()
-    for row, length in zip(products, long, strict=True):
-        _, values = kernel.neighbours(np.array([row]), np.array([length]), float(length))
-        assert values.max(initial=0.0) <= 1.0

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.protocols.prediction.serving import (
-    curate,
+    labels,
     make_rules,
     opened,
     predict,
@@ -23,26 +23,12 @@ from veilring.nodes.party import Party
 from veilring.nodes.service import run_inline
 from veilring.privacy.ledger import Ledger, read_totals
 from veilring.protocols.prediction.client import label_queries, make_request
-from veilring.protocols.prediction.messages import PredictionRequest, ServerRules
+from veilring.protocols.prediction.messages import ServerRules
 from veilring.protocols.prediction.server import ADD, FORGET, PREDICT, STATUS, PredictionServer
-from veilring.protocols.prediction.state import ServerState, open_state
-from veilring.protocols.prediction.system import IndKNN
-from veilring.protocols.promise import Facts
+from veilring.protocols.prediction.state import open_state
 from veilring.protocols.requests import RequestVerdict
 
 RULES = make_rules()
-
-
-def labels(
-    state: ServerState, asked: list[PredictionRequest], *, seed: int = 0, who: str = "ann"
-) -> list[int]:
-    """Ask, each request with its own generator, and return all labels."""
-    found: list[int] = []
-    for number, request in enumerate(asked):
-        answer = state.answer(who, request, np.random.default_rng([seed, number]))
-        assert answer.verdict == RequestVerdict.ANSWERED
-        found += answer.labels.tolist()
-    return found
 
 
 def left(folder: Path, rules: ServerRules, records: int) -> list[int]:
@@ -196,19 +182,6 @@ def test_a_second_server_of_the_same_files_is_refused(tmp_path: Path) -> None:
         assert len(state) == 5
 
 
-@pytest.mark.parametrize(
-    ("features", "classes", "field"),
-    [(0, 3, "features"), (1_000_000, 3, "features"), (2, 0, "classes"), (2, 1 << 17, "classes")],
-)
-def test_facts_that_a_server_cannot_serve_are_refused(
-    features: int, classes: int, field: str
-) -> None:
-    """A number out of range is refused by its name."""
-    with pytest.raises(InputError) as refused:
-        IndKNN().bind(Facts(1, features, classes))
-    assert refused.value.field == field
-
-
 def test_messages_and_logs_do_not_depend_on_remaining_budgets(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -241,13 +214,3 @@ def test_only_administrators_may_change_records() -> None:
         ADD: administrators,
         FORGET: administrators,
     }
-
-
-def test_an_administrator_adds_records_and_the_receipt_counts_new_ones() -> None:
-    """The server has all records, and the administrator gets the number of new ones."""
-
-    async def main() -> dict[str, int]:
-        async with Cluster(["server", "owner"], own=[None, table(50)], seed=5) as cluster:
-            return (await cluster.run(curate, rules=RULES)).results
-
-    assert asyncio.run(main()) == {"server": 50, "owner": 50}
