@@ -250,7 +250,6 @@ def test_slots_are_reused(tmp_path: Path) -> None:
         assert labels(state, requests(4, 5)) == expected
 
 
-RECORDS = table(120)
 PAGE = 4096
 
 
