@@ -250,6 +250,7 @@ def test_slots_are_reused(tmp_path: Path) -> None:
         assert labels(state, requests(4, 5)) == expected
 
 
+RECORDS = table(120)
 PAGE = 4096
 
 

@@ -45,7 +45,6 @@ class PredictionRequest(Message, kind="prediction.request"):
     Attributes:
         key: The client's name of this request, `KEY_BYTES` long. A repeated request has the same
             key, gets the same labels and is charged once.
-        more: Whether another request follows in this session.
         queries: The result of `quantise`, shape (queries, features).
     """
 
@@ -63,7 +62,6 @@ class PredictionAnswer(Message, kind="prediction.answer"):
     """The server's answer, whose size is fixed and which depends on no record's budget.
 
     Attributes:
-        verdict: The number of a `Verdict`.
         left: The number of queries left, if they do not suffice; otherwise 0.
         labels: The labels, shape (queries,); all 0 unless the request is answered.
     """
@@ -78,7 +76,6 @@ class StatusRequest(Message, kind="prediction.look"):
 
     Attributes:
         keys: The concatenated keys of up to `KEYS_MAX` requests.
-        more: Whether another status request follows in this session.
     """
 
     keys: Annotated[bytes, Field(max_length=KEYS_MAX * REQUEST_KEY_BYTES)]
@@ -101,10 +98,7 @@ class AddRequest(Message, kind="prediction.add"):
     """Records to add, all of them or none.
 
     Attributes:
-        ids: The id of each record.
-        labels: The label of each record, shape (records,).
         features: The result of `quantise`, shape (records, features).
-        more: Whether another message follows in this session.
     """
 
     ids: tuple[str, ...]
@@ -114,12 +108,7 @@ class AddRequest(Message, kind="prediction.add"):
 
 
 class ForgetRequest(Message, kind="prediction.forget"):
-    """Records to forget, all of them or none.
-
-    Attributes:
-        ids: The ids of the records.
-        more: Whether another message follows in this session.
-    """
+    """Records to forget, all of them or none."""
 
     ids: tuple[str, ...]
     more: bool

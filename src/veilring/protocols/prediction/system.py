@@ -170,7 +170,6 @@ class IndKNN(System):
 
         Args:
             facts: The facts, whose `queries` is the number of a stream, if known.
-            paid: See `ServerRules`.
         """
         return ServerRules(self, facts, paid)
 
@@ -242,11 +241,7 @@ class IndKNNSetup(ServerSetup):
         return STREAM_QUERIES_MAX if queries == "auto" else queries
 
     def rules(self, queries: int, directions: NDArray[np.float32] | None = None) -> ServerRules:
-        """Return the rules of a stream.
-
-        Args:
-            directions: The first queries, shape (queries, features), for `tau = "auto"`.
-        """
+        """Return the rules of a stream."""
         facts, asked = self.facts, self._asked
         if asked.tau == "auto" and directions is not None:
             share = tau_share(facts.features, public_rows(facts.rows, "tau"), asked.epsilon)
@@ -259,20 +254,13 @@ class IndKNNSetup(ServerSetup):
         """Return rows in the server's format, as directions from the centre.
 
         A row at the centre has no direction; the diagonal is used instead.
-
-        Args:
-            features: The rows, shape (rows, features), scaled into [0, 1].
         """
         away = features - self._centre
         away[~away.any(axis=1)] = 1.0
         return quantise(away)
 
     def open_stream(self, directions: NDArray[np.float32]) -> Predictor:
-        """Return a predictor for a new stream, whose records have their full budgets.
-
-        Args:
-            directions: The queries that will be asked, shape (queries, features).
-        """
+        """Return a predictor for a new stream, whose records have their full budgets."""
         rules, count = self.rules(len(directions), directions), len(self.records)
         units = np.full(count, budget_units(rules.budget, field="epsilon"))
         labels = self.records.labels.astype(np.int64)
@@ -344,9 +332,6 @@ async def label_stream(
 
     Returns:
         The labels at the client, as class numbers, shape (queries,).
-
-    Raises:
-        StoreFailed: If the server lost its records in a restart.
     """
     (other,) = party.peers
     if party.me != SERVER:

@@ -22,8 +22,6 @@ def batch_probabilities(
     """Return the distribution of each query's label, shape (Q, classes), under any allocation.
 
     Args:
-        queries: The queries, shape (Q, f), in [0, 1].
-        radii: The radius of each query, shape (Q,).
         allocation: The ε of each query, which need not be safe.
     """
     counts = count_votes(queries, radii, rows, classes)
@@ -43,12 +41,7 @@ def greatest_loss(one: Floats, other: Floats) -> float:
 def batch_loss(
     queries: Floats, radii: Floats, tables: tuple[Rows, Rows], classes: int, allocation: Allocation
 ) -> float:
-    """Return the exact privacy loss of an r-N batch between two tables, under any allocation.
-
-    Args:
-        queries: The queries, shape (Q, f), in [0, 1].
-        radii: The radius of each query, shape (Q,).
-    """
+    """Return the exact privacy loss of an r-N batch between two tables, under any allocation."""
     one, other = (batch_probabilities(queries, radii, rows, classes, allocation) for rows in tables)
     return greatest_loss(one, other)
 

@@ -43,7 +43,6 @@ class LabelRequest(Message, kind="radius.request"):
         epsilon: The ε of the batch, or, if rows have their own budgets, the ε of each query for a
             row.
         k: The number of neighbours, or 0 for radii.
-        queries: The queries, shape (queries, features), in [0, 1].
         radii: The radii, shape (queries,); empty if k is not 0.
     """
 
@@ -184,12 +183,7 @@ class OwnerRules:
         require_that(inside, "radii", f"radii must be from 0 to {self.radius_max:.6g}")
 
     def label(self, request: LabelRequest, rows: Rows, rng: Generator) -> LabelledBatch:
-        """Release the labels of a request, and the radii within which rows voted.
-
-        Args:
-            rows: The secret table.
-            rng: The secret source of randomness.
-        """
+        """Release the labels of a request, and the radii within which rows voted."""
         queries, epsilon, classes = request.queries, request.epsilon, self.facts.classes
         if request.k:
             return label_nearest(queries, rows, self.nearest(request.k, epsilon), rng)

@@ -43,7 +43,6 @@ class Owner:
     failure prevents both an answer and a refusal, the owner stops: see `failure`.
 
     Args:
-        rows: The secret table.
         ledger: The ledger of all charges. The caller opens and closes it.
     """
 
@@ -72,15 +71,7 @@ class Owner:
         await self._failure.wait()
 
     async def answer(self, party: Party, analyst: str) -> None:
-        """Answer one request with one message, whose size depends only on the request.
-
-        Args:
-            party: The owner, in a session with the analyst alone.
-
-        Raises:
-            ProtocolViolation: If the request breaks the rules.
-            StoreFailed: If this answer or an earlier one could not be drawn or charged.
-        """
+        """Answer one request with one message, whose size depends only on the request."""
         request = await party.receive(LabelRequest, sender=analyst)
         try:
             self._rules.check(request)
@@ -101,9 +92,6 @@ class Owner:
 
         Args:
             rng: The secret source of randomness, fresh for each call.
-
-        Raises:
-            StoreFailed: If the answer could not be drawn or charged.
         """
         price, key, content = request.epsilon, request.key, request.content
 
@@ -172,8 +160,6 @@ def ask_within(queries: Floats, radii: Floats, epsilon: float, *, name: str = ""
     gets the same answer at no further cost.
 
     Args:
-        queries: The queries, shape (queries, features), in [0, 1].
-        radii: The radius of each query, shape (queries,).
         name: A name that distinguishes requests with equal content. A request with a new name gets
             a fresh answer and is charged again.
     """
@@ -181,12 +167,7 @@ def ask_within(queries: Floats, radii: Floats, epsilon: float, *, name: str = ""
 
 
 def ask_nearest(queries: Floats, k: int, epsilon: float, *, name: str = "") -> LabelRequest:
-    """Return a request for labels by the votes of about k nearest rows.
-
-    Args:
-        queries: The queries, shape (queries, features), in [0, 1].
-        k: The number of neighbours, at least 1.
-    """
+    """Return a request for labels by the votes of about k nearest rows."""
     if k < 1:
         raise InputError("k", k, "a whole number of at least 1")
     return _keyed(name, queries, np.zeros(0), epsilon, k)
@@ -197,12 +178,8 @@ async def request_labels(
 ) -> LabelledBatch:
     """Send a request and return the owner's answer, in one round trip.
 
-    Args:
-        party: This party, in a session with the owner alone.
-
     Raises:
         BudgetExhausted: If a budget does not suffice. Nothing has been charged.
-        ProtocolViolation: If the owner sent a message that no honest owner sends.
     """
     (owner,) = party.peers
     rules.check(request)

@@ -77,7 +77,6 @@ def public_radius(features: int, rows: int, *, categories: bool = False) -> floa
     iris, glass, banknote, car and mushroom at ε = 0.5, 1 and 2.
 
     Args:
-        features: f, at least 1.
         rows: n, the number of rows of all parties, at least 1.
     """
     falling = (_RADIUS_ROWS / rows) ** (1.0 / (features + 4))
@@ -117,8 +116,6 @@ def public_k(k: int | Literal["auto"], features: int, rows: int | None) -> int:
 
     Args:
         k: The parameter of a system; 0 for a radius.
-        features: f, at least 1.
-        rows: n, the number of rows of all parties, if it is public.
     """
     if k != "auto":
         return k
@@ -132,10 +129,6 @@ def radius_share(features: int, rows: int, epsilon: float) -> float:
     The numbers were fitted on wine, digits, glass, banana, australian and mushroom, at ε = 0.5 to 4
     and in batches of 20 and 100. `python -m benchmarks defaults` shows their accuracy on these
     tables and on others.
-
-    Args:
-        features: f, at least 1.
-        rows: n, the number of rows of all parties, at least 1.
     """
     return near_share(rows, features, _NEAR_FACTOR * epsilon**-_NEAR_EXPONENT)
 
@@ -146,9 +139,6 @@ def radius_among(queries: Floats, facts: Facts, epsilon: float) -> float:
     It is the distance within which `radius_share` of all pairs of queries lie, clipped to between a
     quarter of `public_radius` and twice that. Fewer than `NEAR_QUERIES_MIN` different queries are
     too small a sample of the rows; then the radius is `public_radius`.
-
-    Args:
-        queries: A batch of queries, shape (queries, features), in [0, 1].
     """
     rows = public_rows(facts.rows, "radius")
     alone = public_radius(facts.features, rows, categories=facts.categorical)
@@ -254,12 +244,7 @@ class DataOwner(System):
     def request(
         self, queries: Floats, facts: Facts, epsilon: float, *, name: str = ""
     ) -> LabelRequest:
-        """Return an analyst's request for one batch.
-
-        Args:
-            queries: Shape (queries, features), in [0, 1].
-            name: See `ask_within`.
-        """
+        """Return an analyst's request for one batch."""
         if k := public_k(self.k, facts.features, facts.rows):
             return ask_nearest(queries, k, epsilon, name=name)
         radius = radius_among(queries, facts, epsilon) if self.radius == "auto" else self.radius
@@ -279,11 +264,7 @@ class DataOwner(System):
 
 
 class OwnerSetup(ServerSetup):
-    """An owner of all rows and a client, which is the first of the parties that held them.
-
-    Attributes:
-        k: The approximate number of rows that vote; 0 for a radius.
-    """
+    """An owner of all rows and a client, which is the first of the parties that held them."""
 
     def __init__(self, system: DataOwner, parts: Mapping[str, Rows], facts: Facts) -> None:
         super().__init__(system, parts, facts)

@@ -46,10 +46,6 @@ def public_sigma2(epsilon: float, queries: int) -> float:
     A vote is clipped at σ2 √(2 K z), where z is the record's remaining budget. A greater ε needs
     less noise, and in a long stream each query gets so little that fewer but larger votes are more
     informative. The numbers were fitted like those of `tau_share`.
-
-    Args:
-        epsilon: The ε of the stream, above 0.
-        queries: T, at least 1.
     """
     found = math.pow(queries / _STREAM, _STREAM_EXPONENT) / math.sqrt(epsilon)
     return min(SIGMA_MAX, max(SIGMA_MIN, found))
@@ -99,7 +95,6 @@ class Neighbours(NamedTuple):
     """The records within the threshold of a query, whatever their remaining budgets.
 
     Attributes:
-        records: The positions of the records, shape (m,), each once.
         kernels: The κ of each record, at least τ.
     """
 
@@ -197,9 +192,6 @@ class StoredRows:
 
     Positions are below the number of records; forgetting a record moves others. Capacity grows by
     doubling. Abandoned buffers and forgotten rows are overwritten.
-
-    Args:
-        hashing: The hashing that assigns codes to rows; none by default.
     """
 
     def __init__(self, features: int, hashing: Hashing | None = None) -> None:
@@ -251,11 +243,7 @@ class StoredRows:
             column[first : self._count] = values
 
     def forget(self, positions: NDArray[np.intp]) -> None:
-        """Overwrite rows with the last rows, and the places of those with zeros.
-
-        Args:
-            positions: The positions of the rows, each once.
-        """
+        """Overwrite rows with the last rows, and the places of those with zeros."""
         left = self._count - len(positions)
         holes = positions[positions < left]
         moving = np.setdiff1d(np.arange(left, self._count), positions, assume_unique=True)

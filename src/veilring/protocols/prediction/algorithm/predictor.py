@@ -147,14 +147,7 @@ class Predictor:
         return self._rows.remaining.copy()
 
     def add(self, ids: Ints, features: NDArray[np.float32], labels: Ints, remaining: Ints) -> None:
-        """Add records, which take part from the next query on.
-
-        Args:
-            ids: The new ids of the records, shape (m,).
-            features: The result of `quantise`, shape (m, features).
-            labels: The class numbers, below the number of classes, shape (m,).
-            remaining: The units that each record has left in the ledger, shape (m,).
-        """
+        """Add records, which take part from the next query on."""
         for field, column in (("ids", ids), ("labels", labels), ("remaining", remaining)):
             if column.shape != (len(features),) or column.dtype != np.int64:
                 given = f"{column.dtype} of shape {column.shape}"
@@ -176,20 +169,13 @@ class Predictor:
         self._clear()
 
     def restock(self, remaining: Ints) -> None:
-        """Set the remaining budgets, from a ledger or for another client.
-
-        Args:
-            remaining: The units in the order of `ids`, shape (records,).
-        """
+        """Set the remaining budgets in the order of `ids`, from a ledger or for another client."""
         self._rows.remaining[:] = remaining
 
     def forget(self, ids: Ints) -> None:
         """Forget records: all their data here is overwritten before this returns.
 
         The data includes features, labels, budgets, codes, and inner products with queries.
-
-        Args:
-            ids: The ids of the records, shape (m,).
         """
         gone = np.flatnonzero(np.isin(self._rows.ids, ids))
         if len(gone) < len(np.unique(ids)):
@@ -199,10 +185,6 @@ class Predictor:
 
     def answer_block(self, queries: NDArray[np.float32], rng: Generator) -> list[PricedLabel]:
         """Answer queries one after the other, and charge the working copy.
-
-        Args:
-            queries: The result of `quantise`, shape (queries, features).
-            rng: The server's secret randomness.
 
         Returns:
             The label of each query with its price; `payers` are ids.

@@ -51,10 +51,6 @@ def label_within(
     For a ball without rows, the label is random.
 
     Args:
-        queries: The queries, shape (Q, f), in [0, 1].
-        radii: The radii, shape (Q,), finite, at least 0.
-        rows: The secret table with f features.
-        rng: The secret source of randomness.
         epsilon: The budget of the batch, above 0, if a row is added or removed; twice as much if a
             row is replaced.
     """
@@ -101,7 +97,6 @@ class NearestParameters:
     """The public parameters of a batch with k.
 
     Attributes:
-        k: The number of neighbours, at least 1.
         parts: The parts of the ε, above 0; `counting` is 0 if `rows` is given.
         rows: The number of rows, if it is public. It is stated here, never computed from the data,
             because neighbouring tables differ in size and their size would be a release.
@@ -144,13 +139,7 @@ class LabelledBatch:
 def label_nearest(
     queries: Floats, rows: Rows, parameters: NearestParameters, rng: Generator
 ) -> LabelledBatch:
-    """Release a radius and a label for each query, all under `parameters.epsilon` (Algorithm 5).
-
-    Args:
-        queries: The queries, shape (Q, f), in [0, 1].
-        rows: The secret table with f features.
-        rng: The secret source of randomness.
-    """
+    """Release a radius and a label for each query, all under `parameters.epsilon` (Algorithm 5)."""
     require_queries(queries)
     radii = convert_to_radii(
         queries,
@@ -175,12 +164,7 @@ def label_nearest(
 
 
 def release_row_count(rows: Rows, parameters: NearestParameters, rng: Generator) -> int:
-    """Return the number of rows if it is public, otherwise that number with noise; at least 1.
-
-    Args:
-        rows: The secret table.
-        rng: The secret source of randomness.
-    """
+    """Return the number of rows if it is public, otherwise that number with noise; at least 1."""
     if parameters.rows is not None:
         return max(1, parameters.rows)
     noise = discrete_laplace(1 / Fraction(parameters.parts.counting), 1, rng)
