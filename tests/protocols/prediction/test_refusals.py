@@ -16,10 +16,10 @@ from veilring.nodes.service import opening, run_inline
 from veilring.privacy.accounting import Accountant
 from veilring.protocols.prediction.algorithm.directions import WIDTH_MAX, KernelName, quantise
 from veilring.protocols.prediction.algorithm.filter import SIGMA_MAX, SIGMA_MIN
-from veilring.protocols.prediction.client import Stream, make_request, status_session
+from veilring.protocols.prediction.client import Stream, make_request, request_status
 from veilring.protocols.prediction.messages import Clients, PredictionRequest, ServerRules
 from veilring.protocols.prediction.records import LabelledRecords
-from veilring.protocols.prediction.server import PREDICT, PredictionServer
+from veilring.protocols.prediction.server import PREDICT, STATUS, PredictionServer
 from veilring.protocols.prediction.state import open_state
 from veilring.protocols.prediction.system import IndKNN
 from veilring.protocols.promise import Facts
@@ -66,9 +66,10 @@ async def outcomes_of(rows: Rows, case: Case) -> list[Outcome]:
 
         async with world({"server": lambda _node: server.offers(TERMS)}, *CLIENTS) as served:
             found = list[Outcome]()
+            role = opening(ask_block, PREDICT, TERMS)
+            status = opening(request_status, STATUS, TERMS)
             for who, request in case.asked:
-                role = opening(ask_block, PREDICT, TERMS)
-                for one, given_ in ((role, request), (status_session(TERMS), [request.key])):
+                for one, given_ in ((role, request), (status, [request.key])):
                     public = {"rules": case.rules} if one is role else {}
                     found.append(
                         await served.ask(one, who, "server", given_, charged=charged, **public)

@@ -19,7 +19,7 @@ from veilring.data.table import Rows
 from veilring.errors import BudgetExhausted, InputError, StoreFailed
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
-from veilring.nodes.service import Threads, run_inline
+from veilring.nodes.service import Threads, opening, run_inline
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import Ledger, open_ledger
 from veilring.protocols.promise import Facts
@@ -27,7 +27,7 @@ from veilring.protocols.radius import messages
 from veilring.protocols.radius.algorithm.conversion import ByCandidates, ByGrid
 from veilring.protocols.radius.algorithm.nearest import LabelledBatch, label_within
 from veilring.protocols.radius.messages import REQUEST_EPSILON_MIN
-from veilring.protocols.radius.owner import Owner, ask_nearest, convene_owner, request_labels
+from veilring.protocols.radius.owner import LABEL_SERVICE, Owner, ask_nearest, request_labels
 from veilring.protocols.radius.system import DataOwner
 from veilring.protocols.requests import RequestVerdict
 from veilring.testing.exploring import explore
@@ -142,7 +142,7 @@ async def test_an_answer_that_cannot_be_drawn_ends_the_owner(
         async with world({"owner": lambda _node: owner.offers(bytes(32))}, "ann") as served:
 
             async def ask(name: str) -> Outcome:
-                role = convene_owner(bytes(32))
+                role = opening(request_labels, LABEL_SERVICE, bytes(32))
                 return await served.ask(
                     role, "ann", "owner", asked(name), charged=ledger.totals, rules=RULES
                 )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.outcomes import Outcome, neighbours, world
 
 from veilring.data.table import Rows
-from veilring.nodes.service import run_inline
+from veilring.nodes.service import opening, run_inline
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
 from veilring.protocols.promise import Facts
@@ -20,7 +20,13 @@ from veilring.protocols.radius.messages import (
     LabelRequest,
     OwnerRules,
 )
-from veilring.protocols.radius.owner import Owner, ask_nearest, ask_within, convene_owner
+from veilring.protocols.radius.owner import (
+    LABEL_SERVICE,
+    Owner,
+    ask_nearest,
+    ask_within,
+    request_labels,
+)
 from veilring.protocols.radius.system import DataOwner
 
 pytestmark = pytest.mark.slow
@@ -49,7 +55,7 @@ async def outcomes_of(rows: Rows, case: Case) -> list[Outcome]:
         async with world(servers, *ANALYSTS) as served:
             return [
                 await served.ask(
-                    convene_owner(TERMS),
+                    opening(request_labels, LABEL_SERVICE, TERMS),
                     who,
                     "owner",
                     asked,

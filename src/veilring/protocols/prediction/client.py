@@ -1,6 +1,6 @@
 """The client of a prediction server, and the administrator who adds and removes its records."""
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from veilring.arrays import Ints
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party
-from veilring.nodes.service import opening
 from veilring.protocols.prediction.messages import (
     KEYS_MAX,
     NO_PLACE,
@@ -23,7 +22,6 @@ from veilring.protocols.prediction.messages import (
     StreamStatus,
 )
 from veilring.protocols.prediction.records import ID_BYTES_MAX, LabelledRecords
-from veilring.protocols.prediction.server import ADD, FORGET, PREDICT, STATUS
 from veilring.protocols.requests import REQUEST_KEY_BYTES, content_key, require_answered
 from veilring.transport.frames import CONTENT_BYTES_MAX
 
@@ -65,20 +63,6 @@ async def forget_at_server(party: Party, ids: Sequence[str]) -> int:
         for block in _blocks(len(ids), _ID_BYTES)
     )
     return await _change(party, messages, "an id that was added before")
-
-
-def add_session(terms: bytes) -> Callable[..., Awaitable[int]]:
-    """Return `add_at_server` as a role that opens its session with the server.
-
-    Args:
-        terms: The SHA-256 of the terms. A server with other terms refuses the session.
-    """
-    return opening(add_at_server, ADD, terms)
-
-
-def forget_session(terms: bytes) -> Callable[..., Awaitable[int]]:
-    """Return `forget_at_server` as a role that opens its session; see `add_session`."""
-    return opening(forget_at_server, FORGET, terms)
 
 
 async def _change(
@@ -196,17 +180,3 @@ async def request_status(party: Party, keys: Sequence[bytes]) -> tuple[int, list
         left = status.left
         answered += map(bool, status.answered)
     return int(left), answered
-
-
-def label_session(terms: bytes) -> Callable[..., Awaitable[Ints]]:
-    """Return `label_queries` as a role that opens its session with the server.
-
-    Args:
-        terms: The SHA-256 of the terms. A server with other terms refuses the session.
-    """
-    return opening(label_queries, PREDICT, terms)
-
-
-def status_session(terms: bytes) -> Callable[..., Awaitable[tuple[int, list[bool]]]]:
-    """Return `request_status` as a role that opens its session; see `label_session`."""
-    return opening(request_status, STATUS, terms)

@@ -38,14 +38,6 @@ def greatest_loss(one: Floats, other: Floats) -> float:
     return float(max(ratios.max(axis=1).sum(), (-ratios).max(axis=1).sum()))
 
 
-def batch_loss(
-    queries: Floats, radii: Floats, tables: tuple[Rows, Rows], classes: int, allocation: Allocation
-) -> float:
-    """Return the exact privacy loss of an r-N batch between two tables, under any allocation."""
-    one, other = (batch_probabilities(queries, radii, rows, classes, allocation) for rows in tables)
-    return greatest_loss(one, other)
-
-
 def hostile_batch(
     queries: int, features: int, share: float, rng: Generator
 ) -> tuple[Floats, Floats]:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -14,7 +14,7 @@ from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.errors import InputError, ProtocolViolation, StoreFailed
 from veilring.nodes.party import Party
-from veilring.nodes.service import Offer, Offload, opening
+from veilring.nodes.service import Offer, Offload
 from veilring.privacy.budgets import Charge
 from veilring.privacy.ledger import Ledger
 from veilring.protocols.radius.algorithm.nearest import LabelledBatch
@@ -190,15 +190,6 @@ async def request_labels(
     require_answered(answer.verdict, answer.left, asked=request.epsilon, unit="epsilon")
     radii = answer.radii if request.k else request.radii
     return LabelledBatch(answer.labels.astype(np.int64), radii)
-
-
-def convene_owner(terms: bytes) -> Callable[..., Awaitable[LabelledBatch]]:
-    """Return the analyst's role in a session that it opens: `await role(party, request, rules=…)`.
-
-    Args:
-        terms: The SHA-256 of the terms. An owner with other terms refuses the session.
-    """
-    return opening(request_labels, LABEL_SERVICE, terms)
 
 
 def _keyed(name: str, queries: Floats, radii: Floats, epsilon: float, k: int) -> LabelRequest:

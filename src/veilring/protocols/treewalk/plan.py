@@ -163,11 +163,7 @@ class KnownTop:
 
 
 def walk_cost(plan: LookupPlan, points: int, dimensions: int) -> Forecast:
-    """Forecast a session of walks: one message each way per level, and one for the result.
-
-    Args:
-        dimensions: The number of coordinates of a point.
-    """
+    """Forecast a session of walks: one message each way per level, and one for the result."""
     levels = depth_of(points) - plan.splits
     nodes = repeated(levels, Nodes(values=np.zeros(plan.queries)))
     bits = repeated(levels, Bits(packed=np.zeros(-(-plan.queries // 8), dtype=np.uint8)))
@@ -183,7 +179,6 @@ def response_cost(
     """Forecast a session of responses: one message each way.
 
     Args:
-        dimensions: The number of coordinates of a point.
         is_known: Whether the client already has the splits.
     """
     buckets = 1 << (depth_of(points) - plan.splits)
@@ -213,8 +208,6 @@ class LookupOption:
         mechanism: `response` names a bucket in one message; `walk` takes one step per level.
         splits: s; the look-up names a bucket of at most 2**s points.
         probability: The probability that this is the bucket on the query's side of all splits.
-        found: The number of points returned.
-        rounds: The number of successive messages, without set-up.
         bytes: The size of all messages, set-up included.
         setup_bytes: The size of the set-up. For a response, a client may keep these splits.
     """
@@ -243,7 +236,6 @@ def recommend_lookup(
     first. Look-ups of equal probability are sorted by their bytes.
 
     Args:
-        points: The number of points, at least 2.
         epsilon: The greatest ε of a query at delta 0; above 0 and at most 40.
         rounds: The greatest number of successive messages, without set-up; unlimited by default.
         bytes: The greatest size of all messages, set-up included; unlimited by default.

@@ -106,14 +106,10 @@ async def walk_client(
     for every query.
 
     Args:
-        party: This party; its one peer is the server.
-        queries: The secret queries, shape (plan.queries, dimensions).
-        plan: The plan of the session, which both parties know.
         keeper: Pays for the walks and remembers their bits; none by default.
 
     Raises:
         BudgetExhausted: If the keeper cannot pay; no bit has been sent.
-        ProtocolViolation: If the server sent a message that no honest server sends.
     """
     (server,) = party.peers
     _check_queries(queries, plan.queries)
@@ -141,9 +137,6 @@ async def walk_server(party: Party, places: Places) -> Bools:
 
     Returns:
         The server's view of the queries: the bits, shape (queries, levels).
-
-    Raises:
-        ProtocolViolation: If the client sent a message that no honest client sends.
     """
     (client,) = party.peers
     tree = places.tree
@@ -180,9 +173,6 @@ async def bucket_client(
     its buckets. The server sees one bucket number for each query.
 
     Args:
-        party: This party; its one peer is the server.
-        queries: The secret queries, shape (plan.queries, dimensions).
-        epsilon: The ε of a response; above 0 and at most 40.
         known: The splits from an earlier session. If they are current, they are not sent again.
         keeper: Pays for the responses and remembers them; none by default.
 
@@ -191,7 +181,6 @@ async def bucket_client(
 
     Raises:
         BudgetExhausted: If the keeper cannot pay; nothing private has been sent.
-        ProtocolViolation: If the server sent a message that no honest server sends.
     """
     (server,) = party.peers
     _check_queries(queries, plan.queries)
@@ -223,14 +212,8 @@ async def bucket_client(
 async def bucket_server(party: Party, places: Places) -> Ints:
     """Serve one session of responses.
 
-    Args:
-        party: This party; its one peer is the client.
-
     Returns:
         The server's view of the queries: the bucket named for each, shape (queries,).
-
-    Raises:
-        ProtocolViolation: If the client sent a message that no honest client sends.
     """
     (client,) = party.peers
     tree = places.tree
@@ -317,7 +300,6 @@ async def _receive_nearest(
     """Receive the places and find the nearest, which is post-processing at the client.
 
     Args:
-        queries: The secret queries, shape (queries, dimensions).
         places_max: The greatest possible number of places; all place numbers are below it.
     """
     message = await party.receive(FoundPlaces, sender=server)

@@ -335,12 +335,6 @@ async def play_lookup(
         own: The server's places, or for the client the public labels of all places, by number.
             None after a restart.
         queries: The client's secret, shape (queries, features).
-
-    Returns:
-        The client's labels, shape (queries,).
-
-    Raises:
-        ProtocolViolation: If the peer sent a message that no honest party sends.
     """
     (other,) = party.peers
     if queries is None and isinstance(own, Places):
@@ -381,7 +375,6 @@ def _vote(found: Ints, away: _Floats, labels: Ints, k: int, classes: int) -> Int
 
     Args:
         found: The numbers of the places, shape (queries, found).
-        away: The distances of the places, of the same shape.
     """
     order = np.argsort(found, axis=1, kind="stable")
     found, away = np.take_along_axis(found, order, axis=1), np.take_along_axis(away, order, axis=1)
