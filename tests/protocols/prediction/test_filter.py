@@ -74,25 +74,6 @@ def test_no_stream_of_queries_costs_a_record_more_than_its_budget() -> None:
         assert check_streams(0, STREAMS) > STREAMS
 
 
-def test_records_that_cannot_pay_change_nothing() -> None:
-    """They neither count in K nor vote, so all other payments and the label are unchanged."""
-    parameters = FilterParameters(classes=3, queries=10, budget=0.05, sigma2=0.5)
-    rng = np.random.default_rng(1)
-    for seed in range(200):
-        left = np.full(80, int(0.05 * UNITS))
-        left[40:] = parameters.entry_units - 1
-        kappa, labels = rng.uniform(0.1, 1, 80), rng.integers(0, 3, 80)
-        everyone = Neighbours(np.arange(80), kappa, labels)
-        able = Neighbours(np.arange(40), kappa[:40], labels[:40])
-        one, other = left.copy(), left.copy()
-        with_them = answer_query(parameters, everyone, one, np.random.default_rng(seed))
-        without = answer_query(parameters, able, other, np.random.default_rng(seed))
-        assert with_them.label == without.label
-        assert np.array_equal(with_them.payers, without.payers)
-        assert np.array_equal(one, other)
-        assert np.array_equal(one[40:], left[40:])
-
-
 def test_an_exhausted_budget_votes_nothing_without_a_warning() -> None:
     """With exactly the entry left, a record is counted, votes 0 and has nothing left."""
     parameters = FilterParameters(classes=2, queries=4, budget=0.01, sigma2=0.4)
@@ -103,18 +84,6 @@ def test_an_exhausted_budget_votes_nothing_without_a_warning() -> None:
     assert answer.payers.tolist() == [0, 2]
     assert answer.units[0] == parameters.entry_units
     assert left[:2].tolist() == [0, 0]
-
-
-def test_the_label_is_noise_without_neighbours() -> None:
-    """All classes are equally frequent."""
-    parameters, rng = FilterParameters(4, 10, 0.05, 0.5), np.random.default_rng(2)
-    nobody = Neighbours(np.zeros(0, np.intp), np.zeros(0), np.zeros(0, np.int64))
-    left = np.zeros(0, np.int64)
-    runs = 3_000
-    labels = [answer_query(parameters, nobody, left, rng).label for _ in range(runs)]
-    counts = np.bincount(labels, minlength=4)
-    low, high = (stats.binom.isf(q, runs, 0.25) for q in (1 - ALARM / 8, ALARM / 8))
-    assert ((counts >= low) & (counts <= high)).all()
 
 
 def test_the_label_has_the_distribution_of_the_paper() -> None:
