@@ -143,25 +143,26 @@ def test_rows_are_those_added_and_not_forgotten(sizes: list[int], seed: int) -> 
     rng, hashing = np.random.default_rng(seed), Hashing.draw(5, np.random.default_rng(0), 3, 4)
     rows, expected, following = StoredRows(5, hashing), dict[int, tuple[bytes, int]](), 1
     for size in sizes:
-        before = rows.features
+        before = rows.live.features
         fresh = clustered(size, 5, 3, rng)
         ids = np.arange(following, following + size)
         following += size
         rows.add(ids, fresh.features, fresh.labels, ids * 10)
         for id_, row, label in zip(ids.tolist(), fresh.features, fresh.labels, strict=True):
             expected[id_] = (row.tobytes(), int(label))
-        assert not before.any() or np.shares_memory(before, rows.features)
+        assert not before.any() or np.shares_memory(before, rows.live.features)
         gone = np.flatnonzero(rng.random(len(rows)) < 0.3)
-        for id_ in rows.ids[gone].tolist():
+        for id_ in rows.live.ids[gone].tolist():
             del expected[id_]
-        whole = rows.features
+        whole = rows.live.features
         rows.forget(gone)
         assert not whole[len(rows) :].any()
-        held = zip(rows.ids.tolist(), rows.features, rows.labels.tolist(), strict=True)
+        live = rows.live
+        held = zip(live.ids.tolist(), live.features, live.labels.tolist(), strict=True)
         assert {id_: (row.tobytes(), label) for id_, row, label in held} == expected
-        assert np.array_equal(rows.remaining, rows.ids * 10)
-        assert np.array_equal(rows.codes, hashing.codes(rows.features))
-        assert np.array_equal(rows.lengths, lengths(rows.features))
+        assert np.array_equal(live.remaining, live.ids * 10)
+        assert np.array_equal(live.codes, hashing.codes(live.features))
+        assert np.array_equal(live.lengths, lengths(live.features))
 
 
 def test_noise_does_not_depend_on_the_records() -> None:

@@ -69,17 +69,6 @@ def test_a_repeated_request_gets_the_same_labels_at_no_cost(tmp_path: Path) -> N
     assert read_totals(tmp_path / "state.sqlite").spent == 40.0
 
 
-def test_a_key_that_was_used_for_other_queries_is_refused(tmp_path: Path) -> None:
-    """A key used for other queries is refused, in an answer of the usual size."""
-    one, other = requests(2, 5)
-    with opened(RULES, tmp_path, table(100)) as state:
-        labels(state, [one])
-        stolen = other.model_copy(update={"key": one.key})
-        answer = state.answer("ann", stolen, np.random.default_rng(0))
-        assert answer.verdict == RequestVerdict.KEY_USED
-        assert answer.labels.tolist() == [0] * 5
-
-
 def test_the_stream_ends_after_t_queries_of_all_together(tmp_path: Path) -> None:
     """All clients share one stream of T queries, and its counter is public."""
     asked = requests(13, 5)

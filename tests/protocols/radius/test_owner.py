@@ -66,20 +66,6 @@ def test_a_request_is_answered_and_charged_once(tmp_path: Path) -> None:
         assert (ledger.totals().spent, ledger.totals().answers) == (asked("one").epsilon, 1)
 
 
-def test_a_key_belongs_to_one_request() -> None:
-    """A key used for another request is refused, and another analyst may use it."""
-    with opened(Budgets(total=2.0)) as (owner, _):
-        first, rng = asked("one"), np.random.default_rng(1)
-        other = asked("one", 0.25).model_copy(update={"key": first.key})
-        requests = [("ann", first), ("ann", other), ("bob", other)]
-        verdicts = [owner.answer_once(*each, rng).verdict for each in requests]
-        assert verdicts == [
-            RequestVerdict.ANSWERED,
-            RequestVerdict.KEY_USED,
-            RequestVerdict.ANSWERED,
-        ]
-
-
 def test_an_answer_has_one_size_for_any_content() -> None:
     """An answer and each kind of refusal have the same number of bytes."""
     for first in (asked(""), ask_nearest(QUERIES, 7, 0.5)):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.protocols.radius.parties import QUERIES, RADII, RULES, asked, labelling
 
-from veilring.errors import BudgetExhausted, FrameError, InputError, ProtocolViolation, RunFailed
+from veilring.errors import FrameError, InputError, ProtocolViolation, RunFailed
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.privacy.budgets import Budgets
@@ -35,18 +35,6 @@ def failure(role: Role, *own: object) -> RunFailed:
     with pytest.raises(RunFailed) as failed:
         asyncio.run(main())
     return failed.value
-
-
-def test_an_analyst_learns_only_the_remainder() -> None:
-    """An insufficient budget is named with the requested and the remaining amount."""
-    for budgets, name, left in (
-        (Budgets(total=0.3), "total", 0.3),
-        (Budgets(total=2.0, analyst=0.25), "analyst", 0.25),
-        (Budgets(total=2.0, analyst=2.0, analysts={ANALYST: 0.125}), "analyst", 0.125),
-    ):
-        error = failure(labelling, asked(""), budgets).errors[ANALYST]
-        assert isinstance(error, BudgetExhausted)
-        assert (error.budget, error.asked, error.left) == (name, 0.5, left)
 
 
 async def without_checks(party: Party, own: object) -> object:

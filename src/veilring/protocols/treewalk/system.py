@@ -42,8 +42,6 @@ from veilring.protocols.treewalk.roles import (
     walk_server,
 )
 
-_Floats = Floats
-
 # The loss of a step is rounded up by less than this, and all steps together spend at most ε.
 _SHORT_OF: Final = 1 - 2.0**-40
 _ROWS_MIN: Final = 2
@@ -133,7 +131,7 @@ class Lookup:
             return response_cost(plan, self.points, features, is_known=is_known)
         return walk_cost(plan, self.points, features)
 
-    def find(self, places: Places, queries: _Floats, rng: Generator) -> NDArray[np.int32]:
+    def find(self, places: Places, queries: Floats, rng: Generator) -> NDArray[np.int32]:
         """Return the positions of the places found, shape (queries, found)."""
         tree, splits = places.tree, self.splits
         if self.names_bucket:
@@ -143,7 +141,7 @@ class Lookup:
             found = walk(tree, queries, self.steps, splits, rng).found
         return places.with_neighbours(found, self.system.neighbours)
 
-    async def ask(self, party: Party, queries: _Floats) -> NearestPlaces:
+    async def ask(self, party: Party, queries: Floats) -> NearestPlaces:
         """Play the client of a session."""
         plan = self._plan(len(queries))
         if not self.names_bucket:
@@ -276,7 +274,7 @@ class TreeWalkSetup(ServerSetup):
 
     @override
     def play(
-        self, queries: _Floats, *, among: Sequence[str] | None = None, ring: Ring | None = None
+        self, queries: Floats, *, among: Sequence[str] | None = None, ring: Ring | None = None
     ) -> Play:
         distinct, _ = _distinct(queries)
         ballots = {"k": self._asked.k, "classes": self.facts.classes}
@@ -289,7 +287,7 @@ class TreeWalkSetup(ServerSetup):
         )
 
     @override
-    def label(self, queries: _Floats, rng: Generator) -> Ints:
+    def label(self, queries: Floats, rng: Generator) -> Ints:
         distinct, back = _distinct(queries)
         asked, tree = queries[distinct], self.places.tree
         found = self.lookup.find(self.places, asked, rng)
@@ -298,7 +296,7 @@ class TreeWalkSetup(ServerSetup):
         return voted[back]
 
     @override
-    def observe(self, queries: _Floats, runs: int, rng: Generator) -> Floats:
+    def observe(self, queries: Floats, runs: int, rng: Generator) -> Floats:
         """Draw the places that the server finds for its client's noisy answers."""
         found = self.lookup.find(self.places, np.tile(queries, (runs, 1)), rng)
         return found.reshape(runs, -1).astype(np.float64)
@@ -308,7 +306,7 @@ class TreeWalkSetup(ServerSetup):
         return Spent(self.lookup.epsilon_spent, 0.0, 1, "query")
 
     @override
-    def reference(self, queries: _Floats, among: Sequence[str] | None = None) -> Ints:
+    def reference(self, queries: Floats, among: Sequence[str] | None = None) -> Ints:
         tree, k = self.places.tree, min(self._asked.k, len(self.places.tree))
         found = self.places.nearest(queries, k)
         away = _distances(queries, tree.points[found])
@@ -325,7 +323,7 @@ async def play_lookup(
     own: Places | Ints | None,
     *,
     lookup: Lookup,
-    queries: _Floats | None = None,
+    queries: Floats | None = None,
     k: int = 1,
     classes: int = 1,
 ) -> Ints | None:
@@ -350,7 +348,7 @@ async def play_lookup(
     return _vote(nearest.found, _distances(asked, nearest.points), own, k, classes)[back]
 
 
-def _distinct(queries: _Floats) -> tuple[Ints, Ints]:
+def _distinct(queries: Floats) -> tuple[Ints, Ints]:
     """Return the index of the first occurrence of each distinct query, and the inverse index.
 
     Distinct queries keep their order: an order by value would reveal something about them.
@@ -364,13 +362,13 @@ def _distinct(queries: _Floats) -> tuple[Ints, Ints]:
     return np.array(list(first.values())), np.array([place[name] for name in names])
 
 
-def _distances(queries: _Floats, points: _Floats) -> _Floats:
+def _distances(queries: Floats, points: Floats) -> Floats:
     """Return the distances of points, shape (queries, found, features), to their query."""
     with np.errstate(over="ignore"):  # a malicious server may send points whose distance overflows
         return np.asarray(np.sqrt(np.square(points - queries[:, None]).sum(axis=2)))
 
 
-def _vote(found: Ints, away: _Floats, labels: Ints, k: int, classes: int) -> Ints:
+def _vote(found: Ints, away: Floats, labels: Ints, k: int, classes: int) -> Ints:
     """Return the majority label of the k nearest places found for each query.
 
     Args:
