@@ -192,7 +192,7 @@ class RowColumns(NamedTuple):
     def first(self, count: int) -> "RowColumns":
         """Return a view of the first rows."""
         *columns, codes = (column[:count] for column in self.by_row)
-        return RowColumns(*columns, codes.T)
+        return RowColumns._make((*columns, codes.T))
 
     @property
     def by_row(self) -> tuple[NDArray[Any], ...]:
