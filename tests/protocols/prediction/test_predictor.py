@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from tests.protocols.prediction.serving import Table, answers, clustered, predictor, same
 
+from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.privacy.budgets import UNITS
 from veilring.protocols.prediction.algorithm.directions import (
@@ -68,22 +69,35 @@ def test_answers_do_not_depend_on_blocks(kernel: Kernel, options: dict[str, obje
     assert len({answer.label for answer in found[0][0]}) == 3
 
 
-def test_a_predictor_is_the_filter_on_exact_kernels() -> None:
-    """One query at a time, with 64-bit integers and the filter alone, gives the same."""
+@pytest.mark.parametrize("reuse", [False, True])
+def test_a_predictor_is_the_filter_on_exact_kernels(*, reuse: bool) -> None:
+    """One query at a time, with 64-bit integers and the filter alone, gives the same.
+
+    With reuse, each query has the kernels of all earlier queries near it, under their labels.
+    """
     rows, queries = _tables()
-    made, rng = predictor(PARAMETERS, KERNEL, rows), np.random.default_rng(4)
-    left = np.full(300, int(PARAMETERS.budget * UNITS))
+    made, rng = predictor(PARAMETERS, KERNEL, rows, reuse=reuse), np.random.default_rng(4)
+    left, found = np.full(300, int(PARAMETERS.budget * UNITS)), list[int]()
+
+    def kernels(one: NDArray[np.float32], query: NDArray[np.float32]) -> Floats:
+        dots = one.astype(np.int64) @ query.astype(np.int64)
+        return np.asarray(dots / (lengths(one) * lengths(query[None])[0]))
+
     for answer, query in zip(answers(made, queries.features, 60, 4), queries.features, strict=True):
-        dots = rows.features.astype(np.int64) @ query.astype(np.int64)
-        kappa = dots / (lengths(rows.features) * lengths(query[None])[0])
-        near = np.flatnonzero(kappa >= 0.2)
+        kappa, earlier = kernels(rows.features, query), queries.features[: len(found)]
+        near, again = np.flatnonzero(kappa >= 0.2), kernels(earlier, query)
+        votes = np.bincount(np.array(found, int)[again >= 0.2], again[again >= 0.2], minlength=3)
+        released = np.append(votes, (again >= 0.2).sum())
+        neighbours = Neighbours(near, kappa[near], rows.labels[near])
         single = answer_query(
-            PARAMETERS, Neighbours(near, kappa[near], rows.labels[near]), left, rng
+            PARAMETERS, neighbours, left, rng, released=released if reuse else None
         )
         assert single.label == answer.label
         assert np.array_equal(single.payers + 100, answer.payers)
         assert np.array_equal(single.units, answer.units)
+        found.append(answer.label)
     assert np.array_equal(left, made.remaining)
+    assert (left < PARAMETERS.entry_units).any()  # some could vote no more
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
@@ -280,33 +294,6 @@ def test_hashing_is_algorithm_3_on_the_candidates() -> None:
         query = queries[place : place + 1]
         hashed = answers(predictor(PARAMETERS, KERNEL, rows, hashing=hashing), query, 1, place)
         assert same(hashed, answers(few, query, 1, place))
-
-
-def test_released_answers_vote_like_neighbours() -> None:
-    """Each later query has the kernels of all nearby earlier queries, under their labels."""
-    rng = np.random.default_rng(4)
-    rows, queries = clustered(60, 8, 3, rng), clustered(90, 8, 3, rng).features
-    made = predictor(PARAMETERS, KERNEL, rows, reuse=True)
-    found = answers(made, queries, 90, seed=6)
-    left, noise = np.full(60, 10**11), np.random.default_rng(6)
-    cosines = {
-        (a, b): float(x.astype(float) @ y.astype(float)) / (lengths(x[None]) * lengths(y[None]))[0]
-        for a, x in enumerate(queries)
-        for b, y in enumerate(queries)
-    }
-    for place, query in enumerate(queries):
-        released = np.zeros(4)
-        for earlier in range(place):
-            if (kappa := cosines[place, earlier]) >= 0.2:
-                released[found[earlier].label] += kappa
-                released[-1] += 1
-        exact = rows.features.astype(float) @ query.astype(float)
-        kappa = exact / (lengths(rows.features) * lengths(query[None])[0])
-        near = np.flatnonzero(kappa >= 0.2)
-        neighbours = Neighbours(near, kappa[near], rows.labels[near])
-        one = answer_query(PARAMETERS, neighbours, left, noise, released=released)
-        assert one.label == found[place].label
-    assert (made.remaining < PARAMETERS.entry_units).any()  # some could vote no more
 
 
 def test_reuse_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,8 +43,8 @@ class PredictionRequest(Message, kind="prediction.request"):
     """A block of queries.
 
     Attributes:
-        key: The client's name of this request, `KEY_BYTES` long. A repeated request has the same
-            key, gets the same labels and is charged once.
+        key: The client's name of this request. A repeated request has the same key, gets the same
+            labels and is charged once.
         queries: The result of `quantise`, shape (queries, features).
     """
 

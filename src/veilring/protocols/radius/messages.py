@@ -38,10 +38,9 @@ class LabelRequest(Message, kind="radius.request"):
     """A batch of queries to label, by the rows within radii or by about k neighbours.
 
     Attributes:
-        key: The analyst's name of this request, `KEY_BYTES` long. A repeated request has the same
-            key, gets the same answer and is charged once.
-        epsilon: The ε of the batch, or, if rows have their own budgets, the ε of each query for a
-            row.
+        key: The analyst's name of this request. A repeated request has the same key, gets the same
+            answer and is charged once.
+        epsilon: The ε of the batch.
         k: The number of neighbours, or 0 for radii.
         radii: The radii, shape (queries,); empty if k is not 0.
     """
@@ -62,7 +61,7 @@ class LabelAnswer(Message, kind="radius.answer"):
     """The data owner's answer, whose size does not depend on its content.
 
     Attributes:
-        verdict: The number of a `Verdict`.
+        verdict: The number of a `RequestVerdict`.
         left: The remainder of the budget that does not suffice; otherwise 0.
         labels: The labels, shape (queries,); all 0 unless the request is answered.
         radii: The radii within which rows voted, of the same shape, for a request with k.

@@ -8,7 +8,7 @@ equal for all clients, so a client can keep them; their cost is counted separate
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import exp
 from typing import Annotated, Final, Literal
@@ -168,7 +168,7 @@ def walk_cost(plan: LookupPlan, points: int, dimensions: int) -> Forecast:
     nodes = repeated(levels, Nodes(values=np.zeros(plan.queries)))
     bits = repeated(levels, Bits(packed=np.zeros(-(-plan.queries // 8), dtype=np.uint8)))
     total = repeated(1, _blank_found(plan, dimensions)).plus(nodes).plus(bits)
-    request = WalkRequest(splits=plan.splits, neighbours=plan.neighbours, queries=plan.queries)
+    request = WalkRequest(**asdict(plan))
     ground = Ground(points=points, dimensions=dimensions)
     return Forecast(2 * levels + 1, total, repeated(1, request).plus(repeated(1, ground)))
 
@@ -182,12 +182,8 @@ def response_cost(
         is_known: Whether the client already has the splits.
     """
     buckets = 1 << (depth_of(points) - plan.splits)
-    request = BucketRequest(
-        splits=plan.splits,
-        neighbours=plan.neighbours,
-        queries=plan.queries,
-        known=bytes(DIGEST_BYTES if is_known else 0),
-    )
+    known = bytes(DIGEST_BYTES if is_known else 0)
+    request = BucketRequest(**asdict(plan), known=known)
     setup = repeated(1, request).plus(repeated(1, Ground(points=points, dimensions=dimensions)))
     setup = setup.plus(repeated(1, Top(splits=np.zeros(0 if is_known else buckets))))
     named = Buckets(named=np.zeros(plan.queries, dtype=np.uint32))

@@ -4,7 +4,7 @@ Each mechanism has a pair of roles: walks of many steps, and bucket responses. `
 services of a long-running server. A `Keeper` pays for a client's messages before they are sent.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final, Protocol
 
 import numpy as np
@@ -113,8 +113,7 @@ async def walk_client(
     """
     (server,) = party.peers
     _check_queries(queries, plan.queries)
-    request = WalkRequest(splits=plan.splits, neighbours=plan.neighbours, queries=plan.queries)
-    await party.send(server, request)
+    await party.send(server, WalkRequest(**asdict(plan)))
     ground = await _receive_ground(party, server, queries)
     depth = depth_of(ground.points)
     plan.check(depth, ground.dimensions)
@@ -184,12 +183,7 @@ async def bucket_client(
     """
     (server,) = party.peers
     _check_queries(queries, plan.queries)
-    request = BucketRequest(
-        splits=plan.splits,
-        neighbours=plan.neighbours,
-        queries=plan.queries,
-        known=known.digest if known else b"",
-    )
+    request = BucketRequest(**asdict(plan), known=known.digest if known else b"")
     await party.send(server, request)
     ground = await _receive_ground(party, server, queries)
     depth = depth_of(ground.points)
