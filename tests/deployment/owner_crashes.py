@@ -25,10 +25,11 @@ from veilring.deployment.owner import OwnerTerms
 from veilring.errors import BudgetExhausted, VeilringError
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
+from veilring.nodes.service import opening
 from veilring.privacy.ledger import read_totals
 from veilring.protocols.radius.algorithm.nearest import LabelledBatch
 from veilring.protocols.radius.messages import LabelRequest
-from veilring.protocols.radius.owner import ask_within, convene_owner
+from veilring.protocols.radius.owner import LABEL_SERVICE, ask_within, request_labels
 from veilring.randomness import Streams
 from veilring.testing.ports import reserve_ports
 from veilring.transport.tls import TlsEndpoint
@@ -119,7 +120,8 @@ class Analyst:
             self.seen.answered += 1
 
     async def _try(self, request: LabelRequest) -> LabelledBatch:
-        pair, role = Parties((self.node.name, OWNER)), convene_owner(self.terms.digest)
+        pair = Parties((self.node.name, OWNER))
+        role = opening(request_labels, LABEL_SERVICE, self.terms.digest)
         session = Streams().token("session")
         rules = self.terms.rules
         return await self.node.run(role, session, pair, request, seconds=SECONDS, rules=rules)

@@ -19,10 +19,12 @@ from veilring.deployment.config import load_credentials
 from veilring.deployment.examples import REGISTRAR, PredictionExample
 from veilring.deployment.prediction import PredictionTerms, read_records
 from veilring.nodes.node import Node
+from veilring.nodes.service import opening
 from veilring.privacy.budgets import UNITS
 from veilring.privacy.ledger import open_ledger, read_totals
-from veilring.protocols.prediction.client import add_session
+from veilring.protocols.prediction.client import add_at_server
 from veilring.protocols.prediction.records import Accounts
+from veilring.protocols.prediction.server import ADD
 from veilring.protocols.prediction.state import RowTable
 from veilring.protocols.prediction.system import IndKNN
 from veilring.protocols.system import SERVER
@@ -79,7 +81,7 @@ class Trial:
                 self.records.take(range(*span)) for span in ((0, STABLE), (STABLE, STABLE + 30))
             )
             administrator = Administrator(await self._node(REGISTRAR), *given, records=others)
-            await administrator.do(add_session(self.terms.digest), stable)
+            await administrator.do(opening(add_at_server, ADD, self.terms.digest), stable)
             self.clients = [PredictionClient(await self._node(name), *given) for name in CLIENTS]
             for _ in range(rounds):
                 await self._round(administrator, float(self.rng.uniform(0.05, 0.5)))

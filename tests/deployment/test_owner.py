@@ -121,7 +121,7 @@ def test_deploy_owner_writes_what_serve_and_ask_read(tmp_path: Path) -> None:
     config = load_config(folder / "owner.toml")
     assert isinstance(config, OwnerConfig)
     assert config.budgets.total == 4.0
-    assert OwnerTerms.load(Path(config.terms)).rules.features == 4
+    assert OwnerTerms.load(Path(config.terms)).rules.facts.features == 4
     assert f"veilring serve {folder}/owner.toml" in made.output
     assert CliRunner().invoke(app, command).exit_code == 2  # nothing is overwritten
 

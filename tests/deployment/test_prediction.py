@@ -349,7 +349,7 @@ def test_a_released_origin_is_deducted_from_the_budget(tmp_path: Path, share: fl
     rules = priced(path, share * whole)
     assert (1 - share) * whole * (1 - 1e-12) < rules.budget < (1 - share) * whole * (1 + 1e-12)
     together = GaussianDP(sqrt(2 * (rules.budget + share * whole)))
-    assert together.epsilon(rules.delta) <= rules.epsilon * (1 + 1e-12)
+    assert together.epsilon(rules.system.delta) <= rules.system.epsilon * (1 + 1e-12)
     schema = PredictionTerms.load(path).schema_digest
     with open_state(rules, tmp_path / "state.db", schema, new=True) as state:
         state.add(read_records(embeddings(tmp_path / "some.npz"), PredictionTerms.load(path), "id"))

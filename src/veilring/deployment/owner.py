@@ -24,12 +24,12 @@ from veilring.deployment.config import (
 )
 from veilring.deployment.connecting import Client, Server
 from veilring.errors import ScenarioError
-from veilring.nodes.service import Threads
+from veilring.nodes.service import Threads, opening
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import Ledger, open_ledger
 from veilring.protocols.promise import Facts
 from veilring.protocols.radius.messages import LabelRequest, OwnerRules
-from veilring.protocols.radius.owner import Owner, convene_owner
+from veilring.protocols.radius.owner import LABEL_SERVICE, Owner, request_labels
 from veilring.protocols.radius.system import DataOwner, Radius
 
 _log = logging.getLogger("veilring.owner")
@@ -63,7 +63,7 @@ class OwnerTerms(Schema):
     @cached_property
     def rules(self) -> OwnerRules:
         """The protocol's public rules."""
-        return self.protocol.bind(self.width, len(self.classes), self.rows)
+        return self.protocol.bind(self.facts(1))
 
     @override
     def checked(self, parties: int | None = None) -> Self:
@@ -195,7 +195,8 @@ async def ask_owner(config: AnalystConfig, queries: Path) -> dict[str, list[obje
     request = make_request(config, terms, rows)
     terms.rules.check(request)
     async with client.connect(terms.keys) as connection:
-        answer = await connection.run(convene_owner(terms.digest), request, rules=terms.rules)
+        role = opening(request_labels, LABEL_SERVICE, terms.digest)
+        answer = await connection.run(role, request, rules=terms.rules)
     columns: dict[str, list[object]] = {"label": [terms.classes[each] for each in answer.labels]}
     if request.k:
         columns["radius"] = answer.radii.round(_DECIMALS).tolist()

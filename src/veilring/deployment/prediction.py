@@ -32,21 +32,22 @@ from veilring.deployment.config import (
 )
 from veilring.deployment.connecting import Client, Server
 from veilring.errors import BudgetExhausted, InputError, ScenarioError
-from veilring.nodes.service import Threads
+from veilring.nodes.service import Threads, opening
 from veilring.privacy.checks import doubt_of_delta
 from veilring.protocols.prediction.algorithm.directions import quantise
 from veilring.protocols.prediction.client import (
-    add_session,
-    forget_session,
-    label_session,
+    add_at_server,
+    forget_at_server,
+    label_queries,
     make_request,
-    status_session,
+    request_status,
 )
 from veilring.protocols.prediction.messages import ServerRules
 from veilring.protocols.prediction.records import LabelledRecords, require_ids
-from veilring.protocols.prediction.server import PredictionServer
+from veilring.protocols.prediction.server import ADD, FORGET, PREDICT, STATUS, PredictionServer
 from veilring.protocols.prediction.state import ServerState, open_state
 from veilring.protocols.prediction.system import IndKNN
+from veilring.protocols.promise import Facts
 
 _log = logging.getLogger("veilring.prediction")
 _client_log = logging.getLogger("veilring.client")
@@ -100,7 +101,8 @@ class PredictionTerms(Schema):
     @cached_property
     def rules(self) -> ServerRules:
         """The protocol's public rules."""
-        return self.protocol.bind(self.width, len(self.classes), paid=self.origin_price)
+        facts = Facts(1, self.width, len(self.classes))  # embeddings have no schema
+        return self.protocol.bind(facts, paid=self.origin_price)
 
     def directions(self, rows: NDArray[np.floating]) -> NDArray[np.float32]:
         """Return rows in the form that the server uses.
@@ -255,7 +257,7 @@ async def serve_prediction(
         raise ScenarioError.because(
             f"{', '.join(strangers)} are not members of the roster", field="administrators"
         )
-    if doubt := doubt_of_delta(terms.rules.delta):
+    if doubt := doubt_of_delta(terms.protocol.delta):
         _log.warning("protocol.%s", doubt)
     with _open(config, terms) as state:
         # One thread, because each answer depends on the charges of the one before.
@@ -330,8 +332,9 @@ async def ask_prediction(config: PredictionClientConfig, queries: Path) -> dict[
     parts = [rows[first : first + block] for first in range(0, len(rows), block)]
     keys = [make_request(part, name=config.name).key for part in parts]
     async with client.connect(terms.keys) as connection:
-        role = label_session(terms.digest)
-        left, answered = await connection.run(status_session(terms.digest), keys)
+        role = opening(label_queries, PREDICT, terms.digest)
+        status = opening(request_status, STATUS, terms.digest)
+        left, answered = await connection.run(status, keys)
         refusal = _refusal(parts, answered, left, rules)
         paid = parts if refusal is None else parts[: [*answered, False].index(False)]
         try:
@@ -388,7 +391,7 @@ async def add_records(config: RecordsAdministratorConfig, path: Path) -> int:
     terms = PredictionTerms.load(Path(config.terms))
     records = read_records(path, terms, config.key, config.outside_max, _records_log)
     pieces = [records.take(range(*piece)) for piece in _pieces(len(records))]
-    return await _tell(config, add_session(terms.digest), pieces)
+    return await _tell(config, opening(add_at_server, ADD, terms.digest), pieces)
 
 
 async def forget_records(config: RecordsAdministratorConfig, ids: Sequence[str]) -> int:
@@ -406,7 +409,7 @@ async def forget_records(config: RecordsAdministratorConfig, ids: Sequence[str])
     require_ids(ids)
     terms = PredictionTerms.load(Path(config.terms))
     pieces = [tuple(ids[slice(*piece)]) for piece in _pieces(len(ids))]
-    return await _tell(config, forget_session(terms.digest), pieces)
+    return await _tell(config, opening(forget_at_server, FORGET, terms.digest), pieces)
 
 
 async def _tell(
