@@ -9,7 +9,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from types import EllipsisType, TracebackType
+from types import EllipsisType
 from typing import Final, Self, TypeVar
 
 from veilring.errors import (
@@ -143,12 +143,7 @@ class Node:
         self.start()
         return self
 
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def abort(self) -> None:

@@ -38,6 +38,7 @@ from veilring.errors import (
     Tampered,
     TooFarAhead,
     VeilringError,
+    listed,
 )
 from veilring.nodes.journal import SETUP_ROUND, Event, Observer
 from veilring.nodes.party import Parties, Party, Standing, Wait, find_fault
@@ -64,7 +65,6 @@ UNREAD_BYTES_MAX: Final = 4 << 20
 REASON_CHARACTERS_MAX: Final = 64
 # All peers that are silent are named at once: a dozen of the longest names.
 CULPRIT_CHARACTERS_MAX: Final = 1024
-_PEERS_SHOWN: Final = 8  # in an error
 
 
 class Abort(Message, kind="session.abort"):
@@ -259,8 +259,7 @@ class Session(Party):
         return self._inboxes.setdefault(sender, _Inbox(sender))
 
     def _no_peer(self, field: str, name: str) -> InputError:
-        shown = (*self.peers[:_PEERS_SHOWN], *("…",) * (len(self.peers) > _PEERS_SHOWN))
-        return InputError(field, name, f"a peer of {self._me}: {', '.join(shown)}")
+        return InputError(field, name, f"a peer of {self._me}: {listed(self.peers)}")
 
     def _check(self, peer: str = "") -> None:
         if self.error is not None:

@@ -171,9 +171,6 @@ class _Spell(NamedTuple):
             return {message.sender, message.receiver} <= {*self.names}
         return self.state == "crashed" and message.receiver in self.names
 
-    def covers(self, seconds: float) -> bool:
-        return self.start <= seconds and (self.end is None or seconds < self.end)
-
 
 class _Event(NamedTuple):
     """An event before steps are numbered; sorted by time, and by causes within an instant."""
