@@ -2,11 +2,9 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
 
 import pytest
-import uvloop
-from tests.transport.conformance import CHECKS, fill, run_check
+from tests.transport.conformance import fill
 from tests.transport.refusals import refused
 from tests.transport.rosters import PATIENCE_SECONDS, Town, tls_endpoints
 
@@ -15,19 +13,6 @@ from veilring.transport import connection, tls
 from veilring.transport.listener import bind
 from veilring.transport.roster import make_identity
 from veilring.transport.tls import LOOPBACK, TlsEndpoint
-
-LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
-    "asyncio": asyncio.new_event_loop,
-    "uvloop": uvloop.new_event_loop,
-}
-
-
-@pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize("check", CHECKS)
-def test_conforms(check: str, loop: str) -> None:
-    """Endpoints over TLS fulfil the contract of every transport, on both loops."""
-    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
-        runner.run(run_check(check, tls_endpoints))
 
 
 async def test_a_late_party_is_waited_for() -> None:
