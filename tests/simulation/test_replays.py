@@ -1,7 +1,9 @@
 """The same program does the same in every process.
 
 The program is full of ties and sets. This file is also a script: `python
-tests/simulation/test_replays.py FIRST LAST` prints the digest of each seed.
+tests/simulation/test_replays.py digest FIRST LAST` prints each seed's digest; `python
+tests/simulation/test_replays.py check COUNT` compares, for each of COUNT seeds, two fresh processes
+with different hash seeds, and fails if any differ.
 """
 
 import asyncio
@@ -10,6 +12,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -139,13 +142,24 @@ class _Program:
 def fresh(first: int, last: int, hash_seed: int) -> list[str]:
     """Return the digests of seeds `first` to `last`, from one new process."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", __file__, str(first), str(last)],
+        [sys.executable, "-W", "error", __file__, "digest", str(first), str(last)],
         env={**os.environ, "PYTHONHASHSEED": str(hash_seed), "OPENBLAS_NUM_THREADS": "1"},
         check=True,
         capture_output=True,
         text=True,
     )
     return done.stdout.split()
+
+
+def check(count: int) -> list[int]:
+    """Return the seeds whose traces differ between two fresh processes."""
+
+    def differs(seed: int) -> bool:
+        return fresh(seed, seed, 2 * seed + 1) != fresh(seed, seed, 2 * seed + 2)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        verdicts = pool.map(differs, range(count))
+        return [seed for seed, differ in enumerate(verdicts) if differ]
 
 
 SEEDS = 12
@@ -164,7 +178,16 @@ def test_earlier_runs_in_the_process_do_not_matter() -> None:
     assert [digest(seed) for seed in (3, 0)] == alone
 
 
+def _main() -> int:
+    mode, *numbers = sys.argv[1:]
+    if mode == "digest":
+        first, last = map(int, numbers)
+        sys.stdout.writelines(f"{digest(seed)}\n" for seed in range(first, last + 1))
+        return 0
+    different = check(int(numbers[0]))
+    sys.stdout.write(f"{numbers[0]} seeds, different: {different or 'none'}\n")
+    return 1 if different else 0
+
+
 if __name__ == "__main__":
-    sys.stdout.writelines(
-        f"{digest(seed)}\n" for seed in range(int(sys.argv[1]), int(sys.argv[2]) + 1)
-    )
+    sys.exit(_main())
