@@ -1,4 +1,4 @@
-"""Clusters: one interface to four places where parties can run."""
+"""Clusters: one interface to four places where parties can run, and parties within a part."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
+from tests.nodes.worlds import NAMES
 from tests.roles import (
     Word,
     fail,
@@ -21,18 +22,23 @@ from veilring.errors import (
     ClusterError,
     Deadlock,
     InputError,
+    PeerGivenUp,
+    PeerLost,
+    ProtocolViolation,
     RunFailed,
     SessionAborted,
     SessionTimeout,
+    VeilringError,
 )
 from veilring.nodes.adversary import Drop
 from veilring.nodes.cluster import RUNTIMES, Cluster, RuntimeName
-from veilring.nodes.party import Party
+from veilring.nodes.party import Parties, Party, Standing, SubParty, broadcast
 from veilring.nodes.ring import draw_ring
+from veilring.nodes.run import Outcome, join_outcomes
 from veilring.nodes.runtimes.simulated import SIMULATED_SECONDS
 from veilring.testing import ProtocolRunner, assert_cost
 from veilring.transport.frames import frame_size
-from veilring.transport.messages import encode
+from veilring.transport.messages import Message, encode
 
 T = TypeVar("T")
 
@@ -308,3 +314,103 @@ async def test_large_inputs_and_results_cross_processes() -> None:
     async with Cluster(3, runtime="processes", own=big) as cluster:
         run = await cluster.run(pass_array)
     assert [float(result.sum()) for result in run.results.values()] == [0.0, 3e5, 6e5]
+
+
+PARTS = {"ann": ("ann", "bob"), "bob": ("ann", "bob"), "cid": ("cid", "dee"), "dee": ("cid", "dee")}
+
+
+class Greeting(Message, kind="test.within.greeting"):
+    """A name."""
+
+    name: str
+
+
+async def greet(party: Party) -> dict[str, Any]:
+    """Greet all others of the subset, and return the properties of the inner party."""
+    inside = SubParty(party, Parties(PARTS[party.me]))
+    inside.round(1)
+    await broadcast(inside, Greeting(name=inside.me))
+    heard = [(await inside.receive(Greeting, sender=peer)).name for peer in inside.peers]
+    same = (inside.session == party.session, inside.rng is party.rng)
+    return {"heard": heard, "parties": inside.parties, "same": same}
+
+
+async def accuse(party: Party) -> None:
+    """Accuse a peer from within."""
+    SubParty(party, party.parties).accuse(VeilringError("that cannot be"))
+
+
+async def test_a_role_inside_sees_only_its_subset() -> None:
+    """It has the subset's parties, and the session's name, rounds and randomness."""
+    async with Cluster(list(PARTS), seed=0) as cluster:
+        run = await cluster.run(greet)
+    for name, seen in run.results.items():
+        assert seen["parties"] == PARTS[name]
+        assert seen["heard"] == [other for other in PARTS[name] if other != name]
+        assert seen["same"] == (True, True)
+    assert (run.cost.messages, run.cost.rounds) == (4, 1)
+
+
+async def test_an_accusation_inside_ends_the_session() -> None:
+    """The error is that of the whole run."""
+    async with Cluster(3) as cluster:
+        with pytest.raises(RunFailed, match="that cannot be"):
+            await cluster.run(accuse)
+
+
+async def test_a_part_without_the_party_is_refused() -> None:
+    """A party cannot send within a subset to which it does not belong."""
+
+    async def outside(party: Party) -> None:
+        with pytest.raises(InputError, match=f"{party.me} is not among"):
+            SubParty(party, Parties(["nobody", "else"]))
+
+    async with Cluster(3) as cluster:
+        await cluster.run(outside)
+
+
+def outcome(
+    party: str, error: VeilringError | None = None, without: tuple[str, ...] | None = ()
+) -> Outcome:
+    """Return an outcome of a role that tolerates losses, or does not."""
+    standing = Standing(party, without=without)
+    channels = {(party, peer): f"{party} to {peer}" for peer in NAMES if peer != party}
+    return Outcome(
+        party, None if error else f"of {party}", error, channels=channels, standing=standing
+    )
+
+
+class TestRuns:
+    """A run consists of the remaining parties, if all of them tolerate losses."""
+
+    @pytest.mark.parametrize(
+        "error", [PeerLost("cy"), PeerGivenUp("ada"), SessionAborted("ada", "TooManyLost")]
+    )
+    def test_lost_parties_have_no_results(self, error: VeilringError) -> None:
+        """This includes crashed parties, and parties given up that ended for lack of the others."""
+        run = join_outcomes(
+            [outcome("ada", None, ("cy",)), outcome("bob"), outcome("cy", error)], 0
+        )
+        assert run.results == {"ada": "of ada", "bob": "of bob"}
+        assert run.lost == ("cy",)
+        assert set(run.channels) == {("ada", "bob"), ("bob", "ada")}
+
+    def test_a_party_that_crashed_after_all_others_ended_is_lost(self) -> None:
+        """The party is lost even if no other party has noticed."""
+        run = join_outcomes([outcome("ada"), outcome("bob"), outcome("cy", PeerLost("cy"))], 0)
+        assert run.lost == ("cy",)
+
+    @pytest.mark.parametrize(
+        "outcomes",
+        [
+            [outcome("ada", None, None), outcome("bob"), outcome("cy", PeerLost("cy"))],
+            [outcome("ada", None, None), outcome("bob", None, None), outcome("cy", PeerLost("cy"))],
+            [outcome("ada"), outcome("bob"), outcome("cy", PeerLost("bob"))],
+            [outcome("ada", None, ("cy",)), outcome("cy", ProtocolViolation("bob", "lied"))],
+            [outcome("ada", PeerLost("cy")), outcome("cy", PeerLost("cy"))],
+        ],
+    )
+    def test_any_other_error_fails_the_run(self, outcomes: list[Outcome]) -> None:
+        """A party without tolerance, an unexpected loss, a violation and no result each fail it."""
+        with pytest.raises(RunFailed):
+            join_outcomes(outcomes, 0)
