@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-from tests.nodes.worlds import NAMES
+from tests.nodes.worlds import NAMES, SIMULATED
 from tests.roles import (
     Word,
     fail,
@@ -45,13 +45,13 @@ T = TypeVar("T")
 
 def test_each_party_is_given_its_own_data(run_protocol: ProtocolRunner) -> None:
     """Resident data go to their party, in order."""
-    run = run_protocol(pass_on, ["ada", "bob", "cy"], own=["a", "b", "c"])
+    run = run_protocol(pass_on, NAMES, own=["a", "b", "c"])
     assert run.results == {"ada": "c", "bob": "a", "cy": "b"}
 
 
 def test_the_cost_is_counted_at_the_senders(run_protocol: ProtocolRunner) -> None:
     """Each message counts once, with its frame's bytes, in the sender's round."""
-    run = run_protocol(pass_on, ["ada", "bob", "cy"])
+    run = run_protocol(pass_on, NAMES)
     sizes = {name: frame_size(encode(bytes(16), Word(text=name))) for name in ("ada", "bob", "cy")}
     assert_cost(run, messages=3, bytes=sum(sizes.values()), rounds=1)
     assert {name: traffic.bytes for name, traffic in run.cost.by_party.items()} == sizes
@@ -62,7 +62,7 @@ def test_the_cost_is_counted_at_the_senders(run_protocol: ProtocolRunner) -> Non
 
 def test_set_up_messages_are_asserted_separately(run_protocol: ProtocolRunner) -> None:
     """Set-up messages are counted separately, and a failed assertion shows both counts."""
-    run = run_protocol(draw_ring, ["ada", "bob", "cy"])
+    run = run_protocol(draw_ring, NAMES)
     setup = run.cost.setup
     assert setup.messages == 3 * 2 * 2  # each commits and reveals to all others
     assert_cost(run, messages=0, bytes=0, setup_messages=12, setup_bytes=setup.bytes)
@@ -74,14 +74,14 @@ def test_set_up_messages_are_asserted_separately(run_protocol: ProtocolRunner) -
 
 def test_a_cost_assertion_needs_a_number(run_protocol: ProtocolRunner) -> None:
     """A cost assertion without a number is refused."""
-    run = run_protocol(pass_on, ["ada", "bob", "cy"])
+    run = run_protocol(pass_on, NAMES)
     with pytest.raises(InputError, match="at least one of messages, bytes, rounds"):
         assert_cost(run)
 
 
 def test_only_watched_parties_have_a_view(run_protocol: ProtocolRunner) -> None:
     """A view contains all messages that the party received and sent."""
-    run = run_protocol(pass_on, ["ada", "bob", "cy"], watch=["bob"])
+    run = run_protocol(pass_on, NAMES, watch=["bob"])
     assert list(run.views) == ["bob"]
     view = run.views["bob"]
     assert [(seen.round, seen.sender, seen.message) for seen in view.received] == [
@@ -93,7 +93,7 @@ def test_only_watched_parties_have_a_view(run_protocol: ProtocolRunner) -> None:
 def test_a_failure_anywhere_is_a_failure_everywhere(run_protocol: ProtocolRunner) -> None:
     """There is no partial result; the error is the one closest to the cause."""
     with pytest.raises(RunFailed, match="bob: ValueError: bob had a bad day") as caught:
-        run_protocol(fail, ["ada", "bob", "cy"], who="bob")
+        run_protocol(fail, NAMES, who="bob")
     errors = caught.value.errors
     assert isinstance(errors["bob"], ValueError)
     assert isinstance(errors["cy"], SessionAborted)
@@ -147,7 +147,7 @@ async def test_an_argument_can_be_for_one_party_only() -> None:
 def test_a_mistake_in_a_role_is_shown_at_its_line(run_protocol: ProtocolRunner) -> None:
     """The error carries file, line and function of the role to every runtime, and no value."""
     with pytest.raises(RunFailed) as caught:
-        run_protocol(fail, ["ada", "bob", "cy"], who="bob")
+        run_protocol(fail, NAMES, who="bob")
     line = fail.__code__.co_firstlineno + 3
     place = f"{fail.__code__.co_filename}:{line}, in fail"
     assert caught.value.root.__notes__ == [f"raised by bob at\n  {place}"]
@@ -156,7 +156,7 @@ def test_a_mistake_in_a_role_is_shown_at_its_line(run_protocol: ProtocolRunner) 
 def test_sending_to_a_stranger_lists_the_peers(run_protocol: ProtocolRunner) -> None:
     """A wrong name is refused on every runtime with the argument and the names to choose from."""
     with pytest.raises(RunFailed, match=r"to is 'dan'; allowed: a peer of \w+: .*(bob|cy)"):
-        run_protocol(say_to_a_stranger, ["ada", "bob", "cy"])
+        run_protocol(say_to_a_stranger, NAMES)
 
 
 async def test_the_fixture_needs_a_plain_function() -> None:
@@ -193,12 +193,8 @@ def test_a_wait_for_no_message_ends_with_the_deadlock() -> None:
     async def wait_for_nobody(_party: Party) -> None:
         await asyncio.Event().wait()
 
-    async def main() -> None:
-        async with Cluster(2, runtime="simulated") as cluster:
-            await cluster.run(wait_for_nobody)
-
     with pytest.raises(RunFailed, match="party-1 is waiting for no message"):
-        simulation.simulate(main())
+        SIMULATED(wait_for_nobody, 2)
 
 
 def test_on_the_simulated_clock_a_run_has_a_limit() -> None:

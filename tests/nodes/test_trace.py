@@ -7,6 +7,7 @@ import pickle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.nodes.worlds import NAMES, SIMULATED
 from tests.roles import Word, chat, die, fail_late, pass_on
 
 from veilring import simulation
@@ -22,7 +23,6 @@ from veilring.testing import ProtocolRunner
 from veilring.transport.frames import frame_size
 from veilring.transport.messages import encode
 
-NAMES = ("ada", "bob", "cy")
 LATENCY_SECONDS = 0.25
 WORDS = "what only ada knows"
 
@@ -208,13 +208,8 @@ def test_a_deadlock_keeps_earlier_messages() -> None:
         await party.receive(Word, sender=party.peers[0])
 
     journal = Journal()
-
-    async def main() -> None:
-        async with Cluster(NAMES, runtime="simulated") as cluster:
-            await cluster.run(say_and_wait, trace=journal)
-
     with pytest.raises(RunFailed):
-        simulation.simulate(main())
+        SIMULATED(say_and_wait, NAMES, trace=journal)
     assert len(journal.messages) == 3
 
 
