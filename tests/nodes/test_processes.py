@@ -1,4 +1,4 @@
-"""Parties as operating-system processes: deaths, complete cleanup, and the scripts that start them."""
+"""Parties as processes: deaths, complete cleanup, and the scripts that start them."""
 
 import asyncio
 import logging

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, suppress
 import pytest
 from tests.nodes.worlds import NAMES, OTHER_TERMS, PAIR, TERMS, started, turns
 from tests.roles import Word
-from tests.transport.rosters import Town
+from tests.transport.towns import Town
 
 from veilring import simulation
 from veilring.errors import Busy, NotReady, PeerLost, SessionAborted

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import uvloop
 from tests.transport.conformance import CHECKS, Endpoints, Maker, check_transport, run_check
-from tests.transport.rosters import tls_endpoints
+from tests.transport.towns import tls_endpoints
 from typing_extensions import override
 
 from veilring.errors import EndpointClosed, InputError, PeerLost
