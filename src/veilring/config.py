@@ -243,10 +243,6 @@ def missing_file(path: Path | str, key: str = "") -> ScenarioError:
 def load_toml(path: Path, *, bytes_max: int = TOML_BYTES_MAX) -> dict[str, Any]:
     """Read a TOML file.
 
-    Args:
-        path: The file, in UTF-8.
-        bytes_max: The maximum size in bytes.
-
     Raises:
         OSError: If it cannot be read.
         UnicodeDecodeError: If it is not UTF-8.

@@ -57,10 +57,6 @@ class Cluster:
         own: Each party's resident private data, in the same order. A role gets its party's.
         seed: The random seed, which makes every draw and transcript reproducible. By default all
             randomness is cryptographic.
-
-    Raises:
-        InputError: If names repeat, the number of items of data differs from that of parties, or
-            there is no such runtime.
     """
 
     def __init__(
@@ -131,9 +127,6 @@ class Cluster:
                 fails.
             adversaries: Adversaries by the party that each controls; each run gets fresh copies.
             **public: Keyword arguments of every party's role.
-
-        Returns:
-            The result of every party, and the cost of the run.
 
         Raises:
             RunFailed: If the run failed at any party. There is no partial result, unless the role
@@ -267,8 +260,6 @@ async def run_with_retries(
     that.
 
     Args:
-        cluster: The cluster, whose resident data are used.
-        role: The role, as for `Cluster.run`.
         attempts: The maximum number of runs, at least 1.
         among: The parties that take part in the first attempt; all by default.
         for_those: Called before each attempt with its parties; returns more options, such as the

@@ -93,11 +93,7 @@ class _Running:
 
 
 def join_transcripts(parts: Iterable[Mapping[Channel, str]]) -> dict[Channel, str]:
-    """Join the hashes of all parties, and compare the two ends of each channel.
-
-    Raises:
-        ClusterError: If the two ends of a channel disagree on its messages.
-    """
+    """Join the hashes of all parties, and compare the two ends of each channel."""
     joined: dict[Channel, str] = {}
     for part in parts:
         for channel, digest in part.items():
@@ -128,8 +124,6 @@ class View:
     """The view of a party, kept by an observer: everything a semi-honest adversary there learns.
 
     Attributes:
-        party: The name of the party.
-        received: The messages that the party received, in order.
         sent: The messages that it sent, each with its receiver instead of the sender.
     """
 
@@ -284,9 +278,6 @@ class Trace:
 
     Args:
         since: The origin of times, in seconds on the party's clock.
-
-    Attributes:
-        passed: All messages, in order.
     """
 
     party: str

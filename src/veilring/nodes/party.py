@@ -136,12 +136,6 @@ class Parties(tuple[str, ...]):  # noqa: SLOT001  (CPython allows no slots on su
 
     A run with 10,000 parties has 10,000 sessions that all look up participants; they share one
     instance.
-
-    Args:
-        names: The participants, once each.
-
-    Raises:
-        InputError: If a name occurs twice.
     """
 
     _positions: dict[str, int]
@@ -211,7 +205,6 @@ class Party(Protocol):
         """Wait for the next message of a peer, which must be of the given type.
 
         Args:
-            sender: The peer.
             due: The round in which the peer sends it. Set-up counts backwards: its last step is
                 round 0, the one before is round -1. If all roles of a protocol pass it, the culprit
                 of a stalled run can be named; see `veilring.nodes.party`.
@@ -257,11 +250,7 @@ async def broadcast_to_rest(party: Party, message: Message) -> None:
 
 
 class ForwardingParty(Party):
-    """A party that passes everything on to another one; a subclass overrides parts of it.
-
-    Args:
-        party: The party underneath.
-    """
+    """A party that passes everything on to another one; a subclass overrides parts of it."""
 
     def __init__(self, party: Party) -> None:
         self._party = party
@@ -324,11 +313,7 @@ class SubParty(ForwardingParty):
     confused.
 
     Args:
-        party: The participant.
         parties: Some of the session's parties, including the participant.
-
-    Raises:
-        InputError: If the participant is not among them.
     """
 
     def __init__(self, party: Party, parties: Parties) -> None:

@@ -249,9 +249,6 @@ class FairTurns:
 
     Each client's requests keep their order. The next turn is that of the client that has waited
     longest since its last one, so that the number of its requests gains a client nothing.
-
-    Args:
-        at_once: The maximum number of turns at once.
     """
 
     def __init__(self, party: str, at_once: int = CONVENED_MAX) -> None:

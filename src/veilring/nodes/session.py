@@ -84,7 +84,6 @@ class Open(Message, kind="session.open"):
 
     Attributes:
         service: The name of the peer's offer.
-        parties: All participants.
         terms: The SHA-256 of the public parameters: a peer with different ones refuses.
     """
 
@@ -131,9 +130,6 @@ class Session(Party):
     Args:
         make_rng: A function that makes the party's randomness for this run when a role first uses
             it.
-
-    Attributes:
-        error: The error that ended the session, if any.
     """
 
     def __init__(
@@ -339,7 +335,6 @@ class Session(Party):
 
         Raises:
             ProtocolViolation: If a peer sent a message that no role asked for.
-            VeilringError: If the session has failed meanwhile.
         """
         self._check()
         self._over = True
@@ -513,8 +508,6 @@ class StandingReport(Message, kind="session.standing"):
         senders: The sender of each message that the party is waiting for.
         kinds: The kind of each of these messages.
         dues: The round in which each is due, if the role declares it.
-        blocked: See `Standing`.
-        over: See `Standing`.
         peers: The peers of the counts.
         sent: The number of messages sent to each of them.
         received: The number of messages received from each.

@@ -191,9 +191,6 @@ def draw_faults(parties: Sequence[str], seconds: float, rng: Generator) -> tuple
     """Draw a schedule of faults, all of which start and end within the first `seconds`.
 
     At most one party crashes for good, so that the others are still enough for a ring.
-
-    Args:
-        parties: The parties, at least two.
     """
     faults: list[Fault] = []
     for kind in FAULT_CLASSES:

@@ -249,11 +249,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Call `callback` at a simulated time, after everything already scheduled for it.
-
-        Raises:
-            RuntimeError: If the loop is closed.
-        """
+        """Call `callback` at a simulated time, after everything already scheduled for it."""
         if self.is_closed():
             raise RuntimeError("Event loop is closed")
         if context is None:
@@ -307,7 +303,6 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         Raises:
             SimulationError: If called by `asyncio.as_completed`, which starts bare coroutines in
                 the order of their addresses.
-            RuntimeError: If the loop is closed.
         """
         if _started_by_as_completed():
             coro.close()
@@ -424,12 +419,7 @@ class LoopTrace:
 
 
 class TracedLoop(SimulatedLoop):
-    """A simulated loop that records each event of SimPy and each callback made ready.
-
-    Args:
-        environment: The SimPy environment; by default a new one.
-        trace: The record; programs may add their own entries.
-    """
+    """A simulated loop that records each event of SimPy and each callback made ready."""
 
     def __init__(
         self,
@@ -478,9 +468,7 @@ def simulate(
     its end stay in `env` and do not happen.
 
     Args:
-        main: The coroutine to run.
         env: The SimPy environment to run in; by default a new one, at 0 s.
-        debug: Whether to enable asyncio's debug mode.
         trace: The record of events, if wanted.
         order: The order in which ready tasks take turns; by default that in which they became
             ready.
@@ -528,9 +516,6 @@ def wait_event(event: Event) -> asyncio.Future[Any]:
 
     An event's failure counts as handled once it is passed to the future. If the future was
     cancelled before, the failure ends the run, as in SimPy when no process waits for it.
-
-    Raises:
-        SimulationError: If the running loop, if any, is not simulated.
     """
     loop = _running_loop()
     if event.env is not loop.environment:

@@ -407,7 +407,6 @@ class Links:
 
     Args:
         terms: The terms, key by key; empty if they are not compared.
-        clock: A clock in seconds.
         wall: A clock in seconds since 1970 (UTC), which peers compare with theirs.
     """
 

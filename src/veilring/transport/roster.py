@@ -66,8 +66,6 @@ class Identity:
 
     Attributes:
         name: The party's name, as in the roster; the certificate's common name.
-        certificate: The self-signed certificate.
-        private_key: The key of the certificate.
     """
 
     name: str
@@ -122,12 +120,8 @@ def make_identity(
     """Make a new key and a certificate for it.
 
     Args:
-        name: The party's name.
         valid_days: The number of days from `now` for which the certificate is valid, at least 1.
         now: An aware time; by default the present.
-
-    Raises:
-        InputError: If the name or the number of days is not allowed.
     """
     check_name(name)
     if valid_days < 1:
@@ -258,12 +252,8 @@ class Member:
         certificate: The member's certificate, PEM.
         host: The name or address of its host; empty for a client.
         port: The port on which it listens, 1 to `PORT_MAX`; 0 for a client.
-        kind: `"party"` or `"client"`.
         previous: The certificate of its previous key, PEM; empty if it has none.
         previous_until: The last day (UTC) on which the previous key is accepted in new connections.
-
-    Raises:
-        InputError: If a field is not allowed, or a certificate is for another name or key.
     """
 
     name: str
@@ -344,9 +334,6 @@ class Roster:
 
     Attributes:
         members: At least one member, with unique names and keys.
-
-    Raises:
-        InputError: If there are no members, or a name or a key occurs twice.
     """
 
     members: tuple[Member, ...]
@@ -420,7 +407,6 @@ class Roster:
         Args:
             before: The roster that it replaces, with the same members in the same order.
             until: The last day (UTC) on which the keys of `before` are accepted.
-            today: The current day (UTC).
 
         Raises:
             InputError: If more than keys differ, no key does, `before` itself still accepts
@@ -454,11 +440,7 @@ class Roster:
         )
 
     def member(self, name: str) -> Member:
-        """Return the member of that name.
-
-        Raises:
-            InputError: If there is no such member.
-        """
+        """Return the member of that name."""
         if name not in self._by_name:
             raise InputError.because(f"{name!a} is not a member of the roster", field="name")
         return self._by_name[name]

@@ -93,11 +93,7 @@ class _Control:
         return cls(*await asyncio.open_unix_connection(sock=pipe))
 
     async def send(self, item: object) -> None:
-        """Send an object.
-
-        Raises:
-            ConnectionError: If the other end is gone.
-        """
+        """Send an object."""
         body = pickle.dumps(item, protocol=pickle.HIGHEST_PROTOCOL)
         self._writer.write(_LENGTH.pack(len(body)) + body)
         await self._writer.drain()
