@@ -278,12 +278,7 @@ class Given(ForwardingParty):
 
     def __init__(self, party: Party, session: bytes, private: bytes) -> None:
         super().__init__(party)
-        self._session, self._private = session, private
-
-    @property
-    @override
-    def session(self) -> bytes:
-        return self._session
+        self.session, self._private = session, private
 
     @property
     @override

@@ -165,22 +165,17 @@ class Party(Protocol):
     party, and keep raising it; for roles that continue, see `tolerate_losses`.
     """
 
-    @property
-    def me(self) -> str:
-        """This party's name."""
-
-    @property
-    def parties(self) -> Parties:
-        """All participants in the order of the roster, including this one."""
+    me: str
+    """This party's name."""
+    parties: Parties
+    """All participants in the order of the roster, including this one."""
+    session: bytes
+    """The public name of this run, never used twice."""
 
     @property
     def peers(self) -> tuple[str, ...]:
         """All participants except this one, in the order of the roster."""
         return tuple(name for name in self.parties if name != self.me)
-
-    @property
-    def session(self) -> bytes:
-        """The public name of this run, never used twice."""
 
     @property
     def rng(self) -> Generator:
@@ -254,21 +249,7 @@ class ForwardingParty(Party):
 
     def __init__(self, party: Party) -> None:
         self._party = party
-
-    @property
-    @override
-    def me(self) -> str:
-        return self._party.me
-
-    @property
-    @override
-    def parties(self) -> Parties:
-        return self._party.parties
-
-    @property
-    @override
-    def session(self) -> bytes:
-        return self._party.session
+        self.me, self.parties, self.session = party.me, party.parties, party.session
 
     @property
     @override
@@ -322,9 +303,4 @@ class SubParty(ForwardingParty):
                 f"{party.me} is not among the parties of its own part", field="parties"
             )
         super().__init__(party)
-        self._parties = parties
-
-    @property
-    @override
-    def parties(self) -> Parties:
-        return self._parties
+        self.parties = parties
