@@ -42,7 +42,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from veilring.config import parse_toml
+from veilring.config import make_table, parse_toml, require_key
 from veilring.errors import InputError, ScenarioError
 from veilring.privacy.files import write_whole
 
@@ -228,17 +228,6 @@ HOST_CHARACTERS_MAX: Final = 253
 Kind = Literal["party", "client"]
 """A party listens and every party has it as a peer; a client only dials parties."""
 
-_KEYS: Final = {
-    "name": str,
-    "kind": str,
-    "host": str,
-    "port": int,
-    "fingerprint": str,
-    "certificate": str,
-    "previous": str,
-    "previous_until": dt.date,
-}
-_OPTIONAL: Final = frozenset({"kind", "host", "port", "previous", "previous_until"})
 _HASH_BYTES: Final = 32  # of SHA-256
 
 
@@ -478,9 +467,13 @@ class Roster:
             raise ScenarioError.because(
                 f"the roster has {keys}; it must have format and [[members]]", field="roster"
             )
-        members = tuple(_read_member(i, entry) for i, entry in enumerate(content["members"]))
+        members = list[Member]()
+        for position, entry in enumerate(content["members"]):
+            where = f"members[{position}]"
+            require_key(isinstance(entry, dict), where, entry, "a table")
+            members.append(make_table(where, entry, Member))
         try:
-            return cls(members)
+            return cls(tuple(members))
         except InputError as error:
             raise ScenarioError.of(error, error.field) from error
 
@@ -518,25 +511,3 @@ def agree(theirs: bytes, ours: tuple[bytes, ...]) -> bool:
 
 def _hash(entries: list[list[str]]) -> bytes:
     return hashlib.sha256(json.dumps(entries, ensure_ascii=True).encode()).digest()
-
-
-def _read_member(position: int, entry: object) -> Member:
-    where = f"members[{position}]"
-    if not isinstance(entry, dict):
-        raise ScenarioError(where, type(entry).__name__, "a table")
-    for key in entry:
-        if key not in _KEYS:
-            raise ScenarioError.because(
-                f"there is no such key; a member has {', '.join(_KEYS)}", field=f"{where}.{key}"
-            )
-    for key, expected in _KEYS.items():
-        if key not in entry and key not in _OPTIONAL:
-            raise ScenarioError.because("the key is missing", field=f"{where}.{key}")
-        # TOML's booleans are Python's, which are integers
-        if key in entry and type(entry[key]) is not expected:
-            found = type(entry[key]).__name__
-            raise ScenarioError(f"{where}.{key}", found, expected.__name__)
-    try:
-        return Member(**entry)
-    except InputError as error:
-        raise ScenarioError.of(error, f"{where}.{error.field}") from error
