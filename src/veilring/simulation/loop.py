@@ -90,7 +90,6 @@ def _task_of(handle: asyncio.Handle) -> "asyncio.Task[object] | None":
 
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
-_Class = TypeVar("_Class", bound=type)
 # Between two events, callbacks hand results to each other: some tens in a row. A role that yields
 # between the rows of a table with `asyncio.sleep(0)` takes thousands; more is a loop without end.
 STEPS_MAX: Final = 100_000
@@ -100,57 +99,33 @@ STEPS_MAX: Final = 100_000
 EVENTS_MAX: Final = 2**18
 # The packages that a role calls: an endless loop is in their caller.
 _BENEATH: Final = ("asyncio", "veilring.nodes", "veilring.simulation", "veilring.transport")
-_LINKS: Final = "send over simulated links (veilring.simulation.SimulatedNetwork)"
-_EVENTS: Final = "wait for an event of SimPy (veilring.simulation.wait_event)"
-_DIRECT: Final = "call the function directly: it takes no simulated time"
-_PROCESS: Final = "model it as a process of SimPy, or run it before the simulation"
-_SIGNAL: Final = "schedule a simulated event, or handle the signal outside the simulation"
-REFUSED: Mapping[str, str] = {
-    "add_reader": _EVENTS,
-    "add_writer": _EVENTS,
-    "remove_reader": _EVENTS,
-    "remove_writer": _EVENTS,
-    "sock_recv": _LINKS,
-    "sock_recv_into": _LINKS,
-    "sock_recvfrom": _LINKS,
-    "sock_recvfrom_into": _LINKS,
-    "sock_sendall": _LINKS,
-    "sock_sendto": _LINKS,
-    "sock_connect": _LINKS,
-    "sock_accept": _LINKS,
-    "sock_sendfile": _LINKS,
-    "sendfile": _LINKS,
-    "create_connection": _LINKS,
-    "create_server": _LINKS,
-    "create_datagram_endpoint": _LINKS,
-    "create_unix_connection": _LINKS,
-    "create_unix_server": _LINKS,
-    "connect_accepted_socket": _LINKS,
-    "start_tls": _LINKS,
-    "getaddrinfo": _LINKS,
-    "getnameinfo": _LINKS,
-    "connect_read_pipe": _PROCESS,
-    "connect_write_pipe": _PROCESS,
-    "subprocess_exec": _PROCESS,
-    "subprocess_shell": _PROCESS,
-    "add_signal_handler": _SIGNAL,
-    "remove_signal_handler": _SIGNAL,
-    "run_in_executor": _DIRECT,
-    "set_default_executor": _DIRECT,
+_ALTERNATIVES: Final = {
+    "wait for an event of SimPy (veilring.simulation.wait_event)": (
+        "add_reader add_writer remove_reader remove_writer"
+    ),
+    "send over simulated links (veilring.simulation.SimulatedNetwork)": (
+        "sock_recv sock_recv_into sock_recvfrom sock_recvfrom_into sock_sendall sock_sendto"
+        " sock_connect sock_accept sock_sendfile sendfile create_connection create_server"
+        " create_datagram_endpoint create_unix_connection create_unix_server"
+        " connect_accepted_socket start_tls getaddrinfo getnameinfo"
+    ),
+    "model it as a process of SimPy, or run it before the simulation": (
+        "connect_read_pipe connect_write_pipe subprocess_exec subprocess_shell"
+    ),
+    "schedule a simulated event, or handle the signal outside the simulation": (
+        "add_signal_handler remove_signal_handler"
+    ),
+    "call the function directly: it takes no simulated time": (
+        "run_in_executor set_default_executor"
+    ),
 }
+REFUSED: Final = {name: each for each, names in _ALTERNATIVES.items() for name in names.split()}
 """The refused methods of an event loop, each with an alternative."""
 
 
 def _refused(tried: str, instead: str) -> SimulationError:
     """Return the error for an attempt to use the real world in the simulation."""
     return SimulationError(f"{tried} would leave the simulated clock; {instead}")
-
-
-def _refuse_real_world(cls: _Class) -> _Class:
-    """Make every method in `REFUSED` raise `SimulationError` at the call, before any await."""
-    for name, instead in REFUSED.items():
-        setattr(cls, name, _refusal(name, instead))
-    return cls
 
 
 def _refusal(name: str, instead: str) -> Callable[..., NoReturn]:
@@ -162,7 +137,6 @@ def _refusal(name: str, instead: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-@_refuse_real_world
 class SimulatedLoop(asyncio.SelectorEventLoop):
     """An event loop on the clock of a SimPy environment, deterministic to the bit.
 
@@ -353,6 +327,10 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+
+for _name, _instead in REFUSED.items():
+    setattr(SimulatedLoop, _name, _refusal(_name, _instead))
 
 
 def _reach(limit: asyncio.TimerHandle) -> None:
