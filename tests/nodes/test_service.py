@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, suppress
 import pytest
 from tests.nodes.worlds import NAMES, OTHER_TERMS, PAIR, TERMS, started, turns
 from tests.roles import Word
+from tests.simulation.running import simulated
 from tests.transport.towns import Town
 
 from veilring import simulation
@@ -439,27 +440,24 @@ def test_a_request_waits_for_a_limited_time_and_nobody_is_blamed() -> None:
 
 
 @pytest.mark.parametrize("turns_of_the_loop", [0, 1, 2, 3])
-def test_a_cancelled_request_leaves_no_turn_behind(turns_of_the_loop: int) -> None:
+@simulated
+async def test_a_cancelled_request_leaves_no_turn_behind(turns_of_the_loop: int) -> None:
     """Cancelled before, with or after its turn, it frees the place and passes the turn on."""
-
-    async def main() -> float:
-        turns, order = FairTurns("ada"), list[str]()
-        for _ in range(3 * CONVENED_MAX):
-            first = asyncio.create_task(work(turns, "eve", order, 0.0))
-            others = [
-                asyncio.create_task(work(turns, "eve", order, 0.0))
-                for _ in range(CONVENED_PER_CLIENT_MAX)
-            ]
-            for _ in range(turns_of_the_loop):
-                await asyncio.sleep(0)
-            first.cancel()
-            others[-1].cancel()
-            await asyncio.gather(first, *others, return_exceptions=True)
-        began = asyncio.get_running_loop().time()
-        await asyncio.gather(*(work(turns, f"c{n}", order) for n in range(CONVENED_MAX)))
-        return asyncio.get_running_loop().time() - began
-
-    assert simulation.simulate(main()) == 1.0
+    turns, order = FairTurns("ada"), list[str]()
+    for _ in range(3 * CONVENED_MAX):
+        first = asyncio.create_task(work(turns, "eve", order, 0.0))
+        others = [
+            asyncio.create_task(work(turns, "eve", order, 0.0))
+            for _ in range(CONVENED_PER_CLIENT_MAX)
+        ]
+        for _ in range(turns_of_the_loop):
+            await asyncio.sleep(0)
+        first.cancel()
+        others[-1].cancel()
+        await asyncio.gather(first, *others, return_exceptions=True)
+    began = asyncio.get_running_loop().time()
+    await asyncio.gather(*(work(turns, f"c{n}", order) for n in range(CONVENED_MAX)))
+    assert asyncio.get_running_loop().time() - began == 1.0
 
 
 def test_an_error_in_a_turn_is_passed_on() -> None:

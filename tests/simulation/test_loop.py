@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simpy import Environment
 from simpy.events import Event
+from tests.simulation.running import simulated
 
 from veilring.errors import Deadlock, InputError, SimulationError
 from veilring.nodes.cluster import Cluster
@@ -35,14 +36,11 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def test_sleep_takes_simulated_time_only() -> None:
+@simulated
+async def test_sleep_takes_simulated_time_only() -> None:
     """A sleep of a year ends exactly a year later on the simulated clock."""
-
-    async def main() -> float:
-        await asyncio.sleep(31_536_000)
-        return now()
-
-    assert simulate(main()) == 31_536_000
+    await asyncio.sleep(31_536_000)
+    assert now() == 31_536_000
 
 
 def test_environment_keeps_its_time() -> None:
@@ -168,96 +166,81 @@ INSTANTS = st.floats(min_value=0, max_value=1e6)
 
 
 @given(st.lists(INSTANTS, min_size=1), INSTANTS)
-def test_timers_ring_exactly_on_time(instants: list[float], start: float) -> None:
+@simulated
+async def test_timers_ring_exactly_on_time(instants: list[float], start: float) -> None:
     """A timer fires at its instant to the last bit; an overdue timer fires now."""
     rung: list[tuple[float, float]] = []
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        await asyncio.sleep(start)
-        for instant in instants:
-            loop.call_at(instant, lambda due: rung.append((due, now())), instant)
-        await asyncio.sleep(1e6)
-        await asyncio.sleep(1e6)
-
-    simulate(main())
+    loop = asyncio.get_running_loop()
+    await asyncio.sleep(start)
+    for instant in instants:
+        loop.call_at(instant, lambda due: rung.append((due, now())), instant)
+    await asyncio.sleep(1e6)
+    await asyncio.sleep(1e6)
     assert len(rung) == len(instants)
     assert all(max(due, start) == time for due, time in rung)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=40))
-def test_timers_for_one_instant_ring_in_the_order_they_were_set(
+@simulated
+async def test_timers_for_one_instant_ring_in_the_order_they_were_set(
     timers: list[tuple[int, int]],
 ) -> None:
     """Timers with equal deadlines fire in order of creation, even if set at different times."""
     rung: list[tuple[float, int]] = []
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        order = 0
-        for set_at in range(4):
-            for wanted, due in timers:
-                if wanted == set_at:
-                    # Tenths: sums of them round differently from different starts.
-                    instant = max(due, set_at) / 10
-                    loop.call_at(instant, rung.append, (instant, order))
-                    order += 1
-            await asyncio.sleep((set_at + 1) / 10 - now())
-        await asyncio.sleep(1)
-
-    simulate(main())
+    loop = asyncio.get_running_loop()
+    order = 0
+    for set_at in range(4):
+        for wanted, due in timers:
+            if wanted == set_at:
+                # Tenths: sums of them round differently from different starts.
+                instant = max(due, set_at) / 10
+                loop.call_at(instant, rung.append, (instant, order))
+                order += 1
+        await asyncio.sleep((set_at + 1) / 10 - now())
+    await asyncio.sleep(1)
     assert len(rung) == len(timers)
     assert rung == sorted(rung)
 
 
-def test_cancelled_timer_does_not_ring() -> None:
+@simulated
+async def test_cancelled_timer_does_not_ring() -> None:
     """A timer cancelled in time does not fire and reports it; other timers are unaffected."""
     rung: list[str] = []
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        cancelled = loop.call_later(1, rung.append, "cancelled")
-        kept = loop.call_later(1, rung.append, "kept")
-        loop.call_later(0.5, cancelled.cancel)
-        await asyncio.sleep(2)
-        kept.cancel()
-        assert cancelled.cancelled()
-        assert (cancelled.when(), kept.when()) == (1, 1)
-
-    simulate(main())
+    loop = asyncio.get_running_loop()
+    cancelled = loop.call_later(1, rung.append, "cancelled")
+    kept = loop.call_later(1, rung.append, "kept")
+    loop.call_later(0.5, cancelled.cancel)
+    await asyncio.sleep(2)
+    kept.cancel()
+    assert cancelled.cancelled()
+    assert (cancelled.when(), kept.when()) == (1, 1)
     assert rung == ["kept"]
 
 
-def test_timer_cancelled_between_ringing_and_running_does_not_run() -> None:
+@simulated
+async def test_timer_cancelled_between_ringing_and_running_does_not_run() -> None:
     """A due timer can be cancelled until its callback runs."""
     rung: list[str] = []
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        environment = running_environment()
-        victim = loop.call_at(1, rung.append, "victim")
-        environment.timeout(1).callbacks.append(lambda _: victim.cancel())
-        environment.run(until=1.5)  # both events, before the loop gets to run a callback
-        await asyncio.sleep(1)
-
-    simulate(main())
+    loop = asyncio.get_running_loop()
+    environment = running_environment()
+    victim = loop.call_at(1, rung.append, "victim")
+    environment.timeout(1).callbacks.append(lambda _: victim.cancel())
+    environment.run(until=1.5)  # both events, before the loop gets to run a callback
+    await asyncio.sleep(1)
     assert rung == []
 
 
-def test_timer_keeps_its_context() -> None:
+@simulated
+async def test_timer_keeps_its_context() -> None:
     """A timer's callback runs in the context in which the timer was set."""
     variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable", default=0)
     seen: list[int] = []
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        variable.set(1)
-        loop.call_later(1, lambda: seen.append(variable.get()))
-        loop.call_later(2, lambda: seen.append(variable.get()), context=contextvars.Context())
-        variable.set(2)
-        await asyncio.sleep(3)
-
-    simulate(main())
+    loop = asyncio.get_running_loop()
+    variable.set(1)
+    loop.call_later(1, lambda: seen.append(variable.get()))
+    loop.call_later(2, lambda: seen.append(variable.get()), context=contextvars.Context())
+    variable.set(2)
+    await asyncio.sleep(3)
     assert seen == [1, 0]
 
 
@@ -372,21 +355,18 @@ def test_tasks_left_over_are_cancelled_oldest_first() -> None:
     assert ended == list(range(0, 1_000, 37))
 
 
-def test_own_task_factory_is_used() -> None:
+@simulated
+async def test_own_task_factory_is_used() -> None:
     """A task factory that the program sets is respected."""
+    loop = asyncio.get_running_loop()
 
-    async def main() -> str:
-        loop = asyncio.get_running_loop()
+    def factory(loop: Any, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        return asyncio.Task(coro, loop=loop, **options)
 
-        def factory(loop: Any, coro: Any, **options: Any) -> asyncio.Task[Any]:
-            return asyncio.Task(coro, loop=loop, **options)
-
-        loop.set_task_factory(factory)
-        task = asyncio.create_task(asyncio.sleep(0, "done"))
-        assert type(task) is asyncio.Task
-        return await task
-
-    assert simulate(main()) == "done"
+    loop.set_task_factory(factory)
+    task = asyncio.create_task(asyncio.sleep(0, "done"))
+    assert type(task) is asyncio.Task
+    assert await task == "done"
 
 
 @pytest.mark.parametrize("by_timer", [True, False])
@@ -438,17 +418,14 @@ def fail(environment: Environment) -> Generator[Event, Any, None]:
     raise KeyError("broken")
 
 
-def test_failed_event_raises_in_the_waiting_task() -> None:
+@simulated
+async def test_failed_event_raises_in_the_waiting_task() -> None:
     """A process's error reaches the task that waits for it, even afterwards."""
-
-    async def main() -> None:
-        environment = running_environment()
-        process = environment.process(fail(environment))
-        for _ in range(2):
-            with pytest.raises(KeyError, match="broken"):
-                await wait_event(process)
-
-    simulate(main())
+    environment = running_environment()
+    process = environment.process(fail(environment))
+    for _ in range(2):
+        with pytest.raises(KeyError, match="broken"):
+            await wait_event(process)
 
 
 def test_failed_event_without_a_waiter_ends_the_run() -> None:
@@ -515,24 +492,21 @@ def test_every_method_of_the_loop_is_listed() -> None:
     assert coroutines - harmless <= set(REFUSED)
 
 
-def test_another_thread_is_refused() -> None:
+@simulated
+async def test_another_thread_is_refused() -> None:
     """Another thread cannot wake the loop, because its timing cannot be replayed."""
     errors: list[BaseException] = []
+    loop = asyncio.get_running_loop()
 
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
+    def poke() -> None:
+        try:
+            loop.call_soon_threadsafe(lambda: None)
+        except SimulationError as error:
+            errors.append(error)
 
-        def poke() -> None:
-            try:
-                loop.call_soon_threadsafe(lambda: None)
-            except SimulationError as error:
-                errors.append(error)
-
-        thread = threading.Thread(target=poke)
-        thread.start()
-        thread.join()
-
-    simulate(main())
+    thread = threading.Thread(target=poke)
+    thread.start()
+    thread.join()
     assert "another thread" in str(errors[0])
 
 
@@ -591,19 +565,16 @@ def test_a_deadlock_can_be_released() -> None:
     assert asked == ["ada"]
 
 
-def test_a_limit_ends_a_loop_that_sleeps() -> None:
+@simulated
+async def test_a_limit_ends_a_loop_that_sleeps() -> None:
     """Where time passes, a limit is called at its time, unless it was cancelled."""
     called: list[float] = []
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, SimulatedLoop)
-        loop.limit(2.5, lambda: called.append(loop.time()))
-        loop.limit(1.5, lambda: called.append(loop.time())).cancel()
-        for _ in range(4):
-            await asyncio.sleep(1)
-
-    simulate(main())
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimulatedLoop)
+    loop.limit(2.5, lambda: called.append(loop.time()))
+    loop.limit(1.5, lambda: called.append(loop.time())).cancel()
+    for _ in range(4):
+        await asyncio.sleep(1)
     assert called == [2.5]
 
 
