@@ -5,7 +5,9 @@ import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from veilring.errors import HandshakeError
+import pytest
+
+from veilring.errors import HandshakeError, PeerLost
 from veilring.transport.frames import PREFIX_BYTES
 from veilring.transport.handshake import PROTOCOL_VERSION, Hello, Welcome, greeting, read_greeting
 from veilring.transport.listener import bind
@@ -81,6 +83,14 @@ async def both_fail(town: Town, seconds: float = 2.0) -> tuple[str, str]:
     assert isinstance(bob, HandshakeError)
     assert (alice.peer, bob.peer) == ("bob", "alice")
     return alice.reason, bob.reason
+
+
+async def lose(endpoint: TlsEndpoint) -> PeerLost:
+    """Receive a loss and return it."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        with pytest.raises(PeerLost) as caught:
+            await endpoint.receive()
+    return caught.value
 
 
 async def until(condition: Callable[[], bool]) -> None:
