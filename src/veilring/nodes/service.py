@@ -190,7 +190,8 @@ class Service:
                 play, session, parties, peer, seconds=seconds, tolerant=offer.tolerant
             )
         except VeilringError as error:
-            if has_answered and _has_left(peer, error):
+            has_left = isinstance(error, PeerLost) and error.orderly and error.peer == peer
+            if has_answered and has_left:
                 return  # its goodbye arrived before our session ended
             line = "%s for %s failed: %s"
             what = f"{request.service}: {error}"
@@ -238,10 +239,6 @@ class Service:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-def _has_left(peer: str, error: VeilringError) -> bool:
-    return isinstance(error, PeerLost) and error.orderly and error.peer == peer
 
 
 class FairTurns:

@@ -296,7 +296,7 @@ class SimulatedNetwork:
                 revived.lose(PeerLost(peer))
             elif peer != name:
                 arrival = self.routes.send(name, peer, len(GOODBYE))
-                arrival.callbacks.append(functools.partial(_welcome, endpoint, name))
+                arrival.callbacks.append(functools.partial(_notify, endpoint.welcome, [name]))
         return revived
 
     def breaks(self, one: str, other: str) -> int:
@@ -422,7 +422,3 @@ class SimulatedEndpoint(InProcessEndpoint):
         for receiver in tuple(self._blocked):
             self.unblock(receiver)
         self._network.announce_loss(self.name, orderly=orderly)
-
-
-def _welcome(endpoint: SimulatedEndpoint, peer: str, _arrival: Event) -> None:
-    endpoint.welcome(peer)
