@@ -190,7 +190,7 @@ async def wait_twice(party: Party) -> None:
 async def test_a_mistake_of_the_roles_author_is_an_input_error(
     nodes: Nodes, role: Role, says: str
 ) -> None:
-    """The error says what the role must not do."""
+    """The error describes what the role must not do."""
     with pytest.raises(InputError, match=says):
         await nodes["ada"].run(role, FIRST, NAMES)
 

@@ -232,7 +232,7 @@ async def test_frame_takes_latency_and_bandwidth() -> None:
 @pytest.mark.parametrize("orderly", [True, False])
 @simulated
 async def test_news_of_a_loss_travels_like_a_message(orderly: bool) -> None:
-    """Each peer hears of it after the latency, and after the frames in flight."""
+    """Each peer learns about it after the latency, and after the frames in flight."""
     network = three()
     await network.endpoint("alice").send("bob", b"last")
     network.endpoint("alice").end(orderly=orderly)

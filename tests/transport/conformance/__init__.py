@@ -291,7 +291,7 @@ async def a_large_volume_arrives_unaltered(alice: Endpoint, bob: Endpoint) -> No
 
 @check
 async def a_send_that_is_refused_sends_nothing(alice: Endpoint, bob: Endpoint) -> None:
-    """Impossible frames, strangers and oneself are refused, and the endpoint still works."""
+    """Impossible frames and receivers are refused, and the endpoint still works."""
     for to, frame, error in (
         ("bob", b"", FrameError),
         ("bob", bytes(FRAME_BYTES_MAX + 1), FrameError),
