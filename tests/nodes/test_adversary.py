@@ -183,13 +183,6 @@ def test_an_adversary_replays_messages_of_another_session(run_protocol: Protocol
     assert _named(caught.value, "bob") == {"bob"}
 
 
-async def test_an_adversary_must_be_a_party_of_the_cluster() -> None:
-    """An unknown party name is refused."""
-    async with Cluster(NAMES) as cluster:
-        with pytest.raises(InputError, match="party is 'dan'"):
-            await cluster.run(pass_on, adversaries={"dan": Adversary()})
-
-
 async def accuse_twice(party: Party) -> None:
     """Accuse a peer, and then report a violation by another one."""
     if party.me == "bob":

@@ -1,12 +1,11 @@
 """Clusters: one interface to four places where parties can run, and parties within a part."""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
-from tests.nodes.worlds import NAMES, SIMULATED
+from tests.nodes.worlds import NAMES, SIMULATED, Role
 from tests.roles import (
     Word,
     fail,
@@ -31,7 +30,7 @@ from veilring.errors import (
     VeilringError,
 )
 from veilring.nodes.adversary import Drop
-from veilring.nodes.cluster import RUNTIMES, Cluster, RuntimeName
+from veilring.nodes.cluster import RUNTIMES, Cluster
 from veilring.nodes.party import Parties, Party, Standing, SubParty, broadcast
 from veilring.nodes.ring import draw_ring
 from veilring.nodes.run import Outcome, join_outcomes
@@ -39,8 +38,6 @@ from veilring.nodes.runtimes.simulated import SIMULATED_SECONDS
 from veilring.testing import ProtocolRunner, assert_cost
 from veilring.transport.frames import frame_size
 from veilring.transport.messages import Message, encode
-
-T = TypeVar("T")
 
 
 def test_each_party_is_given_its_own_data(run_protocol: ProtocolRunner) -> None:
@@ -58,6 +55,8 @@ def test_the_cost_is_counted_at_the_senders(run_protocol: ProtocolRunner) -> Non
     assert run.cost.by_kind["test.word"].messages == 3
     with pytest.raises(AssertionError, match=r"the run cost .*'messages': 3"):
         assert_cost(run, messages=4)
+    with pytest.raises(InputError, match="at least one of messages, bytes, rounds"):
+        assert_cost(run)
 
 
 def test_set_up_messages_are_asserted_separately(run_protocol: ProtocolRunner) -> None:
@@ -72,13 +71,6 @@ def test_set_up_messages_are_asserted_separately(run_protocol: ProtocolRunner) -
         assert_cost(run, setup_bytes=setup.bytes + 1)
 
 
-def test_a_cost_assertion_needs_a_number(run_protocol: ProtocolRunner) -> None:
-    """A cost assertion without a number is refused."""
-    run = run_protocol(pass_on, NAMES)
-    with pytest.raises(InputError, match="at least one of messages, bytes, rounds"):
-        assert_cost(run)
-
-
 def test_only_watched_parties_have_a_view(run_protocol: ProtocolRunner) -> None:
     """A view contains all messages that the party received and sent."""
     run = run_protocol(pass_on, NAMES, watch=["bob"])
@@ -91,30 +83,24 @@ def test_only_watched_parties_have_a_view(run_protocol: ProtocolRunner) -> None:
 
 
 def test_a_failure_anywhere_is_a_failure_everywhere(run_protocol: ProtocolRunner) -> None:
-    """There is no partial result; the error is the one closest to the cause."""
+    """The error is the one closest to the cause, with file, line and function, and no value."""
     with pytest.raises(RunFailed, match="bob: ValueError: bob had a bad day") as caught:
         run_protocol(fail, NAMES, who="bob")
     errors = caught.value.errors
     assert isinstance(errors["bob"], ValueError)
     assert isinstance(errors["cy"], SessionAborted)
     assert errors["cy"].by == "bob"
+    line = fail.__code__.co_firstlineno + 3
+    place = f"{fail.__code__.co_filename}:{line}, in fail"
+    assert caught.value.root.__notes__ == [f"raised by bob at\n  {place}"]
 
 
 def test_the_same_seed_gives_the_same_transcript_everywhere() -> None:
     """Frames are equal to the byte on every channel of every runtime, and differ by seed."""
-
-    async def once(runtime: RuntimeName, seed: int) -> tuple[str, int]:
-        async with Cluster(4, runtime=runtime, own=list("abcd"), seed=seed) as cluster:
-            run = await cluster.run(pass_on)
-            return run.transcript, run.cost.bytes
-
-    seen = {runtime: _on(runtime, once(runtime, 3)) for runtime in RUNTIMES}
-    assert len(set(seen.values())) == 1
-    assert _on("memory", once("memory", 4)) != seen["memory"]
-
-
-def _on(runtime: str, main: Coroutine[Any, Any, T]) -> T:
-    return simulation.simulate(main) if runtime == "simulated" else asyncio.run(main)
+    runs = [ProtocolRunner(each)(pass_on, 4, own=list("abcd"), seed=3) for each in RUNTIMES]
+    assert len({(run.transcript, run.cost.bytes) for run in runs}) == 1
+    other = ProtocolRunner("memory")(pass_on, 4, own=list("abcd"), seed=4)
+    assert other.transcript != runs[0].transcript
 
 
 async def test_a_cluster_runs_many_sessions_at_once() -> None:
@@ -144,15 +130,6 @@ async def test_an_argument_can_be_for_one_party_only() -> None:
     assert run.results == {"party-0": "", "party-1": "s", "party-2": ""}
 
 
-def test_a_mistake_in_a_role_is_shown_at_its_line(run_protocol: ProtocolRunner) -> None:
-    """The error carries file, line and function of the role to every runtime, and no value."""
-    with pytest.raises(RunFailed) as caught:
-        run_protocol(fail, NAMES, who="bob")
-    line = fail.__code__.co_firstlineno + 3
-    place = f"{fail.__code__.co_filename}:{line}, in fail"
-    assert caught.value.root.__notes__ == [f"raised by bob at\n  {place}"]
-
-
 def test_sending_to_a_stranger_lists_the_peers(run_protocol: ProtocolRunner) -> None:
     """A wrong name is refused on every runtime with the argument and the names to choose from."""
     with pytest.raises(RunFailed, match=r"to is 'dan'; allowed: a peer of \w+: .*(bob|cy)"):
@@ -166,6 +143,18 @@ async def test_the_fixture_needs_a_plain_function() -> None:
             ProtocolRunner(runtime)(pass_on, 3)
 
 
+def failing(role: Role, parties: int, limit: float | None) -> tuple[RunFailed, float]:
+    """Return the error of a simulated run, and the time at which it failed."""
+
+    async def main() -> tuple[RunFailed, float]:
+        async with Cluster(parties, runtime="simulated") as cluster:
+            with pytest.raises(RunFailed) as caught:
+                await cluster.run(role, seconds=limit)
+            return caught.value, asyncio.get_running_loop().time()
+
+    return simulation.simulate(main())
+
+
 def test_on_the_simulated_clock_a_deadlock_names_the_waits() -> None:
     """A message that will never come is detected at once, not after a limit."""
 
@@ -173,18 +162,15 @@ def test_on_the_simulated_clock_a_deadlock_names_the_waits() -> None:
         here = party.parties.position(party.me)
         await party.receive(Word, sender=party.parties[(here + 1) % 3])
 
-    async def main(seconds: float | None) -> float:
-        async with Cluster(3, runtime="simulated") as cluster:
-            waits = r"party-0 is waiting for test\.word from party-1"
-            with pytest.raises(RunFailed, match=waits) as caught:
-                await cluster.run(wait_for_the_next, seconds=seconds)
-            assert isinstance(caught.value.root, Deadlock)
-            assert str(caught.value).startswith("every party is waiting")
-            assert "nobody can be blamed: the order" in str(caught.value)
-            assert "due=ROUND" in str(caught.value)
-            return asyncio.get_running_loop().time()
-
-    assert [simulation.simulate(main(seconds)) for seconds in (None, 5.0)] == [0.0, 0.0]
+    for limit in (None, 5.0):
+        error, seconds = failing(wait_for_the_next, 3, limit)
+        assert isinstance(error.root, Deadlock)
+        said = str(error)
+        assert said.startswith("every party is waiting")
+        assert "party-0 is waiting for test.word from party-1" in said
+        assert "nobody can be blamed: the order" in said
+        assert "due=ROUND" in said
+        assert seconds == 0.0
 
 
 def test_a_wait_for_no_message_ends_with_the_deadlock() -> None:
@@ -204,15 +190,10 @@ def test_on_the_simulated_clock_a_run_has_a_limit() -> None:
         while True:  # noqa: ASYNC110  (the mistake)
             await asyncio.sleep(100)
 
-    async def main(seconds: float | None) -> float:
-        async with Cluster(2, runtime="simulated") as cluster:
-            with pytest.raises(RunFailed) as caught:
-                await cluster.run(sleep_on, seconds=seconds)
-            assert isinstance(caught.value.root, SessionTimeout)
-            return asyncio.get_running_loop().time()
-
-    ends = [simulation.simulate(main(seconds)) for seconds in (None, 250.0)]
-    assert ends == [SIMULATED_SECONDS, 250.0]
+    for limit, end in ((None, SIMULATED_SECONDS), (250.0, 250.0)):
+        error, seconds = failing(sleep_on, 2, limit)
+        assert isinstance(error.root, SessionTimeout)
+        assert seconds == end
 
 
 def test_a_role_that_swallows_its_error_is_ended_by_the_limit() -> None:
@@ -227,13 +208,9 @@ def test_a_role_that_swallows_its_error_is_ended_by_the_limit() -> None:
             except SessionAborted:
                 await asyncio.sleep(1)
 
-    async def main() -> float:
-        async with Cluster(2, runtime="simulated") as cluster:
-            with pytest.raises(RunFailed, match="a bad day"):
-                await cluster.run(retry, seconds=9.5)
-            return asyncio.get_running_loop().time()
-
-    assert simulation.simulate(main()) == 9.5
+    error, seconds = failing(retry, 2, 9.5)
+    assert "a bad day" in str(error)
+    assert seconds == 9.5
 
 
 async def test_the_simulated_runtime_needs_the_simulated_clock() -> None:
@@ -264,8 +241,9 @@ async def test_a_cluster_refuses_runs_while_stopped_and_unknown_parties() -> Non
     with pytest.raises(ClusterError, match="not running"):
         await cluster.run(pass_on)
     async with cluster:
-        with pytest.raises(InputError, match="party is 'dan'"):
-            await cluster.run(pass_on, watch=["dan"])
+        for strange in ({"watch": ["dan"]}, {"adversaries": {"dan": Drop()}}):
+            with pytest.raises(InputError, match="party is 'dan'"):
+                await cluster.run(pass_on, **strange)
 
 
 async def test_unseeded_runs_differ() -> None:
