@@ -39,7 +39,7 @@ def kept(records: LabelledRecords) -> LabelledRecords:
 
 def live(folder: Path) -> int:
     """Return the number of active accounts of records in a ledger."""
-    ledger = sqlite3.connect(folder / "state.sqlite")
+    ledger = sqlite3.connect(folder / STATE)
     (count,) = ledger.execute("SELECT count(*) FROM records WHERE live").fetchone()
     ledger.close()
     return int(count)
@@ -47,13 +47,13 @@ def live(folder: Path) -> int:
 
 def places(folder: Path) -> list[bytes]:
     """Return the contents of all places of a ledger."""
-    ledger = sqlite3.connect(folder / "state.sqlite")
+    ledger = sqlite3.connect(folder / STATE)
     return [each for (each,) in ledger.execute("SELECT content FROM places ORDER BY number")]
 
 
 def journal(folder: Path) -> list[bytes]:
     """Return the charges to records in each transaction of a ledger."""
-    ledger = sqlite3.connect(folder / "state.sqlite")
+    ledger = sqlite3.connect(folder / STATE)
     entries = [units for (units,) in ledger.execute("SELECT units FROM journal")]
     ledger.close()
     return entries

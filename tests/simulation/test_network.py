@@ -1,15 +1,26 @@
-"""Links between parties, and routes over them."""
+"""The simulated network: links between parties, routes over them, and endpoints."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 import networkx as nx
 import pytest
 from simpy import Environment
+from tests.simulation.running import simulated
 
-from veilring.errors import InputError
+from veilring.errors import EndpointClosed, InputError, PeerLost
 from veilring.randomness import Streams
-from veilring.simulation import Constant, Exponential, LinkModel, Routes, Topology, Uniform
+from veilring.simulation import (
+    Constant,
+    Exponential,
+    LinkModel,
+    Routes,
+    SimulatedNetwork,
+    Topology,
+    Uniform,
+)
+from veilring.transport.frames import frame_size
 
 
 def arrival(topology: Topology, source: str, target: str, size_bytes: int = 0) -> float:
@@ -193,3 +204,80 @@ def test_missing_route_names_the_pair() -> None:
         topology.check_connects("ab")
     with pytest.raises(InputError, match="lacks stranger"):
         topology.check_connects(["stranger"])
+
+
+SECOND = Topology(LinkModel(Constant(1)))
+
+
+def three(topology: Topology = SECOND) -> SimulatedNetwork:
+    """Return a network of three parties."""
+    return SimulatedNetwork(("alice", "bob", "carol"), Streams(1), topology=topology)
+
+
+def now() -> float:
+    """Return the simulated time."""
+    return asyncio.get_running_loop().time()
+
+
+@simulated
+async def test_frame_takes_latency_and_bandwidth() -> None:
+    """A frame arrives after the transmission time of its bytes and the latency."""
+    network = three(Topology(LinkModel(Constant(1), bandwidth_bytes_per_second=10)))
+    alice, bob = network.endpoint("alice"), network.endpoint("bob")
+    await alice.send("bob", b"hello")
+    assert await bob.receive() == ("alice", b"hello")
+    assert now() == frame_size(b"hello") / 10 + 1
+
+
+@pytest.mark.parametrize("orderly", [True, False])
+@simulated
+async def test_news_of_a_loss_travels_like_a_message(orderly: bool) -> None:
+    """Each peer learns about it after the latency, and after the frames in flight."""
+    network = three()
+    await network.endpoint("alice").send("bob", b"last")
+    network.endpoint("alice").end(orderly=orderly)
+    await network.endpoint("bob").send("alice", b"into the void")
+    assert await network.endpoint("bob").receive() == ("alice", b"last")
+    for peer in ("bob", "carol"):
+        with pytest.raises(PeerLost) as caught:
+            await network.endpoint(peer).receive()
+        assert (caught.value.peer, caught.value.orderly, now()) == ("alice", orderly, 1)
+
+
+@simulated
+async def test_shut_down_ends_all_without_goodbyes() -> None:
+    """A network that ends as a whole sends nothing and wakes everyone."""
+    network = three()
+    receiving = asyncio.create_task(network.endpoint("alice").receive())
+    await asyncio.sleep(1)
+    network.shut_down()
+    with pytest.raises(EndpointClosed):
+        await receiving
+    assert now() == 1
+
+
+@simulated
+async def test_news_of_a_loss_does_not_reach_a_later_life() -> None:
+    """A party that crashed and returned does not lose a peer that had returned before it."""
+    network = three()
+    network.endpoint("alice").end(orderly=False)  # its news travels for a second
+    network.endpoint("bob").end(orderly=False)
+    await asyncio.sleep(0.2)
+    alice = network.revive("alice")
+    bob = network.revive("bob")
+    await asyncio.sleep(3)
+    await bob.send("alice", b"again")
+    with pytest.raises(PeerLost, match="bob"):
+        await alice.receive()
+    assert await alice.receive() == ("bob", b"again")
+
+
+@simulated
+async def test_names_and_ways_are_checked() -> None:
+    """Repeated names, and topologies that do not connect all parties, are refused at once."""
+    graph: nx.Graph[str] = nx.Graph()
+    graph.add_nodes_from(["alice", "bob"])
+    with pytest.raises(InputError, match="a party is named twice"):
+        SimulatedNetwork(("alice", "alice"), Streams(1))
+    with pytest.raises(InputError, match="graph is not connected"):
+        SimulatedNetwork(("alice", "bob"), Streams(1), topology=Topology(graph=graph))
