@@ -34,7 +34,7 @@ from veilring.protocols.ring.algorithm.topk import (
 from veilring.protocols.ring.leakage import HopLeakage, sample_hop_leakage, uniform_values
 from veilring.protocols.ring.system import HOP_MEASURES
 from veilring.randomness import Streams
-from veilring.scenarios.batches import Progress
+from veilring.scenarios.runner import Progress
 
 RING: Final = "ring/pp-topk"
 SEARCH: Final = "rank-search"

@@ -7,12 +7,12 @@ import pytest
 
 from veilring.errors import PeerLost, RunFailed
 from veilring.nodes.journal import Journal
+from veilring.protocols.ring.attacks.findings import RingFindings
 from veilring.randomness import Streams
 from veilring.scenarios import Report, load_scenario, run_scenario
 from veilring.scenarios.network import make_faults
 from veilring.scenarios.prepare import prepare
-from veilring.scenarios.report import Findings
-from veilring.scenarios.reporting.summary import troubles
+from veilring.scenarios.report import troubles
 from veilring.simulation.faults import FAULT_CLASSES, Fault, draw_faults
 
 SETTINGS = (
@@ -209,8 +209,8 @@ class TestRepeatedQueries:
         """A crash late in PP-TopK shows distances twice; a crash before any vector shows none."""
         late = _run(_crash("party-3", 1.6), "run.retries=1", *self.COALITION).coalition
         early = _run(_crash("party-3", 0.05), "run.retries=1", *self.COALITION).coalition
-        assert isinstance(late, Findings)
-        assert isinstance(early, Findings)
+        assert isinstance(late, RingFindings)
+        assert isinstance(early, RingFindings)
         assert late.named.recurred >= late.named.recurred_hidden > 0
         assert early.named.recurred == 0
         assert early.named.with_retries == early.named.named
@@ -218,7 +218,7 @@ class TestRepeatedQueries:
     def test_a_member_may_be_lost(self) -> None:
         """The other members continue with their views; a lone lost member leaves none."""
         report = _run(_crash("party-4", 1.6), "run.retries=1", *self.COALITION)
-        assert isinstance(report.coalition, Findings)
+        assert isinstance(report.coalition, RingFindings)
         assert report.coalition.members == ("party-1", "party-4")
         assert report.coalition.exposed == 0
         alone = 'parties.coalition=["party-3"]'

@@ -12,7 +12,7 @@ from veilring.protocols.registry import find_system
 from veilring.randomness import Streams
 from veilring.scenarios import Report, load_scenario, run_scenario
 from veilring.scenarios.prepare import prepare
-from veilring.scenarios.reporting.summary import leaks
+from veilring.scenarios.report import leaks
 
 
 def _leakage(overrides: list[str], trials: int) -> Leakage:

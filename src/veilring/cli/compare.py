@@ -142,7 +142,7 @@ def _show_tuned(found: "Tuned") -> None:
 
     from veilring.cli.console import make_console
     from veilring.scenarios.comparison.comparison import parameters_text
-    from veilring.scenarios.reporting.summary import interval_text, percent
+    from veilring.scenarios.report import interval_text, percent
 
     title = (
         f"{found.rows:,} public rows, {found.queries:,} queries in each of {found.splits} splits:"

@@ -25,9 +25,8 @@ from veilring.nodes.run import Run
 from veilring.protocols.membership import PublicModel
 from veilring.protocols.promise import Facts, Promise, Spent
 from veilring.protocols.system import Setup, System
-from veilring.scenarios.batches import Conditions, Labelled
 from veilring.scenarios.report import CostSummary
-from veilring.scenarios.runner import play_queries
+from veilring.scenarios.runner import Conditions, Labelled, play_queries
 from veilring.simulation.beside import Runner, Start, begin, complete
 
 R = TypeVar("R")

@@ -12,10 +12,8 @@ from veilring.errors import RunFailed, WorldWentWrong
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.journal import Journal, Mark
 from veilring.nodes.runtimes import Simulated
-from veilring.protocols.ring import private_knn
 from veilring.randomness import Streams
 from veilring.scenarios import load_scenario, run_scenario
-from veilring.scenarios.coalition import parameters_of
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.prepare import prepare
 from veilring.scenarios.reporting import open_folder, write_failure, write_report
@@ -58,13 +56,8 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         async with Cluster(
             prepared.parties, runtime=runtime, own=prepared.setup.resident, seed=SEED
         ) as cluster:
-            await cluster.run(
-                private_knn,
-                only={"party-0": {"queries": batch}},
-                client="party-0",
-                parameters=parameters_of(prepared),
-                trace=journal,
-            )
+            play = prepared.setup.play(batch)
+            await cluster.run(prepared.setup.role, only=play.only, trace=journal, **play.public)
 
     with pytest.raises(RunFailed) as failed:
         simulation.simulate(main())

@@ -9,16 +9,7 @@ from hypothesis import strategies as st
 
 from veilring.nodes.journal import TracedMessage
 from veilring.protocols.promise import Estimate
-from veilring.scenarios.reporting.charts import (
-    Bar,
-    ChartColumn,
-    Whisker,
-    bar_chart,
-    column_chart,
-    share_chart,
-    whisker_chart,
-)
-from veilring.scenarios.reporting.summary import (
+from veilring.scenarios.report import (
     BARS_MAX,
     COLUMNS_MAX,
     Amount,
@@ -28,6 +19,15 @@ from veilring.scenarios.reporting.summary import (
     in_seconds,
     ticks,
     total,
+)
+from veilring.scenarios.reporting.charts import (
+    Bar,
+    ChartColumn,
+    Whisker,
+    bar_chart,
+    column_chart,
+    share_chart,
+    whisker_chart,
 )
 
 PARTIES = tuple(f"party-{n}" for n in range(3 * BARS_MAX))

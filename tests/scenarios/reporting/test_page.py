@@ -8,7 +8,7 @@ import pytest
 from tests.scenarios.reporting.pages import Page
 
 from veilring.nodes.journal import Mark
-from veilring.scenarios.report import Findings
+from veilring.protocols.ring.attacks.findings import RingFindings
 from veilring.scenarios.reporting import RunFolder, read_folder
 from veilring.scenarios.reporting.page import render
 from veilring.scenarios.reporting.spacetime import ARROWS_MAX
@@ -148,7 +148,7 @@ class TestContents:
         page, report = Page(render(run)), run.report
         assert report is not None
         found = report.coalition
-        assert isinstance(found, Findings)
+        assert isinstance(found, RingFindings)
         told = {row[0]: row[1:] for row in page.tables["coalition-table"]}
         assert told["coalition"][0] == "4 parties"
         assert all(member in told["coalition"][1] for member in found.members)

@@ -17,8 +17,8 @@ from veilring.arrays import Floats, Ints
 from veilring.protocols.promise import Leakage, Promise, delta_warning
 from veilring.scenarios.comparison.question import Question, TableFacts
 from veilring.scenarios.intervals import CONFIDENCE, INTERVAL, Interval
+from veilring.scenarios.report import percent
 from veilring.scenarios.reporting.charts import interval
-from veilring.scenarios.reporting.summary import percent
 
 POOLED: Final = "pooled-knn"
 MAJORITY: Final = "majority"

@@ -20,9 +20,9 @@ from veilring.scenarios.comparison.comparison import (
     parameters_text,
 )
 from veilring.scenarios.intervals import Interval
+from veilring.scenarios.report import Amount, interval_text, leaks, percent
 from veilring.scenarios.reporting.charts import AccuracyChart, accuracy_chart, bar_chart
 from veilring.scenarios.reporting.page import estimates, make_environment
-from veilring.scenarios.reporting.summary import Amount, interval_text, leaks, percent
 
 _NONE: Final = "-"
 _UNDER: Final = "└ "  # refers to the line above

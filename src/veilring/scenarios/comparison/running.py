@@ -28,7 +28,6 @@ from veilring.protocols.promise import Forecast, Leakage, Promise
 from veilring.protocols.registry import find_system, system_names
 from veilring.protocols.system import SERVER, Setup, System
 from veilring.randomness import Streams
-from veilring.scenarios.batches import Conditions, Labelled, Progress, ignore_progress
 from veilring.scenarios.comparison.comparison import (
     HINDSIGHT,
     MAJORITY,
@@ -52,7 +51,7 @@ from veilring.scenarios.comparison.tuning import Marks, Right, Search, SystemAt,
 from veilring.scenarios.intervals import over_splits, share_over_splits
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.reporting.folder import versions_used
-from veilring.scenarios.runner import play_queries
+from veilring.scenarios.runner import Conditions, Labelled, Progress, ignore_progress, play_queries
 from veilring.scenarios.sweep.engine import Engine, each_done
 from veilring.simulation import Topology
 

@@ -26,9 +26,9 @@ from veilring.protocols.registry import find_system
 from veilring.protocols.ring.algorithm.classify import pooled_knn
 from veilring.protocols.system import Setup, System
 from veilring.randomness import Streams
-from veilring.scenarios.batches import Progress, ignore_progress
 from veilring.scenarios.comparison.question import DealtSplit, Question, draw_split, load_facts
 from veilring.scenarios.intervals import Interval, share_over_splits
+from veilring.scenarios.runner import Progress, ignore_progress
 from veilring.scenarios.sweep.engine import Engine, each_done
 
 Labels = Ints

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 from veilring.protocols.promise import Estimate
 from veilring.scenarios.intervals import Interval
-from veilring.scenarios.reporting.summary import Amount, in_bytes, interval_text, percent, shortened
+from veilring.scenarios.report import Amount, in_bytes, interval_text, percent, shortened
 
 INTERVAL_ERRORS: Final = 1.96
 """The distance from a normal estimate to each end of its 95% interval, in standard errors."""

@@ -10,22 +10,11 @@ import tomli_w
 
 from veilring.extras import name_missing_extras
 from veilring.protocols.promise import Leakage
-from veilring.scenarios.report import Report
-from veilring.scenarios.reporting import spacetime
-from veilring.scenarios.reporting.charts import (
-    bar_chart,
-    column_chart,
-    interval,
-    share_chart,
-    whisker_chart,
-)
-from veilring.scenarios.reporting.folder import RunFolder
-from veilring.scenarios.reporting.stepping import build_story
-from veilring.scenarios.reporting.summary import (
+from veilring.scenarios.report import (
     Amount,
+    Report,
     accuracies,
     adversaries,
-    attack,
     by_kind,
     by_party,
     by_round,
@@ -40,13 +29,22 @@ from veilring.scenarios.reporting.summary import (
     total,
     troubles,
 )
+from veilring.scenarios.reporting import spacetime
+from veilring.scenarios.reporting.charts import (
+    bar_chart,
+    column_chart,
+    interval,
+    share_chart,
+    whisker_chart,
+)
+from veilring.scenarios.reporting.folder import RunFolder
+from veilring.scenarios.reporting.stepping import build_story
 
 with name_missing_extras():
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
 _FILTERS: Final[Mapping[str, Callable[..., str]]] = {
-    "attack": attack,
     "count": "{:,}".format,
     "in_bytes": in_bytes,
     "in_seconds": in_seconds,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from veilring.nodes.journal import SETUP_ROUND, Mark, TracedMessage
-from veilring.scenarios.reporting.summary import in_bytes, in_seconds, shortened, ticks
+from veilring.scenarios.report import in_bytes, in_seconds, shortened, ticks
 
 # More arrows than this hide each other, and make the page larger than a megabyte.
 ARROWS_MAX: Final = 2000

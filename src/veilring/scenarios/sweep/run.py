@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from veilring.errors import ClusterError, InputError, SweepFailed
 from veilring.extras import require_extra
-from veilring.scenarios.batches import Progress
+from veilring.scenarios.runner import Progress
 from veilring.scenarios.sweep.cells import (
     Cell,
     CellOutcome,
