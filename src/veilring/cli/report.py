@@ -78,7 +78,7 @@ def trace(
     from veilring.cli.console import make_console
     from veilring.scenarios.report import adversaries, by_kind, by_party, found, troubles
     from veilring.scenarios.reporting import read_folder
-    from veilring.scenarios.reporting.spacetime import text_diagram
+    from veilring.scenarios.reporting.charts import text_diagram
 
     run, console = read_folder(folder), make_console()
     parties = run.scenario.parties.all

@@ -10,8 +10,8 @@ from tests.scenarios.reporting.pages import Page
 from veilring.nodes.journal import Mark
 from veilring.protocols.ring.attacks.findings import RingFindings
 from veilring.scenarios.reporting import RunFolder, read_folder
+from veilring.scenarios.reporting.charts import ARROWS_MAX
 from veilring.scenarios.reporting.page import render
-from veilring.scenarios.reporting.spacetime import ARROWS_MAX
 
 COST_CHARTS = ["party-chart", "kind-chart", "round-chart"]
 CHARTS = ["accuracy-chart", *COST_CHARTS, "leakage-chart", "spacetime"]

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from veilring.nodes.journal import Mark, TracedMessage
 from veilring.scenarios.reporting import read_folder
-from veilring.scenarios.reporting.spacetime import (
+from veilring.scenarios.reporting.charts import (
     ARROWS_MAX,
     Sign,
-    draw,
+    draw_spacetime,
     lane_order,
     sample,
     text_diagram,
@@ -36,7 +36,7 @@ class TestDrawing:
 
     def test_time_runs_to_the_right_and_parties_are_lanes(self) -> None:
         """A message goes from its sender's lane to its receiver's as time passes."""
-        diagram = draw([TO_BOB, TO_CY], [], NAMES)
+        diagram = draw_spacetime([TO_BOB, TO_CY], [], NAMES)
         first, second = diagram.arrows
         assert [lane.party for lane in diagram.lanes] == list(NAMES)
         ada, bob, cy = (lane.y for lane in diagram.lanes)
@@ -59,7 +59,7 @@ class TestDrawing:
     def test_an_incomplete_message_does_not_reach_the_other_lane(self) -> None:
         """A lost message ends on its way, and one without a sender begins there."""
         lost, unseen = TO_BOB._replace(received_seconds=None), TO_CY._replace(sent_seconds=None)
-        diagram = draw([lost, unseen], [], NAMES)
+        diagram = draw_spacetime([lost, unseen], [], NAMES)
         ada, bob, cy = (lane.y for lane in diagram.lanes)
         first, second = diagram.arrows
         assert (first.end, second.end) == ("lost", "unseen")
@@ -74,7 +74,7 @@ class TestDrawing:
             Mark(2.0, "cy", "stopped: bob was lost"),
             Mark(2.0, "eve", "fault: unknown here"),
         ]
-        diagram = draw([TO_BOB, TO_CY], marks, NAMES)
+        diagram = draw_spacetime([TO_BOB, TO_CY], marks, NAMES)
         ada, bob, cy = diagram.lanes
         middle = (diagram.left + diagram.right) / 2
         assert diagram.signs == (
@@ -87,12 +87,12 @@ class TestDrawing:
     def test_kinds_differ_by_more_than_colour(self) -> None:
         """The first twelve kinds have twelve styles: six colours, solid and dashed."""
         kinds = [TO_BOB._replace(kind=f"kind-{n}", number=n) for n in range(12)]
-        assert len({key.style for key in draw(kinds, [], NAMES).keys}) == 12
+        assert len({key.style for key in draw_spacetime(kinds, [], NAMES).keys}) == 12
 
     @pytest.mark.parametrize("parties", [1, 12, 40, 1000])
     def test_any_number_of_lanes_fits_a_screen(self, parties: int) -> None:
         """Lanes move closer, and overlapping names are omitted."""
-        diagram = draw([], [], [f"party-{n}" for n in range(parties)])
+        diagram = draw_spacetime([], [], [f"party-{n}" for n in range(parties)])
         assert diagram.height <= 1000
         named = [lane.y for lane in diagram.lanes if lane.name]
         assert named
@@ -100,7 +100,7 @@ class TestDrawing:
 
     def test_a_run_without_messages_has_a_diagram(self) -> None:
         """Only the lanes are drawn."""
-        diagram = draw([], [], NAMES)
+        diagram = draw_spacetime([], [], NAMES)
         assert (len(diagram.lanes), diagram.arrows, diagram.keys) == (3, (), ())
 
 
@@ -120,8 +120,8 @@ class TestSample:
 
     def test_few_are_all_drawn(self) -> None:
         """Up to the limit all messages are drawn; above it the diagram shows the total."""
-        assert len(draw(_many(2, ARROWS_MAX // 2), [], NAMES).arrows) == ARROWS_MAX
-        diagram = draw(_many(3, ARROWS_MAX // 2), [], NAMES)
+        assert len(draw_spacetime(_many(2, ARROWS_MAX // 2), [], NAMES).arrows) == ARROWS_MAX
+        diagram = draw_spacetime(_many(3, ARROWS_MAX // 2), [], NAMES)
         assert (len(diagram.arrows), diagram.total) == (ARROWS_MAX // 2 * 3 // 2, 3000)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from veilring.errors import InputError
 from veilring.testing.auditing import Audit, Claim, Verdict
-from veilring.testing.auditing.page import outcome, render_page, require_fresh, write_audit
+from veilring.testing.auditing.findings import outcome, render_page, require_fresh, write_audit
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
 BROWSER_SECONDS = 200

@@ -29,10 +29,10 @@ from veilring.scenarios.report import (
     total,
     troubles,
 )
-from veilring.scenarios.reporting import spacetime
 from veilring.scenarios.reporting.charts import (
     bar_chart,
     column_chart,
+    draw_spacetime,
     interval,
     share_chart,
     whisker_chart,
@@ -74,7 +74,7 @@ def render(run: RunFolder) -> str:
             run=run,
             report=run.report,
             parties=parties,
-            title=titled(run.scenario),
+            title=f"{titled(run.scenario)}: {len(parties)} parties, {run.scenario.network.runtime}",
             adversaries=adversaries(run.scenario),
             settings=tomli_w.dumps(run.scenario.model_dump(mode="json", exclude_none=True)),
             accuracy=run.report and _accuracy(run.report),
@@ -89,7 +89,7 @@ def render(run: RunFolder) -> str:
             by_party=_with_chart(by_party(messages, parties), bar_chart),
             by_kind=_with_chart(by_kind(messages), bar_chart),
             by_round=_with_chart(by_round(messages), column_chart),
-            diagram=spacetime.draw(messages, run.marks, parties),
+            diagram=draw_spacetime(messages, run.marks, parties),
             story=build_story(messages, run.marks, parties, run.failure),
             script=Markup(_SCRIPT),  # noqa: S704  (a file of this package)
             policy=_POLICY,

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from veilring.nodes.journal import SETUP_ROUND, Mark, TracedMessage
 from veilring.nodes.run import Failure
-from veilring.scenarios.reporting.spacetime import CORRUPT, STYLES, lane_order
+from veilring.scenarios.reporting.charts import CORRUPT, STYLES, lane_order
 from veilring.simulation.faults import FaultClass
 
 # Some 150 bytes of the page each; nobody steps through more by hand.

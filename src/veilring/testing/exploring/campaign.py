@@ -35,11 +35,8 @@ from veilring.testing.exploring.worlds import (
 
 _T = TypeVar("_T")
 
-
 # Other worlds per number of parties: a mistake in one world of five is missed once in 10,000.
 _REDRAWN: Final = 40
-
-
 # The limit on all plays. A world of three parties and one run takes a few milliseconds.
 _PLAYS_MAX: Final = 2000
 
@@ -176,15 +173,10 @@ def _describe(fault: Fault) -> str:
 
 
 SEEDS: Final = 100
-
-
 """The default number of worlds, enough for each class of fault to strike."""
-
 
 # Seeds per worker task: enough to make overhead negligible, few enough for a smooth progress bar.
 _SEEDS_AT_ONCE: Final = 20
-
-
 # Each seed that this number divides is played twice, which makes a campaign 2 % longer.
 _REPEATED: Final = 50
 
@@ -391,32 +383,14 @@ def remember_failures(path: Path, failures: Iterable[int]) -> None:
 
 
 _LINKS: Final = LinkModel(Uniform(0.01, 0.02))
-
-
 """Jitter, so that no two messages arrive at one instant and each can be struck alone."""
-
-
 _BEFORE_SECONDS: Final = 1e-6
-
-
 """The time by which a fault strikes a party before it sends, and a link after it sends."""
-
-
 _FAULT_SECONDS: Final = 3.0
-
-
 _START_SECONDS: Final = 1.0
-
-
 """The start of the run, when all parties are connected, and of a second one after the fault."""
-
-
 _STRENGTHS: Final = {"delay": 1.0, "jitter": 1.0, "slow": 1.0, "squeeze": 1000.0, "skew": 4.0}
-
-
 _IN_FLIGHT: Final = frozenset({"reset", "half-open"})
-
-
 _OF_LINKS: Final = _IN_FLIGHT | {"stall", "delay", "jitter", "squeeze"}
 
 

@@ -18,7 +18,6 @@ from typing_extensions import override
 from veilring.arrays import Floats
 from veilring.config import require_key_that
 from veilring.errors import ScenarioError, WorldWentWrong
-from veilring.nodes.adversary import Adversary
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.journal import Journal
 from veilring.nodes.party import Party
@@ -93,22 +92,14 @@ class RoleSubject(Subject):
 
     @override
     async def play(
-        self,
-        cluster: Cluster,
-        among: tuple[str, ...],
-        rng: Generator,
-        *,
-        seconds: float | None = None,
-        trace: bool | Journal = False,
-        adversaries: Mapping[str, Adversary] | None = None,
+        self, cluster: Cluster, among: tuple[str, ...], rng: Generator, **options: Any
     ) -> Played:
         public: Mapping[str, Any] = (
             self.public(among, rng) if callable(self.public) else self.public
         )
-        outcomes = await cluster.play(
-            self.role, among=among, seconds=seconds, trace=trace, adversaries=adversaries, **public
-        )
-        honest = [outcome for outcome in outcomes if outcome.party not in (adversaries or {})]
+        outcomes = await cluster.play(self.role, among=among, **options, **public)
+        liars = options.get("adversaries") or {}
+        honest = [outcome for outcome in outcomes if outcome.party not in liars]
         inputs = {name: self.inputs[name] for name in among}
         return Played(outcomes, self._judge(inputs, results_by_party(honest)))
 
@@ -184,16 +175,8 @@ class SystemSubject(Subject):
 
     @override
     async def play(
-        self,
-        cluster: Cluster,
-        among: tuple[str, ...],
-        rng: Generator,
-        *,
-        seconds: float | None = None,
-        trace: bool | Journal = False,
-        adversaries: Mapping[str, Adversary] | None = None,
+        self, cluster: Cluster, among: tuple[str, ...], rng: Generator, **options: Any
     ) -> Played:
-        options = {"seconds": seconds, "trace": trace, "adversaries": adversaries}
         if self._setup.system.draws_ring:
             if rng.random() < self.sums_share:
                 return await self._play_sum(cluster, among, rng, **options)
@@ -235,7 +218,7 @@ class SystemSubject(Subject):
             setup.role, only=played.only, among=among, **options, **played.public
         )
         sometimes("a batch is labelled", not any(outcome.error for outcome in outcomes))
-        liars = options["adversaries"] or {}
+        liars = options.get("adversaries") or {}
         labels = {
             party: played.labels(result)
             for party, result in results_by_party(outcomes).items()
