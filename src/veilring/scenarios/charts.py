@@ -115,7 +115,6 @@ def beliefs_after(
 
     Args:
         points: The server's points, shape (points, 2); the map covers them.
-        query: The location of the query, shape (2,).
     """
     if points.ndim != _PLANE or points.shape[1] != _PLANE:
         raise InputError.because(
@@ -137,7 +136,6 @@ def draw_beliefs(
     Args:
         beliefs: The beliefs. A colour means the same in all maps: the ratio of a place's
             probability to its prior.
-        title: The title above all maps.
     """
     require_extra("matplotlib")
     from matplotlib.colors import LogNorm
@@ -230,7 +228,6 @@ def chart_files(
 
     Args:
         paths: The files to write; each suffix is one of `FORMATS`.
-        layout: The layout of the panels; by default Matplotlib's constrained layout.
     """
     for path in paths:
         if path.suffix not in {f".{each}" for each in FORMATS}:
@@ -261,12 +258,7 @@ def draw_curve(
     line: bool = True,
     band: tuple[Sequence[float], Sequence[float]] | None = None,
 ) -> None:
-    """Draw a curve with marks at its points.
-
-    Args:
-        x: The ascending positions.
-        label: The name in the legend; none for no entry.
-    """
+    """Draw a curve with marks at its points."""
     if band is not None:
         axes.fill_between(x, *band, color=style.color, alpha=_BAND_ALPHA, linewidth=0)
     axes.plot(

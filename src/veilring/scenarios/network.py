@@ -196,11 +196,7 @@ _KINDS: Final[Mapping[str, type[_Struck]]] = {
 def make_faults(
     scenario: Scenario, parties: tuple[str, ...], streams: Streams
 ) -> tuple[Fault, ...]:
-    """Return the fault schedule of a scenario: its own faults, and those drawn from the seed.
-
-    Args:
-        scenario: The scenario, with its `faults` and `run.fault_seconds`.
-    """
+    """Return the fault schedule of a scenario: its own faults, and those drawn from the seed."""
     runtime = scenario.network.runtime
     made = [_make(f"faults[{n}]", table, parties) for n, table in enumerate(scenario.faults)]
     seconds = scenario.run.fault_seconds

@@ -49,7 +49,6 @@ class Recovery:
 
     Attributes:
         without: The parties left out, in the order of the parties.
-        bytes: The bytes of those messages.
     """
 
     without: tuple[str, ...]
@@ -107,9 +106,7 @@ class Report:
             have released its answer, and the next one draws new noise.
         seconds: Wall-clock time from the start of the first batch to the end of the last.
         simulated_seconds: The simulated counterpart of `seconds`, in the simulation.
-        leakage: The estimated leakage, if requested.
         seed: The seed of the split and the partition; pass it to a run to repeat them.
-        coalition: The findings of colluding parties, if there are any.
         faults: The faults of the simulation, in order of time.
         recovery: The losses until there was a result, if any party was lost.
     """

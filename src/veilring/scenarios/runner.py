@@ -51,8 +51,6 @@ class Conditions:
     Attributes:
         retries: The number of retries of a batch without lost parties.
         session_seconds: The time limit of one attempt; by default the runtime's.
-        deal: A function that deals the ring, if the parties do not draw it.
-        journal: The journal of messages, if they are recorded.
     """
 
     retries: int = 0
@@ -131,7 +129,6 @@ def run_scenario(
     Args:
         runtime: The runtime, instead of `network.runtime`.
         seed: The seed, instead of `run.seed`.
-        clock: A wall clock in seconds.
         journal: The journal of messages and of events at parties, also written if the run fails.
         keep: A callback for the public model of the run, if its system makes one.
 
@@ -279,7 +276,6 @@ async def play_queries(
     Args:
         queries: The queries, shape (Q, features), scaled into [0, 1].
         seed: The seed of all their randomness, which is cryptographic without one.
-        clock: A wall clock in seconds.
 
     Raises:
         RunFailed: If the last attempt at a batch failed.
@@ -305,9 +301,6 @@ async def label_batch(
     queries: Floats, cluster: Cluster, among: tuple[str, ...], setup: Setup, conditions: Conditions
 ) -> Batch:
     """Label a batch, queried by the first party that takes part.
-
-    Args:
-        queries: The queries, shape (Q, features).
 
     Raises:
         RunFailed: If the last attempt failed.
@@ -390,12 +383,7 @@ def assemble(
     origin: RingOrigin | None,
     seed: int,
 ) -> Report:
-    """Return the report of a run.
-
-    Args:
-        leakage: The estimated leakage, if requested.
-        findings: The findings of a coalition, if there was one.
-    """
+    """Return the report of a run."""
     pooled, truth = prepared.pooled, prepared.held_out.y
     system, setup = scenario.protocol, prepared.setup
     batches, labels = labelled.batches, labelled.labels

@@ -87,11 +87,7 @@ class Lie(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lies:
-    """The table of an audit.
-
-    Attributes:
-        rows: Each lie.
-    """
+    """The table of an audit."""
 
     rows: tuple[Lie, ...]
 
@@ -111,11 +107,7 @@ class Lies:
         return replace(self, rows=tuple(lie for lie in self.rows if lie.message == kind))
 
     def assert_none(self, *verdicts: Verdict) -> None:
-        """Fail if any lie has one of these outcomes.
-
-        Raises:
-            AssertionError: If there is such a lie; the message lists them.
-        """
+        """Fail if any lie has one of these outcomes."""
         found = self.of(*verdicts).rows
         told = "\n".join(map(str, found[:10]))
         more = f"\nand {len(found) - 10} more" if len(found) > 10 else ""  # noqa: PLR2004  (as above)
@@ -150,7 +142,6 @@ def audit_lies(
         invariant: A function that raises an `AssertionError` unless results are right, given all
             inputs and the results of the honest parties. By default, results must equal those of an
             honest run.
-        public: The role's public arguments.
         adversaries: Further adversaries by name; each acts in the whole run, at each position.
         seed: The seed of all randomness, which is the same in all runs.
 

@@ -244,11 +244,7 @@ class TableFacts:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class DealtSplit:
-    """One split, with the features scaled into [0, 1] by public ranges.
-
-    Attributes:
-        number: Its number, from 0.
-    """
+    """One split, with the features scaled into [0, 1] by public ranges."""
 
     number: int
     train: Table
@@ -367,7 +363,6 @@ def draw_split(table: Table, question: Question, number: int) -> DealtSplit:
 
     Args:
         table: All rows, scaled into [0, 1].
-        number: The number of the split, from 0.
     """
     streams = Streams(question.seed)
     train, held_out = split(table, TEST_SHARE, streams.generator("split", number))

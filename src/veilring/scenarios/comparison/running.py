@@ -64,11 +64,7 @@ _Fit = Callable[["Baseline", DealtSplit, int], Any]
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A classifier of another library at an ε.
-
-    Attributes:
-        binary: Whether it supports only two classes.
-    """
+    """A classifier of another library at an ε."""
 
     name: str
     title: str
@@ -313,7 +309,6 @@ def compare(
     """Compare every applicable system on the same splits of the same data.
 
     Args:
-        question: The inputs.
         table: The rows, instead of those that the question names; its ranges count as public.
         workers: The number of processes; by default one per core.
 
@@ -579,12 +574,7 @@ def _figures(marks: Sequence[Marks], facts: TableFacts) -> dict[str, Any]:
 
 
 def _play(setup: Setup, asked: Table, topology: Topology, seed: int) -> Played:
-    """Play a batch in the simulation and in memory, and check its cost against the closed form.
-
-    Raises:
-        RunFailed: If a party failed.
-        UnforeseenCost: If a play cost anything other than the closed form.
-    """
+    """Play a batch in the simulation and in memory, and check its cost against the closed form."""
     label = partial(play_queries, setup, asked.X, seed=seed, conditions=Conditions())
     simulated = simulation.simulate(label(Simulated(topology)))
     here = asyncio.run(label(Memory()))

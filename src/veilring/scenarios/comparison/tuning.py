@@ -47,11 +47,7 @@ class Labeller(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SystemAt:
-    """A system with its parameters.
-
-    Attributes:
-        form: The form of the system, if it has several.
-    """
+    """A system with its parameters."""
 
     system: System
     form: str = ""
@@ -148,11 +144,7 @@ class Tried:
 
 @dataclass(slots=True)
 class Search:
-    """A search over the tunable parameters of a system; each choice is measured once.
-
-    Attributes:
-        fixed: The parameters that are not searched.
-    """
+    """A search over the tunable parameters of a system; each choice is measured once."""
 
     system: System
     facts: Facts

@@ -65,11 +65,7 @@ def open_files(out: Path) -> Files:
 
 
 def write_results(files: Files, cells: Sequence[Cell], outcomes: Mapping[str, CellOutcome]) -> None:
-    """Write results and timings in the cells' order, each file completely or not at all.
-
-    Raises:
-        OSError: If writing fails.
-    """
+    """Write results and timings in the cells' order, each file completely or not at all."""
     each = [(cell, outcomes[cell.name]) for cell in cells]
     timing = [{**cell.point, "trial": cell.trial, **outcome.timing} for cell, outcome in each]
     _write(files.timing, timing)
@@ -116,11 +112,7 @@ SYNC_SECONDS: Final = 1.0
 
 
 class SweepJournal:
-    """The saved outcomes.
-
-    Args:
-        clock: A clock in seconds.
-    """
+    """The saved outcomes."""
 
     def __init__(
         self,
@@ -155,11 +147,7 @@ class SweepJournal:
 def open_journal(
     path: Path, sweep: Mapping[str, Any], clock: Callable[[], float] = time.monotonic
 ) -> Iterator[SweepJournal]:
-    """Open a sweep's journal, or create it.
-
-    Args:
-        clock: A clock in seconds.
-    """
+    """Open a sweep's journal, or create it."""
     with path.open("ab+", buffering=0) as file:
         _lock(file, path)
         lines = _whole_lines(file)

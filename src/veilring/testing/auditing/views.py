@@ -75,7 +75,6 @@ class Loss:
         epsilon: The proven loss, at least 0.
         likely: The share of held-out runs in the event, in the world where it is likelier.
         alarm: The maximum probability that the bound is above the true loss.
-        left_out: The number of coordinates of the views that were not examined.
     """
 
     epsilon: float
@@ -115,7 +114,6 @@ def measure_loss(
 
     Args:
         runs: The number of runs of both worlds together, a multiple of 4.
-        alarm: The maximum probability that the bound is above the true loss.
     """
     streams, worlds = Streams(seed), (one, other)
     pilots = [
@@ -146,7 +144,6 @@ def measure_drawn_loss(
 
     Args:
         one: The views of the first world, shape (runs, numbers).
-        alarm: The maximum probability that the bound is above the true loss.
     """
     named = [f"number {place}" for place in range(one.shape[1])]
 

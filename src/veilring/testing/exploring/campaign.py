@@ -186,7 +186,6 @@ class Campaign:
     """The findings of many seeds.
 
     Attributes:
-        subject: The subject of the exploration, if it can be shrunk.
         classes: The classes of fault that must strike.
         marks: The marks that worlds must reach, in addition to those that they pass.
         reached: The number of times that each mark was reached; 0 if it was only passed.
@@ -232,11 +231,7 @@ class Campaign:
         return shrink(self.subject, self.worlds(next(iter(self.failures))))
 
     def check(self) -> None:
-        """Fail if a world failed, no run succeeded, or a mark was never reached.
-
-        Raises:
-            AssertionError: In any of these cases; the message names it.
-        """
+        """Fail if a world failed, no run succeeded, or a mark was never reached."""
         __tracebackhide__ = True  # pytest points at the caller
         if self.failures:
             seed, wrong = next(iter(self.failures.items()))
@@ -317,7 +312,6 @@ def explore_subject(
     Args:
         workers: The number of processes that share the work; 1 is this process, and None is one
             per core.
-        progress: A function that is called with the progress.
     """
     worlds = partial(draw_world, parties=subject.parties)
     campaign = Campaign(subject, worlds, marks=subject.marks)

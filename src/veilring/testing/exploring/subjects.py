@@ -61,9 +61,6 @@ class RoleSubject(Subject):
     """A role that is explored outside a system.
 
     Attributes:
-        role: The role.
-        inputs: Each party's private input, by its name.
-        invariant: The invariant, which must hold in every run.
         public: The public arguments, either constant or drawn for each run.
         least: The smallest number of parties that the role needs.
     """
@@ -125,11 +122,9 @@ class SystemSubject(Subject):
     In a ring, the sum of the votes is also explored on its own, because it reveals any wrong total.
 
     Attributes:
-        scenario: The data, the parties and the queries.
         sums_share: The share of the runs in a ring that are such sums.
         secure_sum: The sum under test; tests replace the real one to see whether a mistake is
             found.
-        prepared: The parties with their rows.
     """
 
     scenario: Scenario
@@ -319,9 +314,6 @@ def from_scenario(scenario: Scenario) -> tuple[SystemSubject, World]:
 
 def replay(scenario: Scenario, *, journal: Journal | None = None) -> Explored:
     """Play a world that was written as a scenario.
-
-    Args:
-        journal: The record of the messages and their times, if wanted.
 
     Raises:
         WorldWentWrong: If an invariant was violated.

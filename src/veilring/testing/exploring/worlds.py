@@ -197,7 +197,6 @@ def play_world(
 
     Args:
         trace: The record of all steps of the loop and all messages, if wanted.
-        journal: The record of the messages and their times, if wanted.
     """
     explored, streams = Explored(world.seed), Streams(world.seed)
     order = None if world.order is None else Order(Streams(world.order).generator("order"))

@@ -73,11 +73,7 @@ def _log_choose(n: float, k: float) -> float:
 
 
 def judge_set(inside: Bools, second: Bools) -> Split:
-    """Test whether a set contains more outcomes of the second sample than of the first.
-
-    Args:
-        second: Whether each outcome belongs to the second sample; half of them do.
-    """
+    """Test whether a set contains more outcomes of the second sample than of the first."""
     runs, total = int(second.sum()), int(inside.sum())
     of_second = int((inside & second).sum())
     return Split(split_p(total, of_second, runs), (2 * of_second - total) / runs)
@@ -127,9 +123,6 @@ def choose_bins(placed: Ints, second: Bools, number: int) -> Bools:
 
     Bins are added in decreasing order of their own difference, as long as the difference of the set
     grows relative to its standard deviation. The second sample has the larger share in the set.
-
-    Args:
-        second: Whether each run belongs to the second sample.
     """
     ours = np.bincount(placed[second], minlength=number).astype(np.float64)
     theirs = np.bincount(placed[~second], minlength=number).astype(np.float64)
@@ -334,10 +327,6 @@ class Likelihood:
 
     The distribution of each coordinate is estimated by counts in bins, with half a run added to
     each bin.
-
-    Args:
-        columns: The coordinates of the learning runs, shape (runs, coordinates).
-        labels: The class of each run, from 0.
     """
 
     def __init__(

@@ -425,7 +425,6 @@ def judge(
     """Compare two samples with equally many runs.
 
     Args:
-        columns: The coordinates of each run, shape (runs, coordinates).
         second: Whether each run belongs to the second sample; half of them do.
     """
     learned, judged = _halves(second, rng)
