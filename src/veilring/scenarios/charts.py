@@ -24,6 +24,10 @@ from veilring.protocols.treewalk.leakage import Overheard, posterior
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import LayoutEngine
+    from matplotlib.typing import RcKeyType
 
 _DOMAINS: Final = tuple(1 << bits for bits in range(1, 13))
 _EPSILONS: Final = (0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
@@ -167,13 +171,6 @@ def draw_beliefs(
         if title:
             canvas.suptitle(title, fontweight="bold", fontsize=11)
 
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import LayoutEngine
-    from matplotlib.typing import RcKeyType
 
 FORMATS: Final = ("png", "svg")
 """The supported file suffixes."""

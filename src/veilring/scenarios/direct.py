@@ -224,7 +224,14 @@ def _ready(  # noqa: PLR0917  (the arguments of `run`)
         raise InputError.because(
             "queries are for systems; give a role its arguments by their names", field="queries"
         )
-    return partial(_play_role, what, _named(parts), runtime, seed, watch, public)
+    named = _named(parts)
+
+    async def play() -> Run[R]:
+        own = tuple(named.values())
+        async with Cluster(tuple(named), runtime=runtime, own=own, seed=seed) as cluster:
+            return await cluster.run(what, watch=watch, **public)
+
+    return play
 
 
 def _runner(runtime: RuntimeName) -> Runner:
@@ -232,19 +239,6 @@ def _runner(runtime: RuntimeName) -> Runner:
     if runtime not in RUNTIMES:
         raise InputError("runtime", runtime, ", ".join(RUNTIMES))
     return simulation.simulate if runtime == _SIMULATED else asyncio.run
-
-
-async def _play_role(  # noqa: PLR0917  (the arguments of `run`)
-    role: Role[R],
-    parts: Mapping[str, object],
-    runtime: RuntimeName,
-    seed: int | None,
-    watch: Sequence[str],
-    public: Mapping[str, Any],
-) -> Run[R]:
-    own = tuple(parts.values())
-    async with Cluster(tuple(parts), runtime=runtime, own=own, seed=seed) as cluster:
-        return await cluster.run(role, watch=watch, **public)
 
 
 def _named(parts: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:

@@ -6,12 +6,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from veilring.arrays import Floats
-from veilring.errors import InputError
 from veilring.protocols.ring.leakage import proportion_interval
 
 CONFIDENCE: Final = 0.95
-_SPLITS_MIN: Final = 2
 INTERVAL: Final = (
     "the mean over the splits with a 95% interval of Student's t distribution. Its variance is s²"
     " (1/J + q/n), for J splits with q queries and n training rows (the corrected resampled t of "
@@ -59,20 +56,3 @@ def share_over_splits(shares: Sequence[float], overlap: float, queries: int) -> 
     mean, low, high = over_splits(shares, overlap)
     exact = proportion_interval(mean, queries * len(shares), CONFIDENCE)
     return Interval(mean, max(0.0, min(low, exact[0])), min(1.0, max(high, exact[1])))
-
-
-def mean_intervals(values: Floats, *, simultaneous: bool = True) -> list[Interval]:
-    """Return the mean of each column with its Student interval.
-
-    Args:
-        values: The values, shape (splits, columns), of at least two splits.
-    """
-    from scipy import stats
-
-    splits, columns = values.shape
-    if splits < _SPLITS_MIN:
-        raise InputError("splits", splits, f"at least {_SPLITS_MIN}; fewer have no standard error")
-    beyond = (1 - CONFIDENCE) / (2 * (columns if simultaneous else 1))
-    means = values.mean(axis=0)
-    reach = stats.t.isf(beyond, splits - 1) * values.std(axis=0, ddof=1) / splits**0.5
-    return [Interval(m, m - r, m + r) for m, r in zip(means.tolist(), reach.tolist(), strict=True)]

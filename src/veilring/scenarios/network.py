@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, make_dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from veilring.config import as_scenario_errors, make_kind, require_key, require_key_that
@@ -20,7 +21,7 @@ from veilring.simulation import (
     Topology,
     Uniform,
 )
-from veilring.simulation.faults import Fault, draw_faults
+from veilring.simulation.faults import Fault, FaultClass, draw_faults
 from veilring.simulation.links import DelayDistribution
 
 with name_missing_extras():
@@ -111,85 +112,44 @@ class _Struck:
         _require(after, "end_seconds", end, f"a finite number above start_seconds, {start:g}")
         for key in given.keys() & {"extra_seconds", "times"}:
             _require(0 < given[key] < math.inf, key, given[key], "a finite number above 0")
+        if {"source", "times"} <= given.keys():  # a link never carries more than without a fault
+            _require(given["times"] >= 1, "times", given["times"], "a finite number of at least 1")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Party(_Struck):
-    party: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class _PartyForAWhile(_Party):
-    end_seconds: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class _SlowParty(_PartyForAWhile):
-    extra_seconds: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class _SkewedParty(_PartyForAWhile):
-    times: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Side(_Struck):
-    """One side of a partition."""
-
-    parties: tuple[str, ...]
-    end_seconds: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Connection(_Struck):
-    """Both ends of a connection: `party` notices the fault first."""
-
-    party: str
-    other: str
-    end_seconds: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Link(_Struck):
-    """All messages of one party to another."""
-
-    source: str
-    target: str
-    end_seconds: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class _DelayedLink(_Link):
-    extra_seconds: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class _SqueezedLink(_Link):
-    times: float
-
-    def __post_init__(self) -> None:
-        """Refuse a link that would carry more than before."""
-        super().__post_init__()
-        _require(self.times >= 1, "times", self.times, "a finite number of at least 1")
-
-
+_TYPES: Final = MappingProxyType(
+    {
+        **dict.fromkeys(("party", "other", "source", "target"), str),
+        "parties": tuple[str, ...],
+        **dict.fromkeys(("end_seconds", "extra_seconds", "times"), float),
+    }
+)
+_PARTY: Final = ("party", "end_seconds")
+_LINK: Final = ("source", "target", "end_seconds")
+"""All messages of one party to another."""
+_CONNECTION: Final = ("party", "other", "end_seconds")
+"""Both ends of a connection: `party` notices the fault first."""
+_KEYS: Final[Mapping[FaultClass, tuple[str, ...]]] = {
+    "stall": _LINK,
+    "delay": (*_LINK, "extra_seconds"),
+    "jitter": (*_LINK, "extra_seconds"),
+    "squeeze": (*_LINK, "times"),
+    "halves": ("parties", "end_seconds"),
+    "isolation": _PARTY,
+    "one-way": _PARTY,
+    "reset": _CONNECTION,
+    "half-open": _CONNECTION,
+    "crash": ("party",),
+    "restart": _PARTY,
+    "amnesia": _PARTY,
+    "pause": _PARTY,
+    "slow": (*_PARTY, "extra_seconds"),
+    "skew": (*_PARTY, "times"),
+}
 _KINDS: Final[Mapping[str, type[_Struck]]] = {
-    "stall": _Link,
-    "delay": _DelayedLink,
-    "jitter": _DelayedLink,
-    "squeeze": _SqueezedLink,
-    "halves": _Side,
-    "isolation": _PartyForAWhile,
-    "one-way": _PartyForAWhile,
-    "reset": _Connection,
-    "half-open": _Connection,
-    "crash": _Party,
-    "restart": _PartyForAWhile,
-    "amnesia": _PartyForAWhile,
-    "pause": _PartyForAWhile,
-    "slow": _SlowParty,
-    "skew": _SkewedParty,
+    kind: make_dataclass(
+        kind, [(key, _TYPES[key]) for key in keys], bases=(_Struck,), frozen=True, kw_only=True
+    )
+    for kind, keys in _KEYS.items()
 }
 
 
@@ -231,8 +191,7 @@ def _make(key: str, table: Mapping[str, Any], parties: tuple[str, ...]) -> Fault
 
 def fault_table(fault: Fault) -> dict[str, object]:
     """Return the table of `faults` from which `make_faults` makes this fault."""
-    made = _KINDS[fault.kind]
-    keys = [each.name for each in fields(made)]
+    keys = _KEYS[fault.kind]
     ends = [key for key in ("party", "other", "source", "target") if key in keys]
     table: dict[str, object] = {"kind": fault.kind, "start_seconds": fault.start}
     table |= (

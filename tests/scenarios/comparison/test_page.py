@@ -10,7 +10,7 @@ from tests.scenarios.reporting.pages import Page
 from veilring.scenarios.comparison import SystemComparison
 from veilring.scenarios.comparison.comparison import RULE
 from veilring.scenarios.comparison.page import (
-    HEADINGS,
+    COLUMNS,
     cells,
     limits,
     promises,
@@ -38,8 +38,8 @@ class TestPage:
     def test_has_every_number_of_every_line(self, page: Page, comparison: SystemComparison) -> None:
         """They are listed row by row and column by column."""
         head, *rows = page.tables["lines-table"]
-        assert head == list(HEADINGS)
-        assert rows == [list(cells(line)) for line in comparison.lines]
+        assert head == list(COLUMNS)
+        assert rows == [list(cells(line).values()) for line in comparison.lines]
         for line, row in zip(comparison.lines, rows, strict=True):
             assert row[2] == f"{line.accuracy.mean:.1%}"
             if line.cost is not None:
@@ -71,7 +71,7 @@ class TestPage:
 
     def test_states_promises_and_omissions(self, page: Page, comparison: SystemComparison) -> None:
         """Each system's guarantee is in words, with the reason for omitting the tree walk."""
-        for promise in promises(comparison):
+        for promise in promises(comparison).values():
             assert promise.protects in page.text
             assert promise.measure in page.text
         assert comparison.left_out[0].why in page.text

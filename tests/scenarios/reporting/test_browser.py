@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import pytest
 from tests.browser import SCREEN, Browser, needs_browser
+from tests.scenarios.reporting.pages import in_flight, stand
 
 from veilring.scenarios.reporting import read_folder
 from veilring.scenarios.reporting.page import render
@@ -168,7 +169,7 @@ class TestStepping:
         for step in range(story.opening + 20):
             at = story.steps[step]
             assert opened.evaluate("document.querySelector('#step-text').textContent") == at.text
-            flights = story.in_flight(step)
+            flights = in_flight(story, step)
             assert _rows(opened, "flight-table", 4) == [
                 [
                     story.parties[each.sender],
@@ -181,7 +182,7 @@ class TestStepping:
             assert _rows(opened, "stand-table", 3) == [
                 [party, stands.state, str(stands.round or "set-up")]
                 for party in story.parties
-                for stands in (story.stand(party, step),)
+                for stands in (stand(story, party, step),)
             ]
             faults = [s.text for s in story.spells if s.first <= step < (s.last or 10**9)]
             shown = "[...document.querySelectorAll('#faults-now li')].map(li => li.textContent)"

@@ -131,23 +131,6 @@ class Story(NamedTuple):
     omitted: int
     """The number of messages that were over before the first step."""
 
-    def in_flight(self, step: int) -> tuple[Flight, ...]:
-        """Return the messages that are in flight at a step, in the order in which they were sent.
-
-        Args:
-            step: From 0 to the last step.
-        """
-        return tuple(each for each in self.flights if each.first <= step < each.last)
-
-    def stand(self, party: str, step: int) -> Moment:
-        """Return the state of a party at a step.
-
-        Args:
-            step: From 0 to the last step.
-        """
-        moments = self.moments[self.parties.index(party)]
-        return moments[bisect_right(moments, step, key=lambda moment: moment.step) - 1]
-
 
 def build_story(
     messages: Sequence[TracedMessage],

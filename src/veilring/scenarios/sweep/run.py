@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from veilring.errors import ClusterError, InputError, SweepFailed
 from veilring.extras import require_extra
-from veilring.scenarios.runner import Progress
+from veilring.scenarios.runner import Progress, ignore_progress
 from veilring.scenarios.sweep.cells import (
     Cell,
     CellOutcome,
@@ -259,7 +259,7 @@ def run_sweep(
         SweepFailed: If cells failed, or their workers died. All others are saved.
         KeyboardInterrupt: Cells finished before are saved.
     """
-    tell = progress or _ignore_progress
+    tell = progress or ignore_progress
     cells = plan_cells(plan)
     files = open_files(out)
     with open_journal(files.journal, _identity(plan, cells)) as journal:
@@ -270,10 +270,6 @@ def run_sweep(
         write_results(files, cells, journal.outcomes)
     files.journal.unlink()
     return Sweep(cells, kept, files)
-
-
-def _ignore_progress(doing: str, done: int, total: int) -> None:
-    """Ignore all progress."""
 
 
 def _identity(plan: Plan, cells: Sequence[Cell]) -> dict[str, Any]:
