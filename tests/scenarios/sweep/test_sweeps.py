@@ -377,9 +377,7 @@ def _end(out: Path, number: signal.Signals) -> tuple[int, str]:
     ):
         deadline = time.monotonic() + SECONDS
         try:
-            while (
-                len(_lines_of(out)) <= KEPT and process.poll() is None
-            ):  # and a header
+            while len(_lines_of(out)) <= KEPT and process.poll() is None:  # and a header
                 assert time.monotonic() < deadline, errors.read_text()
                 time.sleep(0.01)
             process.send_signal(number)

@@ -1,4 +1,4 @@
-"""Run folders: of twelve parties, one of which may crash, and of a world of faults."""
+"""Run folders of twelve parties and of a world of faults, and a quick comparison."""
 
 import math
 from dataclasses import replace
@@ -14,6 +14,7 @@ from veilring.nodes.journal import Journal, Mark
 from veilring.nodes.runtimes import Simulated
 from veilring.randomness import Streams
 from veilring.scenarios import load_scenario, run_scenario
+from veilring.scenarios.comparison import Question, SystemComparison, compare, make_question
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.prepare import prepare
 from veilring.scenarios.reporting import open_folder, write_failure, write_report
@@ -84,3 +85,18 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     scenario = to_scenario(subject, replace(drawn, runs=tuple(explored.runs)))
     write_failure(WorldWentWrong(tuple(explored.wrong)), scenario, journal, folder)
     return folder
+
+
+ASKED = {"data": "iris", "parties": 4, "epsilon": (1.0, 2.0), "splits": 2, "queries": 5, "seed": 3}
+
+
+@pytest.fixture(scope="session")
+def question() -> Question:
+    """Return the question."""
+    return make_question(ASKED)
+
+
+@pytest.fixture(scope="session")
+def comparison(question: Question) -> SystemComparison:
+    """Return the comparison."""
+    return compare(question, workers=1)

@@ -1,6 +1,21 @@
-"""Mistakes in a scenario: settings, with the key, value and allowed values of the error."""
+"""Scenarios: loading, setting of keys, and the error for each mistake."""
 
+import pickle
 from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from veilring.errors import ScenarioError
+from veilring.protocols.ring.system import PrivateKNN
+from veilring.scenarios import (
+    load_scenario,
+    make_scenario,
+    run_scenario,
+    runner,
+    scenario_names,
+    scenario_text,
+)
 
 ONE_SECOND = "start_seconds=1, end_seconds=2"
 ONE_LINK = 'source="party-1", target="party-2"'
@@ -243,3 +258,171 @@ MISTAKES: tuple[tuple[Sequence[str], str, str, str], ...] = (
     (["=3"], "--set", "=3", "table.key=value"),
     (["protocol..k=3"], "--set", "protocol..k=3", "table.key=value"),
 )
+
+
+class TestLoading:
+    """Loading a checked scenario from a name or a file."""
+
+    @pytest.mark.parametrize("name", scenario_names())
+    def test_each_built_in_scenario_is_correct_and_described(self, name: str) -> None:
+        """It loads under its own name and has a one-line description."""
+        scenario = load_scenario(name)
+        assert scenario.name == name
+        assert scenario.description
+        assert "\n" not in scenario.description
+
+    @pytest.mark.parametrize("name", ["wine", "breast-cancer", "digits"])
+    def test_a_real_set_is_run_by_eight_processes(self, name: str) -> None:
+        """The scenario for newcomers runs on a real data set in eight processes."""
+        scenario = load_scenario(name)
+        assert (len(scenario.parties.all), scenario.network.runtime) == (8, "processes")
+
+    def test_the_library_has_the_three_sets(self) -> None:
+        """Wine, breast cancer and digits can be run without further files."""
+        assert {"wine", "breast-cancer", "digits"} <= set(scenario_names())
+
+    def test_paths_in_a_file_are_relative_to_it(self, tmp_path: Path) -> None:
+        """Data and graph are found beside the scenario; names of built-in sets stay names."""
+        text = '[data]\nsource = "rows.csv"\n[network]\ngraph = "links.graphml"\n'
+        (tmp_path / "mine.toml").write_text(text)
+        scenario = load_scenario(str(tmp_path / "mine.toml"))
+        assert scenario.name == "mine"
+        assert scenario.data.source == str(tmp_path / "rows.csv")
+        assert scenario.network.graph == str(tmp_path / "links.graphml")
+        (tmp_path / "mine.toml").write_text('[data]\nsource = "wine"\n')
+        assert load_scenario(str(tmp_path / "mine.toml")).data.source == "wine"
+
+    def test_any_key_can_be_set(self) -> None:
+        """Values are TOML or otherwise strings; missing tables are created."""
+        scenario = load_scenario(
+            "wine",
+            [
+                "data.source=my.csv",
+                "parties.count=5",
+                'protocol.rounds = "auto"',
+                "protocol.P0=0.5",
+                "network.bandwidth_bytes_per_second=1e6",
+                "network.latency.median_seconds=0.5",
+                "partition.kind=sizes",
+                "partition.sizes=[1, 2, 3, 4, 0]",
+            ],
+        )
+        assert scenario.data.source == "my.csv"
+        assert scenario.protocol == PrivateKNN(P0=0.5)
+        assert scenario.network.bandwidth_bytes_per_second == 1e6
+        assert scenario.network.latency == {
+            "distribution": "lognormal",
+            "median_seconds": 0.5,
+            "sigma": 0.25,
+        }
+        assert scenario.partition.sizes == (1, 2, 3, 4, 0)
+
+    def test_a_value_cannot_inject_another_key(self) -> None:
+        """A line break in a value starts no second assignment."""
+        scenario = load_scenario("wine", ["description=1\nrun.seed=7"])
+        assert scenario.run.seed is None
+        assert scenario.description == "1\nrun.seed=7"
+
+    def test_parties_can_be_named(self) -> None:
+        """Names replace a count."""
+        scenario = load_scenario("wine", ['parties={names=["ann", "bo", "cy"]}'])
+        assert scenario.parties.all == ("ann", "bo", "cy")
+
+    def test_set_names_replace_the_count_of_a_file(self) -> None:
+        """The names determine the number of parties."""
+        names = 'parties.names=["ada", "bob", "cyd"]'
+        for table in (names, f"parties={{{names.removeprefix('parties.')}}}"):
+            assert load_scenario("wine", [table]).parties.all == ("ada", "bob", "cyd")
+
+    def test_a_scenario_cannot_be_changed(self) -> None:
+        """A checked scenario cannot change afterwards."""
+        scenario = load_scenario("wine")
+        with pytest.raises(ValueError, match="frozen"):
+            scenario.name = "other"  # type: ignore[misc]  # the tested assignment
+        with pytest.raises(ValueError, match="frozen"):
+            scenario.protocol.name = "other"  # type: ignore[misc]  # likewise
+
+
+class TestMistakes:
+    """Every mistake is reported by its key, its value and the allowed values."""
+
+    @pytest.mark.parametrize(("overrides", "key", "value", "allowed"), MISTAKES)
+    def test_is_named_before_any_party_starts(
+        self,
+        overrides: Sequence[str],
+        key: str,
+        value: str,
+        allowed: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """The error has the key, the value and the allowed values, and no cluster was created."""
+        monkeypatch.delattr(runner, "Cluster")
+        with pytest.raises(ScenarioError) as caught:
+            run_scenario(load_scenario("wine", overrides), seed=1)
+        error = caught.value
+        assert error.field == key
+        assert value in error.value or error.message
+        assert allowed in str(error)
+        assert all(part in str(error) for part in (key, error.value, allowed))
+
+    def test_all_mistakes_are_reported_at_once(self) -> None:
+        """There is one line per mistake, and each key occurs once."""
+        with pytest.raises(ScenarioError) as caught:
+            load_scenario("wine", ["protocol.k=0", "protocol.rounds=0", "run.seed=x", "a=1"])
+        told = caught.value
+        assert [told.field, *(other.field for other in told.others)] == [
+            "protocol.k",
+            "protocol.rounds",
+            "run.seed",
+            "a",
+        ]
+        assert len(str(told).splitlines()) == 4
+        assert str(pickle.loads(pickle.dumps(told))) == str(told)
+
+    def test_a_missing_table_is_named(self) -> None:
+        """Data are the only setting without a default."""
+        with pytest.raises(ScenarioError, match=r"data: the key is missing; .*source"):
+            make_scenario({})
+
+    @pytest.mark.parametrize("name", ["wines", "../wine", ""])
+    def test_an_unknown_scenario_lists_all_names(self, name: str) -> None:
+        """Neither loading nor printing finds a name that is not in the library."""
+        for look in (load_scenario, scenario_text):
+            with pytest.raises(ScenarioError, match=r"coalition, digits, faults, (iris, )?wine"):
+                look(name)
+
+    def test_a_built_in_table_is_a_scenario(self) -> None:
+        """It has the settings of the scenario for files of tables."""
+        iris, wine = load_scenario("iris"), load_scenario("wine")
+        assert (iris.name, iris.data.source) == ("iris", "iris")
+        assert (iris.protocol, iris.parties) == (wine.protocol, wine.parties)
+
+    def test_a_typing_error_gets_a_suggestion(self) -> None:
+        """A scenario, a data set and a key without its table are suggested."""
+        with pytest.raises(ScenarioError, match=r"did you mean wine\?"):
+            load_scenario("wien")
+        with pytest.raises(ScenarioError, match=r"data.source is 'wien'; .*did you mean wine\?"):
+            run_scenario(load_scenario("wine", ["data.source=wien"]), seed=1)
+        with pytest.raises(
+            ScenarioError, match=r"k: there is no such key; .*did you mean protocol\.k\?"
+        ):
+            load_scenario("wine", ["k=7"])
+
+    def test_a_missing_file_is_named(self) -> None:
+        """The error contains the path."""
+        with pytest.raises(ScenarioError, match=r"nowhere\.toml"):
+            load_scenario("nowhere.toml")
+
+    def test_a_file_that_is_not_toml_names_the_line(self, tmp_path: Path) -> None:
+        """The error has the line at which the parser stopped."""
+        (tmp_path / "bad.toml").write_text("[data]\nsource = wine\n")
+        with pytest.raises(ScenarioError, match="line 2"):
+            load_scenario(str(tmp_path / "bad.toml"))
+
+    def test_a_mistake_in_the_data_names_its_location(self, tmp_path: Path) -> None:
+        """The key is data.source; the value has the column and the line."""
+        path = tmp_path / "rows.csv"
+        path.write_text("a,class\n1,x\n,y\n")
+        with pytest.raises(ScenarioError, match="column 'a', line 3 is empty") as caught:
+            run_scenario(load_scenario("wine", [f"data.source={path}"]), seed=1)
+        assert caught.value.field == "data.source"
