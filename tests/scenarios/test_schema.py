@@ -21,42 +21,116 @@ ONE_SECOND = "start_seconds=1, end_seconds=2"
 ONE_LINK = 'source="party-1", target="party-2"'
 ALL_OF_THREE = '["party-0", "party-1", "party-2"]'
 
+FAULTS = (  # of one fault: its keys, and the key, value and allowed values of the error
+    ('kind="quake"', "kind", "quake", "stall, delay, jitter"),
+    ('party="party-1"', "kind", "missing", "crash"),
+    ('kind="crash", party="party-1"', "", "party-1", "the table needs kind, "),
+    ('kind="crash", party="bob", start_seconds=1', "party", "bob", "party-0, party-1"),
+    (
+        f'kind="crash", party="party-1", {ONE_SECOND}',
+        "end_seconds",
+        "2",
+        "did you mean start_seconds?",
+    ),
+    ('kind="crash", party="party-1", start_seconds="soon"', "start_seconds", "soon", "a number"),
+    ('kind="crash", party="party-1", start_seconds=-1', "start_seconds", "-1", "at least 0"),
+    (
+        'kind="pause", party="party-1", start_seconds=1, end_seconds=inf',
+        "end_seconds",
+        "inf",
+        "above start_seconds, 1",
+    ),
+    (
+        'kind="pause", party="party-1", start_seconds=2, end_seconds=2',
+        "end_seconds",
+        "2",
+        "above start_seconds, 2",
+    ),
+    (
+        f'kind="slow", party="party-1", {ONE_SECOND}, extra_seconds=0',
+        "extra_seconds",
+        "0",
+        "above 0",
+    ),
+    (f'kind="skew", party="party-1", {ONE_SECOND}, times=-2', "times", "-2", "above 0"),
+    (f'kind="squeeze", {ONE_LINK}, {ONE_SECOND}, times=0.5', "times", "0.5", "at least 1"),
+    (
+        f'kind="stall", source="party-1", target="party-1", {ONE_SECOND}',
+        "target",
+        "party-1",
+        "party-0, party-2",
+    ),
+    (
+        f'kind="reset", party="party-1", other="bob", {ONE_SECOND}',
+        "other",
+        "bob",
+        "party-0, party-2",
+    ),
+    (f'kind="halves", parties="party-1", {ONE_SECOND}', "parties", "party-1", "a list of texts"),
+    (f'kind="halves", parties=["party-1", 7], {ONE_SECOND}', "parties", "7", "party-0, party-2"),
+    (f'kind="halves", parties=[], {ONE_SECOND}', "parties", "[]", "at least one party"),
+)
+SIMPLE = {  # a setting, whose key and value the error repeats, and the allowed values
+    "protocol.kk=3": "did you mean k?",
+    "colour=red": "partition",
+    "protocol.k=0": "at least 1",
+    "protocol.k=5.0": "a whole number",
+    "protocol.k=five": "a whole number",
+    "protocol.k=135": "at most 134",
+    "protocol.P0=1.5": "from 0 to 1",
+    "protocol.P0=nan": "from 0 to 1",
+    "protocol.d=0": "above 0",
+    "protocol.rounds=0": '"auto"',
+    "protocol.rounds=often": '"auto"',
+    "protocol.error=1": "below 1",
+    "protocol.delta=0": "above 0",
+    "protocol.weights=none": "uniform or distance",
+    "protocol.sum=star": "ring, cycles, shares or masks",
+    "protocol.cycles=2": "otherwise 1",
+    "protocol.name=magic": "private-knn",
+    "protocol.batch=0": "at least 1",
+    "parties=3": "a table with the keys count, names",
+    "parties.count=2": "at least 3",
+    "partition.kind=fair": "by-label",
+    "partition.alpha=0": "0.001",
+    "partition.sizes=[1]": "sizes need partition.kind",
+    "data.test_share=1": "below 1",
+    "data.queries=0": '"all"',
+    "data.source=wines": "breast-cancer",
+    "data.source=nowhere.csv": "existing",
+    "network.runtime=cloud": "memory, tls, processes or simulated",
+    "network.latency=0.1": "distribution = ",
+    "network.latency.distribution=slow": "lognormal",
+    "network.latency.sigma=-1": "at least 0",
+    "network.latency.sigma=wide": "a number",
+    "network.bandwidth_bytes_per_second=0": "no limit",
+    "network.graph=web": "complete, cycle, path, star",
+    "network.graph=nowhere.graphml": "can be read",
+    "run.seed=-1": "at least 0",
+    "run.leakage_trials=1": "at least 2",
+    "adversaries=1": "inflate-topk",
+    "adversaries.party-1.kind=nice": "wrong-sum",
+    "parties.coalition=party-1": "a list of names",
+    "parties.colition=[]": "did you mean coalition?",
+    "run.retries=-1": "at least 0",
+    "run.session_seconds=0": "above 0",
+    "run.fault_seconds=0": "above 0",
+    "run.fault_seconds=5": 'faults need network.runtime = "simulated"',
+    "faults=1": "a list of tables",
+}
 MISTAKES: tuple[tuple[Sequence[str], str, str, str], ...] = (
-    (["protocol.kk=3"], "protocol.kk", "3", "did you mean k?"),
     (["netwrk.runtime=tls"], "netwrk", "tls", "did you mean network?"),
-    (["colour=red"], "colour", "red", "partition"),
-    (["protocol.k=0"], "protocol.k", "0", "at least 1"),
-    (["protocol.k=5.0"], "protocol.k", "5.0", "a whole number"),
     (["protocol.k=true"], "protocol.k", "True", "a whole number"),
-    (["protocol.k=five"], "protocol.k", "five", "a whole number"),
-    (["protocol.k=135"], "protocol.k", "135", "at most 134"),
-    (["protocol.P0=1.5"], "protocol.P0", "1.5", "from 0 to 1"),
-    (["protocol.P0=nan"], "protocol.P0", "nan", "from 0 to 1"),
-    (["protocol.d=0"], "protocol.d", "0", "above 0"),
     (["protocol.d=1"], "protocol.d", "1.0", "below 1 if P0 is 1"),
-    (["protocol.rounds=0"], "protocol.rounds", "0", '"auto"'),
-    (["protocol.rounds=often"], "protocol.rounds", "often", '"auto"'),
-    (["protocol.error=1"], "protocol.error", "1", "below 1"),
-    (["protocol.delta=0"], "protocol.delta", "0", "above 0"),
     (["protocol.delta=1e300"], "protocol.delta", "1e+300", "up to 1,000,000"),
-    (["protocol.weights=none"], "protocol.weights", "none", "uniform or distance"),
-    (["protocol.sum=star"], "protocol.sum", "star", "ring, cycles, shares or masks"),
     (["protocol.sum=cycles"], "protocol.cycles", "1", "2 or more"),
     (["protocol.sum=cycles", "protocol.cycles=4"], "protocol.cycles", "4", "at most 3"),
-    (["protocol.cycles=2"], "protocol.cycles", "2", "otherwise 1"),
-    (["protocol.name=magic"], "protocol.name", "magic", "private-knn"),
-    (["protocol.batch=0"], "protocol.batch", "0", "at least 1"),
-    (["parties=3"], "parties", "3", "a table with the keys count, names"),
-    (["parties.count=2"], "parties.count", "2", "at least 3"),
     (["parties.names=[]", "parties.count=x"], "parties.count", "x", "at least 3"),
     (["parties.count=3", 'parties.names=["a", "b", "c"]'], "parties.count", "3", "not both"),
     (['parties={names=["a", "b", "a"]}'], "parties.names", "'a', 'b', 'a'", "different"),
     (['parties={names=["a", "b"]}'], "parties.names", "'a', 'b'", "at least 3"),
     (['parties={names=["a", "b", "c d"]}'], "parties.names", "c d", "A-Z"),
-    (["partition.kind=fair"], "partition.kind", "fair", "by-label"),
-    (["partition.alpha=0"], "partition.alpha", "0", "0.001"),
     (["partition.kind=sizes"], "partition.sizes", "[]", "8 parties"),
-    (["partition.sizes=[1]"], "partition.sizes", "[1]", "sizes need partition.kind"),
     (["partition.kind=sizes", "partition.sizes=[1, -1]"], "partition.sizes", "-1", "at least 0"),
     (
         ["partition.kind=sizes", "partition.sizes=[1, 1, 1, 1, 1, 1, 1, 1]"],
@@ -64,37 +138,16 @@ MISTAKES: tuple[tuple[Sequence[str], str, str, str], ...] = (
         "[1, 1, 1, 1, 1, 1, 1, 1]",
         "sum is 134",
     ),
-    (["data.test_share=1"], "data.test_share", "1", "below 1"),
-    (["data.queries=0"], "data.queries", "0", '"all"'),
-    (["data.source=wines"], "data.source", "wines", "breast-cancer"),
-    (["data.source=nowhere.csv"], "data.source", "nowhere.csv", "existing"),
     (["data.source.file=x"], "data.source", "wine", "a table, to hold data.source.file"),
-    (["network.runtime=cloud"], "network.runtime", "cloud", "memory, tls, processes or simulated"),
-    (["network.latency=0.1"], "network.latency", "0.1", "distribution = "),
-    (["network.latency.distribution=slow"], "network.latency.distribution", "slow", "lognormal"),
     (
         ["network.latency.distribution=constant"],
         "network.latency.median_seconds",
         "0.02",
         "seconds",
     ),
-    (["network.latency.sigma=-1"], "network.latency.sigma", "-1", "at least 0"),
-    (["network.latency.sigma=wide"], "network.latency.sigma", "wide", "a number"),
     (['network.jitter={distribution="uniform"}'], "network.jitter", "uniform", "low_seconds"),
     (["network.jitter.low_seconds=1"], "network.jitter.distribution", "missing", "uniform"),
-    (
-        ["network.bandwidth_bytes_per_second=0"],
-        "network.bandwidth_bytes_per_second",
-        "0",
-        "no limit",
-    ),
-    (["network.graph=web"], "network.graph", "web", "complete, cycle, path, star"),
-    (["network.graph=nowhere.graphml"], "network.graph", "nowhere.graphml", "can be read"),
-    (["run.seed=-1"], "run.seed", "-1", "at least 0"),
-    (["run.leakage_trials=1"], "run.leakage_trials", "1", "at least 2"),
-    (["adversaries=1"], "adversaries", "1", "inflate-topk"),
     (["adversaries.bob.kind=silent"], "adversaries.bob", "silent", "party-0, party-1"),
-    (["adversaries.party-1.kind=nice"], "adversaries.party-1.kind", "nice", "wrong-sum"),
     (["adversaries.party-1.by=1"], "adversaries.party-1.kind", "missing", "wrong-sum"),
     (
         ['adversaries.party-1={kind="wrong-sum", bye=1}'],
@@ -115,7 +168,6 @@ MISTAKES: tuple[tuple[Sequence[str], str, str, str], ...] = (
         "from 0 to 1",
     ),
     (['adversaries.party-1={kind="equivocate"}'], "adversaries.party-1", "equivocate", "victim"),
-    (["parties.coalition=party-1"], "parties.coalition", "party-1", "a list of names"),
     (["parties.coalition=[1]"], "parties.coalition", "1", "a list of names"),
     (['parties.coalition=["bob"]'], "parties.coalition", "bob", "party-0, party-1"),
     (
@@ -136,18 +188,7 @@ MISTAKES: tuple[tuple[Sequence[str], str, str, str], ...] = (
         "party-1",
         "party-1 is malicious",
     ),
-    (["parties.colition=[]"], "parties.colition", "[]", "did you mean coalition?"),
-    (["run.retries=-1"], "run.retries", "-1", "at least 0"),
     (["run.retries=true"], "run.retries", "True", "a whole number"),
-    (["run.session_seconds=0"], "run.session_seconds", "0", "above 0"),
-    (["run.fault_seconds=0"], "run.fault_seconds", "0", "above 0"),
-    (
-        ["run.fault_seconds=5"],
-        "run.fault_seconds",
-        "5",
-        'faults need network.runtime = "simulated"',
-    ),
-    (["faults=1"], "faults", "1", "a list of tables"),
     (["faults=[1]"], "faults", "1", "a list of tables"),
     (["faults.kind=crash"], "faults", "crash", "a list of tables"),
     (
@@ -155,98 +196,6 @@ MISTAKES: tuple[tuple[Sequence[str], str, str, str], ...] = (
         "faults",
         "1 of them",
         'faults need network.runtime = "simulated"; it is "processes"',
-    ),
-    (['faults=[{kind="quake"}]'], "faults[0].kind", "quake", "stall, delay, jitter"),
-    (['faults=[{party="party-1"}]'], "faults[0].kind", "missing", "crash"),
-    (
-        ['faults=[{kind="crash", party="party-1"}]'],
-        "faults[0]",
-        "party-1",
-        "the table needs kind, ",
-    ),
-    (
-        ['faults=[{kind="crash", party="bob", start_seconds=1}]'],
-        "faults[0].party",
-        "bob",
-        "party-0, party-1",
-    ),
-    (
-        ['faults=[{kind="crash", party="party-1", start_seconds=1, end_seconds=2}]'],
-        "faults[0].end_seconds",
-        "2",
-        "did you mean start_seconds?",
-    ),
-    (
-        ['faults=[{kind="crash", party="party-1", start_seconds="soon"}]'],
-        "faults[0].start_seconds",
-        "soon",
-        "a number",
-    ),
-    (
-        ['faults=[{kind="crash", party="party-1", start_seconds=-1}]'],
-        "faults[0].start_seconds",
-        "-1",
-        "at least 0",
-    ),
-    (
-        ['faults=[{kind="pause", party="party-1", start_seconds=1, end_seconds=inf}]'],
-        "faults[0].end_seconds",
-        "inf",
-        "above start_seconds, 1",
-    ),
-    (
-        ['faults=[{kind="pause", party="party-1", start_seconds=2, end_seconds=2}]'],
-        "faults[0].end_seconds",
-        "2",
-        "above start_seconds, 2",
-    ),
-    (
-        [f'faults=[{{kind="slow", party="party-1", {ONE_SECOND}, extra_seconds=0}}]'],
-        "faults[0].extra_seconds",
-        "0",
-        "above 0",
-    ),
-    (
-        [f'faults=[{{kind="skew", party="party-1", {ONE_SECOND}, times=-2}}]'],
-        "faults[0].times",
-        "-2",
-        "above 0",
-    ),
-    (
-        [f'faults=[{{kind="squeeze", {ONE_LINK}, {ONE_SECOND}, times=0.5}}]'],
-        "faults[0].times",
-        "0.5",
-        "at least 1",
-    ),
-    (
-        [f'faults=[{{kind="stall", source="party-1", target="party-1", {ONE_SECOND}}}]'],
-        "faults[0].target",
-        "party-1",
-        "party-0, party-2",
-    ),
-    (
-        [f'faults=[{{kind="reset", party="party-1", other="bob", {ONE_SECOND}}}]'],
-        "faults[0].other",
-        "bob",
-        "party-0, party-2",
-    ),
-    (
-        [f'faults=[{{kind="halves", parties="party-1", {ONE_SECOND}}}]'],
-        "faults[0].parties",
-        "party-1",
-        "a list of texts",
-    ),
-    (
-        [f'faults=[{{kind="halves", parties=["party-1", 7], {ONE_SECOND}}}]'],
-        "faults[0].parties",
-        "7",
-        "party-0, party-2",
-    ),
-    (
-        [f'faults=[{{kind="halves", parties=[], {ONE_SECOND}}}]'],
-        "faults[0].parties",
-        "[]",
-        "at least one party",
     ),
     (
         ["parties.count=3", f'faults=[{{kind="halves", parties={ALL_OF_THREE}, {ONE_SECOND}}}]'],
@@ -257,6 +206,11 @@ MISTAKES: tuple[tuple[Sequence[str], str, str, str], ...] = (
     (["k"], "--set", "k", "table.key=value"),
     (["=3"], "--set", "=3", "table.key=value"),
     (["protocol..k=3"], "--set", "protocol..k=3", "table.key=value"),
+    *(([text], *text.split("=", 1), allowed) for text, allowed in SIMPLE.items()),
+    *(
+        ([f"faults=[{{{keys}}}]"], f"faults[0].{key}".removesuffix("."), value, allowed)
+        for keys, key, value, allowed in FAULTS
+    ),
 )
 
 
@@ -276,10 +230,6 @@ class TestLoading:
         """The scenario for newcomers runs on a real data set in eight processes."""
         scenario = load_scenario(name)
         assert (len(scenario.parties.all), scenario.network.runtime) == (8, "processes")
-
-    def test_the_library_has_the_three_sets(self) -> None:
-        """Wine, breast cancer and digits can be run without further files."""
-        assert {"wine", "breast-cancer", "digits"} <= set(scenario_names())
 
     def test_paths_in_a_file_are_relative_to_it(self, tmp_path: Path) -> None:
         """Data and graph are found beside the scenario; names of built-in sets stay names."""
@@ -322,11 +272,6 @@ class TestLoading:
         scenario = load_scenario("wine", ["description=1\nrun.seed=7"])
         assert scenario.run.seed is None
         assert scenario.description == "1\nrun.seed=7"
-
-    def test_parties_can_be_named(self) -> None:
-        """Names replace a count."""
-        scenario = load_scenario("wine", ['parties={names=["ann", "bo", "cy"]}'])
-        assert scenario.parties.all == ("ann", "bo", "cy")
 
     def test_set_names_replace_the_count_of_a_file(self) -> None:
         """The names determine the number of parties."""
