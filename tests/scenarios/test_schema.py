@@ -206,7 +206,10 @@ MISTAKES: tuple[tuple[Sequence[str], str, str, str], ...] = (
     (["k"], "--set", "k", "table.key=value"),
     (["=3"], "--set", "=3", "table.key=value"),
     (["protocol..k=3"], "--set", "protocol..k=3", "table.key=value"),
-    *(([text], *text.split("=", 1), allowed) for text, allowed in SIMPLE.items()),
+    *(
+        ([text], text.partition("=")[0], text.partition("=")[2], allowed)
+        for text, allowed in SIMPLE.items()
+    ),
     *(
         ([f"faults=[{{{keys}}}]"], f"faults[0].{key}".removesuffix("."), value, allowed)
         for keys, key, value, allowed in FAULTS

@@ -60,12 +60,6 @@ def test_settings_that_do_not_fit_the_data_are_named(
     assert allowed in str(caught.value)
 
 
-def test_an_unknown_table_is_named() -> None:
-    """A missing table is named as requested, with the list of tables."""
-    with pytest.raises(InputError, match="data is 'wines'; allowed: wine, breast-cancer"):
-        load_facts(make_question({"data": "wines"}))
-
-
 def test_a_table_of_few_rows_is_refused(tmp_path: Path) -> None:
     """There are fewer held-out rows than a batch needs."""
     with pytest.raises(ScenarioError) as caught:
