@@ -32,8 +32,7 @@ from veilring.scenarios import load_scenario
 from veilring.scenarios.runner import Conditions, play_queries
 from veilring.testing.auditing import Claim
 from veilring.testing.auditing import Verdict as Judged
-from veilring.testing.auditing.findings import QUICK
-from veilring.testing.auditing.subjects import AuditedSystem
+from veilring.testing.auditing.findings import QUICK, AuditedSystem
 from veilring.testing.exploring import STORAGE_FAULTS, SystemSubject, explore_store, subjects
 from veilring.testing.exploring import Subject as ExploredSubject
 from veilring.testing.exploring.campaign import Campaign, explore_seed

@@ -166,7 +166,10 @@ def run(
     """
     return cast(
         "SystemRun | Run[R]",
-        complete(_ready(what, parts, queries, runtime, seed, watch, public), _runner(runtime)),
+        complete(
+            _ready(what, parts, queries, runtime=runtime, seed=seed, watch=watch, **public),
+            _runner(runtime),
+        ),
     )
 
 
@@ -176,9 +179,7 @@ async def run_async(
     queries: Any = None,  # noqa: ANN401  (likewise)
     *,
     runtime: RuntimeName = "memory",
-    seed: int | None = None,
-    watch: Sequence[str] = (),
-    **public: Any,
+    **options: Any,
 ) -> Any:  # noqa: ANN401  (what `run` returns)
     """Like `run`, but in a separate thread, without blocking the running event loop.
 
@@ -186,7 +187,7 @@ async def run_async(
     """
 
     async def all_of_it() -> Any:  # noqa: ANN401  (as above)
-        return await _ready(what, parts, queries, runtime, seed, watch, public)()
+        return await _ready(what, parts, queries, runtime=runtime, **options)()
 
     outcome, stop = begin(all_of_it, _runner(runtime))
     ended = asyncio.wrap_future(outcome)
@@ -201,14 +202,15 @@ async def run_async(
 _TRACED: Final = "; `veilring run SCENARIO --out DIR` and `veilring trace DIR` show its messages"
 
 
-def _ready(  # noqa: PLR0917  (the arguments of `run`)
+def _ready(
     what: System | Role[R],
     parts: Any,  # noqa: ANN401  (as `run` takes it)
     queries: Any,  # noqa: ANN401  (likewise)
+    *,
     runtime: RuntimeName,
-    seed: int | None,
-    watch: Sequence[str],
-    public: Mapping[str, Any],
+    seed: int | None = None,
+    watch: Sequence[str] = (),
+    **public: Any,
 ) -> Start[Any]:
     """Return a function that starts the requested run, after checking all arguments."""
     if isinstance(what, System):

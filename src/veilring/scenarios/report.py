@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from math import floor, log10
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -18,9 +18,11 @@ from veilring.protocols.claims import Findings, SummaryLine, share_of
 from veilring.protocols.promise import Estimate, Forecast, Leakage, Promise, Spent, describe_cost
 from veilring.protocols.registry import find_system
 from veilring.protocols.system import NEIGHBOURS
-from veilring.scenarios.intervals import Interval
 from veilring.scenarios.schema import Scenario
 from veilring.simulation.faults import FaultClass
+
+if TYPE_CHECKING:
+    from veilring.scenarios.comparison.tuning import Interval
 
 K = TypeVar("K", bound=Hashable)
 
@@ -282,7 +284,7 @@ def percent(share: float) -> str:
     return f"{share:.1%}"
 
 
-def interval_text(interval: Interval) -> str:
+def interval_text(interval: "Interval") -> str:
     """Format the ends of an interval of a share."""
     return f"{100 * interval.low:.1f} to {percent(interval.high)}"
 

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -96,15 +95,6 @@ class Labelled:
         return hashlib.sha256(lines.encode()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class _Watch:
-    """The progress callback, the clock and the journal of a run."""
-
-    tell: Progress
-    clock: Callable[[], float]
-    journal: Journal | None
-
-
 def run_scenario(
     scenario: Scenario,
     *,
@@ -151,7 +141,7 @@ def run_scenario(
     streams = Streams(known_seed)
     prepared = prepare(scenario, streams)
     try:
-        labelled, struck = _label(scenario, prepared, streams, _Watch(tell, clock, journal))
+        labelled, struck = _label(scenario, prepared, streams, journal, progress=tell, clock=clock)
     except InputError:
         raise  # nothing was run
     except VeilringError as error:
@@ -189,7 +179,7 @@ def _with(scenario: Scenario, runtime: str | None, seed: int | None) -> Scenario
 
 
 def _label(
-    scenario: Scenario, prepared: Prepared, streams: Streams, watch: _Watch
+    scenario: Scenario, prepared: Prepared, streams: Streams, journal: Journal | None, **told: Any
 ) -> tuple[Labelled, tuple[Fault, ...]]:
     """Return the labelled batches, and the faults that had an effect."""
     topology = make_topology(scenario.network, prepared.parties)  # refused on any other runtime
@@ -200,17 +190,15 @@ def _label(
         watch=prepared.coalition,
         adversaries=prepared.adversaries,
         deal=_dealer(streams) if dealt else drawn_by_parties,
-        journal=watch.journal,
+        journal=journal,
     )
-    label = partial(
-        play_queries,
-        prepared.setup,
-        prepared.held_out.X,
-        seed=scenario.run.seed,
-        conditions=conditions,
-        progress=watch.tell,
-        clock=watch.clock,
-    )
+
+    async def label(runtime: Runtime | RuntimeName) -> Labelled:
+        seed, queries = scenario.run.seed, prepared.held_out.X
+        return await play_queries(
+            prepared.setup, queries, runtime, seed=seed, conditions=conditions, **told
+        )
+
     if scenario.network.runtime != "simulated":
         return asyncio.run(label(scenario.network.runtime)), ()
     runtime = Simulated(topology, prepared.faults)

@@ -15,7 +15,7 @@ from veilring.scenarios.comparison.comparison import (
     Played,
     choose,
 )
-from veilring.scenarios.intervals import over_splits
+from veilring.scenarios.comparison.tuning import over_splits
 
 SPREAD, SPLITS, QUERIES, TRAIN = 0.02, 20, 50, 150
 PRIVACY = Promise("rows", "others", "nobody", "one row", 1.0, 0.0, "batch", "pure ε-DP")

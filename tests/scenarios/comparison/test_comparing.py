@@ -4,14 +4,13 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pytest
 from pydantic import Field
 
-from veilring.arrays import Floats
+from veilring.arrays import Floats, Ints
 from veilring.errors import UnforeseenCost
 from veilring.nodes.journal import Traffic
 from veilring.protocols.noisyvotes import NoisyVotesParameters, WithinRadius, votes_cost
@@ -33,7 +32,7 @@ from veilring.scenarios.comparison import (
     running,
 )
 from veilring.scenarios.comparison.comparison import HINDSIGHT, MAJORITY, POOLED
-from veilring.scenarios.comparison.question import DealtSplit, draw_splits, load_facts
+from veilring.scenarios.comparison.question import draw_splits, load_facts
 from veilring.scenarios.comparison.running import Baseline, find_contenders, installed
 from veilring.scenarios.comparison.tuning import SystemAt
 
@@ -327,10 +326,22 @@ class Mine(DataOwner):
     name: Literal["mine"] = Field("mine", description="mine")  # type: ignore[assignment]  # a subclass has another name
 
 
-def _fit(_baseline: Baseline, split: DealtSplit, seed: int) -> Any:
-    """Return a model of a single class."""
-    assert seed >= 0
-    return SimpleNamespace(predict=lambda X: np.full(len(X), split.train.y[0]))
+class Constant:
+    """A classifier of another library, with a single class."""
+
+    def __init__(self, *, epsilon: float, random_state: int, why: str = "") -> None:
+        assert min(epsilon, random_state) >= 0
+        if why:
+            raise ImportError(why)
+
+    def fit(self, _X: Floats, y: Ints) -> "Constant":
+        """Remember the first class."""
+        self.label = y[0]
+        return self
+
+    def predict(self, X: Floats) -> Ints:
+        """Return that class for all rows."""
+        return np.full(len(X), self.label)
 
 
 @pytest.fixture
@@ -348,25 +359,21 @@ def test_are_listed_only_if_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_library_that_fails_is_left_out(asked: Question, monkeypatch: pytest.MonkeyPatch) -> None:
     """A library that cannot be imported costs its own lines only, and the reason is shown."""
-
-    def fail(*_args: Any) -> Any:
-        message = "cannot import name 'DOUBLE'\nfrom 'tree'"
-        raise ImportError(message)
-
-    broken = Baseline("broken", "Broken", "otherlib", fail)
+    why = "cannot import name 'DOUBLE'\nfrom 'tree'"
+    broken = Baseline("broken", "Broken", f"{__name__}:Constant", lambda _split: {"why": why})
     monkeypatch.setattr(running, "installed", lambda _classes: iter([broken]))
     table, _ = load_facts(asked)
     contenders, left_out = running.find_contenders(table, asked)
     assert contenders
     assert all(each.key[0] != "broken" for each in contenders)
     (found,) = [each for each in left_out if each.name == "Broken"]
-    assert found.why == "otherlib cannot be used here: ImportError: cannot import name 'DOUBLE'"
+    assert found.why == "tests cannot be used here: ImportError: cannot import name 'DOUBLE'"
 
 
 @pytest.mark.slow
 def test_have_a_line_at_each_epsilon(asked: Question, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is an owner's line with its authors' guarantee, for all held-out rows."""
-    mine = Baseline("constant", "constant", "nothing", _fit, delta=1e-5)
+    mine = Baseline("constant", "constant", f"{__name__}:Constant", lambda _split: {}, delta=1e-5)
     monkeypatch.setattr(running, "installed", lambda _classes: iter([mine]))
     found = compare(asked, workers=1)
     lines = [line for line in found.lines if line.system == "constant"]

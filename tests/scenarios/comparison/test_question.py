@@ -10,7 +10,7 @@ from scipy import stats
 from veilring.errors import InputError, ScenarioError
 from veilring.scenarios.comparison import make_question, read_network
 from veilring.scenarios.comparison.question import load_facts
-from veilring.scenarios.intervals import Interval, over_splits, share_over_splits
+from veilring.scenarios.comparison.tuning import Interval, over_splits, share_over_splits
 
 MISTAKES = (
     ("epsilon", (0.0, 1.0), "from 0.05 to 10"),

@@ -16,12 +16,12 @@ from veilring.testing.auditing import Audit, Claim, Verdict, audits
 from veilring.testing.auditing.audits import Auditable, check_faults
 from veilring.testing.auditing.findings import (
     QUICK,
+    AuditedSystem,
     outcome,
     render_page,
     require_fresh,
     write_audit,
 )
-from veilring.testing.auditing.subjects import AuditedSystem
 
 OF_ALL = {"cost", "labels", "reproducible", "privacy", "faults", "malicious parties"}
 

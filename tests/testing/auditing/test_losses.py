@@ -25,8 +25,7 @@ from veilring.protocols.release.algorithm.noise import SumNoise
 from veilring.testing import audit
 from veilring.testing.auditing import Claim, Verdict
 from veilring.testing.auditing.audits import check_answers, check_liars
-from veilring.testing.auditing.findings import FULL, QUICK
-from veilring.testing.auditing.subjects import AuditedSystem
+from veilring.testing.auditing.findings import FULL, QUICK, AuditedSystem
 from veilring.testing.auditing.views import (
     Loss,
     Statistic,

@@ -15,7 +15,7 @@ from veilring.scenarios.comparison.comparison import (
 )
 from veilring.scenarios.comparison.question import Question, TableFacts, make_question, read_network
 from veilring.scenarios.comparison.running import compare
-from veilring.scenarios.intervals import Interval
+from veilring.scenarios.comparison.tuning import Interval
 
 __all__ = (
     "Choice",

@@ -16,7 +16,7 @@ from numpy.random import Generator
 from veilring.arrays import Floats, Ints
 from veilring.protocols.promise import Leakage, Promise, delta_warning
 from veilring.scenarios.comparison.question import Question, TableFacts
-from veilring.scenarios.intervals import CONFIDENCE, INTERVAL, Interval
+from veilring.scenarios.comparison.tuning import CONFIDENCE, INTERVAL, Interval
 from veilring.scenarios.report import percent
 from veilring.scenarios.reporting.charts import interval
 
@@ -346,7 +346,7 @@ class _Scores:
     def gain_low(self, gains: Floats) -> Floats:
         """Return the lower ends of intervals that hold jointly for all lines (Bonferroni).
 
-        The interval is the corrected resampled t interval of `veilring.scenarios.intervals`.
+        The interval is the corrected resampled t interval of `over_splits`.
         """
         from scipy.special import stdtrit
 

@@ -21,7 +21,7 @@ from veilring.scenarios.comparison.comparison import (
     SystemComparison,
     parameters_text,
 )
-from veilring.scenarios.intervals import Interval
+from veilring.scenarios.comparison.tuning import Interval
 from veilring.scenarios.report import Amount, interval_text, leaks, percent
 from veilring.scenarios.reporting.charts import AccuracyChart, accuracy_chart, bar_chart
 from veilring.scenarios.reporting.page import estimates, make_environment

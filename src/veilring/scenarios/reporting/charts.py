@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from veilring.nodes.journal import SETUP_ROUND, Mark, TracedMessage
 from veilring.protocols.promise import Estimate
-from veilring.scenarios.intervals import Interval
 from veilring.scenarios.report import (
     Amount,
     in_bytes,
@@ -28,6 +27,7 @@ from veilring.scenarios.report import (
 
 if TYPE_CHECKING:
     from veilring.scenarios.comparison.comparison import Line
+    from veilring.scenarios.comparison.tuning import Interval
 
 INTERVAL_ERRORS: Final = 1.96
 """The distance from a normal estimate to each end of its 95% interval, in standard errors."""
@@ -221,7 +221,7 @@ class _Scale(NamedTuple):
     def y(self, share: float) -> float:
         return ACCURACY_HEIGHT * (1.0 - (share - self.low) / (1.0 - self.low))
 
-    def ends(self, interval: Interval) -> tuple[float, float, float]:
+    def ends(self, interval: "Interval") -> tuple[float, float, float]:
         return self.y(interval.mean), self.y(interval.high), self.y(interval.low)
 
 

@@ -27,8 +27,17 @@ from veilring.protocols.registry import find_system
 from veilring.protocols.system import PlannedNoise, Play, Setup, System
 from veilring.randomness import Streams
 from veilring.scenarios.schema import load_scenario
-from veilring.testing.auditing.findings import FULL, QUICK, Audit, Claim, Effort, Verdict
-from veilring.testing.auditing.subjects import AuditedSystem, Given, RoleClaims
+from veilring.testing.auditing.findings import (
+    FULL,
+    QUICK,
+    Audit,
+    AuditedSystem,
+    Claim,
+    Effort,
+    Given,
+    RoleClaims,
+    Verdict,
+)
 from veilring.testing.auditing.views import check_comparison, check_hidden
 from veilring.testing.exploring import (
     Campaign,

@@ -25,8 +25,7 @@ from veilring.privacy.bounds import proportion_bounds
 from veilring.protocols.claims import Comparison
 from veilring.protocols.promise import Promise
 from veilring.randomness import Streams
-from veilring.testing.auditing.findings import Claim, Effort, Verdict
-from veilring.testing.auditing.subjects import AuditedSystem, RoleClaims
+from veilring.testing.auditing.findings import AuditedSystem, Claim, Effort, RoleClaims, Verdict
 from veilring.testing.hiding.attackers import POWER, Attacker, Likelihood, find_varied, learn_best
 from veilring.testing.hiding.audit import PILOT_RUNS, compare_views
 from veilring.testing.hiding.audit import Audit as Views
