@@ -1,4 +1,4 @@
-"""What tests of a promise examine: pairs of worlds, arguments, and the views of a coalition.
+"""Tests of a promise: pairs of worlds, arguments for claims, and the views of a coalition.
 
 A comparison states a system's promise for two inputs: that observers cannot distinguish them at
 all, that no event is more than e^ε times as likely with one as with the other, or that nothing

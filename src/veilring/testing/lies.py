@@ -177,7 +177,7 @@ def audit_subject(subject: Subject, *, adversaries: Mapping[str, Adversary], see
     wrong = [*honest.wrong, *(str(done.error) for done in honest.outcomes if done.error)]
     if wrong:
         raise InputError.because(f"an honest run goes wrong: {'; '.join(wrong)}", field="role")
-    sent, others = (_recorded(subject, which) for which in (seed, seed + 1))
+    sent, others = _sent(honest), _sent(_play(subject, {}, seed + 1))
     rows: list[Lie] = []
     for party in subject.parties:
         for name, liar, place in _lies(sent[party], others[party]):
@@ -215,40 +215,26 @@ def _equal(one: object, other: object) -> bool:
 
 
 def _play(subject: Subject, adversaries: Mapping[str, Adversary], seed: int) -> Played:
-    """Play one run; in a deadlock, return it as each party's error."""
+    """Play one run with the views of all parties; a deadlock is each party's error."""
 
     async def main() -> Played:
         runtime = Simulated()
         async with Cluster(subject.parties, runtime=runtime, own=subject.own(), seed=seed) as c:
-            rng = Streams(seed).generator("run")
-            limit = EXPLORED_SECONDS
             return await subject.play(
-                c, subject.parties, rng, seconds=limit, adversaries=adversaries
+                c,
+                subject.parties,
+                Streams(seed).generator("run"),
+                seconds=EXPLORED_SECONDS,
+                adversaries=adversaries,
+                watch=subject.parties,
             )
 
     return complete(main)
 
 
-class _Recorder(Adversary):
-    """Records the messages of a party that follows the protocol."""
-
-    def __init__(self, sent: list[Seen]) -> None:
-        self._sent = sent
-
-    def __deepcopy__(self, _memo: object) -> "_Recorder":
-        return _Recorder(self._sent)
-
-    @override
-    async def sending(self, to: str, message: Message) -> Lines:
-        self._sent.append(Seen(self.round, to, message))
-        return [(to, message)]
-
-
-def _recorded(subject: Subject, seed: int) -> dict[str, list[Seen]]:
-    """Return the messages of each party in an honest run, with receivers in place of senders."""
-    sent: dict[str, list[Seen]] = {party: [] for party in subject.parties}
-    _play(subject, {party: _Recorder(sent[party]) for party in subject.parties}, seed)
-    return sent
+def _sent(played: Played) -> dict[str, Sequence[Seen]]:
+    """Return the messages of each party, with receivers in place of senders."""
+    return {done.party: () if done.view is None else done.view.sent for done in played.outcomes}
 
 
 @dataclass

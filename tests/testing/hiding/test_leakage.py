@@ -1,4 +1,4 @@
-"""What `measure_leakage` finds, and what audits find in the built-in protocols.
+"""Leakage that `measure_leakage` finds, and that audits find in the built-in protocols.
 
 The audits of a hundred thousand held-out runs are `python -m benchmarks --only hiding`.
 """

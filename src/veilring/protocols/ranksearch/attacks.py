@@ -1,4 +1,4 @@
-"""What a coalition learns from the totals of rank search, compared with the truth.
+"""The knowledge that a coalition gains from the totals of rank search, compared with the truth.
 
 A coalition knows every total and subtracts its members' own counts. The rest is the sum over the
 parties outside it, which is the count of one party if only one is left. The view does not depend on

@@ -1,4 +1,4 @@
-"""What a coalition learns from its views of a run, compared with the truth.
+"""The knowledge that a coalition gains from its views of a run, compared with the truth.
 
 Only an experiment has the rows of all parties and can check the findings. The attacks use only what
 the coalition has: its members' views, rows and names, and public values.
