@@ -26,7 +26,7 @@ from veilring.protocols.membership import PublicModel
 from veilring.protocols.promise import Facts, Promise, Spent
 from veilring.protocols.system import Setup, System
 from veilring.scenarios.report import CostSummary
-from veilring.scenarios.runner import Conditions, Labelled, play_queries
+from veilring.scenarios.runner import Conditions, play_queries
 from veilring.simulation.beside import Runner, Start, begin, complete
 
 R = TypeVar("R")
@@ -300,7 +300,10 @@ async def _play_system(
         promise=system.promise(parties=len(setup.parts)).among(setup.facts.rows),
         spent=setup.spent(labelled.attempts),
         transcript=labelled.transcript,
-        views=_views(labelled, watch),
+        views={
+            name: tuple(each.run.views[name] for each in labelled.batches if name in each.run.views)
+            for name in watch
+        },
         seconds=labelled.seconds,
         model=labelled.model_of(setup, seeded=seed is not None),
     )
@@ -389,10 +392,3 @@ def _classes(features: Features | None, parts: Any) -> tuple[str, ...]:  # noqa:
         return features.classes
     highest = max(int(rows.labels.max(initial=0)) for rows in parts)
     return tuple(str(number) for number in range(highest + 1))
-
-
-def _views(labelled: Labelled, watch: Sequence[str]) -> dict[str, tuple[View, ...]]:
-    return {
-        name: tuple(batch.run.views[name] for batch in labelled.batches if name in batch.run.views)
-        for name in watch
-    }

@@ -426,7 +426,8 @@ def troubles(report: Report) -> tuple[SummaryLine, ...]:
         value = f"{share_of(len(struck), len(report.faults))} took effect"
         lines.append(SummaryLine("faults", value, meaning))
     if (recovery := report.recovery) is not None:
-        rows = f"held {recovery.rows_lost:,} rows; {_times(recovery.attempts, 'attempt')} failed"
+        attempts = f"{recovery.attempts:,} attempt{'s' * (recovery.attempts != 1)} failed"
+        rows = f"held {recovery.rows_lost:,} rows; {attempts}"
         lines.append(SummaryLine("left out", ", ".join(recovery.without) or "nobody", rows))
         wasted = f"{recovery.messages:,} messages"
         sent = f"sent in failed attempts, {in_bytes(recovery.bytes)} in total"
@@ -451,7 +452,3 @@ def say(fault: StruckFault) -> str:
     strength = f" ({fault.strength:g})" if fault.strength else ""
     whom = ", ".join(fault.parties)
     return f"{fault.kind}{strength} of {whom} at {in_seconds(fault.start_seconds)}{until}"
-
-
-def _times(count: int, one: str, many: str = "") -> str:
-    return f"{count:,} {one if count == 1 else many or one + 's'}"

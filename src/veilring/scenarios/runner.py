@@ -328,7 +328,9 @@ async def label_batch(
         seen = {done.party: done.view for done in outcomes if done.view is not None}
         named = {done.trace.session for done in outcomes if done.trace is not None}
         failed.append(Attempt.of([done.party for done in outcomes], seen, named, conditions.deal))
-    answer = run.results[_first_honest(play.learners, conditions.adversaries)]
+    # A malicious party may misreport its answer.
+    honest = (party for party in play.learners if party not in conditions.adversaries)
+    answer = run.results[next(honest, play.learners[0])]
     return Batch(
         queries=queries,
         run=run,
@@ -353,11 +355,6 @@ def _colluding(coalition: Sequence[str]) -> list[Mark]:
 def _left_out(parties: Iterable[str], now: float, journal: Journal) -> Iterator[Mark]:
     for party in sorted(parties):
         yield Mark(now - (journal.origin or 0.0), party, "left out: the others ask again")
-
-
-def _first_honest(learners: Sequence[str], liars: Mapping[str, object]) -> str:
-    """Return the party whose answer is used: a malicious party may misreport its own."""
-    return next((party for party in learners if party not in liars), learners[0])
 
 
 def assemble(

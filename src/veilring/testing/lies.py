@@ -150,7 +150,7 @@ def audit_lies(
     """
     if not isinstance(inputs, Mapping):
         inputs = {f"party-{place}": own for place, own in enumerate(inputs)}
-    subject = RoleSubject(role, inputs, invariant or _anything, public or {})
+    subject = RoleSubject(role, inputs, invariant or (lambda _given, _found: None), public or {})
     if invariant is None:
         honest = _play(subject, {}, seed)
         subject = replace(subject, invariant=partial(_same, results_by_party(honest.outcomes)))
@@ -190,10 +190,6 @@ def audit_subject(subject: Subject, *, adversaries: Mapping[str, Adversary], see
 
 def _lied(subject: Subject, party: str, liar: Adversary, seed: int) -> tuple[Verdict, str]:
     return _judge(_play(subject, {party: liar}, seed), party)
-
-
-def _anything(_inputs: Mapping[str, object], _results: Mapping[str, object]) -> None:
-    """Accept any result."""
 
 
 def _same(

@@ -219,7 +219,8 @@ def require_fresh(out: Path | None, plot: Path | None) -> None:
 
 def write_comparison(comparison: SystemComparison, out: Path) -> None:
     """Write the page, or a folder with the page, all numbers and the chart."""
-    texts = (render_page(comparison), _as_text(comparison), render_picture(comparison))
+    numbers = json.dumps(comparison.as_json(), indent=2)
+    texts = (render_page(comparison), numbers, render_picture(comparison))
     for path, text in zip(_files(out), texts, strict=False):
         _write("--out", path, text)
 
@@ -237,10 +238,6 @@ def _files(out: Path | None) -> tuple[Path, ...]:
         if out.suffix == _HTML
         else (out / _PAGE_FILE, out / _NUMBERS_FILE, out / _PICTURE_FILE)
     )
-
-
-def _as_text(comparison: SystemComparison) -> str:
-    return json.dumps(comparison.as_json(), indent=2)
 
 
 def _require_absent(option: str, path: Path) -> None:

@@ -136,7 +136,9 @@ def make_question(
     except ValidationError as error:
         raise scenario_error(error, Question) from None
     settings = _terms_settings(question.terms) | question.settings
-    _require_tunable(question.settings)
+    known = sorted(_tunable())
+    for name, value in question.settings.items():
+        require_key(name in known, name, value, f"nothing; the parameters are {', '.join(known)}")
     ascending = tuple(sorted(set(question.epsilon)))
     return question.model_copy(update={"epsilon": ascending, "settings": settings})
 
@@ -156,13 +158,6 @@ def _terms_settings(terms: str) -> dict[str, Setting]:
         if isinstance(table, dict):
             found |= {name: value for name, value in table.items() if name in known}
     return found
-
-
-def _require_tunable(settings: Mapping[str, Setting]) -> None:
-    """Refuse parameters that no system can be tuned by."""
-    known = sorted(_tunable())
-    for name, value in settings.items():
-        require_key(name in known, name, value, f"nothing; the parameters are {', '.join(known)}")
 
 
 def default_network() -> NetworkSection:

@@ -464,7 +464,10 @@ def _lines(
     question: Question, facts: TableFacts, contenders: Sequence[Contender], results: _Results
 ) -> tuple[Line, ...]:
     """Return the lines: the baselines, and each contender followed by its line in hindsight."""
-    lines = [_baseline(key, name, facts, results) for key, name in _baselines(question)]
+    lines = [
+        _baseline(POOLED, f"pooled {question.k}-NN", facts, results),
+        _baseline(MAJORITY, "majority class", facts, results),
+    ]
     for each in contenders:
         marks = [of[each.key] for of in results.marks]
         if isinstance(each, Baseline):
@@ -481,10 +484,6 @@ def _lines(
         else:
             lines.append(line)
     return tuple(lines)
-
-
-def _baselines(question: Question) -> tuple[tuple[str, str], ...]:
-    return (POOLED, f"pooled {question.k}-NN"), (MAJORITY, "majority class")
 
 
 def _baseline(key: str, name: str, facts: TableFacts, results: _Results) -> Line:

@@ -460,7 +460,9 @@ def _losses(
             sent = message.seconds
             following = bisect_right(starts, sent)
             before = starts[following] if following < len(starts) else math.inf
-            instants = [*_breaks(message, spells), *_ends_of(message.receiver, ended, sent, before)]
+            own = (m.seconds for m in ended if m.party == message.receiver)
+            stops = (seconds for seconds in own if sent <= seconds <= before)
+            instants = [*_breaks(message, spells), *stops]
             losses[place] = min(instants, default=over[message.session])
     return losses
 
@@ -472,10 +474,6 @@ def _breaks(message: TracedMessage, spells: Iterable[_Spell]) -> Iterator[float]
         is_struck = breaks or (spell.kind in _DOWN and message.receiver in spell.names)
         if is_struck and (spell.end is None or message.seconds < spell.end):
             yield max(message.seconds, spell.start)
-
-
-def _ends_of(party: str, marks: Iterable[Mark], sent: float, before: float) -> Iterator[float]:
-    return (m.seconds for m in marks if m.party == party and sent <= m.seconds <= before)
 
 
 def _shortened(story: Story, most: int) -> Story:

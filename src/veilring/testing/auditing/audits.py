@@ -589,7 +589,8 @@ def audit(
         named: Any = subject
         name, title = subject.name, subject.title or subject.name
         parameters: dict[str, Any] = {}
-        checks = _checks_of_role(subject, effort, seed)
+        examined = (check_role, check_hidden, check_faults, check_liars)
+        checks: list[Check] = [partial(each, subject, effort, seed) for each in examined]
     else:
         system = subject() if isinstance(subject, type) else subject
         named = AuditedSystem(system, system.example(parties=parties))
@@ -638,11 +639,6 @@ def _without_comparisons(subject: AuditedSystem) -> list[Claim]:
             f"`{type(subject.system).__name__}.comparisons` returns no pair of worlds to compare.",
         )
     ]
-
-
-def _checks_of_role(subject: RoleClaims, effort: Effort, seed: int) -> list[Check]:
-    given = (subject, effort, seed)
-    return [partial(each, *given) for each in (check_role, check_hidden, check_faults, check_liars)]
 
 
 def _run(

@@ -26,7 +26,7 @@ from veilring.protocols.claims import Comparison
 from veilring.protocols.promise import Promise
 from veilring.randomness import Streams
 from veilring.testing.auditing.findings import AuditedSystem, Claim, Effort, RoleClaims, Verdict
-from veilring.testing.hiding.attackers import POWER, Attacker, Likelihood, find_varied, learn_best
+from veilring.testing.hiding.attackers import POWER, Likelihood, find_varied, learn_best
 from veilring.testing.hiding.audit import PILOT_RUNS, compare_views
 from veilring.testing.hiding.audit import Audit as Views
 from veilring.testing.hiding.features import Layout, Strip
@@ -130,7 +130,8 @@ def measure_loss(
 
     def learn(columns: Columns, labels: Ints) -> Iterator[tuple[str, Statistic]]:
         learner = learn_best(columns, labels, int(streams.generator("learning").integers(1 << 31)))
-        yield f"a guess of {learner.name}", _guesses(learner.attacker)
+        guess = learner.attacker.guess
+        yield f"a guess of {learner.name}", lambda given: guess(given).astype(np.float64)
         yield from _likelihoods(columns, labels, named)
 
     return replace(prove_loss(views, learn, delta=delta, alarm=alarm), left_out=layout.left_out)
@@ -256,10 +257,6 @@ def _likelihoods(
     yield "the likelihood of several numbers", _ratio(several)
 
 
-def _guesses(attacker: Attacker) -> Statistic:
-    return lambda columns: attacker.guess(columns).astype(np.float64)
-
-
 def _ratio(learned: Likelihood) -> Statistic:
     def statistic(columns: Columns) -> Scores:
         log = learned.log_likelihoods(columns)
@@ -325,7 +322,7 @@ def check_comparison(
         one.inputs,
         other.inputs,
         coalition=one.coalition,
-        permitted=_nothing_more,
+        permitted=lambda _inputs: None,  # the two worlds must be indistinguishable
         parties=one.parties,
         strip=strip_masks,
         runs=effort.runs,
@@ -413,7 +410,7 @@ def _check_epsilon(  # noqa: PLR0917  (what is tested, and how it is called)
     drawn = _drawn_loss(tested, comparison, effort.drawn, alarm, seed)
     if drawn is not None:
         proofs["simulated"] = drawn
-    loss = max(proofs.values(), key=_epsilon_of)
+    loss = max(proofs.values(), key=lambda proved: proved.epsilon)
     over = loss.epsilon > comparison.epsilon
     where = f"the view of {_names(one.coalition)}"
     if loss is drawn:
@@ -473,10 +470,6 @@ def _drawn_loss(
             return None
         views.append(drawn)
     return measure_drawn_loss(*views, delta=comparison.delta, alarm=alarm)
-
-
-def _epsilon_of(loss: Loss) -> float:
-    return loss.epsilon
 
 
 def _power_of(loss: Loss, claimed: float) -> str:
@@ -550,7 +543,3 @@ def _protected(promise: Promise) -> str:
 
 def _names(coalition: tuple[str, ...]) -> str:
     return " and ".join(coalition)
-
-
-def _nothing_more(_inputs: object) -> None:
-    """Return None in both worlds of a comparison: they must be indistinguishable."""

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.arrays import Bools, Floats, Ints
+from veilring.arrays import Bools, Ints
 from veilring.errors import InputError, InternalError
 from veilring.nodes.journal import SETUP_ROUND, Seen
 from veilring.privacy.bounds import ALARM, proportion_bounds
@@ -587,19 +587,15 @@ def measure_leakage(  # noqa: PLR0913  (a protocol, a secret, a coalition and a 
             name, rate = called, float(hits[learned].mean())
             guessed = np.searchsorted(classes, each[judged])
     right, anyway = guessed == labels[judged], from_output == labels[judged]
+    gains = right.astype(np.float64) - anyway
     return Leakage(
         Success(name, int(right.sum()), len(right)),
         Success(told, int(anyway.sum()), len(right)),
         learner,
         tuple(given),
-        _paired(right.astype(np.float64) - anyway),
+        Estimate(float(gains.mean()), float(gains.std()) / math.sqrt(len(gains))),
         layout.left_out,
     )
-
-
-def _paired(differences: Floats) -> Estimate:
-    spread = float(differences.std()) / math.sqrt(len(differences))
-    return Estimate(float(differences.mean()), spread)
 
 
 def _play(  # noqa: PLR0917  (runs, and everything that is examined in them)
