@@ -128,12 +128,6 @@ class TestFlights:
                 assert (one.received is None) == (other.received is None)
                 assert (one.awaited is None) == (other.awaited is None)
 
-    def test_a_message_without_a_sending_record_is_never_in_flight(self) -> None:
-        """If the sender's record is lost, the message is only received."""
-        story = _story(TO_BOB._replace(sent_seconds=None))
-        assert _words(story) == ["0 start", "2 received"]
-        assert _flying(story) == [[], []]
-
     def test_instant_messages_keep_their_order(self) -> None:
         """On links without delay, a chain of messages is in the order of its rounds."""
         story = _story(
