@@ -68,7 +68,9 @@ class Attack:
             self.claims + other.claims, self.right + other.right, self.located + other.located
         )
 
-    def __str__(self) -> str:
+    @property
+    def text(self) -> str:
+        """The share of correct claims in words."""
         return share_of(self.right, self.claims) if self.claims else "no claims"
 
 
@@ -153,7 +155,7 @@ class RingFindings(Findings):
         simple = _sum_attacks(victim.simple for victim in self.victims)
         optimal = _sum_tried(victim.optimal for victim in self.victims)
         meaning = "if it attributes every new value in a neighbour's message to that neighbour"
-        yield SummaryLine("correct claims", str(simple), meaning)
+        yield SummaryLine("correct claims", simple.text, meaning)
         meaning = "if it attributes only values that are more likely the neighbour's than not"
         yield SummaryLine("correct likely claims", _said(optimal), meaning)
         held = sum(victim.distances for victim in self.victims)
@@ -196,7 +198,7 @@ def _row(victim: Victim) -> tuple[str, ...]:
         f"{victim.queries:,}",
         f"{victim.between:,}",
         f"{victim.votes:,}",
-        str(victim.simple),
+        victim.simple.text,
         _said(victim.optimal),
         f"{(victim.optimal or victim.simple).located:,}",
         f"{victim.distances:,}",
@@ -206,7 +208,7 @@ def _row(victim: Victim) -> tuple[str, ...]:
 
 
 def _said(attack: Attack | None) -> str:
-    return "not tried" if attack is None else str(attack)
+    return "not tried" if attack is None else attack.text
 
 
 @dataclass(frozen=True, slots=True, repr=False)
