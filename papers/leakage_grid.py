@@ -44,7 +44,7 @@ from veilring.protocols.ring.leakage import (
 )
 from veilring.protocols.ring.system import HOP_MEASURES
 from veilring.randomness import Streams
-from veilring.scenarios.batches import Progress
+from veilring.scenarios.runner import Progress
 
 RING: Final = "ring/pp-topk"
 SEARCH: Final = "rank-search"

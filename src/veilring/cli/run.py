@@ -104,7 +104,7 @@ def sweep(
 
 if TYPE_CHECKING:
     from veilring.scenarios import Report, Scenario
-    from veilring.scenarios.batches import Progress
+    from veilring.scenarios.runner import Progress
 
 
 def run_command(

@@ -110,11 +110,7 @@ _KINDS: Final = {name: _table_of(kind) for name, kind in FAULT_KINDS.items()}
 def make_faults(
     scenario: Scenario, parties: tuple[str, ...], streams: Streams
 ) -> tuple[Fault, ...]:
-    """Return the fault schedule of a scenario: its own faults, and those drawn from the seed.
-
-    Args:
-        scenario: The scenario, with its `faults` and `run.fault_seconds`.
-    """
+    """Return the fault schedule of a scenario: its own faults, and those drawn from the seed."""
     runtime = scenario.network.runtime
     made = [_make(f"faults[{n}]", table, parties) for n, table in enumerate(scenario.faults)]
     seconds = scenario.run.fault_seconds

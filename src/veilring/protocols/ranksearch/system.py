@@ -16,7 +16,7 @@ from veilring.data.table import Rows
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
-from veilring.protocols.claims import Comparison, Example, exchange_rows
+from veilring.protocols.claims import Batch, Coalition, Comparison, Example, Findings, exchange_rows
 from veilring.protocols.membership import Membership
 from veilring.protocols.promise import (
     Estimate,
@@ -126,8 +126,10 @@ class RankSearch(System):
 
     @property
     @override
-    def colludes(self) -> bool:
-        return self.reveal == "totals"
+    def findings(self) -> type[Findings] | None:
+        from veilring.protocols.ranksearch.attacks import TotalsFindings  # noqa: PLC0415  (for experiments)
+
+        return TotalsFindings if self.reveal == "totals" else None
 
     @override
     def pooling(self, parties: int) -> int:
@@ -273,3 +275,9 @@ class SearchSetup(PeerSetup):
             return pooled_knn(queries, rows.features, rows.labels, self.facts.classes, system.k)
         batches = self.batches(queries)
         return np.concatenate([self.search(batch, [rows]).votes.labels for batch in batches])
+
+    @override
+    def attack(self, batches: Mapping[int, Batch], coalition: Coalition) -> Findings:
+        from veilring.protocols.ranksearch.attacks import find_in_totals  # noqa: PLC0415  (for experiments)
+
+        return find_in_totals(self, batches.values(), coalition.members)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, get_args
 
 from veilring.nodes.journal import SETUP_ROUND, Mark, TracedMessage
 from veilring.nodes.run import Failure
-from veilring.scenarios.reporting.spacetime import CORRUPT, STYLES, lane_order
+from veilring.scenarios.reporting.charts import CORRUPT, STYLES, lane_order
 from veilring.simulation.faults import FAULT_KINDS, State
 
 # Some 150 bytes of the page each; nobody steps through more by hand.
@@ -103,23 +103,6 @@ class Story(NamedTuple):
     """The step to begin with: that of the first trouble, if there is any."""
     omitted: int
     """The number of messages that were over before the first step."""
-
-    def in_flight(self, step: int) -> tuple[Flight, ...]:
-        """Return the messages that are in flight at a step, in the order in which they were sent.
-
-        Args:
-            step: From 0 to the last step.
-        """
-        return tuple(each for each in self.flights if each.first <= step < each.last)
-
-    def stand(self, party: str, step: int) -> Moment:
-        """Return the state of a party at a step.
-
-        Args:
-            step: From 0 to the last step.
-        """
-        moments = self.moments[self.parties.index(party)]
-        return moments[bisect_right(moments, step, key=lambda moment: moment.step) - 1]
 
 
 def build_story(
@@ -455,7 +438,9 @@ def _losses(
             sent = message.seconds
             following = bisect_right(starts, sent)
             before = starts[following] if following < len(starts) else math.inf
-            instants = [*_breaks(message, spells), *_ends_of(message.receiver, ended, sent, before)]
+            own = (m.seconds for m in ended if m.party == message.receiver)
+            stops = (seconds for seconds in own if sent <= seconds <= before)
+            instants = [*_breaks(message, spells), *stops]
             losses[place] = min(instants, default=over[message.session])
     return losses
 
@@ -465,10 +450,6 @@ def _breaks(message: TracedMessage, spells: Iterable[_Spell]) -> Iterator[float]
     for spell in spells:
         if spell.loses(message) and (spell.end is None or message.seconds < spell.end):
             yield max(message.seconds, spell.start)
-
-
-def _ends_of(party: str, marks: Iterable[Mark], sent: float, before: float) -> Iterator[float]:
-    return (m.seconds for m in marks if m.party == party and sent <= m.seconds <= before)
 
 
 def _shortened(story: Story, most: int) -> Story:

@@ -35,11 +35,8 @@ from veilring.testing.exploring.worlds import (
 
 _T = TypeVar("_T")
 
-
 # Other worlds per number of parties: a mistake in one world of five is missed once in 10,000.
 _REDRAWN: Final = 40
-
-
 # The limit on all plays. A world of three parties and one run takes a few milliseconds.
 _PLAYS_MAX: Final = 2000
 
@@ -176,15 +173,10 @@ def _describe(fault: Fault) -> str:
 
 
 SEEDS: Final = 100
-
-
 """The default number of worlds, enough for each class of fault to strike."""
-
 
 # Seeds per worker task: enough to make overhead negligible, few enough for a smooth progress bar.
 _SEEDS_AT_ONCE: Final = 20
-
-
 # Each seed that this number divides is played twice, which makes a campaign 2 % longer.
 _REPEATED: Final = 50
 
@@ -194,7 +186,6 @@ class Campaign:
     """The findings of many seeds.
 
     Attributes:
-        subject: The subject of the exploration, if it can be shrunk.
         classes: The classes of fault that must strike.
         marks: The marks that worlds must reach, in addition to those that they pass.
         reached: The number of times that each mark was reached; 0 if it was only passed.
@@ -240,11 +231,7 @@ class Campaign:
         return shrink(self.subject, self.worlds(next(iter(self.failures))))
 
     def check(self) -> None:
-        """Fail if a world failed, no run succeeded, or a mark was never reached.
-
-        Raises:
-            AssertionError: In any of these cases; the message names it.
-        """
+        """Fail if a world failed, no run succeeded, or a mark was never reached."""
         __tracebackhide__ = True  # pytest points at the caller
         if self.failures:
             seed, wrong = next(iter(self.failures.items()))
@@ -325,7 +312,6 @@ def explore_subject(
     Args:
         workers: The number of processes that share the work; 1 is this process, and None is one
             per core.
-        progress: A function that is called with the progress.
     """
     worlds = partial(draw_world, parties=subject.parties)
     campaign = Campaign(subject, worlds, marks=subject.marks)
@@ -391,23 +377,11 @@ def remember_failures(path: Path, failures: Iterable[int]) -> None:
 
 
 _LINKS: Final = LinkModel(Uniform(0.01, 0.02))
-
-
 """Jitter, so that no two messages arrive at one instant and each can be struck alone."""
-
-
 _BEFORE_SECONDS: Final = 1e-6
-
-
 """The time by which a fault strikes a party before it sends, and a link after it sends."""
-
-
 _FAULT_SECONDS: Final = 3.0
-
-
 _START_SECONDS: Final = 1.0
-
-
 """The start of the run, when all parties are connected, and of a second one after the fault."""
 
 

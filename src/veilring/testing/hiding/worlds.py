@@ -82,11 +82,7 @@ for _name, _draw in vars(Generator).items():
 def subtract_draws(
     targets: Mapping[Place, Block], draws: Mapping[str, Sequence[Block]]
 ) -> Iterator[tuple[Place, Block]]:
-    """Yield numbers of the view minus each draw of the members, and minus sums of their draws.
-
-    Args:
-        draws: The draws of each member in order.
-    """
+    """Yield numbers of the view minus each draw of the members, and minus sums of their draws."""
     for name, known in _subtrahends(draws):
         for place, block in targets.items():
             if block.is_like(known):
@@ -142,10 +138,7 @@ class MemberView(View):
     """The messages that one member of the coalition saw in a run, and its random draws.
 
     Attributes:
-        own: The member's input.
-        result: The value that its role returned.
         session: The public name of the run.
-        parties: All participants.
         received_at: The metadata of each received message.
         sent_at: The metadata of each sent message.
     """
@@ -201,11 +194,7 @@ class Coins:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A protocol with its inputs.
-
-    Attributes:
-        role: The coroutine function that each party plays: `role(party, own, **public)`.
-    """
+    """A protocol with its inputs."""
 
     role: Role
     inputs: Inputs
@@ -408,11 +397,7 @@ class _DirectParty(Party):
         )
 
     def finish(self) -> None:
-        """Blame unread messages on their sender, as a session does.
-
-        Raises:
-            ProtocolViolation: If a peer sent a message that no role asked for.
-        """
+        """Blame unread messages on their sender, as a session does."""
         for sender, inbox in self._unread.items():
             if inbox:
                 extra = f"sent {inbox[0][0].kind}, which was not due"

@@ -1,33 +1,32 @@
-"""Attacks of a scenario's coalition on the ring and on rank search, compared with the truth.
+"""The knowledge that a coalition gains from its views of a run, compared with the truth.
 
-Only the runner of an experiment has the rows of all parties and can check the findings. The attacks
-use only what the coalition has: its members' views, rows and names, and public values.
-
-In rank search a coalition knows every total and subtracts its members' own counts. The rest is the
-sum over the parties outside it, which is the count of one party if only one is left. The view does
-not depend on how rows are divided among the parties outside, so the owner of a row cannot be named
-better than by guessing.
+Only an experiment has the rows of all parties and can check the findings. The attacks use only what
+the coalition has: its members' views, rows and names, and public values.
 """
 
 import math
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
+from typing_extensions import override
 
-from veilring.arrays import Bools, Floats, Ints
-from veilring.data.table import Rows, pairwise_distances
+from veilring.arrays import Bools, Floats
+from veilring.data.table import pairwise_distances
 from veilring.errors import InputError
-from veilring.nodes.journal import View
-from veilring.protocols.masks import MaskedTotals, MaskedWords
+from veilring.protocols.claims import (
+    Attempt,
+    Batch,
+    Coalition,
+    Findings,
+    FoundTable,
+    SummaryLine,
+    expected_of,
+    share_of,
+)
 from veilring.protocols.promise import Estimate
-from veilring.protocols.ranksearch.algorithm.search import Asked
-from veilring.protocols.ranksearch.algorithm.votes import count_rows, nearest_rows
-from veilring.protocols.ranksearch.parameters import SearchParameters
-from veilring.protocols.ranksearch.system import SearchSetup
 from veilring.protocols.ring.algorithm.classify import local_votes
 from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod, exposure_probability
 from veilring.protocols.ring.algorithm.topk import TopKParameters, own_smallest
@@ -44,107 +43,172 @@ from veilring.protocols.ring.attacks.views import (
     recurring,
 )
 from veilring.protocols.ring.leakage import exposure_to_coalition
-from veilring.protocols.ring.roles import SCALE_BITS, KNNParameters
-from veilring.protocols.ring.system import RingSetup
-from veilring.randomness import Streams
-from veilring.scenarios.batches import Attempt, Batch
-from veilring.scenarios.prepare import Prepared
-from veilring.scenarios.report import Attack, Findings, Named, TotalsFindings, Victim
+from veilring.protocols.ring.roles import SCALE_BITS
 
-_Counts = Ints
+if TYPE_CHECKING:
+    from veilring.protocols.ring.system import RingSetup
 
 
-def find_in_totals(prepared: Prepared, batches: Sequence[Batch]) -> TotalsFindings | None:
-    """Compute the totals of the parties outside from the coalition's views of all batches.
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """The accuracy of claims that an entry of PP-TopK's vector is the victim's own.
 
-    Returns:
-        The findings; `None` if no batch had both members and other parties.
+    Attributes:
+        located: The number of the victim's distances that were claimed correctly, each counted
+            once.
     """
-    found = [
-        _find_in_search(batch, prepared)
-        for batch in batches
-        if 0 < len(batch.seen.views) < len(batch.parties)
-    ]
-    if not found:
-        return None
-    return TotalsFindings(
-        members=prepared.coalition,
-        outside=found[0].outside,
-        totals=sum(each.totals for each in found),
-        right=sum(each.right for each in found),
-        alone=sum(each.alone for each in found),
-        nearest=sum(each.nearest for each in found),
-        guessed=sum(each.guessed for each in found),
+
+    claims: int = 0
+    right: int = 0
+    located: int = 0
+
+    def plus(self, other: "Attack") -> "Attack":
+        """Return the sum of both."""
+        return Attack(
+            self.claims + other.claims, self.right + other.right, self.located + other.located
+        )
+
+    @property
+    def text(self) -> str:
+        """The share of correct claims in words."""
+        return share_of(self.right, self.claims) if self.claims else "no claims"
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A coalition's findings about a neighbour of one of its members, over all batches.
+
+    Attributes:
+        between: The number of those queries for which it was between two members.
+        distances: The number of distances that it contributed to PP-TopK for them: at most k each.
+        optimal: The attack that claims values more likely the victim's own than not; `None` if it
+            was not tried.
+    """
+
+    party: str
+    queries: int
+    between: int
+    votes: int
+    distances: int
+    simple: Attack
+    optimal: Attack | None
+    pinned: int
+    pinned_expected: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The number of nearest distances, which are public, traced to their owners.
+
+    Attributes:
+        recurred: The number of distances seen in a failed attempt and again, and thus known to be
+            real.
+    """
+
+    values: int
+    guessed: float
+    named: float
+    with_retries: float
+    recurred: int
+    recurred_hidden: int
+
+
+@dataclass(frozen=True, slots=True)
+class RingFindings(Findings):
+    """The findings of a semi-honest coalition, compared with the truth.
+
+    Attributes:
+        victims: The neighbours of members, in the order of the parties.
+        exposure: The closed-form probability that all neighbours of an honest party are members,
+            for the ring of the first batch.
+    """
+
+    victims: tuple[Victim, ...]
+    exposure: float
+    honest: int
+    exposed: int
+    exposed_expected: float
+    groups: int
+    groups_recovered: int
+    named: Named
+
+    @override
+    def lines(self, *, retried: bool) -> Iterator[SummaryLine]:
+        yield self.line_of_members()
+        expected = f"parties whose votes it computed exactly; {self.exposed_expected:.2f} expected"
+        yield SummaryLine("votes exposed", share_of(self.exposed, self.honest), expected)
+        sums = "groups of honest parties whose summed votes it computed exactly"
+        yield SummaryLine("vote sums", share_of(self.groups_recovered, self.groups), sums)
+        yield from self._lines_of_distances()
+        named = self.named
+        guessed = f"{named.guessed:,.1f}".removesuffix(".0")
+        meaning = f"of the nearest distances traced to their owners; {guessed} expected by guessing"
+        yield SummaryLine("owners named", expected_of(named.named, named.values), meaning)
+        if retried:
+            again = expected_of(named.with_retries, named.values)
+            meaning = "as above, if it also uses views of the failed attempts"
+            yield SummaryLine("with failed attempts", again, meaning)
+            hidden = f"distances seen again, hence real; {named.recurred_hidden:,} are in no result"
+            yield SummaryLine("recurred", f"{named.recurred:,}", hidden)
+
+    def _lines_of_distances(self) -> Iterator[SummaryLine]:
+        simple = _sum_attacks(victim.simple for victim in self.victims)
+        optimal = _sum_tried(victim.optimal for victim in self.victims)
+        meaning = "if it attributes every new value in a neighbour's message to that neighbour"
+        yield SummaryLine("correct claims", simple.text, meaning)
+        meaning = "if it attributes only values that are more likely the neighbour's than not"
+        yield SummaryLine("correct likely claims", _said(optimal), meaning)
+        held = sum(victim.distances for victim in self.victims)
+        kind = "all" if optimal is None else "the likely"
+        meaning = f"of its neighbours' distances, found by {kind} claims"
+        located = share_of((optimal or simple).located, held)
+        yield SummaryLine("distances located", located, meaning)
+
+    @override
+    def table(self) -> FoundTable | None:
+        if not self.victims:
+            return None
+        return FoundTable(_TITLE, _NOTE, _HEAD, tuple(map(_row, self.victims)))
+
+
+_TITLE: Final = "Neighbours of members"
+_NOTE: Final = (
+    "The votes of a party between two members are known exactly. A “claim” attributes an entry of"
+    " PP-TopK's vector to that party: either every new entry, or only those that are more likely"
+    " its own than not. A query is “pinned” if a distance provably came from that party."
+)
+_HEAD: Final = (
+    "party",
+    "queries",
+    "between two",
+    "votes found",
+    "correct claims",
+    "correct likely claims",
+    "located",
+    "distances",
+    "pinned",
+    "expected",
+)
+
+
+def _row(victim: Victim) -> tuple[str, ...]:
+    expected = victim.pinned_expected
+    return (
+        victim.party,
+        f"{victim.queries:,}",
+        f"{victim.between:,}",
+        f"{victim.votes:,}",
+        victim.simple.text,
+        _said(victim.optimal),
+        f"{(victim.optimal or victim.simple).located:,}",
+        f"{victim.distances:,}",
+        f"{victim.pinned:,}",
+        f"{expected.value:.1f} ± {expected.standard_error:.1f}",
     )
 
 
-def _find_in_search(batch: Batch, prepared: Prepared) -> TotalsFindings:
-    parts = prepared.setup.parts
-    members = [parts[name] for name in batch.seen.views]
-    others = [parts[name] for name in batch.parties if name not in batch.seen.views]
-    public = cast("SearchSetup", prepared.setup).parameters  # other systems refuse a coalition
-    view = next(iter(batch.seen.views.values()))
-    known = read_others(view, batch.queries, members, public, len(batch.parties))
-    near = [nearest_rows(batch.queries, rows, public.system.k) for rows in others]
-    right = total = 0
-    for asked, counts in known:
-        right += int((counts == count_rows(near, asked)).sum())
-        total += len(counts)
-    outside = int((_nearest(batch.queries, others) < _nearest(batch.queries, members)).sum())
-    return TotalsFindings(
-        members=prepared.coalition,
-        outside=len(others),
-        totals=total,
-        right=right,
-        alone=total if len(others) == 1 else 0,
-        nearest=outside,
-        guessed=outside / len(others),
-    )
-
-
-def read_others(
-    view: View, queries: Floats, members: Sequence[Rows], public: SearchParameters, parties: int
-) -> Iterator[tuple[Asked, _Counts]]:
-    """Yield the thresholds of each step, with the totals of the counts of parties outside.
-
-    Args:
-        queries: The batch, shape (Q, features).
-    """
-    own = [nearest_rows(queries, rows, public.system.k) for rows in members]
-    search, opened = public.search(len(queries), parties), read_totals(view)
-    while (asked := search.ask()) is not None:
-        totals = next(opened)[0].astype(np.int64)
-        yield asked, totals - count_rows(own, asked)
-        search.take(asked, totals)
-
-
-def read_totals(view: View) -> Iterator[tuple[NDArray[Any], ...]]:
-    """Yield the totals of the masked sums that a party took part in, one after the other.
-
-    If one party adds up, it announces the totals. Otherwise they are the sums of the words of all
-    parties: the received ones, and the party's own, which it sent to every other.
-    """
-    told: dict[int, tuple[NDArray[Any], ...]] = {}
-    words: dict[int, dict[str, tuple[NDArray[Any], ...]]] = {}
-    for seen in (*view.received, *view.sent):
-        if isinstance(seen.message, MaskedTotals):
-            told[seen.round] = seen.message.words
-    for own, messages in ((False, view.received), (True, view.sent)):
-        for seen in messages:
-            if isinstance(seen.message, MaskedWords):
-                sender = view.party if own else seen.sender
-                words.setdefault(seen.round, {})[sender] = seen.message.words
-    if told:
-        yield from (told[number] for number in sorted(told))
-        return
-    for number in sorted(words):
-        arrays = zip(*words[number].values(), strict=True)
-        yield tuple(np.add.reduce(each, dtype=each[0].dtype.type) for each in arrays)
-
-
-def _nearest(queries: Floats, parts: Sequence[Rows]) -> Floats:
-    rows = np.concatenate([rows.features for rows in parts])
-    return np.asarray(pairwise_distances(queries, rows).min(axis=1, initial=np.inf))
+def _said(attack: Attack | None) -> str:
+    return "not tried" if attack is None else attack.text
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -161,26 +225,20 @@ class Truth:
     fixed: FixedPoint
 
 
-def parameters_of(prepared: Prepared) -> KNNParameters:
-    """Return the parameters of the ring that was run."""
-    setup = cast("RingSetup", prepared.setup)  # other systems refuse a coalition
-    return setup.parameters
-
-
-def truth_of(batch: Batch, prepared: Prepared) -> Truth:
+def truth_of(batch: Batch, setup: "RingSetup") -> Truth:
     """Return the input of each party to a batch, if all follow the protocol."""
-    parameters, fixed = parameters_of(prepared), FixedPoint(SCALE_BITS, len(batch.parties))
+    system, fixed = setup.parameters.system, FixedPoint(SCALE_BITS, len(batch.parties))
     own, votes = {}, {}
-    for party, rows in prepared.setup.parts.items():
+    for party, rows in setup.parts.items():
         if party in batch.parties:
             to_rows = pairwise_distances(batch.queries, rows.features)
-            own[party] = own_smallest(to_rows, parameters.system.k)
+            own[party] = own_smallest(to_rows, system.k)
             cast = local_votes(
                 to_rows,
                 rows.labels,
                 batch.answer.nearest,
-                classes=parameters.facts.classes,
-                weights=parameters.system.weights,
+                classes=setup.facts.classes,
+                weights=system.weights,
             )
             votes[party] = fixed.decode(fixed.encode(cast))
     return Truth(own, votes, fixed)
@@ -294,23 +352,16 @@ def expected_pinned(
     }
 
 
-class Votes(NamedTuple):
-    """The result of the attack on one secure sum."""
-
-    exposed: frozenset[str]
-    """The parties whose individual votes were recovered exactly."""
-    groups: int
-    recovered: int
-    """The number of groups whose sum was recovered exactly."""
-
-
 def recover_votes(
     view: CoalitionView, truth: Truth, method: SumMethod, liars: Collection[str]
-) -> Votes:
+) -> tuple[int, set[frozenset[str]]]:
     """Recover the votes of all groups of honest parties and compare them with the truth.
 
     Args:
         liars: Malicious parties. Their inputs are unknown, so groups with one are not counted.
+
+    Returns:
+        The number of groups, and those whose sum was recovered exactly.
     """
     found = {
         group: values
@@ -322,8 +373,7 @@ def recover_votes(
         for group, values in found.items()
         if np.array_equal(values, sum(truth.votes[party] for party in group))
     }
-    alone = frozenset(party for group in exact if len(group) == 1 for party in group)
-    return Votes(alone, len(found), len(exact))
+    return len(found), exact
 
 
 def exposure(parties: int, members: int, method: SumMethod) -> float:
@@ -392,148 +442,97 @@ def _seen_again(view: TopKView, failed: Sequence[TopKView]) -> tuple[Floats, ...
     return recurring([*alike, view])
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """The findings in one batch."""
-
-    victims: tuple[Victim, ...]
-    exposure: float
-    exposed: int
-    honest: int
-    groups: int
-    recovered: int
-    named: Named
-
-
-def find(
-    prepared: Prepared, batches: Sequence[Batch], trials: int, streams: Streams
-) -> Findings | None:
-    """Attack all batches of a run with the joint view of its coalition.
-
-    Args:
-        trials: The maximum number of runs that a coalition simulates; 0 for none.
-
-    Returns:
-        The findings; `None` if nobody colludes, or if no batch had both members and other parties.
-    """
-    found = [
-        _find_in(batch, number, prepared, trials, streams)
-        for number, batch in enumerate(batches)
-        if 0 < len(batch.seen.views) < len(batch.parties)  # some party is left to attack
-    ]
-    if not found:
-        return None
-    victims = (_together(party, found) for party in prepared.parties)
-    return Findings(
-        members=prepared.coalition,
-        victims=tuple(victim for victim in victims if victim is not None),
-        exposure=found[0].exposure,
-        honest=sum(each.honest for each in found),
-        exposed=sum(each.exposed for each in found),
-        exposed_expected=sum(each.exposure * each.honest for each in found),
-        groups=sum(each.groups for each in found),
-        groups_recovered=sum(each.recovered for each in found),
-        named=_sum_named(each.named for each in found),
+def find(setup: "RingSetup", batches: Mapping[int, Batch], coalition: Coalition) -> RingFindings:
+    """Attack batches of a run, by their numbers, with the joint view of a coalition."""
+    found = [_find_in(setup, batch, number, coalition) for number, batch in batches.items()]
+    victims = [victim for each in found for victim in each.victims]
+    neighbours = {victim.party for victim in victims}
+    return replace(
+        found[0],
+        victims=tuple(
+            _sum_victims([each for each in victims if each.party == party])
+            for party in setup.parties
+            if party in neighbours
+        ),
+        named=_sum_named([each.named for each in found]),
+        **{name: sum(getattr(each, name) for each in found) for name in _SUMS},
     )
 
 
-def _find_in(
-    batch: Batch, number: int, prepared: Prepared, trials: int, streams: Streams
-) -> _Found:
-    truth, method = truth_of(batch, prepared), parameters_of(prepared).sum
-    members = batch.seen.views.keys()
-    ring = batch.seen.ring
+_SUMS: Final = ("honest", "exposed", "exposed_expected", "groups", "groups_recovered")
+
+
+def _find_in(setup: "RingSetup", batch: Batch, number: int, coalition: Coalition) -> RingFindings:
+    parameters, ring = setup.parameters, batch.seen.ring
     if ring is None:
         raise InputError.because(
             "the views lack the ring; the run must have succeeded", field="views"
         )
-    own = {member: truth.votes[member] for member in members}
-    joint = CoalitionView(ring, batch.seen.views, own)
-    votes = recover_votes(joint, truth, method, prepared.adversaries)
-    view = topk_view(joint, parameters_of(prepared).topk)
-    others = {party: own for party, own in truth.own.items() if party not in members}
-    failed = [seen for attempt in batch.failed if (seen := _failed_view(attempt, prepared))]
-    return _Found(
-        victims=_victims(
-            view,
-            truth,
-            exposed=votes.exposed,
-            liars=prepared.adversaries,
-            prior=_prior(view, batch, prepared),
-            trials=trials,
-            rng=streams.generator("coalition", number),
-        ),
-        exposure=exposure(len(ring), len(members), method),
-        exposed=len(votes.exposed),
-        honest=len(others.keys() - prepared.adversaries.keys()),
-        groups=votes.groups,
-        recovered=votes.recovered,
-        named=name_owners(view, failed, others),
+    truth, liars = truth_of(batch, setup), coalition.liars
+    joint = CoalitionView(
+        ring, batch.seen.views, {member: truth.votes[member] for member in batch.seen.views}
+    )
+    groups, recovered = recover_votes(joint, truth, parameters.sum, liars)
+    exposed = {party for group in recovered if len(group) == 1 for party in group}
+    view = topk_view(joint, parameters.topk)
+    failed = [seen for attempt in batch.failed if (seen := _failed_view(attempt, parameters.topk))]
+    rows = [len(setup.parts[party]) for party in setup.parts if party in view.members]
+    prior = fit_prior(batch.answer.nearest, len(ring), round(float(np.mean(rows))), parameters.topk)
+    rng = coalition.streams.generator("coalition", number)
+    pinned_expected = expected_pinned(view, truth.own, max(1, coalition.trials), rng)
+    victims = []
+    for party, between in beside(view).items():
+        if party not in liars:
+            own = truth.own[party]
+            decided = decide(view, party, prior, coalition.trials, rng)
+            victims.append(
+                Victim(
+                    party=party,
+                    queries=view.runs,
+                    between=view.runs * between,
+                    votes=view.runs * (party in exposed),
+                    distances=int(np.isfinite(own).sum()),
+                    simple=attack_distances(view, party, own, None),
+                    optimal=None
+                    if decided is None
+                    else attack_distances(view, party, own, decided),
+                    pinned=pinned(view, party, own),
+                    pinned_expected=pinned_expected[party],
+                )
+            )
+    honest = len(set(batch.others).difference(liars))
+    share = exposure(len(ring), len(batch.seen.views), parameters.sum)
+    return RingFindings(
+        members=coalition.members,
+        victims=tuple(victims),
+        exposure=share,
+        honest=honest,
+        exposed=len(exposed),
+        exposed_expected=share * honest,
+        groups=groups,
+        groups_recovered=len(recovered),
+        named=name_owners(view, failed, {party: truth.own[party] for party in batch.others}),
     )
 
 
-def _failed_view(attempt: Attempt, prepared: Prepared) -> TopKView | None:
+def _failed_view(attempt: Attempt, parameters: TopKParameters) -> TopKView | None:
     """Return the view of a failed attempt; `None` if it contains no vector."""
     if attempt.ring is None or not attempt.views:
         return None
     try:
-        return topk_view(CoalitionView(attempt.ring, attempt.views), parameters_of(prepared).topk)
+        return topk_view(CoalitionView(attempt.ring, attempt.views), parameters)
     except InputError:
         return None
 
 
-def _prior(view: TopKView, batch: Batch, prepared: Prepared) -> UniformPrior:
-    held = prepared.setup.parts.items()
-    rows = [len(own) for party, own in held if party in view.members]
-    mean = round(float(np.mean(rows)))
-    return fit_prior(batch.answer.nearest, len(view.order), mean, view.parameters)
-
-
-def _victims(
-    view: TopKView,
-    truth: Truth,
-    *,
-    exposed: frozenset[str],
-    liars: Container[str],
-    prior: UniformPrior,
-    trials: int,
-    rng: Generator,
-) -> tuple[Victim, ...]:
-    expected = expected_pinned(view, truth.own, max(1, trials), rng)
-    found = []
-    for party, between in beside(view).items():
-        if party in liars:
-            continue
-        own = truth.own[party]
-        decided = decide(view, party, prior, trials, rng)
-        found.append(
-            Victim(
-                party=party,
-                queries=view.runs,
-                between=view.runs * between,
-                votes=view.runs * (party in exposed),
-                distances=int(np.isfinite(own).sum()),
-                simple=attack_distances(view, party, own, None),
-                optimal=None if decided is None else attack_distances(view, party, own, decided),
-                pinned=pinned(view, party, own),
-                pinned_expected=expected[party],
-            )
-        )
-    return tuple(found)
-
-
-def _together(party: str, found: Iterable[_Found]) -> Victim | None:
-    """Return the findings of all batches about a party, if it was ever next to a member."""
-    of = [victim for each in found for victim in each.victims if victim.party == party]
-    if not of:
-        return None
-    optimal = [victim.optimal for victim in of if victim.optimal is not None]
+def _sum_victims(of: Sequence[Victim]) -> Victim:
+    """Return the findings of all batches about one party."""
     counts = ("queries", "between", "votes", "distances", "pinned")
     expected = [victim.pinned_expected for victim in of]
     return Victim(
-        party=party,
+        party=of[0].party,
         simple=_sum_attacks(victim.simple for victim in of),
-        optimal=_sum_attacks(optimal) if len(optimal) == len(of) else None,
+        optimal=_sum_tried(victim.optimal for victim in of),
         pinned_expected=Estimate(
             sum(each.value for each in expected),
             math.hypot(*(each.standard_error for each in expected)),
@@ -549,6 +548,13 @@ def _sum_attacks(attacks: Iterable[Attack]) -> Attack:
     return total
 
 
-def _sum_named(named: Iterable[Named]) -> Named:
-    tables = [asdict(each) for each in named]
+def _sum_tried(attacks: Iterable[Attack | None]) -> Attack | None:
+    """Return the sum of attacks; `None` if one of them was not tried."""
+    each = list(attacks)
+    tried = [attack for attack in each if attack is not None]
+    return _sum_attacks(tried) if len(tried) == len(each) else None
+
+
+def _sum_named(named: Sequence[Named]) -> Named:
+    tables: list[dict[str, Any]] = [asdict(each) for each in named]
     return Named(**{name: sum(table[name] for table in tables) for name in tables[0]})

@@ -1,4 +1,4 @@
-"""Run folders: of twelve parties, one of which may crash, and of a world of faults."""
+"""Run folders of twelve parties and of a world of faults, and a quick comparison."""
 
 import math
 from dataclasses import replace
@@ -12,10 +12,9 @@ from veilring.errors import RunFailed, WorldWentWrong
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.journal import Journal, Mark
 from veilring.nodes.runtimes import Simulated
-from veilring.protocols.ring import private_knn
 from veilring.randomness import Streams
 from veilring.scenarios import load_scenario, run_scenario
-from veilring.scenarios.coalition import parameters_of
+from veilring.scenarios.comparison import Question, SystemComparison, compare, make_question
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.prepare import prepare
 from veilring.scenarios.reporting import open_folder, write_failure, write_report
@@ -58,13 +57,8 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         async with Cluster(
             prepared.parties, runtime=runtime, own=prepared.setup.resident, seed=SEED
         ) as cluster:
-            await cluster.run(
-                private_knn,
-                only={"party-0": {"queries": batch}},
-                client="party-0",
-                parameters=parameters_of(prepared),
-                trace=journal,
-            )
+            play = prepared.setup.play(batch)
+            await cluster.run(prepared.setup.role, only=play.only, trace=journal, **play.public)
 
     with pytest.raises(RunFailed) as failed:
         simulation.simulate(main())
@@ -91,3 +85,18 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     scenario = to_scenario(subject, replace(drawn, runs=tuple(explored.runs)))
     write_failure(WorldWentWrong(tuple(explored.wrong)), scenario, journal, folder)
     return folder
+
+
+ASKED = {"data": "iris", "parties": 4, "epsilon": (1.0, 2.0), "splits": 2, "queries": 5, "seed": 3}
+
+
+@pytest.fixture(scope="session")
+def question() -> Question:
+    """Return the question."""
+    return make_question(ASKED)
+
+
+@pytest.fixture(scope="session")
+def comparison(question: Question) -> SystemComparison:
+    """Return the comparison."""
+    return compare(question, workers=1)

@@ -1,22 +1,27 @@
-"""The page in a real browser: no overlaps or cuts, and working steps."""
+"""Pages in a real browser: no overlaps or cuts, and working steps."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
-from tests.browser import SCREEN, Browser, needs_browser
+from tests.browser import PHONE, SCREEN, Browser, needs_browser
+from tests.scenarios.reporting.pages import in_flight, stand
+from tests.testing.auditing.planted import AUDIT
 
+from veilring.scenarios.comparison import SystemComparison
+from veilring.scenarios.comparison.page import render_page
 from veilring.scenarios.reporting import read_folder
 from veilring.scenarios.reporting.page import render
 from veilring.scenarios.reporting.stepping import Story, build_story
+from veilring.testing.auditing.findings import render_page as render_audit
 
 pytestmark = needs_browser
 NARROW = 360  # the narrowest phone
 PageOf: TypeAlias = Callable[[Path], Path]
 
-_MEASURE = """(() => {
+_LEGIBLE = """(() => {
   const box = element => element.getBoundingClientRect();
   const texts = [...document.querySelectorAll("svg text")].filter(text => box(text).width);
   const overlap = (one, other) => {
@@ -24,31 +29,47 @@ _MEASURE = """(() => {
     return a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 3
       && b.top < a.bottom - 3;
   };
-  const plot = document.querySelector("svg[aria-labelledby^=spacetime]");
-  const names = [...plot.querySelectorAll("text:has(title)")];
   return {
     width: innerWidth,
     overflow: document.documentElement.scrollWidth - innerWidth,
     empty: [...document.querySelectorAll("svg[role=img]")]
       .filter(svg => box(svg).width < 300 || box(svg).height < 50).length,
     pictures: document.querySelectorAll("svg[role=img]").length,
-    smallest: Math.min(...texts.map(text => parseFloat(getComputedStyle(text).fontSize))),
+    smallest: Math.min(12, ...texts.map(text => parseFloat(getComputedStyle(text).fontSize))),
     overlapping: texts.flatMap((text, place) => texts.slice(place + 1)
       .filter(other => text.ownerSVGElement === other.ownerSVGElement && overlap(text, other))
       .map(other => text.textContent + " | " + other.textContent)),
+    cut: [...document.querySelectorAll(".lines, #lines-table, .point")]
+      .filter(table => box(table).right > innerWidth).length,
+  };
+})()"""
+_OF_DIAGRAM = """(() => {
+  const box = element => element.getBoundingClientRect();
+  const plot = document.querySelector("svg[aria-labelledby^=spacetime]");
+  const names = [...plot.querySelectorAll("text:has(title)")];
+  return {
     names: names.length,
     room: Math.min(...names.map(name =>
       box(plot.querySelector(".lane")).left - box(name).right)),
     lines: plot.querySelectorAll(".arrow").length,
-    cut: [...document.querySelectorAll(".lines")]
-      .filter(table => box(table).right > innerWidth).length,
     corrupt: plot.querySelectorAll(".corrupt-name").length,
     gone: plot.querySelectorAll(".lane.gone").length,
     colours: new Set([...plot.querySelectorAll(".arrow")]
       .map(line => getComputedStyle(line).stroke)).size,
-    paper: getComputedStyle(document.body).backgroundColor,
   };
 })()"""
+
+
+def _legible(browser: Browser, width: int) -> dict[str, Any]:
+    """Require that nothing is cut off or overlaps; return the measures of the open page."""
+    found: dict[str, Any] = browser.evaluate(_LEGIBLE)
+    assert browser.complaints == []
+    assert found["width"] == width
+    assert found["overflow"] <= 0
+    assert (found["empty"], found["cut"]) == (0, 0)
+    assert found["overlapping"] == []
+    assert found["smallest"] >= 12
+    return found
 
 
 @pytest.fixture
@@ -87,17 +108,10 @@ def test_a_page_is_legible_on_a_screen_and_on_a_phone(
     folder: Path = request.getfixturevalue(name)
     run = read_folder(folder)
     browser.open(page_of(folder), width=width)
-    found = browser.evaluate(_MEASURE)
-    assert browser.complaints == []
-    assert found["width"] == width
-    assert found["overflow"] <= 0
-    assert found["pictures"] == (6 if run.failure is None else 4)
-    assert found["empty"] == 0
-    assert found["smallest"] >= 12
-    assert found["overlapping"] == []
+    assert _legible(browser, width)["pictures"] == (6 if run.failure is None else 4)
+    found = browser.evaluate(_OF_DIAGRAM)
     assert found["names"] == len(run.scenario.parties.all)
     assert found["room"] >= 0
-    assert found["cut"] == 0
     assert found["corrupt"] == {"crashed": 2, "recovered": 4}.get(name, 0)
     assert found["gone"] == (0 if name == "finished" else 1)
     assert found["lines"] == len(run.messages)
@@ -168,7 +182,7 @@ class TestStepping:
         for step in range(story.opening + 20):
             at = story.steps[step]
             assert opened.evaluate("document.querySelector('#step-text').textContent") == at.text
-            flights = story.in_flight(step)
+            flights = in_flight(story, step)
             assert _rows(opened, "flight-table", 4) == [
                 [
                     story.parties[each.sender],
@@ -181,7 +195,7 @@ class TestStepping:
             assert _rows(opened, "stand-table", 3) == [
                 [party, stands.state, str(stands.round or "set-up")]
                 for party in story.parties
-                for stands in (story.stand(party, step),)
+                for stands in (stand(story, party, step),)
             ]
             faults = [s.text for s in story.spells if s.first <= step < (s.last or 10**9)]
             shown = "[...document.querySelectorAll('#faults-now li')].map(li => li.textContent)"
@@ -241,3 +255,37 @@ def _rows(browser: Browser, table: str, cells: int) -> list[list[str]]:
         f".map(row => [...row.cells].slice(0, {cells}).map(cell => cell.textContent))"
     )
     return rows
+
+
+_OF_CLAIM = """(() => {
+  const box = element => element.getBoundingClientRect();
+  document.querySelectorAll("details").forEach(each => { each.open = true; });
+  const [promise, finding] = document.querySelectorAll(".claim > div");
+  return {
+    beside: box(finding).left >= box(promise).right,
+    below: box(finding).top >= box(promise).bottom,
+  };
+})()"""
+
+
+@pytest.mark.slow
+def test_an_audit_fits_a_screen_and_a_phone(browser: Browser, tmp_path: Path) -> None:
+    """Promise and finding are side by side on a screen, stacked on a phone, and not cut off."""
+    page = tmp_path / "audit.html"
+    page.write_text(render_audit(AUDIT), encoding="utf-8")
+    for width, place in ((SCREEN, "beside"), (PHONE, "below")):
+        browser.open(page, width=width)
+        assert browser.evaluate(_OF_CLAIM)[place]
+        assert _legible(browser, width)["pictures"] == 0
+
+
+@pytest.mark.slow
+def test_a_comparison_is_legible_on_a_screen_and_on_a_phone(
+    comparison: SystemComparison, browser: Browser, tmp_path: Path
+) -> None:
+    """Nothing is cut off or overlaps, text is large enough, and all pictures are drawn."""
+    page = tmp_path / "page.html"
+    page.write_text(render_page(comparison), encoding="utf-8")
+    for width in (SCREEN, NARROW):
+        browser.open(page, width=width)
+        assert _legible(browser, width)["pictures"] == 4

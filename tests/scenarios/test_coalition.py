@@ -1,4 +1,4 @@
-"""Findings of a scenario's coalition, compared with independent calculations."""
+"""Findings of a scenario's coalition: in a ring, and in the totals of rank search."""
 
 import json
 import math
@@ -10,15 +10,16 @@ import pytest
 
 from veilring.arrays import Floats
 from veilring.data.table import pairwise_distances
+from veilring.errors import ScenarioError
 from veilring.nodes.journal import Journal
+from veilring.protocols.promise import Facts
+from veilring.protocols.ranksearch.attacks import TotalsFindings
 from veilring.protocols.ring.algorithm.topk import own_smallest
+from veilring.protocols.ring.attacks.findings import Attack, RingFindings, fit_prior
+from veilring.protocols.ring.system import PrivateKNN
 from veilring.randomness import Streams
 from veilring.scenarios import Report, load_scenario, run_scenario
-from veilring.scenarios.coalition import fit_prior, parameters_of
 from veilring.scenarios.prepare import prepare
-from veilring.scenarios.report import Attack, Findings
-
-pytestmark = pytest.mark.slow
 
 SEED = 5
 MEMBERS = ("party-1", "party-3", "party-4", "party-6")
@@ -47,9 +48,9 @@ def _run(
     return report, tuple(tuple(senders) for senders in rings.values())
 
 
-def _findings(*more: str, members: tuple[str, ...] = MEMBERS) -> Findings:
+def _findings(*more: str, members: tuple[str, ...] = MEMBERS) -> RingFindings:
     found = _run(*more, members=members)[0].coalition
-    assert isinstance(found, Findings)
+    assert isinstance(found, RingFindings)
     return found
 
 
@@ -62,6 +63,7 @@ def _gain(attack: Attack) -> int:
     return 2 * attack.right - attack.claims
 
 
+@pytest.mark.slow
 class TestSameEverywhere:
     """Findings depend on the run, not on its runtime."""
 
@@ -78,13 +80,8 @@ class TestSameEverywhere:
         assert (watched.labels, watched.transcript) == (free.labels, free.transcript)
         assert watched.leakage == free.leakage
 
-    def test_a_report_with_findings_survives_json(self) -> None:
-        """A report read from JSON equals the original."""
-        report = _run()[0]
-        plain = json.loads(json.dumps(report.as_json(), allow_nan=False))
-        assert Report.from_json(plain) == report
 
-
+@pytest.mark.slow
 class TestVotes:
     """The sandwich attack on the secure sum."""
 
@@ -136,6 +133,7 @@ class TestVotes:
         assert (eight.exposed, eight.exposed_expected) == (2, 2.0)
 
 
+@pytest.mark.slow
 class TestDistances:
     """The attacks on PP-TopK."""
 
@@ -167,13 +165,14 @@ class TestDistances:
 
     def test_the_prior_is_as_dense_as_the_result(self) -> None:
         """Of all rows of all parties, k are expected within the radius."""
-        topk = parameters_of(prepare(load_scenario("wine"), Streams(0))).topk
+        topk = PrivateKNN().bind(Facts(parties=4, features=13, classes=3)).topk
         prior = fit_prior(np.full((3, topk.k), 0.1), parties=4, rows=20, parameters=topk)
         assert 4 * 20 * 0.1 / prior.upper == pytest.approx(topk.k)
         wide = fit_prior(np.full((3, topk.k), topk.upper), parties=4, rows=0, parameters=topk)
         assert (wide.rows_per_party, wide.upper) == (1, topk.upper * 4 / topk.k)
 
 
+@pytest.mark.slow
 class TestOwners:
     """Owners of the nearest distances, in cases that need no probability.
 
@@ -193,7 +192,7 @@ class TestOwners:
         ]
         expected = sum(1 / len(_honest_run(ring, owner)) for ring, owner in others)
         found = report.coalition
-        assert isinstance(found, Findings)
+        assert isinstance(found, RingFindings)
         assert found.named.values == len(others)
         assert found.named.named == pytest.approx(expected)
         assert found.named.guessed == pytest.approx(len(others) / len(OTHERS))
@@ -226,7 +225,7 @@ class TestOwners:
                     again += 1
                 expected += 1 / len(suspects)
         found = report.coalition
-        assert isinstance(found, Findings)
+        assert isinstance(found, RingFindings)
         assert found.named.with_retries == pytest.approx(expected)
         assert found.named.with_retries > found.named.named
         assert found.named.recurred >= again > 0
@@ -259,6 +258,7 @@ def _honest_run(ring: tuple[str, ...], party: str) -> list[str]:
     return next(run for run in runs if party in run)
 
 
+@pytest.mark.slow
 def test_findings_contain_no_rows() -> None:
     """Apart from names there are only counts and fractions, and no party's distance."""
     report = _run()[0]
@@ -275,6 +275,7 @@ def test_findings_contain_no_rows() -> None:
     assert not secrets & {number for number in numbers if number}
 
 
+@pytest.mark.slow
 def test_a_malicious_party_is_not_a_victim() -> None:
     """A malicious party is not a victim, because its true inputs are unknown."""
     settings = _settings(
@@ -282,12 +283,13 @@ def test_a_malicious_party_is_not_a_victim() -> None:
     )
     report = run_scenario(load_scenario("wine", settings), runtime="memory", seed=SEED)
     found = report.coalition
-    assert isinstance(found, Findings)
+    assert isinstance(found, RingFindings)
     assert not {victim.party for victim in found.victims} & {"party-2", "party-5"}
     assert found.honest == 2 * 3
     assert found.groups_recovered == found.groups
 
 
+@pytest.mark.slow
 def test_any_set_of_parties_may_collude() -> None:
     """A single party, and all parties but one, may collude."""
     alone = _findings(members=("party-0",))
@@ -296,3 +298,58 @@ def test_any_set_of_parties_may_collude() -> None:
     everybody = _findings(members=tuple(f"party-{n}" for n in range(1, 9)))
     assert (everybody.exposure, everybody.exposed) == (1.0, 2)
     assert everybody.named.named == everybody.named.values == everybody.named.guessed
+
+
+def _read(*members: str, runtime: str = "memory", adding: str = "all-to-all") -> TotalsFindings:
+    """Return a coalition's findings in rank search among five parties, in two batches."""
+    settings = ("parties.count=5", *SETTINGS[1:3], "protocol.name=rank-search")
+    found = _run(*settings, f"protocol.sum={adding}", runtime=runtime, members=members)[0].coalition
+    assert isinstance(found, TotalsFindings)
+    return found
+
+
+class TestTotals:
+    """The totals of rank search."""
+
+    PARTIES = tuple(f"party-{n}" for n in range(5))
+
+    @pytest.mark.parametrize("adding", ["all-to-all", "star"])
+    @pytest.mark.parametrize("members", [PARTIES[:1], PARTIES[2:3], PARTIES[1:4]])
+    def test_every_total_of_the_others_is_read_but_no_single_count(
+        self, members: tuple[str, ...], adding: str
+    ) -> None:
+        """Up to n - 2 members, with or without the adder, read exact totals of the others only."""
+        found = _read(*members, adding=adding)
+        assert found.totals == found.right > 12 * 16
+        assert found.alone == 0
+        assert found.outside == 5 - len(members)
+        assert found.guessed == pytest.approx(found.nearest / found.outside)
+
+    @pytest.mark.parametrize("adding", ["all-to-all", "star"])
+    @pytest.mark.parametrize("last", [0, 3])
+    def test_all_others_read_the_counts_of_the_last_party(self, last: int, adding: str) -> None:
+        """Every opened total reveals one of its counts."""
+        found = _read(*(p for n, p in enumerate(self.PARTIES) if n != last), adding=adding)
+        assert found.alone == found.right == found.totals > 0
+        assert found.guessed == found.nearest
+
+    @pytest.mark.parametrize("runtime", ["simulated", "processes"])
+    def test_findings_depend_on_the_run_not_the_runtime(self, runtime: str) -> None:
+        """They are equal on every runtime for equal seeds."""
+        members = self.PARTIES[1:3]
+        assert _read(*members, runtime=runtime) == _read(*members)
+
+    def test_a_coalition_is_refused_if_counts_stay_shared(self) -> None:
+        """No attack is known if only votes are revealed."""
+        settings = ("parties.count=5", "protocol.name=rank-search", "protocol.reveal=votes")
+        with pytest.raises(ScenarioError, match="no attack on the views"):
+            _run(*settings, members=("party-0",))
+
+
+@pytest.mark.parametrize("system", ["private-knn", "rank-search"])
+def test_a_report_with_findings_survives_json(system: str) -> None:
+    """A report read from JSON equals the original, with the findings of its system."""
+    report = _run(f"protocol.name={system}", members=("party-0", "party-1"))[0]
+    plain = json.loads(json.dumps(report.as_json(), allow_nan=False))
+    assert report.coalition is not None
+    assert Report.from_json(plain) == report
