@@ -153,6 +153,7 @@ def _deploy_peers(
 def _command_of(example: "type[Example]") -> Callable[..., None]:
     """Return the command that writes an example, with its options and help."""
     from veilring.config import describe_keys
+    from veilring.deployment.examples import NewDeployment
 
     own = example.model_fields
     reads_table = bool(example.draws)
@@ -167,8 +168,8 @@ def _command_of(example: "type[Example]") -> Callable[..., None]:
             source = load_noting(
                 given["source"], given["label"], given["separator"], needs_label=made.needs_label
             )
-        out, port, seed = given["out"], given["port"], given.get("seed", 0)
-        for line in made.write(source, out, seed=seed, port=port, settings=settings):
+        to = NewDeployment(given["out"], given.get("seed", 0), given["port"], settings)
+        for line in made.write(source, to):
             typer.echo(f"veilring {line}")
 
     metavar = "SOURCE" if reads_table else "PLACES"

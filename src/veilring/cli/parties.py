@@ -163,61 +163,13 @@ def serve_command(
     The party waits for the others, reconnects to lost ones, and logs to stderr. To try it on one
     machine, `veilring deploy peers wine --out DIR` writes all files of a small ring.
 
-    If the system spends an epsilon, as `release` does, its terms have a `budget`, and the member
-    charges its ledger before it sends anything that depends on its rows:
+    A party that stores reports, or charges an epsilon, also has durable state: a ledger, a store or
+    records. `veilring state new ada.toml` creates it, once; the party does not start without it.
+    Never delete it.
 
-        ledger   = "ada.db"         # budget spent, and the release; never delete it
-
-    `veilring state new ada.toml` creates the ledger, once. Without it the member does not start.
-
-    `veilring deploy peers wine --protocol release --out DIR` writes all files of a small example.
-
-    For a collector, which stores the reports sent by `veilring submit`:
-
-        role     = "collector"
-        identity = "census.key"
-        roster   = "roster.toml"
-        terms    = "terms.toml"       # the questions; published
-        store    = "reports.sqlite"   # or postgresql://USER@HOST/DATABASE
-        listen   = "0.0.0.0"
-
-    `veilring deploy survey wine --out DIR` writes all files of a small collection.
-
-    For a data owner, which labels analysts' queries under a privacy budget:
-
-        role     = "server"
-        identity = "clinic.key"
-        roster   = "roster.toml"
-        terms    = "terms.toml"        # protocol and schema; analysts have it, too
-        rows     = "clinic.csv"        # private; the label is the last column
-        ledger   = "queries.ledger"    # budget spent, and each answer; never delete it
-        budgets  = { total = 4.0, analyst = 2.0 }
-        listen   = "0.0.0.0"
-
-    `veilring deploy owner iris --radius 0.2 --out DIR` writes all files of a small example.
-
-    For a server of public places, which clients search without revealing their location:
-
-        role     = "server"
-        identity = "atlas.key"
-        roster   = "roster.toml"
-        terms    = "terms.toml"        # the map's plane in metres; number of places
-        rows     = "places.csv"        # with latitudes and longitudes in degrees
-        listen   = "0.0.0.0"
-
-    `veilring deploy places places.csv --out DIR` writes all files of a small example.
-
-    For a prediction server, whose records `veilring records` adds and forgets while it runs:
-
-        role     = "server"
-        identity = "clinic.key"
-        roster   = "roster.toml"
-        terms    = "terms.toml"        # protocol, and how rows are read
-        administrators = ["registrar"] # may add and forget records
-        state    = "state"             # the records and their budgets; never delete it
-        listen   = "0.0.0.0"
-
-    `veilring deploy prediction digits --out DIR` writes all files of a small example.
+    The system is named in the terms (`protocol.name`), and determines the other keys. `veilring
+    deploy` writes all files of a small deployment of each system: `veilring deploy owner iris --out
+    DIR`, for example, those of a data owner, which labels analysts' queries under a privacy budget.
     """
     import asyncio
     import logging
@@ -300,37 +252,13 @@ def ask_command(
     noisy totals and labels the rows locally. With `--model FILE` instead of QUERIES it saves the
     model, for `veilring classify`.
 
-    For an analyst of a data owner:
+    A client of a data owner or of a prediction server asks in the same way; `veilring deploy owner`
+    and `veilring deploy prediction` write its configuration. If the command fails, repeat it: it
+    returns the same labels, and nothing is charged twice.
 
-        role     = "client"
-        identity = "ann.key"
-        roster   = "roster.toml"
-        terms    = "terms.toml"
-        ask      = "clinic"
-        epsilon  = 0.5       # price of the queries in one file, as one batch
-        radius   = 0.2       # rows within this radius vote; or k, the number of neighbours
-
-    If the command fails, repeat it: it returns the same labels, and nothing is charged twice.
-
-    For a prediction client; QUERIES is an .npz file if the terms have dimensions:
-
-        role     = "client"
-        identity = "ann.key"
-        roster   = "roster.toml"
-        terms    = "terms.toml"
-        ask      = "clinic"
-        block    = 100       # queries per message; default: as many as fit
-
-    For a places client, which searches near a private place with
-    `veilring ask client.toml --near 37.77,-122.42 --epsilon 4`:
-
-        role     = "client"
-        identity = "eve.key"
-        roster   = "roster.toml"
-        terms    = "terms.toml"
-        ask      = "atlas"
-        budget   = 20.0                  # for all queries together
-        ledger   = "questions.ledger"    # queries, answers and budget spent; never delete it
+    A places client searches near a private place with `veilring ask client.toml --near
+    37.77,-122.42 --epsilon 4`. Its configuration has a `budget` for all queries together, and a
+    `ledger` with the queries, the answers and the budget spent; never delete it.
 
     Other users of this machine can see a command's options; `--near -` reads the place from
     standard input instead. A repeated query returns the same answer; nothing is sent or spent. In
