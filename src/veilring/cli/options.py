@@ -15,6 +15,10 @@ _INDENT: Final = "    "
 FIRST_PORT: Final = 7311
 """The default port of a party, and of the first party of a deployment."""
 
+ConfigFile = Annotated[
+    Path,
+    typer.Argument(help="Configuration file of the party.", metavar="CONFIG", show_default=False),
+]
 ScenarioName = Annotated[
     str,
     typer.Argument(
@@ -101,6 +105,11 @@ DaskAddress = Annotated[
     str | None,
     typer.Option(help="Dask scheduler, such as tcp://10.0.0.5:8786.", show_default=False),
 ]
+
+
+def group_of(about: str) -> typer.Typer:
+    """Return an empty group of commands."""
+    return typer.Typer(help=about, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 def protocol_settings(protocol: str | None) -> list[str]:

@@ -7,30 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 import typer
 
 from veilring.cli.answers import AnswerFile, as_csv, or_stdin, require_new, write_answer
+from veilring.cli.options import ConfigFile, group_of
 from veilring.errors import InputError
 
 if TYPE_CHECKING:
     from veilring.deployment.prediction import RecordsAdministratorConfig
 
-records_app = typer.Typer(
-    help="Change the records of a running prediction server.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-
-_ConfigPath = Annotated[
-    Path,
-    typer.Argument(
-        help="Configuration file of the records administrator.",
-        metavar="CONFIG",
-        show_default=False,
-    ),
-]
+records_app = group_of("Change the records of a running prediction server.")
 
 
 @records_app.command("add")
 def add_command(
-    config: _ConfigPath,
+    config: ConfigFile,
     records: Annotated[
         Path, typer.Argument(help="CSV or .npz file with ids and labels.", metavar="RECORDS")
     ],
@@ -59,7 +47,7 @@ def add_command(
 
 @records_app.command("forget")
 def forget_command(
-    config: _ConfigPath,
+    config: ConfigFile,
     ids: Annotated[
         list[str] | None, typer.Argument(help="Ids of the records.", metavar="ID")
     ] = None,
@@ -144,11 +132,7 @@ if TYPE_CHECKING:
     from veilring.deployment.survey_client import Submitted
 
 
-def serve_command(
-    config: Annotated[
-        Path, typer.Argument(help="Configuration file of the party.", metavar="CONFIG")
-    ],
-) -> None:
+def serve_command(config: ConfigFile) -> None:
     """Run one party of a deployment until Ctrl-C, SIGTERM or SIGHUP.
 
     The configuration names the role. For a member of a ring that answers private kNN queries:
@@ -206,9 +190,7 @@ async def _serve_until_signal(role: Coroutine[Any, Any, None]) -> None:
 
 
 def ask_command(
-    config: Annotated[
-        Path, typer.Argument(help="Configuration file of the client.", metavar="CONFIG")
-    ],
+    config: ConfigFile,
     queries: Annotated[
         Path | None,
         typer.Argument(
@@ -334,9 +316,7 @@ def _chance(config: "Config", epsilon: float) -> str:
 
 
 def submit_command(
-    config: Annotated[
-        Path, typer.Argument(help="The survey client's configuration.", metavar="CONFIG")
-    ],
+    config: ConfigFile,
     rows: Annotated[Path, typer.Argument(help="CSV file with one row per client.", metavar="ROWS")],
     *,
     single: Annotated[

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from veilring.cli.answers import AnswerFile, as_csv, or_stdin, require_new, write_answer
-from veilring.cli.options import AsJson, DaskAddress, Workers
+from veilring.cli.options import AsJson, ConfigFile, DaskAddress, Workers
 
 
 def classify_command(
@@ -64,9 +64,6 @@ if TYPE_CHECKING:
 
 _MEMBERS_LISTED_MAX: Final = 20  # more do not fit in a few lines; `--json` lists all
 
-_ConfigPath = Annotated[
-    Path, typer.Argument(help="Configuration file of the collector.", metavar="CONFIG")
-]
 _Confidence = Annotated[float, typer.Option(help="Confidence of each interval, between 0 and 1.")]
 _SaveTo = Annotated[
     Path | None, typer.Option(metavar="FILE", help="JSON file to write the naive Bayes model to.")
@@ -182,7 +179,7 @@ def _describe_members(members: Mapping[str, int]) -> str:
 
 
 def estimate_command(
-    config: _ConfigPath,
+    config: ConfigFile,
     *,
     confidence: _Confidence = 0.95,
     recount: Annotated[
@@ -224,7 +221,7 @@ def estimate_command(
 
 
 def export_command(
-    config: _ConfigPath,
+    config: ConfigFile,
     *,
     out: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Folder to write the Parquet files to.")

@@ -12,12 +12,12 @@ from typing_extensions import override
 
 from veilring.arrays import Floats
 from veilring.config import Section, as_scenario_errors, require_key
-from veilring.data.schema import OUTSIDE_MAX, OutsideMax
 from veilring.deployment.config import (
     BudgetAmount,
     Duty,
     FilePath,
     QueryingConfig,
+    ReadingConfig,
     Schema,
     ServerConfig,
 )
@@ -88,7 +88,7 @@ class BudgetsSection(Section):
     analysts: Mapping[str, BudgetAmount] = Field({}, description="a table of names and numbers")
 
 
-class OwnerConfig(ServerConfig):
+class OwnerConfig(ServerConfig, ReadingConfig):
     """A data owner that labels analysts' queries.
 
     Attributes:
@@ -97,8 +97,6 @@ class OwnerConfig(ServerConfig):
         budgets: The privacy budgets. To change them, see `amend`.
         ledger: The file with the charges and the answers.
         amend: Whether to accept changed budgets; charges are kept.
-        outside_max: The maximum share of a column's values outside of its public range. If there
-            are more, the party does not start.
     """
 
     role: Literal["server"]
@@ -106,7 +104,6 @@ class OwnerConfig(ServerConfig):
     budgets: BudgetsSection
     ledger: FilePath = "queries.ledger"
     amend: bool = False
-    outside_max: OutsideMax = OUTSIDE_MAX
 
 
 async def serve_owner(
@@ -148,7 +145,7 @@ def _open_ledger(config: OwnerConfig, *, new: bool = False) -> Ledger:
     return open_ledger(Path(config.ledger), budgets, amend=config.amend, new=new)
 
 
-class AnalystConfig(QueryingConfig):
+class AnalystConfig(QueryingConfig, ReadingConfig):
     """An analyst that queries a data owner.
 
     Attributes:
@@ -159,8 +156,6 @@ class AnalystConfig(QueryingConfig):
             follows from the queries, ε and the number of rows, which must be public in the terms.
         k: The approximate number of neighbours that vote, instead of a radius. Without either, the
             radius or k of the terms.
-        outside_max: The maximum share of a column's values in a file of queries outside of its
-            public range. If there are more, the client does not ask.
         name: The name of the request; with a new name, the same queries are answered and charged
             again.
     """
@@ -171,7 +166,6 @@ class AnalystConfig(QueryingConfig):
     epsilon: float = Field(gt=0)
     radius: Radius | None = None
     k: int | None = Field(None, ge=1, description="a whole number above 0, if radius is left out")
-    outside_max: OutsideMax = OUTSIDE_MAX
     name: str = Field("", description="a text, or nothing")
 
 

@@ -19,12 +19,12 @@ from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
 from veilring.config import as_scenario_errors, require_key, require_key_that
-from veilring.data.schema import OUTSIDE_MAX, OutsideMax
 from veilring.deployment.config import (
     BudgetAmount,
     Duty,
     FilePath,
     QueryingConfig,
+    ReadingConfig,
     Schema,
     ServerConfig,
     load_credentials,
@@ -130,7 +130,7 @@ class PeerTerms(Schema):
         require_key(self.budget >= promise.epsilon, "budget", self.budget, f"at least {costs}")
 
 
-class MemberConfig(ServerConfig):
+class MemberConfig(ServerConfig, ReadingConfig):
     """A party that holds rows and answers together with all others.
 
     Attributes:
@@ -142,8 +142,6 @@ class MemberConfig(ServerConfig):
         client: The ε that each client may spend at this party; by default the budget in the terms.
         clients: The ε of individual clients, by name.
         amend: Whether to accept a changed budget; charges are kept.
-        outside_max: The maximum share of a column's values outside of its public range. If there
-            are more, the party does not start.
     """
 
     role: Literal["member"]
@@ -153,21 +151,17 @@ class MemberConfig(ServerConfig):
     client: BudgetAmount | None = None
     clients: Mapping[str, BudgetAmount] = Field({}, description="a table of names and numbers")
     amend: bool = False
-    outside_max: OutsideMax = OUTSIDE_MAX
 
 
-class ClientConfig(QueryingConfig):
+class ClientConfig(QueryingConfig, ReadingConfig):
     """A client that has queries labelled.
 
     Attributes:
         role: `client`.
         ask: The member to query, which sees the queries; in most systems all members do.
-        outside_max: The maximum share of a column's values in a file of queries outside of its
-            public range. If there are more, the client does not ask.
     """
 
     role: Literal["client"]
-    outside_max: OutsideMax = OUTSIDE_MAX
 
 
 async def serve_member(

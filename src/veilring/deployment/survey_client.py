@@ -14,8 +14,8 @@ from pydantic import Field
 
 from veilring.config import Section
 from veilring.data.csv import read_cells
-from veilring.data.schema import OUTSIDE_MAX, FileCells, OutsideMax, check_ranges
-from veilring.deployment.config import Config, FilePath
+from veilring.data.schema import FileCells, check_ranges
+from veilring.deployment.config import FilePath, ReadingConfig
 from veilring.deployment.connecting import Client, ClientConnection
 from veilring.deployment.survey import SurveyTerms, read_published
 from veilring.errors import (
@@ -219,7 +219,7 @@ class SystemName(Section):
     name: Literal["ldp-bayes"]
 
 
-class SurveyClientConfig(Config):
+class SurveyClientConfig(ReadingConfig):
     """The configuration of a survey client, which makes its clients' reports and submits them.
 
     Attributes:
@@ -232,8 +232,6 @@ class SurveyClientConfig(Config):
         amend: Whether to accept changed cells of known clients.
         outbox: The file with the reports, their receipts and each client's charges.
         task: The hash of the only task to answer; by default any task of the collector.
-        outside_max: The maximum share of a column's values outside of its public range. If there
-            are more, the survey client does not report.
     """
 
     role: Literal["client"]
@@ -243,7 +241,6 @@ class SurveyClientConfig(Config):
     key: str = Field(min_length=1, description=f"the header of a column, or {ROW_NUMBER!r}")
     amend: bool = False
     outbox: FilePath = "outbox.sqlite"
-    outside_max: OutsideMax = OUTSIDE_MAX
     task: str = Field(
         "", pattern="^([0-9a-f]{64})?$", description="64 hexadecimal digits, or nothing"
     )
