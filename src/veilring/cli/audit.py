@@ -39,9 +39,7 @@ def explore_command(
     protocol: ProtocolName = None,
     seeds: Annotated[int, typer.Option(help="Number of seeds.", min=1)] = 200,
     first: Annotated[int, typer.Option(help="First seed.", min=0)] = 0,
-    seed: Annotated[
-        int | None, typer.Option(help="Replay only this seed.", min=0, show_default=False)
-    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Replay only this seed.", min=0)] = None,
     every: Annotated[
         bool,
         typer.Option(
@@ -60,9 +58,7 @@ def explore_command(
     failures: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE",
-            help="Replay the seeds in this file first, and add new failures to it.",
-            show_default=False,
+            metavar="FILE", help="Replay the seeds in this file first, and add new failures to it."
         ),
     ] = None,
     shrink: Annotated[
@@ -70,7 +66,6 @@ def explore_command(
         typer.Option(
             metavar="FILE.toml",
             help="Shrink the first failing world, and write it as a scenario to this file.",
-            show_default=False,
         ),
     ] = None,
     report: Annotated[
@@ -79,7 +74,6 @@ def explore_command(
             metavar="DIR",
             help="Shrink the first failing world, replay it, and write the run to"
             " this folder, with the page report.html.",
-            show_default=False,
         ),
     ] = None,
     workers: Workers = None,
@@ -281,7 +275,6 @@ def audit_command(
         typer.Argument(
             help="A system (see `veilring systems`), or module:NAME with a system or a RoleClaims.",
             metavar="NAME",
-            show_default=False,
         ),
     ],
     *,
@@ -291,15 +284,11 @@ def audit_command(
     parameters: Annotated[
         list[str] | None,
         typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Set a parameter of the system; may be repeated.",
-            show_default=False,
+            "--set", metavar="KEY=VALUE", help="Set a parameter of the system; may be repeated."
         ),
     ] = None,
     parties: Annotated[
-        int | None,
-        typer.Option(help="Number of parties that hold rows. Default: 3.", show_default=False),
+        int | None, typer.Option(help="Number of parties that hold rows. Default: 3.")
     ] = None,
     coalition: Annotated[
         list[str] | None,
@@ -307,7 +296,6 @@ def audit_command(
             metavar="NAMES",
             help="Parties whose pooled views to examine, such as party-1,party-2; may be repeated."
             " Default: the first parties; without --quick, parties in all places.",
-            show_default=False,
         ),
     ] = None,
     seed: RandomSeed = 0,
@@ -317,7 +305,6 @@ def audit_command(
         typer.Option(
             metavar="DIR",
             help="Write audit.html and audit.json to this folder, which must not exist yet.",
-            show_default=False,
         ),
     ] = None,
     as_json: AsJson = False,

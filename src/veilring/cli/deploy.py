@@ -32,10 +32,7 @@ if TYPE_CHECKING:
 _TermsSettings = Annotated[
     list[str] | None,
     typer.Option(
-        "--set",
-        metavar="TABLE.KEY=VALUE",
-        help="Set a key of the terms; may be repeated.",
-        show_default=False,
+        "--set", metavar="TABLE.KEY=VALUE", help="Set a key of the terms; may be repeated."
     ),
 ]
 
@@ -92,8 +89,7 @@ def _deploy_peers(
         float | None,
         typer.Option(
             help="Epsilon that each party may spend, if the system spends any. Default:"
-            " the price of two answers.",
-            show_default=False,
+            " the price of two answers."
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the split and the partition.")] = 0,
@@ -221,7 +217,6 @@ def _derived(example: "type[Example]") -> list[inspect.Parameter]:
             typer.Option(
                 metavar="VALUE",
                 help=f"{key.meaning} Allowed: {key.allowed}. Default: {key.default_text}.",
-                show_default=False,
             ),
             default=None,
         )

@@ -25,9 +25,7 @@ keys_app = group_of(
 
 @keys_app.command("new")
 def make_key(
-    names: Annotated[
-        list[str], typer.Argument(help="Name of each party.", metavar="NAME", show_default=False)
-    ],
+    names: Annotated[list[str], typer.Argument(help="Name of each party.", metavar="NAME")],
     *,
     host: Annotated[
         str,

@@ -93,8 +93,7 @@ def embed_command(
     ],
     column: Annotated[str, typer.Option(help="Column with the texts.")] = "text",
     key: Annotated[
-        str | None,
-        typer.Option(help="Column with the id of each text's owner.", show_default=False),
+        str | None, typer.Option(help="Column with the id of each text's owner.")
     ] = None,
     unlabelled: Annotated[
         bool, typer.Option("--unlabelled", help="Read no label column, for queries.")

@@ -13,9 +13,7 @@ from veilring.errors import ScenarioError
 if TYPE_CHECKING:
     from veilring.privacy.ledger import Totals
 
-_LedgerFile = Annotated[
-    Path, typer.Argument(help="Ledger file.", metavar="FILE", show_default=False)
-]
+_LedgerFile = Annotated[Path, typer.Argument(help="Ledger file.", metavar="FILE")]
 
 ledger_app = group_of("Inspect a ledger of privacy budgets.")
 

@@ -72,17 +72,12 @@ _Consistent = Annotated[
     str | None,
     typer.Option(
         help="How the model treats counts below 0: paper, clip or norm-sub. Default: that of"
-        " ldp-bayes.",
-        show_default=False,
+        " ldp-bayes."
     ),
 ]
 _Without = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="MEMBER",
-        help="Leave out the reports of this member; may be repeated.",
-        show_default=False,
-    ),
+    typer.Option(metavar="MEMBER", help="Leave out the reports of this member; may be repeated."),
 ]
 
 
@@ -252,8 +247,7 @@ def tally_command(
     engine: Annotated[
         str | None,
         typer.Option(
-            help="Where to sum the reports: local (processes), dask or ray. Default: this process.",
-            show_default=False,
+            help="Where to sum the reports: local (processes), dask or ray. Default: this process."
         ),
     ] = None,
     workers: Workers = None,
@@ -302,15 +296,11 @@ def oracles_command(
         typer.Option(help="Number of values; may be repeated. Default: 4, 32 and 1024."),
     ] = None,
     epsilon: Annotated[float, typer.Option(help="Epsilon of a report, up to 20.")] = 1.0,
-    max_bytes: Annotated[
-        int | None, typer.Option(help="Maximum size of a report.", show_default=False)
-    ] = None,
+    max_bytes: Annotated[int | None, typer.Option(help="Maximum size of a report.")] = None,
     plot: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.svg",
-            help="Chart all oracles by domain and by epsilon, as .svg or .png.",
-            show_default=False,
+            metavar="FILE.svg", help="Chart all oracles by domain and by epsilon, as .svg or .png."
         ),
     ] = None,
     json: AsJson = False,
