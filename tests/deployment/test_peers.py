@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from veilring.cli.app import app
 from veilring.data.sources import load
-from veilring.deployment.duties import fetch_model, load_config_of
+from veilring.deployment.duties import load_config_of, perform
 from veilring.deployment.examples import write_peers
 from veilring.deployment.peers import MemberConfig, PeerTerms, serve_member
 from veilring.errors import BudgetExhausted, InputError, ScenarioError, SessionAborted, StoreFailed
@@ -283,7 +283,7 @@ async def test_a_client_keeps_the_model_of_a_release(folder: Path, tmp_path: Pat
     path = tmp_path / "model.json"
     async with all_served(folder, NAMES, serve_member) as served:
         labels = await labels_of(folder, 0, 38, QUERIES)
-        (await fetch_model(folder / "client.toml")).save(path)
+        (await perform(folder / "client.toml", "model")).save(path)
         assert served.spent() == [EPSILON] * 3
     model = load_model(path)
     assert model.predict(folder / QUERIES).tolist() == labels
@@ -291,7 +291,7 @@ async def test_a_client_keeps_the_model_of_a_release(folder: Path, tmp_path: Pat
     assert model.promise == replace(promised, delta=0.0, measure="pure ε-DP")  # a grid is pure
     votes = written(tmp_path / "votes", NoisyVotes(epsilon=EPSILON, k=20), EPSILON)
     with pytest.raises(ScenarioError, match="release no model"):
-        await fetch_model(votes / "client.toml")
+        await perform(votes / "client.toml", "model")
 
 
 @pytest.mark.parametrize("extra", [["queries.csv"], ["--out", "labels.csv"], ["--epsilon", "1"]])

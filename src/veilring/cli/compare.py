@@ -20,6 +20,7 @@ from veilring.cli.options import (
 from veilring.errors import InputError
 
 if TYPE_CHECKING:
+    from veilring.scenarios.comparison import SystemComparison
     from veilring.scenarios.comparison.tuning import Tuned
 
 _SHOWN = 10  # the number of choices shown; the file contains all
@@ -156,9 +157,6 @@ def _show_tuned(found: "Tuned") -> None:
     console.print(said, highlight=False, markup=False, soft_wrap=True)
     console.print(found.toml, end="", highlight=False, markup=False, soft_wrap=True)
 
-
-if TYPE_CHECKING:
-    from veilring.scenarios.comparison import SystemComparison
 
 _MIN = {"guarantee": 15}
 _COLUMNS_MIN = 118  # a narrower table would cut numbers off

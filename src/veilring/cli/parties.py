@@ -11,7 +11,10 @@ from veilring.cli.options import ConfigFile, group_of
 from veilring.errors import InputError
 
 if TYPE_CHECKING:
+    from veilring.deployment import Config
+    from veilring.deployment.places import Near, PlacesClientConfig
     from veilring.deployment.prediction import RecordsAdministratorConfig
+    from veilring.deployment.survey_client import Submitted
 
 records_app = group_of("Change the records of a running prediction server.")
 
@@ -124,11 +127,6 @@ def embed_command(
 
 
 _ASK_AGAIN: Final = "ask again: the same request costs nothing"
-
-if TYPE_CHECKING:
-    from veilring.deployment import Config
-    from veilring.deployment.places import Near, PlacesClientConfig
-    from veilring.deployment.survey_client import Submitted
 
 
 def serve_command(config: ConfigFile) -> None:
@@ -248,7 +246,7 @@ def ask_command(
     """
     import asyncio
 
-    from veilring.deployment import Unfinished, ask, ask_near, load_config
+    from veilring.deployment import Unfinished, ask, load_config, perform
 
     require_new(out)
     loaded = load_config(config)
@@ -259,10 +257,11 @@ def ask_command(
                 " `veilring classify`",
                 field="--model",
             )
-        _save_model(loaded, model)
+        require_new(model, "--model")
+        asyncio.run(perform(loaded, "model")).save(model)
         return
     if queries is None:
-        answer = ask_near(loaded, _near(near, epsilon))
+        answer = perform(loaded, "near", _near(near, epsilon))
     elif near is not None or epsilon is not None:
         raise InputError.because(
             f"--near and --epsilon replace a file of queries; leave {queries} out", field="QUERIES"
@@ -277,15 +276,6 @@ def ask_command(
     if epsilon is not None:
         typer.echo(_chance(loaded, epsilon), err=True)
     write_answer(text, out, _ASK_AGAIN)
-
-
-def _save_model(config: "Config", model: Path) -> None:
-    import asyncio
-
-    from veilring.deployment import fetch_model
-
-    require_new(model, "--model")
-    asyncio.run(fetch_model(config)).save(model)
 
 
 def _near(near: str | None, epsilon: float | None) -> "Near":

@@ -29,8 +29,7 @@ from veilring.data.table import Ranges
 from veilring.deployment.config import Terms
 from veilring.errors import HandshakeError, InputError, ProtocolViolation, ScenarioError
 from veilring.protocols.ldp.algorithm.means import make_means
-from veilring.protocols.ldp.algorithm.planner import ORACLES, recommend_oracle
-from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle
+from veilring.protocols.ldp.algorithm.planner import make_oracle
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
 from veilring.protocols.ldp.algorithm.survey import FrequencySurvey, MeanSurvey, Survey
 from veilring.protocols.ldp.messages import TASK_FORMAT, Task, other_format
@@ -78,12 +77,6 @@ class SurveySection(Section):
             return {"bins": FREQUENCY_BINS, **given}
         return given
 
-    def oracle_for(self, values: int) -> FrequencyOracle:
-        """Return the oracle for a domain of this number of values."""
-        if self.oracle == "auto":
-            return recommend_oracle(values, self.epsilon).oracle
-        return ORACLES[self.oracle](values, self.epsilon)
-
 
 def survey_of(
     section: SurveySection, features: Sequence[FeatureTerms], classes: Sequence[str]
@@ -93,13 +86,14 @@ def survey_of(
     Args:
         classes: The names of all classes; none if no class is asked for.
     """
+    make = make_oracle(section.oracle, section.epsilon)
     if section.kind == "frequency":
-        return FrequencySurvey(section.oracle_for(domain_of(section, features[0])))
+        return FrequencySurvey(make(domain_of(section, features[0])))
     scaling = Scaling(ranges_of(features))
     if section.kind == "means":
         return MeanSurvey(make_means(section.epsilon, len(scaling.ranges)), (scaling,))
     step = bins_of(section, features) if section.kind == "discrete-bayes" else scaling
-    return bayes_survey(step, len(classes), section.epsilon, section.oracle_for)
+    return bayes_survey(step, len(classes), section.epsilon, make)
 
 
 def domain_of(section: SurveySection, feature: FeatureTerms) -> int:
@@ -161,8 +155,6 @@ class SurveyTerms(Terms):
     def checked(self, parties: int | None = None) -> Self:
         super().checked(parties)
         section = self.protocol
-        if section.oracle not in {"auto", *ORACLES}:
-            raise ScenarioError("protocol.oracle", section.oracle, f"auto, {', '.join(ORACLES)}")
         require_different("classes", self.classes)
         check_features(self.features)
         wants_classes = section.kind in {"discrete-bayes", "gaussian-bayes"}
