@@ -88,12 +88,17 @@ def _load_collector(config: Path, command: str) -> "CollectorConfig":
     return load_config_of(config, CollectorConfig, f"veilring {command}")
 
 
-def _save_model(found: "Estimates", path: Path | None, consistency: str | None) -> None:
-    """Learn the model and write it, if wanted."""
-    if path is not None:
+def _conclude(
+    found: "Estimates", save: Path | None, consistency: str | None, *, json: bool
+) -> None:
+    """Write the model, if wanted, and show the estimates."""
+    if save is not None:
         from veilring.deployment.collector import save_model
 
-        save_model(found, path, consistency=consistency)
+        save_model(found, save, consistency=consistency)
+    show_estimates(found, json=json)
+    if save is not None and not json:
+        typer.echo(f"model: {save}")
 
 
 def show_estimates(found: "Estimates", *, json: bool) -> None:
@@ -205,14 +210,11 @@ def estimate_command(
 
     loaded = _load_collector(config, "estimate")
     found = estimate_stored(loaded, confidence=confidence, recount=recount, without=without or ())
-    _save_model(found, save, consistency)
-    show_estimates(found, json=json)
+    _conclude(found, save, consistency, json=json)
     if recount and not json:
         typer.echo(
             f"recounted {sum(found.members.values()):,} reports: the running sums are correct"
         )
-    if save is not None and not json:
-        typer.echo(f"model: {save}")
 
 
 def export_command(
@@ -283,10 +285,7 @@ def tally_command(
         spread = partial(each_done, engine=Engine(engine, workers, dask_address))
     loaded = SurveyTerms.load(terms)
     found = estimate_from(loaded, tally_files(loaded.task, reports, spread), confidence=confidence)
-    _save_model(found, save, consistency)
-    show_estimates(found, json=json)
-    if save is not None and not json:
-        typer.echo(f"model: {save}")
+    _conclude(found, save, consistency, json=json)
 
 
 def oracles_command(

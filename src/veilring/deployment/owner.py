@@ -116,9 +116,6 @@ async def serve_owner(
 
     Args:
         on_ready: Called once the owner answers queries.
-
-    Raises:
-        StoreFailed: If the disk fails. Earlier answers are on it.
     """
     server = Server(config, _log)
     terms = OwnerTerms.load(Path(config.terms))
@@ -181,8 +178,6 @@ async def ask_owner(config: AnalystConfig, queries: Path) -> dict[str, list[obje
 
     Raises:
         BudgetExhausted: If a budget is insufficient.
-        HandshakeError: If the owner cannot be reached.
-        VeilringError: If the owner failed to answer.
     """
     client = Client(config)
     terms = OwnerTerms.load(Path(config.terms))

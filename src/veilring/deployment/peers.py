@@ -181,7 +181,6 @@ async def serve_member(
 
     Raises:
         HandshakeError: If a member is missing after a day.
-        StoreFailed: If the disk of its files fails. Earlier answers are on it.
     """
     server = Server(config, _log)
     parties = Parties(server.roster.parties)
@@ -197,7 +196,10 @@ async def serve_member(
             return member
         return OnceMember(member, membership.once, till, terms.content(parties))
 
-    with _open_till(config) as till, _open_memory(config, membership) as memory:
+    with (
+        _open_till(config, terms, server.roster) as till,
+        _open_memory(config, membership) as memory,
+    ):
         kept = None if memory is None else membership.keep(rows, memory)
         async with server.meet(terms.keys) as met:
             member = take_part(met.node, till)
@@ -215,9 +217,12 @@ def begin_member(config: MemberConfig) -> bool:
     See `begin_state` of `veilring.deployment.duties`.
     """
     _, roster = load_credentials(config)
-    parties = len(roster.parties)
-    membership = PeerTerms.load(Path(config.terms), parties).membership(parties)
-    with _open_memory(config, membership, new=True) as memory, _open_till(config, new=True) as till:
+    terms = PeerTerms.load(Path(config.terms), len(roster.parties))
+    membership = terms.membership(len(roster.parties))
+    with (
+        _open_memory(config, membership, new=True) as memory,
+        _open_till(config, terms, roster, new=True) as till,
+    ):
         return till is not None or memory is not None
 
 
@@ -238,11 +243,11 @@ def _open_memory(
 
 
 @contextmanager
-def _open_till(config: MemberConfig, *, new: bool = False) -> Iterator[Till | None]:
+def _open_till(
+    config: MemberConfig, terms: PeerTerms, roster: Roster, *, new: bool = False
+) -> Iterator[Till | None]:
     """Open the ledger with a member's charges and its result, if it needs one."""
-    _, roster = load_credentials(config)
     parties = len(roster.parties)
-    terms = PeerTerms.load(Path(config.terms), parties)
     membership, promise = terms.membership(parties), terms.promise(parties)
     price = promise.epsilon
     budgets = _budgets(config, terms.budget, roster)
@@ -298,9 +303,7 @@ async def ask_member(config: ClientConfig, queries: Path) -> dict[str, list[str]
         The name of the class of each row, in order: the column `label`.
 
     Raises:
-        HandshakeError: If the member cannot be reached.
         BudgetExhausted: If a member's budget is insufficient.
-        VeilringError: If the parties failed to answer.
     """
     client = Client(config)
     parties = len(client.roster.parties)
@@ -319,9 +322,7 @@ async def fetch_model(config: ClientConfig) -> PublicModel:
     """Return the model that the parties release, which they make now if necessary.
 
     Raises:
-        HandshakeError: If the member cannot be reached.
         BudgetExhausted: If a member's budget is insufficient.
-        VeilringError: If the parties failed to answer.
     """
     client = Client(config)
     parties = len(client.roster.parties)

@@ -249,9 +249,6 @@ async def serve_prediction(
 
     Args:
         on_ready: Called once the server answers queries.
-
-    Raises:
-        StoreFailed: If the disk fails. Earlier answers are on it.
     """
     server = Server(config, _log)
     terms = PredictionTerms.load(Path(config.terms))
@@ -323,8 +320,6 @@ async def ask_prediction(config: PredictionClientConfig, queries: Path) -> dict[
     Raises:
         BudgetExhausted: If the stream has fewer queries left. Nothing was sent or spent.
         Unfinished: If the stream is too short, but the first rows are paid for, now or earlier.
-        HandshakeError: If the server cannot be reached.
-        VeilringError: If the server failed to answer.
     """
     client = Client(config)
     terms = PredictionTerms.load(Path(config.terms))
