@@ -20,7 +20,7 @@ from veilring.cli.app import app
 from veilring.data.sources import load
 from veilring.deployment.config import load_credentials
 from veilring.deployment.duties import load_config
-from veilring.deployment.examples import OWNER, OwnerExample
+from veilring.deployment.examples import OWNER, NewDeployment, OwnerExample
 from veilring.deployment.owner import OwnerTerms
 from veilring.errors import BudgetExhausted, VeilringError
 from veilring.nodes.node import Node
@@ -48,7 +48,7 @@ class Deployed(Server):
         super().__init__(folder, OWNER)
         options = asked or {"epsilon": 1.0, "radius": 0.2}
         example = OwnerExample.model_validate(options | {"analysts": len(ANALYSTS)})
-        example.write(load("iris"), folder, seed=0, port=reserve_ports())
+        example.write(load("iris"), NewDeployment(folder, 0, reserve_ports()))
         path = folder / f"{OWNER}.toml"
         config = tomllib.loads(path.read_text()) | {"budgets": budgets}
         path.write_text(tomli_w.dumps(config))

@@ -16,7 +16,7 @@ from tests.deployment.prediction_clients import Administrator, Crashes, Predicti
 from veilring.data.sources import load
 from veilring.deployment import load_config
 from veilring.deployment.config import load_credentials
-from veilring.deployment.examples import REGISTRAR, PredictionExample
+from veilring.deployment.examples import REGISTRAR, NewDeployment, PredictionExample
 from veilring.deployment.prediction import PredictionTerms, read_records
 from veilring.nodes.node import Node
 from veilring.nodes.service import opening
@@ -52,7 +52,7 @@ class Served(Server):
             prediction.model_dump(include={"epsilon", "queries"}) | {"clients": len(CLIENTS)}
         )
         settings = {"protocol": prediction.model_dump(exclude_defaults=True)}
-        example.write(load("wine"), folder, seed=0, port=reserve_ports(), settings=settings)
+        example.write(load("wine"), NewDeployment(folder, 0, reserve_ports(), settings))
         return cls(folder)
 
     def everything(self) -> bytes:

@@ -33,7 +33,6 @@ def sweep(
         typer.Option(
             metavar="TABLE.KEY=VALUES",
             help="Key and its values: 1..6, 1..100:10 or a,b,c. May be repeated.",
-            show_default=False,
         ),
     ],
     out: Annotated[
@@ -41,7 +40,6 @@ def sweep(
         typer.Option(
             metavar="FILE.parquet",
             help="Parquet file to write. Wall-clock times go to FILE.timing.parquet.",
-            show_default=False,
         ),
     ],
     trials: Annotated[
@@ -57,8 +55,7 @@ def sweep(
     runtime: Annotated[
         str | None,
         typer.Option(
-            help="Runtime: memory or simulated. Default: memory, even if the scenario differs.",
-            show_default=False,
+            help="Runtime: memory or simulated. Default: memory, even if the scenario differs."
         ),
     ] = None,
     engine: Annotated[
@@ -120,8 +117,7 @@ def run_command(
     seed: Annotated[
         int | None,
         typer.Option(
-            help="Random seed, to repeat a run exactly. Default: cryptographic randomness.",
-            show_default=False,
+            help="Random seed, to repeat a run exactly. Default: cryptographic randomness."
         ),
     ] = None,
     label: LabelColumn = None,
@@ -138,7 +134,6 @@ def run_command(
             metavar="DIR",
             help="Write the report, the scenario, versions and a message trace to this folder,"
             " and the public model if the system releases one.",
-            show_default=False,
         ),
     ] = None,
     verbose: Annotated[

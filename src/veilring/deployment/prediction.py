@@ -18,11 +18,12 @@ from veilring.arrays import Ints
 from veilring.config import as_scenario_errors, require_key_that
 from veilring.data.csv import read_cells
 from veilring.data.npz import NPZ, Vectors, read_vectors
-from veilring.data.schema import OUTSIDE_MAX, FeatureList, OutsideMax, Words, check_ranges, look_up
+from veilring.data.schema import OUTSIDE_MAX, FeatureList, Words, check_ranges, look_up
 from veilring.deployment.config import (
     BudgetAmount,
     Duty,
     QueryingConfig,
+    ReadingConfig,
     Schema,
     ServerConfig,
     StateConfig,
@@ -246,9 +247,6 @@ async def serve_prediction(
 
     Args:
         on_ready: Called once the server answers queries.
-
-    Raises:
-        StoreFailed: If the disk fails. Earlier answers are on it.
     """
     server = Server(config, _log)
     terms = PredictionTerms.load(Path(config.terms))
@@ -286,22 +284,19 @@ def _open(
         raise ScenarioError.of(error, f"state ({error.field})") from error
 
 
-class PredictionClientConfig(QueryingConfig):
+class PredictionClientConfig(QueryingConfig, ReadingConfig):
     """A client that has rows labelled by a prediction server.
 
     Attributes:
         role: `client`.
         ask: The server, which sees the queries.
         block: The number of queries sent at once; by default the maximum.
-        outside_max: The maximum share of a column's values in a file of queries outside of its
-            public range. If there are more, the client does not ask.
         name: The name of the request; with a new name, the same queries are answered and charged
             again.
     """
 
     role: Literal["client"]
     block: int = Field(0, ge=0, description="a whole number of at least 1, or 0 for the maximum")
-    outside_max: OutsideMax = OUTSIDE_MAX
     name: str = Field("", description="a text, or nothing")
 
 
@@ -318,8 +313,6 @@ async def ask_prediction(config: PredictionClientConfig, queries: Path) -> dict[
     Raises:
         BudgetExhausted: If the stream has fewer queries left. Nothing was sent or spent.
         Unfinished: If the stream is too short, but the first rows are paid for, now or earlier.
-        HandshakeError: If the server cannot be reached.
-        VeilringError: If the server failed to answer.
     """
     client = Client(config)
     terms = PredictionTerms.load(Path(config.terms))
@@ -362,21 +355,18 @@ def _refusal(
     return error
 
 
-class RecordsAdministratorConfig(TermsConfig):
+class RecordsAdministratorConfig(TermsConfig, ReadingConfig):
     """Configuration of the records administrator, who adds and removes records.
 
     Attributes:
         role: `administrator`.
         server: The prediction server.
         key: The column of a CSV file that identifies a row's owner.
-        outside_max: The maximum share of a column's values in a file of records outside of its
-            public range. If there are more, the administrator does not add them.
     """
 
     role: Literal["administrator"]
     server: str = Field(description="the name of a party of the roster")
     key: str = Field("id", description="the header of a column")
-    outside_max: OutsideMax = OUTSIDE_MAX
 
 
 async def add_records(config: RecordsAdministratorConfig, path: Path) -> int:
