@@ -4,10 +4,8 @@ import re
 import sqlite3
 from pathlib import Path
 
-from tests.deployment.commands import SECONDS, Command, start_serving
-from typer.testing import CliRunner
+from tests.deployment.commands import SECONDS, Command, call, start_serving
 
-from veilring.cli.app import app
 from veilring.deployment import load_config
 from veilring.deployment.collector import CollectorConfig, open_configured_store
 from veilring.deployment.survey import SurveyTerms
@@ -21,8 +19,7 @@ class Collection:
         self.folder = folder
         ports = ("--port", reserve_ports(), "--out", folder)
         options = ("--reports", reports, "--survey-clients", survey_clients, *ports)
-        made = CliRunner().invoke(app, ["deploy", "survey", "iris", *map(str, options)])
-        assert made.exit_code == 0, made.output
+        call("deploy", "survey", "iris", *map(str, options))
         self.collector: Command | None = None
         self.survey_clients: list[Command] = []
 

@@ -16,13 +16,15 @@ from tests.deployment.prediction_clients import Administrator, Crashes, Predicti
 from veilring.data.sources import load
 from veilring.deployment import load_config
 from veilring.deployment.config import load_credentials
-from veilring.deployment.examples import REGISTRAR, PredictionExample
+from veilring.deployment.examples import REGISTRAR, NewDeployment, PredictionExample
 from veilring.deployment.prediction import PredictionTerms, read_records
 from veilring.nodes.node import Node
+from veilring.nodes.service import opening
 from veilring.privacy.budgets import UNITS
 from veilring.privacy.ledger import open_ledger, read_totals
-from veilring.protocols.prediction.client import add_session
+from veilring.protocols.prediction.client import add_at_server
 from veilring.protocols.prediction.records import Accounts
+from veilring.protocols.prediction.server import ADD
 from veilring.protocols.prediction.state import RowTable
 from veilring.protocols.prediction.system import IndKNN
 from veilring.protocols.system import SERVER
@@ -50,7 +52,7 @@ class Served(Server):
             prediction.model_dump(include={"epsilon", "queries"}) | {"clients": len(CLIENTS)}
         )
         settings = {"protocol": prediction.model_dump(exclude_defaults=True)}
-        example.write(load("wine"), folder, seed=0, port=reserve_ports(), settings=settings)
+        example.write(load("wine"), NewDeployment(folder, 0, reserve_ports(), settings))
         return cls(folder)
 
     def everything(self) -> bytes:
@@ -79,7 +81,7 @@ class Trial:
                 self.records.take(range(*span)) for span in ((0, STABLE), (STABLE, STABLE + 30))
             )
             administrator = Administrator(await self._node(REGISTRAR), *given, records=others)
-            await administrator.do(add_session(self.terms.digest), stable)
+            await administrator.do(opening(add_at_server, ADD, self.terms.digest), stable)
             self.clients = [PredictionClient(await self._node(name), *given) for name in CLIENTS]
             for _ in range(rounds):
                 await self._round(administrator, float(self.rng.uniform(0.05, 0.5)))

@@ -153,7 +153,7 @@ def test_a_spent_budget_a_changed_task_and_a_pinned_one(start: Start) -> None:
     assert collection.stored() == {}
 
     config = collection.folder / "survey-client-0.toml"
-    config.write_text(config.read_text() + f'task = "{"0" * 64}"\n')
+    config.write_text(f'task = "{"0" * 64}"\n' + config.read_text())
     pinned = collection.run("submit", "survey-client-0.toml", "survey-client-0.csv")
     assert pinned.poll() == 2
     assert ", not 0000" in pinned.output

@@ -6,9 +6,8 @@ import stat
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from tests.deployment.commands import call
 
-from veilring.cli.app import app
 from veilring.deployment import ask, load_config, serve
 from veilring.deployment.collector import CollectorConfig
 from veilring.deployment.config import load_credentials
@@ -153,7 +152,7 @@ def test_a_missing_file_is_named_with_its_key(tmp_path: Path) -> None:
     assert str(caught.value) == f"there is no file {tmp_path / 'term.toml'}; check the path"
     with pytest.raises(ScenarioError, match=r"^identity: there is no file .*/clerk\.key; check"):
         load_credentials(config)
-    CliRunner().invoke(app, ["keys", "new", "clerk", "--client", "--out", str(tmp_path)])
+    call("keys", "new", "clerk", "--client", "--out", tmp_path)
     with pytest.raises(ScenarioError, match=r"^roster: there is no file .*/roster\.toml; check"):
         load_credentials(config)
 
@@ -175,30 +174,26 @@ def test_a_script_serves_and_asks_by_the_path_of_a_configuration(tmp_path: Path)
 
 def test_keys_are_created_once_and_added_to_a_roster(tmp_path: Path) -> None:
     """Each party creates its own key; the roster is assembled from the public parts."""
-    cli = CliRunner()
     for name, port in (("ada", 7311), ("bob", 7312)):
-        options = ["--host", "10.0.0.1", "--port", str(port), "--out", str(tmp_path)]
-        made = cli.invoke(app, ["keys", "new", name, *options])
-        assert made.exit_code == 0, made.output
+        options = ("--host", "10.0.0.1", "--port", port, "--out", tmp_path)
+        call("keys", "new", name, *options)
         assert stat.S_IMODE((tmp_path / f"{name}.key").stat().st_mode) == 0o600
-    assert cli.invoke(app, ["keys", "new", "clerk", "--client", "--out", str(tmp_path)])
-    parts = [str(tmp_path / f"{name}.member.toml") for name in ("ada", "bob", "clerk")]
+    call("keys", "new", "clerk", "--client", "--out", tmp_path)
+    parts = [tmp_path / f"{name}.member.toml" for name in ("ada", "bob", "clerk")]
     roster = tmp_path / "roster.toml"
-    shown = cli.invoke(app, ["keys", "roster", *parts, "--out", str(roster)])
-    assert shown.exit_code == 0, shown.output
+    shown = call("keys", "roster", *parts, "--out", roster)
     loaded = Roster.load(roster)
     assert loaded.names == ("ada", "bob", "clerk")
     assert loaded.parties == ("ada", "bob")
     assert loaded.hash.hex() in shown.output
-    assert cli.invoke(app, ["keys", "show", str(roster)]).output == shown.output
-    assert "PRIVATE" not in "".join(Path(part).read_text() for part in parts)
+    assert call("keys", "show", roster).output == shown.output
+    assert "PRIVATE" not in "".join(part.read_text() for part in parts)
 
 
 def test_several_parties_are_made_in_one_command(tmp_path: Path) -> None:
     """Each name gets its own key and, in this order, the next port."""
     command = ["keys", "new", "ada", "bob", "cyd", "--port", "7400", "--out", str(tmp_path)]
-    made = CliRunner().invoke(app, command)
-    assert made.exit_code == 0, made.output
+    made = call(*command)
     (ada,), (bob,), (cyd,) = (
         Roster.load(tmp_path / f"{name}.member.toml").members for name in ("ada", "bob", "cyd")
     )
@@ -226,8 +221,7 @@ def test_a_refused_name_leaves_no_files(
     if existing:
         folder.mkdir()
         (folder / existing).write_text("mine")
-    made = CliRunner().invoke(app, ["keys", "new", *arguments, "--out", str(folder)])
-    assert made.exit_code == 2
+    made = call("keys", "new", *arguments, "--out", folder, code=2)
     assert said in made.output
     left = {path.name: path.read_text() for path in folder.glob("*")}
     assert left == ({existing: "mine"} if existing else {})
@@ -236,18 +230,15 @@ def test_a_refused_name_leaves_no_files(
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     """An existing key, roster or deployment stays unchanged, and the exit code shows it."""
-    cli = CliRunner()
-    new = ["keys", "new", "ada", "--out", str(tmp_path)]
-    assert cli.invoke(app, new).exit_code == 0
+    new = ("keys", "new", "ada", "--out", tmp_path)
+    call(*new)
     key = (tmp_path / "ada.key").read_bytes()
-    assert cli.invoke(app, new).exit_code == 2
+    call(*new, code=2)
     assert (tmp_path / "ada.key").read_bytes() == key
     (tmp_path / "roster.toml").write_text("mine")
-    member = str(tmp_path / "ada.member.toml")
-    again = ["keys", "roster", member, "--out", str(tmp_path / "roster.toml")]
-    assert cli.invoke(app, again).exit_code == 2
+    call("keys", "roster", tmp_path / "ada.member.toml", "--out", tmp_path / "roster.toml", code=2)
     assert (tmp_path / "roster.toml").read_text() == "mine"
-    assert cli.invoke(app, ["deploy", "peers", "wine", "--out", str(tmp_path)]).exit_code == 2
+    call("deploy", "peers", "wine", "--out", tmp_path, code=2)
 
 
 @pytest.mark.parametrize(
@@ -266,8 +257,7 @@ def test_each_command_refuses_the_other_roles(
 ) -> None:
     """A member does not ask, a client does not serve, and a survey client does not estimate."""
     name, *files = command
-    result = CliRunner().invoke(app, [name, str(write(tmp_path, text)), *files])
-    assert result.exit_code == 2
+    result = call(name, write(tmp_path, text), *files, code=2)
     assert re.search(rf"does not support `veilring {name}`( with a file)?{allowed}$", result.output)
 
 
@@ -276,8 +266,7 @@ def test_labels_never_overwrite_a_file(tmp_path: Path) -> None:
     labels = tmp_path / "labels.csv"
     labels.write_text("label\nold\n")
     command = ["ask", str(write(tmp_path, CLIENT)), "q.csv", "--out", str(labels)]
-    result = CliRunner().invoke(app, command)
-    assert result.exit_code == 2
+    result = call(*command, code=2)
     assert "allowed: a file that does not exist yet" in " ".join(result.output.split())
     assert labels.read_text() == "label\nold\n"
 
@@ -299,7 +288,6 @@ def test_an_impossible_trial_collection_is_refused(
 ) -> None:
     """Impossible settings are refused before any file is written."""
     command = ["deploy", "survey", "iris", *options, "--out", str(tmp_path / "survey")]
-    result = CliRunner().invoke(app, command)
-    assert result.exit_code == 2
+    result = call(*command, code=2)
     assert message in result.output
     assert not (tmp_path / "survey").exists()

@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.deployment.commands import call
 from tests.deployment.disks import FAULTS, Fault
 from tests.deployment.owner_crashes import Deployed, crash_rounds
-from typer.testing import CliRunner
 
-from veilring.cli.app import app
 from veilring.deployment import load_config
 from veilring.deployment.duties import ask, serve
 from veilring.deployment.owner import (
@@ -79,7 +78,7 @@ def test_a_deployed_owner_labels_remembers_and_leaves_in_order(deploy: Deploy) -
     assert refused.stdout == ""
     assert "privacy budget (total) is exhausted: 1 epsilon requested, 0.5 left" in refused.stderr
 
-    shown = CliRunner().invoke(app, ["ledger", "show", str(deployed.ledger), "--json"])
+    shown = call("ledger", "show", deployed.ledger, "--json")
     assert json.loads(shown.stdout)["spent"] == 1.0  # read while it is served
 
     deployed.end_in_order()
@@ -112,25 +111,10 @@ def test_other_budgets_must_be_intended(tmp_path: Path) -> None:
     assert read_totals(path.parent / "owner.db").budget == 2.0
 
 
-def test_deploy_owner_writes_what_serve_and_ask_read(tmp_path: Path) -> None:
-    """The files of `deploy owner` are consistent and contain each party's commands."""
-    folder = tmp_path / "owner"
-    command = ["deploy", "owner", "iris", "--k", "5", "--out", str(folder)]
-    made = CliRunner().invoke(app, command)
-    assert made.exit_code == 0, made.output
-    config = load_config(folder / "owner.toml")
-    assert isinstance(config, OwnerConfig)
-    assert config.budgets.total == 4.0
-    assert OwnerTerms.load(Path(config.terms)).rules.features == 4
-    assert f"veilring serve {folder}/owner.toml" in made.output
-    assert CliRunner().invoke(app, command).exit_code == 2  # nothing is overwritten
-
-
 def test_the_default_of_the_system_is_deployed(tmp_path: Path) -> None:
     """Without options, an analyst asks for the default radius of the system."""
     folder = tmp_path / "owner"
-    made = CliRunner().invoke(app, ["deploy", "owner", "iris", "--out", str(folder)])
-    assert made.exit_code == 0, made.output
+    call("deploy", "owner", "iris", "--out", folder)
     config = load_config(folder / "analyst-0.toml")
     assert isinstance(config, AnalystConfig)
     terms = OwnerTerms.load(Path(config.terms))
@@ -159,8 +143,7 @@ def test_deploy_owner_refuses_what_the_owner_would_refuse(
 ) -> None:
     """Settings that the owner would refuse later are refused before a folder is created."""
     folder = tmp_path / "owner"
-    refused = CliRunner().invoke(app, ["deploy", "owner", "iris", *options, "--out", str(folder)])
-    assert refused.exit_code == 2
+    call("deploy", "owner", "iris", *options, "--out", folder, code=2)
     assert not folder.exists()
 
 

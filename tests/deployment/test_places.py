@@ -3,10 +3,6 @@
 import asyncio
 import csv
 import io
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from math import exp
 from pathlib import Path
@@ -14,11 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pyproj import Geod
-from tests.deployment.commands import SECONDS
-from typer.testing import CliRunner
+from tests.deployment.commands import Server, call
 
 from veilring.arrays import Floats
-from veilring.cli.app import app
 from veilring.deployment import load_config
 from veilring.deployment.places import (
     Area,
@@ -48,8 +42,7 @@ def folder(tmp_path: Path) -> Path:
     rows.write_text("\n".join(["name,lat,lon", *lines]) + "\n", encoding="utf-8")
     out = tmp_path / "atlas"
     options = ["--port", str(reserve_ports()), "--budget", "90", "--out", str(out)]
-    deployed = CliRunner().invoke(app, ["deploy", "places", str(rows), *options])
-    assert deployed.exit_code == 0, deployed.output
+    call("deploy", "places", rows, *options)
     return out
 
 
@@ -222,30 +215,16 @@ def test_the_chance_of_the_own_bucket_is_that_of_the_distribution(by: str, folde
 @pytest.fixture
 def served(folder: Path) -> Iterator[Path]:
     """Serve the places in a separate process."""
-    log = folder / "server.log"
-    command = [sys.executable, "-m", "veilring", "serve", "server.toml"]
-    with log.open("wb") as file:
-        process = subprocess.Popen(command, cwd=folder, stderr=file)
-    try:
-        deadline = time.monotonic() + SECONDS
-        while "server is ready" not in log.read_text(encoding="utf-8"):
-            assert time.monotonic() < deadline, log.read_text(encoding="utf-8")
-            time.sleep(0.05)
-        yield folder
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait()
-    assert process.returncode == 0
+    server = Server(folder, "server")
+    server.serve()
+    yield folder
+    server.end_in_order()
 
 
 def test_two_processes_over_tls(served: Path) -> None:
     """A client in another process gets places as CSV; a wrong question exits with 2."""
-    asked = CliRunner().invoke(
-        app,
-        ["ask", str(served / "client.toml"), "--near", "-", "--epsilon", "12"],
-        input=f"{HERE[0]},{HERE[1]}\n",
-    )
-    assert asked.exit_code == 0, asked.output
+    client, place = served / "client.toml", f"{HERE[0]},{HERE[1]}\n"
+    asked = call("ask", client, "--near", "-", "--epsilon", "12", given=place)
     rows = list(csv.DictReader(io.StringIO(asked.stdout)))
     assert "those of the right bucket, one of 8 (epsilon 12)" in asked.stderr
     assert list(rows[0]) == ["place", "latitude", "longitude", "metres"]
@@ -253,5 +232,4 @@ def test_two_processes_over_tls(served: Path) -> None:
     expected = _distances()
     for row in rows:
         assert float(row["metres"]) == pytest.approx(expected[int(row["place"]) - 1], rel=1e-3)
-    missing = CliRunner().invoke(app, ["ask", str(served / "client.toml"), "--near", "1,2"])
-    assert missing.exit_code == 2
+    call("ask", client, "--near", "1,2", code=2)

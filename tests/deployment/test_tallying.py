@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.deployment.collection import Collection
+from tests.deployment.commands import call
 from tests.protocols.ldp.collecting import accepted, batches, keep, make_task
-from typer.testing import CliRunner
 
-from veilring.cli.app import app
 from veilring.deployment import load_config
 from veilring.deployment.collector import CollectorConfig, open_configured_store
 from veilring.deployment.survey import SurveyTerms
@@ -94,16 +93,11 @@ def test_exported_reports_give_the_estimates_of_the_store(tmp_path: Path) -> Non
     keep(store, accepted(task, list(people.answer(task, rng))))
     store.close()
 
-    def run(*command: str) -> str:
-        done = CliRunner().invoke(app, list(command))
-        assert done.exit_code == 0, done.output
-        return done.stdout
-
     collector, terms = str(folder / "collector.toml"), str(config.terms)
-    assert run("export", collector, "--out", str(folder / "reports")).startswith("1 file")
+    assert call("export", collector, "--out", folder / "reports").stdout.startswith("1 file")
     (file,) = (folder / "reports").glob("*.parquet")
-    asked = run("estimate", collector, "--json", "--save", str(folder / "one.json"))
-    found = run("tally", terms, str(file), "--json", "--save", str(folder / "other.json"))
+    asked = call("estimate", collector, "--json", "--save", folder / "one.json").stdout
+    found = call("tally", terms, file, "--json", "--save", folder / "other.json").stdout
     # Files say of no report whose it is.
     of_file, of_store = json.loads(found), json.loads(asked)
     assert of_file.pop("members") == {}
@@ -113,8 +107,6 @@ def test_exported_reports_give_the_estimates_of_the_store(tmp_path: Path) -> Non
     assert repr(load_classifier(folder / "one.json")) == repr(
         load_classifier(folder / "other.json")
     )
-    again = CliRunner().invoke(app, ["export", collector, "--out", str(folder / "reports")])
-    assert again.exit_code == 2
-    alone = CliRunner().invoke(app, ["tally", terms, str(file), "--workers", "2"])
-    assert alone.exit_code == 2
+    call("export", collector, "--out", folder / "reports", code=2)
+    alone = call("tally", terms, file, "--workers", "2", code=2)
     assert "engine" in alone.output

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from veilring.cli.answers import AnswerFile, as_csv, or_stdin, require_new, write_answer
-from veilring.cli.options import AsJson, DaskAddress, Workers
+from veilring.cli.options import AsJson, ConfigFile, DaskAddress, Workers
 
 
 def classify_command(
@@ -64,9 +64,6 @@ if TYPE_CHECKING:
 
 _MEMBERS_LISTED_MAX: Final = 20  # more do not fit in a few lines; `--json` lists all
 
-_ConfigPath = Annotated[
-    Path, typer.Argument(help="Configuration file of the collector.", metavar="CONFIG")
-]
 _Confidence = Annotated[float, typer.Option(help="Confidence of each interval, between 0 and 1.")]
 _SaveTo = Annotated[
     Path | None, typer.Option(metavar="FILE", help="JSON file to write the naive Bayes model to.")
@@ -75,17 +72,12 @@ _Consistent = Annotated[
     str | None,
     typer.Option(
         help="How the model treats counts below 0: paper, clip or norm-sub. Default: that of"
-        " ldp-bayes.",
-        show_default=False,
+        " ldp-bayes."
     ),
 ]
 _Without = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="MEMBER",
-        help="Leave out the reports of this member; may be repeated.",
-        show_default=False,
-    ),
+    typer.Option(metavar="MEMBER", help="Leave out the reports of this member; may be repeated."),
 ]
 
 
@@ -96,12 +88,17 @@ def _load_collector(config: Path, command: str) -> "CollectorConfig":
     return load_config_of(config, CollectorConfig, f"veilring {command}")
 
 
-def _save_model(found: "Estimates", path: Path | None, consistency: str | None) -> None:
-    """Learn the model and write it, if wanted."""
-    if path is not None:
+def _conclude(
+    found: "Estimates", save: Path | None, consistency: str | None, *, json: bool
+) -> None:
+    """Write the model, if wanted, and show the estimates."""
+    if save is not None:
         from veilring.deployment.collector import save_model
 
-        save_model(found, path, consistency=consistency)
+        save_model(found, save, consistency=consistency)
+    show_estimates(found, json=json)
+    if save is not None and not json:
+        typer.echo(f"model: {save}")
 
 
 def show_estimates(found: "Estimates", *, json: bool) -> None:
@@ -182,7 +179,7 @@ def _describe_members(members: Mapping[str, int]) -> str:
 
 
 def estimate_command(
-    config: _ConfigPath,
+    config: ConfigFile,
     *,
     confidence: _Confidence = 0.95,
     recount: Annotated[
@@ -213,18 +210,15 @@ def estimate_command(
 
     loaded = _load_collector(config, "estimate")
     found = estimate_stored(loaded, confidence=confidence, recount=recount, without=without or ())
-    _save_model(found, save, consistency)
-    show_estimates(found, json=json)
+    _conclude(found, save, consistency, json=json)
     if recount and not json:
         typer.echo(
             f"recounted {sum(found.members.values()):,} reports: the running sums are correct"
         )
-    if save is not None and not json:
-        typer.echo(f"model: {save}")
 
 
 def export_command(
-    config: _ConfigPath,
+    config: ConfigFile,
     *,
     out: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Folder to write the Parquet files to.")
@@ -255,8 +249,7 @@ def tally_command(
     engine: Annotated[
         str | None,
         typer.Option(
-            help="Where to sum the reports: local (processes), dask or ray. Default: this process.",
-            show_default=False,
+            help="Where to sum the reports: local (processes), dask or ray. Default: this process."
         ),
     ] = None,
     workers: Workers = None,
@@ -294,10 +287,7 @@ def tally_command(
         tally = partial(tally_parquet, spread=spread)
     loaded = SurveyTerms.load(terms)
     found = estimate_from(loaded, tally(loaded.task, reports), confidence=confidence)
-    _save_model(found, save, consistency)
-    show_estimates(found, json=json)
-    if save is not None and not json:
-        typer.echo(f"model: {save}")
+    _conclude(found, save, consistency, json=json)
 
 
 def oracles_command(
@@ -307,15 +297,11 @@ def oracles_command(
         typer.Option(help="Number of values; may be repeated. Default: 4, 32 and 1024."),
     ] = None,
     epsilon: Annotated[float, typer.Option(help="Epsilon of a report, up to 20.")] = 1.0,
-    max_bytes: Annotated[
-        int | None, typer.Option(help="Maximum size of a report.", show_default=False)
-    ] = None,
+    max_bytes: Annotated[int | None, typer.Option(help="Maximum size of a report.")] = None,
     plot: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.svg",
-            help="Chart all oracles by domain and by epsilon, as .svg or .png.",
-            show_default=False,
+            metavar="FILE.svg", help="Chart all oracles by domain and by epsilon, as .svg or .png."
         ),
     ] = None,
     json: AsJson = False,

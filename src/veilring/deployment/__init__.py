@@ -13,12 +13,11 @@ from veilring.deployment.config import Columns, Config, Duty, Unfinished
 from veilring.deployment.duties import (
     ROLES,
     ask,
-    ask_near,
     back_up_state,
     begin_state,
-    fetch_model,
     load_config,
     load_config_of,
+    perform,
     serve,
 )
 
@@ -29,11 +28,10 @@ __all__ = (
     "Duty",
     "Unfinished",
     "ask",
-    "ask_near",
     "back_up_state",
     "begin_state",
-    "fetch_model",
     "load_config",
     "load_config_of",
+    "perform",
     "serve",
 )

@@ -76,9 +76,6 @@ async def serve_collector(
 
     Args:
         on_ready: Called once reports are accepted.
-
-    Raises:
-        StoreFailed: If the database cannot be opened.
     """
     server = Server(config, _log)
     terms = SurveyTerms.load(Path(config.terms))
@@ -126,11 +123,7 @@ def begin_store(config: CollectorConfig) -> bool:
 
 
 def open_configured_store(config: CollectorConfig, task: Task, *, read_only: bool = False) -> Store:
-    """Open the database that a configuration names.
-
-    Raises:
-        StoreFailed: If it cannot be reached.
-    """
+    """Open the database that a configuration names."""
     with _store_errors():
         return open_report_store(config.state, task, read_only=read_only)
 
@@ -336,9 +329,6 @@ def export_reports(
 
     Returns:
         The files.
-
-    Raises:
-        StoreFailed: If the store cannot be read.
     """
     task = SurveyTerms.load(Path(config.terms)).task
     store = open_configured_store(config, task, read_only=True)

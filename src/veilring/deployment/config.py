@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 from typing_extensions import override
 
 from veilring.config import Agreed, Section, missing_file, read_tables, scenario_error
-from veilring.data.schema import RowSchema, feature_terms
+from veilring.data.schema import OUTSIDE_MAX, OutsideMax, RowSchema, feature_terms
 from veilring.data.table import Table
 from veilring.errors import InputError, ScenarioError, VeilringError
 from veilring.nodes.session import ANSWER_SECONDS, SESSION_SECONDS, SessionLimits
@@ -172,6 +172,17 @@ class TermsConfig(Config):
     """
 
     terms: FilePath
+
+
+class ReadingConfig(Config):
+    """Base configuration of a party that reads a file of rows.
+
+    Attributes:
+        outside_max: The maximum share of a column's values outside of its public range. If there
+            are more, the party does not start, and a client sends nothing.
+    """
+
+    outside_max: OutsideMax = OUTSIDE_MAX
 
 
 class ServerConfig(TermsConfig):

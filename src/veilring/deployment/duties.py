@@ -7,7 +7,7 @@ when a configuration is read; its table `DUTIES` has a `Duty` for each role that
 from collections.abc import Coroutine, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from veilring.config import read_tables, read_toml, require_key, require_key_that
 from veilring.deployment.config import (
@@ -24,14 +24,17 @@ from veilring.privacy.files import as_store_failed
 from veilring.privacy.statefile import back_up_state_file
 from veilring.protocols.registry import named_system
 
-if TYPE_CHECKING:
-    from veilring.deployment.places import Near
-    from veilring.protocols.membership import PublicModel
-
 C = TypeVar("C", bound=Config)
 
 ROLES: Final = ("member", "server", "client", "administrator", "collector")
 """The roles that configurations name."""
+_COMMANDS: Final[Mapping[str, str]] = {
+    "serve": "`veilring serve`",
+    "ask": "`veilring ask` with a file",
+    "near": "`veilring ask --near`",
+    "model": "`veilring ask --model`",
+}
+"""The commands that run the coroutines of a `Duty`."""
 _HERE: Final = "here"
 _IN_TERMS: Final = "in the terms"
 _RENAMED_ROLES: Final[Mapping[str, tuple[str, str, str]]] = {
@@ -92,9 +95,7 @@ def serve(config: Config | Path | str) -> Coroutine[Any, Any, None]:
     Raises:
         ScenarioError: As in `load_config`, or if the role does not serve.
     """
-    loaded = _loaded(config)
-    served: Coroutine[Any, Any, None] = _able(loaded, "serve", "`veilring serve`")(loaded)
-    return served
+    return perform(config, "serve")
 
 
 def ask(config: Config | Path | str, queries: Path | str) -> Coroutine[Any, Any, Columns]:
@@ -107,26 +108,24 @@ def ask(config: Config | Path | str, queries: Path | str) -> Coroutine[Any, Any,
     Raises:
         ScenarioError: As in `load_config`, or if the role does not query.
     """
+    return perform(config, "ask", Path(queries))
+
+
+def perform(config: Config | Path | str, what: str, *given: object) -> Coroutine[Any, Any, Any]:
+    """Return a coroutine of a configuration's duty.
+
+    Args:
+        what: The field of `Duty`, such as `serve`.
+        given: Its arguments after the configuration.
+    """
     loaded = _loaded(config)
-    role = _able(loaded, "ask", "`veilring ask` with a file")
-    asked: Coroutine[Any, Any, Columns] = role(loaded, Path(queries))
-    return asked
-
-
-def ask_near(config: Config | Path | str, near: "Near") -> Coroutine[Any, Any, Columns]:
-    """Return the coroutine that searches near a private place."""
-    loaded = _loaded(config)
-    role = _able(loaded, "near", "`veilring ask --near`")
-    asked: Coroutine[Any, Any, Columns] = role(loaded, near)
-    return asked
-
-
-def fetch_model(config: Config | Path | str) -> Coroutine[Any, Any, "PublicModel"]:
-    """Return the coroutine that fetches the released model."""
-    loaded = _loaded(config)
-    role = _able(loaded, "model", "`veilring ask --model`")
-    fetched: Coroutine[Any, Any, PublicModel] = role(loaded)
-    return fetched
+    name, duties = _duties_of(loaded.model_dump(), Path())
+    found = getattr(duties[loaded.role], what)
+    if found is None:
+        able = [role for role, duty in duties.items() if getattr(duty, what)]
+        raise _unable(loaded.role, name, _COMMANDS[what], able)
+    started: Coroutine[Any, Any, Any] = found(loaded, *given)
+    return started
 
 
 def begin_state(config: Config | Path | str) -> bool:
@@ -159,16 +158,6 @@ def back_up_state(path: Path, to: Path) -> None:
 
 def _loaded(config: Config | Path | str) -> Config:
     return config if isinstance(config, Config) else load_config(Path(config))
-
-
-def _able(config: Config, what: str, command: str) -> Any:  # noqa: ANN401  (a coroutine function)
-    """Return a function of a configuration's duty, or raise an error that names those with one."""
-    name, duties = _duties_of(config.model_dump(), Path())
-    found = getattr(duties[config.role], what)
-    if found is None:
-        able = [role for role, duty in duties.items() if getattr(duty, what)]
-        raise _unable(config.role, name, command, able)
-    return found
 
 
 def _unable(role: str, system: str, command: str, able: list[str]) -> ScenarioError:

@@ -8,8 +8,9 @@ terms are the table's own.
 import csv
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple
@@ -59,45 +60,59 @@ TERMS: Final = "terms.toml"
 _ROSTER: Final = "roster.toml"
 
 
-def begin_folder(
-    folder: Path, terms: Terms, parties: Mapping[str, int], clients: Iterable[str]
+def write_folder(
+    folder: Path,
+    terms: Terms,
+    configs: Mapping[str, Mapping[str, object]],
+    files: Mapping[str, Callable[[Path], object]],
+    *,
+    port: int,
+    listening: int = 1,
 ) -> None:
-    """Create the folder of a deployment, with the terms, a key for each member, and their roster.
+    """Write a deployment into a new folder, and create the state of each party.
 
     Args:
         folder: The folder, which must not exist.
+        configs: The configuration of each member, `NAME.toml`, without the files that all have.
+        files: What writes each other file, by its name.
+        port: The port of the first party; the others get the following ports.
+        listening: The number of parties, which come first; all others are clients.
     """
     try:
         folder.mkdir(parents=True)
     except OSError as error:
         raise InputError("--out", folder, f"a folder that can be created ({error})") from error
     members = []
-    for name in (*parties, *clients):
+    for number, name in enumerate(configs):
         identity = make_identity(name)
         save_identity(identity, folder)
-        if name in parties:
-            members.append(Member.of(identity, LOOPBACK, parties[name]))
+        if number < listening:
+            members.append(Member.of(identity, LOOPBACK, port + number))
         else:
             members.append(Member.of(identity, kind="client"))
     Roster(tuple(members)).save(folder / _ROSTER)
     (folder / TERMS).write_text(terms.to_toml(), encoding="utf-8")
+    for name, write in files.items():
+        write(folder / name)
+    for name, own in configs.items():
+        config = {"identity": f"{name}.key", "roster": _ROSTER, **own}
+        if "protocol" not in own:
+            config["terms"] = TERMS
+        path = folder / f"{name}.toml"
+        path.write_text(tomli_w.dumps(config), encoding="utf-8")
+        begin_state(path)
 
 
-def write_config(folder: Path, name: str, **own: object) -> None:
-    """Write a party's configuration, `NAME.toml`, and create its state."""
-    config, path = {"identity": f"{name}.key", "roster": _ROSTER, **own}, folder / f"{name}.toml"
-    path.write_text(tomli_w.dumps(config), encoding="utf-8")
-    begin_state(path)
-
-
-def write_clients(
-    folder: Path, names: Sequence[str], queries: Table, ending: str = ".csv", /, **own: object
-) -> None:
-    """Divide queries among clients: write a table, and a configuration, `NAME.toml`, for each."""
-    for number, name in enumerate(names):
-        dealt = np.arange(number, len(queries), len(names))
-        write_table(folder / f"{name}{ending}", queries.take(dealt))
-        write_config(folder, name, terms=TERMS, **own)
+def _dealt(
+    names: Sequence[str], queries: Table, ending: str = ".csv"
+) -> dict[str, Callable[[Path], object]]:
+    """Divide queries among clients, each with a file `NAME.csv`."""
+    return {
+        f"{name}{ending}": partial(
+            write_table, table=queries.take(np.arange(number, len(queries), len(names)))
+        )
+        for number, name in enumerate(names)
+    }
 
 
 def write_table(
@@ -156,6 +171,7 @@ KEY: Final = "client"
 """The column that identifies the client of a row."""
 TermsSettings = Mapping[str, Any]
 """Keys of terms: a value, or a table of keys."""
+_Configs = dict[str, Mapping[str, object]]
 NO_SETTINGS: Final[TermsSettings] = MappingProxyType({})
 
 IN_PRODUCTION: Final = (
@@ -201,7 +217,7 @@ class NewDeployment(NamedTuple):
     folder: Path
     seed: int
     port: int
-    settings: TermsSettings
+    settings: TermsSettings = NO_SETTINGS
 
     def serve(self, name: str) -> str:
         """Return the command that starts a party."""
@@ -239,30 +255,16 @@ class Example(Section, ABC):
         """Whether a file needs a column besides the label."""
         return True
 
-    def write(
-        self,
-        source: Any,  # noqa: ANN401  (a subclass's own kind)
-        folder: Path,
-        *,
-        seed: int,
-        port: int,
-        settings: TermsSettings = NO_SETTINGS,
-    ) -> tuple[str, ...]:
+    @abstractmethod
+    def write(self, source: Any, to: NewDeployment) -> tuple[str, ...]:  # noqa: ANN401  (a subclass's own kind)
         """Write keys, roster, terms, rows, queries and configurations into a new folder.
 
         Args:
             source: A `Table` with all rows; for places, the path of a CSV file.
-            folder: It must not exist.
-            port: The port of the first party that listens; the others get the following ports.
 
         Returns:
             The commands to try, without the word `veilring`.
         """
-        return self._write(source, NewDeployment(folder, seed, port, settings))
-
-    @abstractmethod
-    def _write(self, source: Any, to: NewDeployment) -> tuple[str, ...]:  # noqa: ANN401  (a subclass's own kind)
-        """Write the files, for `write`."""
 
     def tables(self, settings: TermsSettings, **usual: object) -> dict[str, Any]:
         """Return the tables of the terms: the defaults, overridden by settings."""
@@ -312,14 +314,16 @@ def write_peers(  # noqa: PLR0913  (each is chosen by a command's option)
     if price is not None:
         terms = terms.model_copy(update={"budget": _BATCHES * price if budget is None else budget})
     terms.checked(len(parties))
-    ports = {name: port + offset for offset, name in enumerate(parties)}
-    begin_folder(folder, terms, ports, (CLIENT,))
-    for name, rows in zip(parties, dealt, strict=True):
-        write_table(folder / f"{name}.csv", train.take(rows))
-        write_config(folder, name, terms=TERMS, role="member", rows=f"{name}.csv")
+    configs = dict[str, dict[str, object]]()
+    for name in parties:
+        configs[name] = {"role": "member", "rows": f"{name}.csv"}
+    configs[CLIENT] = {"role": "client", "ask": parties[0]}
     asked = len(held_out) if queries is None else min(queries, len(held_out))
-    write_table(folder / "queries.csv", held_out.take(np.arange(asked)))
-    write_config(folder, CLIENT, terms=TERMS, role="client", ask=parties[0])
+    tables = {
+        f"{name}.csv": train.take(rows) for name, rows in zip(parties, dealt, strict=True)
+    } | {"queries.csv": held_out.take(np.arange(asked))}
+    files = {name: partial(write_table, table=each) for name, each in tables.items()}
+    write_folder(folder, terms, configs, files, port=port, listening=len(parties))
     return tuple(parties)
 
 
@@ -383,7 +387,7 @@ class OwnerExample(Example):
     analysts: int = 2
 
     @override
-    def _write(self, source: Table, to: NewDeployment) -> tuple[str, ...]:
+    def write(self, source: Table, to: NewDeployment) -> tuple[str, ...]:
         if self.radius is not None and self.k is not None:
             raise InputError.because("give either --radius or --k", field="--radius")
         rows, queries = _hold_out(source, to.seed, clients=self.analysts, option="--analysts")
@@ -392,15 +396,13 @@ class OwnerExample(Example):
         terms = OwnerTerms.of_table(source, **tables).checked()
         self._check(terms)
         names = _numbered("analyst", self.analysts)
-        begin_folder(to.folder, terms, {OWNER: to.port}, names)
-        write_table(to.folder / f"{OWNER}.csv", rows)
         owner = {"role": "server", "rows": f"{OWNER}.csv", "budgets": self.budgets}
-        write_config(to.folder, OWNER, terms=TERMS, **owner)
         radius = "auto" if self.radius is None else self.radius
         asked = {"radius": radius} if self.k is None else {"k": self.k}
-        write_clients(
-            to.folder, names, queries, role="client", ask=OWNER, epsilon=self.epsilon, **asked
-        )
+        analyst = {"role": "client", "ask": OWNER, "epsilon": self.epsilon, **asked}
+        files = {f"{OWNER}.csv": partial(write_table, table=rows)} | _dealt(names, queries)
+        configs: _Configs = {OWNER: owner, **dict.fromkeys(names, analyst)}
+        write_folder(to.folder, terms, configs, files, port=to.port)
         return (to.serve(OWNER), *(to.send("ask", name) for name in names), to.show(OWNER))
 
     @property
@@ -456,7 +458,7 @@ class PredictionExample(Example):
     clients: int = 1
 
     @override
-    def _write(self, source: Table, to: NewDeployment) -> tuple[str, ...]:
+    def write(self, source: Table, to: NewDeployment) -> tuple[str, ...]:
         ending = NPZ if source.name.lower().endswith(NPZ) else ".csv"
         tables = self.tables(
             to.settings,
@@ -469,15 +471,18 @@ class PredictionExample(Example):
         rows, queries = _hold_out(source, to.seed, clients=self.clients, option="--clients")
         terms = _with_tau(PredictionTerms.of_table(source, **tables), queries, len(rows)).checked()
         names = _numbered("client", self.clients)
-        begin_folder(to.folder, terms, {SERVER: to.port}, (REGISTRAR, *names))
         ids = _numbered("record", len(rows))
-        write_table(to.folder / f"records{ending}", rows, ids=ids)
-        server = {"role": "server", "administrators": [REGISTRAR]}
-        write_config(to.folder, SERVER, terms=TERMS, **server)
-        write_config(to.folder, REGISTRAR, terms=TERMS, role="administrator", server=SERVER)
         answered = terms.rules.queries * (self.clients if self.apart else 1)
         queries = queries.take(np.arange(min(len(queries), answered)))
-        write_clients(to.folder, names, queries, ending, role="client", ask=SERVER)
+        client = {"role": "client", "ask": SERVER}
+        configs: _Configs = {
+            SERVER: {"role": "server", "administrators": [REGISTRAR]},
+            REGISTRAR: {"role": "administrator", "server": SERVER},
+            **dict.fromkeys(names, client),
+        }
+        files = _dealt(names, queries, ending)
+        files[f"records{ending}"] = partial(write_table, table=rows, ids=ids)
+        write_folder(to.folder, terms, configs, files, port=to.port)
         return (
             to.serve(SERVER),
             f"records add {to.folder / REGISTRAR}.toml {to.folder / 'records'}{ending}",
@@ -540,34 +545,34 @@ class SurveyExample(Example):
         return self.kind not in _WITHOUT_CLASSES
 
     @override
-    def _write(self, source: Table, to: NewDeployment) -> tuple[str, ...]:
+    def write(self, source: Table, to: NewDeployment) -> tuple[str, ...]:
         if not 1 <= self.survey_clients <= self.reports:
             raise InputError(
                 "--survey-clients", self.survey_clients, f"1 to {self.reports}, as reports"
             )
         table = self._asked(source)
         terms = self._terms(table, to.settings)
-        begin_folder(to.folder, terms, {COLLECTOR: to.port}, self.names)
-        write_config(to.folder, COLLECTOR, terms=TERMS, role="collector")
         drawn = Streams(to.seed).generator("clients").integers(len(table), size=self.reports)
+        configs: _Configs = {COLLECTOR: {"role": "collector"}}
+        files = dict[str, Callable[[Path], object]]()
         for number, name in enumerate(self.names):
             own = np.arange(number, self.reports, self.survey_clients)
-            write_table(
-                to.folder / f"{name}.csv",
-                table.take(drawn[own]),
+            files[f"{name}.csv"] = partial(
+                write_table,
+                table=table.take(drawn[own]),
                 ids=[f"client-{number}" for number in own.tolist()],
                 key=KEY,
                 labelled=bool(terms.classes),
                 encoded=self.kind != "frequency",  # one column is counted by its categories
             )
-            survey_client = {"role": "client", "collector": COLLECTOR, "key": KEY}
-            write_config(
-                to.folder,
-                name,
-                **survey_client,
-                protocol={"name": terms.protocol.name},
-                budget=self.epsilon,
-            )
+            configs[name] = {
+                "role": "client",
+                "protocol": {"name": terms.protocol.name},
+                "collector": COLLECTOR,
+                "key": KEY,
+                "budget": self.epsilon,
+            }
+        write_folder(to.folder, terms, configs, files, port=to.port)
         return (
             to.serve(COLLECTOR),
             *(to.send("submit", name) for name in self.names),
@@ -635,18 +640,19 @@ class PlacesExample(Example):
     budget: float = _QUESTIONS * TreeWalk().epsilon
 
     @override
-    def _write(self, source: Path, to: NewDeployment) -> tuple[str, ...]:
+    def write(self, source: Path, to: NewDeployment) -> tuple[str, ...]:
         columns = {"latitude": self.latitude, "longitude": self.longitude}
         # the projection and the number of places are unknown until the places are read
         degrees = PlacesTerms.of(crs="EPSG:3857", places=2, **columns).read_degrees(source)
         found = {"crs": utm_around(degrees), "places": len(degrees), "area": Area.around(degrees)}
         terms = PlacesTerms.of(**columns | found | dict(to.settings))
         terms.projection.to_metres(degrees)
-        begin_folder(to.folder, terms, {SERVER: to.port}, (CLIENT,))
-        shutil.copyfile(source, to.folder / "places.csv")
-        write_config(to.folder, SERVER, terms=TERMS, role="server", rows="places.csv")
-        client = {"role": "client", "ask": SERVER, "budget": self.budget}
-        write_config(to.folder, CLIENT, terms=TERMS, **client)
+        configs: _Configs = {
+            SERVER: {"role": "server", "rows": "places.csv"},
+            CLIENT: {"role": "client", "ask": SERVER, "budget": self.budget},
+        }
+        files = {"places.csv": partial(shutil.copyfile, source)}
+        write_folder(to.folder, terms, configs, files, port=to.port)
         return (
             to.serve(SERVER),
             f"ask {to.folder / CLIENT}.toml --near LAT,LON --epsilon {TreeWalk().epsilon:g}",

@@ -12,24 +12,24 @@ from typing_extensions import override
 
 from veilring.arrays import Floats
 from veilring.config import Section, as_scenario_errors, require_key
-from veilring.data.schema import OUTSIDE_MAX, OutsideMax
 from veilring.deployment.config import (
     BudgetAmount,
     Duty,
     FilePath,
     QueryingConfig,
+    ReadingConfig,
     Schema,
     ServerConfig,
     StateConfig,
 )
 from veilring.deployment.connecting import Client, Server
 from veilring.errors import ScenarioError
-from veilring.nodes.service import Threads
+from veilring.nodes.service import Threads, opening
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import Ledger, open_ledger
 from veilring.protocols.promise import Facts
 from veilring.protocols.radius.messages import LabelRequest, OwnerRules
-from veilring.protocols.radius.owner import Owner, convene_owner
+from veilring.protocols.radius.owner import LABEL_SERVICE, Owner, request_labels
 from veilring.protocols.radius.system import DataOwner, Radius
 
 _log = logging.getLogger("veilring.owner")
@@ -63,7 +63,7 @@ class OwnerTerms(Schema):
     @cached_property
     def rules(self) -> OwnerRules:
         """The protocol's public rules."""
-        return self.protocol.bind(self.width, len(self.classes), self.rows)
+        return self.protocol.bind(self.facts(1))
 
     @override
     def checked(self, parties: int | None = None) -> Self:
@@ -89,7 +89,7 @@ class BudgetsSection(Section):
     analysts: Mapping[str, BudgetAmount] = Field({}, description="a table of names and numbers")
 
 
-class OwnerConfig(ServerConfig, StateConfig):
+class OwnerConfig(ServerConfig, StateConfig, ReadingConfig):
     """A data owner that labels analysts' queries.
 
     Attributes:
@@ -97,15 +97,12 @@ class OwnerConfig(ServerConfig, StateConfig):
         rows: The CSV file with its own rows; the label is the last column.
         budgets: The privacy budgets. To change them, see `amend`.
         amend: Whether to accept changed budgets; charges are kept.
-        outside_max: The maximum share of a column's values outside of its public range. If there
-            are more, the party does not start.
     """
 
     role: Literal["server"]
     rows: FilePath
     budgets: BudgetsSection
     amend: bool = False
-    outside_max: OutsideMax = OUTSIDE_MAX
 
 
 async def serve_owner(
@@ -118,9 +115,6 @@ async def serve_owner(
 
     Args:
         on_ready: Called once the owner answers queries.
-
-    Raises:
-        StoreFailed: If the disk fails. Earlier answers are on it.
     """
     server = Server(config, _log)
     terms = OwnerTerms.load(Path(config.terms))
@@ -147,7 +141,7 @@ def _open_ledger(config: OwnerConfig, *, new: bool = False) -> Ledger:
     return open_ledger(Path(config.state), budgets, amend=config.amend, new=new)
 
 
-class AnalystConfig(QueryingConfig):
+class AnalystConfig(QueryingConfig, ReadingConfig):
     """An analyst that queries a data owner.
 
     Attributes:
@@ -158,8 +152,6 @@ class AnalystConfig(QueryingConfig):
             follows from the queries, ε and the number of rows, which must be public in the terms.
         k: The approximate number of neighbours that vote, instead of a radius. Without either, the
             radius or k of the terms.
-        outside_max: The maximum share of a column's values in a file of queries outside of its
-            public range. If there are more, the client does not ask.
         name: The name of the request; with a new name, the same queries are answered and charged
             again.
     """
@@ -170,7 +162,6 @@ class AnalystConfig(QueryingConfig):
     epsilon: float = Field(gt=0)
     radius: Radius | None = None
     k: int | None = Field(None, ge=1, description="a whole number above 0, if radius is left out")
-    outside_max: OutsideMax = OUTSIDE_MAX
     name: str = Field("", description="a text, or nothing")
 
 
@@ -186,8 +177,6 @@ async def ask_owner(config: AnalystConfig, queries: Path) -> dict[str, list[obje
 
     Raises:
         BudgetExhausted: If a budget is insufficient.
-        HandshakeError: If the owner cannot be reached.
-        VeilringError: If the owner failed to answer.
     """
     client = Client(config)
     terms = OwnerTerms.load(Path(config.terms))
@@ -195,7 +184,8 @@ async def ask_owner(config: AnalystConfig, queries: Path) -> dict[str, list[obje
     request = make_request(config, terms, rows)
     terms.rules.check(request)
     async with client.connect(terms.keys) as connection:
-        answer = await connection.run(convene_owner(terms.digest), request, rules=terms.rules)
+        role = opening(request_labels, LABEL_SERVICE, terms.digest)
+        answer = await connection.run(role, request, rules=terms.rules)
     columns: dict[str, list[object]] = {"label": [terms.classes[each] for each in answer.labels]}
     if request.k:
         columns["radius"] = answer.radii.round(_DECIMALS).tolist()

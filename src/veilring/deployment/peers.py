@@ -19,12 +19,12 @@ from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
 from veilring.config import as_scenario_errors, require_key, require_key_that
-from veilring.data.schema import OUTSIDE_MAX, OutsideMax
 from veilring.deployment.config import (
     BudgetAmount,
     Duty,
     FilePath,
     QueryingConfig,
+    ReadingConfig,
     Schema,
     ServerConfig,
     StateConfig,
@@ -131,7 +131,7 @@ class PeerTerms(Schema):
         require_key(self.budget >= promise.epsilon, "budget", self.budget, f"at least {costs}")
 
 
-class MemberConfig(ServerConfig, StateConfig):
+class MemberConfig(ServerConfig, StateConfig, ReadingConfig):
     """A party that holds rows and answers together with all others.
 
     Attributes:
@@ -140,8 +140,6 @@ class MemberConfig(ServerConfig, StateConfig):
         client: The ε that each client may spend at this party; by default the budget in the terms.
         clients: The ε of individual clients, by name.
         amend: Whether to accept a changed budget; charges are kept.
-        outside_max: The maximum share of a column's values outside of its public range. If there
-            are more, the party does not start.
     """
 
     role: Literal["member"]
@@ -149,21 +147,17 @@ class MemberConfig(ServerConfig, StateConfig):
     client: BudgetAmount | None = None
     clients: Mapping[str, BudgetAmount] = Field({}, description="a table of names and numbers")
     amend: bool = False
-    outside_max: OutsideMax = OUTSIDE_MAX
 
 
-class ClientConfig(QueryingConfig):
+class ClientConfig(QueryingConfig, ReadingConfig):
     """A client that has queries labelled.
 
     Attributes:
         role: `client`.
         ask: The member to query, which sees the queries; in most systems all members do.
-        outside_max: The maximum share of a column's values in a file of queries outside of its
-            public range. If there are more, the client does not ask.
     """
 
     role: Literal["client"]
-    outside_max: OutsideMax = OUTSIDE_MAX
 
 
 async def serve_member(
@@ -183,7 +177,6 @@ async def serve_member(
 
     Raises:
         HandshakeError: If a member is missing after a day.
-        StoreFailed: If the disk of its files fails. Earlier answers are on it.
     """
     server = Server(config, _log)
     parties = Parties(server.roster.parties)
@@ -199,7 +192,7 @@ async def serve_member(
             return member
         return OnceMember(member, membership.once, till, terms.content(parties))
 
-    with _open_state(config) as (file, till):
+    with _open_state(config, terms, server.roster) as (file, till):
         kept = None if membership.memory is None else membership.keep(rows, file)
         async with server.meet(terms.keys) as met:
             member = take_part(met.node, till)
@@ -216,7 +209,9 @@ def begin_member(config: MemberConfig) -> bool:
 
     See `begin_state` of `veilring.deployment.duties`.
     """
-    with _open_state(config, new=True) as state:
+    _, roster = load_credentials(config)
+    terms = PeerTerms.load(Path(config.terms), len(roster.parties))
+    with _open_state(config, terms, roster, new=True) as state:
         return state.file is not None
 
 
@@ -228,11 +223,11 @@ class _State(NamedTuple):
 
 
 @contextmanager
-def _open_state(config: MemberConfig, *, new: bool = False) -> Iterator[_State]:
+def _open_state(
+    config: MemberConfig, terms: PeerTerms, roster: Roster, *, new: bool = False
+) -> Iterator[_State]:
     """Open the state of a member, or create it if asked."""
-    _, roster = load_credentials(config)
     parties = len(roster.parties)
-    terms = PeerTerms.load(Path(config.terms), parties)
     membership, promise = terms.membership(parties), terms.promise(parties)
     budgets = _budgets(config, terms.budget, roster)
     pays = promise.epsilon is not None or membership.once is not None
@@ -295,9 +290,7 @@ async def ask_member(config: ClientConfig, queries: Path) -> dict[str, list[str]
         The name of the class of each row, in order: the column `label`.
 
     Raises:
-        HandshakeError: If the member cannot be reached.
         BudgetExhausted: If a member's budget is insufficient.
-        VeilringError: If the parties failed to answer.
     """
     client = Client(config)
     parties = len(client.roster.parties)
@@ -316,9 +309,7 @@ async def fetch_model(config: ClientConfig) -> PublicModel:
     """Return the model that the parties release, which they make now if necessary.
 
     Raises:
-        HandshakeError: If the member cannot be reached.
         BudgetExhausted: If a member's budget is insufficient.
-        VeilringError: If the parties failed to answer.
     """
     client = Client(config)
     parties = len(client.roster.parties)

@@ -366,9 +366,6 @@ async def ask_places(config: PlacesClientConfig, near: Near) -> dict[str, list[o
 
     Raises:
         BudgetExhausted: If the budget is insufficient. Nothing was sent.
-        HandshakeError: If the server cannot be reached; nothing was spent.
-        VeilringError: If the server did not answer; repeating the question does not cost budget
-            again.
     """
     client, terms = Client(config), PlacesTerms.load(Path(config.terms))
     degrees = np.array([[near.latitude, near.longitude]])

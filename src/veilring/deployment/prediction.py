@@ -18,11 +18,12 @@ from veilring.arrays import Ints
 from veilring.config import as_scenario_errors, require_key_that
 from veilring.data.csv import read_cells
 from veilring.data.npz import NPZ, Vectors, read_vectors
-from veilring.data.schema import OUTSIDE_MAX, FeatureList, OutsideMax, Words, check_ranges, look_up
+from veilring.data.schema import OUTSIDE_MAX, FeatureList, Words, check_ranges, look_up
 from veilring.deployment.config import (
     BudgetAmount,
     Duty,
     QueryingConfig,
+    ReadingConfig,
     Schema,
     ServerConfig,
     StateConfig,
@@ -32,21 +33,22 @@ from veilring.deployment.config import (
 )
 from veilring.deployment.connecting import Client, Server
 from veilring.errors import BudgetExhausted, InputError, ScenarioError
-from veilring.nodes.service import Threads
+from veilring.nodes.service import Threads, opening
 from veilring.privacy.checks import doubt_of_delta
 from veilring.protocols.prediction.algorithm.directions import quantise
 from veilring.protocols.prediction.client import (
-    add_session,
-    forget_session,
-    label_session,
+    add_at_server,
+    forget_at_server,
+    label_queries,
     make_request,
-    status_session,
+    request_status,
 )
 from veilring.protocols.prediction.messages import ServerRules
 from veilring.protocols.prediction.records import LabelledRecords, require_ids
-from veilring.protocols.prediction.server import PredictionServer
+from veilring.protocols.prediction.server import ADD, FORGET, PREDICT, STATUS, PredictionServer
 from veilring.protocols.prediction.state import ServerState, open_state
 from veilring.protocols.prediction.system import IndKNN
+from veilring.protocols.promise import Facts
 
 _log = logging.getLogger("veilring.prediction")
 _client_log = logging.getLogger("veilring.client")
@@ -100,7 +102,8 @@ class PredictionTerms(Schema):
     @cached_property
     def rules(self) -> ServerRules:
         """The protocol's public rules."""
-        return self.protocol.bind(self.width, len(self.classes), paid=self.origin_price)
+        facts = Facts(1, self.width, len(self.classes))  # embeddings have no schema
+        return self.protocol.bind(facts, paid=self.origin_price)
 
     def directions(self, rows: NDArray[np.floating]) -> NDArray[np.float32]:
         """Return rows in the form that the server uses.
@@ -244,9 +247,6 @@ async def serve_prediction(
 
     Args:
         on_ready: Called once the server answers queries.
-
-    Raises:
-        StoreFailed: If the disk fails. Earlier answers are on it.
     """
     server = Server(config, _log)
     terms = PredictionTerms.load(Path(config.terms))
@@ -255,7 +255,7 @@ async def serve_prediction(
         raise ScenarioError.because(
             f"{', '.join(strangers)} are not members of the roster", field="administrators"
         )
-    if doubt := doubt_of_delta(terms.rules.delta):
+    if doubt := doubt_of_delta(terms.protocol.delta):
         _log.warning("protocol.%s", doubt)
     with _open(config, terms) as state:
         # One thread, because each answer depends on the charges of the one before.
@@ -284,22 +284,19 @@ def _open(
         raise ScenarioError.of(error, f"state ({error.field})") from error
 
 
-class PredictionClientConfig(QueryingConfig):
+class PredictionClientConfig(QueryingConfig, ReadingConfig):
     """A client that has rows labelled by a prediction server.
 
     Attributes:
         role: `client`.
         ask: The server, which sees the queries.
         block: The number of queries sent at once; by default the maximum.
-        outside_max: The maximum share of a column's values in a file of queries outside of its
-            public range. If there are more, the client does not ask.
         name: The name of the request; with a new name, the same queries are answered and charged
             again.
     """
 
     role: Literal["client"]
     block: int = Field(0, ge=0, description="a whole number of at least 1, or 0 for the maximum")
-    outside_max: OutsideMax = OUTSIDE_MAX
     name: str = Field("", description="a text, or nothing")
 
 
@@ -316,8 +313,6 @@ async def ask_prediction(config: PredictionClientConfig, queries: Path) -> dict[
     Raises:
         BudgetExhausted: If the stream has fewer queries left. Nothing was sent or spent.
         Unfinished: If the stream is too short, but the first rows are paid for, now or earlier.
-        HandshakeError: If the server cannot be reached.
-        VeilringError: If the server failed to answer.
     """
     client = Client(config)
     terms = PredictionTerms.load(Path(config.terms))
@@ -330,8 +325,9 @@ async def ask_prediction(config: PredictionClientConfig, queries: Path) -> dict[
     parts = [rows[first : first + block] for first in range(0, len(rows), block)]
     keys = [make_request(part, name=config.name).key for part in parts]
     async with client.connect(terms.keys) as connection:
-        role = label_session(terms.digest)
-        left, answered = await connection.run(status_session(terms.digest), keys)
+        role = opening(label_queries, PREDICT, terms.digest)
+        status = opening(request_status, STATUS, terms.digest)
+        left, answered = await connection.run(status, keys)
         refusal = _refusal(parts, answered, left, rules)
         paid = parts if refusal is None else parts[: [*answered, False].index(False)]
         try:
@@ -359,21 +355,18 @@ def _refusal(
     return error
 
 
-class RecordsAdministratorConfig(TermsConfig):
+class RecordsAdministratorConfig(TermsConfig, ReadingConfig):
     """Configuration of the records administrator, who adds and removes records.
 
     Attributes:
         role: `administrator`.
         server: The prediction server.
         key: The column of a CSV file that identifies a row's owner.
-        outside_max: The maximum share of a column's values in a file of records outside of its
-            public range. If there are more, the administrator does not add them.
     """
 
     role: Literal["administrator"]
     server: str = Field(description="the name of a party of the roster")
     key: str = Field("id", description="the header of a column")
-    outside_max: OutsideMax = OUTSIDE_MAX
 
 
 async def add_records(config: RecordsAdministratorConfig, path: Path) -> int:
@@ -388,7 +381,7 @@ async def add_records(config: RecordsAdministratorConfig, path: Path) -> int:
     terms = PredictionTerms.load(Path(config.terms))
     records = read_records(path, terms, config.key, config.outside_max, _records_log)
     pieces = [records.take(range(*piece)) for piece in _pieces(len(records))]
-    return await _tell(config, add_session(terms.digest), pieces)
+    return await _tell(config, opening(add_at_server, ADD, terms.digest), pieces)
 
 
 async def forget_records(config: RecordsAdministratorConfig, ids: Sequence[str]) -> int:
@@ -406,7 +399,7 @@ async def forget_records(config: RecordsAdministratorConfig, ids: Sequence[str])
     require_ids(ids)
     terms = PredictionTerms.load(Path(config.terms))
     pieces = [tuple(ids[slice(*piece)]) for piece in _pieces(len(ids))]
-    return await _tell(config, forget_session(terms.digest), pieces)
+    return await _tell(config, opening(forget_at_server, FORGET, terms.digest), pieces)
 
 
 async def _tell(

@@ -14,8 +14,8 @@ from pydantic import Field
 
 from veilring.config import Section
 from veilring.data.csv import read_cells
-from veilring.data.schema import OUTSIDE_MAX, FileCells, OutsideMax, check_ranges
-from veilring.deployment.config import StateConfig
+from veilring.data.schema import FileCells, check_ranges
+from veilring.deployment.config import ReadingConfig, StateConfig
 from veilring.deployment.connecting import Client, ClientConnection
 from veilring.deployment.survey import SurveyTerms, read_published
 from veilring.errors import (
@@ -219,7 +219,7 @@ class SystemName(Section):
     name: Literal["ldp-bayes"]
 
 
-class SurveyClientConfig(StateConfig):
+class SurveyClientConfig(StateConfig, ReadingConfig):
     """The configuration of a survey client, which makes its clients' reports and submits them.
 
     Attributes:
@@ -231,8 +231,6 @@ class SurveyClientConfig(StateConfig):
             rows are only ever added at the end and never changed.
         amend: Whether to accept changed cells of known clients.
         task: The hash of the only task to answer; by default any task of the collector.
-        outside_max: The maximum share of a column's values outside of its public range. If there
-            are more, the survey client does not report.
     """
 
     role: Literal["client"]
@@ -241,7 +239,6 @@ class SurveyClientConfig(StateConfig):
     budget: float = Field(gt=0)
     key: str = Field(min_length=1, description=f"the header of a column, or {ROW_NUMBER!r}")
     amend: bool = False
-    outside_max: OutsideMax = OUTSIDE_MAX
     task: str = Field(
         "", pattern="^([0-9a-f]{64})?$", description="64 hexadecimal digits, or nothing"
     )
