@@ -1,4 +1,4 @@
-"""Naive Bayes from tallies, compared with the paper's example and scikit-learn."""
+"""Naive Bayes from tallies: the paper's example, noisy counts, and what is refused."""
 
 import math
 from typing import Any
@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sklearn.naive_bayes import CategoricalNB, GaussianNB
 from tests.privacy.generators import seeded
 
 from papers import means as published
@@ -103,35 +102,6 @@ def test_the_papers_example_has_these_numbers() -> None:
     asked = np.array([[AGES.index("Young"), INCOMES.index("Medium"), GENDERS.index("Female")]])
     assert np.exp(model.joint(asked))[0] == pytest.approx([1 / 40, 1 / 180], rel=1e-8)
     assert model.classify(asked).tolist() == [0]
-
-
-@pytest.mark.parametrize("smoothing", [1e-10, 0.5, 1.0])
-def test_without_noise_it_equals_scikit_learns_categorical(
-    categories: Codes, smoothing: float
-) -> None:
-    """Equal smoothing gives equal labels and log-probabilities for all possible rows."""
-    rows, labels = categories
-    reference = CategoricalNB(alpha=smoothing, min_categories=np.array(DOMAINS)).fit(rows, labels)
-    every = np.indices(DOMAINS).reshape(len(DOMAINS), -1).T
-    model = learn_discrete(PLAIN, counted(PLAIN, rows, labels), smoothing=smoothing)
-    assert (model.classify(every) == reference.predict(every)).all()
-    ours, theirs = model.log_probabilities(every), reference.predict_log_proba(every)
-    assert ours == pytest.approx(theirs, abs=1e-9)
-
-
-def test_without_noise_it_equals_scikit_learns_gaussian() -> None:
-    """Labels are equal, and log-probabilities agree to the reported 36 bits."""
-    rng = seeded("gaussian")
-    labels = rng.choice(CLASSES, 2000, p=[0.6, 0.3, 0.1])
-    centres, widths = rng.uniform(-0.5, 0.5, (CLASSES, 4)), rng.uniform(0.05, 0.2, (CLASSES, 4))
-    rows = np.clip(rng.normal(centres[labels], widths[labels]), -1, 1)
-    survey = GaussianBayesSurvey(PlainOracle(CLASSES), make_means(math.inf, 4, CLASSES))
-    model = learn_gaussian(survey, counted(survey, rows, labels), variance_floor=1e-9)
-    reference = GaussianNB(var_smoothing=0).fit(rows, labels)
-    asked = rng.uniform(-1, 1, (2000, 4))
-    assert (model.classify(asked) == reference.predict(asked)).all()
-    assert pytest.approx(reference.theta_, abs=1e-9) == model.means.T
-    assert pytest.approx(reference.var_, abs=1e-9) == model.variances.T
 
 
 def test_with_noise_counts_are_near_the_true_ones(categories: Codes) -> None:
