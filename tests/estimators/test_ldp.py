@@ -17,7 +17,7 @@ from veilring.estimators import LDPGaussianNaiveBayes, LDPNaiveBayes
 from veilring.nodes.cluster import Cluster
 from veilring.protocols.ldp import ClientPool, Task, gather
 from veilring.protocols.ldp.algorithm.bayes import GaussianBayes
-from veilring.protocols.ldp.algorithm.planner import ORACLES, recommend_oracle
+from veilring.protocols.ldp.algorithm.oracles import ORACLES, recommend_oracle
 from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle
 from veilring.protocols.ldp.algorithm.survey import answer, tally_reports
 from veilring.randomness import Streams
