@@ -1,7 +1,5 @@
 """Exposure in a secure sum: attacks on views of real runs, compared with the truth."""
 
-import itertools
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -11,16 +9,11 @@ from tests.protocols.ring.worlds import NAMES, bound, play
 from veilring.arrays import Floats
 from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
-from veilring.nodes.cluster import Cluster
 from veilring.nodes.journal import View
 from veilring.nodes.ring import Ring, deal_ring
 from veilring.protocols.ring import FixedPoint, SumMethod, private_knn, secure_sum
 from veilring.protocols.ring.algorithm.classify import local_votes
-from veilring.protocols.ring.algorithm.sums import (
-    exposure_probability,
-    leaked_groups,
-    walecki_cycles,
-)
+from veilring.protocols.ring.algorithm.sums import leaked_groups, walecki_cycles
 from veilring.protocols.ring.attacks import CoalitionView, recover_groups, recover_input
 
 Inputs = dict[str, Floats]
@@ -148,47 +141,6 @@ async def test_the_votes_of_a_party_in_a_knn_are_recovered() -> None:
     assert taken is not None
     assert (taken == votes).all()
     assert votes.any()
-
-
-@pytest.mark.parametrize(
-    ("n", "c", "method"),
-    [
-        (4, 2, SumMethod()),
-        (5, 2, SumMethod()),
-        (5, 3, SumMethod()),
-        (6, 4, SumMethod()),
-        (5, 4, SumMethod("cycles", 2)),
-        (6, 4, SumMethod("cycles", 2)),
-        (7, 5, SumMethod("cycles", 2)),
-    ],
-)
-async def test_exposure_is_as_derived(n: int, c: int, method: SumMethod) -> None:
-    """The fraction of positions that expose a party to a coalition equals the derived one."""
-    own = [np.array([[float(2**party)]]) for party in range(n)]
-    victim, *others = (f"party-{party}" for party in range(n))
-    corrupt, fixed, found = others[:c], FixedPoint(0, n), []
-    async with Cluster(n, own=own, seed=100 * n + c) as cluster:
-        for order in _placements(victim, corrupt, others[c:]):
-            ring = Ring(order)
-            run = await cluster.run(
-                secure_sum, ring=ring, fixed=fixed, method=method, watch=corrupt
-            )
-            assert run.result.tolist() == [[2**n - 1]]  # every party counted, and once
-            view = CoalitionView(ring, run.views)
-            taken = recover_input(view, victim, method=method, fixed=fixed)
-            assert taken is None or taken.tolist() == [[1]]
-            found.append(taken is not None)
-    assert sum(found) / len(found) == pytest.approx(exposure_probability(n, c, method.cycles))
-
-
-def _placements(victim: str, corrupt: list[str], honest: list[str]) -> Iterator[list[str]]:
-    """Yield an order of the ring for each position of the victim and of the coalition."""
-    others = range(len(corrupt) + len(honest))
-    for place in range(len(others) + 1):
-        for taken in itertools.combinations(others, len(corrupt)):
-            bad, good = iter(corrupt), iter(honest)
-            order = [next(bad if at in taken else good) for at in others]
-            yield [*order[:place], victim, *order[place:]]
 
 
 async def test_impossible_attacks_are_refused() -> None:
