@@ -131,18 +131,18 @@ def options(
 
 
 async def label(
-    setup: SearchSetup, liars: Mapping[str, Adversary], queries: Floats = QUERIES, **how: Any
+    setup: SearchSetup,
+    liars: Mapping[str, Adversary],
+    queries: Floats = QUERIES,
+    *,
+    own: Sequence[object] = (),
+    **how: Any,
 ) -> Run[SearchAnswer]:
-    """Label queries with some parties controlled by an adversary."""
+    """Label queries with some parties controlled by an adversary, by default in memory."""
     names = tuple(setup.parts)
-    return await play(
-        setup.role,
-        setup.resident,
-        names=names,
-        adversaries=liars,
-        **options(setup, names, queries),
-        **how,
-    )
+    asked = options(setup, how.get("among", names), queries)
+    own = own or setup.resident
+    return await play(setup.role, own, names=names, adversaries=liars, **asked, **how)
 
 
 def pooled(setup: SearchSetup, among: tuple[str, ...]) -> Ints:
