@@ -24,7 +24,6 @@ from veilring.protocols.ring.leakage import transcript
 
 ROWS = 100
 
-
 Coalition = Literal["successor", "both neighbours"]
 _COALITIONS: Final[dict[Coalition, tuple[int, ...]]] = {
     "successor": (1,),
