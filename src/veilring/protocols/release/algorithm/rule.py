@@ -35,6 +35,7 @@ from veilring.protocols.release.algorithm.directions import (
 )
 from veilring.protocols.release.algorithm.noise import (
     CENTRE_SHARE,
+    ApproximateNoise,
     NoiseDistribution,
     Norm,
     Trust,
@@ -146,7 +147,7 @@ class Rule:
     epsilon: float
     delta: float
     trust: Trust
-    distribution: Literal["gaussian", "skellam"] = "gaussian"
+    distribution: ApproximateNoise = "gaussian"
 
     def plan(self, statistic: Literal["auto", Method] | Statistic[Any] = "auto") -> Plan:
         """Return the plan of a release; that of a custom statistic is pure for an L1 bound."""
