@@ -8,7 +8,7 @@ from tests.cli.invoking import invoke
 
 from veilring.cli.console import PROGRESS_LINES, show_progress
 from veilring.scenarios import load_scenario
-from veilring.scenarios.reporting.summary import titled
+from veilring.scenarios.report import titled
 
 
 def test_without_a_terminal_progress_is_a_line_for_each_part_of_the_work(

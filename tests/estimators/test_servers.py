@@ -32,7 +32,6 @@ from veilring.protocols.radius.messages import LabelRequest
 from veilring.protocols.radius.owner import Owner, ask_nearest, ask_within
 from veilring.protocols.radius.system import public_k
 from veilring.protocols.treewalk import Comparison, LookupPlan, response_cost, walk_cost, walk_loss
-from veilring.protocols.treewalk.system import WalkLookup
 
 ROWS, LABELS = three_classes(200)
 QUERIES, TRUTH = three_classes(40, seed=2)
@@ -82,12 +81,13 @@ def test_the_number_of_rows_is_counted_unless_public() -> None:
     nearest = OwnerKNNClassifier(conversion_share=0.5, public_rows=True, ranges=RANGES)
     nearest.fit(ROWS, LABELS)
     rules = nearest.setup_.rules
-    assert (rules.rows, rules.nearest(5, 1.0).epsilon_count) == (len(ROWS), 0.0)
+    assert (rules.facts.rows, rules.nearest(5, 1.0).parts.counting) == (len(ROWS), 0.0)
     assert "public" in nearest.privacy_.note
-    assert rules.nearest(5, 1.0).epsilon_conversion == 0.5
+    assert rules.nearest(5, 1.0).parts.converting == 0.5
     ours = OwnerKNNClassifier(k=10, ranges=RANGES).fit(ROWS, LABELS)
-    assert ours.setup_.rules.nearest(5, 1.0).epsilon_count > 0.0
-    assert ours.setup_.rules.nearest(5, 1.0).epsilon_conversion == pytest.approx(0.09)
+    parts = ours.setup_.rules.nearest(5, 1.0).parts
+    assert parts.counting > 0.0
+    assert parts.converting == pytest.approx(0.09)
     assert not ours.privacy_.note
 
 
@@ -203,7 +203,8 @@ def test_a_query_spends_what_its_walk_spends(model: TreeWalkClassifier) -> None:
     client = walking(model, random_state=1)
     splits = 0 if model.splits == "auto" else model.splits
     steps = Comparison(2 * 6.0 * (1 - 2.0**-40) / (7 - splits))
-    assert client.setup_.lookup == WalkLookup(steps, splits, model.neighbours, len(PLACES), 2)
+    lookup = client.setup_.lookup
+    assert (lookup.steps, lookup.splits) == (steps, splits)
     before = client.deployment_privacy_
     client.predict(FEW)
     assert client.deployment_privacy_ == before

@@ -30,8 +30,11 @@ from veilring.nodes.run import Run
 from veilring.protocols.claims import (
     EXAMPLE_PARTIES,
     Argument,
+    Batch,
+    Coalition,
     Comparison,
     Example,
+    Findings,
     exchange_rows,
     make_example,
     remove_row,
@@ -280,6 +283,18 @@ class Setup(ABC):
         """Estimate the leakage of a run from at most `trials` simulated ones, if no ε bounds it."""
         return None
 
+    def attack(
+        self,
+        batches: Mapping[int, Batch],  # noqa: ARG002  (a subclass's own)
+        coalition: Coalition,  # noqa: ARG002  (likewise)
+    ) -> Findings | None:
+        """Attack the views of a coalition, and compare the findings with the truth.
+
+        Args:
+            batches: The batches that both members and other parties took part in, by number.
+        """
+        return None
+
 
 def _of_parameter(mistake: InputError) -> InputError:
     """Return a mistake in a file as a mistake in a parameter, without the key of the file."""
@@ -417,6 +432,10 @@ class System(Section, ABC):
     """Whether the system guarantees that no malicious party changes a result unnoticed."""
     arguments: ClassVar[Mapping[str, Argument]] = MappingProxyType({})
     """The claims of the guarantee that no audit tests, by name, with the reason for each."""
+    deployment: ClassVar[str] = "veilring.deployment.peers"
+    """The module that deploys its parties: it has a table `DUTIES`, with a
+    `veilring.deployment.config.Duty` for each role of a configuration. By default all parties hold
+    rows, see `membership`."""
     messages_format: ClassVar[int] = 1
     """The version of the messages of its parties. Raise it when a field or the order of any of them
     changes, those of shared protocols included: members of a deployment whose versions differ then
@@ -451,9 +470,9 @@ class System(Section, ABC):
         return "all {parties}"
 
     @property
-    def colludes(self) -> bool:
-        """Whether attacks on a coalition's views are known."""
-        return False
+    def findings(self) -> type[Findings] | None:
+        """The class of the findings of `Setup.attack`; None if no attack is known."""
+        return None
 
     @property
     def draws_ring(self) -> bool:

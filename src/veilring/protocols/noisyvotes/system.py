@@ -35,14 +35,17 @@ from veilring.protocols.noisyvotes.roles import Radii, queries_max, votes_cost, 
 from veilring.protocols.promise import Facts, Forecast, Promise, Spent, in_batches
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
 from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid
-from veilring.protocols.radius.messages import (
+from veilring.protocols.radius.algorithm.nearest import BudgetParts
+from veilring.protocols.radius.system import (
     CONVERSION_SHARE,
     COUNT_SHARE,
-    SHARE_MAX,
-    SHARE_MIN,
-    OwnerRules,
+    BudgetShare,
+    Neighbours,
+    Radius,
+    public_k,
+    radius_among,
+    radius_rule,
 )
-from veilring.protocols.radius.system import Neighbours, Radius, public_k, radius_among, radius_rule
 from veilring.protocols.ring.algorithm.sums import SumMethod
 from veilring.protocols.system import PARTIES, PeerSetup, PlannedNoise, Play, System
 
@@ -87,8 +90,8 @@ class NoisyVotes(System):
     k: Neighbours = 0
     conversion: Literal["auto", "grid", "annuli"] = "auto"
     public_rows: bool = False
-    count_share: float = Field(COUNT_SHARE, ge=SHARE_MIN, le=SHARE_MAX)
-    conversion_share: float = Field(CONVERSION_SHARE, ge=SHARE_MIN, le=SHARE_MAX)
+    count_share: BudgetShare = COUNT_SHARE
+    conversion_share: BudgetShare = CONVERSION_SHARE
     tolerated: int = Field(1, ge=0)
     sum: Literal["ring", "cycles", "shares", "masks"] = "shares"
     cycles: int = Field(1, ge=1)
@@ -238,21 +241,16 @@ class NoisyVotes(System):
             )
         auto = self.conversion == "auto"
         grid = features <= GRID_FEATURES_MAX if auto else self.conversion == "grid"
-        divided = OwnerRules(
-            features,
-            facts.classes,
-            rows=rows if is_public else None,
-            count_share=self.count_share,
-            conversion_share=self.conversion_share,
-        ).nearest(k, self.epsilon)
+        counting = 0.0 if is_public else self.count_share
+        parts = BudgetParts.of(self.epsilon, counting, self.conversion_share)
         nearest = NearestRows(
             k,
-            divided.epsilon_conversion,
-            rows=divided.rows,
-            epsilon_count=divided.epsilon_count,
+            parts.converting,
+            rows=rows if is_public else None,
+            epsilon_count=parts.counting,
             conversion=ByGrid() if grid else ByAnnuli(),
         )
-        return nearest, divided.epsilon_vote
+        return nearest, parts.voting
 
 
 def _radii_among(facts: Facts, epsilon: float, queries: Floats) -> Floats:
