@@ -54,6 +54,7 @@ from veilring.protocols.release.algorithm.tallies import (
     ClassCounts,
     LabelledGrid,
     RandomTrees,
+    Tally,
     fits_grid,
     grid_side,
 )
@@ -284,7 +285,7 @@ def main_statistic(
     made = _STATISTICS[plan.method].made(plan, features, public, about)
     made = replace(made, norm=plan.norm, scale=SCALE_MAX)
     # Pure noise is exact at any scale, and tallies are already whole numbers.
-    if plan.distribution == "laplace" and plan.method != "means":
+    if plan.distribution == "laplace" and isinstance(made, Tally):
         return replace(made, scale=1)
     return replace(made, scale=_scale(plan, made.bound, plan.weights[-1]))
 
