@@ -173,7 +173,12 @@ class Facts:
 
     @classmethod
     def of(
-        cls, parties: int, features: int | Features, classes: int, rows: int | None = None
+        cls,
+        parties: int,
+        features: int | Features,
+        classes: int = 0,
+        rows: int | None = None,
+        queries: int | None = None,
     ) -> Self:
         """Return the facts about rows of a schema, or of a number of features and of classes.
 
@@ -182,10 +187,12 @@ class Facts:
             features: The number of features, or the public schema, which also has the classes.
             classes: The number of classes, unless there is a schema.
             rows: The total number of rows of all parties, if public.
+            queries: The total number of queries, if known.
         """
         if isinstance(features, Features):
-            return cls(parties, len(features), len(features.classes), rows, schema=features)
-        return cls(parties, features, classes, rows)
+            width, classes = len(features), len(features.classes)
+            return cls(parties, width, classes, rows, queries, features)
+        return cls(parties, features, classes, rows, queries)
 
     @property
     def categorical(self) -> bool:

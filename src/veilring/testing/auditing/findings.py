@@ -118,14 +118,8 @@ class AuditedSystem:
     def facts(self) -> Facts:
         """The public facts, the same in all worlds: the numbers are declared, not counted."""
         queries, features = self.example.queries.shape
-        return Facts(
-            parties=len(self.example.parts),
-            features=features,
-            classes=_CLASSES,
-            rows=self.example.rows,
-            queries=queries,
-            schema=Features.of_numbers(features, _CLASSES),
-        )
+        schema = Features.of_numbers(features, _CLASSES)
+        return Facts.of(len(self.example.parts), schema, rows=self.example.rows, queries=queries)
 
     def setup(self, example: Example | None = None) -> Setup:
         """Return the system, ready to be played on its example or on another one."""
