@@ -27,8 +27,8 @@ import numpy as np
 from benchmarks.measurement import peak_mib
 from veilring.data.sources import load
 from veilring.deployment.config import load_credentials
-from veilring.deployment.examples import COLLECTOR, SurveyExample
-from veilring.deployment.roles import load_config
+from veilring.deployment.duties import load_config
+from veilring.deployment.examples import COLLECTOR, NewDeployment, SurveyExample
 from veilring.deployment.survey import SurveyTerms
 from veilring.deployment.survey_client import SurveyClientConfig, for_one_session
 from veilring.errors import ClusterError
@@ -98,7 +98,7 @@ def drive_collection(reports: int, drive: Drive) -> Collected:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "survey"
         example = _example(drive)
-        example.write(load("wine"), folder, seed=0, port=reserve_ports())
+        example.write(load("wine"), NewDeployment(folder, 0, reserve_ports()))
         serve = [sys.executable, "-m", "veilring", "serve", str(folder / f"{COLLECTOR}.toml")]
         with (folder / "log").open("w", encoding="utf-8") as log:
             collector = subprocess.Popen(serve, stderr=log, text=True)

@@ -33,7 +33,7 @@ import psutil
 
 from benchmarks.measurement import Bound, Measurement
 from veilring.data.sources import load
-from veilring.deployment.examples import COLLECTOR, SurveyExample
+from veilring.deployment.examples import COLLECTOR, NewDeployment, SurveyExample
 from veilring.errors import FrameError
 from veilring.nodes.session import Abort, Open
 from veilring.protocols.ldp.collector import TASK
@@ -162,7 +162,7 @@ class Server:
         self.folder = Path(self._at.name) / "survey"
         port = reserve_ports()
         example = SurveyExample(reports=100, survey_clients=survey_clients)
-        example.write(load("iris"), self.folder, seed=0, port=port)
+        example.write(load("iris"), NewDeployment(self.folder, 0, port))
         self._log = self.folder / "log"
         serve = [sys.executable, "-m", "veilring", "serve", str(self.folder / f"{COLLECTOR}.toml")]
         with self._log.open("w", encoding="utf-8") as log:

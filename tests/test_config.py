@@ -14,8 +14,8 @@ from veilring.config import (
     parse_toml,
     read_toml,
 )
+from veilring.deployment.duties import load_config
 from veilring.deployment.peers import PeerTerms
-from veilring.deployment.roles import load_config
 from veilring.errors import InputError, ScenarioError
 from veilring.scenarios import load_scenario
 from veilring.scenarios.comparison import read_network

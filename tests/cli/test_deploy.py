@@ -1,12 +1,14 @@
 """`veilring deploy`: its options are the fields of an example and the keys of the terms."""
 
 import tomllib
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
 from tests.cli.invoking import invoke
 from tests.deployment.commands import VOTES
 
+from veilring.deployment import load_config
 from veilring.deployment.examples import EXAMPLES
 
 
@@ -20,6 +22,30 @@ def test_each_key_of_the_terms_table_is_an_option_with_its_help(system: str) -> 
     for key in keys - {"name"}:
         assert f"--{key.replace('_', '-')} " in shown
     assert "--name" not in shown
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("peers", "wine", "--set", "parties.count=3"),
+        ("owner", "iris", "--k", "5"),
+        ("prediction", "iris", "--clients", "2", "--apart"),
+        ("survey", "iris", "--reports", "10"),
+    ],
+    ids=itemgetter(0),
+)
+def test_the_commands_shown_read_what_was_written(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """Each configuration is valid, each command names existing files; nothing is overwritten."""
+    folder = tmp_path / "trial"
+    code, out, error = invoke("deploy", *words, "--out", folder)
+    assert code == 0, error
+    named = {Path(word) for word in out.split() if word.startswith(str(folder))}
+    configs = {path for path in named if path.suffix == ".toml"}
+    assert configs == {*folder.glob("*.toml")} - {folder / "roster.toml", folder / "terms.toml"}
+    for path in configs:
+        load_config(path)
+    assert all(path.exists() for path in named)
+    assert invoke("deploy", *words, "--out", folder)[0] == 2
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,11 @@ import re
 import sqlite3
 from pathlib import Path
 
-from tests.deployment.commands import SECONDS, Command, start_serving
-from typer.testing import CliRunner
+from tests.deployment.commands import SECONDS, Command, call, start_serving
 
-from veilring.cli.app import app
 from veilring.deployment import load_config
-from veilring.deployment.survey import CollectorConfig, SurveyTerms, open_configured_store
+from veilring.deployment.collector import CollectorConfig, open_configured_store
+from veilring.deployment.survey import SurveyTerms
 from veilring.testing.ports import reserve_ports
 
 
@@ -20,8 +19,7 @@ class Collection:
         self.folder = folder
         ports = ("--port", reserve_ports(), "--out", folder)
         options = ("--reports", reports, "--survey-clients", survey_clients, *ports)
-        made = CliRunner().invoke(app, ["deploy", "survey", "iris", *map(str, options)])
-        assert made.exit_code == 0, made.output
+        call("deploy", "survey", "iris", *map(str, options))
         self.collector: Command | None = None
         self.survey_clients: list[Command] = []
 
@@ -61,7 +59,7 @@ class Collection:
 
     def stored(self) -> dict[bytes, bytes]:
         """Return the stored reports by their ids."""
-        database = sqlite3.connect(self.folder / "reports.sqlite")
+        database = sqlite3.connect(self.folder / "collector.db")
         rows = dict(database.execute("SELECT id, report FROM reports"))
         database.close()
         return rows
@@ -69,11 +67,11 @@ class Collection:
     def outboxes(self) -> list[tuple[str, bytes, bytes, int | None]]:
         """Return the client, id, report and verdict of each report in the outboxes."""
         rows: list[tuple[str, bytes, bytes, int | None]] = []
-        for path in sorted(self.folder.glob("*.outbox.sqlite")):
+        for path in sorted(self.folder.glob("survey-client-*.db")):
             database = sqlite3.connect(path)
             found = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
             if found[0]:
-                rows += database.execute("SELECT client, id, report, verdict FROM reports")
+                rows += database.execute("SELECT client, id, report, verdict FROM outgoing")
             database.close()
         return rows
 
@@ -99,7 +97,7 @@ class Collection:
 
     def counted(self) -> int:
         """Return the number of reports in the running sums."""
-        database = sqlite3.connect(self.folder / "reports.sqlite")
+        database = sqlite3.connect(self.folder / "collector.db")
         ((count,),) = database.execute("SELECT coalesce(sum(reports), 0) FROM tallies").fetchall()
         database.close()
         return int(count)

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from typer.testing import CliRunner, Result
+
 from veilring.cli.app import app
 from veilring.nodes.runtimes.processes import PRELOADED
 
@@ -27,7 +29,7 @@ _IMPORTED: Final = (
     "veilring.cli.app",
     "veilring.cli.console",
     "veilring.deployment",
-    "veilring.deployment.estimating",
+    "veilring.deployment.collector",
     "veilring.protocols.ldp.collector",
     "rich.progress",
     "rich.table",
@@ -36,6 +38,18 @@ Body = Callable[[Path, tuple[str, ...], Path], None]
 """The code of a process: its arguments are the folder, the command's words and the output file."""
 
 _FORK = multiprocessing.get_context("forkserver")
+
+
+def call(*words: object, code: int = 0, given: str | None = None) -> Result:
+    """Run a command in this process, and require its exit code and no traceback.
+
+    Args:
+        given: Its standard input.
+    """
+    done = CliRunner().invoke(app, list(map(str, words)), input=given)
+    assert done.exit_code == code, done.output
+    assert "Traceback" not in done.output
+    return done
 
 
 class Command:
@@ -120,8 +134,12 @@ class Server:
 
     def wait_until_ready(self) -> None:
         """Wait until the party answers; a member of a group is ready when all have started."""
+        self.wait_for("is ready")
+
+    def wait_for(self, text: str) -> None:
+        """Wait until the party has logged a text."""
         assert self._command is not None
-        wait_for(self._command, "is ready")
+        wait_for(self._command, text)
 
     def kill(self) -> None:
         """End it as a loss of power would."""

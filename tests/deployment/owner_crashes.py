@@ -19,16 +19,17 @@ from typer.testing import CliRunner, Result
 from veilring.cli.app import app
 from veilring.data.sources import load
 from veilring.deployment.config import load_credentials
-from veilring.deployment.examples import OWNER, OwnerExample
+from veilring.deployment.duties import load_config
+from veilring.deployment.examples import OWNER, NewDeployment, OwnerExample
 from veilring.deployment.owner import OwnerTerms
-from veilring.deployment.roles import load_config
 from veilring.errors import BudgetExhausted, VeilringError
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
+from veilring.nodes.service import opening
 from veilring.privacy.ledger import read_totals
 from veilring.protocols.radius.algorithm.nearest import LabelledBatch
 from veilring.protocols.radius.messages import LabelRequest
-from veilring.protocols.radius.owner import ask_within, convene_owner
+from veilring.protocols.radius.owner import LABEL_SERVICE, ask_within, request_labels
 from veilring.randomness import Streams
 from veilring.testing.ports import reserve_ports
 from veilring.transport.tls import TlsEndpoint
@@ -47,7 +48,7 @@ class Deployed(Server):
         super().__init__(folder, OWNER)
         options = asked or {"epsilon": 1.0, "radius": 0.2}
         example = OwnerExample.model_validate(options | {"analysts": len(ANALYSTS)})
-        example.write(load("iris"), folder, seed=0, port=reserve_ports())
+        example.write(load("iris"), NewDeployment(folder, 0, reserve_ports()))
         path = folder / f"{OWNER}.toml"
         config = tomllib.loads(path.read_text()) | {"budgets": budgets}
         path.write_text(tomli_w.dumps(config))
@@ -55,7 +56,7 @@ class Deployed(Server):
     @property
     def ledger(self) -> Path:
         """The path of the ledger."""
-        return self.folder / "queries.ledger"
+        return self.folder / "owner.db"
 
     def ask(self, number: int) -> Result:
         """Run an analyst's command in this process."""
@@ -119,7 +120,8 @@ class Analyst:
             self.seen.answered += 1
 
     async def _try(self, request: LabelRequest) -> LabelledBatch:
-        pair, role = Parties((self.node.name, OWNER)), convene_owner(self.terms.digest)
+        pair = Parties((self.node.name, OWNER))
+        role = opening(request_labels, LABEL_SERVICE, self.terms.digest)
         session = Streams().token("session")
         rules = self.terms.rules
         return await self.node.run(role, session, pair, request, seconds=SECONDS, rules=rules)

@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 import tomli_w
-from tests.deployment.commands import SECONDS, VOTES, Body, Command, wait_for, wait_until
+from tests.deployment.commands import SECONDS, VOTES, Body, Command, call, wait_for, wait_until
 from tests.deployment.saboteurs import (
     LATER_VERSION,
     run_later_messages,
@@ -22,9 +22,7 @@ from tests.deployment.saboteurs import (
     run_lying,
     run_silently,
 )
-from typer.testing import CliRunner
 
-from veilring.cli.app import app
 from veilring.config import load_toml
 from veilring.testing.ports import reserve_ports
 from veilring.transport.handshake import PROTOCOL_VERSION
@@ -108,8 +106,7 @@ class Deployment:
 
 def deploy(folder: Path, limits: str, *command: str) -> None:
     """Write a deployment with short limits."""
-    made = CliRunner().invoke(app, ["deploy", *command, "--out", str(folder)])
-    assert made.exit_code == 0, made.output
+    call("deploy", *command, "--out", folder)
     for path in folder.glob("*.toml"):
         if path.name not in {"roster.toml", "terms.toml"}:
             path.write_text(limits + path.read_text())

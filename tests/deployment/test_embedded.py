@@ -6,10 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.data.standin import install_stand_in
+from tests.deployment.commands import call
 from tests.deployment.prediction_crashes import Served
-from typer.testing import CliRunner
 
-from veilring.cli.app import app
 from veilring.data.npz import read_vectors
 from veilring.testing.ports import reserve_ports
 
@@ -17,13 +16,6 @@ TEXTS = 80
 # About 28 rows vote for the right class and none for the other, and the difference of their noise
 # deviates by 0.8: that any of the answers below is wrong has a chance below 1e-200.
 RICH = ("--epsilon", 500, "--queries", 100, "--tau", 0.9, "--sigma2", 0.1)
-
-
-def run(*command: object) -> str:
-    """Run a command in this process, and return its output."""
-    done = CliRunner().invoke(app, [str(part) for part in command])
-    assert done.exit_code == 0, done.output
-    return done.stdout
 
 
 @pytest.fixture
@@ -47,16 +39,25 @@ def test_texts_are_embedded_deployed_served_and_asked(model: Path, tmp_path: Pat
     """Each command reads the output of the previous one, from texts to labels of new texts."""
     write_texts(tmp_path / "texts.csv", TEXTS)
     folder = tmp_path / "predict"
-    run("embed", tmp_path / "texts.csv", "--model", model, "--out", tmp_path / "texts.npz")
-    assert "public rows" in run(
-        "tune", tmp_path / "texts.npz", "--protocol", "ind-knn", "--queries", 20
+    call("embed", tmp_path / "texts.csv", "--model", model, "--out", tmp_path / "texts.npz")
+    assert (
+        "public rows"
+        in call("tune", tmp_path / "texts.npz", "--protocol", "ind-knn", "--queries", 20).stdout
     )
     options = (*RICH, "--port", reserve_ports(), "--out", folder)
-    said = run("deploy", "prediction", tmp_path / "texts.npz", *options)
+    said = call("deploy", "prediction", tmp_path / "texts.npz", *options).stdout
     for line in (f"add {folder}/registrar.toml {folder}/records.npz", f"{folder}/client-0.npz"):
         assert line in said
-    assert "public rows" in run(
-        "tune", folder / "records.npz", "--protocol", "ind-knn", "--terms", folder / "terms.toml"
+    assert (
+        "public rows"
+        in call(
+            "tune",
+            folder / "records.npz",
+            "--protocol",
+            "ind-knn",
+            "--terms",
+            folder / "terms.toml",
+        ).stdout
     )
     truth = read_vectors(folder / "client-0.npz", "file")
     assert truth.labels is not None
@@ -66,21 +67,25 @@ def test_texts_are_embedded_deployed_served_and_asked(model: Path, tmp_path: Pat
     served.serve()
     try:
         administrator, client = folder / "registrar.toml", folder / "client-0.toml"
-        assert "60 records were added" in run(
-            "records", "add", administrator, folder / "records.npz"
+        assert (
+            "60 records were added"
+            in call("records", "add", administrator, folder / "records.npz").stdout
         )
-        answered = run("ask", client, folder / "client-0.npz").split()[1:]
+        answered = call("ask", client, folder / "client-0.npz").stdout.split()[1:]
         assert answered == np.array(truth.class_names)[truth.labels].tolist()
 
         write_texts(tmp_path / "more.csv", 4)
         more = ("embed", tmp_path / "more.csv", "--model", model, "--key", "who")
-        run(*more, "--out", tmp_path / "more.npz")
-        assert "4 records were added" in run("records", "add", administrator, tmp_path / "more.npz")
-        assert "1 records were forgotten" in run("records", "forget", administrator, "n3")
+        call(*more, "--out", tmp_path / "more.npz")
+        assert (
+            "4 records were added"
+            in call("records", "add", administrator, tmp_path / "more.npz").stdout
+        )
+        assert "1 records were forgotten" in call("records", "forget", administrator, "n3").stdout
 
         labels = write_texts(tmp_path / "new.csv", 6, labelled=False)
         new = ("embed", tmp_path / "new.csv", "--model", model, "--unlabelled")
-        run(*new, "--out", tmp_path / "new.npz")
-        assert run("ask", client, tmp_path / "new.npz").split()[1:] == labels
+        call(*new, "--out", tmp_path / "new.npz")
+        assert call("ask", client, tmp_path / "new.npz").stdout.split()[1:] == labels
     finally:
         served.kill()

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from veilring.cli.surveys import show_estimates
-from veilring.deployment.estimating import Estimates, estimate_from
+from veilring.deployment.collector import Estimates, estimate_from
 from veilring.deployment.survey import SurveyTerms
 from veilring.protocols.ldp.algorithm.survey import Tally, answer, tally_reports
 
 CLIENTS = 40_000
 TERMS = """
 features = [{ name = "age", low = 0, high = 100 }]
-[survey]
+[protocol]
 kind = "means"
 epsilon = 20
 minimum = 1

@@ -8,10 +8,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.deployment.commands import SECONDS, Command, wait_for
-from typer.testing import CliRunner
+from tests.deployment.commands import SECONDS, Command, call, wait_for
 
-from veilring.cli.app import EXIT_INPUT, app
+from veilring.cli.app import EXIT_INPUT
 from veilring.deployment import connecting
 from veilring.deployment.config import ServerConfig
 from veilring.deployment.connecting import Server, expiry_warnings
@@ -79,8 +78,7 @@ def owner(tmp_path: Path) -> Path:
     """Write the files of a data owner, and return their folder."""
     folder = tmp_path / "owner"
     words = ["owner", "iris", "--radius", "0.4", "--port", str(reserve_ports())]
-    made = CliRunner().invoke(app, ["deploy", *words, "--out", str(folder)])
-    assert made.exit_code == 0, made.output
+    call("deploy", *words, "--out", folder)
     return folder
 
 
@@ -111,5 +109,5 @@ def test_a_server_whose_terminal_closes_leaves_in_order(owner: Path) -> None:
 def test_keys_show_has_the_end_of_each_certificate(tmp_path: Path) -> None:
     """Operators see when a roster has to be renewed."""
     write_roster(tmp_path, ada=10)
-    shown = CliRunner().invoke(app, ["keys", "show", str(tmp_path / "roster.toml")])
+    shown = call("keys", "show", tmp_path / "roster.toml")
     assert shown.output.splitlines()[0].endswith(" valid until 2030-06-11")

@@ -67,12 +67,12 @@ PARTIES = [
     ("prediction", "serve server.toml", "prediction"),
     ("prediction", "ask client-0.toml client-0.csv", "prediction"),
     ("prediction", "records add registrar.toml records.csv", "prediction"),
-    ("survey", "serve collector.toml", "survey"),
-    ("survey", "submit survey-client-0.toml survey-client-0.csv", "survey_client survey"),
+    ("survey", "serve collector.toml", "collector survey survey_client"),
+    ("survey", "submit survey-client-0.toml survey-client-0.csv", "collector survey survey_client"),
     ("places", "serve server.toml", "places"),
     ("places", "ask client.toml --near 37.75,-122.35 --epsilon 4", "places"),
 ]
-GENERIC = {"config", "connecting", "roles"}
+GENERIC = {"config", "connecting", "duties"}
 
 Imported = Callable[[str, str], set[str]]
 
@@ -104,7 +104,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Imported:
 def test_a_party_imports_only_its_own_system(
     system: str, command: str, own: str, imported: Imported
 ) -> None:
-    """It imports at most 130 modules of the package, and of the deployment only its role's."""
+    """It imports at most 130 modules of the package, and of the deployment only its system's."""
     found = imported(system, command)
     assert not found & LABORATORY
     ours = {name for name in found if name.split(".")[0] == "veilring"}

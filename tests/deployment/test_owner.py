@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.deployment.commands import call
 from tests.deployment.disks import FAULTS, Fault
 from tests.deployment.owner_crashes import Deployed, crash_rounds
-from typer.testing import CliRunner
 
-from veilring.cli.app import app
 from veilring.deployment import load_config
+from veilring.deployment.duties import ask, serve
 from veilring.deployment.owner import (
     AnalystConfig,
     OwnerConfig,
@@ -24,7 +24,6 @@ from veilring.deployment.owner import (
     make_request,
     serve_owner,
 )
-from veilring.deployment.roles import ask, serve
 from veilring.errors import InputError, ScenarioError
 from veilring.privacy.budgets import Budgets, Charge
 from veilring.privacy.ledger import open_ledger, read_totals
@@ -79,7 +78,7 @@ def test_a_deployed_owner_labels_remembers_and_leaves_in_order(deploy: Deploy) -
     assert refused.stdout == ""
     assert "privacy budget (total) is exhausted: 1 epsilon requested, 0.5 left" in refused.stderr
 
-    shown = CliRunner().invoke(app, ["ledger", "show", str(deployed.ledger), "--json"])
+    shown = call("ledger", "show", deployed.ledger, "--json")
     assert json.loads(shown.stdout)["spent"] == 1.0  # read while it is served
 
     deployed.end_in_order()
@@ -102,35 +101,20 @@ def test_other_budgets_must_be_intended(tmp_path: Path) -> None:
     """An owner with changed budgets does not start unless they are amended."""
     path = Deployed(tmp_path / "owner", budgets={"total": 1.0}).folder / "owner.toml"
     asyncio.run(_serve_once(path))
-    with open_ledger(path.parent / "queries.ledger", Budgets(total=1.0)) as ledger:
+    with open_ledger(path.parent / "owner.db", Budgets(total=1.0)) as ledger:
         ledger.charge(Charge("analyst-0", "before", b"?", b"!", 0.5))
     path.write_text(path.read_text().replace("total = 1.0", "total = 2.0"))
     with pytest.raises(InputError, match="ledger was created with other budgets"):
         asyncio.run(_serve_once(path))
     path.write_text("amend = true\n" + path.read_text())
     asyncio.run(_serve_once(path))
-    assert read_totals(path.parent / "queries.ledger").budget == 2.0
-
-
-def test_deploy_owner_writes_what_serve_and_ask_read(tmp_path: Path) -> None:
-    """The files of `deploy owner` are consistent and contain each party's commands."""
-    folder = tmp_path / "owner"
-    command = ["deploy", "owner", "iris", "--k", "5", "--out", str(folder)]
-    made = CliRunner().invoke(app, command)
-    assert made.exit_code == 0, made.output
-    config = load_config(folder / "owner.toml")
-    assert isinstance(config, OwnerConfig)
-    assert config.budgets.total == 4.0
-    assert OwnerTerms.load(Path(config.terms)).rules.features == 4
-    assert f"veilring serve {folder}/owner.toml" in made.output
-    assert CliRunner().invoke(app, command).exit_code == 2  # nothing is overwritten
+    assert read_totals(path.parent / "owner.db").budget == 2.0
 
 
 def test_the_default_of_the_system_is_deployed(tmp_path: Path) -> None:
     """Without options, an analyst asks for the default radius of the system."""
     folder = tmp_path / "owner"
-    made = CliRunner().invoke(app, ["deploy", "owner", "iris", "--out", str(folder)])
-    assert made.exit_code == 0, made.output
+    call("deploy", "owner", "iris", "--out", folder)
     config = load_config(folder / "analyst-0.toml")
     assert isinstance(config, AnalystConfig)
     terms = OwnerTerms.load(Path(config.terms))
@@ -159,8 +143,7 @@ def test_deploy_owner_refuses_what_the_owner_would_refuse(
 ) -> None:
     """Settings that the owner would refuse later are refused before a folder is created."""
     folder = tmp_path / "owner"
-    refused = CliRunner().invoke(app, ["deploy", "owner", "iris", *options, "--out", str(folder)])
-    assert refused.exit_code == 2
+    call("deploy", "owner", "iris", *options, "--out", folder, code=2)
     assert not folder.exists()
 
 
@@ -186,7 +169,7 @@ def test_an_analyst_asks_as_the_terms_say_unless_it_chooses(
     path = tmp_path / "terms.toml"
     path.write_text(f"{TERMS}[protocol]\n{protocol}")
     asking = {"identity": "ann.key", "roster": "roster.toml", "terms": str(path), "ask": "owner"}
-    given = {**asking, "role": "analyst", "epsilon": 1.0, **own}
+    given = {**asking, "role": "client", "epsilon": 1.0, **own}
     config = AnalystConfig.model_validate(given)
     request = make_request(config, OwnerTerms.load(path), np.full((2, 1), 0.5))
     assert request.k == k
@@ -199,7 +182,10 @@ def test_an_analyst_asks_as_the_terms_say_unless_it_chooses(
         ('[protocol]\naccounting = "record"', "protocol.accounting: there is no such key"),
         ("[protocol]\nepsilon = 99.0", "protocol.epsilon is 99"),
         ("[protocol]\nepsilon_max = 0.5", "protocol.epsilon_max: there is no such key"),
-        ("[labelling]\nepsilon = 0.5", "labelling: this key was renamed to protocol"),
+        (
+            "[labelling]\nepsilon = 0.5",
+            "labelling: .* renamed to protocol, with name = .data-owner",
+        ),
         ("[protocol]\npublic_rows = true", "rows is None; allowed: a number, since"),
         ("row = 3\n[protocol]\npublic_rows = true", "row: there is no such key"),
         ('[protocol]\nconversion = "none"', "protocol.conversion is 'none'"),

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 from tests.deployment import commands
-from tests.deployment.commands import Command, Server, wait_until
+from tests.deployment.commands import Command, Server, call, wait_until
 from tests.deployment.members import all_served, labels_of
 from typer.testing import CliRunner, Result
 
 from veilring.cli.app import app
 from veilring.data.sources import load
+from veilring.deployment.duties import load_config_of, perform
 from veilring.deployment.examples import write_peers
 from veilring.deployment.peers import MemberConfig, PeerTerms, serve_member
-from veilring.deployment.roles import fetch_model, load_config_of
 from veilring.errors import BudgetExhausted, InputError, ScenarioError, SessionAborted, StoreFailed
 from veilring.privacy.ledger import read_totals
 from veilring.protocols.noisyvotes.system import NoisyVotes
@@ -181,18 +181,6 @@ async def test_an_owner_releases_alone(tmp_path: Path) -> None:
     assert sum(right) > 0.6 * len(right)
 
 
-async def test_noisy_votes_are_deployed_by_their_name(tmp_path: Path) -> None:
-    """Each batch costs its epsilon, and a repeated batch nothing, as under terms with `votes`."""
-    folder = written(tmp_path / "votes", NoisyVotes(epsilon=EPSILON, k=20), 1.5 * EPSILON)
-    async with all_served(folder, NAMES, serve_member) as served:
-        first = await labels_of(folder, 0, 10, QUERIES)
-        assert await labels_of(folder, 0, 10, QUERIES) == first
-        assert served.spent() == [EPSILON] * 3
-        with pytest.raises(BudgetExhausted):
-            await labels_of(folder, 10, 20, QUERIES)
-        assert served.spent() == [EPSILON] * 3
-
-
 @pytest.mark.parametrize(
     ("old", "new", "parties", "message"),
     [
@@ -295,7 +283,7 @@ async def test_a_client_keeps_the_model_of_a_release(folder: Path, tmp_path: Pat
     path = tmp_path / "model.json"
     async with all_served(folder, NAMES, serve_member) as served:
         labels = await labels_of(folder, 0, 38, QUERIES)
-        (await fetch_model(folder / "client.toml")).save(path)
+        (await perform(folder / "client.toml", "model")).save(path)
         assert served.spent() == [EPSILON] * 3
     model = load_model(path)
     assert model.predict(folder / QUERIES).tolist() == labels
@@ -303,18 +291,16 @@ async def test_a_client_keeps_the_model_of_a_release(folder: Path, tmp_path: Pat
     assert model.promise == replace(promised, delta=0.0, measure="pure ε-DP")  # a grid is pure
     votes = written(tmp_path / "votes", NoisyVotes(epsilon=EPSILON, k=20), EPSILON)
     with pytest.raises(ScenarioError, match="release no model"):
-        await fetch_model(votes / "client.toml")
+        await perform(votes / "client.toml", "model")
 
 
 @pytest.mark.parametrize("extra", [["queries.csv"], ["--out", "labels.csv"], ["--epsilon", "1"]])
 def test_a_model_is_requested_alone(folder: Path, extra: list[str]) -> None:
     """The command refuses options that it would not use, and an existing file."""
     command = ["ask", str(folder / "client.toml"), "--model"]
-    refused = CliRunner().invoke(app, [*command, str(folder / "model.json"), *extra])
-    assert refused.exit_code == 2
+    refused = call(*command, folder / "model.json", *extra, code=2)
     assert "--model fetches only the model" in refused.stderr
-    refused = CliRunner().invoke(app, [*command, str(folder / "terms.toml")])
-    assert refused.exit_code == 2
+    refused = call(*command, folder / "terms.toml", code=2)
     assert "allowed: a file that does not exist yet" in refused.stderr
 
 
@@ -333,13 +319,11 @@ def test_deploy_writes_what_serve_reads(tmp_path: Path) -> None:
     """The command declares the rows, sets a budget, and refuses one that pays for nothing."""
     out = tmp_path / "release"
     command = ["deploy", "peers", "wine", "--protocol", "release", "--out", str(out)]
-    refused = CliRunner().invoke(app, [*command, "--budget", "0.5"])
-    assert refused.exit_code == 2
+    refused = call(*command, "--budget", "0.5", code=2)
     assert "budget is 0.5; allowed: at least the 1 epsilon that a release costs" in refused.stderr
     assert not out.exists()
-    made = CliRunner().invoke(app, [*command, "--port", str(reserve_ports())])
-    assert made.exit_code == 0, made.output
+    call(*command, "--port", reserve_ports())
     terms = PeerTerms.load(out / "terms.toml", 8)
     assert isinstance(terms.protocol, Release)
     assert (terms.budget, terms.rows) == (2.0, 134)
-    assert load_config_of(out / "party-7.toml", MemberConfig, "this").ledger.endswith("party-7.db")
+    assert load_config_of(out / "party-7.toml", MemberConfig, "this").state.endswith("party-7.db")

@@ -3,10 +3,6 @@
 import asyncio
 import csv
 import io
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from math import exp
 from pathlib import Path
@@ -14,11 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pyproj import Geod
-from tests.deployment.commands import SECONDS
-from typer.testing import CliRunner
+from tests.deployment.commands import Server, call
 
 from veilring.arrays import Floats
-from veilring.cli.app import app
 from veilring.deployment import load_config
 from veilring.deployment.places import (
     Area,
@@ -36,6 +30,7 @@ from veilring.privacy.ledger import read_totals
 from veilring.testing.ports import reserve_ports
 
 HERE = (37.7749, -122.4194)
+NAMED = '[protocol]\nname = "tree-walk"\n'
 DEGREES = np.random.default_rng(5).uniform((37.70, -122.50), (37.80, -122.38), (200, 2))
 
 
@@ -47,8 +42,7 @@ def folder(tmp_path: Path) -> Path:
     rows.write_text("\n".join(["name,lat,lon", *lines]) + "\n", encoding="utf-8")
     out = tmp_path / "atlas"
     options = ["--port", str(reserve_ports()), "--budget", "90", "--out", str(out)]
-    deployed = CliRunner().invoke(app, ["deploy", "places", str(rows), *options])
-    assert deployed.exit_code == 0, deployed.output
+    call("deploy", "places", rows, *options)
     return out
 
 
@@ -101,7 +95,7 @@ def test_the_same_cell_is_answered_without_the_server(folder: Path) -> None:
     assert isinstance(client, PlacesClientConfig)
     again = asyncio.run(ask_places(client, Near(HERE[0] + 1e-6, HERE[1], 3.0)))
     assert set(map(str, again["place"])) == set(map(str, first["place"]))
-    assert read_totals(folder / "questions.ledger").spent == pytest.approx(3.0)
+    assert read_totals(folder / "client.db").spent == pytest.approx(3.0)
 
 
 def test_the_budget_is_enforced(folder: Path) -> None:
@@ -109,7 +103,7 @@ def test_the_budget_is_enforced(folder: Path) -> None:
     _asked(folder, Near(*HERE, 3.0), budget=5.0)
     with pytest.raises(BudgetExhausted):
         _asked(folder, Near(HERE[0] + 0.01, HERE[1], 3.0), budget=5.0)
-    assert read_totals(folder / "questions.ledger").spent == pytest.approx(3.0)
+    assert read_totals(folder / "client.db").spent == pytest.approx(3.0)
 
 
 def test_a_server_of_another_number_of_places_is_refused(folder: Path) -> None:
@@ -170,7 +164,7 @@ def test_a_place_outside_of_the_map_costs_nothing(folder: Path) -> None:
         refused.add(str(error.value))
     (said,) = refused
     assert said.startswith("--near is outside of the map, which is latitudes from 37.69 to 37.8")
-    assert read_totals(folder / "questions.ledger").answers == 0
+    assert read_totals(folder / "client.db").answers == 0
 
 
 def test_a_map_has_a_margin_around_its_places() -> None:
@@ -195,7 +189,7 @@ def test_a_map_has_a_margin_around_its_places() -> None:
 def test_a_map_that_lacks_places_is_not_served(area: str, message: str, folder: Path) -> None:
     """Terms with a wrong box are refused before anything is served."""
     terms, _, _ = (folder / "terms.toml").read_text(encoding="utf-8").partition("[area]")
-    (folder / "terms.toml").write_text(f"{terms}[area]\n{area}\n", encoding="utf-8")
+    (folder / "terms.toml").write_text(f"{terms}[area]\n{area}\n{NAMED}", encoding="utf-8")
     config = load_config(folder / "server.toml")
     assert isinstance(config, PlacesConfig)
     with pytest.raises(ScenarioError, match=message):
@@ -221,30 +215,16 @@ def test_the_chance_of_the_own_bucket_is_that_of_the_distribution(by: str, folde
 @pytest.fixture
 def served(folder: Path) -> Iterator[Path]:
     """Serve the places in a separate process."""
-    log = folder / "server.log"
-    command = [sys.executable, "-m", "veilring", "serve", "server.toml"]
-    with log.open("wb") as file:
-        process = subprocess.Popen(command, cwd=folder, stderr=file)
-    try:
-        deadline = time.monotonic() + SECONDS
-        while "server is ready" not in log.read_text(encoding="utf-8"):
-            assert time.monotonic() < deadline, log.read_text(encoding="utf-8")
-            time.sleep(0.05)
-        yield folder
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait()
-    assert process.returncode == 0
+    server = Server(folder, "server")
+    server.serve()
+    yield folder
+    server.end_in_order()
 
 
 def test_two_processes_over_tls(served: Path) -> None:
     """A client in another process gets places as CSV; a wrong question exits with 2."""
-    asked = CliRunner().invoke(
-        app,
-        ["ask", str(served / "client.toml"), "--near", "-", "--epsilon", "12"],
-        input=f"{HERE[0]},{HERE[1]}\n",
-    )
-    assert asked.exit_code == 0, asked.output
+    client, place = served / "client.toml", f"{HERE[0]},{HERE[1]}\n"
+    asked = call("ask", client, "--near", "-", "--epsilon", "12", given=place)
     rows = list(csv.DictReader(io.StringIO(asked.stdout)))
     assert "those of the right bucket, one of 8 (epsilon 12)" in asked.stderr
     assert list(rows[0]) == ["place", "latitude", "longitude", "metres"]
@@ -252,5 +232,4 @@ def test_two_processes_over_tls(served: Path) -> None:
     expected = _distances()
     for row in rows:
         assert float(row["metres"]) == pytest.approx(expected[int(row["place"]) - 1], rel=1e-3)
-    missing = CliRunner().invoke(app, ["ask", str(served / "client.toml"), "--near", "1,2"])
-    assert missing.exit_code == 2
+    call("ask", client, "--near", "1,2", code=2)

@@ -8,10 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.deployment.collection import Collection
-from tests.deployment.commands import SECONDS, Server
-from typer.testing import CliRunner
+from tests.deployment.commands import SECONDS, Server, call
 
-from veilring.cli.app import app
 from veilring.data.npz import Vectors, write_vectors
 from veilring.testing.ports import reserve_ports
 
@@ -35,12 +33,6 @@ def require_private(folder: Path) -> None:
     assert modes == dict.fromkeys(modes, 0o600)
 
 
-def run(*words: object) -> None:
-    """Run a command that must succeed."""
-    done = CliRunner().invoke(app, [str(word) for word in words])
-    assert done.exit_code == 0, done.output
-
-
 def test_a_collection_leaves_only_private_files(tmp_path: Path) -> None:
     """Rows, reports, their log and index, outboxes, exports and models have mode 0600."""
     collection = Collection(tmp_path / "survey", reports=1000, survey_clients=1)
@@ -49,8 +41,8 @@ def test_a_collection_leaves_only_private_files(tmp_path: Path) -> None:
         submitted = collection.submit(0)
         assert submitted.wait(SECONDS) == 0, submitted.output
         config = collection.folder / "collector.toml"
-        run("estimate", config, "--save", collection.folder / "model.json")
-        run("export", config, "--out", collection.folder / "reports")
+        call("estimate", config, "--save", collection.folder / "model.json")
+        call("export", config, "--out", collection.folder / "reports")
         require_private(collection.folder)
     finally:
         collection.kill_all()
@@ -61,19 +53,19 @@ def test_rows_of_a_trial_are_private(
     tmp_path: Path, kind: str, options: tuple[object, ...]
 ) -> None:
     """All files with rows or queries that `veilring deploy` writes have mode 0600."""
-    run("deploy", kind, "wine", *options, "--port", reserve_ports(), "--out", tmp_path / kind)
+    call("deploy", kind, "wine", *options, "--port", reserve_ports(), "--out", tmp_path / kind)
     require_private(tmp_path / kind)
 
 
 def test_labels_are_private(tmp_path: Path) -> None:
     """The labels written by `veilring ask --out`, and the owner's ledger, have mode 0600."""
     folder = tmp_path / "owner"
-    run("deploy", "owner", "iris", "--radius", 0.3, "--port", reserve_ports(), "--out", folder)
+    call("deploy", "owner", "iris", "--radius", 0.3, "--port", reserve_ports(), "--out", folder)
     server = Server(folder, "owner")
     server.serve()
     try:
         queries, labels = folder / "analyst-0.csv", folder / "labels.csv"
-        run("ask", folder / "analyst-0.toml", queries, "--out", labels)
+        call("ask", folder / "analyst-0.toml", queries, "--out", labels)
         require_private(folder)
     finally:
         server.kill()

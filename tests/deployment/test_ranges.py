@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
-from tests.deployment.commands import SECONDS, Command, start_serving
-from typer.testing import CliRunner
+from tests.deployment.commands import SECONDS, Command, call, start_serving
 
-from veilring.cli.app import app
 from veilring.data.schema import OUTSIDE_MAX, FeatureTerms
 from veilring.deployment.config import Schema
 from veilring.errors import InputError, ScenarioError
@@ -27,8 +25,7 @@ TERMS = Schema(
 
 def deploy(folder: Path, *words: str) -> None:
     """Write the files of a deployment."""
-    done = CliRunner().invoke(app, ["deploy", *words, "--out", str(folder)])
-    assert done.exit_code == 0, done.output
+    call("deploy", *words, "--out", folder)
 
 
 def change(path: Path, column: int, change: Callable[[float], float]) -> int:

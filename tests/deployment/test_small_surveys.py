@@ -8,18 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.deployment.collection import Collection
+from tests.deployment.commands import call
 from tests.protocols.ldp.collecting import accepted, keep
-from typer.testing import CliRunner, Result
 
-from veilring.cli.app import app
-from veilring.deployment.roles import load_config_of
-from veilring.deployment.survey import (
-    MINIMUM_REPORTS,
-    CollectorConfig,
-    SurveyTerms,
-    open_configured_store,
-    serve_collector,
-)
+from veilring.deployment.collector import CollectorConfig, open_configured_store, serve_collector
+from veilring.deployment.duties import load_config_of
+from veilring.deployment.survey import MINIMUM_REPORTS, SurveyTerms
 from veilring.protocols.ldp.roles import ClientPool
 
 SITES, EACH = ("site-a", "site-b", "site-c", "site-d"), 50
@@ -50,13 +44,8 @@ def set_minimum(folder: Path, minimum: int) -> None:
     """Change the minimum in the terms of a collection."""
     path = folder / "terms.toml"
     lines = [each for each in path.read_text().splitlines() if not each.startswith("minimum")]
-    lines.insert(lines.index("[survey]") + 1, f"minimum = {minimum}")
+    lines.insert(lines.index("[protocol]") + 1, f"minimum = {minimum}")
     path.write_text("\n".join([*lines, ""]))
-
-
-def run(*words: object) -> Result:
-    """Run a command of `veilring` in this process."""
-    return CliRunner().invoke(app, list(map(str, words)))
 
 
 def test_a_lower_minimum_unlocks_the_stored_reports(folder: Path) -> None:
@@ -64,17 +53,14 @@ def test_a_lower_minimum_unlocks_the_stored_reports(folder: Path) -> None:
     pytest.importorskip("polars", reason="polars is part of the extra `parquet`")
     collector, terms = folder / "collector.toml", folder / "terms.toml"
     set_minimum(folder, MINIMUM_REPORTS)
-    exported = run("export", collector, "--out", folder / "reports")
-    assert exported.exit_code == 0, exported.output
+    call("export", collector, "--out", folder / "reports")
     files = sorted((folder / "reports").glob("*.parquet"))
     for command in (("estimate", collector), ("tally", terms, *files)):
-        early = run(*command)
-        assert early.exit_code == 2
+        early = call(*command, code=2)
         assert "200 of at least 1,000 reports so far (`minimum` in the terms" in early.output
     set_minimum(folder, CLIENTS)
     for command in (("estimate", collector), ("tally", terms, *files)):
-        done = run(*command, "--json")
-        assert done.exit_code == 0, done.output
+        done = call(*command, "--json")
         document = json.loads(done.stdout)
         assert document["reports"] == CLIENTS
         assert document["below_minimum"] is False
@@ -83,23 +69,21 @@ def test_a_lower_minimum_unlocks_the_stored_reports(folder: Path) -> None:
 def test_estimates_without_a_member_may_fall_below_the_minimum(folder: Path) -> None:
     """They are marked, and no model is made of them; the minimum applies to all reports."""
     collector, without = folder / "collector.toml", ("--without", "site-d")
-    shown = run("estimate", collector, *without)
-    assert shown.exit_code == 0, shown.output
+    shown = call("estimate", collector, *without)
     assert "150 reports are left, fewer than the minimum of 200" in shown.output
-    document = json.loads(run("estimate", collector, *without, "--json").stdout)
+    document = json.loads(call("estimate", collector, *without, "--json").stdout)
     assert (document["reports"], document["below_minimum"]) == (150, True)
-    assert "reports are left" not in run("estimate", collector).output
+    assert "reports are left" not in call("estimate", collector).output
     model = folder / "model.json"
-    refused = run("estimate", collector, *without, "--save", model)
-    assert refused.exit_code == 2
+    refused = call("estimate", collector, *without, "--save", model, code=2)
     assert "150 of at least 200 reports" in refused.output
     assert not model.exists()
-    nobody = run("estimate", collector, *(word for site in SITES for word in ("--without", site)))
-    assert nobody.exit_code == 2
+    nobody = call(
+        "estimate", collector, *(word for site in SITES for word in ("--without", site)), code=2
+    )
     assert "no reports are left; leave out fewer members" in nobody.output
     set_minimum(folder, CLIENTS + 1)
-    early = run("estimate", collector, *without)
-    assert early.exit_code == 2
+    early = call("estimate", collector, *without, code=2)
     assert "200 of at least 201 reports so far" in early.output
 
 
@@ -137,10 +121,9 @@ def test_a_trial_survey_can_reach_its_minimum(tmp_path: Path) -> None:
     """Without a choice, it is at most the number of reports; one above it is refused."""
     for reports, minimum in ((CLIENTS, CLIENTS), (5000, MINIMUM_REPORTS)):
         folder = Collection(tmp_path / f"survey-{reports}", reports=reports).folder
-        assert SurveyTerms.load(folder / "terms.toml").survey.minimum == minimum
+        assert SurveyTerms.load(folder / "terms.toml").protocol.minimum == minimum
     options = ("--reports", CLIENTS, "--out", tmp_path / "other", "--minimum")
-    refused = run("deploy", "survey", "iris", *options, CLIENTS + 1)
-    assert refused.exit_code == 2
+    refused = call("deploy", "survey", "iris", *options, CLIENTS + 1, code=2)
     assert "--minimum is 201; allowed: 1 to 200, as reports" in refused.output
     assert not (tmp_path / "other").exists()
-    assert run("deploy", "survey", "iris", *options, 7).exit_code == 0
+    call("deploy", "survey", "iris", *options, 7)

@@ -9,7 +9,7 @@ import pytest
 from tests.deployment.collection import Collection
 from tests.deployment.commands import SECONDS, Command
 
-from veilring.deployment.roles import load_config_of
+from veilring.deployment.duties import load_config_of
 from veilring.deployment.survey_client import SurveyClientConfig, submit_rows
 from veilring.protocols.ldp.messages import ClientBatch, ReportVerdict
 from veilring.protocols.ldp.roles import ClientPool
@@ -42,7 +42,7 @@ def configure(collection: Collection, key: str, *more: str) -> None:
     """Set the column that names the survey client's clients; none if the key is empty."""
     path = collection.folder / "survey-client-0.toml"
     kept = [line for line in path.read_text().splitlines() if not line.startswith("key")]
-    path.write_text("\n".join([*kept, *([f'key = "{key}"'] if key else []), *more, ""]))
+    path.write_text("\n".join([*([f'key = "{key}"'] if key else []), *more, *kept, ""]))
 
 
 def handed_in(collection: Collection, rows: str, code: int = 0) -> Command:
@@ -191,13 +191,13 @@ def test_reports_that_a_collector_lost_are_sent_again(collection: Collection, ro
     lines, folder = lines_of(collection), collection.folder
     if rows:
         handed_in(collection, write(collection, "first.csv", lines[: 1 + rows]))
-    assert collection.run("state", "backup", "reports.sqlite", "copy.sqlite").poll() == 0
+    assert collection.run("state", "backup", "collector.db", "copy.sqlite").poll() == 0
     handed_in(collection, "survey-client-0.csv")
     stored = collection.stored()
     collection.kill_all()
-    for each in folder.glob("reports.sqlite*"):
+    for each in folder.glob("collector.db*"):
         each.unlink()
-    (folder / "copy.sqlite").rename(folder / "reports.sqlite")
+    (folder / "copy.sqlite").rename(folder / "collector.db")
     collection.serve()
     assert len(collection.stored()) == rows
     again = handed_in(collection, "survey-client-0.csv")

@@ -8,17 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.deployment.collection import Collection
+from tests.deployment.commands import call
 from tests.protocols.ldp.collecting import accepted, batches, keep, make_task
-from typer.testing import CliRunner
 
-from veilring.cli.app import app
 from veilring.deployment import load_config
-from veilring.deployment.estimating import Spread, tally_files
-from veilring.deployment.survey import CollectorConfig, SurveyTerms, open_configured_store
+from veilring.deployment.collector import CollectorConfig, open_configured_store
+from veilring.deployment.survey import SurveyTerms
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.bayes import learn
 from veilring.protocols.ldp.algorithm.survey import Tally
-from veilring.protocols.ldp.parquet import tally_parquet, write_parquet
+from veilring.protocols.ldp.parquet import Spread, tally_parquet, write_parquet
 from veilring.protocols.ldp.roles import ClientPool
 from veilring.protocols.ldp.saved import load_classifier
 from veilring.scenarios.sweep import Engine
@@ -60,7 +59,7 @@ def test_two_dask_workers_count_like_one_process(
 ) -> None:
     """Tally and classifier are equal to the last bit, for any division of the files."""
     expected = tally_parquet(TASK, files)
-    found = tally_files(TASK, files, on_dask(scheduler), at_once=at_once)
+    found = tally_parquet(TASK, files, on_dask(scheduler), at_once=at_once)
     assert same(found, expected)
     assert found.clients == 2000
     assert repr(learn(TASK.survey, found)) == repr(learn(TASK.survey, expected))
@@ -68,10 +67,10 @@ def test_two_dask_workers_count_like_one_process(
 
 def test_processes_of_this_machine_count_alike(files: tuple[Path, ...]) -> None:
     """Two processes and many pieces give the same tally."""
-    found = tally_files(
+    found = tally_parquet(
         TASK, files, partial(each_done, engine=Engine("local", workers=2)), at_once=300
     )
-    assert same(found, tally_files(TASK, files))
+    assert same(found, tally_parquet(TASK, files))
 
 
 def test_a_cluster_refuses_the_same_reports_as_one_process(
@@ -79,7 +78,7 @@ def test_a_cluster_refuses_the_same_reports_as_one_process(
 ) -> None:
     """A report for another task is an input error, on any worker."""
     with pytest.raises(InputError, match="for a task other than"):
-        tally_files(make_task(epsilon=2.0), files, on_dask(scheduler), at_once=500)
+        tally_parquet(make_task(epsilon=2.0), files, on_dask(scheduler), at_once=500)
 
 
 def test_exported_reports_give_the_estimates_of_the_store(tmp_path: Path) -> None:
@@ -94,16 +93,11 @@ def test_exported_reports_give_the_estimates_of_the_store(tmp_path: Path) -> Non
     keep(store, accepted(task, list(people.answer(task, rng))))
     store.close()
 
-    def run(*command: str) -> str:
-        done = CliRunner().invoke(app, list(command))
-        assert done.exit_code == 0, done.output
-        return done.stdout
-
     collector, terms = str(folder / "collector.toml"), str(config.terms)
-    assert run("export", collector, "--out", str(folder / "reports")).startswith("1 file")
+    assert call("export", collector, "--out", folder / "reports").stdout.startswith("1 file")
     (file,) = (folder / "reports").glob("*.parquet")
-    asked = run("estimate", collector, "--json", "--save", str(folder / "one.json"))
-    found = run("tally", terms, str(file), "--json", "--save", str(folder / "other.json"))
+    asked = call("estimate", collector, "--json", "--save", folder / "one.json").stdout
+    found = call("tally", terms, file, "--json", "--save", folder / "other.json").stdout
     # Files say of no report whose it is.
     of_file, of_store = json.loads(found), json.loads(asked)
     assert of_file.pop("members") == {}
@@ -113,8 +107,6 @@ def test_exported_reports_give_the_estimates_of_the_store(tmp_path: Path) -> Non
     assert repr(load_classifier(folder / "one.json")) == repr(
         load_classifier(folder / "other.json")
     )
-    again = CliRunner().invoke(app, ["export", collector, "--out", str(folder / "reports")])
-    assert again.exit_code == 2
-    alone = CliRunner().invoke(app, ["tally", terms, str(file), "--workers", "2"])
-    assert alone.exit_code == 2
+    call("export", collector, "--out", folder / "reports", code=2)
+    alone = call("tally", terms, file, "--workers", "2", code=2)
     assert "engine" in alone.output

@@ -8,14 +8,9 @@ from pathlib import Path
 import pytest
 from tests.deployment.collection import Collection
 
-from veilring.deployment.roles import load_config_of
-from veilring.deployment.survey import (
-    CollectorConfig,
-    SurveyTerms,
-    open_configured_store,
-    read_published,
-    serve_collector,
-)
+from veilring.deployment.collector import CollectorConfig, open_configured_store, serve_collector
+from veilring.deployment.duties import load_config_of
+from veilring.deployment.survey import SurveyTerms, read_published
 from veilring.deployment.survey_client import SurveyClientConfig, submit_rows
 from veilring.errors import HandshakeError, ScenarioError
 from veilring.protocols.ldp import messages
@@ -24,6 +19,9 @@ from veilring.protocols.ldp.outbox import Outbox
 
 CLIENTS = 20
 CLIENT = "survey-client-0"
+
+
+AGES = pytest.mark.parametrize(("step", "age"), [(-1, "an older"), (1, "a newer")])
 
 
 @pytest.fixture
@@ -67,11 +65,11 @@ async def test_both_sides_name_the_older_one_and_nothing_is_charged(
         assert f"task format: {client} at {CLIENT}, {collector} at collector" in said
         assert f"(update veilring at {older}, which is older)" in said
     names = [f"client-{number}" for number in range(CLIENTS)]
-    with Outbox(Path(config.outbox)) as outbox:
+    with Outbox(Path(config.state)) as outbox:
         assert outbox.can_afford(names, config.budget, config.budget).all()
 
 
-@pytest.mark.parametrize(("step", "age"), [(-1, "an older"), (1, "a newer")])
+@AGES
 def test_a_task_of_another_format_is_not_blamed_on_the_collector(
     folder: Path, step: int, age: str
 ) -> None:
@@ -84,7 +82,7 @@ def test_a_task_of_another_format_is_not_blamed_on_the_collector(
     assert "use the same version of veilring at census and here" in str(caught.value)
 
 
-@pytest.mark.parametrize(("step", "age"), [(-1, "an older"), (1, "a newer")])
+@AGES
 def test_a_store_of_another_format_is_refused_with_its_age(
     folder: Path, monkeypatch: pytest.MonkeyPatch, step: int, age: str
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 from tests.deployment import members
 from tests.deployment.commands import Server
 from tests.deployment.disks import FAULTS
+from tests.deployment.member_crashes import crash_rounds
 from tests.deployment.members import Served, labels_of
 from typer.testing import CliRunner, Result
 from typing_extensions import override
@@ -16,9 +17,9 @@ from typing_extensions import override
 from veilring.cli.app import app
 from veilring.data.sources import load
 from veilring.deployment import load_config
+from veilring.deployment.duties import load_config_of
 from veilring.deployment.examples import write_peers
 from veilring.deployment.peers import MemberConfig, PeerTerms, serve_member
-from veilring.deployment.roles import load_config_of
 from veilring.errors import BudgetExhausted, InputError, ScenarioError, StoreFailed, VeilringError
 from veilring.privacy.budgets import Budgets, Charge
 from veilring.privacy.ledger import open_ledger, read_totals
@@ -28,6 +29,7 @@ from veilring.randomness import Streams
 from veilring.testing.ports import reserve_ports
 
 EPSILON, BUDGET = 4.0, 8.0
+CRASHES = 4
 NAMES = ("party-0", "party-1", "party-2")
 
 
@@ -125,6 +127,13 @@ async def test_a_member_that_dies_between_charge_and_sum_has_paid(
         with pytest.raises(BudgetExhausted):
             await labels_of(folder, 20, 30)
         assert max(served.spent()) == BUDGET
+
+
+@pytest.mark.slow
+async def test_kills_of_members_lose_and_refund_no_charge(tmp_path: Path) -> None:
+    """For any kill, each answered batch was paid by all members, and repeating it costs nothing."""
+    trial = await crash_rounds(tmp_path / "votes", CRASHES, seed=7)
+    assert trial.retried >= len(trial.told) > CRASHES
 
 
 async def test_a_reused_session_name_is_charged_again(
@@ -253,7 +262,7 @@ async def test_another_budget_must_be_intended(folder: Path) -> None:
         ("radius = 0.3", "r = 0.3", "protocol.r: there is no such key"),
         ("radius = 0.3", "radius = 0.3\ntolerated = 3", "protocol.tolerated is 3; allowed: below"),
         ("radius = 0.3", 'radius = 0.3\nsum = "cycles"\ncycles = 2', "protocol.cycles is 2"),
-        ("[protocol]", "[votes]", "votes: this key was renamed to protocol"),
+        ("[protocol]", "[votes]", "votes: .* renamed to protocol, with name = .noisy-votes"),
         ("budget = 8.0", "budget = 3.0", "budget is 3.0; allowed: at least"),
         ("epsilon = 4.0", "epsilon = 0", "protocol.epsilon is 0; allowed: a number above"),
     ],

@@ -15,8 +15,8 @@ from docs._ext.starter import Starter
 from docs._ext.typist import type_page
 
 from veilring.cli.app import app
-from veilring.config import Section, read_toml
 from veilring.deployment import load_config
+from veilring.deployment.config import Terms
 from veilring.deployment.owner import OwnerTerms
 from veilring.deployment.peers import PeerTerms
 from veilring.deployment.places import PlacesTerms
@@ -50,14 +50,13 @@ BY_HAND: Final = (
     ("docs/how-to/sweep.md", "Ray is not installed where the tests run"),
     ("docs/protocols/data-owner.md", "the tables are files, and it takes minutes"),
 )
-# By the name of the system, or by a table or key of its terms.
-TERMS: Final[dict[str, type[Section]]] = {
+TERMS: Final[dict[str, type[Terms]]] = {
     "data-owner": OwnerTerms,
     "ind-knn": PredictionTerms,
-    "protocol": PeerTerms,
-    "survey": SurveyTerms,
-    "crs": PlacesTerms,
+    "ldp-bayes": SurveyTerms,
+    "tree-walk": PlacesTerms,
 }
+"""The models of terms by their systems; those of any other are `PeerTerms`."""
 COMMAND: Final[Any] = typer.main.get_command(app)
 PROSE: Final = re.compile(r"(?<!`)`(veilring [^`]+)`(?!`)")
 
@@ -122,14 +121,14 @@ def test_files_on_a_page_load(page: Path, tmp_path: Path) -> None:
         if block.language != "toml":
             continue
         tables = tomllib.loads(block.text)
-        names = {tables.get("protocol", {}).get("name"), *tables}
         path = tmp_path / "shown.toml"
         path.write_text(block.text, encoding="utf-8")
         if "role" in tables:
             before = tables
             load_config(path)
-        elif models := [model for key, model in TERMS.items() if key in names]:
-            read_toml(path, models[0])
+        elif tables.keys() & {"crs", "dimensions", "features", "protocol"}:
+            path.rename(tmp_path / "terms.toml")  # of the configurations that follow
+            TERMS.get(tables.get("protocol", {}).get("name"), PeerTerms).of(**tables)
         elif "tool" in tables:
             assert tables["tool"].keys() == {"pytest"}
         elif "budgets" in tables:  # the changes to the role's configuration above

@@ -1,8 +1,10 @@
 """`veilring audit` and `explore`: test the claims of a system or role, and search for faults."""
 
 import json
+import sys
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -14,11 +16,13 @@ from veilring.cli.options import (
     Workers,
     protocol_settings,
 )
-from veilring.cli.subjects import find_subject, names_object, without_settings
+from veilring.config import did_you_mean, parse_value
 from veilring.errors import InputError
 
 if TYPE_CHECKING:
+    from veilring.protocols.system import System
     from veilring.scenarios import Scenario
+    from veilring.testing.auditing import Audit, RoleClaims
     from veilring.testing.exploring import Campaign, Subject
 
 DEFAULT: Final = "faults"
@@ -39,9 +43,7 @@ def explore_command(
     protocol: ProtocolName = None,
     seeds: Annotated[int, typer.Option(help="Number of seeds.", min=1)] = 200,
     first: Annotated[int, typer.Option(help="First seed.", min=0)] = 0,
-    seed: Annotated[
-        int | None, typer.Option(help="Replay only this seed.", min=0, show_default=False)
-    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Replay only this seed.", min=0)] = None,
     every: Annotated[
         bool,
         typer.Option(
@@ -60,9 +62,7 @@ def explore_command(
     failures: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE",
-            help="Replay the seeds in this file first, and add new failures to it.",
-            show_default=False,
+            metavar="FILE", help="Replay the seeds in this file first, and add new failures to it."
         ),
     ] = None,
     shrink: Annotated[
@@ -70,7 +70,6 @@ def explore_command(
         typer.Option(
             metavar="FILE.toml",
             help="Shrink the first failing world, and write it as a scenario to this file.",
-            show_default=False,
         ),
     ] = None,
     report: Annotated[
@@ -79,7 +78,6 @@ def explore_command(
             metavar="DIR",
             help="Shrink the first failing world, replay it, and write the run to"
             " this folder, with the page report.html.",
-            show_default=False,
         ),
     ] = None,
     workers: Workers = None,
@@ -269,9 +267,6 @@ def _show_explored(campaign: "Campaign") -> None:
         typer.echo(f"  {kind:10} {campaign.struck[kind]:>9,}")
 
 
-if TYPE_CHECKING:
-    from veilring.testing.auditing import Audit
-
 EXIT_CONTRADICTED: Final = 1
 
 
@@ -281,7 +276,6 @@ def audit_command(
         typer.Argument(
             help="A system (see `veilring systems`), or module:NAME with a system or a RoleClaims.",
             metavar="NAME",
-            show_default=False,
         ),
     ],
     *,
@@ -291,15 +285,11 @@ def audit_command(
     parameters: Annotated[
         list[str] | None,
         typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Set a parameter of the system; may be repeated.",
-            show_default=False,
+            "--set", metavar="KEY=VALUE", help="Set a parameter of the system; may be repeated."
         ),
     ] = None,
     parties: Annotated[
-        int | None,
-        typer.Option(help="Number of parties that hold rows. Default: 3.", show_default=False),
+        int | None, typer.Option(help="Number of parties that hold rows. Default: 3.")
     ] = None,
     coalition: Annotated[
         list[str] | None,
@@ -307,7 +297,6 @@ def audit_command(
             metavar="NAMES",
             help="Parties whose pooled views to examine, such as party-1,party-2; may be repeated."
             " Default: the first parties; without --quick, parties in all places.",
-            show_default=False,
         ),
     ] = None,
     seed: RandomSeed = 0,
@@ -317,7 +306,6 @@ def audit_command(
         typer.Option(
             metavar="DIR",
             help="Write audit.html and audit.json to this folder, which must not exist yet.",
-            show_default=False,
         ),
     ] = None,
     as_json: AsJson = False,
@@ -338,7 +326,6 @@ def audit_command(
         veilring audit my_module:MySystem --set epsilon=2 --json
     """
     from veilring.cli.console import show_progress
-    from veilring.cli.subjects import find_subject
     from veilring.protocols.claims import EXAMPLE_PARTIES
     from veilring.testing.auditing import audit
     from veilring.testing.auditing.findings import require_fresh, write_audit
@@ -382,3 +369,65 @@ def _show(audit: "Audit") -> None:
     console.print(table)
     for line in (outcome(audit), setting(audit)):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def names_object(name: str) -> bool:
+    """Return whether a name has the form `module:NAME`, which no scenario or file has."""
+    module, colon, attribute = name.partition(":")
+    return bool(module and colon) and attribute.isidentifier()
+
+
+def find_subject(name: str, settings: list[str]) -> "System | RoleClaims":
+    """Return the system or the claims that a name denotes, with the given parameters.
+
+    Args:
+        settings: Parameters of the system, each as `key=value`.
+    """
+    from veilring.protocols.registry import find_system, system_names
+    from veilring.protocols.system import System
+    from veilring.testing.auditing import RoleClaims
+
+    names = system_names()
+    if ":" not in name and name not in names:
+        hint = did_you_mean(name, names)
+        raise InputError("name", name, f"{', '.join(names)}, or module:NAME{hint}")
+    found: Any = _import(name) if ":" in name else find_system(name)
+    if isinstance(found, type) and issubclass(found, System):
+        return found(**dict(map(_parameter, settings)))
+    if isinstance(found, System):
+        return found.replaced(**dict(map(_parameter, settings)))
+    if isinstance(found, RoleClaims):
+        return without_settings(found, settings)
+    raise InputError.because(
+        f"{name} is neither a System nor a RoleClaims; describe a role, its inputs and its"
+        " invariant with veilring.testing.auditing.RoleClaims",
+        field="name",
+    )
+
+
+def without_settings(found: "RoleClaims", settings: list[str]) -> "RoleClaims":
+    """Return the claims of a role, and refuse settings."""
+    if settings:
+        raise InputError.because("a role has no parameters; leave out --set", field="--set")
+    return found
+
+
+def _import(name: str) -> object:
+    """Return an object by its module and its name; modules are looked for here as well."""
+    module, _, attribute = name.partition(":")
+    if module.endswith(".py"):
+        raise InputError("name", name, f"module:NAME, such as {Path(module).stem}:{attribute}")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError.because(f"{name} cannot be imported: {error}", field="name") from error
+
+
+def _parameter(setting: str) -> tuple[str, object]:
+    key, equals, value = setting.partition("=")
+    if not equals:
+        raise InputError("--set", setting, "KEY=VALUE, such as epsilon=2")
+    return key.strip(), parse_value(value)

@@ -20,6 +20,7 @@ from veilring.cli.options import (
 from veilring.errors import InputError
 
 if TYPE_CHECKING:
+    from veilring.scenarios.comparison import SystemComparison
     from veilring.scenarios.comparison.tuning import Tuned
 
 _SHOWN = 10  # the number of choices shown; the file contains all
@@ -32,16 +33,13 @@ def tune_command(
         typer.Argument(
             help="PUBLIC rows: built-in data set, a .csv, a .npz, or openml:NAME.",
             metavar="PUBLIC_DATA",
-            show_default=False,
         ),
     ],
     *,
     protocol: Annotated[
         str,
         typer.Option(
-            metavar="NAME",
-            help="System to tune, such as noisy-votes (see `veilring systems`).",
-            show_default=False,
+            metavar="NAME", help="System to tune, such as noisy-votes (see `veilring systems`)."
         ),
     ],
     overrides: Annotated[
@@ -50,12 +48,10 @@ def tune_command(
             "--set",
             metavar="protocol.KEY=VALUE",
             help="Fix a parameter instead of searching for it; may be repeated.",
-            show_default=False,
         ),
     ] = None,
     epsilon: Annotated[
-        float | None,
-        typer.Option(help="ε of the system. Default: the system's.", show_default=False),
+        float | None, typer.Option(help="ε of the system. Default: the system's.")
     ] = None,
     label: LabelColumn = None,
     separator: CellSeparator = ",",
@@ -71,8 +67,7 @@ def tune_command(
     workers: Workers = None,
     as_json: AsJson = False,
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.json", help="File to write all results to.", show_default=False),
+        Path | None, typer.Option(metavar="FILE.json", help="File to write all results to.")
     ] = None,
 ) -> None:
     """Find the best parameters of a system on rows that are PUBLIC.
@@ -163,9 +158,6 @@ def _show_tuned(found: "Tuned") -> None:
     console.print(found.toml, end="", highlight=False, markup=False, soft_wrap=True)
 
 
-if TYPE_CHECKING:
-    from veilring.scenarios.comparison import SystemComparison
-
 _MIN = {"guarantee": 15}
 _COLUMNS_MIN = 118  # a narrower table would cut numbers off
 
@@ -176,7 +168,6 @@ def compare_command(
         typer.Argument(
             help="Data: wine, breast-cancer, digits, iris, openml:NAME, or path to a .csv or .npz.",
             metavar="DATA",
-            show_default=False,
         ),
     ],
     *,
@@ -195,7 +186,6 @@ def compare_command(
             metavar="FILE.toml",
             help="TOML file with the keys of a scenario's network table: latency, jitter, "
             "bandwidth_bytes_per_second, graph. Default: 20 ms one way.",
-            show_default=False,
         ),
     ] = None,
     seeds: Annotated[
@@ -217,22 +207,15 @@ def compare_command(
             "--r",
             help="Radius within which rows vote, for features in [0, 1]. Default: set by a public"
             " rule.",
-            show_default=False,
         ),
     ] = None,
     tau: Annotated[
         float | None,
-        typer.Option(
-            help="Minimum cosine similarity of a neighbour. Default: the system's.",
-            show_default=False,
-        ),
+        typer.Option(help="Minimum cosine similarity of a neighbour. Default: the system's."),
     ] = None,
     bins: Annotated[
         int | None,
-        typer.Option(
-            help="Number of bins of each feature's range. Default: the system's.",
-            show_default=False,
-        ),
+        typer.Option(help="Number of bins of each feature's range. Default: the system's."),
     ] = None,
     ranges: RangesFile = None,
     terms: TermsFile = None,
@@ -249,8 +232,7 @@ def compare_command(
     seed: Annotated[
         int | None,
         typer.Option(
-            help="Random seed, to repeat a comparison exactly, except for wall-clock times.",
-            show_default=False,
+            help="Random seed, to repeat a comparison exactly, except for wall-clock times."
         ),
     ] = None,
     hindsight: Annotated[
@@ -266,12 +248,10 @@ def compare_command(
         typer.Option(
             metavar="FILE.html|DIR",
             help="Write an HTML page, or a folder with page, numbers and chart.",
-            show_default=False,
         ),
     ] = None,
     plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.svg", help="Write only the chart.", show_default=False),
+        Path | None, typer.Option(metavar="FILE.svg", help="Write only the chart.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -32,10 +32,7 @@ if TYPE_CHECKING:
 _TermsSettings = Annotated[
     list[str] | None,
     typer.Option(
-        "--set",
-        metavar="TABLE.KEY=VALUE",
-        help="Set a key of the terms; may be repeated.",
-        show_default=False,
+        "--set", metavar="TABLE.KEY=VALUE", help="Set a key of the terms; may be repeated."
     ),
 ]
 
@@ -92,8 +89,7 @@ def _deploy_peers(
         float | None,
         typer.Option(
             help="Epsilon that each party may spend, if the system spends any. Default:"
-            " the price of two answers.",
-            show_default=False,
+            " the price of two answers."
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the split and the partition.")] = 0,
@@ -153,6 +149,7 @@ def _deploy_peers(
 def _command_of(example: "type[Example]") -> Callable[..., None]:
     """Return the command that writes an example, with its options and help."""
     from veilring.config import describe_keys
+    from veilring.deployment.examples import NewDeployment
 
     own = example.model_fields
     reads_table = bool(example.draws)
@@ -167,8 +164,8 @@ def _command_of(example: "type[Example]") -> Callable[..., None]:
             source = load_noting(
                 given["source"], given["label"], given["separator"], needs_label=made.needs_label
             )
-        out, port, seed = given["out"], given["port"], given.get("seed", 0)
-        for line in made.write(source, out, seed=seed, port=port, settings=settings):
+        to = NewDeployment(given["out"], given.get("seed", 0), given["port"], settings)
+        for line in made.write(source, to):
             typer.echo(f"veilring {line}")
 
     metavar = "SOURCE" if reads_table else "PLACES"
@@ -220,7 +217,6 @@ def _derived(example: "type[Example]") -> list[inspect.Parameter]:
             typer.Option(
                 metavar="VALUE",
                 help=f"{key.meaning} Allowed: {key.allowed}. Default: {key.default_text}.",
-                show_default=False,
             ),
             default=None,
         )
@@ -236,7 +232,7 @@ def _settings_of(example: "type[Example]", given: dict[str, Any]) -> dict[str, A
     settings = dict[str, Any]()
     for parameter in _derived(example):
         if given[parameter.name] is not None:
-            set_key(settings, f"{example.table}.{parameter.name}={given[parameter.name]}")
+            set_key(settings, f"protocol.{parameter.name}={given[parameter.name]}")
     for setting in given["overrides"] or ():
         set_key(settings, setting)
     return settings

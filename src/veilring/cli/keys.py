@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from veilring.cli.options import FIRST_PORT
+from veilring.cli.options import FIRST_PORT, group_of
 
 if TYPE_CHECKING:
     from veilring.transport.roster import Identity, Member, Roster
@@ -18,18 +18,14 @@ _DRAFT: Final = ".keys-draft-"
 _COMPLETE: Final = ".keys-complete-"
 """The beginnings of the names of the hidden folder in which keys are written, before and after."""
 
-keys_app = typer.Typer(
-    help="Make keys and rosters. Each party makes its own key and shares only the public part.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
+keys_app = group_of(
+    "Make keys and rosters. Each party makes its own key and shares only the public part."
 )
 
 
 @keys_app.command("new")
 def make_key(
-    names: Annotated[
-        list[str], typer.Argument(help="Name of each party.", metavar="NAME", show_default=False)
-    ],
+    names: Annotated[list[str], typer.Argument(help="Name of each party.", metavar="NAME")],
     *,
     host: Annotated[
         str,

@@ -15,22 +15,21 @@ _INDENT: Final = "    "
 FIRST_PORT: Final = 7311
 """The default port of a party, and of the first party of a deployment."""
 
+ConfigFile = Annotated[
+    Path, typer.Argument(help="Configuration file of the party.", metavar="CONFIG")
+]
 ScenarioName = Annotated[
     str,
     typer.Argument(
         help="Built-in scenario (see `veilring scenarios`) or table, such as iris, or a path to a"
         " .toml, .csv or .npz.",
         metavar="SCENARIO",
-        show_default=False,
     ),
 ]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
-        "--set",
-        metavar="TABLE.KEY=VALUE",
-        help="Set a key of the scenario; may be repeated.",
-        show_default=False,
+        "--set", metavar="TABLE.KEY=VALUE", help="Set a key of the scenario; may be repeated."
     ),
 ]
 ProtocolName = Annotated[
@@ -40,7 +39,6 @@ ProtocolName = Annotated[
         metavar="NAME",
         help="System to run, such as noisy-votes (see `veilring systems`). Default: the"
         " scenario's.",
-        show_default=False,
     ),
 ]
 RunFolder = Annotated[
@@ -49,16 +47,13 @@ RunFolder = Annotated[
         help="Folder written by `veilring run --out`.", metavar="DIR", show_default=False
     ),
 ]
-NewFolder = Annotated[
-    Path, typer.Option(metavar="DIR", help="New folder to write to.", show_default=False)
-]
+NewFolder = Annotated[Path, typer.Option(metavar="DIR", help="New folder to write to.")]
 LabelColumn = Annotated[
     str | None,
     typer.Option(
         "--label",
         metavar="COLUMN",
         help="Column of a .csv file with the class of each row. Default: the last one.",
-        show_default=False,
     ),
 ]
 CellSeparator = Annotated[
@@ -76,7 +71,6 @@ RangesFile = Annotated[
         metavar="FILE.toml",
         help="TOML file with the public range of each column: name, low and high, as in terms."
         " Default: the extremes of the table.",
-        show_default=False,
     ),
 ]
 TermsFile = Annotated[
@@ -85,7 +79,6 @@ TermsFile = Annotated[
         "--terms",
         metavar="FILE.toml",
         help="Terms of a deployment, from which to take the schema and the parameters.",
-        show_default=False,
     ),
 ]
 PartiesCount = Annotated[int, typer.Option(help="Number of parties that hold the rows.")]
@@ -94,13 +87,15 @@ BatchQueries = Annotated[
 ]
 RandomSeed = Annotated[int, typer.Option(help="Random seed.", min=0)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
-Workers = Annotated[
-    int | None, typer.Option(help="Number of workers. Default: one per core.", show_default=False)
-]
+Workers = Annotated[int | None, typer.Option(help="Number of workers. Default: one per core.")]
 DaskAddress = Annotated[
-    str | None,
-    typer.Option(help="Dask scheduler, such as tcp://10.0.0.5:8786.", show_default=False),
+    str | None, typer.Option(help="Dask scheduler, such as tcp://10.0.0.5:8786.")
 ]
+
+
+def group_of(about: str) -> typer.Typer:
+    """Return an empty group of commands."""
+    return typer.Typer(help=about, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 def protocol_settings(protocol: str | None) -> list[str]:

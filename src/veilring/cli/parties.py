@@ -7,30 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 import typer
 
 from veilring.cli.answers import AnswerFile, as_csv, or_stdin, require_new, write_answer
+from veilring.cli.options import ConfigFile, group_of
 from veilring.errors import InputError
 
 if TYPE_CHECKING:
+    from veilring.deployment import Config
+    from veilring.deployment.places import Near, PlacesClientConfig
     from veilring.deployment.prediction import RecordsAdministratorConfig
+    from veilring.deployment.survey_client import Submitted
 
-records_app = typer.Typer(
-    help="Change the records of a running prediction server.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-
-_ConfigPath = Annotated[
-    Path,
-    typer.Argument(
-        help="Configuration file of the records administrator.",
-        metavar="CONFIG",
-        show_default=False,
-    ),
-]
+records_app = group_of("Change the records of a running prediction server.")
 
 
 @records_app.command("add")
 def add_command(
-    config: _ConfigPath,
+    config: ConfigFile,
     records: Annotated[
         Path, typer.Argument(help="CSV or .npz file with ids and labels.", metavar="RECORDS")
     ],
@@ -39,7 +30,7 @@ def add_command(
 
     The configuration names the administrator's own key and the server:
 
-        role     = "records-administrator"
+        role     = "administrator"
         identity = "registrar.key"
         roster   = "roster.toml"
         terms    = "terms.toml"
@@ -59,7 +50,7 @@ def add_command(
 
 @records_app.command("forget")
 def forget_command(
-    config: _ConfigPath,
+    config: ConfigFile,
     ids: Annotated[
         list[str] | None, typer.Argument(help="Ids of the records.", metavar="ID")
     ] = None,
@@ -105,8 +96,7 @@ def embed_command(
     ],
     column: Annotated[str, typer.Option(help="Column with the texts.")] = "text",
     key: Annotated[
-        str | None,
-        typer.Option(help="Column with the id of each text's owner.", show_default=False),
+        str | None, typer.Option(help="Column with the id of each text's owner.")
     ] = None,
     unlabelled: Annotated[
         bool, typer.Option("--unlabelled", help="Read no label column, for queries.")
@@ -138,17 +128,8 @@ def embed_command(
 
 _ASK_AGAIN: Final = "ask again: the same request costs nothing"
 
-if TYPE_CHECKING:
-    from veilring.deployment import Config
-    from veilring.deployment.places import Near, PlacesClientConfig
-    from veilring.deployment.survey_client import Submitted
 
-
-def serve_command(
-    config: Annotated[
-        Path, typer.Argument(help="Configuration file of the party.", metavar="CONFIG")
-    ],
-) -> None:
+def serve_command(config: ConfigFile) -> None:
     """Run one party of a deployment until Ctrl-C, SIGTERM or SIGHUP.
 
     The configuration names the role. For a member of a ring that answers private kNN queries:
@@ -163,61 +144,13 @@ def serve_command(
     The party waits for the others, reconnects to lost ones, and logs to stderr. To try it on one
     machine, `veilring deploy peers wine --out DIR` writes all files of a small ring.
 
-    If the system spends an epsilon, as `release` does, its terms have a `budget`, and the member
-    charges its ledger before it sends anything that depends on its rows:
+    A party that stores reports, or charges an epsilon, also has durable state: a ledger, a store or
+    records. `veilring state new ada.toml` creates it, once; the party does not start without it.
+    Never delete it.
 
-        ledger   = "ada.db"         # budget spent, and the release; never delete it
-
-    `veilring state new ada.toml` creates the ledger, once. Without it the member does not start.
-
-    `veilring deploy peers wine --protocol release --out DIR` writes all files of a small example.
-
-    For a collector, which stores the reports sent by `veilring submit`:
-
-        role     = "collector"
-        identity = "census.key"
-        roster   = "roster.toml"
-        terms    = "terms.toml"       # the questions; published
-        store    = "reports.sqlite"   # or postgresql://USER@HOST/DATABASE
-        listen   = "0.0.0.0"
-
-    `veilring deploy survey wine --out DIR` writes all files of a small collection.
-
-    For a data owner, which labels analysts' queries under a privacy budget:
-
-        role     = "data-owner"
-        identity = "clinic.key"
-        roster   = "roster.toml"
-        terms    = "terms.toml"        # protocol and schema; analysts have it, too
-        rows     = "clinic.csv"        # private; the label is the last column
-        ledger   = "queries.ledger"    # budget spent, and each answer; never delete it
-        budgets  = { total = 4.0, analyst = 2.0 }
-        listen   = "0.0.0.0"
-
-    `veilring deploy owner iris --radius 0.2 --out DIR` writes all files of a small example.
-
-    For a server of public places, which clients search without revealing their location:
-
-        role     = "places"
-        identity = "atlas.key"
-        roster   = "roster.toml"
-        terms    = "terms.toml"        # the map's plane in metres; number of places
-        rows     = "places.csv"        # with latitudes and longitudes in degrees
-        listen   = "0.0.0.0"
-
-    `veilring deploy places places.csv --out DIR` writes all files of a small example.
-
-    For a prediction server, whose records `veilring records` adds and forgets while it runs:
-
-        role     = "prediction-server"
-        identity = "clinic.key"
-        roster   = "roster.toml"
-        terms    = "terms.toml"        # protocol, and how rows are read
-        administrators = ["registrar"] # may add and forget records
-        state    = "state"             # the records and their budgets; never delete it
-        listen   = "0.0.0.0"
-
-    `veilring deploy prediction digits --out DIR` writes all files of a small example.
+    The system is named in the terms (`protocol.name`), and determines the other keys. `veilring
+    deploy` writes all files of a small deployment of each system: `veilring deploy owner iris --out
+    DIR`, for example, those of a data owner, which labels analysts' queries under a privacy budget.
     """
     import asyncio
     import logging
@@ -254,9 +187,7 @@ async def _serve_until_signal(role: Coroutine[Any, Any, None]) -> None:
 
 
 def ask_command(
-    config: Annotated[
-        Path, typer.Argument(help="Configuration file of the client.", metavar="CONFIG")
-    ],
+    config: ConfigFile,
     queries: Annotated[
         Path | None,
         typer.Argument(
@@ -300,37 +231,13 @@ def ask_command(
     noisy totals and labels the rows locally. With `--model FILE` instead of QUERIES it saves the
     model, for `veilring classify`.
 
-    For an analyst of a data owner:
+    A client of a data owner or of a prediction server asks in the same way; `veilring deploy owner`
+    and `veilring deploy prediction` write its configuration. If the command fails, repeat it: it
+    returns the same labels, and nothing is charged twice.
 
-        role     = "analyst"
-        identity = "ann.key"
-        roster   = "roster.toml"
-        terms    = "terms.toml"
-        ask      = "clinic"
-        epsilon  = 0.5       # price of the queries in one file, as one batch
-        radius   = 0.2       # rows within this radius vote; or k, the number of neighbours
-
-    If the command fails, repeat it: it returns the same labels, and nothing is charged twice.
-
-    For a prediction client; QUERIES is an .npz file if the terms have dimensions:
-
-        role     = "prediction-client"
-        identity = "ann.key"
-        roster   = "roster.toml"
-        terms    = "terms.toml"
-        ask      = "clinic"
-        block    = 100       # queries per message; default: as many as fit
-
-    For a places client, which searches near a private place with
-    `veilring ask client.toml --near 37.77,-122.42 --epsilon 4`:
-
-        role     = "places-client"
-        identity = "eve.key"
-        roster   = "roster.toml"
-        terms    = "terms.toml"
-        ask      = "atlas"
-        budget   = 20.0                  # for all queries together
-        ledger   = "questions.ledger"    # queries, answers and budget spent; never delete it
+    A places client searches near a private place with `veilring ask client.toml --near
+    37.77,-122.42 --epsilon 4`. Its configuration has a `budget` for all queries together. Its state
+    has the queries, the answers and the budget spent; never delete it.
 
     Other users of this machine can see a command's options; `--near -` reads the place from
     standard input instead. A repeated query returns the same answer; nothing is sent or spent. In
@@ -339,7 +246,7 @@ def ask_command(
     """
     import asyncio
 
-    from veilring.deployment import Unfinished, ask, ask_near, load_config
+    from veilring.deployment import Unfinished, ask, load_config, perform
 
     require_new(out)
     loaded = load_config(config)
@@ -350,10 +257,11 @@ def ask_command(
                 " `veilring classify`",
                 field="--model",
             )
-        _save_model(loaded, model)
+        require_new(model, "--model")
+        asyncio.run(perform(loaded, "model")).save(model)
         return
     if queries is None:
-        answer = ask_near(loaded, _near(near, epsilon))
+        answer = perform(loaded, "near", _near(near, epsilon))
     elif near is not None or epsilon is not None:
         raise InputError.because(
             f"--near and --epsilon replace a file of queries; leave {queries} out", field="QUERIES"
@@ -368,15 +276,6 @@ def ask_command(
     if epsilon is not None:
         typer.echo(_chance(loaded, epsilon), err=True)
     write_answer(text, out, _ASK_AGAIN)
-
-
-def _save_model(config: "Config", model: Path) -> None:
-    import asyncio
-
-    from veilring.deployment import fetch_model
-
-    require_new(model, "--model")
-    asyncio.run(fetch_model(config)).save(model)
 
 
 def _near(near: str | None, epsilon: float | None) -> "Near":
@@ -406,9 +305,7 @@ def _chance(config: "Config", epsilon: float) -> str:
 
 
 def submit_command(
-    config: Annotated[
-        Path, typer.Argument(help="The survey client's configuration.", metavar="CONFIG")
-    ],
+    config: ConfigFile,
     rows: Annotated[Path, typer.Argument(help="CSV file with one row per client.", metavar="ROWS")],
     *,
     single: Annotated[
@@ -422,13 +319,14 @@ def submit_command(
 
     The configuration names the survey client's own key and the collector:
 
-        role      = "survey-client"
+        role      = "client"
+        protocol  = { name = "ldp-bayes" }
         identity  = "clinic.key"
         roster    = "roster.toml"
         collector = "census"
         budget    = 1.0              # for all reports of one client together
         key       = "patient"        # the column that identifies the client, or "row number"
-        outbox    = "outbox.sqlite"  # the reports, and each client's budget spent
+        state     = "cohort.db"      # the reports, and each client's budget spent
 
     The rows never leave this machine. Each report is kept in the outbox before it is sent, and the
     same bytes are sent until the collector confirms that they are stored. You can interrupt the
@@ -457,15 +355,13 @@ def submit_command(
 
 
 def _say(done: "Submitted") -> None:
-    from veilring.protocols.ldp.messages import REASONS
-
     typer.echo(f"task {done.task.hex()}, epsilon {done.epsilon:g} per report")
     typer.echo(f"{done.kept:,} reports are stored and counted")
     if done.kept and not done.sent:
         typer.echo("they were acknowledged earlier; the collector still has the newest")
     for verdict, number in done.verdicts.items():
         if verdict is not None and not verdict.is_kept:
-            typer.echo(f"{number:,} reports refused: {REASONS[verdict]}")
+            typer.echo(f"{number:,} reports refused: {verdict.reason}")
     if done.refused:
         typer.echo(
             f"{done.refused:,} rows were not reported: the budgets of their clients are exhausted"

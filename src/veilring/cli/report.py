@@ -14,9 +14,7 @@ def report(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.html",
-            help="File to write the page to. Default: report.html in DIR.",
-            show_default=False,
+            metavar="FILE.html", help="File to write the page to. Default: report.html in DIR."
         ),
     ] = None,
 ) -> None:

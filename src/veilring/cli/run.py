@@ -3,7 +3,7 @@
 import json
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -21,6 +21,7 @@ from veilring.cli.options import (
     table_settings,
 )
 from veilring.errors import InputError, VeilringError
+from veilring.nodes import RuntimeName
 
 
 def sweep(
@@ -32,7 +33,6 @@ def sweep(
         typer.Option(
             metavar="TABLE.KEY=VALUES",
             help="Key and its values: 1..6, 1..100:10 or a,b,c. May be repeated.",
-            show_default=False,
         ),
     ],
     out: Annotated[
@@ -40,7 +40,6 @@ def sweep(
         typer.Option(
             metavar="FILE.parquet",
             help="Parquet file to write. Wall-clock times go to FILE.timing.parquet.",
-            show_default=False,
         ),
     ],
     trials: Annotated[
@@ -56,8 +55,7 @@ def sweep(
     runtime: Annotated[
         str | None,
         typer.Option(
-            help="Runtime: memory or simulated. Default: memory, even if the scenario differs.",
-            show_default=False,
+            help="Runtime: memory or simulated. Default: memory, even if the scenario differs."
         ),
     ] = None,
     engine: Annotated[
@@ -113,14 +111,13 @@ def run_command(
     runtime: Annotated[
         str | None,
         typer.Option(
-            help="Runtime of the parties: memory, tls, processes or simulated.", show_default=False
+            help=f"Runtime of the parties: {', '.join(get_args(RuntimeName))}.", show_default=False
         ),
     ] = None,
     seed: Annotated[
         int | None,
         typer.Option(
-            help="Random seed, to repeat a run exactly. Default: cryptographic randomness.",
-            show_default=False,
+            help="Random seed, to repeat a run exactly. Default: cryptographic randomness."
         ),
     ] = None,
     label: LabelColumn = None,
@@ -137,7 +134,6 @@ def run_command(
             metavar="DIR",
             help="Write the report, the scenario, versions and a message trace to this folder,"
             " and the public model if the system releases one.",
-            show_default=False,
         ),
     ] = None,
     verbose: Annotated[

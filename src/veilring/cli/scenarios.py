@@ -16,9 +16,7 @@ _QUERIES: Final = 100
 
 
 def scenarios(
-    name: Annotated[
-        str | None, typer.Argument(help="Scenario whose file to print.", show_default=False)
-    ] = None,
+    name: Annotated[str | None, typer.Argument(help="Scenario whose file to print.")] = None,
 ) -> None:
     """List the built-in scenarios, or print one as a starting point for your own.
 
@@ -40,9 +38,7 @@ def scenarios(
 
 
 def systems(
-    name: Annotated[
-        str | None, typer.Argument(help="System to describe.", show_default=False)
-    ] = None,
+    name: Annotated[str | None, typer.Argument(help="System to describe.")] = None,
     *,
     terms: Annotated[
         Path | None,

@@ -7,21 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veilring.cli.options import AsJson
+from veilring.cli.options import AsJson, ConfigFile, group_of
 from veilring.errors import ScenarioError
 
 if TYPE_CHECKING:
     from veilring.privacy.ledger import Totals
 
-_LedgerFile = Annotated[
-    Path, typer.Argument(help="Ledger file.", metavar="FILE", show_default=False)
-]
+_LedgerFile = Annotated[Path, typer.Argument(help="Ledger file.", metavar="FILE")]
 
-ledger_app = typer.Typer(
-    help="Inspect a ledger of privacy budgets.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+ledger_app = group_of("Inspect a ledger of privacy budgets.")
 
 
 @ledger_app.command("show")
@@ -36,7 +30,7 @@ def show_ledger(path: _LedgerFile, *, as_json: AsJson = False) -> None:
 
     For example:
 
-        veilring ledger show queries.ledger
+        veilring ledger show owner.db
     """
     from dataclasses import asdict
 
@@ -73,19 +67,11 @@ def _amounts(answers: int, spent: float, left: float) -> tuple[str, str, str]:
     return f"{answers:,}", f"{spent:.6g}", rest
 
 
-state_app = typer.Typer(
-    help="Create the ledger, store or outbox of a party, or back it up.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+state_app = group_of("Create the ledger, store or outbox of a party, or back it up.")
 
 
 @state_app.command("new")
-def new_command(
-    config: Annotated[
-        Path, typer.Argument(help="Configuration file of the party.", metavar="CONFIG")
-    ],
-) -> None:
+def new_command(config: ConfigFile) -> None:
     """Create the state that a configuration names: a ledger, store, outbox or folder of records.
 
     Run it once for each party, before its first start. The other commands never create state: if it
@@ -124,7 +110,7 @@ def backup_command(
 
     For example:
 
-        veilring state backup queries.ledger queries-2026-11-22.ledger
+        veilring state backup owner.db owner-2026-11-22.db
     """
     from veilring.deployment import back_up_state
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from veilring.cli.answers import AnswerFile, as_csv, or_stdin, require_new, write_answer
-from veilring.cli.options import AsJson, DaskAddress, Workers
+from veilring.cli.options import AsJson, ConfigFile, DaskAddress, Workers
 
 
 def classify_command(
@@ -60,14 +60,10 @@ def classify_command(
 
 
 if TYPE_CHECKING:
-    from veilring.deployment.estimating import Estimates
-    from veilring.deployment.survey import CollectorConfig
+    from veilring.deployment.collector import CollectorConfig, Estimates
 
 _MEMBERS_LISTED_MAX: Final = 20  # more do not fit in a few lines; `--json` lists all
 
-_ConfigPath = Annotated[
-    Path, typer.Argument(help="Configuration file of the collector.", metavar="CONFIG")
-]
 _Confidence = Annotated[float, typer.Option(help="Confidence of each interval, between 0 and 1.")]
 _SaveTo = Annotated[
     Path | None, typer.Option(metavar="FILE", help="JSON file to write the naive Bayes model to.")
@@ -76,33 +72,33 @@ _Consistent = Annotated[
     str | None,
     typer.Option(
         help="How the model treats counts below 0: paper, clip or norm-sub. Default: that of"
-        " ldp-bayes.",
-        show_default=False,
+        " ldp-bayes."
     ),
 ]
 _Without = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="MEMBER",
-        help="Leave out the reports of this member; may be repeated.",
-        show_default=False,
-    ),
+    typer.Option(metavar="MEMBER", help="Leave out the reports of this member; may be repeated."),
 ]
 
 
 def _load_collector(config: Path, command: str) -> "CollectorConfig":
     from veilring.deployment import load_config_of
-    from veilring.deployment.survey import CollectorConfig
+    from veilring.deployment.collector import CollectorConfig
 
     return load_config_of(config, CollectorConfig, f"veilring {command}")
 
 
-def _save_model(found: "Estimates", path: Path | None, consistency: str | None) -> None:
-    """Learn the model and write it, if wanted."""
-    if path is not None:
-        from veilring.deployment.estimating import save_model
+def _conclude(
+    found: "Estimates", save: Path | None, consistency: str | None, *, json: bool
+) -> None:
+    """Write the model, if wanted, and show the estimates."""
+    if save is not None:
+        from veilring.deployment.collector import save_model
 
-        save_model(found, path, consistency=consistency)
+        save_model(found, save, consistency=consistency)
+    show_estimates(found, json=json)
+    if save is not None and not json:
+        typer.echo(f"model: {save}")
 
 
 def show_estimates(found: "Estimates", *, json: bool) -> None:
@@ -144,7 +140,7 @@ def _show_table(found: "Estimates") -> None:
     from veilring.cli.console import make_console
 
     epsilon = found.terms.task.survey.exact_epsilon
-    title = f"{found.terms.survey.kind}: {found.tally.clients:,} reports, epsilon {epsilon:g}"
+    title = f"{found.terms.protocol.kind}: {found.tally.clients:,} reports, epsilon {epsilon:g}"
     table = Table(title=title, title_justify="left")
     names = ("column", "value", "class")[: 3 if found.terms.classes else 2]
     for name in names:
@@ -163,7 +159,7 @@ def _show_table(found: "Estimates") -> None:
     if found.is_below_minimum:
         typer.echo(
             f"{found.tally.clients:,} reports are left, fewer than the minimum of"
-            f" {found.terms.survey.minimum:,}: use these estimates only to compare"
+            f" {found.terms.protocol.minimum:,}: use these estimates only to compare"
         )
     rough = sum(line.rough for line in found.lines)
     if rough:
@@ -183,7 +179,7 @@ def _describe_members(members: Mapping[str, int]) -> str:
 
 
 def estimate_command(
-    config: _ConfigPath,
+    config: ConfigFile,
     *,
     confidence: _Confidence = 0.95,
     recount: Annotated[
@@ -210,22 +206,19 @@ def estimate_command(
     class. The model that `--save` writes contains the means themselves. In JSON, unknown ends of an
     interval are null.
     """
-    from veilring.deployment.estimating import estimate_stored
+    from veilring.deployment.collector import estimate_stored
 
     loaded = _load_collector(config, "estimate")
     found = estimate_stored(loaded, confidence=confidence, recount=recount, without=without or ())
-    _save_model(found, save, consistency)
-    show_estimates(found, json=json)
+    _conclude(found, save, consistency, json=json)
     if recount and not json:
         typer.echo(
             f"recounted {sum(found.members.values()):,} reports: the running sums are correct"
         )
-    if save is not None and not json:
-        typer.echo(f"model: {save}")
 
 
 def export_command(
-    config: _ConfigPath,
+    config: ConfigFile,
     *,
     out: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Folder to write the Parquet files to.")
@@ -237,7 +230,7 @@ def export_command(
     The files contain noisy reports by question, without ids or names. `veilring tally` adds them up
     elsewhere, on one machine or on a Dask cluster.
     """
-    from veilring.deployment.estimating import export_reports
+    from veilring.deployment.collector import export_reports
 
     loaded = _load_collector(config, "export")
     files = export_reports(loaded, out, without=without or ())
@@ -256,8 +249,7 @@ def tally_command(
     engine: Annotated[
         str | None,
         typer.Option(
-            help="Where to sum the reports: local (processes), dask or ray. Default: this process.",
-            show_default=False,
+            help="Where to sum the reports: local (processes), dask or ray. Default: this process."
         ),
     ] = None,
     workers: Workers = None,
@@ -278,25 +270,24 @@ def tally_command(
     """
     from functools import partial
 
-    from veilring.deployment.estimating import estimate_from, tally_files
+    from veilring.deployment.collector import estimate_from
     from veilring.deployment.survey import SurveyTerms
     from veilring.errors import InputError
+    from veilring.protocols.ldp.parquet import tally_parquet
 
     if engine is None and (workers, dask_address) != (None, None):
         raise InputError.because(
             "workers need an engine; give --engine local, dask or ray", field="engine"
         )
-    spread = None
+    tally = tally_parquet
     if engine is not None:
         from veilring.scenarios.sweep.engine import Engine, each_done
 
         spread = partial(each_done, engine=Engine(engine, workers, dask_address))
+        tally = partial(tally_parquet, spread=spread)
     loaded = SurveyTerms.load(terms)
-    found = estimate_from(loaded, tally_files(loaded.task, reports, spread), confidence=confidence)
-    _save_model(found, save, consistency)
-    show_estimates(found, json=json)
-    if save is not None and not json:
-        typer.echo(f"model: {save}")
+    found = estimate_from(loaded, tally(loaded.task, reports), confidence=confidence)
+    _conclude(found, save, consistency, json=json)
 
 
 def oracles_command(
@@ -306,15 +297,11 @@ def oracles_command(
         typer.Option(help="Number of values; may be repeated. Default: 4, 32 and 1024."),
     ] = None,
     epsilon: Annotated[float, typer.Option(help="Epsilon of a report, up to 20.")] = 1.0,
-    max_bytes: Annotated[
-        int | None, typer.Option(help="Maximum size of a report.", show_default=False)
-    ] = None,
+    max_bytes: Annotated[int | None, typer.Option(help="Maximum size of a report.")] = None,
     plot: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.svg",
-            help="Chart all oracles by domain and by epsilon, as .svg or .png.",
-            show_default=False,
+            metavar="FILE.svg", help="Chart all oracles by domain and by epsilon, as .svg or .png."
         ),
     ] = None,
     json: AsJson = False,
@@ -351,7 +338,7 @@ def oracles_command(
         {
             "domain": values,
             "oracle": each.name,
-            "variance": each.variance,
+            "variance": each.mean_variance,
             "influence": each.influence,
             "report_bytes": each.report_bytes,
             "exact_epsilon": each.exact_epsilon,

@@ -5,21 +5,19 @@ the terms define the protocol and the schema. Two files are private to each part
 rows. A configuration names these files and the party's role.
 
 Each system has a module with its terms, the configurations of its roles and their coroutines:
-`peers`, `votes`, `owner`, `prediction`, `survey` (with `survey_client` and `estimating`) and
-`places`. A process imports only the modules of its own role.
+`peers`, `owner`, `prediction`, `places` and `collector` (with `survey` and `survey_client`). A
+process imports only the modules of its own system.
 """
 
-from veilring.deployment.config import Columns, Config, Unfinished
-from veilring.deployment.roles import (
+from veilring.deployment.config import Columns, Config, Duty, Unfinished
+from veilring.deployment.duties import (
     ROLES,
-    DeployedRole,
     ask,
-    ask_near,
     back_up_state,
     begin_state,
-    fetch_model,
     load_config,
     load_config_of,
+    perform,
     serve,
 )
 
@@ -27,14 +25,13 @@ __all__ = (
     "ROLES",
     "Columns",
     "Config",
-    "DeployedRole",
+    "Duty",
     "Unfinished",
     "ask",
-    "ask_near",
     "back_up_state",
     "begin_state",
-    "fetch_model",
     "load_config",
     "load_config_of",
+    "perform",
     "serve",
 )

@@ -1,24 +1,28 @@
 """Configuration files of parties and clients, and the schema that the terms of all share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, ValidationError
 from typing_extensions import override
 
-from veilring.config import Agreed, Section, missing_file, read_toml, scenario_error
-from veilring.data.schema import RowSchema, feature_terms
+from veilring.config import Agreed, Section, missing_file, read_tables, scenario_error
+from veilring.data.schema import OUTSIDE_MAX, OutsideMax, RowSchema, feature_terms
 from veilring.data.table import Table
 from veilring.errors import InputError, ScenarioError, VeilringError
 from veilring.nodes.session import ANSWER_SECONDS, SESSION_SECONDS, SessionLimits
 from veilring.protocols.promise import Facts
+from veilring.protocols.registry import PROTOCOL_DEFAULT
 from veilring.protocols.system import System
 from veilring.transport.handshake import FORMAT
 from veilring.transport.roster import Identity, Roster, load_identity
 from veilring.transport.tls import LOOPBACK
 
 A_FILE: Final = "a path, relative to this file"
+STATE_SUFFIX: Final = ".db"
 RELATIVE: Final = "relative"
 """Marks a key whose path is relative to its file."""
 _ADDRESS: Final = "an address of this machine, such as 0.0.0.0"
@@ -27,6 +31,24 @@ FilePath = Annotated[str, RELATIVE, Field(description=A_FILE)]
 BudgetAmount = Annotated[float, Field(ge=0)]
 """A privacy budget."""
 AnAddress = Annotated[str, Field(description=_ADDRESS)]
+
+
+_RENAMED_TABLES: Final[Mapping[str, str]] = {
+    "labelling": "data-owner",
+    "prediction": "ind-knn",
+    "survey": "ldp-bayes",
+    "votes": "noisy-votes",
+}
+"""The system of a table of terms in earlier versions."""
+
+
+def read_terms(path: Path) -> dict[str, Any]:
+    """Return the content of a file of terms."""
+    tables = read_tables(path, "terms")
+    for name in tables.keys() & _RENAMED_TABLES.keys():
+        now = f'protocol, with name = "{_RENAMED_TABLES[name]}"'
+        raise ScenarioError.because(f"this table was renamed to {now}", field=name)
+    return tables
 
 
 class Terms(Agreed):
@@ -42,6 +64,15 @@ class Terms(Agreed):
     def keys(self) -> dict[str, str]:
         return super().keys | ({} if self.system is None else message_format(self.system))
 
+    @property
+    @override
+    def tables(self) -> dict[str, Any]:
+        tables = super().tables
+        name = None if self.system is None else name_of(self.system)
+        if name not in {None, PROTOCOL_DEFAULT}:
+            tables["protocol"] = {"name": name, **tables.get("protocol", {})}
+        return tables
+
     @classmethod
     def load(cls, path: Path, parties: int | None = None) -> Self:
         """Read a file of terms and check it.
@@ -49,7 +80,7 @@ class Terms(Agreed):
         Args:
             parties: The number of parties, if it is known and matters.
         """
-        return read_toml(path, cls, "terms").checked(parties)
+        return cls.of(**read_terms(path)).checked(parties)
 
     @classmethod
     def of(cls, **tables: Any) -> Self:
@@ -66,15 +97,19 @@ class Terms(Agreed):
 
 def message_format(system: type[System]) -> dict[str, str]:
     """Return the term for the version of a system's messages, which greetings compare."""
-    name = system.model_fields["name"].default
-    return {f"{name} {FORMAT}": str(system.messages_format)}
+    return {f"{name_of(system)} {FORMAT}": str(system.messages_format)}
+
+
+def name_of(system: type[System]) -> str:
+    """Return the name of a system."""
+    return str(system.model_fields["name"].default)
 
 
 class Config(Section):
     """Base configuration of all roles.
 
     Attributes:
-        role: The name of the role: see `veilring.deployment.roles`.
+        role: The role: see `veilring.deployment.duties`.
         identity: The file with this party's own key.
         roster: The file with all members.
         session_seconds: The time for which the parties of a session wait for each other, in
@@ -95,6 +130,40 @@ class Config(Section):
         return SessionLimits(self.session_seconds, self.answer_seconds)
 
 
+@dataclass(frozen=True, slots=True)
+class Duty:
+    """The duty of a party of one system, for the role that its configuration names.
+
+    Attributes:
+        config: The model of the configuration.
+        serve: The coroutine function of `veilring serve`, which runs until cancelled.
+        ask: The coroutine function of `veilring ask` for a file of queries.
+        near: The coroutine function of `veilring ask --near` for a place.
+        model: The coroutine function of `veilring ask --model`.
+        begin: The function that creates the durable state. It returns whether the terms need any.
+    """
+
+    config: type[Config]
+    serve: Callable[..., Coroutine[Any, Any, None]] | None = None
+    ask: Callable[..., Coroutine[Any, Any, Any]] | None = None
+    near: Callable[..., Coroutine[Any, Any, Any]] | None = None
+    model: Callable[..., Coroutine[Any, Any, Any]] | None = None
+    begin: Callable[..., bool] | None = None
+
+
+class StateConfig(Config):
+    """Base configuration of a party that must not forget.
+
+    Attributes:
+        state: The file with all that the party must not forget, used by no other process; by
+            default this file's name with the ending `.db`. Never delete it, or restore an old copy.
+    """
+
+    renamed = MappingProxyType(dict.fromkeys(("asked", "ledger", "outbox", "store"), "state"))
+
+    state: FilePath = ""
+
+
 class TermsConfig(Config):
     """Base configuration of the roles that need the terms file.
 
@@ -103,6 +172,17 @@ class TermsConfig(Config):
     """
 
     terms: FilePath
+
+
+class ReadingConfig(Config):
+    """Base configuration of a party that reads a file of rows.
+
+    Attributes:
+        outside_max: The maximum share of a column's values outside of its public range. If there
+            are more, the party does not start, and a client sends nothing.
+    """
+
+    outside_max: OutsideMax = OUTSIDE_MAX
 
 
 class ServerConfig(TermsConfig):

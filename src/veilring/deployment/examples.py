@@ -8,8 +8,9 @@ terms are the table's own.
 import csv
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple
@@ -33,12 +34,12 @@ from veilring.data.table import (
     partition,
     split,
 )
-from veilring.deployment.config import Terms
+from veilring.deployment.config import STATE_SUFFIX, Terms
+from veilring.deployment.duties import begin_state
 from veilring.deployment.owner import OwnerTerms
 from veilring.deployment.peers import PeerTerms
 from veilring.deployment.places import Area, PlacesTerms, utm_around
 from veilring.deployment.prediction import PredictionTerms
-from veilring.deployment.roles import begin_state
 from veilring.deployment.survey import MINIMUM_REPORTS, SurveySection, SurveyTerms
 from veilring.errors import InputError
 from veilring.privacy.budgets import Budgets
@@ -59,45 +60,59 @@ TERMS: Final = "terms.toml"
 _ROSTER: Final = "roster.toml"
 
 
-def begin_folder(
-    folder: Path, terms: Terms, parties: Mapping[str, int], clients: Iterable[str]
+def write_folder(
+    folder: Path,
+    terms: Terms,
+    configs: Mapping[str, Mapping[str, object]],
+    files: Mapping[str, Callable[[Path], object]],
+    *,
+    port: int,
+    listening: int = 1,
 ) -> None:
-    """Create the folder of a deployment, with the terms, a key for each member, and their roster.
+    """Write a deployment into a new folder, and create the state of each party.
 
     Args:
         folder: The folder, which must not exist.
+        configs: The configuration of each member, `NAME.toml`, without the files that all have.
+        files: What writes each other file, by its name.
+        port: The port of the first party; the others get the following ports.
+        listening: The number of parties, which come first; all others are clients.
     """
     try:
         folder.mkdir(parents=True)
     except OSError as error:
         raise InputError("--out", folder, f"a folder that can be created ({error})") from error
     members = []
-    for name in (*parties, *clients):
+    for number, name in enumerate(configs):
         identity = make_identity(name)
         save_identity(identity, folder)
-        if name in parties:
-            members.append(Member.of(identity, LOOPBACK, parties[name]))
+        if number < listening:
+            members.append(Member.of(identity, LOOPBACK, port + number))
         else:
             members.append(Member.of(identity, kind="client"))
     Roster(tuple(members)).save(folder / _ROSTER)
     (folder / TERMS).write_text(terms.to_toml(), encoding="utf-8")
+    for name, write in files.items():
+        write(folder / name)
+    for name, own in configs.items():
+        config = {"identity": f"{name}.key", "roster": _ROSTER, **own}
+        if "protocol" not in own:
+            config["terms"] = TERMS
+        path = folder / f"{name}.toml"
+        path.write_text(tomli_w.dumps(config), encoding="utf-8")
+        begin_state(path)
 
 
-def write_config(folder: Path, name: str, **own: object) -> None:
-    """Write a party's configuration, `NAME.toml`, and create its state."""
-    config, path = {"identity": f"{name}.key", "roster": _ROSTER, **own}, folder / f"{name}.toml"
-    path.write_text(tomli_w.dumps(config), encoding="utf-8")
-    begin_state(path)
-
-
-def write_clients(
-    folder: Path, names: Sequence[str], queries: Table, ending: str = ".csv", /, **own: object
-) -> None:
-    """Divide queries among clients: write a table, and a configuration, `NAME.toml`, for each."""
-    for number, name in enumerate(names):
-        dealt = np.arange(number, len(queries), len(names))
-        write_table(folder / f"{name}{ending}", queries.take(dealt))
-        write_config(folder, name, terms=TERMS, **own)
+def _dealt(
+    names: Sequence[str], queries: Table, ending: str = ".csv"
+) -> dict[str, Callable[[Path], object]]:
+    """Divide queries among clients, each with a file `NAME.csv`."""
+    return {
+        f"{name}{ending}": partial(
+            write_table, table=queries.take(np.arange(number, len(queries), len(names)))
+        )
+        for number, name in enumerate(names)
+    }
 
 
 def write_table(
@@ -156,6 +171,7 @@ KEY: Final = "client"
 """The column that identifies the client of a row."""
 TermsSettings = Mapping[str, Any]
 """Keys of terms: a value, or a table of keys."""
+_Configs = dict[str, Mapping[str, object]]
 NO_SETTINGS: Final[TermsSettings] = MappingProxyType({})
 
 IN_PRODUCTION: Final = (
@@ -201,7 +217,7 @@ class NewDeployment(NamedTuple):
     folder: Path
     seed: int
     port: int
-    settings: TermsSettings
+    settings: TermsSettings = NO_SETTINGS
 
     def serve(self, name: str) -> str:
         """Return the command that starts a party."""
@@ -211,9 +227,9 @@ class NewDeployment(NamedTuple):
         """Return the command with which a client sends a file of rows, such as `ask`."""
         return f"{command} {self.folder / name}.toml {self.folder / name}{ending}"
 
-    def show(self, ledger: str) -> str:
+    def show(self, name: str) -> str:
         """Return the command that shows the spent budget."""
-        return f"ledger show {self.folder / ledger}"
+        return f"ledger show {self.folder / name}{STATE_SUFFIX}"
 
 
 def _numbered(kind: str, count: int) -> list[str]:
@@ -224,9 +240,7 @@ class Example(Section, ABC):
     """A small deployment of one system. A subclass adds the options of its command as fields."""
 
     section: ClassVar[type[Section] | None] = None
-    """The model of the terms' table with the system's parameters, which are options, too."""
-    table: ClassVar[str] = ""
-    """The name of that table."""
+    """The model of the terms' table `protocol`, whose keys are options, too."""
     in_production: ClassVar[str] = IN_PRODUCTION
     """The difference of a real deployment, for the command's help."""
     source: ClassVar[str] = "Data set, such as wine, or a path to a .csv file."
@@ -241,34 +255,20 @@ class Example(Section, ABC):
         """Whether a file needs a column besides the label."""
         return True
 
-    def write(
-        self,
-        source: Any,  # noqa: ANN401  (a subclass's own kind)
-        folder: Path,
-        *,
-        seed: int,
-        port: int,
-        settings: TermsSettings = NO_SETTINGS,
-    ) -> tuple[str, ...]:
+    @abstractmethod
+    def write(self, source: Any, to: NewDeployment) -> tuple[str, ...]:  # noqa: ANN401  (a subclass's own kind)
         """Write keys, roster, terms, rows, queries and configurations into a new folder.
 
         Args:
             source: A `Table` with all rows; for places, the path of a CSV file.
-            folder: It must not exist.
-            port: The port of the first party that listens; the others get the following ports.
 
         Returns:
             The commands to try, without the word `veilring`.
         """
-        return self._write(source, NewDeployment(folder, seed, port, settings))
-
-    @abstractmethod
-    def _write(self, source: Any, to: NewDeployment) -> tuple[str, ...]:  # noqa: ANN401  (a subclass's own kind)
-        """Write the files, for `write`."""
 
     def tables(self, settings: TermsSettings, **usual: object) -> dict[str, Any]:
         """Return the tables of the terms: the defaults, overridden by settings."""
-        tables: dict[str, Any] = {self.table: {k: v for k, v in usual.items() if v is not None}}
+        tables: dict[str, Any] = {"protocol": {k: v for k, v in usual.items() if v is not None}}
         for name, value in settings.items():
             both = isinstance(value, Mapping) and isinstance(tables.get(name), dict)
             tables[name] = {**tables[name], **value} if both else value
@@ -309,23 +309,21 @@ def write_peers(  # noqa: PLR0913  (each is chosen by a command's option)
     dealt = deal(train.y, len(parties), streams.generator("partition"))
     counted = {"rows": len(train)} if protocol.counts_publicly else {}
     terms = PeerTerms.of_table(table, protocol=protocol, **counted)
-    membership = terms.membership(len(parties), count="parties.count")
+    terms.membership(len(parties), count="parties.count")
     price = terms.promise(len(parties)).epsilon
     if price is not None:
         terms = terms.model_copy(update={"budget": _BATCHES * price if budget is None else budget})
     terms.checked(len(parties))
-    ports = {name: port + offset for offset, name in enumerate(parties)}
-    begin_folder(folder, terms, ports, (CLIENT,))
-    keeps_ledger = price is not None or membership.once is not None
-    for name, rows in zip(parties, dealt, strict=True):
-        write_table(folder / f"{name}.csv", train.take(rows))
-        files = {"ledger": f"{name}.db"} if keeps_ledger else {}
-        if membership.memory is not None:
-            files["asked"] = f"{name}.asked.db"
-        write_config(folder, name, terms=TERMS, role="member", rows=f"{name}.csv", **files)
+    configs = dict[str, dict[str, object]]()
+    for name in parties:
+        configs[name] = {"role": "member", "rows": f"{name}.csv"}
+    configs[CLIENT] = {"role": "client", "ask": parties[0]}
     asked = len(held_out) if queries is None else min(queries, len(held_out))
-    write_table(folder / "queries.csv", held_out.take(np.arange(asked)))
-    write_config(folder, CLIENT, terms=TERMS, role="client", ask=parties[0])
+    tables = {
+        f"{name}.csv": train.take(rows) for name, rows in zip(parties, dealt, strict=True)
+    } | {"queries.csv": held_out.take(np.arange(asked))}
+    files = {name: partial(write_table, table=each) for name, each in tables.items()}
+    write_folder(folder, terms, configs, files, port=port, listening=len(parties))
     return tuple(parties)
 
 
@@ -366,7 +364,7 @@ class OwnerExample(Example):
         veilring deploy owner iris --out owner
         veilring serve owner/owner.toml
         veilring ask owner/analyst-0.toml owner/analyst-0.csv
-        veilring ledger show owner/queries.ledger
+        veilring ledger show owner/owner.db
 
     Attributes:
         total: The budget of all analysts together. Default: twice the price of a batch for each.
@@ -379,7 +377,6 @@ class OwnerExample(Example):
     """
 
     section = DataOwner
-    table = "protocol"
     ports = "Port of the owner."
 
     total: float | None = None
@@ -390,7 +387,7 @@ class OwnerExample(Example):
     analysts: int = 2
 
     @override
-    def _write(self, source: Table, to: NewDeployment) -> tuple[str, ...]:
+    def write(self, source: Table, to: NewDeployment) -> tuple[str, ...]:
         if self.radius is not None and self.k is not None:
             raise InputError.because("give either --radius or --k", field="--radius")
         rows, queries = _hold_out(source, to.seed, clients=self.analysts, option="--analysts")
@@ -399,20 +396,14 @@ class OwnerExample(Example):
         terms = OwnerTerms.of_table(source, **tables).checked()
         self._check(terms)
         names = _numbered("analyst", self.analysts)
-        begin_folder(to.folder, terms, {OWNER: to.port}, names)
-        write_table(to.folder / f"{OWNER}.csv", rows)
-        owner = {"role": "data-owner", "rows": f"{OWNER}.csv", "budgets": self.budgets}
-        write_config(to.folder, OWNER, terms=TERMS, **owner)
+        owner = {"role": "server", "rows": f"{OWNER}.csv", "budgets": self.budgets}
         radius = "auto" if self.radius is None else self.radius
         asked = {"radius": radius} if self.k is None else {"k": self.k}
-        write_clients(
-            to.folder, names, queries, role="analyst", ask=OWNER, epsilon=self.epsilon, **asked
-        )
-        return (
-            to.serve(OWNER),
-            *(to.send("ask", name) for name in names),
-            to.show("queries.ledger"),
-        )
+        analyst = {"role": "client", "ask": OWNER, "epsilon": self.epsilon, **asked}
+        files = {f"{OWNER}.csv": partial(write_table, table=rows)} | _dealt(names, queries)
+        configs: _Configs = {OWNER: owner, **dict.fromkeys(names, analyst)}
+        write_folder(to.folder, terms, configs, files, port=to.port)
+        return (to.serve(OWNER), *(to.send("ask", name) for name in names), to.show(OWNER))
 
     @property
     def budgets(self) -> dict[str, float]:
@@ -447,7 +438,7 @@ class PredictionExample(Example):
         veilring records add predict/registrar.toml predict/records.csv
         veilring ask predict/client-0.toml predict/client-0.csv
         veilring records forget predict/registrar.toml record-17
-        veilring ledger show predict/state/state.sqlite
+        veilring ledger show predict/server.db
 
     The rows of an .npz file are treated as embeddings; its records and queries become .npz files.
 
@@ -459,7 +450,6 @@ class PredictionExample(Example):
     """
 
     section = IndKNN
-    table = "protocol"
     source = "Data set, such as digits, or a path to a .csv or an .npz."
 
     epsilon: float = _PREDICTION_EPSILON
@@ -468,7 +458,7 @@ class PredictionExample(Example):
     clients: int = 1
 
     @override
-    def _write(self, source: Table, to: NewDeployment) -> tuple[str, ...]:
+    def write(self, source: Table, to: NewDeployment) -> tuple[str, ...]:
         ending = NPZ if source.name.lower().endswith(NPZ) else ".csv"
         tables = self.tables(
             to.settings,
@@ -481,21 +471,24 @@ class PredictionExample(Example):
         rows, queries = _hold_out(source, to.seed, clients=self.clients, option="--clients")
         terms = _with_tau(PredictionTerms.of_table(source, **tables), queries, len(rows)).checked()
         names = _numbered("client", self.clients)
-        begin_folder(to.folder, terms, {SERVER: to.port}, (REGISTRAR, *names))
         ids = _numbered("record", len(rows))
-        write_table(to.folder / f"records{ending}", rows, ids=ids)
-        server = {"role": "prediction-server", "administrators": [REGISTRAR]}
-        write_config(to.folder, SERVER, terms=TERMS, **server)
-        write_config(to.folder, REGISTRAR, terms=TERMS, role="records-administrator", server=SERVER)
         answered = terms.rules.queries * (self.clients if self.apart else 1)
         queries = queries.take(np.arange(min(len(queries), answered)))
-        write_clients(to.folder, names, queries, ending, role="prediction-client", ask=SERVER)
+        client = {"role": "client", "ask": SERVER}
+        configs: _Configs = {
+            SERVER: {"role": "server", "administrators": [REGISTRAR]},
+            REGISTRAR: {"role": "administrator", "server": SERVER},
+            **dict.fromkeys(names, client),
+        }
+        files = _dealt(names, queries, ending)
+        files[f"records{ending}"] = partial(write_table, table=rows, ids=ids)
+        write_folder(to.folder, terms, configs, files, port=to.port)
         return (
             to.serve(SERVER),
             f"records add {to.folder / REGISTRAR}.toml {to.folder / 'records'}{ending}",
             *(to.send("ask", name, ending) for name in names),
             f"records forget {to.folder / REGISTRAR}.toml {ids[0]}",
-            to.show("state/state.sqlite"),
+            to.show(SERVER),
         )
 
 
@@ -532,7 +525,6 @@ class SurveyExample(Example):
     """
 
     section = SurveySection
-    table = "survey"
     draws = "Seed of the split."
     ports = "Port of the collector."
 
@@ -553,30 +545,34 @@ class SurveyExample(Example):
         return self.kind not in _WITHOUT_CLASSES
 
     @override
-    def _write(self, source: Table, to: NewDeployment) -> tuple[str, ...]:
+    def write(self, source: Table, to: NewDeployment) -> tuple[str, ...]:
         if not 1 <= self.survey_clients <= self.reports:
             raise InputError(
                 "--survey-clients", self.survey_clients, f"1 to {self.reports}, as reports"
             )
         table = self._asked(source)
         terms = self._terms(table, to.settings)
-        begin_folder(to.folder, terms, {COLLECTOR: to.port}, self.names)
-        collector = {"role": "collector", "store": "reports.sqlite"}
-        write_config(to.folder, COLLECTOR, terms=TERMS, **collector)
         drawn = Streams(to.seed).generator("clients").integers(len(table), size=self.reports)
+        configs: _Configs = {COLLECTOR: {"role": "collector"}}
+        files = dict[str, Callable[[Path], object]]()
         for number, name in enumerate(self.names):
             own = np.arange(number, self.reports, self.survey_clients)
-            write_table(
-                to.folder / f"{name}.csv",
-                table.take(drawn[own]),
+            files[f"{name}.csv"] = partial(
+                write_table,
+                table=table.take(drawn[own]),
                 ids=[f"client-{number}" for number in own.tolist()],
                 key=KEY,
                 labelled=bool(terms.classes),
                 encoded=self.kind != "frequency",  # one column is counted by its categories
             )
-            survey_client = {"role": "survey-client", "collector": COLLECTOR, "key": KEY}
-            outbox = f"{name}.outbox.sqlite"
-            write_config(to.folder, name, **survey_client, outbox=outbox, budget=self.epsilon)
+            configs[name] = {
+                "role": "client",
+                "protocol": {"name": terms.protocol.name},
+                "collector": COLLECTOR,
+                "key": KEY,
+                "budget": self.epsilon,
+            }
+        write_folder(to.folder, terms, configs, files, port=to.port)
         return (
             to.serve(COLLECTOR),
             *(to.send("submit", name) for name in self.names),
@@ -611,9 +607,9 @@ class SurveyExample(Example):
         minimum = min(self.reports, MINIMUM_REPORTS)
         tables = self.tables(settings, kind=self.kind, epsilon=self.epsilon, minimum=minimum)
         terms = SurveyTerms.of(classes=classes, features=columns, **tables).checked()
-        if terms.survey.minimum > self.reports:
+        if terms.protocol.minimum > self.reports:
             allowed = f"1 to {self.reports}, as reports"
-            raise InputError("--minimum", terms.survey.minimum, allowed)
+            raise InputError("--minimum", terms.protocol.minimum, allowed)
         return terms
 
 
@@ -625,7 +621,7 @@ class PlacesExample(Example):
         veilring deploy places places.csv --out atlas
         veilring serve atlas/server.toml
         veilring ask atlas/client.toml --near 37.7749,-122.4194 --epsilon 8
-        veilring ledger show atlas/questions.ledger
+        veilring ledger show atlas/client.db
 
     The projection is the UTM zone around the places, accurate to a metre per kilometre.
 
@@ -644,22 +640,23 @@ class PlacesExample(Example):
     budget: float = _QUESTIONS * TreeWalk().epsilon
 
     @override
-    def _write(self, source: Path, to: NewDeployment) -> tuple[str, ...]:
+    def write(self, source: Path, to: NewDeployment) -> tuple[str, ...]:
         columns = {"latitude": self.latitude, "longitude": self.longitude}
         # the projection and the number of places are unknown until the places are read
         degrees = PlacesTerms.of(crs="EPSG:3857", places=2, **columns).read_degrees(source)
         found = {"crs": utm_around(degrees), "places": len(degrees), "area": Area.around(degrees)}
         terms = PlacesTerms.of(**columns | found | dict(to.settings))
         terms.projection.to_metres(degrees)
-        begin_folder(to.folder, terms, {SERVER: to.port}, (CLIENT,))
-        shutil.copyfile(source, to.folder / "places.csv")
-        write_config(to.folder, SERVER, terms=TERMS, role="places", rows="places.csv")
-        client = {"role": "places-client", "ask": SERVER, "budget": self.budget}
-        write_config(to.folder, CLIENT, terms=TERMS, **client)
+        configs: _Configs = {
+            SERVER: {"role": "server", "rows": "places.csv"},
+            CLIENT: {"role": "client", "ask": SERVER, "budget": self.budget},
+        }
+        files = {"places.csv": partial(shutil.copyfile, source)}
+        write_folder(to.folder, terms, configs, files, port=to.port)
         return (
             to.serve(SERVER),
             f"ask {to.folder / CLIENT}.toml --near LAT,LON --epsilon {TreeWalk().epsilon:g}",
-            to.show("questions.ledger"),
+            to.show(CLIENT),
         )
 
 

@@ -12,16 +12,24 @@ from typing_extensions import override
 
 from veilring.arrays import Floats
 from veilring.config import Section, as_scenario_errors, require_key
-from veilring.data.schema import OUTSIDE_MAX, OutsideMax
-from veilring.deployment.config import BudgetAmount, FilePath, QueryingConfig, Schema, ServerConfig
+from veilring.deployment.config import (
+    BudgetAmount,
+    Duty,
+    FilePath,
+    QueryingConfig,
+    ReadingConfig,
+    Schema,
+    ServerConfig,
+    StateConfig,
+)
 from veilring.deployment.connecting import Client, Server
 from veilring.errors import ScenarioError
-from veilring.nodes.service import Threads
+from veilring.nodes.service import Threads, opening
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import Ledger, open_ledger
 from veilring.protocols.promise import Facts
 from veilring.protocols.radius.messages import LabelRequest, OwnerRules
-from veilring.protocols.radius.owner import Owner, convene_owner
+from veilring.protocols.radius.owner import LABEL_SERVICE, Owner, request_labels
 from veilring.protocols.radius.system import DataOwner, Radius
 
 _log = logging.getLogger("veilring.owner")
@@ -40,8 +48,6 @@ class OwnerTerms(Schema):
         rows: The number of rows, if it is public; otherwise counting them costs budget.
     """
 
-    renamed = MappingProxyType({"labelling": "protocol"})
-
     protocol: DataOwner = DataOwner()
     rows: int | None = Field(None, ge=1)
 
@@ -57,7 +63,7 @@ class OwnerTerms(Schema):
     @cached_property
     def rules(self) -> OwnerRules:
         """The protocol's public rules."""
-        return self.protocol.bind(self.width, len(self.classes), self.rows)
+        return self.protocol.bind(self.facts(1))
 
     @override
     def checked(self, parties: int | None = None) -> Self:
@@ -83,25 +89,20 @@ class BudgetsSection(Section):
     analysts: Mapping[str, BudgetAmount] = Field({}, description="a table of names and numbers")
 
 
-class OwnerConfig(ServerConfig):
+class OwnerConfig(ServerConfig, StateConfig, ReadingConfig):
     """A data owner that labels analysts' queries.
 
     Attributes:
-        role: `data-owner`.
+        role: `server`.
         rows: The CSV file with its own rows; the label is the last column.
         budgets: The privacy budgets. To change them, see `amend`.
-        ledger: The file with the charges and the answers.
         amend: Whether to accept changed budgets; charges are kept.
-        outside_max: The maximum share of a column's values outside of its public range. If there
-            are more, the party does not start.
     """
 
-    role: Literal["data-owner"]
+    role: Literal["server"]
     rows: FilePath
     budgets: BudgetsSection
-    ledger: FilePath = "queries.ledger"
     amend: bool = False
-    outside_max: OutsideMax = OUTSIDE_MAX
 
 
 async def serve_owner(
@@ -114,9 +115,6 @@ async def serve_owner(
 
     Args:
         on_ready: Called once the owner answers queries.
-
-    Raises:
-        StoreFailed: If the disk fails. Earlier answers are on it.
     """
     server = Server(config, _log)
     terms = OwnerTerms.load(Path(config.terms))
@@ -131,7 +129,7 @@ async def serve_owner(
 
 
 def begin_owner(config: OwnerConfig) -> bool:
-    """Create the ledger of an owner: see `begin_state` of `veilring.deployment.roles`."""
+    """Create the ledger of an owner: see `begin_state` of `veilring.deployment.duties`."""
     _open_ledger(config, new=True).close()
     return True
 
@@ -140,33 +138,30 @@ def _open_ledger(config: OwnerConfig, *, new: bool = False) -> Ledger:
     chosen = config.budgets
     with as_scenario_errors({}, "budgets"):
         budgets = Budgets("epsilon", chosen.total, chosen.analyst, chosen.analysts)
-    return open_ledger(Path(config.ledger), budgets, amend=config.amend, new=new)
+    return open_ledger(Path(config.state), budgets, amend=config.amend, new=new)
 
 
-class AnalystConfig(QueryingConfig):
+class AnalystConfig(QueryingConfig, ReadingConfig):
     """An analyst that queries a data owner.
 
     Attributes:
-        role: `analyst`.
+        role: `client`.
         ask: The data owner.
         epsilon: The price of the file of queries, as one batch.
         radius: The radius around each query within which rows vote, in the unit cube. `auto`
             follows from the queries, ε and the number of rows, which must be public in the terms.
         k: The approximate number of neighbours that vote, instead of a radius. Without either, the
             radius or k of the terms.
-        outside_max: The maximum share of a column's values in a file of queries outside of its
-            public range. If there are more, the client does not ask.
         name: The name of the request; with a new name, the same queries are answered and charged
             again.
     """
 
     renamed = MappingProxyType({"r": "radius"})
 
-    role: Literal["analyst"]
+    role: Literal["client"]
     epsilon: float = Field(gt=0)
     radius: Radius | None = None
     k: int | None = Field(None, ge=1, description="a whole number above 0, if radius is left out")
-    outside_max: OutsideMax = OUTSIDE_MAX
     name: str = Field("", description="a text, or nothing")
 
 
@@ -182,8 +177,6 @@ async def ask_owner(config: AnalystConfig, queries: Path) -> dict[str, list[obje
 
     Raises:
         BudgetExhausted: If a budget is insufficient.
-        HandshakeError: If the owner cannot be reached.
-        VeilringError: If the owner failed to answer.
     """
     client = Client(config)
     terms = OwnerTerms.load(Path(config.terms))
@@ -191,7 +184,8 @@ async def ask_owner(config: AnalystConfig, queries: Path) -> dict[str, list[obje
     request = make_request(config, terms, rows)
     terms.rules.check(request)
     async with client.connect(terms.keys) as connection:
-        answer = await connection.run(convene_owner(terms.digest), request, rules=terms.rules)
+        role = opening(request_labels, LABEL_SERVICE, terms.digest)
+        answer = await connection.run(role, request, rules=terms.rules)
     columns: dict[str, list[object]] = {"label": [terms.classes[each] for each in answer.labels]}
     if request.k:
         columns["radius"] = answer.radii.round(_DECIMALS).tolist()
@@ -211,3 +205,12 @@ def make_request(config: AnalystConfig, terms: OwnerTerms, queries: Floats) -> L
         chosen = {"radius": config.radius or 0.0, "k": config.k or 0}
         system = system.model_copy(update=chosen)
     return system.request(queries, facts, config.epsilon, name=config.name)
+
+
+DUTIES: Final[Mapping[str, Duty]] = MappingProxyType(
+    {
+        "server": Duty(OwnerConfig, serve=serve_owner, begin=begin_owner),
+        "client": Duty(AnalystConfig, ask=ask_owner),
+    }
+)
+"""The duties of a data owner and its analysts."""

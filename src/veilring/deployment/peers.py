@@ -11,28 +11,25 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, NamedTuple, Self
 
 import numpy as np
 from pydantic import Field
 from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
-from veilring.config import (
-    as_scenario_errors,
-    read_tables,
-    read_toml,
-    require_key,
-    require_key_that,
-)
-from veilring.data.schema import OUTSIDE_MAX, OutsideMax
+from veilring.config import as_scenario_errors, require_key, require_key_that
 from veilring.deployment.config import (
     BudgetAmount,
+    Duty,
     FilePath,
     QueryingConfig,
+    ReadingConfig,
     Schema,
     ServerConfig,
+    StateConfig,
     load_credentials,
+    read_terms,
 )
 from veilring.deployment.connecting import Client, Server
 from veilring.errors import InputError, ScenarioError
@@ -41,14 +38,14 @@ from veilring.nodes.party import Parties
 from veilring.nodes.service import Service
 from veilring.privacy.budgets import AMOUNT_MAX, Budgets, budget_units, to_units
 from veilring.privacy.files import as_store_failed
-from veilring.privacy.ledger import open_ledger
+from veilring.privacy.ledger import LEDGER, open_ledger
 from veilring.privacy.statefile import StateFile, open_state_file
 from veilring.protocols.digests import digest_of, digest_of_names
 from veilring.protocols.membership import Membership, Once, PublicModel
 from veilring.protocols.once import OnceMember, result_client
 from veilring.protocols.peers import PeerMember, Till, peer_client
 from veilring.protocols.promise import Facts, Promise
-from veilring.protocols.registry import PROTOCOL_DEFAULT, Protocol, default_system, model_naming
+from veilring.protocols.registry import Protocol, default_system, model_naming
 from veilring.protocols.system import PARTIES, System
 from veilring.transport.roster import Roster
 
@@ -70,8 +67,6 @@ class PeerTerms(Schema):
             that spends any.
     """
 
-    renamed = MappingProxyType({"votes": "protocol"})
-
     protocol: Protocol = Field(default_factory=default_system)
     edition: str = "1"
     rows: int | None = Field(None, ge=1)
@@ -80,7 +75,8 @@ class PeerTerms(Schema):
     @classmethod
     @override
     def load(cls, path: Path, parties: int | None = None) -> Self:
-        return read_toml(path, model_naming(cls, read_tables(path, "terms"))).checked(parties)
+        tables = read_terms(path)
+        return model_naming(cls, tables).of(**tables).checked(parties)
 
     @override
     def checked(self, parties: int | None = None) -> Self:
@@ -90,14 +86,6 @@ class PeerTerms(Schema):
         self.membership(number)
         self._check_budget(self.promise(number))
         return self
-
-    @property
-    @override
-    def tables(self) -> dict[str, Any]:
-        tables = super().tables
-        if self.protocol.name != PROTOCOL_DEFAULT:
-            tables["protocol"] = {"name": self.protocol.name, **tables.get("protocol", {})}
-        return tables
 
     @property
     @override
@@ -143,44 +131,33 @@ class PeerTerms(Schema):
         require_key(self.budget >= promise.epsilon, "budget", self.budget, f"at least {costs}")
 
 
-class MemberConfig(ServerConfig):
+class MemberConfig(ServerConfig, StateConfig, ReadingConfig):
     """A party that holds rows and answers together with all others.
 
     Attributes:
         role: `member`.
         rows: The CSV file with this party's own rows; the label is its last column.
-        ledger: The file with the charges and the answers paid for, used if an ε is spent.
-        asked: The file with the queries that the party took part in, used if the system refuses
-            them among other parties.
         client: The ε that each client may spend at this party; by default the budget in the terms.
         clients: The ε of individual clients, by name.
         amend: Whether to accept a changed budget; charges are kept.
-        outside_max: The maximum share of a column's values outside of its public range. If there
-            are more, the party does not start.
     """
 
     role: Literal["member"]
     rows: FilePath
-    ledger: FilePath = "member.db"
-    asked: FilePath = "asked.db"
     client: BudgetAmount | None = None
     clients: Mapping[str, BudgetAmount] = Field({}, description="a table of names and numbers")
     amend: bool = False
-    outside_max: OutsideMax = OUTSIDE_MAX
 
 
-class ClientConfig(QueryingConfig):
+class ClientConfig(QueryingConfig, ReadingConfig):
     """A client that has queries labelled.
 
     Attributes:
         role: `client`.
         ask: The member to query, which sees the queries; in most systems all members do.
-        outside_max: The maximum share of a column's values in a file of queries outside of its
-            public range. If there are more, the client does not ask.
     """
 
     role: Literal["client"]
-    outside_max: OutsideMax = OUTSIDE_MAX
 
 
 async def serve_member(
@@ -200,7 +177,6 @@ async def serve_member(
 
     Raises:
         HandshakeError: If a member is missing after a day.
-        StoreFailed: If the disk of its files fails. Earlier answers are on it.
     """
     server = Server(config, _log)
     parties = Parties(server.roster.parties)
@@ -216,8 +192,8 @@ async def serve_member(
             return member
         return OnceMember(member, membership.once, till, terms.content(parties))
 
-    with _open_till(config) as till, _open_memory(config, membership) as memory:
-        kept = None if memory is None else membership.keep(rows, memory)
+    with _open_state(config, terms, server.roster) as (file, till):
+        kept = None if membership.memory is None else membership.keep(rows, file)
         async with server.meet(terms.keys) as met:
             member = take_part(met.node, till)
             async with Service(met.node, member.offers()):
@@ -229,54 +205,51 @@ async def serve_member(
 
 
 def begin_member(config: MemberConfig) -> bool:
-    """Create the ledger and the memory of a member, if its system needs them.
+    """Create the state of a member, if its system needs any.
 
-    See `begin_state` of `veilring.deployment.roles`.
+    See `begin_state` of `veilring.deployment.duties`.
     """
     _, roster = load_credentials(config)
-    parties = len(roster.parties)
-    membership = PeerTerms.load(Path(config.terms), parties).membership(parties)
-    with _open_memory(config, membership, new=True) as memory, _open_till(config, new=True) as till:
-        return till is not None or memory is not None
+    terms = PeerTerms.load(Path(config.terms), len(roster.parties))
+    with _open_state(config, terms, roster, new=True) as state:
+        return state.file is not None
+
+
+class _State(NamedTuple):
+    """The open state of a member: the file, and the ledger in it, if its system needs them."""
+
+    file: StateFile | None = None
+    till: Till | None = None
 
 
 @contextmanager
-def _open_memory(
-    config: MemberConfig, membership: Membership, *, new: bool = False
-) -> Iterator[StateFile | None]:
-    """Open the memory of a member, or create it if asked, if its system has one."""
-    kind, path = membership.memory, Path(config.asked)
-    if kind is None:
-        yield None
-        return
-    with (
-        as_store_failed(f"the {kind.name} failed", path),
-        closing(open_state_file(path, kind, new=new)) as file,
-    ):
-        yield file
-
-
-@contextmanager
-def _open_till(config: MemberConfig, *, new: bool = False) -> Iterator[Till | None]:
-    """Open the ledger with a member's charges and its result, if it needs one."""
-    _, roster = load_credentials(config)
+def _open_state(
+    config: MemberConfig, terms: PeerTerms, roster: Roster, *, new: bool = False
+) -> Iterator[_State]:
+    """Open the state of a member, or create it if asked."""
     parties = len(roster.parties)
-    terms = PeerTerms.load(Path(config.terms), parties)
     membership, promise = terms.membership(parties), terms.promise(parties)
-    price = promise.epsilon
     budgets = _budgets(config, terms.budget, roster)
-    if price is None and membership.once is None:
-        if config.client is not None or config.clients:
-            raise ScenarioError.because(
-                "this system spends no epsilon; leave it out", field="client"
-            )
-        yield None
+    pays = promise.epsilon is not None or membership.once is not None
+    if not pays and (config.client is not None or config.clients):
+        raise ScenarioError.because("this system spends no epsilon; leave it out", field="client")
+    memory = () if membership.memory is None else (membership.memory,)
+    sections = (LEDGER, *memory) if pays else memory
+    if not sections:
+        yield _State()
         return
-    with open_ledger(Path(config.ledger), budgets, amend=config.amend, new=new) as ledger:
-        _log_delta(price, terms.budget, promise.delta)
-        till = Till(ledger, price or 0.0, terms.digest)
-        till.make_room(0 if membership.once is None else membership.once.size)
-        yield till
+    path = Path(config.state)
+    with as_store_failed(f"the {sections[0].name} failed", path):
+        file = open_state_file(path, *sections, new=new)
+    with closing(file):
+        if not pays:
+            yield _State(file)
+            return
+        with open_ledger(file, budgets, amend=config.amend) as ledger:
+            _log_delta(promise.epsilon, terms.budget, promise.delta)
+            till = Till(ledger, promise.epsilon or 0.0, terms.digest)
+            till.make_room(0 if membership.once is None else membership.once.size)
+            yield _State(file, till)
 
 
 def _log_delta(price: float | None, total: float | None, delta: float) -> None:
@@ -317,9 +290,7 @@ async def ask_member(config: ClientConfig, queries: Path) -> dict[str, list[str]
         The name of the class of each row, in order: the column `label`.
 
     Raises:
-        HandshakeError: If the member cannot be reached.
         BudgetExhausted: If a member's budget is insufficient.
-        VeilringError: If the parties failed to answer.
     """
     client = Client(config)
     parties = len(client.roster.parties)
@@ -338,9 +309,7 @@ async def fetch_model(config: ClientConfig) -> PublicModel:
     """Return the model that the parties release, which they make now if necessary.
 
     Raises:
-        HandshakeError: If the member cannot be reached.
         BudgetExhausted: If a member's budget is insufficient.
-        VeilringError: If the parties failed to answer.
     """
     client = Client(config)
     parties = len(client.roster.parties)
@@ -370,3 +339,12 @@ async def _fetch(client: Client, terms: PeerTerms, once: Once) -> Any:  # noqa: 
     price = terms.promise(len(client.roster.parties)).epsilon or 0.0
     async with client.connect(terms.keys) as connection:
         return await connection.run(result_client(terms.digest, once, price))
+
+
+DUTIES: Final[Mapping[str, Duty]] = MappingProxyType(
+    {
+        "member": Duty(MemberConfig, serve=serve_member, begin=begin_member),
+        "client": Duty(ClientConfig, ask=ask_member, model=fetch_model),
+    }
+)
+"""The duties of a system in which all parties hold rows."""

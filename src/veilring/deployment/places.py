@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 import numpy as np
@@ -16,7 +16,14 @@ from typing_extensions import override
 from veilring.arrays import Floats
 from veilring.config import Section, same_field
 from veilring.data.csv import read_cells
-from veilring.deployment.config import FilePath, QueryingConfig, ServerConfig, Terms
+from veilring.deployment.config import (
+    Duty,
+    FilePath,
+    QueryingConfig,
+    ServerConfig,
+    StateConfig,
+    Terms,
+)
 from veilring.deployment.connecting import Client, ClientConnection, Server
 from veilring.errors import InputError, ScenarioError
 from veilring.extras import require_extra
@@ -178,10 +185,21 @@ class Area(Section):
         return bool(((degrees >= least) & (degrees <= most)).all())
 
 
+class PlacesProtocol(Section):
+    """The system of a server of places; each client chooses the parameters of its own questions.
+
+    Attributes:
+        name: `tree-walk`.
+    """
+
+    name: Literal["tree-walk"] = "tree-walk"
+
+
 class PlacesTerms(Terms):
     """The public terms of a server of places and its clients.
 
     Attributes:
+        protocol: The system.
         crs: The plane for distances, in metres, by its EPSG code.
         places: The number of places, which determines the possible privacy of a step.
         edition: The name of this version of the places. Repeating a question for another edition
@@ -191,6 +209,8 @@ class PlacesTerms(Terms):
         area: The area of the places, in which clients may ask; by default anywhere.
     """
 
+    # It is the same in all terms, and left out of their hash, under which clients keep answers.
+    protocol: PlacesProtocol = Field(PlacesProtocol(), exclude=True)
     crs: str = Field(description="a plane in metres, such as EPSG:32610")
     places: int = Field(ge=2, le=POINTS_MAX)
     edition: str = "1"
@@ -240,11 +260,11 @@ class PlacesConfig(ServerConfig):
     """A server of places.
 
     Attributes:
-        role: `places`.
+        role: `server`.
         rows: The CSV file with the places, which are public.
     """
 
-    role: Literal["places"]
+    role: Literal["server"]
     rows: FilePath
 
 
@@ -309,11 +329,11 @@ class Near:
         return cls(latitude, longitude, epsilon)
 
 
-class PlacesClientConfig(QueryingConfig):
+class PlacesClientConfig(QueryingConfig, StateConfig):
     """A client that searches near private places.
 
     Attributes:
-        role: `places-client`.
+        role: `client`.
         ask: The server of places.
         budget: The total epsilon of all questions.
         by: `response` names one bucket in one message; `walk` takes one step per level, and needs
@@ -322,18 +342,15 @@ class PlacesClientConfig(QueryingConfig):
         grid: The distance in metres between the points of the grid to which a place is rounded
             first, so that the same place gives the same question.
         show: The number of returned places to show.
-        ledger: The file with the questions, answers and charges; as secret as the questions. Never
-            delete it.
         amend: Whether to accept a changed budget; charges are kept.
     """
 
-    role: Literal["places-client"]
+    role: Literal["client"]
     budget: float = Field(gt=0)
     by: Literal["response", "walk"] = same_field(TreeWalk, "by")
     splits: int = Field(BUCKET_SPLITS, ge=0, le=SPLITS_MAX)
     grid: float = Field(10.0, gt=0)
     show: int = Field(5, ge=1)
-    ledger: FilePath = "questions.ledger"
     amend: bool = False
 
 
@@ -349,9 +366,6 @@ async def ask_places(config: PlacesClientConfig, near: Near) -> dict[str, list[o
 
     Raises:
         BudgetExhausted: If the budget is insufficient. Nothing was sent.
-        HandshakeError: If the server cannot be reached; nothing was spent.
-        VeilringError: If the server did not answer; repeating the question does not cost budget
-            again.
     """
     client, terms = Client(config), PlacesTerms.load(Path(config.terms))
     degrees = np.array([[near.latitude, near.longitude]])
@@ -373,14 +387,14 @@ async def ask_places(config: PlacesClientConfig, near: Near) -> dict[str, list[o
 
 
 def begin_places_client(config: PlacesClientConfig) -> bool:
-    """Create the ledger of a client's questions: see `begin_state` of the roles."""
+    """Create the ledger of a client's questions: see `begin_state` of the duties."""
     _open_ledger(config, new=True).close()
     return True
 
 
 def _open_ledger(config: PlacesClientConfig, *, new: bool = False) -> Ledger:
     budgets = Budgets("epsilon", total=config.budget)
-    return open_ledger(Path(config.ledger), budgets, amend=config.amend, new=new)
+    return open_ledger(Path(config.state), budgets, amend=config.amend, new=new)
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,3 +475,12 @@ def _columns(
         "longitude": degrees[:, 1].tolist(),
         "metres": metres[nearest].round(_METRES).tolist(),
     }
+
+
+DUTIES: Final[Mapping[str, Duty]] = MappingProxyType(
+    {
+        "server": Duty(PlacesConfig, serve=serve_places),
+        "client": Duty(PlacesClientConfig, near=ask_places, begin=begin_places_client),
+    }
+)
+"""The duties of a server of places and its clients."""

@@ -3,8 +3,7 @@
 import hashlib
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -19,34 +18,37 @@ from veilring.arrays import Ints
 from veilring.config import as_scenario_errors, require_key_that
 from veilring.data.csv import read_cells
 from veilring.data.npz import NPZ, Vectors, read_vectors
-from veilring.data.schema import OUTSIDE_MAX, FeatureList, OutsideMax, Words, check_ranges, look_up
+from veilring.data.schema import OUTSIDE_MAX, FeatureList, Words, check_ranges, look_up
 from veilring.deployment.config import (
     BudgetAmount,
-    FilePath,
+    Duty,
     QueryingConfig,
+    ReadingConfig,
     Schema,
     ServerConfig,
+    StateConfig,
     TermsConfig,
     Unfinished,
     message_format,
 )
 from veilring.deployment.connecting import Client, Server
 from veilring.errors import BudgetExhausted, InputError, ScenarioError
-from veilring.nodes.service import Threads
+from veilring.nodes.service import Threads, opening
 from veilring.privacy.checks import doubt_of_delta
 from veilring.protocols.prediction.algorithm.directions import quantise
 from veilring.protocols.prediction.client import (
-    add_session,
-    forget_session,
-    label_session,
+    add_at_server,
+    forget_at_server,
+    label_queries,
     make_request,
-    status_session,
+    request_status,
 )
 from veilring.protocols.prediction.messages import ServerRules
 from veilring.protocols.prediction.records import LabelledRecords, require_ids
-from veilring.protocols.prediction.server import PredictionServer
-from veilring.protocols.prediction.state import ServerState, begin_state, open_state
+from veilring.protocols.prediction.server import ADD, FORGET, PREDICT, STATUS, PredictionServer
+from veilring.protocols.prediction.state import ServerState, open_state
 from veilring.protocols.prediction.system import IndKNN
+from veilring.protocols.promise import Facts
 
 _log = logging.getLogger("veilring.prediction")
 _client_log = logging.getLogger("veilring.client")
@@ -72,8 +74,6 @@ class PredictionTerms(Schema):
             unit of zCDP: 1 / σ² for `private_mean`. It is deducted from each record's budget. 0 for
             a public origin.
     """
-
-    renamed = MappingProxyType({"prediction": "protocol"})
 
     protocol: IndKNN = IndKNN()
     features: FeatureList = ()
@@ -102,7 +102,8 @@ class PredictionTerms(Schema):
     @cached_property
     def rules(self) -> ServerRules:
         """The protocol's public rules."""
-        return self.protocol.bind(self.width, len(self.classes), paid=self.origin_price)
+        facts = Facts(1, self.width, len(self.classes))  # embeddings have no schema
+        return self.protocol.bind(facts, paid=self.origin_price)
 
     def directions(self, rows: NDArray[np.floating]) -> NDArray[np.float32]:
         """Return rows in the form that the server uses.
@@ -222,21 +223,18 @@ def _labels(path: Path, held: Vectors, terms: PredictionTerms) -> Ints:
     return held.labels
 
 
-class PredictionServerConfig(ServerConfig):
+class PredictionServerConfig(ServerConfig, StateConfig):
     """A server that labels clients' queries with records from its administrators.
 
     Attributes:
-        role: `prediction-server`.
+        role: `server`.
         administrators: The members of the roster that may add and forget records.
-        state: The folder with its records and their charges, used by no other process. If an old
-            copy is restored, records spend twice.
     """
 
-    renamed = MappingProxyType({"curators": "administrators"})
+    renamed = MappingProxyType({**StateConfig.renamed, "curators": "administrators"})
 
-    role: Literal["prediction-server"]
+    role: Literal["server"]
     administrators: Words = Field((), description="a list of names of the roster")
-    state: FilePath = "state"
 
 
 async def serve_prediction(
@@ -249,9 +247,6 @@ async def serve_prediction(
 
     Args:
         on_ready: Called once the server answers queries.
-
-    Raises:
-        StoreFailed: If the disk fails. Earlier answers are on it.
     """
     server = Server(config, _log)
     terms = PredictionTerms.load(Path(config.terms))
@@ -260,9 +255,9 @@ async def serve_prediction(
         raise ScenarioError.because(
             f"{', '.join(strangers)} are not members of the roster", field="administrators"
         )
-    if doubt := doubt_of_delta(terms.rules.delta):
+    if doubt := doubt_of_delta(terms.protocol.delta):
         _log.warning("protocol.%s", doubt)
-    with _opened(config, terms) as state:
+    with _open(config, terms) as state:
         # One thread, because each answer depends on the charges of the one before.
         async with Threads(1, "predictions") as offload:
             predicting = PredictionServer(state, offload, config.administrators)
@@ -275,41 +270,33 @@ async def serve_prediction(
 
 
 def begin_server(config: PredictionServerConfig) -> bool:
-    """Create the state of a server: see `begin_state` of `veilring.deployment.roles`."""
-    with _state_errors():
-        begin_state(PredictionTerms.load(Path(config.terms)).rules, Path(config.state))
+    """Create the state of a server: see `begin_state` of `veilring.deployment.duties`."""
+    _open(config, PredictionTerms.load(Path(config.terms)), new=True).close()
     return True
 
 
-def _opened(config: PredictionServerConfig, terms: PredictionTerms) -> ServerState:
-    with _state_errors():
-        return open_state(terms.rules, Path(config.state), terms.schema_digest)
-
-
-@contextmanager
-def _state_errors() -> Iterator[None]:
+def _open(
+    config: PredictionServerConfig, terms: PredictionTerms, *, new: bool = False
+) -> ServerState:
     try:
-        yield
+        return open_state(terms.rules, Path(config.state), terms.schema_digest, new=new)
     except InputError as error:
         raise ScenarioError.of(error, f"state ({error.field})") from error
 
 
-class PredictionClientConfig(QueryingConfig):
+class PredictionClientConfig(QueryingConfig, ReadingConfig):
     """A client that has rows labelled by a prediction server.
 
     Attributes:
-        role: `prediction-client`.
+        role: `client`.
         ask: The server, which sees the queries.
         block: The number of queries sent at once; by default the maximum.
-        outside_max: The maximum share of a column's values in a file of queries outside of its
-            public range. If there are more, the client does not ask.
         name: The name of the request; with a new name, the same queries are answered and charged
             again.
     """
 
-    role: Literal["prediction-client"]
+    role: Literal["client"]
     block: int = Field(0, ge=0, description="a whole number of at least 1, or 0 for the maximum")
-    outside_max: OutsideMax = OUTSIDE_MAX
     name: str = Field("", description="a text, or nothing")
 
 
@@ -326,8 +313,6 @@ async def ask_prediction(config: PredictionClientConfig, queries: Path) -> dict[
     Raises:
         BudgetExhausted: If the stream has fewer queries left. Nothing was sent or spent.
         Unfinished: If the stream is too short, but the first rows are paid for, now or earlier.
-        HandshakeError: If the server cannot be reached.
-        VeilringError: If the server failed to answer.
     """
     client = Client(config)
     terms = PredictionTerms.load(Path(config.terms))
@@ -340,8 +325,9 @@ async def ask_prediction(config: PredictionClientConfig, queries: Path) -> dict[
     parts = [rows[first : first + block] for first in range(0, len(rows), block)]
     keys = [make_request(part, name=config.name).key for part in parts]
     async with client.connect(terms.keys) as connection:
-        role = label_session(terms.digest)
-        left, answered = await connection.run(status_session(terms.digest), keys)
+        role = opening(label_queries, PREDICT, terms.digest)
+        status = opening(request_status, STATUS, terms.digest)
+        left, answered = await connection.run(status, keys)
         refusal = _refusal(parts, answered, left, rules)
         paid = parts if refusal is None else parts[: [*answered, False].index(False)]
         try:
@@ -369,21 +355,18 @@ def _refusal(
     return error
 
 
-class RecordsAdministratorConfig(TermsConfig):
+class RecordsAdministratorConfig(TermsConfig, ReadingConfig):
     """Configuration of the records administrator, who adds and removes records.
 
     Attributes:
-        role: `records-administrator`.
+        role: `administrator`.
         server: The prediction server.
         key: The column of a CSV file that identifies a row's owner.
-        outside_max: The maximum share of a column's values in a file of records outside of its
-            public range. If there are more, the administrator does not add them.
     """
 
-    role: Literal["records-administrator"]
+    role: Literal["administrator"]
     server: str = Field(description="the name of a party of the roster")
     key: str = Field("id", description="the header of a column")
-    outside_max: OutsideMax = OUTSIDE_MAX
 
 
 async def add_records(config: RecordsAdministratorConfig, path: Path) -> int:
@@ -398,7 +381,7 @@ async def add_records(config: RecordsAdministratorConfig, path: Path) -> int:
     terms = PredictionTerms.load(Path(config.terms))
     records = read_records(path, terms, config.key, config.outside_max, _records_log)
     pieces = [records.take(range(*piece)) for piece in _pieces(len(records))]
-    return await _tell(config, add_session(terms.digest), pieces)
+    return await _tell(config, opening(add_at_server, ADD, terms.digest), pieces)
 
 
 async def forget_records(config: RecordsAdministratorConfig, ids: Sequence[str]) -> int:
@@ -416,7 +399,7 @@ async def forget_records(config: RecordsAdministratorConfig, ids: Sequence[str])
     require_ids(ids)
     terms = PredictionTerms.load(Path(config.terms))
     pieces = [tuple(ids[slice(*piece)]) for piece in _pieces(len(ids))]
-    return await _tell(config, forget_session(terms.digest), pieces)
+    return await _tell(config, opening(forget_at_server, FORGET, terms.digest), pieces)
 
 
 async def _tell(
@@ -434,3 +417,13 @@ async def _tell(
 def _pieces(count: int) -> list[tuple[int, int]]:
     step = PIECE_RECORDS_MAX
     return [(first, min(first + step, count)) for first in range(0, count, step)]
+
+
+DUTIES: Final[Mapping[str, Duty]] = MappingProxyType(
+    {
+        "server": Duty(PredictionServerConfig, serve=serve_prediction, begin=begin_server),
+        "client": Duty(PredictionClientConfig, ask=ask_prediction),
+        "administrator": Duty(RecordsAdministratorConfig),
+    }
+)
+"""The duties of a prediction server, its clients and its records administrators."""

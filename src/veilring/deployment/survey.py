@@ -1,17 +1,13 @@
-"""A deployed survey: its terms, its task, and the collector of reports."""
+"""The terms of a deployed survey, and the task that follows from them."""
 
 import datetime as dt
 import json
-import logging
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
-import tomli_w
 from pydantic import AwareDatetime, Field, ValidationError, model_validator
 from typing_extensions import override
 
@@ -30,33 +26,28 @@ from veilring.data.schema import (
     require_different,
 )
 from veilring.data.table import Ranges
-from veilring.deployment.config import A_FILE, RELATIVE, ServerConfig, Terms
-from veilring.deployment.connecting import Server
+from veilring.deployment.config import Terms
 from veilring.errors import HandshakeError, InputError, ProtocolViolation, ScenarioError
-from veilring.protocols.ldp.algorithm.means import make_means
-from veilring.protocols.ldp.algorithm.planner import ORACLES, recommend_oracle
-from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle
+from veilring.protocols.ldp.algorithm.planner import OracleName
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
-from veilring.protocols.ldp.algorithm.survey import FrequencySurvey, MeanSurvey, Survey
-from veilring.protocols.ldp.collector import Collector
-from veilring.protocols.ldp.messages import TASK_FORMAT, Task, format_terms, other_format
+from veilring.protocols.ldp.algorithm.survey import make_survey
+from veilring.protocols.ldp.messages import TASK_FORMAT, Task, other_format
 from veilring.protocols.ldp.roles import ClientPool
-from veilring.protocols.ldp.store import begin_report_store, open_report_store
-from veilring.protocols.ldp.store.base import Quotas, Store
-from veilring.protocols.ldp.system import LDPBayes, OracleName, bayes_survey
-from veilring.transport.roster import Roster
+from veilring.protocols.ldp.system import LDPBayes
 
-_log = logging.getLogger("veilring.collector")
 _HALF: Final = 0.5
 FREQUENCY_BINS: Final = 8
 MINIMUM_REPORTS: Final = 1000  # at ε = 1, the shares of four answers are then within about ±0.09
-_Count = Annotated[int, Field(ge=0)]
+_PUBLISHED: Final = "survey"
+"""The key of the table `protocol` in a published task: its hash is that of all earlier versions, so
+that no client is charged for the same task again."""
 
 
 class SurveySection(Section):
     """The questions to the clients, and the mechanisms that protect the answers.
 
     Attributes:
+        name: `ldp-bayes`.
         kind: `frequency` of the values of one column, `means` of columns, or naive Bayes.
         epsilon: The maximum epsilon of a client's single report.
         oracle: The frequency oracle for values; `auto` chooses the best one for each domain.
@@ -67,6 +58,7 @@ class SurveySection(Section):
         closes: The time after which no new report is accepted.
     """
 
+    name: Literal["ldp-bayes"] = Field("ldp-bayes", exclude=True)
     kind: Literal["frequency", "means", "discrete-bayes", "gaussian-bayes"]
     epsilon: float = same_field(LDPBayes, "epsilon", required=True)
     oracle: OracleName = same_field(LDPBayes, "oracle")
@@ -84,28 +76,10 @@ class SurveySection(Section):
             return {"bins": FREQUENCY_BINS, **given}
         return given
 
-    def oracle_for(self, values: int) -> FrequencyOracle:
-        """Return the oracle for a domain of this number of values."""
-        if self.oracle == "auto":
-            return recommend_oracle(values, self.epsilon).oracle
-        return ORACLES[self.oracle](values, self.epsilon)
-
-
-def survey_of(
-    section: SurveySection, features: Sequence[FeatureTerms], classes: Sequence[str]
-) -> Survey:
-    """Return the survey described by terms.
-
-    Args:
-        classes: The names of all classes; none if no class is asked for.
-    """
-    if section.kind == "frequency":
-        return FrequencySurvey(section.oracle_for(domain_of(section, features[0])))
-    scaling = Scaling(ranges_of(features))
-    if section.kind == "means":
-        return MeanSurvey(make_means(section.epsilon, len(scaling.ranges)), (scaling,))
-    step = bins_of(section, features) if section.kind == "discrete-bayes" else scaling
-    return bayes_survey(step, len(classes), section.epsilon, section.oracle_for)
+    @property
+    def is_numeric(self) -> bool:
+        """Whether columns are treated as numbers, with one-hot categories."""
+        return self.kind in {"means", "gaussian-bayes"}
 
 
 def domain_of(section: SurveySection, feature: FeatureTerms) -> int:
@@ -137,32 +111,42 @@ class SurveyTerms(Terms):
     """The terms of a collection: the survey, and how to read a row.
 
     Attributes:
-        survey: The survey.
         classes: The names of all classes; none for `frequency` and `means`.
         features: All columns except the label.
     """
 
-    survey: SurveySection
+    protocol: SurveySection
     classes: Words = Field((), description="a list of different names of classes")
     features: FeatureList
+
+    @property
+    @override
+    def system(self) -> type[LDPBayes]:
+        return LDPBayes
 
     @cached_property
     def task(self) -> Task:
         """The task that an aggregator publishes."""
-        closes = self.survey.closes
+        closes = self.protocol.closes
+        # `minimum` protects no client: each report is private however many there are.
+        terms = self.model_dump(mode="json", exclude={"protocol": {"minimum"}})
         return Task(
-            # `minimum` protects no client: each report is private however many there are.
-            terms=self.model_dump(mode="json", exclude={"survey": {"minimum"}}),
-            survey=survey_of(self.survey, self.features, self.classes),
+            terms={_PUBLISHED: terms.pop("protocol"), **terms},
+            survey=make_survey(
+                Scaling(ranges_of(self.features))
+                if self.protocol.is_numeric
+                else bins_of(self.protocol, self.features),
+                len(self.classes) or None,
+                self.protocol.epsilon,
+                self.protocol.oracle,
+            ),
             closes=None if closes is None else closes.timestamp(),
         )
 
     @override
     def checked(self, parties: int | None = None) -> Self:
         super().checked(parties)
-        section = self.survey
-        if section.oracle not in {"auto", *ORACLES}:
-            raise ScenarioError("survey.oracle", section.oracle, f"auto, {', '.join(ORACLES)}")
+        section = self.protocol
         require_different("classes", self.classes)
         check_features(self.features)
         wants_classes = section.kind in {"discrete-bayes", "gaussian-bayes"}
@@ -181,13 +165,13 @@ class SurveyTerms(Terms):
                 field="features",
             )
         for feature in self.features:
-            if len(feature.categories) == 1 and not self.is_numeric:
+            if len(feature.categories) == 1 and not section.is_numeric:
                 key = f"features.{feature.name}.categories"
                 raise ScenarioError(key, list(feature.categories), "two or more categories")
         try:
             _ = self.task
         except InputError as error:
-            raise ScenarioError.of(error, f"survey.{error.field}") from error
+            raise ScenarioError.of(error, f"protocol.{error.field}") from error
         return self
 
     def read_clients(self, path: Path) -> ClientPool:
@@ -204,23 +188,14 @@ class SurveyTerms(Terms):
     def _encode(self, path: Path, feature: FeatureTerms, cells: FileCells) -> Floats | Ints:
         if not feature.categories:
             numbers = read_numbers(path, feature, cells)[:, None]
-            return bins_of(self.survey, (feature,))(numbers) if self.is_frequency else numbers
+            return bins_of(self.protocol, (feature,))(numbers) if self.is_frequency else numbers
         places = read_categories(path, feature, cells)
-        return np.eye(feature.width)[places] if self.is_numeric else places[:, None]
+        return np.eye(feature.width)[places] if self.protocol.is_numeric else places[:, None]
 
     @property
     def is_frequency(self) -> bool:
         """Whether the survey counts the values of one column."""
-        return self.survey.kind == "frequency"
-
-    @property
-    def is_numeric(self) -> bool:
-        """Whether the survey treats columns as numbers, with one-hot categories."""
-        return self.survey.kind in {"means", "gaussian-bayes"}
-
-    @override
-    def to_toml(self) -> str:
-        return tomli_w.dumps(self.model_dump(exclude_defaults=True))
+        return self.protocol.kind == "frequency"
 
 
 def read_published(encoded: bytes, collector: str) -> SurveyTerms:
@@ -237,8 +212,9 @@ def read_published(encoded: bytes, collector: str) -> SurveyTerms:
             f" version of veilring at {collector} and here",
         )
     try:
-        content = json.dumps(json.loads(encoded)["terms"])
-        terms = SurveyTerms.model_validate_json(content).checked()
+        content = {**json.loads(encoded)["terms"]}
+        content["protocol"] = content.pop(_PUBLISHED)
+        terms = SurveyTerms.model_validate_json(json.dumps(content)).checked()
     except (ValidationError, ValueError, LookupError, TypeError, RecursionError) as error:
         reason = f"published an unreadable task ({type(error).__name__})"
         raise ProtocolViolation(collector, reason) from None
@@ -251,104 +227,5 @@ def read_published(encoded: bytes, collector: str) -> SurveyTerms:
 
 def closing_time(terms: SurveyTerms) -> str:
     """Format the closing time of a collection, for people."""
-    closes = terms.survey.closes
+    closes = terms.protocol.closes
     return f"closes {closes.astimezone(dt.UTC):%Y-%m-%d %H:%M} UTC" if closes else "never closes"
-
-
-class CollectorConfig(ServerConfig):
-    """An aggregator that collects clients' reports.
-
-    Attributes:
-        role: `collector`.
-        store: The database of the reports: an SQLite file, or a PostgreSQL database.
-        reports_max: The lifetime limit on the number of reports of each member. A report does not
-            reveal its client, so only this limit keeps a member from answering for thousands.
-        reports_max_of: The limits of individual members, by name.
-    """
-
-    role: Literal["collector"]
-    store: Annotated[str, RELATIVE] = Field(
-        "reports.sqlite", description=f"{A_FILE}, or postgresql://USER@HOST/DATABASE"
-    )
-    reports_max: _Count | None = None
-    reports_max_of: Mapping[str, _Count] = Field(
-        {}, description="a table of members' names, each with a whole number of at least 0"
-    )
-
-
-async def serve_collector(
-    config: CollectorConfig, *, on_ready: Callable[[Collector], None] | None = None
-) -> None:
-    """Collect reports until cancelled.
-
-    All files are read and checked first. When cancelled, the collector finishes the running
-    transaction and shuts down in order; a survey client without a receipt sends the same reports
-    again.
-
-    Args:
-        on_ready: Called once reports are accepted.
-
-    Raises:
-        StoreFailed: If the database cannot be opened.
-    """
-    server = Server(config, _log)
-    terms = SurveyTerms.load(Path(config.terms))
-    quotas = _quotas(config, server.roster)
-    senders = [name for name in server.roster.names if name != server.name]
-    _warn_of_quotas(quotas, senders, terms.survey.minimum)
-    store = open_configured_store(config, terms.task)
-    async with Collector(store, time.time, quotas=quotas) as collector:
-        _log.info("task %s, %s", terms.task.digest.hex(), closing_time(terms))
-        async with server.listen(collector.offers(), terms=format_terms()):
-            if on_ready is not None:
-                on_ready(collector)
-            await collector.failure()
-
-
-def _quotas(config: CollectorConfig, roster: Roster) -> Quotas:
-    for member in config.reports_max_of:
-        if member not in roster.names:
-            raise ScenarioError.because(
-                f"{member!r} is not a member of the roster, which has {', '.join(roster.names)}",
-                field="reports_max_of",
-            )
-    return Quotas(config.reports_max, config.reports_max_of)
-
-
-def _warn_of_quotas(quotas: Quotas, senders: Sequence[str], minimum: int) -> None:
-    if quotas.each is None:
-        _log.warning(
-            "no reports_max is set: each member of the roster may send any number of reports"
-        )
-    most = sum(map(quotas.of, senders))
-    if most < minimum:
-        _log.warning(
-            "reports_max allows only %s reports of all members together, but estimates need %s; "
-            "raise reports_max, or lower `minimum` in the terms",
-            *(f"{most:,}", f"{minimum:,}"),
-        )
-
-
-def begin_store(config: CollectorConfig) -> bool:
-    """Create the store of a collector: see `begin_state` of `veilring.deployment.roles`."""
-    with _store_errors():
-        begin_report_store(config.store)
-    return True
-
-
-def open_configured_store(config: CollectorConfig, task: Task, *, read_only: bool = False) -> Store:
-    """Open the database that a configuration names.
-
-    Raises:
-        StoreFailed: If it cannot be reached.
-    """
-    with _store_errors():
-        return open_report_store(config.store, task, read_only=read_only)
-
-
-@contextmanager
-def _store_errors() -> Iterator[None]:
-    try:
-        yield
-    except InputError as error:
-        raise ScenarioError.of(error, "store") from error

@@ -12,9 +12,10 @@ from unicodedata import normalize
 import numpy as np
 from pydantic import Field
 
+from veilring.config import Section
 from veilring.data.csv import read_cells
-from veilring.data.schema import OUTSIDE_MAX, FileCells, OutsideMax, check_ranges
-from veilring.deployment.config import Config, FilePath
+from veilring.data.schema import FileCells, check_ranges
+from veilring.deployment.config import ReadingConfig, StateConfig
 from veilring.deployment.connecting import Client, ClientConnection
 from veilring.deployment.survey import SurveyTerms, read_published
 from veilring.errors import (
@@ -208,29 +209,36 @@ def _is_final(error: VeilringError) -> bool:
     return isinstance(error, SessionAborted) and error.reason in _FINAL
 
 
-class SurveyClientConfig(Config):
+class SystemName(Section):
+    """The system of a client without a file of terms.
+
+    Attributes:
+        name: `ldp-bayes`.
+    """
+
+    name: Literal["ldp-bayes"]
+
+
+class SurveyClientConfig(StateConfig, ReadingConfig):
     """The configuration of a survey client, which makes its clients' reports and submits them.
 
     Attributes:
-        role: `survey-client`.
+        role: `client`.
+        protocol: The system, here because the terms come from the collector.
         collector: The collector, which publishes the task.
         budget: The total epsilon of all reports of one client.
         key: The column that identifies a row's client, never to be changed; or `row number`, if
             rows are only ever added at the end and never changed.
         amend: Whether to accept changed cells of known clients.
-        outbox: The file with the reports, their receipts and each client's charges.
         task: The hash of the only task to answer; by default any task of the collector.
-        outside_max: The maximum share of a column's values outside of its public range. If there
-            are more, the survey client does not report.
     """
 
-    role: Literal["survey-client"]
+    role: Literal["client"]
+    protocol: SystemName
     collector: str = Field(description="the name of a party of the roster")
     budget: float = Field(gt=0)
     key: str = Field(min_length=1, description=f"the header of a column, or {ROW_NUMBER!r}")
     amend: bool = False
-    outbox: FilePath = "outbox.sqlite"
-    outside_max: OutsideMax = OUTSIDE_MAX
     task: str = Field(
         "", pattern="^([0-9a-f]{64})?$", description="64 hexadecimal digits, or nothing"
     )
@@ -294,16 +302,16 @@ async def submit_rows(
 
 
 def begin_outbox(config: SurveyClientConfig) -> bool:
-    """Create the outbox of a survey client: see `begin_state` of `veilring.deployment.roles`."""
+    """Create the outbox of a survey client: see `begin_state` of `veilring.deployment.duties`."""
     with _open_outbox(config, new=True):
         return True
 
 
 def _open_outbox(config: SurveyClientConfig, *, new: bool = False) -> Outbox:
     try:
-        return Outbox(Path(config.outbox), new=new)
+        return Outbox(Path(config.state), new=new)
     except InputError as error:
-        raise ScenarioError.of(error, "outbox") from error
+        raise ScenarioError.of(error, "state") from error
 
 
 def _require_task(config: SurveyClientConfig, terms: SurveyTerms) -> None:

@@ -71,8 +71,6 @@ class Comparison:
 
     Attributes:
         difference: The difference between the worlds, as a noun phrase.
-        one: The first world.
-        other: The second one.
         epsilon: The bound on the privacy loss between the views; 0 where their
             distributions are equal, and infinite where the promise bounds nothing.
         delta: The probability that comes with it.

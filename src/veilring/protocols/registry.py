@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, create_model
 
-from veilring.config import Section, as_scenario_errors, did_you_mean
+from veilring.config import Section, as_scenario_errors, did_you_mean, require_key
 from veilring.errors import InputError
 from veilring.protocols.system import System
 
@@ -84,16 +84,20 @@ Protocol = Annotated[SerializeAsAny[System], BeforeValidator(_as_system)]
 """A system, or the table of its parameters with its `name`."""
 
 
+def named_system(tables: Mapping[str, Any]) -> type[System]:
+    """Return the system that the table `protocol` of a file names."""
+    protocol = tables.get("protocol", {})
+    require_key(isinstance(protocol, Mapping), "protocol", protocol, "a table")
+    with as_scenario_errors({"protocol.name": "protocol.name"}, "protocol"):
+        return find_system(str(protocol.get("name", PROTOCOL_DEFAULT)))
+
+
 def model_naming(model: type[_S], tables: Mapping[str, Any]) -> type[_S]:
     """Return the model of a file with the system that its table `protocol` names.
 
     Pydantic then names the system's own keys in errors.
     """
-    protocol = tables.get("protocol", {})
-    if not isinstance(protocol, Mapping):
-        return model
-    with as_scenario_errors({"protocol.name": "protocol.name"}, "protocol"):
-        return _with(model, find_system(str(protocol.get("name", PROTOCOL_DEFAULT))))
+    return _with(model, named_system(tables))
 
 
 @cache

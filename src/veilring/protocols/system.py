@@ -91,6 +91,9 @@ class PlannedNoise(NamedTuple):
 class Setup(ABC):
     """A system whose parties hold their rows, ready to answer.
 
+    The queries of its methods have the shape (queries, features), scaled into [0, 1], an answer is
+    the result of a party that learns the labels, and `rng` is the randomness of all parties.
+
     Attributes:
         is_exact: Whether labels always equal those of `reference`.
         observed: The numbers that `observe` draws, as a noun phrase, if the observers see only a
@@ -148,19 +151,13 @@ class Setup(ABC):
         """Return a batch that is ready for a cluster.
 
         Args:
-            queries: Shape (queries, features), scaled into [0, 1].
             among: The parties that take part; all unless some were lost.
             ring: The order of the parties, if it was dealt rather than drawn by them.
         """
 
     @abstractmethod
     def label(self, queries: Floats, rng: Generator) -> Ints:
-        """Label a batch in this process, without messages, with the same steps that parties run.
-
-        Args:
-            queries: Shape (queries, features), scaled into [0, 1].
-            rng: The randomness of all parties.
-        """
+        """Label a batch in this process, without messages, with the same steps that parties run."""
 
     def observe(self, queries: Floats, runs: int, rng: Generator) -> Floats | None:
         """Draw views of the observers in this process, with the same steps that parties run.
@@ -170,9 +167,7 @@ class Setup(ABC):
         learn no labels.
 
         Args:
-            queries: The queries of one batch, shape (queries, features), scaled into [0, 1].
             runs: The number of independent batches.
-            rng: The randomness of all parties.
 
         Returns:
             Numbers that the observers can compute from their views of each batch, shape
@@ -188,12 +183,7 @@ class Setup(ABC):
         queries: Floats,  # noqa: ARG002  (for a subclass)
         answer: Any,  # noqa: ANN401, ARG002  (what its role returns, for a subclass)
     ) -> PlannedNoise | None:
-        """Return the noise in an answer, which an audit tests; None if the system adds none.
-
-        Args:
-            queries: The queries of the batch, shape (queries, features), scaled into [0, 1].
-            answer: The result of a party that learns the labels.
-        """
+        """Return the noise in an answer, which an audit tests; None if the system adds none."""
         return None
 
     @abstractmethod
@@ -210,7 +200,6 @@ class Setup(ABC):
         """Return the public model contained in the answer to a batch; none in most systems.
 
         Args:
-            answer: The result of a party that learns the labels.
             among: The parties that took part.
             seeded: Whether all noise was drawn from a seed, so that no ε holds against anyone who
                 knows it.
@@ -218,11 +207,9 @@ class Setup(ABC):
         return None
 
     def reference(self, queries: Floats, among: Sequence[str] | None = None) -> Ints:
-        """Label queries without any privacy, with a classifier that has all rows in one place.
+        """Label queries without any privacy, with all rows of some parties in one place.
 
-        Args:
-            queries: Shape (queries, features).
-            among: The parties whose rows are used; all by default.
+        By default they are the rows of all parties.
         """
         from veilring.protocols.ring.algorithm.classify import pooled_knn  # noqa: PLC0415  (one system of many)
 
@@ -445,6 +432,10 @@ class System(Section, ABC):
     """Whether the system guarantees that no malicious party changes a result unnoticed."""
     arguments: ClassVar[Mapping[str, Argument]] = MappingProxyType({})
     """The claims of the guarantee that no audit tests, by name, with the reason for each."""
+    deployment: ClassVar[str] = "veilring.deployment.peers"
+    """The module that deploys its parties: it has a table `DUTIES`, with a
+    `veilring.deployment.config.Duty` for each role of a configuration. By default all parties hold
+    rows, see `membership`."""
     messages_format: ClassVar[int] = 1
     """The version of the messages of its parties. Raise it when a field or the order of any of them
     changes, those of shared protocols included: members of a deployment whose versions differ then
@@ -579,15 +570,20 @@ class System(Section, ABC):
         return "epsilon" in cls.model_fields
 
     @classmethod
-    def suited(cls, *, epsilon: float | None, k: int, tolerated: int) -> Self:  # noqa: ARG003  (a subclass's own)
+    def suited(cls, *, epsilon: float | None, k: int, tolerated: int) -> Self:
         """Return the system with the settings that a comparison applies to all systems.
 
         Args:
-            epsilon: The ε of one batch, or None for a system without one.
+            epsilon: The ε of one batch; none for the default.
             k: The number of neighbours that vote in systems without an ε.
             tolerated: The number of parties that may collude.
         """
-        return cls() if epsilon is None else cls(epsilon=epsilon)
+        given: dict[str, float] = {"tolerated": tolerated}
+        if not cls.is_bounded():
+            given["k"] = k
+        elif epsilon is not None:
+            given["epsilon"] = epsilon
+        return cls(**{name: value for name, value in given.items() if name in cls.model_fields})
 
     @classmethod
     def forms(cls, *, epsilon: float | None, k: int, tolerated: int) -> Mapping[str, Self]:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from veilring.errors import InputError
 from veilring.extras import require_extra
-from veilring.protocols.ldp.algorithm.planner import ORACLES, OracleOption, oracle_options
+from veilring.protocols.ldp.algorithm.planner import ORACLES, oracle_options
+from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,7 +41,7 @@ _RATIOS: Final = (
 class _Axis(NamedTuple):
     label: str
     points: Sequence[float]
-    found: Sequence[tuple[OracleOption, ...]]
+    found: Sequence[tuple[FrequencyOracle, ...]]
 
 
 def draw_oracles(path: Path, *, domain: int, epsilon: float) -> None:
@@ -60,8 +61,8 @@ def draw_oracles(path: Path, *, domain: int, epsilon: float) -> None:
     with chart_files([path], _SIZE) as canvas:
         panels = canvas.subplots(2, 2, sharey="row", sharex="col")
         for column, axis in zip(panels.T, axes, strict=True):
-            _draw(column[0], axis, lambda option, least: option.variance / least)
-            _draw(column[1], axis, lambda option, _least: option.report_bytes)
+            _draw(column[0], axis, lambda oracle, least: oracle.mean_variance / least)
+            _draw(column[1], axis, lambda oracle, _least: oracle.report_bytes)
             column[1].set_xlabel(axis.label)
         panels[0][0].set_ylim(0.95, _RATIOS[-1])
         label_log_axis(panels[0][0].yaxis, _RATIOS)
@@ -70,10 +71,10 @@ def draw_oracles(path: Path, *, domain: int, epsilon: float) -> None:
         legend_below(canvas, panels[0][0])
 
 
-def _draw(panel: "Axes", axis: _Axis, of: Callable[[OracleOption, float], float]) -> None:
+def _draw(panel: "Axes", axis: _Axis, of: Callable[[FrequencyOracle, float], float]) -> None:
     for name, style in zip(ORACLES, cycle(STYLES), strict=False):
         values = [
-            next(of(each, found[0].variance) for each in found if each.name == name)
+            next(of(each, found[0].mean_variance) for each in found if each.name == name)
             for found in axis.found
         ]
         draw_curve(panel, axis.points, values, style, name)

@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, make_dataclass
+from dataclasses import asdict, make_dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 from veilring.config import as_scenario_errors, make_kind, require_key, require_key_that
-from veilring.errors import InputError, ScenarioError
+from veilring.errors import ScenarioError
 from veilring.extras import name_missing_extras
 from veilring.randomness import Streams
 from veilring.scenarios.schema import NetworkSection, Scenario
@@ -21,7 +20,7 @@ from veilring.simulation import (
     Topology,
     Uniform,
 )
-from veilring.simulation.faults import Fault, FaultClass, draw_faults
+from veilring.simulation.faults import FAULT_KINDS, Fault, FaultClass, FaultKind, draw_faults
 from veilring.simulation.links import DelayDistribution
 
 with name_missing_extras():
@@ -97,60 +96,15 @@ def _graph(kind: str, parties: Sequence[str]) -> "nx.Graph[str] | None":
     return graph
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Struck:
-    """The base of faults; times are simulated seconds from the start of the parties."""
-
-    start_seconds: float
-
-    def __post_init__(self) -> None:
-        """Refuse invalid values that do not depend on the parties."""
-        given = asdict(self)
-        start, end = self.start_seconds, given.get("end_seconds")
-        _require(0 <= start < math.inf, "start_seconds", start, "a finite number of at least 0")
-        after = end is None or start < end < math.inf
-        _require(after, "end_seconds", end, f"a finite number above start_seconds, {start:g}")
-        for key in given.keys() & {"extra_seconds", "times"}:
-            _require(0 < given[key] < math.inf, key, given[key], "a finite number above 0")
-        if {"source", "times"} <= given.keys():  # a link never carries more than without a fault
-            _require(given["times"] >= 1, "times", given["times"], "a finite number of at least 1")
+def _table_of(kind: FaultKind) -> type:
+    """Return a dataclass with the keys that describe a kind of fault in a scenario."""
+    names = [(key, tuple[str, ...] if key == "parties" else str) for key in kind.keys]
+    numbers = ["start_seconds", *(["end_seconds"] if kind.ends else [])]
+    numbers += [kind.strength.key] if kind.strength else []
+    return make_dataclass("FaultTable", [*names, *((key, float) for key in numbers)])
 
 
-_TYPES: Final = MappingProxyType(
-    {
-        **dict.fromkeys(("party", "other", "source", "target"), str),
-        "parties": tuple[str, ...],
-        **dict.fromkeys(("end_seconds", "extra_seconds", "times"), float),
-    }
-)
-_PARTY: Final = ("party", "end_seconds")
-_LINK: Final = ("source", "target", "end_seconds")
-"""All messages of one party to another."""
-_CONNECTION: Final = ("party", "other", "end_seconds")
-"""Both ends of a connection: `party` notices the fault first."""
-_KEYS: Final[Mapping[FaultClass, tuple[str, ...]]] = {
-    "stall": _LINK,
-    "delay": (*_LINK, "extra_seconds"),
-    "jitter": (*_LINK, "extra_seconds"),
-    "squeeze": (*_LINK, "times"),
-    "halves": ("parties", "end_seconds"),
-    "isolation": _PARTY,
-    "one-way": _PARTY,
-    "reset": _CONNECTION,
-    "half-open": _CONNECTION,
-    "crash": ("party",),
-    "restart": _PARTY,
-    "amnesia": _PARTY,
-    "pause": _PARTY,
-    "slow": (*_PARTY, "extra_seconds"),
-    "skew": (*_PARTY, "times"),
-}
-_KINDS: Final[Mapping[str, type[_Struck]]] = {
-    kind: make_dataclass(
-        kind, [(key, _TYPES[key]) for key in keys], bases=(_Struck,), frozen=True, kw_only=True
-    )
-    for kind, keys in _KEYS.items()
-}
+_KINDS: Final = {name: _table_of(kind) for name, kind in FAULT_KINDS.items()}
 
 
 def make_faults(
@@ -172,43 +126,39 @@ def make_faults(
 
 
 def _make(key: str, table: Mapping[str, Any], parties: tuple[str, ...]) -> Fault:
-    given = asdict(make_kind(key, "kind", table, _KINDS))
-    struck: list[str] = []
-    for name in ("party", "other", "source", "target"):
-        if name in given:
-            _require_party(f"{key}.{name}", given[name], parties, struck)
-            struck.append(given[name])
-    for member in given.get("parties", ()):
-        _require_party(f"{key}.parties", member, parties, struck)
-        struck.append(member)
-    if "parties" in given:
-        proper = 0 < len(struck) < len(parties)
-        require_key(proper, f"{key}.parties", struck, "at least one party, and not all of them")
-    strength = given.get("extra_seconds", given.get("times", 0.0))
-    end = given.get("end_seconds", math.inf)
-    return Fault(table["kind"], given["start_seconds"], end, tuple(struck), strength)
+    given = vars(make_kind(key, "kind", table, _KINDS))
+    name: FaultClass = table["kind"]
+    kind = FAULT_KINDS[name]
+    start, end = given["start_seconds"], given.get("end_seconds", math.inf)
+    allowed = "a finite number of at least 0"
+    require_key(0 <= start < math.inf, f"{key}.start_seconds", start, allowed)
+    if kind.ends:
+        allowed = f"a finite number above start_seconds, {start:g}"
+        require_key(start < end < math.inf, f"{key}.end_seconds", end, allowed)
+    strength = 0.0
+    if kind.strength is not None:
+        strength, least = given[kind.strength.key], kind.strength.least
+        allowed = f"a finite number {f'of at least {least:g}' if least else 'above 0'}"
+        fits = max(least, math.ulp(0.0)) <= strength < math.inf
+        require_key(fits, f"{key}.{kind.strength.key}", strength, allowed)
+    struck = list[str]()
+    for role in kind.keys:
+        is_side = role == "parties"
+        for party in given[role] if is_side else [given[role]]:
+            left = [each for each in parties if each not in struck]
+            allowed = f"one of the parties {', '.join(left)}"
+            require_key(party in left, f"{key}.{role}", party, allowed)
+            struck.append(party)
+        proper = not is_side or 0 < len(struck) < len(parties)
+        require_key(proper, f"{key}.{role}", struck, "at least one party, and not all of them")
+    return Fault(name, start, end, tuple(struck), strength)
 
 
 def fault_table(fault: Fault) -> dict[str, object]:
     """Return the table of `faults` from which `make_faults` makes this fault."""
-    keys = _KEYS[fault.kind]
-    ends = [key for key in ("party", "other", "source", "target") if key in keys]
+    kind = FAULT_KINDS[fault.kind]
+    struck = [fault.parties] if kind.keys == ("parties",) else fault.parties
     table: dict[str, object] = {"kind": fault.kind, "start_seconds": fault.start}
-    table |= (
-        {"parties": fault.parties}
-        if "parties" in keys
-        else dict(zip(ends, fault.parties, strict=True))
-    )
-    strengths = [key for key in ("extra_seconds", "times") if key in keys]
-    lasting = {"end_seconds": fault.end} if "end_seconds" in keys else {}
-    return table | lasting | dict.fromkeys(strengths, fault.strength)
-
-
-def _require_party(key: str, name: object, parties: tuple[str, ...], others: list[str]) -> None:
-    left = [party for party in parties if party not in others]
-    require_key(name in left, key, name, f"one of the parties {', '.join(left)}")
-
-
-def _require(fulfilled: bool, field: str, value: object, allowed: str) -> None:  # noqa: FBT001  (reads as an assertion)
-    if not fulfilled:
-        raise InputError(field, value, allowed)
+    table |= dict(zip(kind.keys, struck, strict=True))
+    table |= {"end_seconds": fault.end} if kind.ends else {}
+    return table | ({kind.strength.key: fault.strength} if kind.strength else {})

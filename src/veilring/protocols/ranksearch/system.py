@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -29,9 +29,9 @@ from veilring.protocols.promise import (
     in_batches,
 )
 from veilring.protocols.ranksearch.algorithm.search import ARITY_MAX, ARITY_MIN
-from veilring.protocols.ranksearch.algorithm.votes import Ranked, search_rows
+from veilring.protocols.ranksearch.algorithm.votes import Ranked
 from veilring.protocols.ranksearch.leakage import leakage_of_totals, open_totals
-from veilring.protocols.ranksearch.memory import MEMORY_FILE, SearchedRows
+from veilring.protocols.ranksearch.memory import QUERIES, SearchedRows
 from veilring.protocols.ranksearch.parameters import K_MAX, Reveal, SearchParameters
 from veilring.protocols.ranksearch.roles import SearchAnswer, rank_search
 from veilring.protocols.ranksearch.shared import found_cost, search_cost
@@ -181,7 +181,7 @@ class RankSearch(System):
             public={"parameters": parameters},
             all_learn=True,
             keep=SearchedRows,
-            memory=MEMORY_FILE,
+            memory=QUERIES,
         )
 
     @override
@@ -196,11 +196,6 @@ class RankSearch(System):
     @override
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "SearchSetup":
         return SearchSetup(self, parts, facts)
-
-    @classmethod
-    @override
-    def suited(cls, *, epsilon: float | None, k: int, tolerated: int) -> Self:
-        return cls(k=k)
 
     @override
     def adversaries(self) -> Mapping[str, type[Adversary]]:
@@ -248,16 +243,7 @@ class SearchSetup(PeerSetup):
 
     def search(self, queries: Floats, parts: Sequence[Rows]) -> Ranked:
         """Search the rows of parties in this process, with the parties' own steps."""
-        system = self.parameters.system
-        return search_rows(
-            queries,
-            parts,
-            classes=self.facts.classes,
-            k=system.k,
-            upper=self.parameters.upper,
-            arity=system.arity,
-            weights=system.weights,
-        )
+        return self.parameters.answer(queries, parts)
 
     @override
     def leakage(self, queries: Floats, trials: int, rng: Generator) -> Leakage:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import inf
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -149,11 +149,6 @@ class PrivateKNN(System):
     @override
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "RingSetup":
         return RingSetup(self, parts, facts)
-
-    @classmethod
-    @override
-    def suited(cls, *, epsilon: float | None, k: int, tolerated: int) -> Self:
-        return cls(k=k)
 
     @property
     @override

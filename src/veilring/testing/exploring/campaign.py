@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.journal import Journal, TracedMessage
 from veilring.simulation import LinkModel, LoopTrace, Uniform
-from veilring.simulation.faults import FAULT_CLASSES, Fault, FaultClass
+from veilring.simulation.faults import FAULT_CLASSES, FAULT_KINDS, Fault, FaultClass
 from veilring.testing.exploring.subjects import Invariant, Public, Role, RoleSubject
 from veilring.testing.exploring.worlds import (
     Explored,
@@ -379,9 +379,6 @@ _BEFORE_SECONDS: Final = 1e-6
 _FAULT_SECONDS: Final = 3.0
 _START_SECONDS: Final = 1.0
 """The start of the run, when all parties are connected, and of a second one after the fault."""
-_STRENGTHS: Final = {"delay": 1.0, "jitter": 1.0, "slow": 1.0, "squeeze": 1000.0, "skew": 4.0}
-_IN_FLIGHT: Final = frozenset({"reset", "half-open"})
-_OF_LINKS: Final = _IN_FLIGHT | {"stall", "delay", "jitter", "squeeze"}
 
 
 def every_world(
@@ -418,9 +415,11 @@ def _strike(kind: FaultClass, message: TracedMessage, journal: Journal) -> Fault
     """Return the fault for a message: on its link as it leaves, or at a party just before."""
     origin, sender, receiver = journal.origin or 0.0, message.sender, message.receiver
     sent = origin + message.seconds
-    parties = (sender, receiver) if kind in _OF_LINKS else (sender,)
+    described = FAULT_KINDS[kind]
+    parties = (sender, receiver)[: len(described.keys)]
     if kind == "skew":  # a clock has one constant speed in a run
         start = _START_SECONDS - _BEFORE_SECONDS
     else:
-        start = sent + (_BEFORE_SECONDS if kind in _IN_FLIGHT else -_BEFORE_SECONDS)
-    return Fault(kind, start, start + _FAULT_SECONDS, parties, _STRENGTHS.get(kind, 0.0))
+        start = sent + (_BEFORE_SECONDS if described.breaks_connection else -_BEFORE_SECONDS)
+    strength = described.strength.tried if described.strength else 0.0
+    return Fault(kind, start, start + _FAULT_SECONDS, parties, strength)

@@ -38,9 +38,10 @@ from veilring.protocols.ldp.algorithm.survey import FrequencySurvey
 from veilring.protocols.ldp.messages import ID_BYTES, Accepted, ReportVerdict, Task
 from veilring.protocols.ldp.store.base import Senders
 from veilring.protocols.ldp.store.sqlite import SqliteStore, begin_sqlite
-from veilring.protocols.prediction.messages import ServerRules
 from veilring.protocols.prediction.records import LabelledRecords
-from veilring.protocols.prediction.state import STATE, ServerState, begin_state, open_state
+from veilring.protocols.prediction.state import ServerState, open_state
+from veilring.protocols.prediction.system import IndKNN
+from veilring.protocols.promise import Facts
 from veilring.randomness import Streams
 from veilring.testing.exploring.campaign import Campaign
 from veilring.testing.exploring.worlds import Explored
@@ -293,7 +294,7 @@ _CLASSES: Final = 3
 _VALUES: Final = 4
 _AT_ONCE: Final = 5
 
-_RULES: Final = ServerRules(_FEATURES, _CLASSES, queries=10, epsilon=5.0, sigma2=4.0)
+_RULES: Final = IndKNN(queries=10, epsilon=5.0, sigma2=4.0).bind(Facts(1, _FEATURES, _CLASSES))
 
 
 class LedgerSubject(StoreSubject[Ledger]):
@@ -382,10 +383,8 @@ class StateSubject(StoreSubject[ServerState]):
 
     @override
     def open(self, folder: Path) -> ServerState:
-        state = folder / "state"
-        if not (state / STATE).exists():
-            begin_state(_RULES, state)
-        return open_state(_RULES, state)
+        path = folder / "state"
+        return open_state(_RULES, path, new=not path.exists())
 
     @override
     def close(self, handle: ServerState) -> None:

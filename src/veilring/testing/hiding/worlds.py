@@ -305,7 +305,7 @@ class _DirectParty(Party):
         ticks: Iterator[int],
         view: MemberView | None,
     ) -> None:
-        self._me, self._parties, self._session, self._rng = name, parties, session, rng
+        self.me, self.parties, self.session, self._rng = name, parties, session, rng
         self._network, self._ticks, self._view = network, ticks, view
         self._clock = asyncio.get_running_loop().time
         self._began = self._clock()
@@ -318,23 +318,8 @@ class _DirectParty(Party):
 
     @property
     @override
-    def me(self) -> str:
-        return self._me
-
-    @property
-    @override
-    def parties(self) -> Parties:
-        return self._parties
-
-    @property
-    @override
     def peers(self) -> tuple[str, ...]:
         return self._peers
-
-    @property
-    @override
-    def session(self) -> bytes:
-        return self._session
 
     @property
     @override
@@ -345,7 +330,7 @@ class _DirectParty(Party):
     def view(self) -> MemberView:
         """The view of a member."""
         if self._view is None:
-            raise InputError("coalition", self._me, "a member")
+            raise InputError("coalition", self.me, "a member")
         return self._view
 
     @override
@@ -357,14 +342,14 @@ class _DirectParty(Party):
         receiver = self._network.get(to)
         if receiver is None or receiver is self:
             raise InputError("to", to, "a peer of this session")
-        frame = encode(self._session, message)
+        frame = encode(self.session, message)
         if frame != self._last[0]:  # a broadcast is decoded once: arrays that arrive are read-only
             self._last = (frame, decode(frame)[1])
         arrived, size = self._last[1], frame_size(frame)
         if self._view is not None:
             self._view.sent.append(Seen(self._round, to, arrived))
             self._view.sent_at.append(self._note(size))
-        receiver.deliver(self._me, arrived, size)
+        receiver.deliver(self.me, arrived, size)
 
     def deliver(self, sender: str, message: Message, size: int) -> None:
         """Add a message from a peer to the inbox."""
@@ -383,7 +368,7 @@ class _DirectParty(Party):
 
     @override
     async def receive(self, message_type: type[_M], *, sender: str, due: int | None = None) -> _M:
-        if sender == self._me or sender not in self._parties:
+        if sender == self.me or sender not in self.parties:
             raise InputError("sender", sender, "a peer of this session")
         while not self._unread.get(sender):
             waiting = self._waiting[sender] = asyncio.get_running_loop().create_future()
