@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.deployment.commands import SECONDS, Command, call, start_serving
 
-from veilring.deployment import load_config
+from veilring.deployment import load_config_of
 from veilring.deployment.collector import CollectorConfig, open_configured_store
 from veilring.deployment.survey import SurveyTerms
 from veilring.testing.ports import reserve_ports
@@ -87,8 +87,7 @@ class Collection:
         assert all(reports[name] == report for name, report in stored.items())
         acknowledged = [(name, report) for _, name, report, v in made if v is not None]
         assert all(stored.get(name) == report for name, report in acknowledged)
-        config = load_config(self.folder / "collector.toml")
-        assert isinstance(config, CollectorConfig)
+        config = load_config_of(self.folder / "collector.toml", CollectorConfig, "this")
         task = SurveyTerms.load(Path(config.terms)).task
         store = open_configured_store(config, task)
         assert store.recount().clients == len(stored)  # raises if the sums differ

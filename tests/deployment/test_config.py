@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.deployment.commands import call
 
-from veilring.deployment import ask, load_config, serve
+from veilring.deployment import ask, load_config, load_config_of, serve
 from veilring.deployment.collector import CollectorConfig
 from veilring.deployment.config import load_credentials
 from veilring.deployment.peers import ClientConfig, MemberConfig
@@ -60,26 +60,23 @@ def write(tmp_path: Path, text: str) -> Path:
 
 def test_paths_are_relative_to_the_configuration(tmp_path: Path) -> None:
     """A configuration can be read from any working directory."""
-    member = load_config(write(tmp_path, MEMBER))
-    assert isinstance(member, MemberConfig)
+    member = load_config_of(write(tmp_path, MEMBER), MemberConfig, "this")
     assert member.rows == str(tmp_path / "ada.csv")
     assert member.listen == "127.0.0.1"  # nothing is opened to others unless told
-    client = load_config(write(tmp_path, CLIENT))
-    assert isinstance(client, ClientConfig)
+    client = load_config_of(write(tmp_path, CLIENT), ClientConfig, "this")
     assert client.ask == "ada"
 
 
 def test_a_store_is_a_file_or_a_url(tmp_path: Path) -> None:
     """A path is relative to the configuration, and a database URL is left unchanged."""
-    collector = load_config(write(tmp_path, COLLECTOR))
-    assert isinstance(collector, CollectorConfig)
+    collector = load_config_of(write(tmp_path, COLLECTOR), CollectorConfig, "this")
     assert collector.store == str(tmp_path / "reports.sqlite")
     url = "postgresql://census@db/survey"
-    collector = load_config(write(tmp_path, COLLECTOR + f'store = "{url}"'))
-    assert isinstance(collector, CollectorConfig)
+    collector = load_config_of(
+        write(tmp_path, COLLECTOR + f'store = "{url}"'), CollectorConfig, "this"
+    )
     assert collector.store == url
-    survey_client = load_config(write(tmp_path, SURVEY_CLIENT))
-    assert isinstance(survey_client, SurveyClientConfig)
+    survey_client = load_config_of(write(tmp_path, SURVEY_CLIENT), SurveyClientConfig, "this")
     assert survey_client.outbox == str(tmp_path / "outbox.sqlite")
 
 
