@@ -1,18 +1,16 @@
 """Surveys of few clients: the minimum number of reports strands no operator."""
 
-import asyncio
 import json
 import logging
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.deployment.collection import Collection
+from tests.deployment.collection import Collection, collecting, collector_of
 from tests.deployment.commands import call
 from tests.protocols.ldp.collecting import accepted, keep
 
-from veilring.deployment.collector import CollectorConfig, open_configured_store, serve_collector
-from veilring.deployment.duties import load_config_of
+from veilring.deployment.collector import open_configured_store
 from veilring.deployment.survey import MINIMUM_REPORTS, SurveyTerms
 from veilring.protocols.ldp.roles import ClientPool
 
@@ -33,11 +31,6 @@ def folder(tmp_path: Path) -> Path:
         keep(store, accepted(task, list(pool.answer(task, rng))), member=site)
     store.close()
     return folder
-
-
-def collector_of(folder: Path) -> CollectorConfig:
-    """Read the configuration of a collection's collector."""
-    return load_config_of(folder / "collector.toml", CollectorConfig, "veilring serve")
 
 
 def set_minimum(folder: Path, minimum: int) -> None:
@@ -105,14 +98,9 @@ async def test_a_collector_warns_of_a_minimum_out_of_reach(
     set_minimum(folder, minimum)
     path = folder / "collector.toml"
     path.write_text(f"{limits}\n{path.read_text()}")
-    ready = asyncio.Event()
     with caplog.at_level(logging.WARNING, "veilring.collector"):
-        served = serve_collector(collector_of(folder), on_ready=lambda _: ready.set())
-        serving = asyncio.create_task(served)
-        await ready.wait()
-        serving.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await serving
+        async with collecting(collector_of(folder)):
+            pass
     assert len(caplog.messages) == bool(warning)
     assert warning in caplog.text
 

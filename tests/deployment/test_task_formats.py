@@ -1,14 +1,13 @@
 """Survey clients and collectors whose versions of veilring write tasks in different formats."""
 
-import asyncio
 import json
 import logging
 from pathlib import Path
 
 import pytest
-from tests.deployment.collection import Collection
+from tests.deployment.collection import Collection, collecting, collector_of
 
-from veilring.deployment.collector import CollectorConfig, open_configured_store, serve_collector
+from veilring.deployment.collector import open_configured_store
 from veilring.deployment.duties import load_config_of
 from veilring.deployment.survey import SurveyTerms, read_published
 from veilring.deployment.survey_client import SurveyClientConfig, submit_rows
@@ -27,11 +26,6 @@ def folder(tmp_path: Path) -> Path:
     return Collection(tmp_path / "survey", reports=CLIENTS, survey_clients=1).folder
 
 
-def collector_of(folder: Path) -> CollectorConfig:
-    """Read the configuration of the collector."""
-    return load_config_of(folder / "collector.toml", CollectorConfig, "veilring serve")
-
-
 @pytest.mark.parametrize(
     ("formats", "older"),
     [((TASK_FORMAT + 1, TASK_FORMAT), CLIENT), ((TASK_FORMAT, TASK_FORMAT + 1), "collector")],
@@ -47,17 +41,11 @@ async def test_both_sides_name_the_older_one_and_nothing_is_charged(
     """The connection is refused before any report is made; both sides say whom to update."""
     collector, client = formats
     monkeypatch.setattr(messages, "TASK_FORMAT", collector)
-    ready = asyncio.Event()
-    served = serve_collector(collector_of(folder), on_ready=lambda _: ready.set())
-    serving = asyncio.create_task(served)
-    await ready.wait()
-    monkeypatch.setattr(messages, "TASK_FORMAT", client)
     config = load_config_of(folder / f"{CLIENT}.toml", SurveyClientConfig, "veilring submit")
-    with caplog.at_level(logging.WARNING), pytest.raises(HandshakeError) as caught:
-        await submit_rows(config, folder / f"{CLIENT}.csv")
-    serving.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await serving
+    async with collecting(collector_of(folder)):
+        monkeypatch.setattr(messages, "TASK_FORMAT", client)
+        with caplog.at_level(logging.WARNING), pytest.raises(HandshakeError) as caught:
+            await submit_rows(config, folder / f"{CLIENT}.csv")
     for said in (str(caught.value), caplog.text):
         assert f"task format: {client} at {CLIENT}, {collector} at collector" in said
         assert f"(update veilring at {older}, which is older)" in said
