@@ -19,8 +19,7 @@ from veilring.data.table import Table
 from veilring.scenarios.comparison import Question, SystemComparison, compare, make_question
 from veilring.scenarios.comparison.comparison import SHARE_MIN
 from veilring.scenarios.comparison.question import draw_split
-from veilring.scenarios.comparison.running import find_contenders
-from veilring.scenarios.comparison.tuning import Right, mark
+from veilring.scenarios.comparison.running import Right, find_contenders, mark
 
 # A comparison of more rows is no other one, and takes longer.
 ROWS_MAX: Final = 2000

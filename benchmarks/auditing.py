@@ -29,12 +29,10 @@ from veilring.protocols.promise import Forecast
 from veilring.randomness import Streams
 from veilring.reached import marks_in
 from veilring.scenarios import load_scenario
-from veilring.scenarios.batches import Conditions
-from veilring.scenarios.runner import play_queries
+from veilring.scenarios.runner import Conditions, play_queries
 from veilring.testing.auditing import Claim
 from veilring.testing.auditing import Verdict as Judged
-from veilring.testing.auditing.findings import QUICK
-from veilring.testing.auditing.subjects import AuditedSystem
+from veilring.testing.auditing.findings import QUICK, AuditedSystem
 from veilring.testing.exploring import STORAGE_FAULTS, SystemSubject, explore_store, subjects
 from veilring.testing.exploring import Subject as ExploredSubject
 from veilring.testing.exploring.campaign import Campaign, explore_seed

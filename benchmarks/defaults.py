@@ -20,12 +20,7 @@ from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows, Table, TrainTestSplit, scale_to_unit, split
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.planner import make_oracle
-from veilring.protocols.ldp.algorithm.survey import (
-    BayesSurvey,
-    DiscreteBayesSurvey,
-    answer,
-    tally_reports,
-)
+from veilring.protocols.ldp.algorithm.survey import DiscreteBayesSurvey, answer, tally_reports
 from veilring.protocols.ldp.system import LDPBayes
 from veilring.protocols.noisyvotes.system import NoisyVotes
 from veilring.protocols.prediction.system import IndKNN
@@ -116,7 +111,7 @@ def _by(kind: type[System], **fixed: object) -> Labels:
 def _by_reports(case: Case, choices: Sequence[Chosen]) -> list[Ints]:
     """Label by naive Bayes of each choice, from the same reports."""
     train, asked, system = case.part.train, case.asked, LDPBayes(epsilon=case.epsilon)
-    survey: BayesSurvey = system.bind(len(train.features), len(train.features.classes))
+    survey = system.bind(case.facts).survey
     rows: NDArray[Any] = train.X
     queries: NDArray[Any] = asked.X
     if train.features.is_categorical:

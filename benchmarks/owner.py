@@ -15,9 +15,10 @@ from veilring.data.table import Rows
 from veilring.nodes.service import Threads
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import Ledger, open_ledger
+from veilring.protocols.promise import Facts
 from veilring.protocols.radius.leakage import hostile_batch
-from veilring.protocols.radius.messages import OwnerRules
 from veilring.protocols.radius.owner import Owner, ask_within
+from veilring.protocols.radius.system import DataOwner
 from veilring.transport.messages import encode
 
 ROWS = 1372  # as many as the banknote table
@@ -49,7 +50,10 @@ def _beside_scikit(ledger: Ledger, queries: int, repetitions: int) -> Measuremen
         queries, ROWS, 4, per_ball=PER_BALL, rng=np.random.default_rng(0)
     )
     threads = Threads(1, "labels")
-    owner, numbers = Owner(rows, OwnerRules(4, 2), ledger, threads), itertools.count()
+    owner, numbers = (
+        Owner(rows, DataOwner().bind(Facts(1, 4, 2)), ledger, threads),
+        itertools.count(),
+    )
     rng = np.random.default_rng(1)
 
     def ours() -> None:
@@ -70,7 +74,7 @@ async def _hostile(ledger: Ledger, repetitions: int) -> list[Measurement]:
     points, radii = hostile_batch(1000, HOSTILE_FEATURES, HOSTILE_SHARE, rng)
     whole, waits = [], []
     async with Threads(2, "labels") as offload:
-        owner = Owner(rows, OwnerRules(HOSTILE_FEATURES, 2), ledger, offload)
+        owner = Owner(rows, DataOwner().bind(Facts(1, HOSTILE_FEATURES, 2)), ledger, offload)
         for number in range(repetitions):
             hostile = ask_within(points, radii, 1.0, name=f"hostile {number}")
             single = ask_within(points[:1], radii[:1], 1.0, name=f"single {number}")

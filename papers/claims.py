@@ -13,12 +13,32 @@ of *this* table, as the papers' figures do, and not tables of the same kind.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from veilring.arrays import Floats
-from veilring.scenarios.intervals import Interval, mean_intervals
+from veilring.errors import InputError
+from veilring.scenarios.comparison.tuning import CONFIDENCE, Interval
+
+_SPLITS_MIN: Final = 2
 
 ClaimOutcome = Literal["holds", "does not hold", "is inconclusive", "is not tested"]
+
+
+def mean_intervals(values: Floats, *, simultaneous: bool = True) -> list[Interval]:
+    """Return the mean of each column with its Student interval.
+
+    Args:
+        values: The values, shape (splits, columns), of at least two splits.
+    """
+    from scipy import stats
+
+    splits, columns = values.shape
+    if splits < _SPLITS_MIN:
+        raise InputError("splits", splits, f"at least {_SPLITS_MIN}; fewer have no standard error")
+    beyond = (1 - CONFIDENCE) / (2 * (columns if simultaneous else 1))
+    means = values.mean(axis=0)
+    reach = stats.t.isf(beyond, splits - 1) * values.std(axis=0, ddof=1) / splits**0.5
+    return [Interval(m, m - r, m + r) for m, r in zip(means.tolist(), reach.tolist(), strict=True)]
 
 
 class CurveKey(NamedTuple):

@@ -39,14 +39,8 @@ from papers.figure import (
     draw_hold_out,
     points_at,
 )
-from papers.oracles import (
-    APPROACHES,
-    Approach,
-    SummedHistogram,
-    SymmetricUnary,
-    ThresholdedHistogram,
-    make_means,
-)
+from papers.means import APPROACHES, Approach, make_means
+from papers.oracles import SummedHistogram, SymmetricUnary, ThresholdedHistogram
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Ranges, Table, split
 from veilring.protocols.ldp.algorithm.bayes import (

@@ -1,10 +1,9 @@
-"""The paper's oracles and means that the package leaves out, because others are better.
+"""The paper's frequency oracles that the package leaves out, because others are better.
 
 - `SymmetricUnary` keeps each bit of a unary encoding alike: basic RAPPOR without memoization.
 - `SummedHistogram`, `ThresholdedHistogram`: a one-hot vector plus Laplace noise, summed or compared
   with a threshold. No float noise leaves the client: summed values are points of a public grid, and
   threshold comparisons are drawn as bits.
-- `make_means` has the three approaches to many features (Section 2.2.3); the package has one.
 
 `TableDistributions` draws by Walker's alias method in Vose's version (IEEE TSE 17, 1991), using
 only whole numbers: each column of the table has `2**(64 - m)` of the `2**64` words, shared by at
@@ -29,9 +28,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import combinations, pairwise
-from math import ceil, exp, inf
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Literal
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.random import Generator
@@ -43,28 +41,20 @@ from veilring.errors import InputError
 from veilring.privacy.bounds import NEVER_BITS
 from veilring.privacy.checks import require, require_that
 from veilring.privacy.draws import require_scale
-from veilring.privacy.exact import Dyadic, exp_ceil, exp_floor, float_ceil, log_ceil
-from veilring.privacy.noise import discrete_laplace, discrete_laplace_pmf, discrete_laplace_variance
+from veilring.privacy.exact import Dyadic, exp_ceil, exp_floor, log_ceil
 from veilring.privacy.tables import WEIGHT_BITS
-from veilring.protocols.ldp.algorithm.distributions import CodeDistribution, Codes, grid_square
-from veilring.protocols.ldp.algorithm.means import EachFeature, Means, SampledFeature
-from veilring.protocols.ldp.algorithm.means import make_means as one_bit_means
-from veilring.protocols.ldp.algorithm.oracles import UnaryOracle
+from veilring.protocols.ldp.algorithm.oracles import OptimisedUnary
 from veilring.protocols.ldp.algorithm.packing import client_slices
 from veilring.protocols.ldp.algorithm.planner import ORACLES
 from veilring.protocols.ldp.algorithm.randomiser import (
     BITS,
-    INTERVAL_CONFIDENCE,
     FrequencyOracle,
     Reports,
     Sums,
     SurveyEstimate,
     normal_estimate,
-    require_sums,
-    require_values,
 )
 
-_WORK_BYTES: Final = 8
 _SURE: Final = NEVER_BITS * math.log(2)
 _STEPS: Final = 1024  # parts of the mean of a sum: rounding up costs a thousandth
 # 2 MiB of words at a time: the table and the working set stay in the cache
@@ -289,7 +279,7 @@ def laplace_sum_max(scale: float | Fraction, count: int) -> int:
 
 
 @dataclass(frozen=True)
-class SymmetricUnary(UnaryOracle):
+class SymmetricUnary(OptimisedUnary):
     """Each bit is kept with the same probability: `p + q = 1`, half of epsilon per bit."""
 
     name: ClassVar[str] = "sue"
@@ -398,17 +388,16 @@ class SummedHistogram(FrequencyOracle):
     def report_bytes(self) -> int:
         return _NUMBER.itemsize * self.domain
 
+    @property
     @override
-    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
-        own = require_values(values, self.domain)
-        reports = np.empty((len(own), self.report_bytes), dtype=np.uint8)
-        for chunk in client_slices(len(own), _WORK_BYTES * self.domain):
-            coordinates = np.zeros((len(own[chunk]), self.domain), dtype=np.intp)
-            coordinates[np.arange(len(coordinates)), own[chunk]] = 1
-            reports[chunk] = (
-                self.distributions.sample(coordinates, rng).astype(_NUMBER).view(np.uint8)
-            )
-        return reports
+    def _work_bytes(self) -> int:
+        return 8 * self.domain
+
+    @override
+    def _draw(self, values: Ints, rng: Generator) -> Reports:
+        coordinates = np.zeros((len(values), self.domain), dtype=np.intp)
+        coordinates[np.arange(len(coordinates)), values] = 1
+        return self.distributions.sample(coordinates, rng).astype(_NUMBER).view(np.uint8)
 
     @override
     def _fits(self, reports: Reports) -> Bools:
@@ -420,7 +409,7 @@ class SummedHistogram(FrequencyOracle):
     @override
     def aggregate(self, reports: Reports) -> Sums:
         sums = np.zeros(self.domain, dtype=np.int64)
-        for chunk in client_slices(len(reports), 8 * self.domain):
+        for chunk in client_slices(len(reports), self._work_bytes):
             numbers = np.ascontiguousarray(reports[chunk]).view(_NUMBER)
             sums += numbers.sum(axis=0, dtype=np.int64)
         return sums
@@ -429,27 +418,23 @@ class SummedHistogram(FrequencyOracle):
     def rough(self, sums: Sums, clients: int) -> Bools:
         return np.full(self.entries, clients < _NORMAL_CLIENTS)
 
+    @property
     @override
-    def estimate(
-        self, sums: Sums, clients: int, *, confidence: float = INTERVAL_CONFIDENCE
-    ) -> SurveyEstimate:
+    def _summands(self) -> tuple[int, int]:
+        return -self.bound, self.bound
+
+    @override
+    def _estimate(self, sums: Sums, clients: int, z: float) -> SurveyEstimate:
         """Return `(sum/m - mean_0) / (mean_1 - mean_0)` for each value, with its normal interval.
 
         The noise has sixteen bits and light tails, so the normal distribution is accurate from
         `_NORMAL_CLIENTS` clients on.
-
-        Args:
-            sums: The summed steps of each value, shape (domain,).
-            clients: The number of reports, at least 1.
-            confidence: The confidence of each interval on its own, in (0, 1).
         """
-        most = self.bound * clients
-        require_sums(sums, self.cells, clients, low=-most, high=most)
         zero, signal, _, _ = self._moments
         values = (sums / clients - zero) / signal
         slope = self.variance(1.0) - self.variance()
         variance = (self.variance() + slope * np.clip(values, 0.0, 1.0)) / clients
-        return normal_estimate(values, variance, clients, confidence)
+        return normal_estimate(values, variance, clients, z)
 
 
 # A table takes up to half a second and a few MiB; the questions of a survey share an epsilon.
@@ -459,7 +444,7 @@ def _distributions(half: int, scale: Fraction, bound: int) -> TableDistributions
 
 
 @dataclass(frozen=True)
-class ThresholdedHistogram(UnaryOracle):
+class ThresholdedHistogram(OptimisedUnary):
     """The client reports for each coordinate whether it exceeds `theta` with its noise.
 
     Comparing noise with a public number gives a biased coin, so such coins are drawn directly. The
@@ -518,117 +503,3 @@ ALL_ORACLES: Final[Mapping[str, type[FrequencyOracle]]] = MappingProxyType(
     }
 )
 """The package's oracles and the paper's, by name."""
-
-
-# Rounding adds at most 1 / (4 levels^2), or 3.8e-6, to a variance that is 0.5 at epsilon = 4.
-_LAPLACE_LEVELS: Final = 256
-# A report is clipped this number of scales beyond the grid, to limit a malicious client's weight.
-# An honest report is clipped with probability e^-20, or 2e-9, which shifts the mean by at most
-# e^-20 / epsilon: below the standard deviation of a mean over 10^17 clients.
-_SCALES_MAX: Final = 20
-_CODES_MAX: Final = 1 << 32  # a code has four bytes at most
-
-
-@dataclass(frozen=True)
-class Laplace(CodeDistribution):
-    """A number plus noise of scale `2 / epsilon`.
-
-    For a vector that is 0 except at one position, all entries cost the ε of one: two such vectors
-    differ by at most 2 in the sum of absolute differences, like two numbers in [-1, 1].
-    """
-
-    name: ClassVar[str] = "laplace"
-    # On each side the codes go beyond the grid by `_SCALES_MAX` times `scale`.
-    least_epsilon: ClassVar[float] = (
-        4 * _LAPLACE_LEVELS * _SCALES_MAX / (_CODES_MAX - 4 * _LAPLACE_LEVELS)
-    )
-    levels: ClassVar[int] = _LAPLACE_LEVELS
-    covers_one_hot: ClassVar[bool] = True
-
-    @cached_property
-    def scale(self) -> Fraction:
-        """The scale of the noise in steps of the grid: exactly the sensitivity over epsilon."""
-        return 2 * _LAPLACE_LEVELS / Fraction(self.epsilon)
-
-    @cached_property
-    def most(self) -> int:
-        """The largest outcome, in steps of the grid."""
-        return _LAPLACE_LEVELS + ceil(_SCALES_MAX * self.scale)
-
-    @property
-    @override
-    def bias(self) -> float:
-        # The mean of the part clipped on one side, for a number at that end of the grid
-        return float(self.scale) * exp(-_SCALES_MAX) / (2 * _LAPLACE_LEVELS)
-
-    @property
-    @override
-    def exact_epsilon(self) -> float:
-        return float_ceil(Fraction(self.epsilon))
-
-    @property
-    @override
-    def codes(self) -> int:
-        return 2 * self.most + 1
-
-    @property
-    @override
-    def public(self) -> Mapping[str, int]:
-        scale = {"scale": self.scale.numerator, "scale_divisor": self.scale.denominator}
-        return {"levels": _LAPLACE_LEVELS, **scale, "most": self.most}
-
-    @override
-    def sample(self, grid: Ints, rng: Generator) -> Codes:
-        noisy = grid + discrete_laplace(self.scale, grid.shape, rng)
-        return np.asarray(np.clip(noisy, -self.most, self.most) + self.most)
-
-    @override
-    def probability(self, codes: Codes, grid: int) -> Floats:
-        away = np.abs(codes - self.most - grid)
-        ratio = exp(-1 / self.scale)
-        is_end = (codes == 0) | (codes == 2 * self.most)
-        # The clipped tail counts at the end: a geometric series.
-        cut = np.exp(-away / float(self.scale)) / (1 + ratio)
-        return np.where(is_end, cut, discrete_laplace_pmf(away, self.scale))
-
-    @override
-    def plausible(self, codes: Codes, numbers: int) -> Bools:
-        most = numbers * _LAPLACE_LEVELS + laplace_sum_max(self.scale, codes.shape[-1])
-        return np.asarray(np.abs(codes - self.most).sum(axis=-1) <= most)
-
-    @override
-    def summed(self, codes: Codes) -> Ints:
-        return np.asarray((codes - self.most)[..., None])
-
-    @override
-    def total(self, sums: Ints) -> Floats:
-        return np.asarray(sums[..., 0] / _LAPLACE_LEVELS)
-
-    @override
-    def second_moment(self, x: float) -> float:
-        """Return the mean square without clipping; the error is less than 1e-7 of it."""
-        return (
-            grid_square(x, _LAPLACE_LEVELS)
-            + discrete_laplace_variance(self.scale) / _LAPLACE_LEVELS**2
-        )
-
-
-Approach = Literal["all-features", "one-bit", "one-feature"]
-"""All features with noise scaled by their number; one bit of one; one with Laplace noise."""
-APPROACHES: Final[tuple[Approach, ...]] = ("all-features", "one-bit", "one-feature")
-
-
-def make_means(approach: Approach, epsilon: float, features: int, classes: int = 1) -> Means:
-    """Return the randomiser of an approach; without noise if epsilon is infinite.
-
-    Args:
-        approach: 1, 2 or 3 of the paper's Section 2.2.3, in the order of `APPROACHES`.
-        epsilon: The maximum ε of a report, above 0.
-        classes: The number of classes among which to hide a client's class, or 1.
-    """
-    bits = one_bit_means(epsilon, features, classes)
-    if epsilon == inf or approach == "one-bit":
-        return bits
-    if approach == "all-features":
-        return EachFeature(Laplace(Fraction(epsilon) / features), features, classes)
-    return SampledFeature(Laplace(epsilon), features, classes)

@@ -6,10 +6,10 @@ from math import ceil, log
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from papers.claims import Measured
+from papers.claims import Measured, mean_intervals
 from papers.figure import Figure
 from veilring.scenarios.charts import STYLES, chart_files, draw_curve, label_log_axis, legend_below
-from veilring.scenarios.intervals import CONFIDENCE, mean_intervals
+from veilring.scenarios.comparison.tuning import CONFIDENCE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -54,8 +54,8 @@ from veilring.protocols.radius.algorithm.conversion import (
     convert_to_radii,
 )
 from veilring.protocols.radius.algorithm.nearest import (
+    BudgetParts,
     NearestParameters,
-    RNParameters,
     label_nearest,
     label_within,
 )
@@ -141,12 +141,6 @@ def _accuracies(each: OwnerSplit, found: _Labels, queries: int) -> Mapping[Curve
     return accuracy_points({name: shares[name] for name in _ORDER if name in shares})
 
 
-def _by_default(
-    parameters: RNParameters, queries: Floats, radii: Floats, rows: Rows, rng: Generator
-) -> Ints:
-    return label_within(queries, radii, rows, parameters, rng)
-
-
 def _accuracy_over_batch(epsilon: float) -> Observe:
     """Return a function that measures the accuracy of r-N over the number of queries in a batch.
 
@@ -164,7 +158,7 @@ def _accuracy_over_batch(epsilon: float) -> Observe:
         modes: Mapping[str, _Label] = {
             BASELINE: PaperVotes.baseline(epsilon, classes).label,
             PROPOSED: PaperVotes.proposed(epsilon, classes).label,
-            DEFAULT: partial(_by_default, RNParameters(epsilon, classes)),
+            DEFAULT: partial(label_within, epsilon=epsilon, classes=classes),
         }
         found = {NON_PRIVATE: label_openly(queries, each.radii(asked), each.rows, classes, rng)}
         for name, mode in modes.items():
@@ -189,7 +183,9 @@ def _accuracy_of_nearest(k: int | None = None, epsilon: float | None = None) -> 
         queries, rows, classes = each.queries[:_QUERIES], each.rows, each.classes
 
         as_paper = partial(label_as_paper, queries, rows, wanted, classes, budget, rng)
-        halves = NearestParameters(wanted, classes, budget / 2, budget / 2, len(rows))
+        halves = NearestParameters(
+            wanted, classes, BudgetParts(0.0, budget / 2, budget / 2), len(rows)
+        )
         found = {
             NON_PRIVATE: nearest_votes(queries, rows, wanted, classes).argmax(axis=1),
             NON_INTERACTIVE: as_paper(grid=True),

@@ -20,7 +20,7 @@ from papers.treewalk_figures import TREEWALK_FIGURES
 from veilring.errors import InputError
 from veilring.extras import require_extra
 from veilring.randomness import Streams
-from veilring.scenarios.batches import Progress
+from veilring.scenarios.runner import Progress
 
 # A paper adds its own here.
 _ALL: Final = (*RING_FIGURES, *LDP_FIGURES, *RADIUS_FIGURES, *PREDICTION_FIGURES, *TREEWALK_FIGURES)

@@ -22,9 +22,11 @@ from hypothesis import strategies as st
 from typing_extensions import override
 
 from veilring.data.table import Rows
+from veilring.nodes.journal import Cost, Traffic
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Offer, Service
+from veilring.protocols.promise import Forecast
 from veilring.randomness import Streams
 from veilring.transport.endpoint import MemoryEndpoint, MemoryNetwork
 from veilring.transport.messages import open_frame
@@ -182,3 +184,8 @@ class _Noting(MemoryEndpoint):
     async def send(self, to: str, frame: bytes) -> None:
         self._passed.append((self.name, to, open_frame(frame).kind, len(frame)))
         await super().send(to, frame)
+
+
+def measured(cost: Cost) -> Forecast:
+    """Return a measured cost in the form of a forecast."""
+    return Forecast(cost.rounds, Traffic(cost.messages, cost.bytes), cost.setup)

@@ -21,16 +21,10 @@ wine = vr.load("wine")
 train, test = wine.split(test_share=0.25, seed=1)
 parts = train.partition(3, seed=1)
 
-for system in (
-    vr.PrivateKNN(k=5),
-    vr.NoisyVotes(epsilon=1.0),
-    vr.DataOwner(epsilon=1.0),
-    vr.IndKNN(epsilon=1.0),
-    vr.LDPBayes(epsilon=1.0),
-):
-    for runtime in ("memory", "tls", "processes", "simulated"):
-        run = vr.run(system, parts, test, runtime=runtime, seed=1)
-        print(system.name, runtime, run.transcript)
+system = vr.LDPBayes(epsilon=1.0)
+for runtime in ("memory", "tls", "processes", "simulated"):
+    run = vr.run(system, parts, test, runtime=runtime, seed=1)
+    print(run.transcript)
 """
 ROLES: Final = """
 import asyncio, threading
@@ -117,10 +111,10 @@ def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
 
 @pytest.mark.slow
 def test_a_program_runs_cell_by_cell(notebook: Notebook) -> None:
-    """Systems run on all runtimes with equal transcripts; a run is a table, and can be awaited."""
+    """Transcripts are equal on all runtimes; a run is a table, and can be awaited."""
     lines = notebook.program(PROGRAM).printed.splitlines()
-    assert len(lines) == 20
-    assert len({tuple(line.split()[::2]) for line in lines}) == 5
+    assert len(lines) == 4
+    assert len(set(lines)) == 1
 
     shown = notebook.cell("run").result
     assert shown["text/html"].startswith("<table><tr>")

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.deployment.commands import SECONDS
@@ -23,58 +22,33 @@ from veilring.scenarios.comparison import Question
 from veilring.transport.roster import make_identity
 
 ROOT = Path(__file__).parents[1]
-# For each system: a parameter with another default, the estimator, and the agreed terms. A tree
-# walk has no such terms, since a client chooses its own requests.
-CHANGED: dict[str, dict[str, Any]] = {
-    "private-knn": {
-        "key": "batch",
-        "value": 77,
-        "estimator": "PrivateKNNClassifier",
-        "terms": ("veilring.deployment.peers:PeerTerms", ""),
-    },
-    "rank-search": {
-        "key": "arity",
-        "value": 8,
-        "estimator": "RankSearchClassifier",
-        "terms": ("veilring.deployment.peers:PeerTerms", "[protocol]\nname = 'rank-search'"),
-    },
-    "noisy-votes": {
-        "key": "tolerated",
-        "value": 2,
-        "estimator": "NoisyVotesClassifier",
-        "terms": (
-            "veilring.deployment.peers:PeerTerms",
-            "budget = 2.0\n[protocol]\nname = 'noisy-votes'\nepsilon = 1.0\nradius = 0.2",
-        ),
-    },
-    "release": {"key": "delta", "value": 0.001, "estimator": "ReleasedClassifier", "terms": None},
-    "ldp-bayes": {
-        "key": "bins",
-        "value": 7,
-        "estimator": "LDPNaiveBayes",
-        "terms": (
-            "veilring.deployment.survey:SurveyTerms",
-            "[protocol]\nkind = 'discrete-bayes'\nepsilon = 1.0",
-        ),
-    },
-    "data-owner": {
-        "key": "count_share",
-        "value": 0.25,
-        "estimator": "OwnerKNNClassifier",
-        "terms": ("veilring.deployment.owner:OwnerTerms", ""),
-    },
-    "ind-knn": {
-        "key": "sigma2",
-        "value": 0.625,
-        "estimator": "IndKNNClassifier",
-        "terms": ("veilring.deployment.prediction:PredictionTerms", "[protocol]\ntau = 0.5"),
-    },
-    "tree-walk": {
-        "key": "neighbours",
-        "value": 3,
-        "estimator": "TreeWalkClassifier",
-        "terms": None,
-    },
+# For each system: a parameter, another default, and the estimator.
+CHANGED: dict[str, tuple[str, float, str]] = {
+    "private-knn": ("batch", 77, "PrivateKNNClassifier"),
+    "rank-search": ("arity", 8, "RankSearchClassifier"),
+    "noisy-votes": ("tolerated", 2, "NoisyVotesClassifier"),
+    "release": ("delta", 0.001, "ReleasedClassifier"),
+    "ldp-bayes": ("bins", 7, "LDPNaiveBayes"),
+    "data-owner": ("count_share", 0.25, "OwnerKNNClassifier"),
+    "ind-knn": ("sigma2", 0.625, "IndKNNClassifier"),
+    "tree-walk": ("neighbours", 3, "TreeWalkClassifier"),
+}
+PEERS = "veilring.deployment.peers:PeerTerms"
+# The agreed terms, and what they need. A tree walk has none, since a client chooses
+# its own requests.
+TERMS = {
+    "private-knn": (PEERS, ""),
+    "rank-search": (PEERS, "[protocol]\nname = 'rank-search'"),
+    "noisy-votes": (
+        PEERS,
+        "budget = 2.0\n[protocol]\nname = 'noisy-votes'\nepsilon = 1.0\nradius = 0.2",
+    ),
+    "ldp-bayes": (
+        "veilring.deployment.survey:SurveyTerms",
+        "[protocol]\nkind = 'discrete-bayes'\nepsilon = 1.0",
+    ),
+    "data-owner": ("veilring.deployment.owner:OwnerTerms", ""),
+    "ind-knn": ("veilring.deployment.prediction:PredictionTerms", "[protocol]\ntau = 0.5"),
 }
 SCRIPT = """
 import inspect, json, sys
@@ -83,11 +57,11 @@ from pathlib import Path
 
 from veilring.protocols.registry import find_system
 
-changed, folder = json.loads(sys.argv[1]), Path(sys.argv[2])
-for name, change in changed.items():
-    system, key = find_system(name), change["key"]
-    assert system.model_fields[key].default != change["value"]
-    system.model_fields[key].default = change["value"]
+changed, terms, folder = *map(json.loads, sys.argv[1:3]), Path(sys.argv[3])
+for name, (key, value, _) in changed.items():
+    system = find_system(name)
+    assert system.model_fields[key].default != value
+    system.model_fields[key].default = value
     system.model_rebuild(force=True)
 
 from docs._ext.tables import system_rows
@@ -98,19 +72,18 @@ from veilring.cli.options import protocol_settings
 from veilring.scenarios import load_scenario
 
 found = {}
-for name, change in changed.items():
-    key, terms = change["key"], change["terms"]
+for name, (key, _, estimator) in changed.items():
     shown = CliRunner().invoke(app, ["systems", name], env={"COLUMNS": "120"}).stdout
     rows = [[cell.strip() for cell in line.split("│")] for line in shown.splitlines()]
-    constructor = inspect.signature(getattr(estimators, change["estimator"]))
+    constructor = inspect.signature(getattr(estimators, estimator))
     found[name] = {
         "command": next(row[2] for row in rows if len(row) > 2 and row[1] == key),
         "run": getattr(load_scenario("wine", protocol_settings(name)).protocol, key),
         "estimator": constructor.parameters[key].default,
         "page": next(row[1] for row in system_rows(name) if row[0] == f"`{key}`"),
     }
-    if terms is not None:
-        where, text = terms
+    if name in terms:
+        where, text = terms[name]
         path = folder / f"{name}.toml"
         path.write_text('classes = ["a", "b"]\\nfeatures = [{ name = "x" }]\\n' + text)
         module, _, model = where.partition(":")
@@ -124,7 +97,7 @@ print(json.dumps(found))
 def test_everything_derived_from_a_model_has_its_default(tmp_path: Path) -> None:
     """This covers the command line, a run, the estimator, the system's page and a terms file."""
     made = subprocess.run(
-        [sys.executable, "-c", SCRIPT, json.dumps(CHANGED), tmp_path],
+        [sys.executable, "-c", SCRIPT, json.dumps(CHANGED), json.dumps(TERMS), tmp_path],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -133,10 +106,9 @@ def test_everything_derived_from_a_model_has_its_default(tmp_path: Path) -> None
     )
     assert made.returncode == 0, made.stderr
     found = json.loads(made.stdout)
-    for name, changed in CHANGED.items():
-        value = changed["value"]
+    for name, (_, value, _) in CHANGED.items():
         wanted = {"command": str(value), "run": value, "estimator": value, "page": f"`{value}`"}
-        assert found[name] == wanted | ({"terms": value} if changed["terms"] else {}), name
+        assert found[name] == wanted | ({"terms": value} if name in TERMS else {}), name
 
 
 @pytest.mark.parametrize(

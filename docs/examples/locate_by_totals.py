@@ -5,24 +5,82 @@ queries around a row intersect. Queries that are chosen by the answers to earlie
 left of the row's place, each time. Ties and weighted votes reveal the distances themselves.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linprog
 
 import veilring as vr
 from veilring.protocols.ranksearch.algorithm.search import first_cuts
 from veilring.protocols.ranksearch.algorithm.votes import Ranked
-from veilring.protocols.ranksearch.leakage import (
-    distances_by_weight,
-    find_crossings,
-    intersect_shells,
-    locate,
-)
 from veilring.protocols.ring.algorithm.classify import Weights
 
 Points = NDArray[np.float64]
 QUERIES = np.array([[0.30, 0.40, 0.50], [0.31, 0.40, 0.50], [0.30, 0.41, 0.50], [0.30, 0.40, 0.51]])
 UPPER, ARITY = 3**0.5, 16
 RADIUS = 6  # of the thresholds of a first step: 0.015, less than half way to the next row
+
+Within = Callable[[Points], NDArray[np.bool_]]
+"""Maps queries, shape (Q, features), to whether a row is within the radius of each."""
+
+
+def locate(queries: Points, distances: Points) -> Points:
+    """Return the point with given distances to f + 1 or more queries, not all in a plane."""
+    first, others = queries[0], queries[1:]
+    squares = (others**2).sum(axis=1) - (first**2).sum()
+    sides = squares - distances[1:] ** 2 + distances[0] ** 2
+    solved, *_ = np.linalg.lstsq(2 * (others - first), sides)
+    return np.asarray(solved)
+
+
+def intersect_shells(
+    queries: Points, inner: Points, outer: Points, start: Points, steps: int = 8
+) -> Points:
+    """Return a central point of the set whose distances to the queries are in the given intervals.
+
+    It is the centre of the largest ball inside, found by linear programs around the previous
+    centre, beginning with a point nearby.
+    """
+    features, centre = queries.shape[1], start
+    for _ in range(steps):
+        away = centre - queries
+        distances = np.linalg.norm(away, axis=1)
+        towards = away / distances[:, None]
+        one, at = np.ones((len(queries), 1)), distances - towards @ centre
+        found = linprog(
+            [*[0.0] * features, -1.0],
+            A_ub=np.block([[towards, one], [-towards, one]]),
+            b_ub=np.concatenate([outer - at, at - inner]),
+            bounds=[*[(0.0, 1.0)] * features, (None, None)],
+        )
+        centre = np.asarray(found.x)[:features]
+    return centre
+
+
+def find_crossings(
+    within: Within, start: Points, directions: Points, reach: float, *, steps: int, arity: int = 2
+) -> Points:
+    """Return the points at which lines leave the ball around a row, by dividing intervals.
+
+    Each step asks all lines at once. Each point is at the distance from the row that `within`
+    tests, up to reach/arity^steps; f + 1 points locate the row. The start is inside the ball, and
+    lines of length `reach`, such as twice the radius, in directions of length 1 end outside.
+    """
+    lines = np.arange(len(directions))
+    low, high = np.zeros(len(lines)), np.full(len(lines), reach)
+    for _ in range(steps):
+        cuts = np.linspace(low, high, arity + 1, axis=1)
+        asked = start + cuts[:, 1:-1, None] * directions[:, None]
+        inside = within(asked.reshape(-1, len(start))).reshape(len(lines), -1)
+        left = inside.sum(axis=1)
+        low, high = cuts[lines, left], cuts[lines, left + 1]
+    return np.asarray(start + ((low + high) / 2)[:, None] * directions)
+
+
+def distances_by_weight(radii: Points, weights: Points) -> Points:
+    """Return the distances of rows that are the only ones of their class within the radius."""
+    return radii / weights
 
 
 def search(rows: Points, queries: Points, weights: Weights = "uniform") -> Ranked:

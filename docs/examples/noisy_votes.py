@@ -21,7 +21,7 @@ from veilring.protocols.noisyvotes import (
     remaining_epsilon,
     votes_cost,
 )
-from veilring.protocols.radius import ByGrid, RNParameters, label_within
+from veilring.protocols.radius import ByGrid, label_within
 from veilring.protocols.radius.algorithm.balls import count_votes
 from veilring.protocols.ring import SumMethod
 
@@ -59,7 +59,7 @@ def accuracies(epsilon: float, rng: Generator) -> list[float]:
         )
         labels = [
             count_votes(X, radii, rows, 2).argmax(axis=1),
-            label_within(X, radii, rows, RNParameters(epsilon, 2), rng),
+            label_within(X, radii, rows, rng, epsilon=epsilon, classes=2),
             *(noisy_votes(X, parts, parameters, rng).labels for parameters in together),
         ]
         hits.append([float(np.mean(found == asked.labels)) for found in labels])

@@ -1,12 +1,77 @@
 """Success of a semi-honest coalition against PP-TopK, also when a query is repeated."""
 
+from typing import Final
+
 import numpy as np
 
+from veilring.arrays import Floats
+from veilring.errors import InputError
 from veilring.protocols.ring import TopKParameters
+from veilring.protocols.ring.algorithm.topk import true_topk
 from veilring.protocols.ring.attacks.posterior import Setting, attack_table
-from veilring.protocols.ring.attacks.views import UniformPrior, tracing_success
+from veilring.protocols.ring.attacks.views import (
+    UniformPrior,
+    expected_hits,
+    find_owners,
+    simulated_view,
+)
+from veilring.protocols.ring.leakage import transcript
 
 ROWS = 100
+
+
+# Queries that are asked together share their rings, so their results are dependent; a few of them
+# cost hardly more than one, and many would make the estimate look more precise than it is.
+QUERIES_TOGETHER: Final = 4
+
+
+def tracing_success(
+    parties: int,
+    parameters: TopKParameters,
+    prior: UniformPrior,
+    *,
+    coalition: int,
+    sessions: int,
+    batches: int,
+    rng: np.random.Generator,
+    failed_after: int | None = None,
+) -> Floats:
+    """Return the fraction of values whose owner is found, after 1, 2, … sessions.
+
+    The same queries are asked in each session, with a fresh ring, coins and noise. The coalition
+    names the most probable owner of each true result that is not its own, at random in a tie; a
+    blind guess is right with probability `1 / (parties - coalition)`.
+
+    The coalition's positions are drawn with each ring, and each batch has `QUERIES_TOGETHER`
+    queries. The first session may fail after some hops. The result is NaN if no true result was an
+    honest party's.
+    """
+    if not 1 <= coalition < parties:
+        raise InputError("coalition", coalition, f"1 to {parties - 1} of {parties} parties")
+    found = np.zeros(sessions)
+    honest_values = 0
+    for _ in range(batches):
+        values = prior.draw(QUERIES_TOGETHER, parties, parameters.k, rng)
+        top = true_topk(values, parameters)
+        owner = (values[:, :, None] == top[:, None, :, None]).any(axis=-1).argmax(axis=1)
+        honest = owner >= coalition
+        honest_values += int(honest.sum())
+        held = np.eye(parties, dtype=np.bool_)[owner[honest], coalition:]
+        likelihood = np.ones(held.shape)
+        for number in range(sessions):
+            places = rng.permutation(parties)
+            vectors = transcript(values[:, places], parameters, rng)
+            # Names whose order is that of their numbers, so that candidate j is party coalition +
+            # j.
+            order = [f"{place:06}" for place in places]
+            members = [name for name in order if int(name) < coalition]
+            failed = None if number else failed_after
+            view = simulated_view(vectors, parameters, order, members, failed)
+            # All are equally likely beforehand, so the posteriors of single sessions multiply.
+            likelihood *= find_owners([view], top).posterior[honest]
+            likelihood /= likelihood.max(axis=-1, keepdims=True)  # otherwise many would underflow
+            found[number] += expected_hits(likelihood, held)
+    return found / honest_values if honest_values else np.full(sessions, np.nan)
 
 
 def parameters(k: int, P0: float, d: float, rounds: int) -> TopKParameters:

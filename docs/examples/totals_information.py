@@ -5,21 +5,67 @@ about one; two totals that differ by one party reveal that party's counts.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import poisson
 
 import veilring as vr
+from veilring.arrays import Floats
 from veilring.data.table import scale_to_unit
 from veilring.protocols.ranksearch.algorithm.votes import count_rows, nearest_rows
-from veilring.protocols.ranksearch.leakage import (
-    Opened,
-    counts_of_missing,
-    leakage_of_one,
-    open_totals,
-)
+from veilring.protocols.ranksearch.leakage import Opened, open_totals
 
 K, ARITY = 5, 16
 UPPER = 13**0.5  # of distances between rows of 13 features
+
+
+@dataclass(frozen=True, slots=True)
+class LeakageOfOne:
+    """The leakage of one threshold about one honest party, in bits."""
+
+    whole: float
+    by_total: float
+    by_reaching: float
+
+
+def leakage_of_one(honest: int, k: int, rows: float) -> LeakageOfOne:
+    """Return the exact leakage of a threshold about one party, for Poisson counts.
+
+    A coalition subtracts its own counts, so the total is that of the parties outside it. Counts
+    are clipped at k + 1.
+    """
+    one = poisson.pmf(np.arange(k + 2), rows)
+    one[-1] = poisson.sf(k, rows)
+    others = np.ones(1)
+    for _ in range(honest - 1):
+        others = np.convolve(others, one)
+    joint = np.zeros((k + 2, honest * (k + 1) + 1))  # of the party's count and the total
+    for count, share in enumerate(one):
+        joint[count, count : count + len(others)] = share * others
+    reached = np.stack([joint[:, :k].sum(axis=1), joint[:, k:].sum(axis=1)], axis=1)
+    return LeakageOfOne(_entropy(one), _information(joint), _information(reached))
+
+
+def _entropy(pmf: Floats) -> float:
+    likely = pmf[pmf > 0]
+    return float(-(likely * np.log2(likely)).sum())
+
+
+def _information(joint: Floats) -> float:
+    marginals = _entropy(joint.sum(axis=0)) + _entropy(joint.sum(axis=1))
+    return max(0.0, marginals - _entropy(joint.ravel()))
+
+
+def counts_of_missing(everyone: Opened, fewer: Opened) -> dict[tuple[int, int], int]:
+    """Return the counts of a party that is absent from a second search for the same queries.
+
+    The keys are the queries and the bit patterns of thresholds that both searches asked.
+    """
+    left = fewer.thresholds
+    return {
+        place: total - left[place] for place, total in everyone.thresholds.items() if place in left
+    }
 
 
 def print_one_party() -> None:

@@ -3,6 +3,7 @@
 No file, however it is constructed, can keep a process busy or end it with a traceback.
 """
 
+import datetime as dt
 import hashlib
 import inspect
 import json
@@ -54,12 +55,14 @@ _TEXT_MAX: Final = 32  # characters: longer values are compared by their hash
 # Some 90 columns: half of the terms in a greeting. The columns of more are compared by one hash.
 _TABLES_TEXT_MAX: Final = 1 << 13
 _DIGITS: Final = 16
-# For the type of a field: the values that a TOML file may have, with a description.
+# For the type of a field: the values that a TOML file may have, with a description. All others,
+# such as choices, are texts.
 _VALUES: Final[Mapping[object, tuple[tuple[type, ...], str]]] = {
     float: ((int, float), "a number"),
     int: ((int,), "a whole number"),
     str: ((str,), "a text"),
     tuple[str, ...]: ((list, tuple), "a list of texts"),
+    dt.date | None: ((dt.date,), "a date"),
 }
 _MEANING: Final = re.compile(r"^    (\w+): (.+(?:\n {6,}.+)*)", re.MULTILINE)
 
@@ -243,10 +246,6 @@ def missing_file(path: Path | str, key: str = "") -> ScenarioError:
 def load_toml(path: Path, *, bytes_max: int = TOML_BYTES_MAX) -> dict[str, Any]:
     """Read a TOML file.
 
-    Args:
-        path: The file, in UTF-8.
-        bytes_max: The maximum size in bytes.
-
     Raises:
         OSError: If it cannot be read.
         UnicodeDecodeError: If it is not UTF-8.
@@ -424,19 +423,28 @@ def make_kind(
         )
     name = given.pop(tag)
     require_key(name in kinds, f"{key}.{tag}", name, ", ".join(kinds))
-    kind = kinds[name]
+    return make_table(key, given, kinds[name], tag)
+
+
+def make_table(key: str, table: Mapping[str, Any], kind: type[_Kind], *more: str) -> _Kind:
+    """Return the dataclass with the values of a table; see `make_kind` for its fields.
+
+    Args:
+        more: Other keys that the table needs, for an error that lists them.
+    """
     known = {each.name: each for each in fields(kind) if each.init}  # type: ignore[arg-type]  # each is a dataclass
-    for parameter, value in given.items():
+    for parameter, value in table.items():
         if parameter not in known:
             raise unknown_key(f"{key}.{parameter}", sorted(known))
-        accepted, allowed = _VALUES[known[parameter].type]
+        accepted, allowed = _VALUES.get(known[parameter].type, _VALUES[str])
         fits = isinstance(value, accepted) and not isinstance(value, bool)
         require_key(fits, f"{key}.{parameter}", value, allowed)
     needed = {name for name, each in known.items() if each.default is MISSING}
-    if not needed <= set(given):
-        raise ScenarioError.because(f"the table needs {tag}, {', '.join(sorted(known))}", field=key)
+    if not needed <= set(table):
+        listed = ", ".join((*more, *sorted(known)))
+        raise ScenarioError.because(f"the table needs {listed}", field=key)
     with as_scenario_errors({}, key):
-        return kind(**given)
+        return kind(**table)
 
 
 def scenario_error(error: ValidationError, root: type[BaseModel]) -> ScenarioError:

@@ -23,7 +23,7 @@ A `PrivacyLeakWarning` is not an error: everything worked, but with less protect
 """
 
 from collections.abc import Iterable, Mapping
-from functools import partial
+from dataclasses import dataclass, field, fields
 from typing import Final, Self
 
 from typing_extensions import override
@@ -32,9 +32,13 @@ from typing_extensions import override
 class VeilringError(Exception):
     """The base class of all errors that veilring raises deliberately.
 
-    Subclasses pass their fields to `Exception.__init__`, which makes them picklable, and build
-    their message in `__str__`.
+    A subclass with fields is a dataclass, and builds its message in `__str__`.
     """
+
+    def __post_init__(self) -> None:
+        """Pass the fields to `Exception`, which makes the error picklable."""
+        given = (each.name for each in fields(self) if each.init and not each.kw_only)  # type: ignore[arg-type]  # only a dataclass calls this
+        super().__init__(*(getattr(self, name) for name in given))
 
 
 class PrivacyLeakWarning(UserWarning):
@@ -144,17 +148,14 @@ class ScenarioError(InputError):
         return f"{self.field}: {own}" if self.message and self.field else own
 
 
+@dataclass(eq=False, repr=False)
 class MissingExtra(VeilringError, ImportError):
-    """Raised if a feature needs a package that is not installed.
+    """Raised if a feature needs a package that is not installed."""
 
-    Attributes:
-        package: The import name of the package.
-        extra: The extra of veilring that installs it.
-    """
-
-    def __init__(self, package: str, extra: str) -> None:
-        self.package, self.extra = package, extra
-        super().__init__(package, extra)
+    package: str
+    """The import name of the package."""
+    extra: str
+    """The extra of veilring that installs it."""
 
     def __str__(self) -> str:
         return (
@@ -167,6 +168,7 @@ class ClusterError(VeilringError):
     """Raised if a cluster cannot be started or used as requested."""
 
 
+@dataclass(eq=False, repr=False)
 class BudgetExhausted(VeilringError):
     """Raised if an answer would exceed a privacy budget; nothing was charged.
 
@@ -180,11 +182,10 @@ class BudgetExhausted(VeilringError):
         unit: The unit of both.
     """
 
-    def __init__(
-        self, budget: str, asked: float | None = None, left: float | None = None, unit: str = ""
-    ) -> None:
-        self.budget, self.asked, self.left, self.unit = budget, asked, left, unit
-        super().__init__(budget, asked, left, unit)
+    budget: str
+    asked: float | None = None
+    left: float | None = None
+    unit: str = ""
 
     def __str__(self) -> str:
         if self.asked is None:
@@ -193,21 +194,19 @@ class BudgetExhausted(VeilringError):
         return f"the privacy budget ({self.budget}) is exhausted: {missing}"
 
 
+@dataclass(eq=False, repr=False)
 class AskedBefore(VeilringError):
     """Raised if queries are repeated with other parties, or after a failed check.
 
     The difference of two totals reveals rows, and a party that falsifies a total again and again
     learns from the checks of others. Nothing that depends on rows was sent.
-
-    Attributes:
-        queries: The number of queries asked before.
-        differing: The parties that took part in only one of the two sessions; none if the queries
-            are from a batch with a failed check.
     """
 
-    def __init__(self, queries: int, differing: tuple[str, ...]) -> None:
-        self.queries, self.differing = queries, differing
-        super().__init__(queries, differing)
+    queries: int
+    """The number of queries asked before."""
+    differing: tuple[str, ...]
+    """The parties that took part in only one of the two sessions; none if the queries are from a
+    batch with a failed check."""
 
     def __str__(self) -> str:
         many = "one query was" if self.queries == 1 else f"{self.queries:,} queries were"
@@ -219,7 +218,7 @@ class AskedBefore(VeilringError):
             )
         return (
             f"{many} already asked of a different set of parties, and comparing the totals would"
-            f" reveal the rows of {_listed(self.differing)}; ask the same parties, ask different"
+            f" reveal the rows of {listed(self.differing)}; ask the same parties, ask different"
             " queries, or set protocol.again = true to accept this leak"
         )
 
@@ -228,50 +227,39 @@ class SimulationError(VeilringError):
     """Raised if simulated code uses the real world (sockets, threads), or never waits."""
 
 
-# the names of a ring of a thousand parties would fill a screen
-_SUSPECTS_SHOWN: Final = 8
+# the names of a ring of a thousand parties, or the messages that they wait for, would fill a screen
+_SHOWN_AT_ONCE: Final = 8
 
 
-def _listed(parties: tuple[str, ...]) -> str:
+def listed(parties: tuple[str, ...]) -> str:
     """Return the names of parties, or only the first ones if there are many."""
-    return ", ".join((*parties[:_SUSPECTS_SHOWN], *("…",) * (len(parties) > _SUSPECTS_SHOWN)))
-
-
-# the same for the messages that they wait for
-_WAITS_SHOWN: Final = 8
+    return ", ".join((*parties[:_SHOWN_AT_ONCE], *("…",) * (len(parties) > _SHOWN_AT_ONCE)))
 
 
 class FrameError(TransportError):
     """Raised if bytes are not a valid frame or message, or are too large."""
 
 
+@dataclass(eq=False, repr=False)
 class HandshakeError(TransportError):
-    """Raised if either side refuses a connection before any message passed.
+    """Raised if either side refuses a connection before any message passed."""
 
-    Attributes:
-        peer: The peer's roster name if known, otherwise its network address.
-        reason: The reason, for people.
-    """
-
-    def __init__(self, peer: str, reason: str) -> None:
-        self.peer, self.reason = peer, reason
-        super().__init__(peer, reason)
+    peer: str
+    """The peer's roster name if known, otherwise its network address."""
+    reason: str
 
     def __str__(self) -> str:
         return f"no connection with {self.peer}: {self.reason}"
 
 
+@dataclass(eq=False, repr=False)
 class ProtocolViolation(VeilringError):
-    """Raised if a peer sends something that an honest party never sends.
+    """Raised if a peer sends something that an honest party never sends."""
 
-    Attributes:
-        culprit: The authenticated roster name of the peer.
-        reason: The violation, as a statement about the peer.
-    """
-
-    def __init__(self, culprit: str, reason: str) -> None:
-        self.culprit, self.reason = culprit, reason
-        super().__init__(culprit, reason)
+    culprit: str
+    """The authenticated roster name of the peer."""
+    reason: str
+    """The violation, as a statement about the peer."""
 
     def __str__(self) -> str:
         return f"{self.culprit} broke the protocol: {self.reason}"
@@ -288,20 +276,17 @@ class TooFarAhead(ProtocolViolation):
         return f"{self.culprit} {self.reason}"
 
 
+@dataclass(eq=False, repr=False)
 class Tampered(VeilringError):
-    """Raised if one of several peers broke the protocol, but the party cannot know which.
+    """Raised if one of several peers broke the protocol, but the party cannot know which."""
 
-    Attributes:
-        suspects: At least two parties, one of which is the culprit; all others are innocent.
-        reason: The violation, as a statement about the culprit.
-    """
-
-    def __init__(self, suspects: tuple[str, ...], reason: str) -> None:
-        self.suspects, self.reason = suspects, reason
-        super().__init__(suspects, reason)
+    suspects: tuple[str, ...]
+    """At least two parties, one of which is the culprit; all others are innocent."""
+    reason: str
+    """The violation, as a statement about the culprit."""
 
     def __str__(self) -> str:
-        among = _listed(self.suspects)
+        among = listed(self.suspects)
         return f"one of {len(self.suspects)} ({among}) broke the protocol: {self.reason}"
 
 
@@ -313,35 +298,28 @@ class InternalError(VeilringError):
     """Raised if a party had an unexpected error; its own log has the details."""
 
 
+@dataclass(eq=False, repr=False)
 class NotReady(VeilringError):
-    """Raised if a party is asked for something that it can only do once others are connected.
+    """Raised if a party is asked for something that it can only do once others are connected."""
 
-    Attributes:
-        party: The party that was asked.
-        culprit: The first party that it is waiting for.
-    """
-
-    def __init__(self, party: str, culprit: str) -> None:
-        self.party, self.culprit = party, culprit
-        super().__init__(party, culprit)
+    party: str
+    culprit: str
+    """The first party that it is waiting for."""
 
     def __str__(self) -> str:
         return f"{self.party} is not ready: it is waiting for {self.culprit}"
 
 
+@dataclass(eq=False, repr=False)
 class Busy(VeilringError):
     """Raised if a request waited too long for its turn among the requests of all clients.
 
     Nothing was sent to other parties or charged for it.
-
-    Attributes:
-        party: The party that was asked.
-        seconds: The time that the request waited.
     """
 
-    def __init__(self, party: str, seconds: float) -> None:
-        self.party, self.seconds = party, seconds
-        super().__init__(party, seconds)
+    party: str
+    seconds: float
+    """The time that the request waited."""
 
     def __str__(self) -> str:
         return (
@@ -354,37 +332,25 @@ class EndpointClosed(TransportError):
     """Raised if an endpoint is used after its own side closed it."""
 
 
+@dataclass(eq=False, repr=False)
 class AddressTaken(TransportError):
-    """Raised if another process is listening at the address; that may be temporary.
+    """Raised if another process is listening at the address; that may be temporary."""
 
-    Attributes:
-        host: The address.
-        port: The TCP port.
-    """
-
-    def __init__(self, host: str, port: int) -> None:
-        self.host, self.port = host, port
-        super().__init__(host, port)
+    host: str
+    port: int
 
     def __str__(self) -> str:
         where = f"{self.host}:{self.port}"
         return f"another process is listening at {where}; stop it or change the port in the roster"
 
 
+@dataclass(eq=False, repr=False)
 class PeerLost(TransportError):
-    """Raised if a peer is gone: its process died, its network failed, or it said goodbye.
+    """Raised if a peer is gone: its process died, its network failed, or it said goodbye."""
 
-    Attributes:
-        peer: The roster name of the peer.
-        orderly: Whether the peer said goodbye. In either case it will not return to this session.
-    """
-
-    def __init__(self, peer: str, *, orderly: bool = False) -> None:
-        self.peer, self.orderly = peer, orderly
-        super().__init__(peer)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return partial(type(self), orderly=self.orderly), (self.peer,)
+    peer: str
+    orderly: bool = field(default=False, kw_only=True)
+    """Whether the peer said goodbye. In either case it will not return to this session."""
 
     def __str__(self) -> str:
         how = "left" if self.orderly else "was lost: its connection broke without a goodbye"
@@ -398,35 +364,37 @@ class PeerGivenUp(PeerLost):
         return f"{self.peer} was given up: its message did not arrive in time"
 
 
+@dataclass(eq=False, repr=False)
 class TooManyLost(PeerLost):
-    """Raised if a sum lost more parties than it tolerates; no total was revealed.
+    """Raised if a sum lost more parties than it tolerates; no total was revealed."""
 
-    Attributes:
-        lost: The names of the lost parties; `peer` is the first of them.
-        left: The number of parties left.
-        needed: The number of parties that the sum needs.
-    """
+    peer: str = field(init=False)
+    lost: tuple[str, ...]
+    """The names of the lost parties; `peer` is the first of them."""
+    left: int
+    """The number of parties left."""
+    needed: int
+    """The number of parties that the sum needs."""
 
-    def __init__(self, lost: tuple[str, ...], left: int, needed: int) -> None:
-        self.lost, self.left, self.needed = lost, left, needed
-        super().__init__(lost[0] if lost else "")
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.peer = self.lost[0] if self.lost else ""
 
     @property
     def culprit(self) -> str:
         """The lost party; empty if there are several, because then this party may be cut off."""
         return self.lost[0] if len(self.lost) == 1 else ""
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.lost, self.left, self.needed)
-
     def __str__(self) -> str:
-        missing = _listed(self.lost) or "some"
+        missing = listed(self.lost) or "some"
         return (
             f"too few parties are left: {self.left} of the {self.needed} that the sum needs (lost:"
             f" {missing}); no total was revealed: start again without them, or tolerate more losses"
         )
 
 
+@dataclass(eq=False, repr=False)
 class SessionTimeout(VeilringError):
     """Raised if a session exceeded its time limit.
 
@@ -439,12 +407,10 @@ class SessionTimeout(VeilringError):
             can be blamed; empty if there was no inquiry.
     """
 
-    def __init__(
-        self, seconds: float, waiting_for: str, culprit: str = "", verdict: str = ""
-    ) -> None:
-        self.seconds, self.waiting_for = seconds, waiting_for
-        self.culprit, self.verdict = culprit, verdict
-        super().__init__(seconds, waiting_for, culprit, verdict)
+    seconds: float
+    waiting_for: str
+    culprit: str = ""
+    verdict: str = ""
 
     def __str__(self) -> str:
         late = f"not finished after {self.seconds:g} s: {self.waiting_for}"
@@ -458,55 +424,49 @@ class PeerSilent(SessionTimeout):
     """
 
 
-# The reasons of an abort, explained to a person who can read no other log than their own.
-_MEANS: Final = {
-    "AskedBefore": "{by} already answered these queries with a different set of parties, and"
-    " comparing the totals would reveal the rows of some of them; the log of {by} names them",
-    "BudgetExhausted": "a privacy budget at {by} is insufficient",
+# The reasons of an abort, explained to a person who can read no other log than their own: those
+# that mean the same of the party that is blamed as of a party that blames nobody, then the others.
+_EITHER: Final = {
+    "AskedBefore": "{who} already answered these queries with a different set of parties, and"
+    " comparing the totals would reveal the rows of some of them; the log of {who} names them",
+    "BudgetExhausted": "a privacy budget at {who} is insufficient",
+    "EarlyFramesDropped": "{who} had no room for messages that arrived before it joined; ask again",
+    "InputError": "{who} could not use a value; its log has the details",
+    "InternalError": "{who} had an error that is not its peers' fault; its log has the details",
+    "OtherTerms": "the terms of {who} differ; compare the files of the terms",
+    "StoreFailed": "{who} cannot use its disk or database; its operator must fix this",
+    "WrongParties": "{who} plays this role with other parties; compare the rosters",
+}
+_BLAMELESS: Final = {
     "Busy": "it has too many other requests at the moment; ask again later, or ask another party",
-    "EarlyFramesDropped": "{by} had no room for messages that arrived before it joined; ask again",
-    "InputError": "{by} could not use a value; its log has the details",
-    "InternalError": "{by} had an error that is not its peers' fault; its log has the details",
     "NotOffered": "{by} does not offer this service to the party that asked",
-    "OtherTerms": "the terms of {by} differ; compare the files of the terms",
     "PeerLost": "{by} lost the connection with another party",
     "TooManyLost": "{by} lost more parties than the sum tolerates, or was cut off from them",
     "ProtocolViolation": "{by} received something that no honest party sends; its log has the"
     " details",
     "SessionTimeout": "it did not finish in time, and nobody can be blamed; the log of {by} shows"
     " which party was waiting for which",
-    "StoreFailed": "{by} cannot use its disk or database; its operator must fix this",
     "Tampered": "one of several parties broke the protocol; the log of the party that noticed it"
     " names them",
     "TooFarAhead": "{by} received messages faster than its role reads them; its log has the limit",
     "TooManySessions": "{by} has as many sessions open for one peer as it allows; ask again once"
     " some have ended",
-    "WrongParties": "{by} plays this role with other parties; compare the rosters",
 }
 _BLAMED: Final = {
-    "AskedBefore": "{culprit} already answered these queries with a different set of parties, and"
-    " comparing the totals would reveal the rows of some of them; its log names them",
-    "BudgetExhausted": "a privacy budget at {culprit} is insufficient",
-    "EarlyFramesDropped": "{culprit} had no room for messages that arrived before it joined; ask"
-    " again",
-    "InputError": "{culprit} could not use a value; its log has the details",
-    "InternalError": "{culprit} had an error that is not its peers' fault; its log has the details",
-    "NotOffered": "{culprit} does not offer this service to {by}",
-    "OtherTerms": "the terms of {culprit} differ; compare the files of the terms",
-    "PeerGivenUp": "{culprit} did not send its message in time",
-    "PeerLost": "{culprit} has left, or the connection with it broke",
-    "PeerSilent": "{culprit} is connected but does not answer: it is stopped, cut off or busy",
-    "ProtocolViolation": "{culprit} sent something that no honest party sends; the log of {by} has"
+    "NotOffered": "{who} does not offer this service to {by}",
+    "PeerGivenUp": "{who} did not send its message in time",
+    "PeerLost": "{who} has left, or the connection with it broke",
+    "PeerSilent": "{who} is connected but does not answer: it is stopped, cut off or busy",
+    "ProtocolViolation": "{who} sent something that no honest party sends; the log of {by} has"
     " the details",
-    "SessionTimeout": "{culprit} did not send its message in time",
-    "StoreFailed": "{culprit} cannot use its disk or database; its operator must fix this",
-    "TooFarAhead": "{culprit} sent messages faster than the role of {by} reads them; the log of"
-    " {by} has the limit",
-    "TooManyLost": "fewer parties are left than the sum needs; {culprit} was lost",
-    "WrongParties": "{culprit} plays this role with other parties; compare the rosters",
+    "SessionTimeout": "{who} did not send its message in time",
+    "TooFarAhead": "{who} sent messages faster than the role of {by} reads them; the log of {by}"
+    " has the limit",
+    "TooManyLost": "fewer parties are left than the sum needs; {who} was lost",
 }
 
 
+@dataclass(eq=False, repr=False)
 class SessionAborted(VeilringError):
     """Raised if another party ended the session.
 
@@ -516,9 +476,9 @@ class SessionAborted(VeilringError):
         culprit: The party that it blames, or an empty string.
     """
 
-    def __init__(self, by: str, reason: str, culprit: str = "") -> None:
-        self.by, self.reason, self.culprit = by, reason, culprit
-        super().__init__(by, reason, culprit)
+    by: str
+    reason: str
+    culprit: str = ""
 
     def __str__(self) -> str:
         if self.reason == "NotReady":
@@ -528,29 +488,28 @@ class SessionAborted(VeilringError):
             return f"PeerStopped: {stopped}, or its user cancelled the session"
         blame = f", blaming {self.culprit}" if self.culprit else ""
         ended = f"{self.by} aborted the session ({self.reason}{blame})"
-        means = (_BLAMED if self.culprit else _MEANS).get(self.reason)
-        return f"{ended}: {means.format(by=self.by, culprit=self.culprit)}" if means else ended
+        known = _EITHER | (_BLAMED if self.culprit else _BLAMELESS)
+        means = known.get(self.reason, "").format(by=self.by, who=self.culprit or self.by)
+        return f"{ended}: {means}" if means else ended
 
 
+@dataclass(eq=False, repr=False)
 class Deadlock(VeilringError):
     """Raised in the simulation if every party is waiting for a message that will never come.
 
     A cluster's run raises it as the root of its `RunFailed`.
-
-    Attributes:
-        waits: The messages that parties are waiting for, one sentence each.
     """
 
-    def __init__(self, waits: tuple[str, ...]) -> None:
-        self.waits = waits
-        super().__init__(waits)
+    waits: tuple[str, ...]
+    """The messages that parties are waiting for, one sentence each."""
 
     def __str__(self) -> str:
-        more = len(self.waits) - _WAITS_SHOWN
-        waits = (*self.waits[:_WAITS_SHOWN], *([f"{more:,} more"] if more > 0 else ()))
+        more = len(self.waits) - _SHOWN_AT_ONCE
+        waits = (*self.waits[:_SHOWN_AT_ONCE], *([f"{more:,} more"] if more > 0 else ()))
         return f"every party is waiting and no message is in flight: {'; '.join(waits)}"
 
 
+@dataclass(eq=False, repr=False)
 class RunFailed(VeilringError):
     """Raised by a cluster if a run failed at any party: there is no partial result.
 
@@ -561,11 +520,9 @@ class RunFailed(VeilringError):
             themselves explain the failure.
     """
 
-    def __init__(
-        self, errors: Mapping[str, BaseException], culprit: str = "", verdict: str = ""
-    ) -> None:
-        self.errors, self.culprit, self.verdict = dict(errors), culprit, verdict
-        super().__init__(self.errors, culprit, verdict)
+    errors: Mapping[str, BaseException]
+    culprit: str = ""
+    verdict: str = ""
 
     @property
     def root(self) -> BaseException:
@@ -593,35 +550,29 @@ def _echoes(error: BaseException) -> int:
     return 2 if isinstance(error, SessionAborted) else int(is_late)
 
 
+@dataclass(eq=False, repr=False)
 class WorldWentWrong(VeilringError):
-    """Raised if an invariant was violated in a world with faults.
+    """Raised if an invariant was violated in a world with faults."""
 
-    Attributes:
-        wrong: The violations, one sentence each.
-    """
-
-    def __init__(self, wrong: tuple[str, ...]) -> None:
-        self.wrong = wrong
-        super().__init__(wrong)
+    wrong: tuple[str, ...]
+    """The violations, one sentence each."""
 
     def __str__(self) -> str:
         return f"an invariant was violated: {'; '.join(self.wrong)}"
 
 
+@dataclass(eq=False, repr=False)
 class SweepFailed(VeilringError):
-    """Raised if cells of a sweep failed. All others are kept, and are not run again.
+    """Raised if cells of a sweep failed. All others are kept, and are not run again."""
 
-    Attributes:
-        failures: The reason of each failure, by the name of the cell.
-        kept: The number of finished cells.
-        total: The number of cells.
-        journal: The file with the finished cells.
-    """
-
-    def __init__(self, failures: Mapping[str, str], kept: int, total: int, journal: str) -> None:
-        self.failures, self.kept, self.total = dict(failures), kept, total
-        self.journal = journal
-        super().__init__(self.failures, kept, total, journal)
+    failures: Mapping[str, str]
+    """The reason of each failure, by the name of the cell."""
+    kept: int
+    """The number of finished cells."""
+    total: int
+    """The number of cells."""
+    journal: str
+    """The file with the finished cells."""
 
     def __str__(self) -> str:
         name, reason = next(iter(self.failures.items()))
@@ -631,17 +582,14 @@ class SweepFailed(VeilringError):
         return f"{name}: {reason}{also}. {kept}; run the same command again for the others"
 
 
+@dataclass(eq=False, repr=False)
 class UnforeseenCost(VeilringError):
-    """Raised if the cost of a run differs from its closed form: one of the two is wrong.
+    """Raised if the cost of a run differs from its closed form: one of the two is wrong."""
 
-    Attributes:
-        forecast: The closed form.
-        found: The measured cost, in the same form.
-    """
-
-    def __init__(self, forecast: object, found: object) -> None:
-        self.forecast, self.found = forecast, found
-        super().__init__(forecast, found)
+    forecast: object
+    """The closed form."""
+    found: object
+    """The measured cost, in the same form."""
 
     def __str__(self) -> str:
         return f"a run cost {self.found}, but its closed form is {self.forecast}"

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from veilring.cli.app import app
 from veilring.cli.console import CONSOLE_COLUMNS, PROGRESS_LINES, make_console, show_progress
 from veilring.scenarios import load_scenario
-from veilring.scenarios.reporting.summary import titled
+from veilring.scenarios.report import titled
 
 
 def test_without_a_terminal_progress_is_a_line_for_each_part_of_the_work(

@@ -11,11 +11,11 @@ import pytest
 from tests.cli.invoking import invoke
 from tests.deployment.commands import VOTES
 
-from veilring.privacy.ledger import LEDGER_FILE
-from veilring.privacy.statefile import Format, open_state_file
-from veilring.protocols.ldp.outbox import OUTBOX_FILE
-from veilring.protocols.ldp.store.sqlite import STORE_FILE
-from veilring.protocols.ranksearch.memory import MEMORY_FILE
+from veilring.privacy.ledger import LEDGER
+from veilring.privacy.statefile import Section, open_state_file
+from veilring.protocols.ldp.outbox import OUTBOX
+from veilring.protocols.ldp.store.sqlite import REPORTS
+from veilring.protocols.ranksearch.memory import QUERIES
 
 DEPLOYMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "peers": ("peers", "iris", "--protocol", "release", "--set", "parties.count=3"),
@@ -28,10 +28,10 @@ DEPLOYMENTS: Final[Mapping[str, tuple[str, ...]]] = {
 STATES: Final = [
     ("peers", "party-1", "party-1.db", ("serve",)),
     ("votes", "party-1", "party-1.db", ("serve",)),
-    ("owner", "owner", "queries.ledger", ("serve",)),
-    ("prediction", "server", "state", ("serve",)),
-    ("survey", "collector", "reports.sqlite", ("serve",)),
-    ("places", "client", "questions.ledger", ("ask", "--near", "37.75,-122.45", "--epsilon", "4")),
+    ("owner", "owner", "owner.db", ("serve",)),
+    ("prediction", "server", "server.db", ("serve",)),
+    ("survey", "collector", "collector.db", ("serve",)),
+    ("places", "client", "client.db", ("ask", "--near", "37.75,-122.45", "--epsilon", "4")),
 ]
 
 
@@ -77,14 +77,14 @@ def test_a_party_without_its_state_does_not_start(
 def test_a_survey_client_without_its_outbox_sends_nothing(tmp_path: Path) -> None:
     """Reports of a lost outbox would be made again, and their clients would pay twice."""
     folder = deployed("survey", tmp_path)
-    for path in folder.glob("survey-client-0.outbox*"):
+    for path in folder.glob("survey-client-0.db*"):
         path.unlink()
     code, _, err = invoke(
         "submit", str(folder / "survey-client-0.toml"), str(folder / "survey-client-0.csv")
     )
     assert code == 2
     assert "clients report again with new noise" in " ".join(err.split())
-    assert not list(folder.glob("survey-client-0.outbox*"))
+    assert not list(folder.glob("survey-client-0.db*"))
 
 
 def test_state_is_never_created_twice(tmp_path: Path) -> None:
@@ -94,10 +94,10 @@ def test_state_is_never_created_twice(tmp_path: Path) -> None:
     code, _, err = invoke("state", "new", config)
     assert code == 2
     assert "there is a ledger at" in err
-    (folder / "queries.ledger").unlink()
+    (folder / "owner.db").unlink()
     code, _, err = invoke("state", "new", config)
     assert code == 1
-    assert "missing or empty, although queries.ledger.lock" in " ".join(err.split())
+    assert "missing or empty, although owner.db.lock" in " ".join(err.split())
 
 
 def test_a_party_without_state_is_named(tmp_path: Path) -> None:
@@ -109,10 +109,8 @@ def test_a_party_without_state_is_named(tmp_path: Path) -> None:
     assert not list(folder.glob("client.db*"))
 
 
-@pytest.mark.parametrize(
-    "kind", [LEDGER_FILE, STORE_FILE, OUTBOX_FILE, MEMORY_FILE], ids=attrgetter("name")
-)
-def test_one_command_copies_each_kind_of_state(kind: Format, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [LEDGER, REPORTS, OUTBOX, QUERIES], ids=attrgetter("name"))
+def test_one_command_copies_each_kind_of_state(kind: Section, tmp_path: Path) -> None:
     """The copy is one file, complete without a log, that can be copied again."""
     path, copy = tmp_path / "kept.db", tmp_path / "copy.db"
     open_state_file(path, kind, new=True).close()
@@ -125,7 +123,7 @@ def test_one_command_copies_each_kind_of_state(kind: Format, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("content", [None, b"", b"veilring" * 1000])
 def test_only_files_of_state_are_copied(content: bytes | None, tmp_path: Path) -> None:
-    """A file that is missing or of another program is refused with the kinds that are copied."""
+    """A file that is missing or of another program is refused, and nothing is left behind."""
     path = tmp_path / "kept.db"
     if content is not None:
         path.write_bytes(content)
@@ -133,5 +131,5 @@ def test_only_files_of_state_are_copied(content: bytes | None, tmp_path: Path) -
     code, _, err = invoke("state", "backup", str(path), str(tmp_path / "copy.db"))
     assert code == 2
     said = " ".join(err.split())
-    assert "ledger, store of reports, survey client's outbox, memory of queries" in said
+    assert ("an existing file" if content is None else "a state file of veilring") in said
     assert sorted(tmp_path.iterdir()) == before

@@ -80,7 +80,7 @@ class Collection:
 
     def stored(self) -> dict[bytes, bytes]:
         """Return the stored reports by their ids."""
-        database = sqlite3.connect(self.folder / "reports.sqlite")
+        database = sqlite3.connect(self.folder / "collector.db")
         rows = dict(database.execute("SELECT id, report FROM reports"))
         database.close()
         return rows
@@ -88,11 +88,11 @@ class Collection:
     def outboxes(self) -> list[tuple[str, bytes, bytes, int | None]]:
         """Return the client, id, report and verdict of each report in the outboxes."""
         rows: list[tuple[str, bytes, bytes, int | None]] = []
-        for path in sorted(self.folder.glob("*.outbox.sqlite")):
+        for path in sorted(self.folder.glob("survey-client-*.db")):
             database = sqlite3.connect(path)
             found = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
             if found[0]:
-                rows += database.execute("SELECT client, id, report, verdict FROM reports")
+                rows += database.execute("SELECT client, id, report, verdict FROM outgoing")
             database.close()
         return rows
 
@@ -117,7 +117,7 @@ class Collection:
 
     def counted(self) -> int:
         """Return the number of reports in the running sums."""
-        database = sqlite3.connect(self.folder / "reports.sqlite")
+        database = sqlite3.connect(self.folder / "collector.db")
         ((count,),) = database.execute("SELECT coalesce(sum(reports), 0) FROM tallies").fetchall()
         database.close()
         return int(count)

@@ -24,9 +24,10 @@ from veilring.deployment.examples import OWNER, NewDeployment, OwnerExample
 from veilring.deployment.owner import OwnerTerms
 from veilring.errors import BudgetExhausted
 from veilring.nodes.node import Node
+from veilring.nodes.service import opening
 from veilring.privacy.ledger import read_totals
 from veilring.protocols.radius.messages import LabelRequest
-from veilring.protocols.radius.owner import ask_within, convene_owner
+from veilring.protocols.radius.owner import LABEL_SERVICE, ask_within, request_labels
 from veilring.testing.ports import reserve_ports
 
 ANALYSTS = ("analyst-0", "analyst-1")
@@ -51,7 +52,7 @@ class Deployed(Server):
     @property
     def ledger(self) -> Path:
         """The path of the ledger."""
-        return self.folder / "queries.ledger"
+        return self.folder / "owner.db"
 
     def ask(self, number: int) -> Result:
         """Run an analyst's command in this process."""
@@ -97,7 +98,8 @@ class Analyst:
 
     async def ask(self, request: LabelRequest) -> None:
         """Ask until there is an answer, and compare it with an earlier one."""
-        role = partial(convene_owner(self.terms.digest), rules=self.terms.rules)
+        opened = opening(request_labels, LABEL_SERVICE, self.terms.digest)
+        role = partial(opened, rules=self.terms.rules)
         labels = (await play(self.node, OWNER, role, request, self.seen)).labels.tobytes()
         if request.key in self.told:
             assert self.told[request.key][1] == labels, "a retry was answered differently"

@@ -20,8 +20,10 @@ from veilring.deployment.prediction import PredictionTerms
 from veilring.errors import BudgetExhausted, VeilringError
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
-from veilring.protocols.prediction.client import add_session, forget_session, label_session
+from veilring.nodes.service import opening
+from veilring.protocols.prediction.client import add_at_server, forget_at_server, label_queries
 from veilring.protocols.prediction.records import LabelledRecords
+from veilring.protocols.prediction.server import ADD, FORGET, PREDICT
 from veilring.protocols.system import SERVER
 from veilring.randomness import Streams
 from veilring.transport.tls import TlsEndpoint
@@ -111,7 +113,8 @@ class PredictionClient(Client):
 
     async def ask(self, queries: NDArray[np.float32]) -> list[int]:
         """Label one block."""
-        role = partial(label_session(self.terms.digest), rules=self.terms.rules, block=BLOCK_MAX)
+        opened = opening(label_queries, PREDICT, self.terms.digest)
+        role = partial(opened, rules=self.terms.rules, block=BLOCK_MAX)
         labels: list[int] = (await self.do(role, queries)).tolist()
         return labels
 
@@ -150,10 +153,10 @@ class Administrator(Client):
             places = self.rng.permutation(len(self.records))[: int(self.rng.integers(1, 9))]
             some = self.records.take(places.tolist())
             self.changing = set(some.ids)
-            await self.do(add_session(self.terms.digest), some)
+            await self.do(opening(add_at_server, ADD, self.terms.digest), some)
             self.here |= self.changing
             if self.rng.random() < 0.5:
-                await self.do(forget_session(self.terms.digest), some.ids)
+                await self.do(opening(forget_at_server, FORGET, self.terms.digest), some.ids)
                 self.here -= self.changing
             self.seen.changed += len(some)
             self.changing = set()

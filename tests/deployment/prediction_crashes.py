@@ -17,11 +17,13 @@ from tests.deployment.prediction_clients import Administrator, Crashes, Predicti
 from veilring.data.sources import load
 from veilring.deployment.examples import REGISTRAR, NewDeployment, PredictionExample
 from veilring.deployment.prediction import PredictionTerms, read_records
+from veilring.nodes.service import opening
 from veilring.privacy.budgets import UNITS
 from veilring.privacy.ledger import open_ledger, read_totals
-from veilring.protocols.prediction.client import add_session
+from veilring.protocols.prediction.client import add_at_server
 from veilring.protocols.prediction.records import Accounts
-from veilring.protocols.prediction.state import STATE, RowTable
+from veilring.protocols.prediction.server import ADD
+from veilring.protocols.prediction.state import RowTable
 from veilring.protocols.prediction.system import IndKNN
 from veilring.protocols.system import SERVER
 from veilring.testing.ports import reserve_ports
@@ -37,7 +39,7 @@ class Served(Server):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, SERVER)
-        self.state = folder / "state"
+        self.state = folder / "server.db"
 
     @classmethod
     def deployed(cls, folder: Path, prediction: IndKNN) -> "Served":
@@ -51,7 +53,7 @@ class Served(Server):
 
     def everything(self) -> bytes:
         """Return the content of all files that the server has written."""
-        files = [path for path in self.state.rglob("*") if path.is_file()]
+        files = self.state.parent.glob(f"{self.state.name}*")
         return b"".join(path.read_bytes() for path in (*files, self.log))
 
 
@@ -75,10 +77,8 @@ class Trial:
             stable, others = (
                 self.records.take(range(*span)) for span in ((0, STABLE), (STABLE, STABLE + 30))
             )
-            administrator = Administrator(
-                await connected(self.served.folder, REGISTRAR, SERVER), *given, records=others
-            )
-            await administrator.do(add_session(self.terms.digest), stable)
+            administrator = Administrator(await node(REGISTRAR), *given, records=others)
+            await administrator.do(opening(add_at_server, ADD, self.terms.digest), stable)
             self.clients = [PredictionClient(await node(name), *given) for name in CLIENTS]
             for _ in range(rounds):
                 await self._round(administrator, float(self.rng.uniform(0.05, 0.5)))
@@ -112,7 +112,7 @@ class Trial:
     def _check_charges(self) -> None:
         """Check that no answer was sent before its client and each record had paid for it."""
         rules = self.terms.rules
-        totals = read_totals(self.served.state / STATE)
+        totals = read_totals(self.served.state)
         told = sum(len(labels) for each in self.clients for _, labels in each.told)
         waiting = sum(client.waiting for client in self.clients)
         assert told <= totals.spent <= told + waiting, "an answer left before it was paid for"
@@ -120,7 +120,7 @@ class Trial:
         self.seen.unsent += totals.answers - answers
         entry = rules.predictor().parameters.entry_units
         dearest = entry + int(UNITS / (2 * rules.sigma2**2 * 30)) + 1
-        with open_ledger(self.served.state / STATE, rules.budgets) as ledger:
+        with open_ledger(self.served.state, rules.budgets) as ledger:
             accounts = Accounts(ledger, rules.clients)
             numbers = np.arange(STABLE)
             accounts.add(self.records.ids[:STABLE], numbers)
@@ -134,7 +134,7 @@ class Trial:
     def _check_records(self, administrator: Administrator) -> None:
         """Check that added records exist, and that no byte of forgotten ones is left."""
         schema = self.terms.schema_digest
-        with open_ledger(self.served.state / STATE, self.terms.rules.budgets) as ledger:
+        with open_ledger(self.served.state, self.terms.rules.budgets) as ledger:
             rows = RowTable(ledger, self.terms.width, schema)
             found = {name for records in rows.load() for name in records.ids}
         sure = (set(self.records.ids[:STABLE]) | administrator.here) - administrator.changing

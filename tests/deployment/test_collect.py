@@ -107,7 +107,7 @@ def test_a_collector_outlives_a_full_disk(start: Start) -> None:
     collection = start(reports=CLIENTS)
     collection.serve()
     assert collection.collector is not None
-    with FAULTS["full"](collection.folder / "reports.sqlite", collection.collector.pid):
+    with FAULTS["full"](collection.folder / "collector.db", collection.collector.pid):
         submitted = collection.submit(0)
         while "nothing was stored; clients must send their reports again" not in (
             collection.log.read_text()
@@ -137,9 +137,9 @@ def test_a_spent_budget_a_changed_task_and_a_pinned_one(start: Start) -> None:
     )
     refused = collection.run("serve", "collector.toml")
     assert refused.poll() == 2
-    assert "reports.sqlite is for the task" in refused.output
+    assert "collector.db is for the task" in refused.output
     assert "restore the terms and the version of veilring" in refused.output.replace("\n", " ")
-    for path in collection.folder.glob("reports.sqlite*"):
+    for path in collection.folder.glob("collector.db*"):
         path.rename(path.with_name(path.name.replace("reports", "first")))
     begun = collection.run("state", "new", "collector.toml")
     assert begun.poll() == 0, begun.output

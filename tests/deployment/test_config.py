@@ -70,14 +70,13 @@ def test_paths_are_relative_to_the_configuration(tmp_path: Path) -> None:
 def test_a_store_is_a_file_or_a_url(tmp_path: Path) -> None:
     """A path is relative to the configuration, and a database URL is left unchanged."""
     collector = load_config_of(write(tmp_path, COLLECTOR), CollectorConfig, "this")
-    assert collector.store == str(tmp_path / "reports.sqlite")
+    assert collector.state == str(tmp_path / "config.db")
     url = "postgresql://census@db/survey"
-    collector = load_config_of(
-        write(tmp_path, COLLECTOR + f'store = "{url}"'), CollectorConfig, "this"
-    )
-    assert collector.store == url
+    path = write(tmp_path, COLLECTOR + f'state = "{url}"')
+    collector = load_config_of(path, CollectorConfig, "this")
+    assert collector.state == url
     survey_client = load_config_of(write(tmp_path, SURVEY_CLIENT), SurveyClientConfig, "this")
-    assert survey_client.outbox == str(tmp_path / "outbox.sqlite")
+    assert survey_client.state == str(tmp_path / "config.db")
 
 
 @pytest.mark.parametrize(
@@ -93,6 +92,13 @@ def test_a_store_is_a_file_or_a_url(tmp_path: Path) -> None:
             'role = "server"\nterms = "terms.toml"\ncurators = ["ann"]',
             "curators: this key was renamed to administrators",
         ),
+        (
+            'role = "server"\nterms = "terms.toml"\nledger = "a"',
+            "ledger: this key was renamed to state",
+        ),
+        (MEMBER + 'asked = "a"', "asked: this key was renamed to state"),
+        (COLLECTOR + 'store = "a"', "store: this key was renamed to state"),
+        (SURVEY_CLIENT + 'outbox = "a"', "outbox: this key was renamed to state"),
     ],
 )
 def test_a_former_name_is_refused_with_the_new_one(tmp_path: Path, text: str, message: str) -> None:
@@ -106,8 +112,8 @@ def test_a_former_name_is_refused_with_the_new_one(tmp_path: Path, text: str, me
     ("text", "message"),
     [
         (COLLECTOR.replace('terms = "terms.toml"', ""), "terms: the key is missing; give a path"),
-        (COLLECTOR + "store = 3", "store is 3; allowed: a path, .* or postgresql://"),
-        (COLLECTOR + "stor = 3", r"stor: there is no such key; .*did you mean store"),
+        (COLLECTOR + "state = 3", "state is 3; allowed: a path, .* or postgresql://"),
+        (COLLECTOR + "stat = 3", r"stat: there is no such key; .*did you mean state"),
         (SURVEY_CLIENT.replace("2.0", "0"), "budget is 0; allowed: a number above 0"),
         (SURVEY_CLIENT.replace("budget = 2.0", ""), "budget: the key is missing; give a number"),
         (SURVEY_CLIENT + 'task = "12"', "task is .12.; allowed: 64 hexadecimal digits, or nothing"),

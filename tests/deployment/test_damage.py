@@ -22,7 +22,8 @@ from typing_extensions import override
 from veilring.deployment.prediction import PredictionTerms, read_records
 from veilring.deployment.survey import SurveyTerms
 from veilring.errors import VeilringError
-from veilring.privacy.ledger import open_ledger_store, read_totals
+from veilring.privacy.ledger import LEDGER, read_totals
+from veilring.privacy.statefile import open_state_file
 from veilring.protocols.ldp import store as reports
 from veilring.protocols.ldp.outbox import Outbox
 from veilring.protocols.ldp.store.base import Store
@@ -32,7 +33,6 @@ from veilring.testing.ports import reserve_ports
 # Places of each file that are damaged; VEILRING_DAMAGES=200 takes some minutes.
 PLACES: Final = int(os.environ.get("VEILRING_DAMAGES", "6"))
 FORGOTTEN: Final = "record-7"
-LEDGER: Final = ("settings", "analysts", "answers", "records", "blocks", "journal", "places")
 
 Files = dict[str, bytes]
 
@@ -88,10 +88,10 @@ def ask(folder: Path, client: str) -> None:
 
 def in_ledger(path: Path) -> object:
     """Return the content of a ledger."""
-    with closing(open_ledger_store(path)) as file:
+    with closing(open_state_file(path, LEDGER)) as file:
         return [
             file.connection.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608  (tables of ours)
-            for table in LEDGER
+            for table in LEDGER.sealed
         ]
 
 
@@ -141,9 +141,9 @@ def in_state(folder: Path) -> object:
     terms = PredictionTerms.load(folder / "terms.toml")
     records = read_records(folder / "records.csv", terms, "id")
     kept = records.take([at for at, name in enumerate(records.ids) if name != FORGOTTEN])
-    with open_state(terms.rules, folder / "state", terms.schema_digest) as state:
+    with open_state(terms.rules, folder / "server.db", terms.schema_digest) as state:
         known, missing = len(state), state.add(kept)  # refuses a record that has another row
-    return known, missing, in_ledger(folder / "state" / "state.sqlite")
+    return known, missing, in_ledger(folder / "server.db")
 
 
 class Submitting(Server):
@@ -185,7 +185,7 @@ def stored_in(folder: Path) -> int:
 def open_reports(folder: Path, *, read_only: bool) -> Store:
     """Open a collector's store for writing like a collector, or for reading like estimates."""
     task = SurveyTerms.load(folder / "terms.toml").task
-    return reports.open_report_store(str(folder / "reports.sqlite"), task, read_only=read_only)
+    return reports.open_report_store(str(folder / "collector.db"), task, read_only=read_only)
 
 
 def use_collector(folder: Path) -> list[Server]:
@@ -213,25 +213,25 @@ def use_survey_client(folder: Path) -> list[Server]:
 
 def in_outbox(folder: Path) -> object:
     """Return the content of an outbox."""
-    with Outbox(folder / "survey-client-0.outbox.sqlite") as outbox:
+    with Outbox(folder / "survey-client-0.db") as outbox:
         return [
             outbox._db.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608, SLF001  (tables of the package; the stored content)
-            for table in ("naming", "rows", "reports")
+            for table in ("naming", "rows", "outgoing")
         ]
 
 
 ROLES: Final = {
-    "collector": Role(("serve", "collector.toml"), ("reports.sqlite",), in_reports, use_collector),
+    "collector": Role(("serve", "collector.toml"), ("collector.db",), in_reports, use_collector),
     "survey-client": Role(
         ("submit", "survey-client-0.toml", "survey-client-0.csv"),
-        ("survey-client-0.outbox.sqlite",),
+        ("survey-client-0.db",),
         in_outbox,
         use_survey_client,
     ),
     "data owner": Role(
         ("serve", "owner.toml"),
-        ("queries.ledger",),
-        lambda folder: in_ledger(folder / "queries.ledger"),
+        ("owner.db",),
+        lambda folder: in_ledger(folder / "owner.db"),
         use_owner,
     ),
     "votes member": Role(
@@ -242,13 +242,11 @@ ROLES: Final = {
     ),
     "places-client": Role(
         ("ask", "client.toml", "--near", "37.73,-122.34", "--epsilon", "3"),
-        ("questions.ledger",),
-        lambda folder: in_ledger(folder / "questions.ledger"),
+        ("client.db",),
+        lambda folder: in_ledger(folder / "client.db"),
         use_places_client,
     ),
-    "prediction server": Role(
-        ("serve", "server.toml"), ("state/state.sqlite",), in_state, use_prediction
-    ),
+    "prediction server": Role(("serve", "server.toml"), ("server.db",), in_state, use_prediction),
 }
 
 
@@ -342,7 +340,7 @@ def test_a_damaged_store_never_gives_a_partial_estimate(tmp_path: Path, *, kille
         try:
             found = stored_in(folder)
         except VeilringError as error:
-            named.append("reports.sqlite" in str(error))
+            named.append("collector.db" in str(error))
         else:
             assert found == 300, "something was lost in silence"
     assert named
@@ -354,13 +352,13 @@ def test_a_ledger_without_its_log_stops_the_owner(tmp_path: Path) -> None:
     folder = tmp_path / "deployed"
     (server,) = use_owner(folder)
     server.kill()
-    ledger = folder / "queries.ledger"
-    for each in ("queries.ledger-wal", "queries.ledger-shm", "queries.ledger.lock"):
+    ledger = folder / "owner.db"
+    for each in ("owner.db-wal", "owner.db-shm", "owner.db.lock"):
         (folder / each).unlink()
         _require_refused_by_process(ROLES["data owner"], folder)
     ledger.rename(folder / "moved.ledger")
     config = folder / "owner.toml"
-    config.write_text('ledger = "moved.ledger"\n' + config.read_text())
+    config.write_text('state = "moved.ledger"\n' + config.read_text())
     command = Command(folder, "serve", "owner.toml", output=folder / "moved.log")
     assert command.wait(SECONDS) == 1
     assert "moved.ledger was in use when it was copied" in command.output
@@ -370,13 +368,13 @@ def test_two_owners_on_one_ledger_never_both_charge(tmp_path: Path) -> None:
     """Even without the lock file, the owner that charges second makes no charge."""
     folder, other = tmp_path / "deployed", tmp_path / "other"
     (first,) = use_owner(folder)
-    ledger = folder / "queries.ledger"
-    ledger.with_name("queries.ledger.lock").unlink()
-    shutil.copytree(folder, other, ignore=shutil.ignore_patterns("queries.ledger*"))
+    ledger = folder / "owner.db"
+    ledger.with_name("owner.db.lock").unlink()
+    shutil.copytree(folder, other, ignore=shutil.ignore_patterns("owner.db*"))
     roster, config = other / "roster.toml", other / "owner.toml"
     port = re.compile(r"^port = [0-9]+$", re.MULTILINE)
     roster.write_text(port.sub(f"port = {reserve_ports()}", roster.read_text()))
-    config.write_text(f'ledger = "{ledger}"\n' + config.read_text())
+    config.write_text(f'state = "{ledger}"\n' + config.read_text())
     (second,) = serving(other, "owner")
     try:
         before = read_totals(ledger)

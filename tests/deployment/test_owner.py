@@ -101,14 +101,14 @@ def test_other_budgets_must_be_intended(tmp_path: Path) -> None:
     """An owner with changed budgets does not start unless they are amended."""
     path = Deployed(tmp_path / "owner", budgets={"total": 1.0}).folder / "owner.toml"
     asyncio.run(_serve_once(path))
-    with open_ledger(path.parent / "queries.ledger", Budgets(total=1.0)) as ledger:
+    with open_ledger(path.parent / "owner.db", Budgets(total=1.0)) as ledger:
         ledger.charge(Charge("analyst-0", "before", b"?", b"!", 0.5))
     path.write_text(path.read_text().replace("total = 1.0", "total = 2.0"))
     with pytest.raises(InputError, match="ledger was created with other budgets"):
         asyncio.run(_serve_once(path))
     path.write_text("amend = true\n" + path.read_text())
     asyncio.run(_serve_once(path))
-    assert read_totals(path.parent / "queries.ledger").budget == 2.0
+    assert read_totals(path.parent / "owner.db").budget == 2.0
 
 
 def test_the_default_of_the_system_is_deployed(tmp_path: Path) -> None:

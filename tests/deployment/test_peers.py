@@ -326,4 +326,4 @@ def test_deploy_writes_what_serve_reads(tmp_path: Path) -> None:
     terms = PeerTerms.load(out / "terms.toml", 8)
     assert isinstance(terms.protocol, Release)
     assert (terms.budget, terms.rows) == (2.0, 134)
-    assert load_config_of(out / "party-7.toml", MemberConfig, "this").ledger.endswith("party-7.db")
+    assert load_config_of(out / "party-7.toml", MemberConfig, "this").state.endswith("party-7.db")

@@ -93,7 +93,7 @@ def test_the_same_cell_is_answered_without_the_server(folder: Path) -> None:
     client = load_config_of(folder / "client.toml", PlacesClientConfig, "this")
     again = asyncio.run(ask_places(client, Near(HERE[0] + 1e-6, HERE[1], 3.0)))
     assert set(map(str, again["place"])) == set(map(str, first["place"]))
-    assert read_totals(folder / "questions.ledger").spent == pytest.approx(3.0)
+    assert read_totals(folder / "client.db").spent == pytest.approx(3.0)
 
 
 def test_the_budget_is_enforced(folder: Path) -> None:
@@ -101,7 +101,7 @@ def test_the_budget_is_enforced(folder: Path) -> None:
     _asked(folder, Near(*HERE, 3.0), budget=5.0)
     with pytest.raises(BudgetExhausted):
         _asked(folder, Near(HERE[0] + 0.01, HERE[1], 3.0), budget=5.0)
-    assert read_totals(folder / "questions.ledger").spent == pytest.approx(3.0)
+    assert read_totals(folder / "client.db").spent == pytest.approx(3.0)
 
 
 def test_a_server_of_another_number_of_places_is_refused(folder: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_place_outside_of_the_map_costs_nothing(folder: Path) -> None:
         refused.add(str(error.value))
     (said,) = refused
     assert said.startswith("--near is outside of the map, which is latitudes from 37.69 to 37.8")
-    assert read_totals(folder / "questions.ledger").answers == 0
+    assert read_totals(folder / "client.db").answers == 0
 
 
 def test_a_map_has_a_margin_around_its_places() -> None:

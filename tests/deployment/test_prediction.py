@@ -25,7 +25,7 @@ from veilring.privacy.accounting import GaussianDP
 from veilring.privacy.budgets import budget_units
 from veilring.protocols.prediction.algorithm.directions import private_mean, quantise
 from veilring.protocols.prediction.messages import ServerRules
-from veilring.protocols.prediction.state import begin_state, open_state
+from veilring.protocols.prediction.state import open_state
 from veilring.protocols.prediction.system import IndKNN
 from veilring.testing.ports import reserve_ports
 
@@ -99,7 +99,7 @@ def test_a_deployed_server_runs_from_its_files_to_the_end_of_its_stream(deploy: 
     queries.write_text("\n".join([lines[0], *lines[1:] * 4]) + "\n")
     refused = call("ask", folder / "client-1.toml", queries, code=1)
     assert "budget (total) is exhausted: 88 queries requested, 78 left" in refused.output
-    shown = call("ledger", "show", served.state / "state.sqlite", "--json")
+    shown = call("ledger", "show", served.state, "--json")
     assert json.loads(shown.stdout)["spent"] == 22.0  # read while it is served
 
     served.end_in_order()
@@ -119,7 +119,7 @@ def repeated(source: Path, times: int, to: Path) -> Path:
 
 def spent(served: Served) -> float:
     """Return the number of queries charged."""
-    shown = call("ledger", "show", served.state / "state.sqlite", "--json")
+    shown = call("ledger", "show", served.state, "--json")
     return float(json.loads(shown.stdout)["spent"])
 
 
@@ -271,10 +271,9 @@ def test_a_released_origin_is_deducted_from_the_budget(tmp_path: Path, share: fl
     rules = priced(path, share * whole)
     assert (1 - share) * whole * (1 - 1e-12) < rules.budget < (1 - share) * whole * (1 + 1e-12)
     together = GaussianDP(sqrt(2 * (rules.budget + share * whole)))
-    assert together.epsilon(rules.delta) <= rules.epsilon * (1 + 1e-12)
+    assert together.epsilon(rules.system.delta) <= rules.system.epsilon * (1 + 1e-12)
     schema = PredictionTerms.load(path).schema_digest
-    begin_state(rules, tmp_path / "state")
-    with open_state(rules, tmp_path / "state", schema) as state:
+    with open_state(rules, tmp_path / "state.db", schema, new=True) as state:
         state.add(read_records(embeddings(tmp_path / "some.npz"), PredictionTerms.load(path), "id"))
         left = state._ledger.records.remaining()  # noqa: SLF001  (no public method returns it)
         assert set(left.tolist()) == {int(budget_units(rules.budget, field="budget"))}

@@ -85,8 +85,8 @@ def test_a_deployed_ring_answers_survives_a_crash_and_leaves_in_order(ring: Ring
     ring.parties[0].wait_for("party-0 is connected to party-1 again")
     again = Command(ring.folder, "serve", "party-1.toml", output=ring.folder / "again.log")
     assert again.wait(SECONDS) in {1, 2}
-    if (ring.folder / "party-1.asked.db").exists():  # which is opened before the port
-        assert "party-1.asked.db is locked: another process is writing" in again.output
+    if (ring.folder / "party-1.db").exists():  # which is opened before the port
+        assert "party-1.db is locked: another process is writing" in again.output
     else:
         assert again.poll() == 1  # and not 2: the port may be free in a moment
         assert "veilring: another process is listening at 127.0.0.1:" in again.output

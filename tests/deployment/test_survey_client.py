@@ -198,13 +198,13 @@ def test_reports_that_a_collector_lost_are_sent_again(collection: Collection, ro
     lines, folder = lines_of(collection), collection.folder
     if rows:
         handed_in(collection, write(collection, "first.csv", lines[: 1 + rows]))
-    assert collection.run("state", "backup", "reports.sqlite", "copy.sqlite").poll() == 0
+    assert collection.run("state", "backup", "collector.db", "copy.sqlite").poll() == 0
     handed_in(collection, "survey-client-0.csv")
     stored = collection.stored()
     collection.kill_all()
-    for each in folder.glob("reports.sqlite*"):
+    for each in folder.glob("collector.db*"):
         each.unlink()
-    (folder / "copy.sqlite").rename(folder / "reports.sqlite")
+    (folder / "copy.sqlite").rename(folder / "collector.db")
     collection.serve()
     assert len(collection.stored()) == rows
     again = handed_in(collection, "survey-client-0.csv")
@@ -243,6 +243,7 @@ def test_a_quota_for_an_unknown_member_is_refused(collection: Collection) -> Non
 
 FEW = 20
 CLIENT = "survey-client-0"
+AGES = pytest.mark.parametrize(("step", "age"), [(-1, "an older"), (1, "a newer")])
 
 
 @pytest.fixture
@@ -275,11 +276,11 @@ async def test_both_sides_name_the_older_one_and_nothing_is_charged(
         assert f"task format: {client} at {CLIENT}, {collector} at collector" in said
         assert f"(update veilring at {older}, which is older)" in said
     names = [f"client-{number}" for number in range(FEW)]
-    with Outbox(Path(config.outbox)) as outbox:
+    with Outbox(Path(config.state)) as outbox:
         assert outbox.can_afford(names, config.budget, config.budget).all()
 
 
-@pytest.mark.parametrize(("step", "age"), [(-1, "an older"), (1, "a newer")])
+@AGES
 def test_a_task_of_another_format_is_not_blamed_on_the_collector(
     folder: Path, step: int, age: str
 ) -> None:
@@ -292,7 +293,7 @@ def test_a_task_of_another_format_is_not_blamed_on_the_collector(
     assert "use the same version of veilring at census and here" in str(caught.value)
 
 
-@pytest.mark.parametrize(("step", "age"), [(-1, "an older"), (1, "a newer")])
+@AGES
 def test_a_store_of_another_format_is_refused_with_its_age(
     folder: Path, monkeypatch: pytest.MonkeyPatch, step: int, age: str
 ) -> None:

@@ -12,17 +12,12 @@ from tests.deployment.commands import call
 from tests.protocols.ldp.collecting import accepted, batches, keep, make_task
 
 from veilring.deployment import load_config_of
-from veilring.deployment.collector import (
-    CollectorConfig,
-    Spread,
-    open_configured_store,
-    tally_files,
-)
+from veilring.deployment.collector import CollectorConfig, open_configured_store
 from veilring.deployment.survey import SurveyTerms
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.bayes import learn
 from veilring.protocols.ldp.algorithm.survey import Tally
-from veilring.protocols.ldp.parquet import tally_parquet, write_parquet
+from veilring.protocols.ldp.parquet import Spread, tally_parquet, write_parquet
 from veilring.protocols.ldp.roles import ClientPool
 from veilring.protocols.ldp.saved import load_classifier
 from veilring.scenarios.sweep import Engine
@@ -64,7 +59,7 @@ def test_two_dask_workers_count_like_one_process(
 ) -> None:
     """Tally and classifier are equal to the last bit, for any division of the files."""
     expected = tally_parquet(TASK, files)
-    found = tally_files(TASK, files, on_dask(scheduler), at_once=at_once)
+    found = tally_parquet(TASK, files, on_dask(scheduler), at_once=at_once)
     assert same(found, expected)
     assert found.clients == 2000
     assert repr(learn(TASK.survey, found)) == repr(learn(TASK.survey, expected))
@@ -72,10 +67,10 @@ def test_two_dask_workers_count_like_one_process(
 
 def test_processes_of_this_machine_count_alike(files: tuple[Path, ...]) -> None:
     """Two processes and many pieces give the same tally."""
-    found = tally_files(
+    found = tally_parquet(
         TASK, files, partial(each_done, engine=Engine("local", workers=2)), at_once=300
     )
-    assert same(found, tally_files(TASK, files))
+    assert same(found, tally_parquet(TASK, files))
 
 
 def test_a_cluster_refuses_the_same_reports_as_one_process(
@@ -83,7 +78,7 @@ def test_a_cluster_refuses_the_same_reports_as_one_process(
 ) -> None:
     """A report for another task is an input error, on any worker."""
     with pytest.raises(InputError, match="for a task other than"):
-        tally_files(make_task(epsilon=2.0), files, on_dask(scheduler), at_once=500)
+        tally_parquet(make_task(epsilon=2.0), files, on_dask(scheduler), at_once=500)
 
 
 def test_exported_reports_give_the_estimates_of_the_store(tmp_path: Path) -> None:

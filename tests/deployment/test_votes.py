@@ -9,6 +9,7 @@ import pytest
 from tests.deployment import members
 from tests.deployment.commands import Server
 from tests.deployment.disks import FAULTS
+from tests.deployment.member_crashes import crash_rounds
 from tests.deployment.members import Served, labels_of
 from typer.testing import CliRunner, Result
 from typing_extensions import override
@@ -27,6 +28,7 @@ from veilring.randomness import Streams
 from veilring.testing.ports import reserve_ports
 
 EPSILON, BUDGET = 4.0, 8.0
+CRASHES = 4
 NAMES = ("party-0", "party-1", "party-2")
 
 
@@ -124,6 +126,13 @@ async def test_a_member_that_dies_between_charge_and_sum_has_paid(
         with pytest.raises(BudgetExhausted):
             await labels_of(folder, 20, 30)
         assert max(served.spent()) == BUDGET
+
+
+@pytest.mark.slow
+async def test_kills_of_members_lose_and_refund_no_charge(tmp_path: Path) -> None:
+    """For any kill, each answered batch was paid by all members, and repeating it costs nothing."""
+    trial = await crash_rounds(tmp_path / "votes", CRASHES, seed=7)
+    assert trial.retried >= len(trial.told) > CRASHES
 
 
 async def test_a_reused_session_name_is_charged_again(

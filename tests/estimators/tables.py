@@ -3,23 +3,12 @@
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
+from veilring import estimators
 from veilring.arrays import Floats
-from veilring.estimators import (
-    IndKNNClassifier,
-    LDPGaussianNaiveBayes,
-    LDPNaiveBayes,
-    NoisyVotesClassifier,
-    OwnerKNNClassifier,
-    OwnerRadiusClassifier,
-    PrivateKNNClassifier,
-    RankSearchClassifier,
-    ReleasedClassifier,
-    TreeWalkClassifier,
-)
-from veilring.nodes.journal import Cost, Traffic
-from veilring.protocols.promise import Forecast
+from veilring.estimators import SystemClassifier
 
 Table = tuple[Floats, NDArray[np.str_]]
 
@@ -27,18 +16,11 @@ COINS = "veilring.estimators.base.Asked.coins"
 """The function that draws a batch's randomness; tests replace it by that of a networked party."""
 RANGES = (-4.0, 4.0)
 """The interval that contains all but one in ten thousand of the values of `three_classes`."""
+KINDS = [getattr(estimators, name) for name in estimators.__all__ if name != "SystemClassifier"]
 ESTIMATORS: list[Any] = [
-    PrivateKNNClassifier(),
-    RankSearchClassifier(),
-    NoisyVotesClassifier(),
-    OwnerRadiusClassifier(),
-    OwnerKNNClassifier(),
-    IndKNNClassifier(),
-    TreeWalkClassifier(),
-    ReleasedClassifier(),
-    LDPNaiveBayes(),
-    LDPGaussianNaiveBayes(),
+    kind() for kind in KINDS if isinstance(kind, type) and issubclass(kind, SystemClassifier)
 ]
+"""Each named estimator, with the default parameters."""
 
 
 def three_classes(rows: int, seed: int = 1) -> Table:
@@ -56,11 +38,9 @@ def scaled(rows: Floats) -> Floats:
     return unit
 
 
-def measured(cost: Cost) -> Forecast:
-    """Return the cost of a run in the form of a forecast."""
-    return Forecast(cost.rounds, Traffic(cost.messages, cost.bytes), cost.setup)
-
-
 def named(estimator: object) -> str:
     """Name a test after its estimator."""
     return type(estimator).__name__
+
+
+each = pytest.mark.parametrize("estimator", ESTIMATORS, ids=named)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from tests.estimators.tables import ESTIMATORS, RANGES, named, three_classes
+from tests.estimators.tables import ESTIMATORS, RANGES, each, named, three_classes
 
 from veilring.arrays import Floats
 from veilring.errors import InputError
@@ -17,6 +17,7 @@ from veilring.estimators import (
     LDPGaussianNaiveBayes,
     LDPNaiveBayes,
     PrivacyLeakWarning,
+    ReleasedClassifier,
     TreeWalkClassifier,
 )
 from veilring.estimators.base import Answered, Asked
@@ -28,31 +29,10 @@ ROWS, LABELS = three_classes(120)
 QUERIES, _ = three_classes(20, seed=2)
 OTHERS, _ = three_classes(20, seed=3)
 SEED_SAID = "The noise was drawn from a seed"
+ONCE = (LDPGaussianNaiveBayes, LDPNaiveBayes, ReleasedClassifier)  # which predict for free
 EXACT = {"PrivateKNNClassifier", "RankSearchClassifier"}  # which have no ε
-# Each parameter that is not dealt with in `fit` alone, and then some.
-CHANGED: dict[str, dict[str, object]] = {
-    "PrivateKNNClassifier": {"k": 1, "parties": 3, "sum": "shares", "weights": "distance"},
-    "RankSearchClassifier": {"k": 1, "parties": 3, "sum": "star", "weights": "distance"},
-    "NoisyVotesClassifier": {"epsilon": 1e-3, "radius": 1.0, "tolerated": 0, "k": 5, "sum": "ring"},
-    "OwnerRadiusClassifier": {"epsilon": 1e-3, "radius": 1.0},
-    "OwnerKNNClassifier": {"epsilon": 1e-3, "k": 100},
-    "IndKNNClassifier": {
-        "epsilon": 1e-3,
-        "delta": 0.5,
-        "sigma2": 1e3,
-        "tau": 0.1,
-        "kernel": "rbf",
-        "queries": 4,
-        "accountant": "rdp",
-        "centre": (1.0, 1.0),
-    },
-    "TreeWalkClassifier": {"epsilon": 1e-3, "by": "response", "k": 100, "neighbours": 2},
-    "ReleasedClassifier": {"epsilon": 1e-3, "parties": 3, "tolerated": 0, "statistic": "means"},
-    "LDPNaiveBayes": {"epsilon": np.inf, "domains": (2, 2), "bins": 9},
-    "LDPGaussianNaiveBayes": {"epsilon": np.inf},
-}
-each = pytest.mark.parametrize("estimator", ESTIMATORS, ids=named)
-asked = pytest.mark.parametrize("estimator", ESTIMATORS[:7], ids=named)
+ASKED = [each for each in ESTIMATORS if not isinstance(each, ONCE)]
+asked = pytest.mark.parametrize("estimator", ASKED, ids=named)
 Copying = Callable[[Any], Any]
 
 
@@ -138,7 +118,7 @@ def test_parameters_apply_when_a_model_is_fitted(estimator: Any) -> None:
     model = clone(estimator).set_params(ranges=RANGES, random_state=1).fit(ROWS, LABELS)
     model.predict(QUERIES)
     reference = pickled(model)
-    model.set_params(**CHANGED[named(model)], ranges=(-9.0, 9.0), random_state=None)
+    model.set_params(**dict.fromkeys(model.get_params(), "changed"))
     assert model.privacy_ == reference.privacy_
     for queries in (QUERIES, OTHERS, OTHERS[:5]):
         np.testing.assert_array_equal(model.predict(queries), reference.predict(queries))
@@ -178,15 +158,20 @@ def test_no_epsilon_holds_if_ranges_are_taken_from_private_rows(estimator: Any) 
     model = clone(estimator)
     if named(estimator) == "TreeWalkClassifier":
         assert model.fit(ROWS, LABELS).privacy_.epsilon is not None
+        assert model.ranges_origin_ == "computed from the rows, which are public"
         return
     with pytest.warns(PrivacyLeakWarning, match=r"ranges were computed .*give public ranges"):
         model.fit(ROWS, LABELS)
     model.predict(QUERIES)
+    assert model.ranges_origin_ == "computed from the rows, which is not private"
+    assert "computed from the rows" in model.privacy_.note
     assert model.privacy_.epsilon is None
     if named(estimator) not in EXACT:
         assert model.privacy_.guarantee == "no ε: ranges of private rows"
     public = clone(estimator).set_params(ranges=RANGES).fit(ROWS, LABELS)
     public.predict(QUERIES)
+    assert public.ranges_origin_ == "given as public"
+    assert "computed from the rows" not in public.privacy_.note
     promised = public.privacy_.epsilon
     assert (promised is None) == (named(estimator) in EXACT)
     assert model.deployment_privacy_.epsilon == (promised and pytest.approx(promised))

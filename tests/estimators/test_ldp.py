@@ -7,11 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV
 from sklearn.naive_bayes import CategoricalNB, GaussianNB
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler
-from tests.estimators.tables import measured
+from tests.outcomes import measured
 from tests.privacy.generators import seeded
 
 from veilring.arrays import Floats
@@ -124,25 +121,6 @@ def test_numbered_values_need_no_bins() -> None:
     for wrong in (-1, 3, 0.5):
         with pytest.raises(InputError, match="column 1"):
             model.predict([[0, wrong]])
-
-
-def test_they_work_in_pipelines_and_searches(blobs: Blobs) -> None:
-    """Parameters are found by name, and cloned estimators can be fitted again."""
-    rows, labels = blobs[0][:600], blobs[1][:600]
-    pipeline = make_pipeline(MinMaxScaler(), LDPNaiveBayes(random_state=1))
-    search = GridSearchCV(pipeline, {"ldpnaivebayes__epsilon": [0.5, math.inf]}, cv=2)
-    assert search.fit(rows, labels).best_params_["ldpnaivebayes__epsilon"] == math.inf
-
-
-@pytest.mark.parametrize("epsilon", [0.0, -1.0, 21.0, math.nan])
-def test_an_invalid_epsilon_is_refused(epsilon: float, blobs: Blobs) -> None:
-    """An invalid ε is refused, and so is an unknown oracle or approach."""
-    rows, labels = blobs[0][:50], blobs[1][:50]
-    for estimator in (LDPNaiveBayes(epsilon), LDPGaussianNaiveBayes(epsilon)):
-        with pytest.raises(InputError, match="epsilon"):
-            estimator.fit(rows, labels)
-    with pytest.raises(InputError, match="oracle"):
-        LDPNaiveBayes(oracle="delphi").fit(rows, labels)
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS[::2], ids=words)

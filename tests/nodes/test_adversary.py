@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 from tests.docs.test_gossip import Gossip
+from tests.nodes.worlds import NAMES, SIMULATED
 from tests.roles import Word, pass_on
 from typing_extensions import override
 
@@ -28,8 +29,6 @@ from veilring.nodes.ring import RingReveal, draw_ring
 from veilring.nodes.run import blamed_party
 from veilring.testing import ProtocolRunner, assert_cost
 from veilring.transport.messages import Message
-
-NAMES = ["ada", "bob", "cy"]
 
 
 class Deaf(Adversary):
@@ -134,27 +133,17 @@ def _named(failed: RunFailed, adversary: str) -> set[str]:
 )
 def test_a_silent_party_is_waited_for_and_named(adversary: Adversary) -> None:
     """A session with a silent party ends; the error names party and message."""
-
-    async def main() -> None:
-        async with Cluster(NAMES, runtime="simulated", seed=1) as cluster:
-            await cluster.run(draw_ring, seconds=1.0, adversaries={"ada": adversary})
-
     with pytest.raises(RunFailed) as caught:
-        simulation.simulate(main())
+        SIMULATED(draw_ring, NAMES, seconds=1.0, adversaries={"ada": adversary})
     assert isinstance(caught.value.root, Deadlock)
     assert any("from ada" in wait for wait in caught.value.root.waits)
 
 
 def test_a_silent_party_speaks_before_its_round() -> None:
     """It is silent from its round on, and not before."""
-
-    async def main(limit: float | None) -> None:
-        async with Cluster(NAMES, runtime="simulated") as cluster:
-            await cluster.run(say_two, adversaries={"bob": Silent(2)}, seconds=limit)
-
     for limit in (None, 1.0):
         with pytest.raises(RunFailed, match=r"cy is waiting for test\.word from bob") as caught:
-            simulation.simulate(main(limit))
+            SIMULATED(say_two, NAMES, adversaries={"bob": Silent(2)}, seconds=limit)
         assert isinstance(caught.value.root, Deadlock)
 
 
@@ -166,17 +155,12 @@ def test_a_dropped_message_is_not_replaced(run_protocol: ProtocolRunner) -> None
 
 def test_a_delay_takes_time_and_nothing_else() -> None:
     """Each message waits on the simulated clock, and exceeding a limit ends the run."""
-
-    async def main(limit: float) -> float:
-        async with Cluster(NAMES, runtime="simulated") as cluster:
-            late = {"bob": Delay(3.0, only=(Word,))}
-            run = await cluster.run(say_two, adversaries=late, seconds=limit)
-            assert run.results["cy"] == ["bob 1", "bob 2"]
-            return run.seconds
-
-    assert simulation.simulate(main(60.0)) == 6.0
+    late = {"bob": Delay(3.0, only=(Word,))}
+    run = SIMULATED(say_two, NAMES, adversaries=late, seconds=60.0)
+    assert run.results["cy"] == ["bob 1", "bob 2"]
+    assert run.seconds == 6.0
     with pytest.raises(RunFailed, match="not finished after 5 s"):
-        simulation.simulate(main(5.0))
+        SIMULATED(say_two, NAMES, adversaries=late, seconds=5.0)
     with pytest.raises(InputError, match="seconds is -1"):
         Delay(-1)
 
@@ -197,13 +181,6 @@ def test_an_adversary_replays_messages_of_another_session(run_protocol: Protocol
     with pytest.raises(RunFailed) as caught:
         run_protocol(draw_ring, NAMES, adversaries={"bob": Replay(old.sent)}, seed=2)
     assert _named(caught.value, "bob") == {"bob"}
-
-
-async def test_an_adversary_must_be_a_party_of_the_cluster() -> None:
-    """An unknown party name is refused."""
-    async with Cluster(NAMES) as cluster:
-        with pytest.raises(InputError, match="party is 'dan'"):
-            await cluster.run(pass_on, adversaries={"dan": Adversary()})
 
 
 async def accuse_twice(party: Party) -> None:

@@ -1,11 +1,11 @@
-"""Clusters: one interface to four places where parties can run."""
+"""Clusters: one interface to four places where parties can run, and parties within a part."""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
+from tests.nodes.worlds import NAMES, SIMULATED, Role
 from tests.roles import (
     Word,
     fail,
@@ -21,42 +21,47 @@ from veilring.errors import (
     ClusterError,
     Deadlock,
     InputError,
+    PeerGivenUp,
+    PeerLost,
+    ProtocolViolation,
     RunFailed,
     SessionAborted,
     SessionTimeout,
+    VeilringError,
 )
 from veilring.nodes.adversary import Drop
-from veilring.nodes.cluster import RUNTIMES, Cluster, RuntimeName
-from veilring.nodes.party import Party
+from veilring.nodes.cluster import RUNTIMES, Cluster
+from veilring.nodes.party import Parties, Party, Standing, SubParty, broadcast
 from veilring.nodes.ring import draw_ring
+from veilring.nodes.run import Outcome, join_outcomes
 from veilring.nodes.runtimes.simulated import SIMULATED_SECONDS
 from veilring.testing import ProtocolRunner, assert_cost
 from veilring.transport.frames import frame_size
-from veilring.transport.messages import encode
-
-T = TypeVar("T")
+from veilring.transport.messages import Message, encode
 
 
 def test_each_party_is_given_its_own_data(run_protocol: ProtocolRunner) -> None:
     """Resident data go to their party, in order."""
-    run = run_protocol(pass_on, ["ada", "bob", "cy"], own=["a", "b", "c"])
+    run = run_protocol(pass_on, NAMES, own=["a", "b", "c"])
     assert run.results == {"ada": "c", "bob": "a", "cy": "b"}
 
 
 def test_the_cost_is_counted_at_the_senders(run_protocol: ProtocolRunner) -> None:
     """Each message counts once, with its frame's bytes, in the sender's round."""
-    run = run_protocol(pass_on, ["ada", "bob", "cy"])
+    run = run_protocol(pass_on, NAMES)
     sizes = {name: frame_size(encode(bytes(16), Word(text=name))) for name in ("ada", "bob", "cy")}
     assert_cost(run, messages=3, bytes=sum(sizes.values()), rounds=1)
     assert {name: traffic.bytes for name, traffic in run.cost.by_party.items()} == sizes
     assert run.cost.by_kind["test.word"].messages == 3
     with pytest.raises(AssertionError, match=r"the run cost .*'messages': 3"):
         assert_cost(run, messages=4)
+    with pytest.raises(InputError, match="at least one of messages, bytes, rounds"):
+        assert_cost(run)
 
 
 def test_set_up_messages_are_asserted_separately(run_protocol: ProtocolRunner) -> None:
     """Set-up messages are counted separately, and a failed assertion shows both counts."""
-    run = run_protocol(draw_ring, ["ada", "bob", "cy"])
+    run = run_protocol(draw_ring, NAMES)
     setup = run.cost.setup
     assert setup.messages == 3 * 2 * 2  # each commits and reveals to all others
     assert_cost(run, messages=0, bytes=0, setup_messages=12, setup_bytes=setup.bytes)
@@ -66,16 +71,9 @@ def test_set_up_messages_are_asserted_separately(run_protocol: ProtocolRunner) -
         assert_cost(run, setup_bytes=setup.bytes + 1)
 
 
-def test_a_cost_assertion_needs_a_number(run_protocol: ProtocolRunner) -> None:
-    """A cost assertion without a number is refused."""
-    run = run_protocol(pass_on, ["ada", "bob", "cy"])
-    with pytest.raises(InputError, match="at least one of messages, bytes, rounds"):
-        assert_cost(run)
-
-
 def test_only_watched_parties_have_a_view(run_protocol: ProtocolRunner) -> None:
     """A view contains all messages that the party received and sent."""
-    run = run_protocol(pass_on, ["ada", "bob", "cy"], watch=["bob"])
+    run = run_protocol(pass_on, NAMES, watch=["bob"])
     assert list(run.views) == ["bob"]
     view = run.views["bob"]
     assert [(seen.round, seen.sender, seen.message) for seen in view.received] == [
@@ -85,30 +83,24 @@ def test_only_watched_parties_have_a_view(run_protocol: ProtocolRunner) -> None:
 
 
 def test_a_failure_anywhere_is_a_failure_everywhere(run_protocol: ProtocolRunner) -> None:
-    """There is no partial result; the error is the one closest to the cause."""
+    """The error is the one closest to the cause, with file, line and function, and no value."""
     with pytest.raises(RunFailed, match="bob: ValueError: bob had a bad day") as caught:
-        run_protocol(fail, ["ada", "bob", "cy"], who="bob")
+        run_protocol(fail, NAMES, who="bob")
     errors = caught.value.errors
     assert isinstance(errors["bob"], ValueError)
     assert isinstance(errors["cy"], SessionAborted)
     assert errors["cy"].by == "bob"
+    line = fail.__code__.co_firstlineno + 3
+    place = f"{fail.__code__.co_filename}:{line}, in fail"
+    assert caught.value.root.__notes__ == [f"raised by bob at\n  {place}"]
 
 
 def test_the_same_seed_gives_the_same_transcript_everywhere() -> None:
     """Frames are equal to the byte on every channel of every runtime, and differ by seed."""
-
-    async def once(runtime: RuntimeName, seed: int) -> tuple[str, int]:
-        async with Cluster(4, runtime=runtime, own=list("abcd"), seed=seed) as cluster:
-            run = await cluster.run(pass_on)
-            return run.transcript, run.cost.bytes
-
-    seen = {runtime: _on(runtime, once(runtime, 3)) for runtime in RUNTIMES}
-    assert len(set(seen.values())) == 1
-    assert _on("memory", once("memory", 4)) != seen["memory"]
-
-
-def _on(runtime: str, main: Coroutine[Any, Any, T]) -> T:
-    return simulation.simulate(main) if runtime == "simulated" else asyncio.run(main)
+    runs = [ProtocolRunner(each)(pass_on, 4, own=list("abcd"), seed=3) for each in RUNTIMES]
+    assert len({(run.transcript, run.cost.bytes) for run in runs}) == 1
+    other = ProtocolRunner("memory")(pass_on, 4, own=list("abcd"), seed=4)
+    assert other.transcript != runs[0].transcript
 
 
 async def test_a_cluster_runs_many_sessions_at_once() -> None:
@@ -138,19 +130,10 @@ async def test_an_argument_can_be_for_one_party_only() -> None:
     assert run.results == {"party-0": "", "party-1": "s", "party-2": ""}
 
 
-def test_a_mistake_in_a_role_is_shown_at_its_line(run_protocol: ProtocolRunner) -> None:
-    """The error carries file, line and function of the role to every runtime, and no value."""
-    with pytest.raises(RunFailed) as caught:
-        run_protocol(fail, ["ada", "bob", "cy"], who="bob")
-    line = fail.__code__.co_firstlineno + 3
-    place = f"{fail.__code__.co_filename}:{line}, in fail"
-    assert caught.value.root.__notes__ == [f"raised by bob at\n  {place}"]
-
-
 def test_sending_to_a_stranger_lists_the_peers(run_protocol: ProtocolRunner) -> None:
     """A wrong name is refused on every runtime with the argument and the names to choose from."""
     with pytest.raises(RunFailed, match=r"to is 'dan'; allowed: a peer of \w+: .*(bob|cy)"):
-        run_protocol(say_to_a_stranger, ["ada", "bob", "cy"])
+        run_protocol(say_to_a_stranger, NAMES)
 
 
 async def test_the_fixture_needs_a_plain_function() -> None:
@@ -160,6 +143,18 @@ async def test_the_fixture_needs_a_plain_function() -> None:
             ProtocolRunner(runtime)(pass_on, 3)
 
 
+def failing(role: Role, parties: int, limit: float | None) -> tuple[RunFailed, float]:
+    """Return the error of a simulated run, and the time at which it failed."""
+
+    async def main() -> tuple[RunFailed, float]:
+        async with Cluster(parties, runtime="simulated") as cluster:
+            with pytest.raises(RunFailed) as caught:
+                await cluster.run(role, seconds=limit)
+            return caught.value, asyncio.get_running_loop().time()
+
+    return simulation.simulate(main())
+
+
 def test_on_the_simulated_clock_a_deadlock_names_the_waits() -> None:
     """A message that will never come is detected at once, not after a limit."""
 
@@ -167,18 +162,15 @@ def test_on_the_simulated_clock_a_deadlock_names_the_waits() -> None:
         here = party.parties.position(party.me)
         await party.receive(Word, sender=party.parties[(here + 1) % 3])
 
-    async def main(seconds: float | None) -> float:
-        async with Cluster(3, runtime="simulated") as cluster:
-            waits = r"party-0 is waiting for test\.word from party-1"
-            with pytest.raises(RunFailed, match=waits) as caught:
-                await cluster.run(wait_for_the_next, seconds=seconds)
-            assert isinstance(caught.value.root, Deadlock)
-            assert str(caught.value).startswith("every party is waiting")
-            assert "nobody can be blamed: the order" in str(caught.value)
-            assert "due=ROUND" in str(caught.value)
-            return asyncio.get_running_loop().time()
-
-    assert [simulation.simulate(main(seconds)) for seconds in (None, 5.0)] == [0.0, 0.0]
+    for limit in (None, 5.0):
+        error, seconds = failing(wait_for_the_next, 3, limit)
+        assert isinstance(error.root, Deadlock)
+        said = str(error)
+        assert said.startswith("every party is waiting")
+        assert "party-0 is waiting for test.word from party-1" in said
+        assert "nobody can be blamed: the order" in said
+        assert "due=ROUND" in said
+        assert seconds == 0.0
 
 
 def test_a_wait_for_no_message_ends_with_the_deadlock() -> None:
@@ -187,12 +179,8 @@ def test_a_wait_for_no_message_ends_with_the_deadlock() -> None:
     async def wait_for_nobody(_party: Party) -> None:
         await asyncio.Event().wait()
 
-    async def main() -> None:
-        async with Cluster(2, runtime="simulated") as cluster:
-            await cluster.run(wait_for_nobody)
-
     with pytest.raises(RunFailed, match="party-1 is waiting for no message"):
-        simulation.simulate(main())
+        SIMULATED(wait_for_nobody, 2)
 
 
 def test_on_the_simulated_clock_a_run_has_a_limit() -> None:
@@ -202,15 +190,10 @@ def test_on_the_simulated_clock_a_run_has_a_limit() -> None:
         while True:  # noqa: ASYNC110  (the mistake)
             await asyncio.sleep(100)
 
-    async def main(seconds: float | None) -> float:
-        async with Cluster(2, runtime="simulated") as cluster:
-            with pytest.raises(RunFailed) as caught:
-                await cluster.run(sleep_on, seconds=seconds)
-            assert isinstance(caught.value.root, SessionTimeout)
-            return asyncio.get_running_loop().time()
-
-    ends = [simulation.simulate(main(seconds)) for seconds in (None, 250.0)]
-    assert ends == [SIMULATED_SECONDS, 250.0]
+    for limit, end in ((None, SIMULATED_SECONDS), (250.0, 250.0)):
+        error, seconds = failing(sleep_on, 2, limit)
+        assert isinstance(error.root, SessionTimeout)
+        assert seconds == end
 
 
 def test_a_role_that_swallows_its_error_is_ended_by_the_limit() -> None:
@@ -225,13 +208,9 @@ def test_a_role_that_swallows_its_error_is_ended_by_the_limit() -> None:
             except SessionAborted:
                 await asyncio.sleep(1)
 
-    async def main() -> float:
-        async with Cluster(2, runtime="simulated") as cluster:
-            with pytest.raises(RunFailed, match="a bad day"):
-                await cluster.run(retry, seconds=9.5)
-            return asyncio.get_running_loop().time()
-
-    assert simulation.simulate(main()) == 9.5
+    error, seconds = failing(retry, 2, 9.5)
+    assert "a bad day" in str(error)
+    assert seconds == 9.5
 
 
 async def test_the_simulated_runtime_needs_the_simulated_clock() -> None:
@@ -262,8 +241,9 @@ async def test_a_cluster_refuses_runs_while_stopped_and_unknown_parties() -> Non
     with pytest.raises(ClusterError, match="not running"):
         await cluster.run(pass_on)
     async with cluster:
-        with pytest.raises(InputError, match="party is 'dan'"):
-            await cluster.run(pass_on, watch=["dan"])
+        for strange in ({"watch": ["dan"]}, {"adversaries": {"dan": Drop()}}):
+            with pytest.raises(InputError, match="party is 'dan'"):
+                await cluster.run(pass_on, **strange)
 
 
 async def test_unseeded_runs_differ() -> None:
@@ -308,3 +288,103 @@ async def test_large_inputs_and_results_cross_processes() -> None:
     async with Cluster(3, runtime="processes", own=big) as cluster:
         run = await cluster.run(pass_array)
     assert [float(result.sum()) for result in run.results.values()] == [0.0, 3e5, 6e5]
+
+
+PARTS = {"ann": ("ann", "bob"), "bob": ("ann", "bob"), "cid": ("cid", "dee"), "dee": ("cid", "dee")}
+
+
+class Greeting(Message, kind="test.within.greeting"):
+    """A name."""
+
+    name: str
+
+
+async def greet(party: Party) -> dict[str, Any]:
+    """Greet all others of the subset, and return the properties of the inner party."""
+    inside = SubParty(party, Parties(PARTS[party.me]))
+    inside.round(1)
+    await broadcast(inside, Greeting(name=inside.me))
+    heard = [(await inside.receive(Greeting, sender=peer)).name for peer in inside.peers]
+    same = (inside.session == party.session, inside.rng is party.rng)
+    return {"heard": heard, "parties": inside.parties, "same": same}
+
+
+async def accuse(party: Party) -> None:
+    """Accuse a peer from within."""
+    SubParty(party, party.parties).accuse(VeilringError("that cannot be"))
+
+
+async def test_a_role_inside_sees_only_its_subset() -> None:
+    """It has the subset's parties, and the session's name, rounds and randomness."""
+    async with Cluster(list(PARTS), seed=0) as cluster:
+        run = await cluster.run(greet)
+    for name, seen in run.results.items():
+        assert seen["parties"] == PARTS[name]
+        assert seen["heard"] == [other for other in PARTS[name] if other != name]
+        assert seen["same"] == (True, True)
+    assert (run.cost.messages, run.cost.rounds) == (4, 1)
+
+
+async def test_an_accusation_inside_ends_the_session() -> None:
+    """The error is that of the whole run."""
+    async with Cluster(3) as cluster:
+        with pytest.raises(RunFailed, match="that cannot be"):
+            await cluster.run(accuse)
+
+
+async def test_a_part_without_the_party_is_refused() -> None:
+    """A party cannot send within a subset to which it does not belong."""
+
+    async def outside(party: Party) -> None:
+        with pytest.raises(InputError, match=f"{party.me} is not among"):
+            SubParty(party, Parties(["nobody", "else"]))
+
+    async with Cluster(3) as cluster:
+        await cluster.run(outside)
+
+
+def outcome(
+    party: str, error: VeilringError | None = None, without: tuple[str, ...] | None = ()
+) -> Outcome:
+    """Return an outcome of a role that tolerates losses, or does not."""
+    standing = Standing(party, without=without)
+    channels = {(party, peer): f"{party} to {peer}" for peer in NAMES if peer != party}
+    return Outcome(
+        party, None if error else f"of {party}", error, channels=channels, standing=standing
+    )
+
+
+class TestRuns:
+    """A run consists of the remaining parties, if all of them tolerate losses."""
+
+    @pytest.mark.parametrize(
+        "error", [PeerLost("cy"), PeerGivenUp("ada"), SessionAborted("ada", "TooManyLost")]
+    )
+    def test_lost_parties_have_no_results(self, error: VeilringError) -> None:
+        """This includes crashed parties, and parties given up that ended for lack of the others."""
+        run = join_outcomes(
+            [outcome("ada", None, ("cy",)), outcome("bob"), outcome("cy", error)], 0
+        )
+        assert run.results == {"ada": "of ada", "bob": "of bob"}
+        assert run.lost == ("cy",)
+        assert set(run.channels) == {("ada", "bob"), ("bob", "ada")}
+
+    def test_a_party_that_crashed_after_all_others_ended_is_lost(self) -> None:
+        """The party is lost even if no other party has noticed."""
+        run = join_outcomes([outcome("ada"), outcome("bob"), outcome("cy", PeerLost("cy"))], 0)
+        assert run.lost == ("cy",)
+
+    @pytest.mark.parametrize(
+        "outcomes",
+        [
+            [outcome("ada", None, None), outcome("bob"), outcome("cy", PeerLost("cy"))],
+            [outcome("ada", None, None), outcome("bob", None, None), outcome("cy", PeerLost("cy"))],
+            [outcome("ada"), outcome("bob"), outcome("cy", PeerLost("bob"))],
+            [outcome("ada", None, ("cy",)), outcome("cy", ProtocolViolation("bob", "lied"))],
+            [outcome("ada", PeerLost("cy")), outcome("cy", PeerLost("cy"))],
+        ],
+    )
+    def test_any_other_error_fails_the_run(self, outcomes: list[Outcome]) -> None:
+        """A party without tolerance, an unexpected loss, a violation and no result each fail it."""
+        with pytest.raises(RunFailed):
+            join_outcomes(outcomes, 0)

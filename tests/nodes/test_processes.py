@@ -1,4 +1,4 @@
-"""Parties as operating-system processes: deaths, and complete cleanup."""
+"""Parties as processes: deaths, complete cleanup, and the scripts that start them."""
 
 import asyncio
 import logging
@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -173,3 +174,80 @@ def test_parties_end_with_their_launcher(sign: signal.Signals, pytestconfig: pyt
     launcher.stdout.close()
     _, alive = psutil.wait_procs([psutil.Process(p) for p in pids if psutil.pid_exists(p)], 5)
     assert not alive
+
+
+_ROLE = """
+from dataclasses import dataclass
+
+import veilring as vr
+
+print("read as", __name__)
+
+
+@dataclass
+class Own:
+    value: int
+
+
+class Value(vr.Message, kind="mine.value"):
+    value: int
+
+
+async def add_up(party, own, *, factor):
+    party.round(1)
+    await vr.broadcast(party, Value(value=own.value))
+    total = own.value
+    for peer in party.peers:
+        total += (await party.receive(Value, sender=peer)).value
+    return Own(total * factor)
+
+
+for runtime in ("memory", "processes"):
+    run = vr.run(add_up, [Own(1), Own(2), Own(3)], runtime=runtime, seed=1, factor=2)
+    print(run.result, run.transcript)
+"""
+_LATE = """
+import veilring as vr
+
+async def first(party, own):
+    return own
+
+print(vr.run(first, [1, 2, 3], runtime="processes").result)
+
+async def second(party, own):
+    return own
+
+vr.run(second, [1, 2, 3], runtime="processes")
+"""
+
+
+def _script(folder: Path, text: str) -> "subprocess.CompletedProcess[str]":
+    (folder / "mine.py").write_text(textwrap.dedent(text))
+    return subprocess.run(
+        [sys.executable, "mine.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+def test_a_script_needs_no_main_guard(tmp_path: Path) -> None:
+    """Its roles, messages and classes are found, and it starts no cluster in a process."""
+    done = _script(tmp_path, _ROLE)
+    assert done.returncode == 0, done.stderr
+    first, *lines = done.stdout.splitlines()
+    assert first == "read as __main__"
+    assert len(lines) == 2
+    assert set(lines) == {lines[0]}
+    assert lines[0].startswith("Own(value=12)")
+
+
+@pytest.mark.slow
+def test_a_role_below_the_first_run_is_not_found(tmp_path: Path) -> None:
+    """The error names the right place for the role."""
+    done = _script(tmp_path, _LATE)
+    assert done.stdout == "1\n"
+    assert "cannot find the role" in done.stderr
+    assert "of the script itself, before any code that runs it" in done.stderr

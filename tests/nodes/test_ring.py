@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.nodes.worlds import SIMULATED
 from tests.roles import draw
 
-from veilring import simulation
 from veilring.errors import InputError, ProtocolViolation, RunFailed
 from veilring.nodes.adversary import Adversary, Drop, Lines
 from veilring.nodes.cluster import Cluster
@@ -123,12 +123,7 @@ def test_a_dealt_ring_depends_on_its_generator_only() -> None:
 
 def test_a_party_that_does_not_reveal_is_named() -> None:
     """The last to reveal may refuse, which ends the session at its limit with its name."""
-
-    async def main() -> None:
-        async with Cluster(3, runtime="simulated", seed=1) as cluster:
-            silent = {"party-0": Drop(only=(RingReveal,))}
-            await cluster.run(draw_ring, adversaries=silent, seconds=1.0)
-
+    silent = {"party-0": Drop(only=(RingReveal,))}
     with pytest.raises(RunFailed) as caught:
-        simulation.simulate(main())
+        SIMULATED(draw_ring, 3, adversaries=silent, seconds=1.0)
     assert "is waiting for ring.reveal from party-0" in str(caught.value.errors["party-1"])

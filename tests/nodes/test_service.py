@@ -1,23 +1,29 @@
-"""Long-lived nodes: peers open sessions, and each is joined or refused with a reason."""
+"""Long-lived nodes: peers open sessions, each is joined or refused, and clients take turns."""
 
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, suppress
 
 import pytest
+from tests.nodes.worlds import NAMES, OTHER_TERMS, PAIR, TERMS, started, turns
 from tests.roles import Word
-from tests.transport.rosters import Town
+from tests.simulation.running import simulated
+from tests.transport.towns import Town
 
-from veilring.errors import NotReady, PeerLost, SessionAborted
+from veilring import simulation
+from veilring.errors import Busy, NotReady, PeerLost, SessionAborted
 from veilring.nodes.node import OPEN_BYTES_MAX, STRAYS_MAX, Node
 from veilring.nodes.party import Parties, Party, broadcast_to_rest
 from veilring.nodes.service import (
+    CONVENED_MAX,
+    CONVENED_PER_CLIENT_MAX,
     EXCESS_WAITING_MAX,
     OPENS_MAX,
     REFUSALS_MAX,
     REFUSALS_WAITING_MAX,
     SESSIONS_PER_PEER_MAX,
+    FairTurns,
     Offer,
     Service,
     opening,
@@ -26,10 +32,6 @@ from veilring.nodes.session import Open
 from veilring.randomness import Streams
 from veilring.transport.endpoint import MemoryNetwork
 from veilring.transport.messages import encode
-
-NAMES = Parties(["ada", "bob", "cy"])
-PAIR = Parties(["ada", "bob"])
-TERMS = bytes(32)
 
 
 async def greet(party: Party) -> list[str]:
@@ -74,37 +76,32 @@ OFFERS = {
 }
 
 
-@asynccontextmanager
-async def served() -> AsyncIterator[dict[str, Node]]:
-    """Yield three nodes; bob and cy serve, and ada asks."""
-    network = MemoryNetwork(NAMES)
-    nodes = {name: Node(network.endpoint(name), Streams(1)) for name in NAMES}
-    for node in nodes.values():
-        node.start()
+Nodes = dict[str, Node]
+
+
+@pytest.fixture
+async def served(nodes: Nodes) -> AsyncIterator[Nodes]:
+    """Return three nodes; bob and cy serve, and ada asks."""
     async with Service(nodes["bob"], OFFERS), Service(nodes["cy"], OFFERS):
         yield nodes
-    for node in nodes.values():
-        await node.close()
 
 
-async def test_a_session_that_one_party_opens_is_joined_by_all() -> None:
+async def test_a_session_that_one_party_opens_is_joined_by_all(served: Nodes) -> None:
     """One party opens the session, the others join, and all play under one name."""
-    async with served() as nodes:
-        heard = await nodes["ada"].run(opening(greet, "gather", TERMS), bytes(16), NAMES)
+    heard = await served["ada"].run(opening(greet, "gather", TERMS), bytes(16), NAMES)
     assert heard == ["hello from bob", "hello from cy"]
 
 
-async def test_a_tolerant_session_begins_without_lost_peers() -> None:
+async def test_a_tolerant_session_begins_without_lost_peers(served: Nodes) -> None:
     """Any other session fails at once if a participant is not connected."""
-    async with served() as nodes:
-        nodes["bob"].abort()
-        with pytest.raises(NotReady, match="bob"):
-            nodes["ada"].require(NAMES)
-        nodes["ada"].require(NAMES, spare=1)
-        asking = opening(greet_rest, "rest", TERMS, tolerant=True)
-        heard = await nodes["ada"].run(asking, bytes(16), NAMES, tolerant=True)
-        with pytest.raises(PeerLost):
-            await nodes["ada"].run(opening(greet, "gather", TERMS), b"x" * 16, NAMES)
+    served["bob"].abort()
+    with pytest.raises(NotReady, match="bob"):
+        served["ada"].require(NAMES)
+    served["ada"].require(NAMES, spare=1)
+    asking = opening(greet_rest, "rest", TERMS, tolerant=True)
+    heard = await served["ada"].run(asking, bytes(16), NAMES, tolerant=True)
+    with pytest.raises(PeerLost):
+        await served["ada"].run(opening(greet, "gather", TERMS), b"x" * 16, NAMES)
     assert heard == ["hello from cy"]
 
 
@@ -113,16 +110,15 @@ async def test_a_tolerant_session_begins_without_lost_peers() -> None:
     [
         ("dance", TERMS, "NotOffered"),
         ("private", TERMS, "NotOffered"),
-        ("greet", bytes(31) + b"\x01", "OtherTerms"),
+        ("greet", OTHER_TERMS, "OtherTerms"),
     ],
 )
 async def test_an_invalid_request_is_refused_with_a_reason(
-    service: str, terms: bytes, reason: str
+    served: Nodes, service: str, terms: bytes, reason: str
 ) -> None:
     """An unknown service, an unauthorised peer and different terms have separate reasons."""
-    async with served() as nodes:
-        with pytest.raises(SessionAborted, match=reason):
-            await nodes["ada"].run(opening(greet, service, terms), bytes(16), NAMES)
+    with pytest.raises(SessionAborted, match=reason):
+        await served["ada"].run(opening(greet, service, terms), bytes(16), NAMES)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +134,7 @@ async def test_an_invalid_request_is_refused_with_a_reason(
     ],
 )
 async def test_a_session_of_other_parties_is_refused_and_no_third_party_hears_of_it(
-    service: str, parties: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    served: Nodes, service: str, parties: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client's session is its own and the server's; a session of members is that of them all."""
 
@@ -146,58 +142,54 @@ async def test_a_session_of_other_parties_is_refused_and_no_third_party_hears_of
         await party.send("bob", Open(service=service, parties=parties, terms=TERMS))
         await party.receive(Word, sender="bob")
 
-    async with served() as nodes:
-        told = list[str]()
-        monkeypatch.setattr(nodes["cy"], "_take", lambda peer, _item: told.append(peer))
-        nodes["cy"].start()
-        with pytest.raises(SessionAborted, match="WrongParties"):
-            await nodes["ada"].run(open_for_others, bytes(16), PAIR)
-        await turns()
+    told = list[str]()
+    monkeypatch.setattr(served["cy"], "_take", lambda peer, _item: told.append(peer))
+    served["cy"].start()
+    with pytest.raises(SessionAborted, match="WrongParties"):
+        await served["ada"].run(open_for_others, bytes(16), PAIR)
+    await turns()
     assert told == []
 
 
-async def test_a_member_that_copies_the_name_of_a_session_gets_nobody_blamed() -> None:
+async def test_a_member_that_copies_the_name_of_a_session_gets_nobody_blamed(served: Nodes) -> None:
     """Either of two openers may have copied the name, so the honest one is not named alone."""
-    async with served() as nodes:
-        copied = Open(service="gather", parties=tuple(NAMES), terms=TERMS)
-        await nodes["cy"].endpoint.send("bob", encode(bytes(16), copied))
-        await turns(4)
-        with pytest.raises(SessionAborted) as caught:
-            await nodes["ada"].run(opening(greet, "gather", TERMS), bytes(16), NAMES)
+    copied = Open(service="gather", parties=tuple(NAMES), terms=TERMS)
+    await served["cy"].endpoint.send("bob", encode(bytes(16), copied))
+    await turns(4)
+    with pytest.raises(SessionAborted) as caught:
+        await served["ada"].run(opening(greet, "gather", TERMS), bytes(16), NAMES)
     assert (caught.value.by, caught.value.reason, caught.value.culprit) == ("bob", "Tampered", "")
 
 
-async def test_a_peer_may_open_a_limited_number_of_sessions() -> None:
+async def test_a_peer_may_open_a_limited_number_of_sessions(served: Nodes) -> None:
     """One peer cannot occupy a whole node; a session that ends makes room again."""
 
     async def hang(_party: Party) -> None:
         await asyncio.Event().wait()
 
-    async with served() as nodes:
-        role = opening(hang, "wait", TERMS)
-        hanging = [
-            asyncio.create_task(nodes["ada"].run(role, bytes([number]) * 16, PAIR))
-            for number in range(SESSIONS_PER_PEER_MAX)
-        ]
-        await turns()
-        with pytest.raises(SessionAborted, match="TooManySessions"):
-            await nodes["ada"].run(opening(greet, "greet", TERMS), b"x" * 16, PAIR)
-        for task in hanging:
-            task.cancel()
-        await asyncio.gather(*hanging, return_exceptions=True)
-        await turns()
-        greeting = await nodes["ada"].run(opening(greet, "greet", TERMS), b"y" * 16, PAIR)
+    role = opening(hang, "wait", TERMS)
+    hanging = [
+        asyncio.create_task(served["ada"].run(role, bytes([number]) * 16, PAIR))
+        for number in range(SESSIONS_PER_PEER_MAX)
+    ]
+    await turns()
+    with pytest.raises(SessionAborted, match="TooManySessions"):
+        await served["ada"].run(opening(greet, "greet", TERMS), b"x" * 16, PAIR)
+    for task in hanging:
+        task.cancel()
+    await asyncio.gather(*hanging, return_exceptions=True)
+    await turns()
+    greeting = await served["ada"].run(opening(greet, "greet", TERMS), b"y" * 16, PAIR)
     assert greeting == ["hello from bob"]
 
 
 async def test_a_bug_in_one_session_does_not_end_the_service(
-    caplog: pytest.LogCaptureFixture,
+    served: Nodes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The opener gets an error, the log has the traceback, and the node keeps serving."""
-    async with served() as nodes:
-        with pytest.raises(SessionAborted, match="InternalError"):
-            await nodes["ada"].run(opening(greet, "stumble", TERMS), bytes(16), PAIR)
-        await nodes["ada"].run(opening(greet, "greet", TERMS), b"z" * 16, PAIR)
+    with pytest.raises(SessionAborted, match="InternalError"):
+        await served["ada"].run(opening(greet, "stumble", TERMS), bytes(16), PAIR)
+    await served["ada"].run(opening(greet, "greet", TERMS), b"z" * 16, PAIR)
     assert "stumble for ada failed" in caplog.text
 
 
@@ -230,28 +222,12 @@ async def test_a_peer_that_leaves_with_its_answer_is_not_logged(
     assert ("answer for ada failed: ada left" in caplog.text) != answers
 
 
-async def test_a_malformed_request_is_blamed_on_its_sender() -> None:
+async def test_a_malformed_request_is_blamed_on_its_sender(served: Nodes) -> None:
     """A malformed request opens nothing and ends nothing else."""
-    async with served() as nodes:
-        frame = encode(b"w" * 16, Word(text="x")).replace(b"test.word", b"test.what")
-        await nodes["ada"].endpoint.send("bob", frame)
-        greeting = await nodes["ada"].run(opening(greet, "greet", TERMS), bytes(16), PAIR)
+    frame = encode(b"w" * 16, Word(text="x")).replace(b"test.word", b"test.what")
+    await served["ada"].endpoint.send("bob", frame)
+    greeting = await served["ada"].run(opening(greet, "greet", TERMS), bytes(16), PAIR)
     assert greeting == ["hello from bob"]
-
-
-@pytest.fixture
-def budgets_do_not_refill(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make a peer's budget independent of the machine's speed."""
-    for name in ("service.OPENS", "service.REFUSALS", "node.STRAYS"):
-        monkeypatch.setattr(f"veilring.nodes.{name}_PER_SECOND", 1e-9)
-
-
-def watched(server: Node, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[str]]:
-    """Record each peer that a node cuts off or pauses, once each."""
-    cut, rested = list[str](), list[str]()
-    monkeypatch.setattr(server.endpoint, "cut", lambda peer, _why: cut.append(peer))
-    monkeypatch.setattr(server.endpoint, "rest", lambda peer, _seconds: rested.append(peer))
-    return cut, rested
 
 
 def request(number: int, service: str) -> bytes:
@@ -260,84 +236,108 @@ def request(number: int, service: str) -> bytes:
     return encode(number.to_bytes(16, "big"), opened)
 
 
-async def turns(count: int = 20) -> None:
-    """Let the loop take some turns."""
-    for _ in range(count):
-        await asyncio.sleep(0)
+class Flood:
+    """Requests of ada to bob, and what bob does about them."""
+
+    def __init__(self, nodes: Nodes, patch: pytest.MonkeyPatch) -> None:
+        self.cut, self.rested = list[str](), list[str]()
+        self.nodes, self._patch = nodes, patch
+        self.reading = asyncio.Event()
+        server = nodes["bob"].endpoint
+        patch.setattr(server, "cut", lambda peer, _why: self.cut.append(peer))
+        patch.setattr(server, "rest", lambda peer, _seconds: self.rested.append(peer))
+
+    async def send(self, *frames: bytes, pause: int = 0) -> None:
+        """Send frames, with some turns of the loop after each and many at the end."""
+        for frame in frames:
+            await self.nodes["ada"].endpoint.send("bob", frame)
+            await turns(pause)
+        await turns()
+
+    async def request(self, service: str, count: int, *, first: int = 0, pause: int = 0) -> None:
+        """Request sessions of different names."""
+        await self.send(*(request(first + n, service) for n in range(count)), pause=pause)
+
+    def block(self) -> None:
+        """Let ada read nothing from here on."""
+        self._patch.setattr(self.nodes["bob"].endpoint, "send", lambda *_: self.reading.wait())
 
 
-@pytest.mark.usefixtures("budgets_do_not_refill")
+@pytest.fixture
+async def flood(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Flood]:
+    """Return a flood, for which a peer's budgets do not depend on the speed of the machine."""
+    for name in ("service.OPENS", "service.REFUSALS", "node.STRAYS"):
+        monkeypatch.setattr(f"veilring.nodes.{name}_PER_SECOND", 1e-9)
+    async with started() as nodes, Service(nodes["bob"], OFFERS):
+        flood = Flood(nodes, monkeypatch)
+        yield flood
+        flood.reading.set()
+
+
 async def test_a_peer_that_is_refused_endlessly_is_cut_off(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    flood: Flood, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is told why about a hundred times, logged once, and then treated as misbehaving."""
-    async with served() as nodes:
-        cut, _ = watched(nodes["bob"], monkeypatch)
-        for number in range(REFUSALS_MAX):
-            await nodes["ada"].endpoint.send("bob", request(number, "dance"))
-        await turns()
-        assert cut == []
-        await nodes["ada"].endpoint.send("bob", request(REFUSALS_MAX, "dance"))
-        await turns()
-        assert cut == ["ada"]
-        assert caplog.messages.count("refused a session to ada: NotOffered") == 1
+    await flood.request("dance", REFUSALS_MAX)
+    assert flood.cut == []
+    await flood.request("dance", 1, first=REFUSALS_MAX)
+    assert flood.cut == ["ada"]
+    assert caplog.messages.count("refused a session to ada: NotOffered") == 1
 
 
-@pytest.mark.usefixtures("budgets_do_not_refill")
-async def test_a_peer_that_does_not_read_its_refusals_is_cut_off(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_peer_that_does_not_read_its_refusals_is_cut_off(flood: Flood) -> None:
     """Refusals that cannot be sent are bounded in number."""
-    async with served() as nodes:
-        cut, _ = watched(nodes["bob"], monkeypatch)
-        blocked = asyncio.Event()
-        monkeypatch.setattr(nodes["bob"].endpoint, "send", lambda *_: blocked.wait())
-        before = len(asyncio.all_tasks())
-        for number in range(2 * REFUSALS_WAITING_MAX):
-            await nodes["ada"].endpoint.send("bob", request(number, "dance"))
-            await turns(3)
-        assert set(cut) == {"ada"}
-        assert len(asyncio.all_tasks()) - before <= REFUSALS_WAITING_MAX
-        blocked.set()
+    flood.block()
+    before = len(asyncio.all_tasks())
+    await flood.request("dance", 2 * REFUSALS_WAITING_MAX, pause=3)
+    assert set(flood.cut) == {"ada"}
+    assert len(asyncio.all_tasks()) - before <= REFUSALS_WAITING_MAX
 
 
-@pytest.mark.usefixtures("budgets_do_not_refill")
-async def test_a_peer_with_too_many_sessions_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_peer_with_too_many_sessions_is_paused(flood: Flood) -> None:
     """A further session is refused with a reason; the peer keeps the others and its connection."""
-    async with served() as nodes:
-        cut, rested = watched(nodes["bob"], monkeypatch)
-        for number in range(2 * OPENS_MAX):
-            await nodes["ada"].endpoint.send("bob", request(number, "wait"))
-            await turns(4)
-        assert (cut, len(rested)) == ([], OPENS_MAX)
-        for number in range(SESSIONS_PER_PEER_MAX):
-            name = number.to_bytes(16, "big")
-            await nodes["ada"].endpoint.send("bob", encode(name, Word(text="go")))
-        await turns()
-        greeting = await nodes["ada"].run(opening(greet, "greet", TERMS), b"y" * 16, PAIR)
+    await flood.request("wait", 2 * OPENS_MAX, pause=4)
+    assert (flood.cut, len(flood.rested)) == ([], OPENS_MAX)
+    names = (number.to_bytes(16, "big") for number in range(SESSIONS_PER_PEER_MAX))
+    await flood.send(*(encode(name, Word(text="go")) for name in names))
+    greeting = await flood.nodes["ada"].run(opening(greet, "greet", TERMS), b"y" * 16, PAIR)
     assert greeting == ["hello from bob"]
 
 
-@pytest.mark.usefixtures("budgets_do_not_refill")
-async def test_a_peer_with_too_many_sessions_that_does_not_read_is_cut_off(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_peer_with_too_many_sessions_that_does_not_read_is_cut_off(flood: Flood) -> None:
     """On a slow link it is read less often; a peer that never reads is finally cut off."""
-    async with served() as nodes:
-        for number in range(SESSIONS_PER_PEER_MAX):
-            await nodes["ada"].endpoint.send("bob", request(number, "wait"))
-        await turns()
-        cut, rested = watched(nodes["bob"], monkeypatch)
-        blocked = asyncio.Event()
-        monkeypatch.setattr(nodes["bob"].endpoint, "send", lambda *_: blocked.wait())
-        for number in range(EXCESS_WAITING_MAX):
-            await nodes["ada"].endpoint.send("bob", request(100 + number, "wait"))
-            await turns(3)
-        assert (cut, len(rested)) == ([], EXCESS_WAITING_MAX - REFUSALS_WAITING_MAX)
-        await nodes["ada"].endpoint.send("bob", request(99, "wait"))
-        await turns(3)
-        assert cut == ["ada"]
-        blocked.set()
+    await flood.request("wait", SESSIONS_PER_PEER_MAX)
+    flood.block()
+    await flood.request("wait", EXCESS_WAITING_MAX, first=100, pause=3)
+    assert flood.cut == []
+    assert len(flood.rested) == EXCESS_WAITING_MAX - REFUSALS_WAITING_MAX
+    await flood.request("wait", 1, first=99)
+    assert flood.cut == ["ada"]
+
+
+async def test_a_peer_that_opens_sessions_endlessly_is_paused(flood: Flood) -> None:
+    """It is still answered, only later."""
+    await flood.request("stumble", OPENS_MAX + 1, pause=4)
+    assert (flood.cut, set(flood.rested)) == ([], {"ada"})
+
+
+async def test_frames_for_ended_sessions_are_read_less_often(flood: Flood) -> None:
+    """Several thousand are skipped at once; a peer that sends more has to wait."""
+    await flood.send(*[request(1, "dance")] * (STRAYS_MAX + 1))
+    assert flood.rested == []
+    await flood.send(*[request(1, "dance")] * STRAYS_MAX)
+    assert (flood.cut, set(flood.rested)) == ([], {"ada"})
+
+
+@pytest.mark.parametrize(
+    "frame", [b"\xc1", encode(bytes(16), Word(text="x"))[:10], request(1, "x" * OPEN_BYTES_MAX)]
+)
+async def test_an_invalid_message_costs_the_sender_its_connection(
+    flood: Flood, frame: bytes
+) -> None:
+    """Invalid messages, and requests that no honest peer makes, are not ignored."""
+    await flood.send(frame)
+    assert flood.cut == ["ada"]
 
 
 async def test_a_client_that_opens_hundreds_of_sessions_at_once_gets_them_all() -> None:
@@ -370,45 +370,102 @@ async def test_a_client_that_opens_hundreds_of_sessions_at_once_gets_them_all() 
     assert set(refused) == {"TooManySessions"}
 
 
-@pytest.mark.usefixtures("budgets_do_not_refill")
-async def test_a_peer_that_opens_sessions_endlessly_is_paused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It is still answered, only later."""
-    async with served() as nodes:
-        cut, rested = watched(nodes["bob"], monkeypatch)
-        for number in range(OPENS_MAX + 1):
-            await nodes["ada"].endpoint.send("bob", request(number, "stumble"))
-            await turns(4)
-        assert (cut, set(rested)) == ([], {"ada"})
+LONG = 1e6
 
 
-@pytest.mark.usefixtures("budgets_do_not_refill")
-async def test_frames_for_ended_sessions_are_read_less_often(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Several thousand are skipped at once; a peer that sends more has to wait."""
-    async with served() as nodes:
-        cut, rested = watched(nodes["bob"], monkeypatch)
-        for _ in range(STRAYS_MAX + 1):
-            await nodes["ada"].endpoint.send("bob", request(1, "dance"))
-        await turns()
-        assert rested == []
-        for _ in range(STRAYS_MAX):
-            await nodes["ada"].endpoint.send("bob", request(1, "dance"))
-        await turns()
-        assert (cut, set(rested)) == ([], {"ada"})
+def test_a_party_opens_fewer_sessions_than_its_peers_accept() -> None:
+    """A session that has ended here, and is about to end there, has a place."""
+    assert CONVENED_PER_CLIENT_MAX < CONVENED_MAX < SESSIONS_PER_PEER_MAX
 
 
-@pytest.mark.parametrize(
-    "frame", [b"\xc1", encode(bytes(16), Word(text="x"))[:10], request(1, "x" * OPEN_BYTES_MAX)]
-)
-async def test_an_invalid_message_costs_the_sender_its_connection(
-    frame: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Invalid messages, and requests that no honest peer makes, are not ignored."""
-    async with served() as nodes:
-        cut, _ = watched(nodes["bob"], monkeypatch)
-        await nodes["ada"].endpoint.send("bob", frame)
-        await turns()
-        assert cut == ["ada"]
+async def work(turns: FairTurns, client: str, order: list[str], seconds: float = 1.0) -> None:
+    """Hold one turn for some seconds."""
+    async with turns.turn(client, LONG):
+        order.append(client)
+        await asyncio.sleep(seconds)
+
+
+def test_clients_take_turns_and_one_alone_makes_no_other_wait() -> None:
+    """Between two requests of a client, each other client that waits has one."""
+
+    async def main() -> tuple[list[str], float]:
+        turns, order = FairTurns("ada"), list[str]()
+        flood = [asyncio.create_task(work(turns, "eve", order)) for _ in range(16)]
+        await asyncio.sleep(0)
+        others = (work(turns, name, order) for name in ("ann", "bob", "cyd", "dan"))
+        await asyncio.gather(*flood, *others)
+        return order, asyncio.get_running_loop().time()
+
+    order, seconds = simulation.simulate(main())
+    assert order[:CONVENED_MAX] == ["eve"] * CONVENED_PER_CLIENT_MAX + ["ann", "bob", "cyd", "dan"]
+    assert (order.count("eve"), seconds) == (16, 4.0)
+
+
+def test_waiting_clients_are_served_in_the_order_of_their_last_turns() -> None:
+    """Many requests of some clients do not delay another by more than one of each."""
+
+    async def main() -> list[str]:
+        turns, order = FairTurns("ada"), list[str]()
+        crowd = [
+            asyncio.create_task(work(turns, f"eve-{number % 4}", order)) for number in range(64)
+        ]
+        await asyncio.sleep(0)
+        crowd.append(asyncio.create_task(work(turns, "ann", order)))
+        await asyncio.gather(*crowd)
+        return order
+
+    order = simulation.simulate(main())
+    assert order.index("ann") <= CONVENED_MAX + 4
+
+
+def test_a_request_waits_for_a_limited_time_and_nobody_is_blamed() -> None:
+    """The error names the busy party and the time; the turns of others are not affected."""
+
+    async def main() -> Busy:
+        turns, order = FairTurns("ada"), list[str]()
+        async with AsyncExitStack() as held:
+            for number in range(CONVENED_MAX):
+                await held.enter_async_context(turns.turn(f"eve-{number}", LONG))
+            with pytest.raises(Busy) as caught:
+                async with turns.turn("ann", 30.0):
+                    pass
+        for _ in range(2):
+            await asyncio.gather(*(work(turns, f"c{n}", order) for n in range(CONVENED_MAX)))
+        assert asyncio.get_running_loop().time() == 32.0
+        return caught.value
+
+    error = simulation.simulate(main())
+    assert (error.party, error.seconds) == ("ada", 30.0)
+    assert str(error).startswith("ada is busy: the request waited 30 s")
+
+
+@pytest.mark.parametrize("turns_of_the_loop", [0, 1, 2, 3])
+@simulated
+async def test_a_cancelled_request_leaves_no_turn_behind(turns_of_the_loop: int) -> None:
+    """Cancelled before, with or after its turn, it frees the place and passes the turn on."""
+    turns, order = FairTurns("ada"), list[str]()
+    for _ in range(3 * CONVENED_MAX):
+        first = asyncio.create_task(work(turns, "eve", order, 0.0))
+        others = [
+            asyncio.create_task(work(turns, "eve", order, 0.0))
+            for _ in range(CONVENED_PER_CLIENT_MAX)
+        ]
+        for _ in range(turns_of_the_loop):
+            await asyncio.sleep(0)
+        first.cancel()
+        others[-1].cancel()
+        await asyncio.gather(first, *others, return_exceptions=True)
+    began = asyncio.get_running_loop().time()
+    await asyncio.gather(*(work(turns, f"c{n}", order) for n in range(CONVENED_MAX)))
+    assert asyncio.get_running_loop().time() - began == 1.0
+
+
+def test_an_error_in_a_turn_is_passed_on() -> None:
+    """A timeout of the work itself is not mistaken for a wait without a turn."""
+
+    async def main() -> None:
+        async with FairTurns("ada").turn("ann", 5.0):
+            raise TimeoutError("of the work")
+
+    with pytest.raises(TimeoutError, match="of the work"):
+        simulation.simulate(main())

@@ -24,7 +24,7 @@ from papers.baselines import (
     release_sums,
     train_noisy_sgd,
 )
-from tests.protocols.prediction.streams import clustered
+from tests.protocols.prediction.serving import clustered
 
 from veilring.errors import InputError
 from veilring.privacy.accounting import RenyiDP

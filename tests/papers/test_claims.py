@@ -2,7 +2,16 @@
 
 import numpy as np
 import pytest
-from papers.claims import Claim, CurveKey, Evidence, Judgement, Measured, above, judge_claim
+from papers.claims import (
+    Claim,
+    CurveKey,
+    Evidence,
+    Judgement,
+    Measured,
+    above,
+    judge_claim,
+    mean_intervals,
+)
 from papers.evidence import (
     LAST,
     changes,
@@ -17,7 +26,6 @@ from scipy import stats
 
 from veilring.arrays import Floats
 from veilring.errors import InputError
-from veilring.scenarios.intervals import mean_intervals
 
 X = (1.0, 2.0, 4.0)
 

@@ -4,6 +4,7 @@ import csv
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -18,16 +19,18 @@ from papers.leakage_grid import (
     SearchGrid,
     exposure_at_most,
     exposure_without_noise,
+    is_noise_distinct,
     leakage_grid,
     search_grid,
+    watch_distinct,
     write_grid,
 )
 from tests.protocols.ring.worlds import hoeffding
 
 from veilring.errors import InputError
 from veilring.protocols.promise import Estimate
-from veilring.protocols.ring import leakage
-from veilring.protocols.ring.leakage import sample_hop_leakage, uniform_values
+from veilring.protocols.ring.algorithm.topk import TopKParameters
+from veilring.protocols.ring.leakage import transcript, uniform_values, watch_hops
 
 FALSE_ALARM = 1e-6
 
@@ -83,25 +86,6 @@ def test_a_point_does_not_depend_on_the_rest_of_the_grid() -> None:
     assert list(leakage_grid(grid, seed=3, clock=lambda: 0.0))[-1] == next(
         leakage_grid(alone, seed=3, clock=lambda: 0.0)
     )
-
-
-def test_values_drawn_in_chunks_are_estimated_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every trial is drawn once and in order, for any memory limit."""
-    values = uniform_values(100, 3, 2, 5, np.random.default_rng(1))
-    parameters = LeakageGrid([3], [2], rounds=1, P0=0.0).parameters(2)
-    slices: list[slice] = []
-
-    def draw(chunk: slice) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-        slices.append(chunk)
-        return values[chunk]
-
-    found = []
-    for most in (1000, 30):
-        monkeypatch.setattr(leakage, "CHUNK_TRIALS", most)
-        found.append(sample_hop_leakage(draw, (100, 3), parameters, np.random.default_rng(2)))
-    assert slices[1:] == [slice(0, 30), slice(30, 60), slice(60, 90), slice(90, 100)]
-    assert found[0].exposure == found[1].exposure
-    assert found[0].lop == found[1].lop
 
 
 @pytest.mark.parametrize(
@@ -250,3 +234,33 @@ class TestRankSearch:
         code, _, err = invoke("rank-search", "--rounds", "3")
         assert code == 2
         assert "leave it out" in err
+
+
+ONE = TopKParameters(k=1, P0=1.0, d=1.0, rounds=1, delta=0.5, upper=1.0)
+
+
+@pytest.mark.parametrize(
+    ("n", "rows", "parameters"),
+    [
+        (3, 50, replace(ONE, P0=0.0, d=0.5)),
+        (5, 50, replace(ONE, k=4, d=0.5, rounds=2)),
+        (4, 2, replace(ONE, k=9, P0=0.8, d=0.6, rounds=3, delta=0.1)),
+        (9, 30, replace(ONE, k=20, P0=0.7, d=0.9, rounds=4, delta=0.01, lower=-1.0)),
+        (3, 0, replace(ONE, k=2)),
+    ],
+)
+def test_births_agree_with_multisets(
+    n: int, rows: int, parameters: TopKParameters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On distinct values every count of every hop and trial equals that of multisets."""
+    monkeypatch.setattr("papers.leakage_grid.BLOCK_ENTRIES", 100)  # so that there are several
+    values = uniform_values(70, n, parameters.k, rows, np.random.default_rng(12))
+    vectors = transcript(values, parameters, np.random.default_rng(13))
+    births = watch_distinct(values, parameters, np.random.default_rng(13))
+    assert (births == watch_hops(vectors, values, parameters)).all()
+
+
+def test_noise_without_a_range_is_compared_as_multisets() -> None:
+    """Numbers from so small a range may be equal, which births do not allow."""
+    assert is_noise_distinct(ONE)
+    assert not is_noise_distinct(replace(ONE, delta=1e-16))

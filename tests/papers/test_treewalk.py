@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from docs.examples.treewalk_where import CELLS, beliefs_after, draw_beliefs
 from papers.claims import Measured, judge_claim
 from papers.figure import measure_figure
 from papers.reproduce import find_figure, reproduce_figure
@@ -25,7 +26,6 @@ from veilring.protocols.treewalk.algorithm.mechanisms import bucket_distribution
 from veilring.protocols.treewalk.algorithm.tree import build_tree
 from veilring.protocols.treewalk.leakage import overheard_response
 from veilring.randomness import Streams
-from veilring.scenarios.charts import CELLS, beliefs_after, draw_beliefs
 
 pytestmark = pytest.mark.slow
 

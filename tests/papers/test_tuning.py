@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from papers.tuning import THRESHOLDS, PublicTable, best_tau, stream_accuracy, tune_parameters
-from tests.protocols.prediction.streams import clustered
+from tests.protocols.prediction.serving import clustered
 
 from veilring.errors import InputError
 from veilring.protocols.prediction.algorithm.directions import Kernel, kernel_vote

@@ -142,18 +142,6 @@ def test_the_plugin_is_compared_with_the_built_in_systems(invoked: Invoked) -> N
     assert (line["guarantee"], line["trust"]) == ("exact sums, no ε", "all 3")
 
 
-def test_the_plugin_runs_from_python(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The labels of `vr.run` and of one process agree."""
-    monkeypatch.syspath_prepend(site)
-    system = vr.find_system("private-mean")(bits=20)
-    train, test = vr.load("wine").split(test_share=0.25, seed=1)
-    run = vr.run(system, train.partition(3, seed=1), test, seed=1)
-    forecast = system.forecast(parties=3, queries=len(test), features=test.features)
-    assert run.cost.messages == forecast.traffic.messages
-    assert run.accuracy is not None
-    assert run.accuracy > 0.9
-
-
 def test_the_plugin_is_deployed_served_and_asked(
     site: Path, invoked: Invoked, tmp_path: Path
 ) -> None:
@@ -232,6 +220,8 @@ def test_the_plugin_is_an_estimator(site: Path, monkeypatch: pytest.MonkeyPatch)
     labels = estimator.predict(test.X)
     run = vr.run(system(bits=20), train.partition(4, seed=1), test, seed=1)
     assert [test.features.classes[label] for label in labels] == list(run.labels)
+    assert run.accuracy is not None
+    assert run.accuracy > 0.9
     assert estimator.cost_.traffic.messages == run.cost.messages
     assert estimator.privacy_.epsilon is None
     copy = pickle.loads(pickle.dumps(estimator))

@@ -76,8 +76,10 @@ def test_an_audit_of_mu_proves_the_difference_of_quantiles() -> None:
 
 
 def test_an_audit_of_equal_mechanisms_proves_nothing() -> None:
-    """Equal counts have a bound of 0."""
+    """Equal counts have a bound of 0; counts without an overlap have a finite one."""
     assert audited_epsilon(counts(0.3), counts(0.3)) == 0
+    certain = np.array([1000, 0])
+    assert 4 < audited_epsilon(certain, certain[::-1]) < math.inf
 
 
 def test_the_likelier_answers_are_guessed() -> None:

@@ -20,11 +20,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veilring.errors import InputError, StoreFailed
-from veilring.privacy.statefile import Format, StateFile, open_state_file, read_state_file
+from veilring.privacy.statefile import Section, StateFile, open_state_file, read_state_file
 
-FORMAT = Format(
+FORMAT = Section(
     name="notebook",
-    application=0x6E6F7465,
     version=1,
     schema="CREATE TABLE notes (name TEXT PRIMARY KEY, pages INTEGER NOT NULL, text BLOB NOT NULL);"
     "CREATE INDEX by_pages ON notes (pages);",
@@ -362,6 +361,52 @@ def test_a_file_of_another_version_is_named(tmp_path: Path, version: int, age: s
     assert said in str(refused.value)
     assert "damaged" not in str(refused.value)
     assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("application", "version", "name"),
+    [
+        (0x5645494C, 3, "ledger"),
+        (0x7665696C, 1, "store of reports"),
+        (0x7665696D, 1, "survey client's outbox"),
+        (0x7665696E, 1, "memory of queries"),
+    ],
+)
+def test_files_of_earlier_versions_are_named(
+    tmp_path: Path, application: int, version: int, name: str
+) -> None:
+    """Files from before all state of a party was in one file are refused by their kind and age."""
+    path = tmp_path / "notebook"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA application_id = {application}")
+        connection.execute(f"PRAGMA user_version = {version}")
+        connection.execute("CREATE TABLE settings (name TEXT)")
+    content = path.read_bytes()
+    with pytest.raises(InputError, match=f"a {name} of format {version}, of an older version"):
+        open_state_file(path, FORMAT)
+    assert path.read_bytes() == content
+
+
+def test_sections_share_a_file_and_its_seal(tmp_path: Path) -> None:
+    """A process that uses one section keeps the other as it is, and notices a change of it."""
+    path = tmp_path / "notebook"
+    other = Section("index", 1, "CREATE TABLE words (word TEXT);", ("words",), "no word is found")
+    with closing(open_state_file(path, FORMAT, other, new=True)) as file:
+        write(file, "a", b"b")
+        with file.transaction() as connection:
+            connection.execute("INSERT INTO words VALUES ('b')")
+    with closing(open_state_file(path, other)) as file, file.transaction() as connection:
+        connection.execute("INSERT INTO words VALUES ('c')")
+    with closing(open_state_file(path, FORMAT)) as file:
+        write(file, "a", b"c")
+        assert file.connection.execute("SELECT word FROM words").fetchall() == [("b",), ("c",)]
+    with pytest.raises(InputError, match="a shelf of veilring; this file has: notebook, index"):
+        open_state_file(path, replace(other, name="shelf"))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE words SET word = 'd' WHERE word = 'c'")
+        connection.commit()
+    with pytest.raises(StoreFailed, match="is damaged"):
+        open_state_file(path, FORMAT)
 
 
 @pytest.mark.parametrize("how", ["removed", "replaced"])

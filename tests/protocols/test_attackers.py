@@ -32,11 +32,11 @@ from veilring.protocols.ldp.roles import submit_reports
 from veilring.protocols.noisyvotes.system import NoisyVotes
 from veilring.protocols.once import PEERS_RESULT, OnceMember, result_client
 from veilring.protocols.peers import PEERS_ASK, PEERS_JOIN, PeerMember, Till, peer_client
-from veilring.protocols.prediction.client import label_session
+from veilring.protocols.prediction.client import label_queries
 from veilring.protocols.prediction.server import PREDICT, PredictionServer
 from veilring.protocols.promise import Facts
-from veilring.protocols.radius.messages import OwnerRules
-from veilring.protocols.radius.owner import LABEL_SERVICE, Owner, ask_within, convene_owner
+from veilring.protocols.radius.owner import LABEL_SERVICE, Owner, ask_within, request_labels
+from veilring.protocols.radius.system import DataOwner
 from veilring.protocols.ranksearch.system import RankSearch
 from veilring.protocols.release.system import Release
 from veilring.protocols.ring.system import PrivateKNN
@@ -112,11 +112,13 @@ async def of_peers(system: System, price: float = 0.0) -> AsyncIterator[Setting]
 @asynccontextmanager
 async def of_owner() -> AsyncIterator[Setting]:
     """Serve a data owner."""
-    rules = OwnerRules(2, 2)
+    rules = DataOwner().bind(Facts(1, 2, 2))
 
     async def ask(node: Node, server: str) -> object:
         asked = ask_within(QUERIES, np.full(2, 0.3), 0.5, name=Streams().token("name").hex())
-        return await converse(convene_owner(TERMS), node, server, asked, rules=rules)
+        return await converse(
+            opening(request_labels, LABEL_SERVICE, TERMS), node, server, asked, rules=rules
+        )
 
     with open_ledger(None, RICH) as ledger:
         owner = Owner(rows(), rules, ledger, run_inline)
@@ -159,7 +161,7 @@ async def of_collector() -> AsyncIterator[Setting]:
 async def of_prediction() -> AsyncIterator[Setting]:
     """Serve predictions from a stream that is long enough for all requests."""
     rules, numbers = make_rules(queries=20_000), count()
-    role = label_session(TERMS)
+    role = opening(label_queries, PREDICT, TERMS)
     with opened(rules, None, table(60)) as state:
         server = PredictionServer(state, run_inline)
 

@@ -1,8 +1,9 @@
 """Blame for a stalled run: it falls on the party at fault or on no party."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Final
 
 import numpy as np
 import pytest
@@ -34,17 +35,15 @@ from veilring.nodes.run import Run, blamed_party
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.digests import DIGEST_BYTES
 from veilring.protocols.masks import MaskedTotals, MaskedWords
-from veilring.protocols.membership import rows_alone
-from veilring.protocols.noisyvotes import NoisyVotesParameters, WithinRadius, private_votes
+from veilring.protocols.noisyvotes.system import NoisyVotes
 from veilring.protocols.promise import Facts
-from veilring.protocols.ranksearch import SearchedRows, rank_search
-from veilring.protocols.ranksearch.adversaries import ADVERSARIES as SEARCH_ADVERSARIES
+from veilring.protocols.ranksearch import SearchedRows
 from veilring.protocols.ranksearch.adversaries import AskTwice, WrongCounts
 from veilring.protocols.ranksearch.shared import Shares
 from veilring.protocols.ranksearch.system import RankSearch
-from veilring.protocols.ring import SumMethod, private_knn
 from veilring.protocols.ring.adversaries import ADVERSARIES, Equivocate
 from veilring.protocols.ring.system import PrivateKNN
+from veilring.protocols.system import Setup, System
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.simulation.faults import Fault
 from veilring.transport.messages import Message
@@ -53,85 +52,45 @@ pytestmark = pytest.mark.slow
 
 NAMES: Final = tuple(f"party-{n}" for n in range(5))
 FACTS: Final = Facts(len(NAMES), 2, 2)
-VOTES: Final = NoisyVotesParameters(2, 2, 2000.0, WithinRadius(0.5))
 LIMIT_SECONDS: Final = 60.0  # simulated
-
-
-def own_rows(parties: int) -> list[Rows]:
-    """Return a few rows for each party."""
-    rng = np.random.default_rng(1)
-    return [Rows(rng.random((4, 2)), rng.integers(0, 2, 4)) for _ in range(parties)]
-
-
-@dataclass(frozen=True)
-class Play:
-    """A protocol to play: its role, its parties and its inputs."""
-
-    role: Callable[..., Awaitable[object]]
-    parties: Sequence[str]
-    public: Mapping[str, Any]
-    keep: Callable[[Rows], object] = rows_alone
-    adversaries: Mapping[str, type[Adversary]] = field(default_factory=lambda: ADVERSARIES)
-
-
-SUMS: Final[Mapping[str, dict[str, Any]]] = {
-    "ring": {"sum": "ring"},
-    "cycles": {"sum": "cycles", "cycles": 2},
-    "shares": {"sum": "shares"},
-    "masks": {"sum": "masks"},
+KNN: Final = partial(PrivateKNN, k=3, rounds=3)
+SYSTEMS: Final[Mapping[str, System]] = {
+    "ring": KNN(sum="ring"),
+    "cycles": KNN(sum="cycles", cycles=2),
+    "shares": KNN(sum="shares"),
+    "masks": KNN(sum="masks"),
+    "search": RankSearch(k=3),
+    "search by one that adds up": RankSearch(k=3, sum="star"),
+    "search by shares": RankSearch(k=3, reveal="votes"),
+    "search for labels alone": RankSearch(k=3, reveal="label"),
+    "votes": NoisyVotes(radius=0.5),
+    "votes on a ring": NoisyVotes(radius=0.5, sum="ring"),
 }
-KNNS: Final = {
-    method: Play(private_knn, NAMES, {"parameters": PrivateKNN(k=3, rounds=3, **sums).bind(FACTS)})
-    for method, sums in SUMS.items()
-}
-SEARCHES: Final = {
-    name: Play(
-        rank_search, NAMES, {"parameters": system.bind(FACTS)}, SearchedRows, SEARCH_ADVERSARIES
-    )
-    for name, system in {
-        "search": RankSearch(k=3),
-        "search by one that adds up": RankSearch(k=3, sum="star"),
-        "search by shares": RankSearch(k=3, reveal="votes"),
-        "search for labels alone": RankSearch(k=3, reveal="label"),
-    }.items()
-}
-PLAYS: Final = (
-    KNNS
-    | SEARCHES
-    | {
-        "votes": Play(private_votes, NAMES, {"parameters": VOTES}),
-        "votes on a ring": Play(
-            private_votes,
-            NAMES,
-            {"parameters": NoisyVotesParameters(2, 2, 2000.0, WithinRadius(0.5), sum=SumMethod())},
-        ),
-    }
-)
-# Those that take a second or more stand beside quick ones of their kind.
-NAMED: Final = [
-    name
-    if name not in {"search by shares", "search for labels alone"}
-    else pytest.param(name, marks=pytest.mark.slow)
-    for name in PLAYS
-]
-
+SEARCHES: Final = [name for name in SYSTEMS if "search" in name]
 SILENCES: Final = [Silent(first_round=first) for first in (0, 1, 2, 7, 12, 16, 19)]
 
 
+def ready(name: str) -> Setup:
+    """Return a system whose parties hold a few rows each."""
+    rng = np.random.default_rng(1)
+    parts = {each: Rows(rng.random((4, 2)), rng.integers(0, 2, 4)) for each in NAMES}
+    return SYSTEMS[name].setup(parts, FACTS)
+
+
 async def run(
-    play: Play,
+    name: str,
     runtime: Simulated,
     adversaries: Mapping[str, Adversary] | None = None,
     seconds: float | None = None,
     watch: Sequence[str] = (),
 ) -> Run[object]:
-    """Run a play in which party-1 asks."""
-    own = [play.keep(rows) for rows in own_rows(len(play.parties))]
-    async with Cluster(play.parties, runtime=runtime, own=own, seed=3) as cluster:
+    """Run a system in which party-0 asks."""
+    setup = ready(name)
+    play = setup.play(np.random.default_rng(2).random((4, 2)))
+    async with Cluster(NAMES, runtime=runtime, own=setup.resident, seed=3) as cluster:
         return await cluster.run(
-            play.role,
-            only={"party-1": {"queries": np.random.default_rng(2).random((4, 2))}},
-            client="party-1",
+            setup.role,
+            only=play.only,
             adversaries=adversaries,
             seconds=seconds,
             watch=watch,
@@ -139,15 +98,15 @@ async def run(
         )
 
 
-def kinds_sent(play: Play) -> list[type[Message]]:
+def kinds_sent(name: str) -> list[type[Message]]:
     """Return the kinds of messages that the parties send in an honest run."""
-    views = simulation.simulate(run(play, Simulated(), watch=play.parties)).views
+    views = simulation.simulate(run(name, Simulated(), watch=NAMES)).views
     found = {type(seen.message) for view in views.values() for seen in view.sent}
     return sorted(found, key=lambda kind: kind.kind)
 
 
 def failure(
-    play: Play,
+    name: str,
     adversaries: Mapping[str, Adversary],
     faults: Sequence[Fault] = (),
     *,
@@ -157,52 +116,51 @@ def failure(
     """Return the error that ends a run on the simulated clock, if any."""
     links = Topology(LinkModel(latency=Constant(latency))) if latency else None
     try:
-        simulation.simulate(run(play, Simulated(links, faults), adversaries, seconds))
+        simulation.simulate(run(name, Simulated(links, faults), adversaries, seconds))
     except RunFailed as error:
         return error
     return None
 
 
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("name", SYSTEMS)
 def test_a_silent_party_is_named_at_any_position(name: str) -> None:
     """A party that is silent from any round on is named if its messages are missed."""
-    play, missed = PLAYS[name], 0
+    missed = 0
     for silence in SILENCES:
-        for faulty in play.parties:
-            error = failure(play, {faulty: silence})
+        for faulty in NAMES:
+            error = failure(name, {faulty: silence})
             assert error is None or (blamed_party(error), faulty in str(error)) == (faulty, True), (
                 silence
             )
             missed += error is not None
-    assert missed >= 2 * len(play.parties)  # from round 0 and 1 on, each of them
+    assert missed >= 2 * len(NAMES)  # from round 0 and 1 on, each of them
 
 
 @pytest.mark.parametrize("seconds", [None, LIMIT_SECONDS])
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("name", SYSTEMS)
 def test_a_party_that_withholds_one_kind_of_message_never_convicts_another(
     name: str, seconds: float | None
 ) -> None:
     """With or without a time limit, no honest party is blamed for a withheld message."""
-    play, named = PLAYS[name], 0
-    for kind in kinds_sent(play):
-        for faulty in play.parties:
-            error = failure(play, {faulty: Drop((kind,))}, seconds=seconds)
+    named = 0
+    for kind in kinds_sent(name):
+        for faulty in NAMES:
+            error = failure(name, {faulty: Drop((kind,))}, seconds=seconds)
             assert error is None or blamed_party(error) in {faulty, ""}, (kind, str(error))
             named += error is not None and blamed_party(error) == faulty
-    assert named >= 2 * len(play.parties)
+    assert named >= 2 * len(NAMES)
 
 
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("name", SYSTEMS)
 def test_a_party_that_sends_other_messages_never_convicts_another(name: str) -> None:
     """A party that repeats, swaps, forges or invents messages is named, or no party is."""
-    play = PLAYS[name]
-    kinds = play.adversaries.values()
+    kinds = (SYSTEMS[name].adversaries() or ADVERSARIES).values()
     liars = [make() for make in kinds if make not in {Silent, Equivocate, AskTwice}]
     two_tongues = (Equivocate("party-2"), AskTwice("party-2"), WrongCounts(victim="party-2"))
     others = (*two_tongues, Repeat(), Reorder(), Forger("party-2"), Drop(first=1))
     for lie in (*liars, *others):
-        for faulty in play.parties:
-            error = failure(play, {faulty: lie}, seconds=LIMIT_SECONDS)
+        for faulty in NAMES:
+            error = failure(name, {faulty: lie}, seconds=LIMIT_SECONDS)
             assert error is None or blamed_party(error) in {faulty, ""}, (lie, str(error))
 
 
@@ -219,7 +177,7 @@ def test_a_party_that_sends_another_hash_is_among_those_named(name: str) -> None
     """
     for faulty in NAMES:
         lie = Alter(other_hash, only=(MaskedWords, MaskedTotals, Shares))
-        error = failure(SEARCHES[name], {faulty: lie}, seconds=LIMIT_SECONDS)
+        error = failure(name, {faulty: lie}, seconds=LIMIT_SECONDS)
         assert isinstance(error, RunFailed)
         found = [e for n, e in error.errors.items() if n != faulty]
         violations = {e.culprit for e in found if isinstance(e, ProtocolViolation)}
@@ -227,7 +185,7 @@ def test_a_party_that_sends_another_hash_is_among_those_named(name: str) -> None
         assert violations | tampered
         assert violations <= {faulty}
         assert all(
-            faulty in suspects and set(suspects) <= {faulty, "party-1"} for suspects in tampered
+            faulty in suspects and set(suspects) <= {faulty, "party-0"} for suspects in tampered
         )
         assert not (tampered and "adds up" in name)
 
@@ -235,10 +193,9 @@ def test_a_party_that_sends_another_hash_is_among_those_named(name: str) -> None
 @pytest.mark.parametrize("name", SEARCHES)
 def test_a_party_that_aborts_is_reported_without_blame(name: str) -> None:
     """Rows of another schema end the run of their party, which tells all others."""
-    play = SEARCHES[name]
     wrong = Substitute(SearchedRows(Rows(np.zeros((1, 7)), np.zeros(1, int))))
     for faulty in NAMES:
-        error = failure(play, {faulty: wrong})
+        error = failure(name, {faulty: wrong})
         assert isinstance(error, RunFailed)
         assert isinstance(error.root, InputError)
         told = [e for n, e in error.errors.items() if n != faulty]
@@ -249,30 +206,28 @@ def test_a_party_that_aborts_is_reported_without_blame(name: str) -> None:
         assert blamed_party(error) == ""
 
 
-@pytest.mark.parametrize("name", PLAYS)
+@pytest.mark.parametrize("name", SYSTEMS)
 def test_a_slow_party_or_link_is_not_blamed(name: str) -> None:
     """If time runs out while an honest party or a link is slow, no party is named."""
-    play = PLAYS[name]
-    for victim, other in zip(play.parties, play.parties[1:], strict=False):
+    for victim, other in pairwise(NAMES):
         slow = Fault("slow", 0.0, 1e6, (victim,), strength=400.0)
         stall = Fault("stall", 0.0, 1e6, (victim, other))
         pause = Fault("pause", 0.35, 1e6, (victim,))
         for fault in (slow, stall, pause):
-            error = failure(play, {}, [fault], seconds=LIMIT_SECONDS, latency=0.1)
+            error = failure(name, {}, [fault], seconds=LIMIT_SECONDS, latency=0.1)
             assert error is None or not blamed_party(error), (fault, str(error))
             assert error is None or "nobody can be blamed" in str(error)
-        late = failure(play, {victim: Delay(1.5 * LIMIT_SECONDS)}, seconds=LIMIT_SECONDS)
+        late = failure(name, {victim: Delay(1.5 * LIMIT_SECONDS)}, seconds=LIMIT_SECONDS)
         assert late is not None
         assert blamed_party(late) in {victim, ""}
 
 
-@pytest.mark.parametrize("name", PLAYS)
+@pytest.mark.parametrize("name", SYSTEMS)
 def test_a_party_that_crashed_is_named(name: str) -> None:
     """Every remaining party names a crashed party at any position."""
-    play = PLAYS[name]
-    for victim in play.parties:
+    for victim in NAMES:
         crash = Fault("crash", 0.35, np.inf, (victim,))
-        error = failure(play, {}, [crash], latency=0.1)
+        error = failure(name, {}, [crash], latency=0.1)
         assert error is not None
         assert blamed_party(error) == victim
 

@@ -25,7 +25,7 @@ def test_every_crash_of_one_party(star: bool, coordinator: str) -> None:
     """A crash before any message, in set-up too, leaves a sum over the included parties.
 
     Without the coordinator the sum completes once three others have the set, unless it is a star;
-    otherwise the error of each party names the coordinator.
+    otherwise the error of each party names it, and no party has disclosed a share, or only to it.
     """
     for victim in range(4):
         name, at = f"party-{victim}", 0
@@ -43,6 +43,7 @@ def test_every_crash_of_one_party(star: bool, coordinator: str) -> None:
             errors = [out.error for out in world.survivors.values() if out.error is not None]
             assert {blamed(error) for error in errors} <= {coordinator}
             assert how != "failed" or len(errors) == 3
+            assert star or how != "failed" or not any(world.told(each) for each in world.parties)
             at += 1
         assert how == "stood"
         assert at >= SEEDS + HELD + 3

@@ -55,6 +55,7 @@ from veilring.randomness import Streams
 from veilring.simulation import LinkModel, Topology
 from veilring.simulation.faults import Fault
 from veilring.simulation.links import Constant
+from veilring.testing import ProtocolRunner
 from veilring.transport.endpoint import Endpoint
 from veilring.transport.messages import Message
 
@@ -124,10 +125,6 @@ def simulated(*faults: Fault, watch: Sequence[str] = (), **settings: Any) -> Run
     return simulation.simulate(run())
 
 
-CRASH = Fault("crash", 0.045, 0.045, ("party-3",))
-"""The crash of a party whose words have arrived."""
-
-
 def joined(world: World) -> Run[Any]:
     """Return the run merged from a world's outcomes."""
     return join_outcomes(list(world.outcomes.values()), 0.0)
@@ -135,12 +132,7 @@ def joined(world: World) -> Run[Any]:
 
 def sums_on(runtime: RuntimeName, **settings: Any) -> Run[Any]:
     """Return a run of five parties without a loss."""
-
-    async def run() -> Run[Any]:
-        async with Cluster(5, runtime=runtime, own=OWN, seed=3) as cluster:
-            return await cluster.run(surviving_sums, **FIVE, **settings)
-
-    return simulation.simulate(run()) if runtime == "simulated" else asyncio.run(run())
+    return ProtocolRunner(runtime)(surviving_sums, 5, own=OWN, seed=3, **FIVE, **settings)
 
 
 @pytest.mark.parametrize("star", [False, True])
@@ -170,14 +162,6 @@ def test_a_crash_is_survived_on_every_runtime(runtime: str, star: bool) -> None:
     assert found.results == {name: [([total.tolist(), total[:1].tolist()], left)] for name in left}
     assert set(found.cost.by_party) == set(left)
     assert not any("party-3" in channel for channel in found.channels)
-
-
-def test_a_crash_is_survived_on_the_simulated_clock() -> None:
-    """A cluster survives it too, with the same role and the same form of run."""
-    found = simulated(CRASH)
-    assert found.lost == ("party-3",)
-    assert set(found.results) == {"party-0", "party-1", "party-2", "party-4"}
-    assert [name for _, name in found.result] == [tuple(f"party-{n}" for n in range(5))]
 
 
 class TestCost:
@@ -390,22 +374,6 @@ class TestLosses:
         assert (error.lost, error.left, error.needed) == (("party-3", "party-4"), 3, 4)
         assert not any(world.told(name) for name in world.parties)
 
-    def test_a_coordinator_that_is_lost_early_ends_it(self) -> None:
-        """The loss of a coordinator before it names a set ends the sum without any disclosure."""
-        world = play(5, crashes={"party-0": 4 + 4 + 4}, **FIVE)
-        assert ending(world) == "failed"
-        assert isinstance(world.outcomes["party-1"].error, PeerLost)
-        assert not any(world.told(name) for name in world.parties)
-
-    def test_a_coordinator_lost_late_ends_nothing(self) -> None:
-        """After three others have the set, the fourth learns it from the disclosed shares."""
-        world = play(
-            5, crashes={"party-0": 4 + 4 + 4 + 3}, tolerated=1, lost=2, coordinator="party-0"
-        )
-        assert ending(world) == "stood"
-        assert len(joined(world).results) == 4
-        assert world.told("party-4")
-
     def test_a_share_of_a_party_that_learned_the_set_late_counts(self) -> None:
         """The coordinator and two more are lost in turn: the rest are just enough."""
         crashes = {"party-0": 6 + 6 + 6 + 5, "party-1": 6 + 1 + 6 + 5 + 2}
@@ -415,9 +383,10 @@ class TestLosses:
 
     def test_a_retry_continues_without_the_lost_parties(self) -> None:
         """If more are lost than a sum survives, the next attempt omits them."""
+        crash = Fault("crash", 0.045, 0.045, ("party-3",))
 
         async def run() -> Any:
-            async with Cluster(5, runtime=Simulated(TIMED, [CRASH]), own=OWN, seed=3) as cluster:
+            async with Cluster(5, runtime=Simulated(TIMED, [crash]), own=OWN, seed=3) as cluster:
                 settings: dict[str, Any] = FIVE | {"lost": 0}
                 return await run_with_retries(cluster, surviving_sums, **settings)
 

@@ -21,7 +21,7 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.run import Run
 from veilring.protocols.registry import BUILT_IN, find_system
 from veilring.protocols.system import System
-from veilring.testing.auditing.subjects import AuditedSystem
+from veilring.testing.auditing.findings import AuditedSystem
 from veilring.transport.handshake import PROTOCOL_VERSION
 from veilring.transport.messages import Array, Message
 

@@ -9,27 +9,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from numpy.random import Generator
 from numpy.typing import NDArray
 from tests.protocols.dropout_worlds import Lie, add_one
-from typing_extensions import override
 
 import veilring as vr
 from veilring import simulation
-from veilring.errors import Deadlock, InputError, ProtocolViolation, RunFailed, Tampered
-from veilring.nodes.adversary import Alter, Silent
+from veilring.errors import InputError, ProtocolViolation, RunFailed, Tampered
+from veilring.nodes.adversary import Alter
 from veilring.nodes.cluster import Cluster, RuntimeName
 from veilring.nodes.journal import Journal
-from veilring.nodes.party import ForwardingParty, Party
+from veilring.nodes.party import Party
 from veilring.nodes.run import Outcome, Run
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.digests import DIGEST_BYTES, digest_of
 from veilring.protocols.masks import (
     KEY_BYTES,
-    KEYS_AT_ONCE,
     MaskedSums,
     MaskedTotals,
     MaskedWords,
@@ -38,6 +36,7 @@ from veilring.protocols.masks import (
     agree_keys,
     agree_secrets,
     chacha20_stream,
+    derive_secret,
     keys_cost,
     masked_cost,
     masked_sum,
@@ -273,90 +272,66 @@ class TestPeersThatCheat:
         assert "party-2" in root.suspects
 
 
-class Given(ForwardingParty):
-    """A party with a given name, session and private key."""
-
-    def __init__(self, party: Party, session: bytes, private: bytes) -> None:
-        super().__init__(party)
-        self._session, self._private = session, private
-
-    @property
-    @override
-    def session(self) -> bytes:
-        return self._session
-
-    @property
-    @override
-    def rng(self) -> Generator:
-        return _Bytes(self._private)
-
-
-class _Bytes(Generator):
-    def __init__(self, private: bytes) -> None:
-        super().__init__(np.random.PCG64())
-        self._private = private
-
-    @override
-    def bytes(self, length: int) -> bytes:
-        assert length == len(self._private)
-        return self._private
-
-
-async def agree(party: Party, private: bytes, *, called: bytes) -> dict[str, bytes]:
-    """Agree on secrets with a given private key and session name."""
-    return await agree_secrets(Given(party, called, private))
-
-
-def secrets_of(
-    privates: list[bytes], names: list[str], session: bytes = b"session"
-) -> dict[str, dict[str, bytes]]:
-    """Return each party's secrets."""
-
-    async def play() -> dict[str, dict[str, bytes]]:
-        async with Cluster(names) as cluster:
-            return dict((await cluster.run(agree, own=privates, called=session)).results)
-
-    return asyncio.run(play())
-
-
 # RFC 7748, Section 6.1: the private keys of two parties, and the secret that they agree on.
 ALICE = bytes.fromhex("77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a")
 BOB = bytes.fromhex("5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb")
 AGREED = bytes.fromhex("4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742")
 ALICE_PUBLIC = bytes.fromhex("8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a")
 BOB_PUBLIC = bytes.fromhex("de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f")
-CYD = bytes(range(1, 33))
-THREE = ([ALICE, BOB, CYD], ["alice", "bob", "cyd"])
+
+
+def secret(
+    me: tuple[str, bytes] = ("alice", ALICE),
+    peer: tuple[str, bytes] = ("bob", BOB_PUBLIC),
+    session: bytes = b"session",
+) -> bytes:
+    """Return the secret of a party, with its private key, and a peer."""
+    return derive_secret(session, (me[0], X25519PrivateKey.from_private_bytes(me[1])), peer)
+
+
+async def agree(party: Party) -> tuple[bytes, dict[str, bytes]]:
+    """Return the session, and the secrets that are agreed in it."""
+    return party.session, await agree_secrets(party)
 
 
 class TestKeys:
     """A secret depends on a session, two names and two public keys."""
 
-    def test_both_ends_share_a_secret_that_differs_per_pair(self) -> None:
-        """Three parties have three secrets, each known to two of them."""
-        found = secrets_of(*THREE)
-        for one, other in combinations(THREE[1], 2):
-            assert found[one][other] == found[other][one]
-        assert len({secret for each in found.values() for secret in each.values()}) == 3
+    def test_both_ends_share_a_secret_that_differs_per_pair(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Three parties have three secrets of their session, each known to two of them."""
+        sessions = list[bytes]()
+
+        def derive(session: bytes, own: Any, peer: Any) -> bytes:
+            sessions.append(session)
+            return derive_secret(session, own, peer)
+
+        monkeypatch.setattr("veilring.protocols.masks.derive_secret", derive)
+        found = run_on("memory", agree, 3).results
+        assert set(sessions) == {session for session, _ in found.values()}
+        for one, other in combinations(found, 2):
+            assert found[one][1][other] == found[other][1][one]
+        assert len({secret for _, each in found.values() for secret in each.values()}) == 3
 
     def test_a_secret_is_that_of_the_standards(self) -> None:
         """HKDF of RFC 5869 over the secret of RFC 7748, with session, names and public keys."""
-        found = secrets_of(*THREE)
         info = digest_of(b"alice", b"bob") + digest_of(ALICE_PUBLIC, BOB_PUBLIC)
-        assert found["alice"]["bob"] == hkdf_expand(hkdf_extract(b"session", AGREED), info, 32)
+        assert secret() == hkdf_expand(hkdf_extract(b"session", AGREED), info, 32)
+        assert secret(("bob", BOB), ("alice", ALICE_PUBLIC)) == secret()
 
     @pytest.mark.parametrize(
-        ("other", "name"),
+        "other",
         [
-            ((*THREE, b"other"), "bob"),
-            ((THREE[0], ["alice", "ben", "cyd"]), "ben"),
-            (([BOB, ALICE, CYD], THREE[1]), "bob"),  # which agree on the same point
+            secret(session=b"other"),
+            secret(peer=("ben", BOB_PUBLIC)),
+            secret(("alice", BOB), ("bob", ALICE_PUBLIC)),  # which agree on the same point
         ],
         ids=["session", "names", "keys"],
     )
-    def test_a_secret_depends_on_all_of_them(self, other: Any, name: str) -> None:
+    def test_a_secret_depends_on_all_of_them(self, other: bytes) -> None:
         """Another session, other names and swapped public keys give different secrets."""
-        assert secrets_of(*THREE)["alice"]["bob"] != secrets_of(*other)["alice"][name]
+        assert secret() != other
 
 
 class TestStream:
@@ -521,36 +496,6 @@ async def add_and_confirm(party: Party, own: Words) -> tuple[tuple[str, ...], in
     (total,) = await sums.add((own,))
     await sums.confirm()
     return keys.peers, int(total[0])
-
-
-def blamed_for(silent: int, parties: int, colluding: int) -> str:
-    """Return the party that is blamed if one is silent in the agreement on keys."""
-
-    async def agree() -> object:
-        async with Cluster(parties, runtime=Simulated(), seed=silent) as cluster:
-            quiet = {f"party-{silent}": Silent(first_round=0)}
-            return await cluster.run(agree_keys, colluding=colluding, adversaries=quiet)
-
-    with pytest.raises((Deadlock, RunFailed)) as failed:
-        simulation.simulate(agree())
-    return str(getattr(failed.value, "culprit", ""))
-
-
-class TestSilence:
-    """A party that is silent in the agreement on keys, among more neighbours than one group."""
-
-    @pytest.mark.parametrize("silent", [0, 7, 19])
-    def test_the_silent_party_is_blamed(self, silent: int) -> None:
-        """An honest party that waits for it, and sends nothing to its next group, is not."""
-        assert 2 * (neighbours_each_side(20, 1) or 0) > KEYS_AT_ONCE
-        assert blamed_for(silent, 20, 1) == f"party-{silent}"
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize(("parties", "colluding"), [(20, 1), (40, 3), (60, 12)])
-    def test_every_silent_party_is_blamed(self, parties: int, colluding: int) -> None:
-        """At every position, the silent party is blamed and no honest one is."""
-        for silent in range(parties):
-            assert blamed_for(silent, parties, colluding) == f"party-{silent}"
 
 
 async def add_as_neighbours(party: Party, own: Words, *, adder: str | None) -> Words:

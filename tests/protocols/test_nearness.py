@@ -121,4 +121,4 @@ def test_with_k_by_rule_no_count_is_charged() -> None:
     parts = {"ann": Rows(np.random.default_rng(1).random((60, 2)), np.zeros(60, np.int64))}
     setup = DataOwner(k="auto").setup(parts, Facts(1, 2, 2, rows=60))
     assert isinstance(setup, OwnerSetup)
-    assert (setup.k, setup.rules.rows) == (public_k("auto", 2, 60), 60)
+    assert (setup.k, setup.rules.facts.rows) == (public_k("auto", 2, 60), 60)

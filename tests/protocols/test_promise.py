@@ -1,10 +1,14 @@
-"""Guarantees: of a person with several rows, and of a δ among many rows."""
+"""Guarantees of persons and of a δ among many rows, and forecasts of many batches."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import veilring as vr
 from veilring.errors import InputError
+from veilring.nodes.journal import Traffic
 from veilring.privacy.accounting import GaussianDP
+from veilring.protocols.promise import Forecast, Spent, batch_sizes, in_batches
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 10])
@@ -40,3 +44,54 @@ def test_a_delta_that_is_too_large_for_the_rows_is_named() -> None:
     train, test = vr.load("iris").split(seed=1)
     run = vr.run(vr.Release(delta=0.01), train.partition(3, seed=1), test)
     assert run.promise.note.count("δ is too large for 112 rows") == 1
+
+
+@given(st.integers(0, 1000), st.integers(1, 100))
+def test_batches_are_full_except_the_last(queries: int, size: int) -> None:
+    """Together they have all queries, none is empty, and all but the last have the full size."""
+    sizes = batch_sizes(queries, size)
+    assert sum(sizes) == queries
+    assert all(count == size for count in sizes[:-1])
+    assert all(1 <= count <= size for count in sizes[-1:])
+
+
+def test_each_size_is_forecast_once_and_counted_for_each_batch() -> None:
+    """Of 25 queries in batches of 10, the full size counts twice; no queries cost nothing."""
+    asked = list[int]()
+
+    def cost(count: int) -> Forecast:
+        asked.append(count)
+        return Forecast(1, Traffic(2, count))
+
+    assert in_batches(cost, 25, 10) == Forecast(3, Traffic(6, 25))
+    assert sorted(asked) == [5, 10]
+    assert in_batches(cost, 0, 10) == Forecast(0, Traffic())
+    assert sorted(asked) == [5, 10]
+
+
+def test_forecasts_add_up() -> None:
+    """A sum adds rounds, traffic and set-up; the most of one adds to the cost of the other."""
+    one = Forecast(1, Traffic(2, 3), setup=Traffic(4, 5))
+    two = Forecast(1, Traffic(1, 1), most=Forecast(2, Traffic(9, 9)))
+    most = Forecast(3, Traffic(11, 12), Traffic(4, 5))
+    assert one + two == Forecast(2, Traffic(3, 4), Traffic(4, 5), most)
+
+
+@pytest.mark.parametrize(
+    ("times", "unit", "said"),
+    [
+        (1, "release", "for one release"),
+        (2, "release", "for 2 releases"),
+        (2, "batch", "for 2 batches"),
+        (3, "query", "for 3 queries"),
+    ],
+)
+def test_spending_counts_its_units(times: int, unit: str, said: str) -> None:
+    """The spending of several units uses the plural."""
+    assert Spent(1.0, 0.0, times, unit).what == said
+
+
+def test_a_single_round_message_or_byte_is_singular() -> None:
+    """A forecast prints one round as a singular, and two as a plural."""
+    assert str(Forecast(1, Traffic(1, 1))) == "1 round, 1 message, 1 byte"
+    assert str(Forecast(2, Traffic(2, 20))) == "2 rounds, 2 messages, 20 bytes"

@@ -7,12 +7,12 @@ import pytest
 
 from veilring.errors import PeerLost, RunFailed
 from veilring.nodes.journal import Journal
+from veilring.protocols.ring.attacks.findings import RingFindings
 from veilring.randomness import Streams
 from veilring.scenarios import Report, load_scenario, run_scenario
 from veilring.scenarios.network import make_faults
 from veilring.scenarios.prepare import prepare
-from veilring.scenarios.report import Findings
-from veilring.scenarios.reporting.summary import troubles
+from veilring.scenarios.report import troubles
 from veilring.simulation.faults import FAULT_CLASSES, Fault, draw_faults
 
 SETTINGS = (
@@ -26,40 +26,30 @@ SETTINGS = (
     "network.bandwidth_bytes_per_second=1e6",
 )
 WHILE = "start_seconds = 0.35, end_seconds = 1.35"  # a batch of 3 rounds takes 2.5 s
-LINK = f'source = "party-1", target = "party-2", {WHILE}'
 ENDS = f'party = "party-1", other = "party-2", {WHILE}'
 PARTY = f'party = "party-1", {WHILE}'
 # Each link is used within 1 s while the ring is drawn; later only those of the ring are.
 DRAWING = "start_seconds = 0.05, end_seconds = 1.35"
 
+DRAWN = f'source = "party-1", target = "party-2", {DRAWING}'
+BOTH, ONE = ("party-1", "party-2"), ("party-1",)
+
 KINDS = {
-    "stall": (f'source = "party-1", target = "party-2", {DRAWING}', ("party-1", "party-2"), 0.0),
-    "delay": (
-        f'source = "party-1", target = "party-2", {DRAWING}, extra_seconds = 0.5',
-        ("party-1", "party-2"),
-        0.5,
-    ),
-    "jitter": (
-        f'source = "party-1", target = "party-2", {DRAWING}, extra_seconds = 0.5',
-        ("party-1", "party-2"),
-        0.5,
-    ),
-    "squeeze": (
-        f'source = "party-1", target = "party-2", {DRAWING}, times = 900',
-        ("party-1", "party-2"),
-        900,
-    ),
+    "stall": (DRAWN, BOTH, 0.0),
+    "delay": (f"{DRAWN}, extra_seconds = 0.5", BOTH, 0.5),
+    "jitter": (f"{DRAWN}, extra_seconds = 0.5", BOTH, 0.5),
+    "squeeze": (f"{DRAWN}, times = 900", BOTH, 900),
     "halves": (f'parties = ["party-1", "party-3"], {WHILE}', ("party-1", "party-3"), 0.0),
-    "isolation": (PARTY, ("party-1",), 0.0),
-    "one-way": (PARTY, ("party-1",), 0.0),
-    "reset": (ENDS, ("party-1", "party-2"), 0.0),
-    "half-open": (ENDS, ("party-1", "party-2"), 0.0),
-    "crash": ('party = "party-1", start_seconds = 0.35', ("party-1",), 0.0),
-    "restart": (PARTY, ("party-1",), 0.0),
-    "amnesia": (PARTY, ("party-1",), 0.0),
-    "pause": (PARTY, ("party-1",), 0.0),
-    "slow": (f"{PARTY}, extra_seconds = 0.2", ("party-1",), 0.2),
-    "skew": ('party = "party-1", start_seconds = 0, end_seconds = 9, times = 2', ("party-1",), 2),
+    "isolation": (PARTY, ONE, 0.0),
+    "one-way": (PARTY, ONE, 0.0),
+    "reset": (ENDS, BOTH, 0.0),
+    "half-open": (ENDS, BOTH, 0.0),
+    "crash": ('party = "party-1", start_seconds = 0.35', ONE, 0.0),
+    "restart": (PARTY, ONE, 0.0),
+    "amnesia": (PARTY, ONE, 0.0),
+    "pause": (PARTY, ONE, 0.0),
+    "slow": (f"{PARTY}, extra_seconds = 0.2", ONE, 0.2),
+    "skew": ('party = "party-1", start_seconds = 0, end_seconds = 9, times = 2', ONE, 2),
 }
 
 
@@ -209,8 +199,8 @@ class TestRepeatedQueries:
         """A crash late in PP-TopK shows distances twice; a crash before any vector shows none."""
         late = _run(_crash("party-3", 1.6), "run.retries=1", *self.COALITION).coalition
         early = _run(_crash("party-3", 0.05), "run.retries=1", *self.COALITION).coalition
-        assert isinstance(late, Findings)
-        assert isinstance(early, Findings)
+        assert isinstance(late, RingFindings)
+        assert isinstance(early, RingFindings)
         assert late.named.recurred >= late.named.recurred_hidden > 0
         assert early.named.recurred == 0
         assert early.named.with_retries == early.named.named
@@ -218,7 +208,7 @@ class TestRepeatedQueries:
     def test_a_member_may_be_lost(self) -> None:
         """The other members continue with their views; a lone lost member leaves none."""
         report = _run(_crash("party-4", 1.6), "run.retries=1", *self.COALITION)
-        assert isinstance(report.coalition, Findings)
+        assert isinstance(report.coalition, RingFindings)
         assert report.coalition.members == ("party-1", "party-4")
         assert report.coalition.exposed == 0
         alone = 'parties.coalition=["party-3"]'

@@ -1,9 +1,12 @@
-"""Fixtures of all transport tests: limits that a busy machine does not exceed."""
+"""Fixtures of all transport tests: a town, and limits that a busy machine does not exceed."""
+
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from tests.transport.rosters import PATIENCE_SECONDS
+from tests.transport.towns import PATIENCE_SECONDS, Town
 
 from veilring.transport import connection, tls
+from veilring.transport.tls import TlsEndpoint
 
 
 @pytest.fixture(autouse=True)
@@ -11,3 +14,26 @@ def patient_goodbyes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a goodbye take any time, so that it never counts as a crash."""
     for module in (connection, tls):
         monkeypatch.setattr(module, "GOODBYE_SECONDS", PATIENCE_SECONDS)
+
+
+@pytest.fixture
+def town() -> Iterator[Town]:
+    """Return a town with the party alice and the client carol."""
+    town = Town(("alice",), ("carol",))
+    yield town
+    town.close()
+
+
+@pytest.fixture
+async def alice(town: Town) -> AsyncIterator[TlsEndpoint]:
+    """Return alice's endpoint in the town."""
+    async with town.start_all("alice") as endpoints:
+        yield endpoints["alice"]
+
+
+@pytest.fixture
+def pair() -> Iterator[Town]:
+    """Return a town with the parties alice and bob, of which alice dials."""
+    town = Town(("alice", "bob"))
+    yield town
+    town.close()

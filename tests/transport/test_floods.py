@@ -9,9 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.transport.refusals import refused, until
-from tests.transport.rosters import PATIENCE_SECONDS, Town
-from tests.transport.strangers import hello, stranger
+from tests.transport.towns import PATIENCE_SECONDS, Town, hello, lose, refused, stranger, until
 
 from veilring.errors import HandshakeError, PeerLost, ProtocolViolation
 from veilring.transport import connection, listener
@@ -52,19 +50,18 @@ async def pass_through(town: Town, alice: TlsEndpoint) -> None:
     async with town.start_all("carol") as clients:
         await clients["carol"].send("alice", b"through")
         assert await alice.receive() == ("carol", b"through")
-    with pytest.raises(PeerLost):
-        await alice.receive()
+    await lose(alice)
 
 
 HALF = client_hello()[:-1]
 
 
 @pytest.mark.parametrize("said", [b"", b"\x16", HALF], ids=["nothing", "a byte", "half"])
-async def test_idle_connections_do_not_block_members(said: bytes) -> None:
+async def test_idle_connections_do_not_block_members(
+    town: Town, alice: TlsEndpoint, said: bytes
+) -> None:
     """A member connects despite 200 connections of one address that never finish a message."""
-    town = Town(("alice",), ("carol",))
-    async with town.start_all("alice") as endpoints, crowd(town, 200, said):
-        alice = endpoints["alice"]
+    async with crowd(town, 200, said):
         await until(lambda: len(alice.refusals) >= 200 - listener.WAITING_MAX)
         for _ in range(3):
             await pass_through(town, alice)
@@ -84,12 +81,12 @@ async def test_plaintext_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None
         await pass_through(town, alice)
 
 
-async def test_stalled_handshakes_do_not_block_members(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stalled_handshakes_do_not_block_members(
+    town: Town, alice: TlsEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Slow handshakes of an address that exceeds its share lose their places."""
     monkeypatch.setattr(listener, "HANDSHAKE_PATIENCE_SECONDS", 0.0)
-    town = Town(("alice",), ("carol",))
-    async with town.start_all("alice") as endpoints, crowd(town, 100, client_hello()):
-        alice = endpoints["alice"]
+    async with crowd(town, 100, client_hello()):
         await until(lambda: any("did not continue" in e.reason for e in alice.refusals))
         await pass_through(town, alice)
 
@@ -155,10 +152,9 @@ async def test_failing_handshakes_of_an_address_are_budgeted(
                 await town.start("carol", seconds=0.5)
 
 
-async def test_a_burst_is_processed_a_few_frames_per_turn() -> None:
+async def test_a_burst_is_processed_a_few_frames_per_turn(town: Town, alice: TlsEndpoint) -> None:
     """The loop turns between every few frames, for bursts of any size."""
-    town = Town(("alice",), ("carol",))
-    async with town.start_all("alice") as endpoints, stranger(town, greet=True) as carol:
+    async with stranger(town, greet=True) as carol:
         loop, turn, of_turn = asyncio.get_running_loop(), [0], Counter[int]()
 
         def tick() -> None:
@@ -166,58 +162,53 @@ async def test_a_burst_is_processed_a_few_frames_per_turn() -> None:
             loop.call_soon(tick)
 
         tick()
-        endpoints["alice"].attach(lambda _sender, _frame: of_turn.update([turn[0]]))
+        alice.attach(lambda _sender, _frame: of_turn.update([turn[0]]))
         carol.writer.write(on_stream(b"x") * FLOOD)
         await until(lambda: of_turn.total() == FLOOD)
         assert max(of_turn.values()) <= 2 * FRAMES_PER_TURN_MAX  # ours begins amid the transport's
 
 
-async def test_frames_before_a_loss_are_delivered_first() -> None:
+async def test_frames_before_a_loss_are_delivered_first(town: Town, alice: TlsEndpoint) -> None:
     """This includes frames that still waited when the connection ended."""
-    town = Town(("alice",), ("carol",))
-    async with town.start_all("alice") as endpoints:
-        async with stranger(town, greet=True) as carol:
-            carol.writer.write(on_stream(b"x") * FLOOD)
-            await carol.writer.drain()
-            carol.writer.close()
-        for _ in range(FLOOD):
-            assert await endpoints["alice"].receive() == ("carol", b"x")
-        with pytest.raises(PeerLost):
-            await endpoints["alice"].receive()
+    async with stranger(town, greet=True) as carol:
+        carol.writer.write(on_stream(b"x") * FLOOD)
+        await carol.writer.drain()
+        carol.writer.close()
+    for _ in range(FLOOD):
+        assert await alice.receive() == ("carol", b"x")
+    await lose(alice)
 
 
 async def test_a_misbehaving_peer_is_refused_for_a_while(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    town: Town,
+    alice: TlsEndpoint,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A peer that was cut off is named, told so on reconnecting, and admitted later."""
     monkeypatch.setattr(connection, "CUT_SECONDS", 3600.0)
-    town = Town(("alice",), ("carol",))
-    async with town.start_all("alice") as endpoints:
-        alice = endpoints["alice"]
-        async with stranger(town, greet=True) as carol:
-            carol.writer.write(struct.pack(">I", FRAME_BYTES_MAX + 1))
-            with pytest.raises(PeerLost):
-                await alice.receive()
-        for _ in range(5):
-            async with stranger(town) as carol:
-                carol.writer.write(greeting(hello(town)))
-                answer = read_greeting(await carol.frame())
-            assert isinstance(answer, Refuse)
-            assert answer.reason == "carol violated the protocol and is refused for 3600 s"
-        vars(vars(alice)["_links"])["_refused_until"].clear()
+    async with stranger(town, greet=True) as carol:
+        carol.writer.write(struct.pack(">I", FRAME_BYTES_MAX + 1))
+        await lose(alice)
+    for _ in range(5):
         async with stranger(town) as carol:
             carol.writer.write(greeting(hello(town)))
-            assert isinstance(read_greeting(await carol.frame()), Welcome)
-        cut = [line for line in caplog.messages if "has cut off carol" in line]
-        refused = [line for line in caplog.messages if "refused a connection" in line]
-        assert (len(cut), len(refused)) == (1, 1)
+            answer = read_greeting(await carol.frame())
+        assert isinstance(answer, Refuse)
+        assert answer.reason == "carol violated the protocol and is refused for 3600 s"
+    vars(vars(alice)["_links"])["_refused_until"].clear()
+    async with stranger(town) as carol:
+        carol.writer.write(greeting(hello(town)))
+        assert isinstance(read_greeting(await carol.frame()), Welcome)
+    cut = [line for line in caplog.messages if "has cut off carol" in line]
+    refused = [line for line in caplog.messages if "refused a connection" in line]
+    assert (len(cut), len(refused)) == (1, 1)
 
 
-async def test_a_peer_that_is_cut_off_delivers_nothing_more() -> None:
+async def test_a_peer_that_is_cut_off_delivers_nothing_more(town: Town, alice: TlsEndpoint) -> None:
     """After the cut, only the loss of the peer is delivered."""
-    town = Town(("alice",), ("carol",))
-    async with town.start_all("alice") as endpoints, stranger(town, greet=True) as carol:
-        alice, heard = endpoints["alice"], list[bytes | PeerLost]()
+    async with stranger(town, greet=True) as carol:
+        heard = list[bytes | PeerLost]()
 
         def take(sender: str, item: bytes | PeerLost) -> None:
             heard.append(item)

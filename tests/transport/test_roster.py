@@ -1,15 +1,144 @@
-"""The roster: reading, writing, and errors that name the wrong key."""
+"""Rosters, identities and new keys: their files, their errors, and what agrees."""
 
+import datetime as dt
+import hashlib
+import re
+import stat
 import tomllib
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tomli_w
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from tests.transport.towns import Town, both_fail
+from typer.testing import CliRunner
 
+from veilring.cli.app import app
+from veilring.deployment.connecting import expiry_warnings
 from veilring.errors import InputError, ScenarioError
-from veilring.transport.roster import HOST_CHARACTERS_MAX, PORT_MAX, Member, Roster, make_identity
+from veilring.transport.roster import (
+    HOST_CHARACTERS_MAX,
+    KEY_FILE_MODE,
+    NAME_CHARACTERS_MAX,
+    PORT_MAX,
+    Identity,
+    Member,
+    Roster,
+    load_identity,
+    make_identity,
+    read_certificate,
+    save_identity,
+)
+
+NOON = dt.datetime(2030, 6, 1, 12, tzinfo=dt.UTC)
+
+
+def test_fingerprint_is_that_of_the_public_key() -> None:
+    """It is the SHA-256 of the SubjectPublicKeyInfo, in hexadecimal."""
+    identity = make_identity("alice")
+    public = identity.private_key.public_key()
+    spki = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    assert identity.fingerprint == hashlib.sha256(spki).hexdigest()
+    assert identity.fingerprint != make_identity("alice").fingerprint
+
+
+def test_certificate_has_name_and_validity() -> None:
+    """It is valid from a day before until `valid_days` after, and is not an authority."""
+    identity = make_identity("alice", valid_days=10, now=NOON)
+    name, certificate = read_certificate(identity.certificate_pem)
+    assert name == "alice"
+    assert certificate.not_valid_before_utc == NOON - dt.timedelta(days=1)
+    assert certificate.not_valid_after_utc == NOON + dt.timedelta(days=10)
+    certificate.verify_directly_issued_by(certificate)
+
+
+def test_the_key_is_not_shown() -> None:
+    """The printed form of an identity contains no part of its key."""
+    assert "private_key" not in repr(make_identity("alice"))
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".hidden", "-option", "a/b", "a b", "a\n", "é", "x" * (NAME_CHARACTERS_MAX + 1)]
+)
+def test_unfit_names_are_refused(name: str) -> None:
+    """A name contains no characters special in file names or logs, and is not too long."""
+    with pytest.raises(InputError, match=r"is not a name: it must have 1 to 64 of"):
+        make_identity(name)
+
+
+@pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * NAME_CHARACTERS_MAX])
+def test_names_at_the_limits_are_accepted(name: str) -> None:
+    """Names of the minimum and the maximum length are valid."""
+    assert make_identity(name).name == name
+
+
+def test_validity_is_at_least_a_day() -> None:
+    """A certificate with an empty validity is refused."""
+    with pytest.raises(InputError, match="valid_days is 0"):
+        make_identity("alice", valid_days=0)
+
+
+def test_saved_identities_are_restored(tmp_path: Path) -> None:
+    """A saved identity is loaded from one file that only its owner can read."""
+    identity = make_identity("alice")
+    path = save_identity(identity, tmp_path)
+    assert path == tmp_path / "alice.key"
+    assert stat.S_IMODE(path.stat().st_mode) == KEY_FILE_MODE
+    assert list(tmp_path.iterdir()) == [path]
+    back = load_identity(path)
+    assert (back.name, back.certificate) == ("alice", identity.certificate)
+    assert back.private_key.private_numbers() == identity.private_key.private_numbers()
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    """An existing key file is left unchanged, and no draft is left beside it."""
+    path = save_identity(make_identity("alice"), tmp_path)
+    before = path.read_bytes()
+    with pytest.raises(InputError, match="does not exist yet"):
+        save_identity(make_identity("alice"), tmp_path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o601])
+def test_a_key_accessible_to_others_is_refused(mode: int, tmp_path: Path) -> None:
+    """A key file with any permission for group or others is not loaded."""
+    path = save_identity(make_identity("alice"), tmp_path)
+    path.chmod(mode)
+    with pytest.raises(InputError, match=f"mode {mode:o}, .*chmod 600"):
+        load_identity(path)
+
+
+def write(path: Path, text: str) -> Path:
+    """Write a file that only its owner can read."""
+    path.touch(mode=KEY_FILE_MODE)
+    path.write_text(text)
+    return path
+
+
+def test_a_broken_key_file_is_refused(tmp_path: Path) -> None:
+    """A file without a key or a certificate, or with a mismatch of both, is refused."""
+    good = save_identity(make_identity("alice"), tmp_path).read_text()
+    other = save_identity(make_identity("bob"), tmp_path).read_text()
+    key, certificate = re.findall(r"-----BEGIN.*?-----END [A-Z ]+-----\n", good, re.DOTALL)
+    bad = {"no key": certificate, "no certificate": key, "noise": "\x00\x01",
+           "mixed": key + other[other.index("-----BEGIN CERT"):]}  # fmt: skip
+    for number, text in enumerate(bad.values()):
+        with pytest.raises(InputError):
+            load_identity(write(tmp_path / f"{number}.key", text))
+
+
+def test_a_key_on_another_curve_is_refused(tmp_path: Path) -> None:
+    """Only P-256 keys are loaded, and the certificate's curve is checked too."""
+    alice = make_identity("alice")
+    strange = Identity("alice", alice.certificate, ec.generate_private_key(ec.SECP384R1()))
+    with pytest.raises(InputError, match="P-256"):
+        load_identity(save_identity(strange, tmp_path))
+
 
 ALICE = Member.of(make_identity("alice"), "alice.example", 7000)
 BOB = Member.of(make_identity("bob"), "127.0.0.1", PORT_MAX)
@@ -113,7 +242,7 @@ TEXT = ROSTER.to_toml()
         (TEXT.replace("port = 7000", 'port = "7000"'), "members[0].port"),
         (TEXT.replace("port = 7000", "port = true"), "members[0].port"),
         (TEXT.replace("port = 7000", "prot = 7000"), "members[0].prot"),
-        (TEXT.replace('name = "bob"\n', ""), "members[1].name"),
+        (TEXT.replace('name = "bob"\n', ""), "members[1]"),
         (TEXT.replace('name = "bob"', 'name = "alice"'), "members[1].certificate"),
         (TEXT.replace('kind = "client"', ""), "members[2].host"),
     ],
@@ -123,3 +252,209 @@ def test_an_unfit_file_is_refused(text: str, field: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         Roster.from_toml(text)
     assert caught.value.field == field
+
+
+TODAY = dt.datetime.now(dt.UTC).date()
+DAY = dt.timedelta(days=1)
+UNTIL = TODAY + 30 * DAY
+
+
+def with_new_key(roster: Roster, name: str) -> Roster:
+    """Return the roster with a new key of a member, and no previous one."""
+    old = roster.member(name)
+    new = Member.of(make_identity(name), old.host, old.port, old.kind)
+    return Roster(tuple(new if each is old else each for each in roster.members))
+
+
+def ended(roster: Roster) -> Roster:
+    """Return the roster with previous keys whose last day was yesterday."""
+    return Roster(
+        tuple(
+            replace(each, previous_until=TODAY - DAY) if each.previous else each
+            for each in roster.members
+        )
+    )
+
+
+class Rotation(Town):
+    """Two parties and a client, one of which gets a new key.
+
+    Attributes:
+        new: The roster that accepts its new and its previous key.
+    """
+
+    def __init__(self, name: str = "alice") -> None:
+        super().__init__(("alice", "bob"), ("carol",))
+        self.key = make_identity(name)
+        old = self.roster.member(name)
+        new = Member.of(self.key, old.host, old.port, old.kind)
+        members = (new if each is old else each for each in self.roster.members)
+        self.new = Roster(tuple(members)).replacing(self.roster, UNTIL, TODAY)
+
+
+@pytest.fixture
+def rotation() -> Iterator[Rotation]:
+    """Return a town in which alice gets a new key."""
+    rotation = Rotation()
+    yield rotation
+    rotation.close()
+
+
+@pytest.mark.parametrize(
+    "updated",
+    [("bob",), ("alice",), ("carol",), ("alice", "bob"), ("alice", "bob", "carol")],
+    ids=" and ".join,
+)
+async def test_members_get_the_new_roster_one_after_another(
+    rotation: Rotation, updated: tuple[str, ...]
+) -> None:
+    """While some have the new roster and others the old one, all connect with their old keys."""
+    rotation.rosters = dict.fromkeys(updated, rotation.new)
+    async with rotation.start_all() as endpoints:
+        assert set(endpoints["carol"].connected) == {"alice", "bob"}
+        assert "bob" in endpoints["alice"].connected
+
+
+@pytest.mark.parametrize("name", ["alice", "bob", "carol"])
+async def test_the_new_key_is_used_last(name: str) -> None:
+    """Once all members have the new roster, its new key connects to all of them."""
+    town = Rotation(name)
+    town.roster, town.identities[name] = town.new, town.key
+    async with town.start_all() as endpoints:
+        assert set(endpoints["carol"].connected) == {"alice", "bob"}
+
+
+async def test_a_new_key_is_unknown_to_the_old_roster(rotation: Rotation) -> None:
+    """A new key that is used too early is refused."""
+    rotation.identities["alice"], rotation.rosters["alice"] = rotation.key, rotation.new
+    assert "self-signed certificate" in (await both_fail(rotation))[1]
+
+
+async def test_a_previous_key_ends(rotation: Rotation) -> None:
+    """After its last day both sides learn when it ended, and what to do."""
+    rotation.rosters["bob"] = ended(rotation.new)
+    reason = f"the previous key of alice was accepted until {TODAY - DAY}; restart alice with its"
+    assert all(reason in each for each in await both_fail(rotation))
+
+
+async def test_a_previous_roster_ends() -> None:
+    """After the last day the old roster is refused by name, and the error shows its last day."""
+    town = Rotation("carol")
+    town.rosters["bob"] = ended(town.new)
+    reason = f"alice has the previous roster, which was accepted until {TODAY - DAY}; give it ours"
+    assert all(reason in each for each in await both_fail(town))
+
+
+async def test_two_new_rosters_never_agree() -> None:
+    """Members that were given different new keys of a third refuse each other."""
+    town = Rotation("carol")
+    other = with_new_key(town.roster, "carol").replacing(town.roster, UNTIL, TODAY)
+    town.rosters = {"alice": town.new, "bob": other}
+    assert all("the rosters differ" in each for each in await both_fail(town))
+
+
+async def test_different_previous_keys_never_agree() -> None:
+    """Equal new keys are not enough: the hash covers previous keys and their last days."""
+    town = Rotation("carol")
+    liar = with_new_key(town.roster, "carol")
+    bare = Roster(tuple(replace(m, previous="", previous_until=None) for m in town.new.members))
+    town.rosters = {"alice": town.new, "bob": bare.replacing(liar, UNTIL, TODAY)}
+    assert all("the rosters differ" in each for each in await both_fail(town))
+    hashes = {town.new.hashes(TODAY)[0], bare.hashes(TODAY)[0]}
+    hashes.add(bare.replacing(town.roster, UNTIL + DAY, TODAY).hashes(TODAY)[0])
+    assert len(hashes) == 3
+
+
+async def test_own_previous_key_that_has_ended_is_named_at_once(rotation: Rotation) -> None:
+    """A party does not start with a key that no peer accepts."""
+    rotation.roster = ended(rotation.new)
+    with pytest.raises(InputError, match=f"was accepted until {TODAY - DAY}; use the new key"):
+        await rotation.start("alice")
+
+
+def test_ended_keys_do_not_count(rotation: Rotation) -> None:
+    """The entries of keys that have ended may be removed by one member after another."""
+    bare = Roster(tuple(replace(m, previous="", previous_until=None) for m in rotation.new.members))
+    assert ended(rotation.new).hashes(TODAY) == bare.hashes(TODAY) == (bare.hash,)
+    assert len(rotation.new.hashes(UNTIL)) == 2
+    assert len(rotation.new.hashes(UNTIL + DAY)) == 1
+
+
+def test_only_keys_may_differ_from_the_previous_roster(rotation: Rotation) -> None:
+    """A roster that changes more than keys, or changes none, replaces no other without a stop."""
+    old, new = rotation.roster, with_new_key(rotation.roster, "bob")
+    for other, until, says in (
+        (Roster(new.members[::-1]), UNTIL, "other members, or another order"),
+        (Roster(new.members[1:]), UNTIL, "other members, or another order"),
+        (old, UNTIL, "has the same keys"),
+        (new, TODAY - DAY, f"until is .*; allowed: {TODAY} or later"),
+    ):
+        with pytest.raises(InputError, match=says):
+            other.replacing(old, until, TODAY)
+    with pytest.raises(InputError, match=f"accepts a previous key of alice until {UNTIL}; wait"):
+        with_new_key(rotation.new, "bob").replacing(rotation.new, UNTIL, TODAY)
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"previous": ""}, "alice has only one of previous and previous_until"),
+        ({"previous_until": None}, "alice has only one of previous and previous_until"),
+        ({"previous": make_identity("eve").certificate_pem}, "certificate of alice is for 'eve'"),
+    ],
+    ids=["no key", "no day", "the key of another"],
+)
+def test_bad_entries_are_named(rotation: Rotation, changed: dict[str, object], says: str) -> None:
+    """A previous key has the member's name, and a last day."""
+    with pytest.raises(InputError, match=says):
+        replace(rotation.new.member("alice"), **changed)  # type: ignore[arg-type]  # each case has a type of its own
+
+
+def test_a_previous_key_is_another_key(rotation: Rotation) -> None:
+    """A member's current key is not its previous one, too."""
+    alice = rotation.new.member("alice")
+    with pytest.raises(InputError, match="the previous key of alice is its key"):
+        replace(alice, previous=alice.certificate)
+
+
+def test_days_that_are_no_dates_are_refused(rotation: Rotation) -> None:
+    """In a roster file, the last day is a date of TOML."""
+    text = rotation.new.to_toml()
+    assert Roster.from_toml(text) == rotation.new
+    with pytest.raises(ScenarioError, match="previous_until is 'soon'; allowed: a date"):
+        Roster.from_toml(text.replace(f"previous_until = {UNTIL}", 'previous_until = "soon"'))
+
+
+def test_the_command_makes_and_shows_the_roster(tmp_path: Path) -> None:
+    """`keys roster --previous --until` adds previous keys, and `keys show` prints them."""
+    files = list[str]()
+    for folder, name in (("old", "ada"), ("old", "bob"), ("new", "ada")):
+        identity = make_identity(name)
+        (tmp_path / folder).mkdir(exist_ok=True)
+        save_identity(identity, tmp_path / folder)
+        Roster((Member.of(identity, "127.0.0.1", 7000 + len(files)),)).save(
+            tmp_path / folder / f"{name}.member.toml"
+        )
+        files.append(str(tmp_path / folder / f"{name}.member.toml"))
+    ada, bob, new = files
+    before, after = str(tmp_path / "before.toml"), str(tmp_path / "after.toml")
+    run = CliRunner().invoke
+    assert run(app, ["keys", "roster", ada, bob, "--out", before]).exit_code == 0
+    words = ["keys", "roster", new, bob, "--previous", before, "--out", after]
+    assert "--previous and --until" in run(app, words).output
+    made = run(app, [*words, "--until", str(UNTIL)])
+    assert made.exit_code == 0, made.output
+    shown = run(app, ["keys", "show", after]).output
+    assert shown == made.output
+    old = Roster.load(tmp_path / "before.toml").member("ada").fingerprint
+    assert f"{old} accepted until {UNTIL}" in shown
+    assert Roster.load(tmp_path / "after.toml").hashes(TODAY)[0].hex() in shown
+
+
+def test_the_end_of_a_previous_key_is_announced(rotation: Rotation) -> None:
+    """Parties warn of it each day, beginning 30 days before."""
+    alice = rotation.new.member("alice")
+    now = dt.datetime.now(dt.UTC).replace(year=TODAY.year, month=TODAY.month, day=TODAY.day)
+    said = f"the previous key of alice is accepted until {UNTIL} (days left: 30); restart alice"
+    assert any(line.startswith(said) for line in expiry_warnings((alice,), now))
+    assert expiry_warnings((alice,), now - DAY) == []

@@ -328,7 +328,7 @@ def audit_command(
     from veilring.cli.console import show_progress
     from veilring.protocols.claims import EXAMPLE_PARTIES
     from veilring.testing.auditing import audit
-    from veilring.testing.auditing.page import require_fresh, write_audit
+    from veilring.testing.auditing.findings import require_fresh, write_audit
 
     subject = find_subject(name, parameters or [])
     if out is not None:
@@ -357,7 +357,7 @@ def _show(audit: "Audit") -> None:
     from rich.table import Table
 
     from veilring.cli.console import make_console
-    from veilring.testing.auditing.page import outcome, setting
+    from veilring.testing.auditing.findings import outcome, setting
 
     table = Table(title=f"Audit of {audit.title}", title_justify="left")
     for heading in ("claim", "verdict", "finding"):

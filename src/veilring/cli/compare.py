@@ -137,7 +137,7 @@ def _show_tuned(found: "Tuned") -> None:
 
     from veilring.cli.console import make_console
     from veilring.scenarios.comparison.comparison import parameters_text
-    from veilring.scenarios.reporting.summary import interval_text, percent
+    from veilring.scenarios.report import interval_text, percent
 
     title = (
         f"{found.rows:,} public rows, {found.queries:,} queries in each of {found.splits} splits:"
@@ -326,10 +326,10 @@ def _show(comparison: "SystemComparison") -> None:
     from rich.table import Table
 
     from veilring.cli.console import make_console
-    from veilring.scenarios.comparison.page import HEADINGS, NUMBERS, cells, limits, setting
+    from veilring.scenarios.comparison.page import COLUMNS, NUMBERS, cells, limits, setting
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for heading in HEADINGS:
+    for heading in COLUMNS:
         number = heading in NUMBERS
         side: Literal["right", "left"] = "right" if number else "left"
         table.add_column(
@@ -337,7 +337,7 @@ def _show(comparison: "SystemComparison") -> None:
         )
     for line in comparison.lines:
         style = "bold" if line.key == comparison.choice.key else None
-        table.add_row(*cells(line), style="dim" if line.in_hindsight else style)
+        table.add_row(*cells(line).values(), style="dim" if line.in_hindsight else style)
     console = make_console()
     console.width = max(console.width, _COLUMNS_MIN)
     for said in (setting(comparison), comparison.unprotected):

@@ -3,8 +3,8 @@
 from rich.table import Table as Grid
 
 from veilring.cli.console import make_console
-from veilring.scenarios.report import Report
-from veilring.scenarios.reporting.summary import (
+from veilring.scenarios.report import (
+    Report,
     accuracies,
     adversaries,
     found,

@@ -236,8 +236,8 @@ def ask_command(
     returns the same labels, and nothing is charged twice.
 
     A places client searches near a private place with `veilring ask client.toml --near
-    37.77,-122.42 --epsilon 4`. Its configuration has a `budget` for all queries together, and a
-    `ledger` with the queries, the answers and the budget spent; never delete it.
+    37.77,-122.42 --epsilon 4`. Its configuration has a `budget` for all queries together. Its state
+    has the queries, the answers and the budget spent; never delete it.
 
     Other users of this machine can see a command's options; `--near -` reads the place from
     standard input instead. A repeated query returns the same answer; nothing is sent or spent. In
@@ -326,7 +326,7 @@ def submit_command(
         collector = "census"
         budget    = 1.0              # for all reports of one client together
         key       = "patient"        # the column that identifies the client, or "row number"
-        outbox    = "outbox.sqlite"  # the reports, and each client's budget spent
+        state     = "cohort.db"      # the reports, and each client's budget spent
 
     The rows never leave this machine. Each report is kept in the outbox before it is sent, and the
     same bytes are sent until the collector confirms that they are stored. You can interrupt the
@@ -355,15 +355,13 @@ def submit_command(
 
 
 def _say(done: "Submitted") -> None:
-    from veilring.protocols.ldp.messages import REASONS
-
     typer.echo(f"task {done.task.hex()}, epsilon {done.epsilon:g} per report")
     typer.echo(f"{done.kept:,} reports are stored and counted")
     if done.kept and not done.sent:
         typer.echo("they were acknowledged earlier; the collector still has the newest")
     for verdict, number in done.verdicts.items():
         if verdict is not None and not verdict.is_kept:
-            typer.echo(f"{number:,} reports refused: {REASONS[verdict]}")
+            typer.echo(f"{number:,} reports refused: {verdict.reason}")
     if done.refused:
         typer.echo(
             f"{done.refused:,} rows were not reported: the budgets of their clients are exhausted"

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from veilring.scenarios.reporting.summary import Amount
+    from veilring.scenarios.report import Amount
 
 LIMIT_DEFAULT: Final = 40  # about as much as a terminal shows at once
 
@@ -74,9 +74,9 @@ def trace(
         veilring trace runs/wine --limit 200
     """
     from veilring.cli.console import make_console
+    from veilring.scenarios.report import adversaries, by_kind, by_party, found, troubles
     from veilring.scenarios.reporting import read_folder
-    from veilring.scenarios.reporting.spacetime import text_diagram
-    from veilring.scenarios.reporting.summary import adversaries, by_kind, by_party, found, troubles
+    from veilring.scenarios.reporting.charts import text_diagram
 
     run, console = read_folder(folder), make_console()
     parties = run.scenario.parties.all

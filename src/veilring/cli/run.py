@@ -3,7 +3,7 @@
 import json
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -21,6 +21,7 @@ from veilring.cli.options import (
     table_settings,
 )
 from veilring.errors import InputError, VeilringError
+from veilring.nodes import RuntimeName
 
 
 def sweep(
@@ -100,7 +101,7 @@ def sweep(
 
 if TYPE_CHECKING:
     from veilring.scenarios import Report, Scenario
-    from veilring.scenarios.batches import Progress
+    from veilring.scenarios.runner import Progress
 
 
 def run_command(
@@ -110,7 +111,7 @@ def run_command(
     runtime: Annotated[
         str | None,
         typer.Option(
-            help="Runtime of the parties: memory, tls, processes or simulated.", show_default=False
+            help=f"Runtime of the parties: {', '.join(get_args(RuntimeName))}.", show_default=False
         ),
     ] = None,
     seed: Annotated[

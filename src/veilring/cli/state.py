@@ -30,7 +30,7 @@ def show_ledger(path: _LedgerFile, *, as_json: AsJson = False) -> None:
 
     For example:
 
-        veilring ledger show queries.ledger
+        veilring ledger show owner.db
     """
     from dataclasses import asdict
 
@@ -110,7 +110,7 @@ def backup_command(
 
     For example:
 
-        veilring state backup queries.ledger queries-2026-11-22.ledger
+        veilring state backup owner.db owner-2026-11-22.db
     """
     from veilring.deployment import back_up_state
 

@@ -270,21 +270,23 @@ def tally_command(
     """
     from functools import partial
 
-    from veilring.deployment.collector import estimate_from, tally_files
+    from veilring.deployment.collector import estimate_from
     from veilring.deployment.survey import SurveyTerms
     from veilring.errors import InputError
+    from veilring.protocols.ldp.parquet import tally_parquet
 
     if engine is None and (workers, dask_address) != (None, None):
         raise InputError.because(
             "workers need an engine; give --engine local, dask or ray", field="engine"
         )
-    spread = None
+    tally = tally_parquet
     if engine is not None:
         from veilring.scenarios.sweep.engine import Engine, each_done
 
         spread = partial(each_done, engine=Engine(engine, workers, dask_address))
+        tally = partial(tally_parquet, spread=spread)
     loaded = SurveyTerms.load(terms)
-    found = estimate_from(loaded, tally_files(loaded.task, reports, spread), confidence=confidence)
+    found = estimate_from(loaded, tally(loaded.task, reports), confidence=confidence)
     _conclude(found, save, consistency, json=json)
 
 
@@ -336,7 +338,7 @@ def oracles_command(
         {
             "domain": values,
             "oracle": each.name,
-            "variance": each.variance,
+            "variance": each.mean_variance,
             "influence": each.influence,
             "report_bytes": each.report_bytes,
             "exact_epsilon": each.exact_epsilon,

@@ -190,6 +190,19 @@ class Rows:
         return f"Rows({len(self)} rows of {self.features.shape[1]} features)"
 
 
+def check_rows(rows: Rows, features: int, classes: int) -> None:
+    """Refuse rows of another schema."""
+    if rows.features.shape[1] != features:
+        raise InputError.because(
+            f"the rows have {rows.features.shape[1]} features; the parameters have {features}",
+            field="rows",
+        )
+    if len(rows) and rows.labels.max() >= classes:
+        raise InputError.because(
+            f"labels must be below {classes}, the number of classes", field="rows.labels"
+        )
+
+
 def is_table(values: NDArray[Any]) -> bool:
     """Return whether an array has two axes, such as rows and features."""
     return values.ndim == 2  # noqa: PLR2004  (what a table is)

@@ -8,9 +8,8 @@ Read access to the store is permission to estimate.
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import pairwise, product
 from pathlib import Path
 from types import MappingProxyType
@@ -20,7 +19,7 @@ from pydantic import Field
 
 from veilring.arrays import Bools
 from veilring.data.schema import FeatureTerms
-from veilring.deployment.config import A_FILE, RELATIVE, Duty, ServerConfig
+from veilring.deployment.config import A_FILE, RELATIVE, Duty, ServerConfig, StateConfig
 from veilring.deployment.connecting import Server
 from veilring.deployment.survey import SurveyTerms, closing_time, domain_of, ranges_of
 from veilring.deployment.survey_client import SurveyClientConfig, begin_outbox
@@ -34,13 +33,7 @@ from veilring.protocols.ldp.algorithm.randomiser import (
 from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.collector import Collector
 from veilring.protocols.ldp.messages import Task, format_terms
-from veilring.protocols.ldp.parquet import (
-    Piece,
-    cut_pieces,
-    tally_parquet,
-    tally_piece,
-    write_parquet,
-)
+from veilring.protocols.ldp.parquet import write_parquet
 from veilring.protocols.ldp.saved import save_classifier
 from veilring.protocols.ldp.store import begin_report_store, open_report_store
 from veilring.protocols.ldp.store.base import Quotas, Store
@@ -50,26 +43,21 @@ from veilring.transport.roster import Roster
 _log = logging.getLogger("veilring.collector")
 _Count = Annotated[int, Field(ge=0)]
 
-Spread = Callable[
-    [Callable[[Piece], Tally], Sequence[Piece]], AbstractContextManager[Iterator[Tally]]
-]
-"""Runs a function on each piece of some files, and yields the results as they arrive."""
 
-
-class CollectorConfig(ServerConfig):
+class CollectorConfig(ServerConfig, StateConfig):
     """An aggregator that collects clients' reports.
 
     Attributes:
         role: `collector`.
-        store: The database of the reports: an SQLite file, or a PostgreSQL database.
+        state: The database of the reports: a state file, or a PostgreSQL database.
         reports_max: The lifetime limit on the number of reports of each member. A report does not
             reveal its client, so only this limit keeps a member from answering for thousands.
         reports_max_of: The limits of individual members, by name.
     """
 
     role: Literal["collector"]
-    store: Annotated[str, RELATIVE] = Field(
-        "reports.sqlite", description=f"{A_FILE}, or postgresql://USER@HOST/DATABASE"
+    state: Annotated[str, RELATIVE] = Field(
+        "", description=f"{A_FILE}, or postgresql://USER@HOST/DATABASE"
     )
     reports_max: _Count | None = None
     reports_max_of: Mapping[str, _Count] = Field(
@@ -130,14 +118,14 @@ def _warn_of_quotas(quotas: Quotas, senders: Sequence[str], minimum: int) -> Non
 def begin_store(config: CollectorConfig) -> bool:
     """Create the store of a collector: see `begin_state` of `veilring.deployment.duties`."""
     with _store_errors():
-        begin_report_store(config.store)
+        begin_report_store(config.state)
     return True
 
 
 def open_configured_store(config: CollectorConfig, task: Task, *, read_only: bool = False) -> Store:
     """Open the database that a configuration names."""
     with _store_errors():
-        return open_report_store(config.store, task, read_only=read_only)
+        return open_report_store(config.state, task, read_only=read_only)
 
 
 @contextmanager
@@ -145,7 +133,7 @@ def _store_errors() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise ScenarioError.of(error, "store") from error
+        raise ScenarioError.of(error, "state") from error
 
 
 DUTIES: Final[Mapping[str, Duty]] = MappingProxyType(
@@ -332,29 +320,6 @@ def _values(terms: SurveyTerms, feature: FeatureTerms) -> tuple[str, ...]:
     bins = domain_of(terms.protocol, feature)
     ends = [feature.low + (feature.high - feature.low) * n / bins for n in range(bins + 1)]
     return tuple(f"{low:g} to {high:g}" for low, high in pairwise(ends))
-
-
-def tally_files(
-    task: Task, paths: Iterable[Path], spread: Spread | None = None, *, at_once: int | None = None
-) -> Tally:
-    """Return the tally of all reports in some files, exactly the same wherever they are added up.
-
-    Args:
-        paths: The files; on a cluster, its workers find them under the same absolute paths.
-        spread: A function that adds up pieces of the files elsewhere, and yields their tallies as
-            they arrive, like the engines of a sweep. By default the files are added up in this
-            process.
-        at_once: The number of reports in a piece; by default that of `cut`.
-    """
-    if spread is None:
-        return tally_parquet(task, paths, at_once=at_once)
-    total = Tally.empty(task.survey)
-    pieces = cut_pieces(task, paths, at_once=at_once)
-    if pieces:
-        with spread(partial(tally_piece, task), pieces) as tallies:
-            for each in tallies:
-                total += each
-    return total
 
 
 def export_reports(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, ValidationError
@@ -21,6 +22,7 @@ from veilring.transport.roster import Identity, Roster, load_identity
 from veilring.transport.tls import LOOPBACK
 
 A_FILE: Final = "a path, relative to this file"
+STATE_SUFFIX: Final = ".db"
 RELATIVE: Final = "relative"
 """Marks a key whose path is relative to its file."""
 _ADDRESS: Final = "an address of this machine, such as 0.0.0.0"
@@ -147,6 +149,19 @@ class Duty:
     near: Callable[..., Coroutine[Any, Any, Any]] | None = None
     model: Callable[..., Coroutine[Any, Any, Any]] | None = None
     begin: Callable[..., bool] | None = None
+
+
+class StateConfig(Config):
+    """Base configuration of a party that must not forget.
+
+    Attributes:
+        state: The file with all that the party must not forget, used by no other process; by
+            default this file's name with the ending `.db`. Never delete it, or restore an old copy.
+    """
+
+    renamed = MappingProxyType(dict.fromkeys(("asked", "ledger", "outbox", "store"), "state"))
+
+    state: FilePath = ""
 
 
 class TermsConfig(Config):

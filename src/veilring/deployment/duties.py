@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from veilring.config import read_tables, read_toml, require_key, require_key_that
-from veilring.deployment.config import A_FILE, RELATIVE, Columns, Config, Duty, read_terms
+from veilring.deployment.config import (
+    A_FILE,
+    RELATIVE,
+    STATE_SUFFIX,
+    Columns,
+    Config,
+    Duty,
+    read_terms,
+)
 from veilring.errors import ScenarioError
 from veilring.privacy.files import as_store_failed
 from veilring.privacy.statefile import back_up_state_file
@@ -47,13 +55,6 @@ _RENAMED_ROLES: Final[Mapping[str, tuple[str, str, str]]] = {
 }
 """The role, the system and the file that names it, by a role's name in earlier versions."""
 
-_STATE_FILES: Final = (
-    "veilring.privacy.ledger:LEDGER_FILE",
-    "veilring.protocols.ldp.store.sqlite:STORE_FILE",
-    "veilring.protocols.ldp.outbox:OUTBOX_FILE",
-    "veilring.protocols.ranksearch.memory:MEMORY_FILE",
-)
-
 
 def load_config(path: Path) -> Config:
     """Read a configuration, with its paths resolved relative to its folder."""
@@ -68,7 +69,7 @@ def load_config(path: Path) -> Config:
     fields = model.model_fields.items()
     named = {key: getattr(config, key) for key, field in fields if RELATIVE in field.metadata}
     found = {
-        key: str(path.parent / name)
+        key: str(path.parent / name if name else path.with_suffix(STATE_SUFFIX))
         for key, name in named.items()
         if "://" not in name  # a database, not a path
     }
@@ -152,7 +153,7 @@ def back_up_state(path: Path, to: Path) -> None:
         StoreFailed: If it is damaged or incomplete, or the disk fails.
     """
     with as_store_failed("SQLite", path):
-        back_up_state_file(path, to, [_imported(each) for each in _STATE_FILES])
+        back_up_state_file(path, to)
 
 
 def _loaded(config: Config | Path | str) -> Config:
@@ -164,11 +165,6 @@ def _unable(role: str, system: str, command: str, able: list[str]) -> ScenarioEr
     return ScenarioError.because(
         f"the role {role} of {system} does not support {command}{others}", field="role"
     )
-
-
-def _imported(place: str) -> Any:  # noqa: ANN401  (a class or a function)
-    module, _, name = place.partition(":")
-    return getattr(import_module(module), name)
 
 
 def _role_of(tables: Mapping[str, Any]) -> str:

@@ -34,7 +34,7 @@ from veilring.data.table import (
     partition,
     split,
 )
-from veilring.deployment.config import Terms
+from veilring.deployment.config import STATE_SUFFIX, Terms
 from veilring.deployment.duties import begin_state
 from veilring.deployment.owner import OwnerTerms
 from veilring.deployment.peers import PeerTerms
@@ -227,9 +227,9 @@ class NewDeployment(NamedTuple):
         """Return the command with which a client sends a file of rows, such as `ask`."""
         return f"{command} {self.folder / name}.toml {self.folder / name}{ending}"
 
-    def show(self, ledger: str) -> str:
+    def show(self, name: str) -> str:
         """Return the command that shows the spent budget."""
-        return f"ledger show {self.folder / ledger}"
+        return f"ledger show {self.folder / name}{STATE_SUFFIX}"
 
 
 def _numbered(kind: str, count: int) -> list[str]:
@@ -309,19 +309,14 @@ def write_peers(  # noqa: PLR0913  (each is chosen by a command's option)
     dealt = deal(train.y, len(parties), streams.generator("partition"))
     counted = {"rows": len(train)} if protocol.counts_publicly else {}
     terms = PeerTerms.of_table(table, protocol=protocol, **counted)
-    membership = terms.membership(len(parties), count="parties.count")
+    terms.membership(len(parties), count="parties.count")
     price = terms.promise(len(parties)).epsilon
     if price is not None:
         terms = terms.model_copy(update={"budget": _BATCHES * price if budget is None else budget})
     terms.checked(len(parties))
-    keeps_ledger = price is not None or membership.once is not None
     configs = dict[str, dict[str, object]]()
     for name in parties:
         configs[name] = {"role": "member", "rows": f"{name}.csv"}
-        if keeps_ledger:
-            configs[name]["ledger"] = f"{name}.db"
-        if membership.memory is not None:
-            configs[name]["asked"] = f"{name}.asked.db"
     configs[CLIENT] = {"role": "client", "ask": parties[0]}
     asked = len(held_out) if queries is None else min(queries, len(held_out))
     tables = {
@@ -369,7 +364,7 @@ class OwnerExample(Example):
         veilring deploy owner iris --out owner
         veilring serve owner/owner.toml
         veilring ask owner/analyst-0.toml owner/analyst-0.csv
-        veilring ledger show owner/queries.ledger
+        veilring ledger show owner/owner.db
 
     Attributes:
         total: The budget of all analysts together. Default: twice the price of a batch for each.
@@ -408,11 +403,7 @@ class OwnerExample(Example):
         files = {f"{OWNER}.csv": partial(write_table, table=rows)} | _dealt(names, queries)
         configs: _Configs = {OWNER: owner, **dict.fromkeys(names, analyst)}
         write_folder(to.folder, terms, configs, files, port=to.port)
-        return (
-            to.serve(OWNER),
-            *(to.send("ask", name) for name in names),
-            to.show("queries.ledger"),
-        )
+        return (to.serve(OWNER), *(to.send("ask", name) for name in names), to.show(OWNER))
 
     @property
     def budgets(self) -> dict[str, float]:
@@ -447,7 +438,7 @@ class PredictionExample(Example):
         veilring records add predict/registrar.toml predict/records.csv
         veilring ask predict/client-0.toml predict/client-0.csv
         veilring records forget predict/registrar.toml record-17
-        veilring ledger show predict/state/state.sqlite
+        veilring ledger show predict/server.db
 
     The rows of an .npz file are treated as embeddings; its records and queries become .npz files.
 
@@ -497,7 +488,7 @@ class PredictionExample(Example):
             f"records add {to.folder / REGISTRAR}.toml {to.folder / 'records'}{ending}",
             *(to.send("ask", name, ending) for name in names),
             f"records forget {to.folder / REGISTRAR}.toml {ids[0]}",
-            to.show("state/state.sqlite"),
+            to.show(SERVER),
         )
 
 
@@ -562,7 +553,7 @@ class SurveyExample(Example):
         table = self._asked(source)
         terms = self._terms(table, to.settings)
         drawn = Streams(to.seed).generator("clients").integers(len(table), size=self.reports)
-        configs: _Configs = {COLLECTOR: {"role": "collector", "store": "reports.sqlite"}}
+        configs: _Configs = {COLLECTOR: {"role": "collector"}}
         files = dict[str, Callable[[Path], object]]()
         for number, name in enumerate(self.names):
             own = np.arange(number, self.reports, self.survey_clients)
@@ -579,7 +570,6 @@ class SurveyExample(Example):
                 "protocol": {"name": terms.protocol.name},
                 "collector": COLLECTOR,
                 "key": KEY,
-                "outbox": f"{name}.outbox.sqlite",
                 "budget": self.epsilon,
             }
         write_folder(to.folder, terms, configs, files, port=to.port)
@@ -631,7 +621,7 @@ class PlacesExample(Example):
         veilring deploy places places.csv --out atlas
         veilring serve atlas/server.toml
         veilring ask atlas/client.toml --near 37.7749,-122.4194 --epsilon 8
-        veilring ledger show atlas/questions.ledger
+        veilring ledger show atlas/client.db
 
     The projection is the UTM zone around the places, accurate to a metre per kilometre.
 
@@ -666,7 +656,7 @@ class PlacesExample(Example):
         return (
             to.serve(SERVER),
             f"ask {to.folder / CLIENT}.toml --near LAT,LON --epsilon {TreeWalk().epsilon:g}",
-            to.show("questions.ledger"),
+            to.show(CLIENT),
         )
 
 

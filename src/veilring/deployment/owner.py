@@ -20,15 +20,16 @@ from veilring.deployment.config import (
     ReadingConfig,
     Schema,
     ServerConfig,
+    StateConfig,
 )
 from veilring.deployment.connecting import Client, Server
 from veilring.errors import ScenarioError
-from veilring.nodes.service import Threads
+from veilring.nodes.service import Threads, opening
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import Ledger, open_ledger
 from veilring.protocols.promise import Facts
 from veilring.protocols.radius.messages import LabelRequest, OwnerRules
-from veilring.protocols.radius.owner import Owner, convene_owner
+from veilring.protocols.radius.owner import LABEL_SERVICE, Owner, request_labels
 from veilring.protocols.radius.system import DataOwner, Radius
 
 _log = logging.getLogger("veilring.owner")
@@ -62,7 +63,7 @@ class OwnerTerms(Schema):
     @cached_property
     def rules(self) -> OwnerRules:
         """The protocol's public rules."""
-        return self.protocol.bind(self.width, len(self.classes), self.rows)
+        return self.protocol.bind(self.facts(1))
 
     @override
     def checked(self, parties: int | None = None) -> Self:
@@ -88,21 +89,19 @@ class BudgetsSection(Section):
     analysts: Mapping[str, BudgetAmount] = Field({}, description="a table of names and numbers")
 
 
-class OwnerConfig(ServerConfig, ReadingConfig):
+class OwnerConfig(ServerConfig, StateConfig, ReadingConfig):
     """A data owner that labels analysts' queries.
 
     Attributes:
         role: `server`.
         rows: The CSV file with its own rows; the label is the last column.
         budgets: The privacy budgets. To change them, see `amend`.
-        ledger: The file with the charges and the answers.
         amend: Whether to accept changed budgets; charges are kept.
     """
 
     role: Literal["server"]
     rows: FilePath
     budgets: BudgetsSection
-    ledger: FilePath = "queries.ledger"
     amend: bool = False
 
 
@@ -139,7 +138,7 @@ def _open_ledger(config: OwnerConfig, *, new: bool = False) -> Ledger:
     chosen = config.budgets
     with as_scenario_errors({}, "budgets"):
         budgets = Budgets("epsilon", chosen.total, chosen.analyst, chosen.analysts)
-    return open_ledger(Path(config.ledger), budgets, amend=config.amend, new=new)
+    return open_ledger(Path(config.state), budgets, amend=config.amend, new=new)
 
 
 class AnalystConfig(QueryingConfig, ReadingConfig):
@@ -185,7 +184,8 @@ async def ask_owner(config: AnalystConfig, queries: Path) -> dict[str, list[obje
     request = make_request(config, terms, rows)
     terms.rules.check(request)
     async with client.connect(terms.keys) as connection:
-        answer = await connection.run(convene_owner(terms.digest), request, rules=terms.rules)
+        role = opening(request_labels, LABEL_SERVICE, terms.digest)
+        answer = await connection.run(role, request, rules=terms.rules)
     columns: dict[str, list[object]] = {"label": [terms.classes[each] for each in answer.labels]}
     if request.k:
         columns["radius"] = answer.radii.round(_DECIMALS).tolist()

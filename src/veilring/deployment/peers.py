@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, NamedTuple, Self
 
 import numpy as np
 from pydantic import Field
@@ -27,6 +27,7 @@ from veilring.deployment.config import (
     ReadingConfig,
     Schema,
     ServerConfig,
+    StateConfig,
     load_credentials,
     read_terms,
 )
@@ -37,7 +38,7 @@ from veilring.nodes.party import Parties
 from veilring.nodes.service import Service
 from veilring.privacy.budgets import AMOUNT_MAX, Budgets, budget_units, to_units
 from veilring.privacy.files import as_store_failed
-from veilring.privacy.ledger import open_ledger
+from veilring.privacy.ledger import LEDGER, open_ledger
 from veilring.privacy.statefile import StateFile, open_state_file
 from veilring.protocols.digests import digest_of, digest_of_names
 from veilring.protocols.membership import Membership, Once, PublicModel
@@ -130,15 +131,12 @@ class PeerTerms(Schema):
         require_key(self.budget >= promise.epsilon, "budget", self.budget, f"at least {costs}")
 
 
-class MemberConfig(ServerConfig, ReadingConfig):
+class MemberConfig(ServerConfig, StateConfig, ReadingConfig):
     """A party that holds rows and answers together with all others.
 
     Attributes:
         role: `member`.
         rows: The CSV file with this party's own rows; the label is its last column.
-        ledger: The file with the charges and the answers paid for, used if an ε is spent.
-        asked: The file with the queries that the party took part in, used if the system refuses
-            them among other parties.
         client: The ε that each client may spend at this party; by default the budget in the terms.
         clients: The ε of individual clients, by name.
         amend: Whether to accept a changed budget; charges are kept.
@@ -146,8 +144,6 @@ class MemberConfig(ServerConfig, ReadingConfig):
 
     role: Literal["member"]
     rows: FilePath
-    ledger: FilePath = "member.db"
-    asked: FilePath = "asked.db"
     client: BudgetAmount | None = None
     clients: Mapping[str, BudgetAmount] = Field({}, description="a table of names and numbers")
     amend: bool = False
@@ -196,11 +192,8 @@ async def serve_member(
             return member
         return OnceMember(member, membership.once, till, terms.content(parties))
 
-    with (
-        _open_till(config, terms, server.roster) as till,
-        _open_memory(config, membership) as memory,
-    ):
-        kept = None if memory is None else membership.keep(rows, memory)
+    with _open_state(config, terms, server.roster) as (file, till):
+        kept = None if membership.memory is None else membership.keep(rows, file)
         async with server.meet(terms.keys) as met:
             member = take_part(met.node, till)
             async with Service(met.node, member.offers()):
@@ -212,57 +205,51 @@ async def serve_member(
 
 
 def begin_member(config: MemberConfig) -> bool:
-    """Create the ledger and the memory of a member, if its system needs them.
+    """Create the state of a member, if its system needs any.
 
     See `begin_state` of `veilring.deployment.duties`.
     """
     _, roster = load_credentials(config)
     terms = PeerTerms.load(Path(config.terms), len(roster.parties))
-    membership = terms.membership(len(roster.parties))
-    with (
-        _open_memory(config, membership, new=True) as memory,
-        _open_till(config, terms, roster, new=True) as till,
-    ):
-        return till is not None or memory is not None
+    with _open_state(config, terms, roster, new=True) as state:
+        return state.file is not None
+
+
+class _State(NamedTuple):
+    """The open state of a member: the file, and the ledger in it, if its system needs them."""
+
+    file: StateFile | None = None
+    till: Till | None = None
 
 
 @contextmanager
-def _open_memory(
-    config: MemberConfig, membership: Membership, *, new: bool = False
-) -> Iterator[StateFile | None]:
-    """Open the memory of a member, or create it if asked, if its system has one."""
-    kind, path = membership.memory, Path(config.asked)
-    if kind is None:
-        yield None
-        return
-    with (
-        as_store_failed(f"the {kind.name} failed", path),
-        closing(open_state_file(path, kind, new=new)) as file,
-    ):
-        yield file
-
-
-@contextmanager
-def _open_till(
+def _open_state(
     config: MemberConfig, terms: PeerTerms, roster: Roster, *, new: bool = False
-) -> Iterator[Till | None]:
-    """Open the ledger with a member's charges and its result, if it needs one."""
+) -> Iterator[_State]:
+    """Open the state of a member, or create it if asked."""
     parties = len(roster.parties)
     membership, promise = terms.membership(parties), terms.promise(parties)
-    price = promise.epsilon
     budgets = _budgets(config, terms.budget, roster)
-    if price is None and membership.once is None:
-        if config.client is not None or config.clients:
-            raise ScenarioError.because(
-                "this system spends no epsilon; leave it out", field="client"
-            )
-        yield None
+    pays = promise.epsilon is not None or membership.once is not None
+    if not pays and (config.client is not None or config.clients):
+        raise ScenarioError.because("this system spends no epsilon; leave it out", field="client")
+    memory = () if membership.memory is None else (membership.memory,)
+    sections = (LEDGER, *memory) if pays else memory
+    if not sections:
+        yield _State()
         return
-    with open_ledger(Path(config.ledger), budgets, amend=config.amend, new=new) as ledger:
-        _log_delta(price, terms.budget, promise.delta)
-        till = Till(ledger, price or 0.0, terms.digest)
-        till.make_room(0 if membership.once is None else membership.once.size)
-        yield till
+    path = Path(config.state)
+    with as_store_failed(f"the {sections[0].name} failed", path):
+        file = open_state_file(path, *sections, new=new)
+    with closing(file):
+        if not pays:
+            yield _State(file)
+            return
+        with open_ledger(file, budgets, amend=config.amend) as ledger:
+            _log_delta(promise.epsilon, terms.budget, promise.delta)
+            till = Till(ledger, promise.epsilon or 0.0, terms.digest)
+            till.make_room(0 if membership.once is None else membership.once.size)
+            yield _State(file, till)
 
 
 def _log_delta(price: float | None, total: float | None, delta: float) -> None:

@@ -16,7 +16,14 @@ from typing_extensions import override
 from veilring.arrays import Floats
 from veilring.config import Section, same_field
 from veilring.data.csv import read_cells
-from veilring.deployment.config import Duty, FilePath, QueryingConfig, ServerConfig, Terms
+from veilring.deployment.config import (
+    Duty,
+    FilePath,
+    QueryingConfig,
+    ServerConfig,
+    StateConfig,
+    Terms,
+)
 from veilring.deployment.connecting import Client, ClientConnection, Server
 from veilring.errors import InputError, ScenarioError
 from veilring.extras import require_extra
@@ -322,7 +329,7 @@ class Near:
         return cls(latitude, longitude, epsilon)
 
 
-class PlacesClientConfig(QueryingConfig):
+class PlacesClientConfig(QueryingConfig, StateConfig):
     """A client that searches near private places.
 
     Attributes:
@@ -335,8 +342,6 @@ class PlacesClientConfig(QueryingConfig):
         grid: The distance in metres between the points of the grid to which a place is rounded
             first, so that the same place gives the same question.
         show: The number of returned places to show.
-        ledger: The file with the questions, answers and charges; as secret as the questions. Never
-            delete it.
         amend: Whether to accept a changed budget; charges are kept.
     """
 
@@ -346,7 +351,6 @@ class PlacesClientConfig(QueryingConfig):
     splits: int = Field(BUCKET_SPLITS, ge=0, le=SPLITS_MAX)
     grid: float = Field(10.0, gt=0)
     show: int = Field(5, ge=1)
-    ledger: FilePath = "questions.ledger"
     amend: bool = False
 
 
@@ -390,7 +394,7 @@ def begin_places_client(config: PlacesClientConfig) -> bool:
 
 def _open_ledger(config: PlacesClientConfig, *, new: bool = False) -> Ledger:
     budgets = Budgets("epsilon", total=config.budget)
-    return open_ledger(Path(config.ledger), budgets, amend=config.amend, new=new)
+    return open_ledger(Path(config.state), budgets, amend=config.amend, new=new)
 
 
 @dataclass(frozen=True, slots=True)

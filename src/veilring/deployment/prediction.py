@@ -3,8 +3,7 @@
 import hashlib
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -23,32 +22,33 @@ from veilring.data.schema import OUTSIDE_MAX, FeatureList, Words, check_ranges, 
 from veilring.deployment.config import (
     BudgetAmount,
     Duty,
-    FilePath,
     QueryingConfig,
     ReadingConfig,
     Schema,
     ServerConfig,
+    StateConfig,
     TermsConfig,
     Unfinished,
     message_format,
 )
 from veilring.deployment.connecting import Client, Server
 from veilring.errors import BudgetExhausted, InputError, ScenarioError
-from veilring.nodes.service import Threads
+from veilring.nodes.service import Threads, opening
 from veilring.privacy.checks import doubt_of_delta
 from veilring.protocols.prediction.algorithm.directions import quantise
 from veilring.protocols.prediction.client import (
-    add_session,
-    forget_session,
-    label_session,
+    add_at_server,
+    forget_at_server,
+    label_queries,
     make_request,
-    status_session,
+    request_status,
 )
 from veilring.protocols.prediction.messages import ServerRules
 from veilring.protocols.prediction.records import LabelledRecords, require_ids
-from veilring.protocols.prediction.server import PredictionServer
-from veilring.protocols.prediction.state import ServerState, begin_state, open_state
+from veilring.protocols.prediction.server import ADD, FORGET, PREDICT, STATUS, PredictionServer
+from veilring.protocols.prediction.state import ServerState, open_state
 from veilring.protocols.prediction.system import IndKNN
+from veilring.protocols.promise import Facts
 
 _log = logging.getLogger("veilring.prediction")
 _client_log = logging.getLogger("veilring.client")
@@ -102,7 +102,8 @@ class PredictionTerms(Schema):
     @cached_property
     def rules(self) -> ServerRules:
         """The protocol's public rules."""
-        return self.protocol.bind(self.width, len(self.classes), paid=self.origin_price)
+        facts = Facts(1, self.width, len(self.classes))  # embeddings have no schema
+        return self.protocol.bind(facts, paid=self.origin_price)
 
     def directions(self, rows: NDArray[np.floating]) -> NDArray[np.float32]:
         """Return rows in the form that the server uses.
@@ -222,21 +223,18 @@ def _labels(path: Path, held: Vectors, terms: PredictionTerms) -> Ints:
     return held.labels
 
 
-class PredictionServerConfig(ServerConfig):
+class PredictionServerConfig(ServerConfig, StateConfig):
     """A server that labels clients' queries with records from its administrators.
 
     Attributes:
         role: `server`.
         administrators: The members of the roster that may add and forget records.
-        state: The folder with its records and their charges, used by no other process. If an old
-            copy is restored, records spend twice.
     """
 
-    renamed = MappingProxyType({"curators": "administrators"})
+    renamed = MappingProxyType({**StateConfig.renamed, "curators": "administrators"})
 
     role: Literal["server"]
     administrators: Words = Field((), description="a list of names of the roster")
-    state: FilePath = "state"
 
 
 async def serve_prediction(
@@ -257,9 +255,9 @@ async def serve_prediction(
         raise ScenarioError.because(
             f"{', '.join(strangers)} are not members of the roster", field="administrators"
         )
-    if doubt := doubt_of_delta(terms.rules.delta):
+    if doubt := doubt_of_delta(terms.protocol.delta):
         _log.warning("protocol.%s", doubt)
-    with _opened(config, terms) as state:
+    with _open(config, terms) as state:
         # One thread, because each answer depends on the charges of the one before.
         async with Threads(1, "predictions") as offload:
             predicting = PredictionServer(state, offload, config.administrators)
@@ -273,20 +271,15 @@ async def serve_prediction(
 
 def begin_server(config: PredictionServerConfig) -> bool:
     """Create the state of a server: see `begin_state` of `veilring.deployment.duties`."""
-    with _state_errors():
-        begin_state(PredictionTerms.load(Path(config.terms)).rules, Path(config.state))
+    _open(config, PredictionTerms.load(Path(config.terms)), new=True).close()
     return True
 
 
-def _opened(config: PredictionServerConfig, terms: PredictionTerms) -> ServerState:
-    with _state_errors():
-        return open_state(terms.rules, Path(config.state), terms.schema_digest)
-
-
-@contextmanager
-def _state_errors() -> Iterator[None]:
+def _open(
+    config: PredictionServerConfig, terms: PredictionTerms, *, new: bool = False
+) -> ServerState:
     try:
-        yield
+        return open_state(terms.rules, Path(config.state), terms.schema_digest, new=new)
     except InputError as error:
         raise ScenarioError.of(error, f"state ({error.field})") from error
 
@@ -332,8 +325,9 @@ async def ask_prediction(config: PredictionClientConfig, queries: Path) -> dict[
     parts = [rows[first : first + block] for first in range(0, len(rows), block)]
     keys = [make_request(part, name=config.name).key for part in parts]
     async with client.connect(terms.keys) as connection:
-        role = label_session(terms.digest)
-        left, answered = await connection.run(status_session(terms.digest), keys)
+        role = opening(label_queries, PREDICT, terms.digest)
+        status = opening(request_status, STATUS, terms.digest)
+        left, answered = await connection.run(status, keys)
         refusal = _refusal(parts, answered, left, rules)
         paid = parts if refusal is None else parts[: [*answered, False].index(False)]
         try:
@@ -387,7 +381,7 @@ async def add_records(config: RecordsAdministratorConfig, path: Path) -> int:
     terms = PredictionTerms.load(Path(config.terms))
     records = read_records(path, terms, config.key, config.outside_max, _records_log)
     pieces = [records.take(range(*piece)) for piece in _pieces(len(records))]
-    return await _tell(config, add_session(terms.digest), pieces)
+    return await _tell(config, opening(add_at_server, ADD, terms.digest), pieces)
 
 
 async def forget_records(config: RecordsAdministratorConfig, ids: Sequence[str]) -> int:
@@ -405,7 +399,7 @@ async def forget_records(config: RecordsAdministratorConfig, ids: Sequence[str])
     require_ids(ids)
     terms = PredictionTerms.load(Path(config.terms))
     pieces = [tuple(ids[slice(*piece)]) for piece in _pieces(len(ids))]
-    return await _tell(config, forget_session(terms.digest), pieces)
+    return await _tell(config, opening(forget_at_server, FORGET, terms.digest), pieces)
 
 
 async def _tell(

@@ -28,13 +28,12 @@ from veilring.data.schema import (
 from veilring.data.table import Ranges
 from veilring.deployment.config import Terms
 from veilring.errors import HandshakeError, InputError, ProtocolViolation, ScenarioError
-from veilring.protocols.ldp.algorithm.means import make_means
-from veilring.protocols.ldp.algorithm.planner import make_oracle
+from veilring.protocols.ldp.algorithm.planner import OracleName
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
-from veilring.protocols.ldp.algorithm.survey import FrequencySurvey, MeanSurvey, Survey
+from veilring.protocols.ldp.algorithm.survey import make_survey
 from veilring.protocols.ldp.messages import TASK_FORMAT, Task, other_format
 from veilring.protocols.ldp.roles import ClientPool
-from veilring.protocols.ldp.system import LDPBayes, OracleName, bayes_survey
+from veilring.protocols.ldp.system import LDPBayes
 
 _HALF: Final = 0.5
 FREQUENCY_BINS: Final = 8
@@ -77,23 +76,10 @@ class SurveySection(Section):
             return {"bins": FREQUENCY_BINS, **given}
         return given
 
-
-def survey_of(
-    section: SurveySection, features: Sequence[FeatureTerms], classes: Sequence[str]
-) -> Survey:
-    """Return the survey described by terms.
-
-    Args:
-        classes: The names of all classes; none if no class is asked for.
-    """
-    make = make_oracle(section.oracle, section.epsilon)
-    if section.kind == "frequency":
-        return FrequencySurvey(make(domain_of(section, features[0])))
-    scaling = Scaling(ranges_of(features))
-    if section.kind == "means":
-        return MeanSurvey(make_means(section.epsilon, len(scaling.ranges)), (scaling,))
-    step = bins_of(section, features) if section.kind == "discrete-bayes" else scaling
-    return bayes_survey(step, len(classes), section.epsilon, make)
+    @property
+    def is_numeric(self) -> bool:
+        """Whether columns are treated as numbers, with one-hot categories."""
+        return self.kind in {"means", "gaussian-bayes"}
 
 
 def domain_of(section: SurveySection, feature: FeatureTerms) -> int:
@@ -125,7 +111,6 @@ class SurveyTerms(Terms):
     """The terms of a collection: the survey, and how to read a row.
 
     Attributes:
-        protocol: The survey.
         classes: The names of all classes; none for `frequency` and `means`.
         features: All columns except the label.
     """
@@ -147,7 +132,14 @@ class SurveyTerms(Terms):
         terms = self.model_dump(mode="json", exclude={"protocol": {"minimum"}})
         return Task(
             terms={_PUBLISHED: terms.pop("protocol"), **terms},
-            survey=survey_of(self.protocol, self.features, self.classes),
+            survey=make_survey(
+                Scaling(ranges_of(self.features))
+                if self.protocol.is_numeric
+                else bins_of(self.protocol, self.features),
+                len(self.classes) or None,
+                self.protocol.epsilon,
+                self.protocol.oracle,
+            ),
             closes=None if closes is None else closes.timestamp(),
         )
 
@@ -173,7 +165,7 @@ class SurveyTerms(Terms):
                 field="features",
             )
         for feature in self.features:
-            if len(feature.categories) == 1 and not self.is_numeric:
+            if len(feature.categories) == 1 and not section.is_numeric:
                 key = f"features.{feature.name}.categories"
                 raise ScenarioError(key, list(feature.categories), "two or more categories")
         try:
@@ -198,17 +190,12 @@ class SurveyTerms(Terms):
             numbers = read_numbers(path, feature, cells)[:, None]
             return bins_of(self.protocol, (feature,))(numbers) if self.is_frequency else numbers
         places = read_categories(path, feature, cells)
-        return np.eye(feature.width)[places] if self.is_numeric else places[:, None]
+        return np.eye(feature.width)[places] if self.protocol.is_numeric else places[:, None]
 
     @property
     def is_frequency(self) -> bool:
         """Whether the survey counts the values of one column."""
         return self.protocol.kind == "frequency"
-
-    @property
-    def is_numeric(self) -> bool:
-        """Whether the survey treats columns as numbers, with one-hot categories."""
-        return self.protocol.kind in {"means", "gaussian-bayes"}
 
 
 def read_published(encoded: bytes, collector: str) -> SurveyTerms:

@@ -15,7 +15,7 @@ from pydantic import Field
 from veilring.config import Section
 from veilring.data.csv import read_cells
 from veilring.data.schema import FileCells, check_ranges
-from veilring.deployment.config import FilePath, ReadingConfig
+from veilring.deployment.config import ReadingConfig, StateConfig
 from veilring.deployment.connecting import Client, ClientConnection
 from veilring.deployment.survey import SurveyTerms, read_published
 from veilring.errors import (
@@ -219,7 +219,7 @@ class SystemName(Section):
     name: Literal["ldp-bayes"]
 
 
-class SurveyClientConfig(ReadingConfig):
+class SurveyClientConfig(StateConfig, ReadingConfig):
     """The configuration of a survey client, which makes its clients' reports and submits them.
 
     Attributes:
@@ -230,7 +230,6 @@ class SurveyClientConfig(ReadingConfig):
         key: The column that identifies a row's client, never to be changed; or `row number`, if
             rows are only ever added at the end and never changed.
         amend: Whether to accept changed cells of known clients.
-        outbox: The file with the reports, their receipts and each client's charges.
         task: The hash of the only task to answer; by default any task of the collector.
     """
 
@@ -240,7 +239,6 @@ class SurveyClientConfig(ReadingConfig):
     budget: float = Field(gt=0)
     key: str = Field(min_length=1, description=f"the header of a column, or {ROW_NUMBER!r}")
     amend: bool = False
-    outbox: FilePath = "outbox.sqlite"
     task: str = Field(
         "", pattern="^([0-9a-f]{64})?$", description="64 hexadecimal digits, or nothing"
     )
@@ -311,9 +309,9 @@ def begin_outbox(config: SurveyClientConfig) -> bool:
 
 def _open_outbox(config: SurveyClientConfig, *, new: bool = False) -> Outbox:
     try:
-        return Outbox(Path(config.outbox), new=new)
+        return Outbox(Path(config.state), new=new)
     except InputError as error:
-        raise ScenarioError.of(error, "outbox") from error
+        raise ScenarioError.of(error, "state") from error
 
 
 def _require_task(config: SurveyClientConfig, terms: SurveyTerms) -> None:

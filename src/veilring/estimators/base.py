@@ -234,9 +234,6 @@ class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             X: The rows, shape (rows, features).
             y: The class of each row.
 
-        Returns:
-            The fitted classifier.
-
         Warns:
             PrivacyLeakWarning: If ranges or a seed reveal more than any ε allows.
         """

@@ -29,9 +29,9 @@ from veilring.privacy.checks import doubt_of_delta, require
 from veilring.protocols.ldp.algorithm.bayes import Classifier
 from veilring.protocols.ldp.algorithm.planner import make_oracle
 from veilring.protocols.ldp.algorithm.survey import (
-    BayesSurvey,
     DiscreteBayesSurvey,
     GaussianBayesSurvey,
+    Survey,
     Tally,
     answer,
     census,
@@ -363,7 +363,7 @@ class LDPClassifier(SystemClassifier):
 
     epsilon_: float
     tally_: Tally
-    survey_: BayesSurvey
+    survey_: Survey
     model_: Classifier
     system_: LDPBayes
     _own: ClassVar[tuple[DescribedKey, ...]] = ()
@@ -419,10 +419,10 @@ class LDPClassifier(SystemClassifier):
         self.epsilon_ = survey.exact_epsilon
         self.model_ = self.system_.learn(survey, self.tally_)
 
-    def _survey(self, rows: Floats) -> BayesSurvey:
+    def _survey(self, rows: Floats) -> Survey:
         """Return the survey, which may depend only on public numbers of the rows."""
         ranges, classes = self._public_ranges(rows), len(self.classes_)
-        return self.system_.bind(ranges, classes, epsilon=number("epsilon", self.epsilon))
+        return self.system_.survey(ranges, classes, epsilon=number("epsilon", self.epsilon))
 
 
 class LDPNaiveBayes(LDPClassifier):
@@ -442,7 +442,7 @@ class LDPNaiveBayes(LDPClassifier):
     )
 
     @override
-    def _survey(self, rows: Floats) -> BayesSurvey:
+    def _survey(self, rows: Floats) -> Survey:
         if self.domains is None:
             return super()._survey(rows)
         self.ranges_origin_ = "no ranges: values are numbered"

@@ -190,11 +190,7 @@ class Silent(Adversary):
 
 @dataclass
 class Delay(Adversary):
-    """Waits before each message, on the party's own clock.
-
-    Attributes:
-        seconds: The delay, at least 0.
-    """
+    """Waits before each message, on the party's own clock."""
 
     seconds: float
     only: tuple[type[Message], ...] = _ALL

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from types import TracebackType
-from typing import Any, Final, Generic, Literal, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from veilring.errors import ClusterError, InputError, PeerLost, RunFailed, SessionAborted
+from veilring.nodes import RuntimeName
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.journal import Cost, Journal, Mark, Trace, total_cost
 from veilring.nodes.party import Parties
@@ -19,12 +19,20 @@ from veilring.nodes.runtimes.simulated import Simulated
 from veilring.nodes.runtimes.tasks import Memory, Runtime, Tls
 from veilring.randomness import Streams
 
+__all__ = (
+    "ATTEMPTS",
+    "RUNTIMES",
+    "Cluster",
+    "Retried",
+    "RuntimeName",
+    "lost_parties",
+    "run_with_retries",
+)
+
 _R = TypeVar("_R")
 # Each attempt loses at least one party; a cluster that loses more than this has another problem.
 ATTEMPTS: Final = 3
 
-RuntimeName = Literal["memory", "tls", "processes", "simulated"]
-"""The name of a runtime."""
 RUNTIMES: Final[Mapping[RuntimeName, Callable[[], Runtime]]] = {
     "memory": Memory,
     "tls": Tls,
@@ -44,15 +52,11 @@ class Cluster:
 
     Args:
         parties: The names of the parties, or their number: `party-0`, `party-1`, …
-        runtime: The runtime: `memory`, `tls`, `processes` or `simulated`, or a runtime of
-            `veilring.nodes.runtimes` created with options.
+        runtime: The runtime: a name, or a runtime of `veilring.nodes.runtimes` created with
+            options.
         own: Each party's resident private data, in the same order. A role gets its party's.
         seed: The random seed, which makes every draw and transcript reproducible. By default all
             randomness is cryptographic.
-
-    Raises:
-        InputError: If names repeat, the number of items of data differs from that of parties, or
-            there is no such runtime.
     """
 
     def __init__(
@@ -91,12 +95,7 @@ class Cluster:
         self._started = True
         return self
 
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._started = False
         await self._runtime.stop()
 
@@ -128,9 +127,6 @@ class Cluster:
                 fails.
             adversaries: Adversaries by the party that each controls; each run gets fresh copies.
             **public: Keyword arguments of every party's role.
-
-        Returns:
-            The result of every party, and the cost of the run.
 
         Raises:
             RunFailed: If the run failed at any party. There is no partial result, unless the role
@@ -264,8 +260,6 @@ async def run_with_retries(
     that.
 
     Args:
-        cluster: The cluster, whose resident data are used.
-        role: The role, as for `Cluster.run`.
         attempts: The maximum number of runs, at least 1.
         among: The parties that take part in the first attempt; all by default.
         for_those: Called before each attempt with its parties; returns more options, such as the

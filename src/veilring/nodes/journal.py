@@ -93,11 +93,7 @@ class _Running:
 
 
 def join_transcripts(parts: Iterable[Mapping[Channel, str]]) -> dict[Channel, str]:
-    """Join the hashes of all parties, and compare the two ends of each channel.
-
-    Raises:
-        ClusterError: If the two ends of a channel disagree on its messages.
-    """
+    """Join the hashes of all parties, and compare the two ends of each channel."""
     joined: dict[Channel, str] = {}
     for part in parts:
         for channel, digest in part.items():
@@ -128,8 +124,6 @@ class View:
     """The view of a party, kept by an observer: everything a semi-honest adversary there learns.
 
     Attributes:
-        party: The name of the party.
-        received: The messages that the party received, in order.
         sent: The messages that it sent, each with its receiver instead of the sender.
     """
 
@@ -284,9 +278,6 @@ class Trace:
 
     Args:
         since: The origin of times, in seconds on the party's clock.
-
-    Attributes:
-        passed: All messages, in order.
     """
 
     party: str
@@ -352,17 +343,6 @@ class Journal:
                 self.marks.append(mark)
 
 
-class _Place(NamedTuple):
-    """The facts that both ends of a channel know about a message that passed unchanged."""
-
-    session: str
-    sender: str
-    receiver: str
-    number: int
-    kind: str
-    bytes: int
-
-
 def join_traces(traces: Iterable[Trace]) -> list[TracedMessage]:
     """Join the traces of all parties into one table of messages, in order of time.
 
@@ -370,28 +350,22 @@ def join_traces(traces: Iterable[Trace]) -> list[TracedMessage]:
     changed or dropped on the way may have two rows: one that was never received, and one without a
     known sending.
     """
-    sendings: dict[_Place, Passed] = {}
-    arrivals: dict[_Place, Passed] = {}
+    joined: dict[tuple[object, ...], TracedMessage] = {}
     for trace in traces:
-        for passed in trace.passed:
-            ends = (trace.party, passed.peer) if passed.sent else (passed.peer, trace.party)
-            place = _Place(trace.session, *ends, passed.number, passed.kind, passed.bytes)
-            (sendings if passed.sent else arrivals)[place] = passed
-    places = sendings | arrivals
-    joined = (_joined(place, sendings.get(place), arrivals.get(place)) for place in places)
-    return sorted(joined, key=lambda m: (m.seconds, m.session, m.sender, m.receiver, m.number))
+        for end in trace.passed:
+            ends = (trace.party, end.peer) if end.sent else (end.peer, trace.party)
+            facts = (end.kind, end.bytes, end.number, trace.session)
+            known = joined.get((ends, facts)) or TracedMessage(
+                *ends, None, None, end.round, end.kind, end.bytes, end.number, trace.session
+            )
+            joined[ends, facts] = (
+                known._replace(sent_seconds=end.seconds, round=end.round)
+                if end.sent
+                else known._replace(received_seconds=end.seconds)
+            )
+    return sorted(joined.values(), key=_in_time)
 
 
-def _joined(place: _Place, sending: Passed | None, arrival: Passed | None) -> TracedMessage:
-    first, *_ = (end for end in (sending, arrival) if end is not None)
-    return TracedMessage(
-        sender=place.sender,
-        receiver=place.receiver,
-        sent_seconds=None if sending is None else sending.seconds,
-        received_seconds=None if arrival is None else arrival.seconds,
-        round=first.round,
-        kind=place.kind,
-        bytes=place.bytes,
-        number=place.number,
-        session=place.session,
-    )
+def _in_time(message: TracedMessage) -> tuple[object, ...]:
+    ends = (message.session, message.sender, message.receiver)
+    return message.seconds, *ends, message.number, message.sent_seconds is None

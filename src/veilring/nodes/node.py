@@ -9,7 +9,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from types import EllipsisType, TracebackType
+from types import EllipsisType
 from typing import Final, Self, TypeVar
 
 from veilring.errors import (
@@ -143,12 +143,7 @@ class Node:
         self.start()
         return self
 
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def abort(self) -> None:
@@ -182,12 +177,6 @@ class Node:
             seconds: The time limit of the whole session, or none; by default the node's.
             tolerant: Whether the session begins even if peers are lost, or were never connected:
                 see `Party.tolerate_losses`.
-
-        Returns:
-            The return value of the role.
-
-        Raises:
-            VeilringError: The error that ended the session.
         """
         opened = self._open(session, parties, observers, tolerant=tolerant)
         try:
@@ -394,11 +383,7 @@ class Node:
 
 
 class EarlyFrames:
-    """Keeps early frames, as bytes and within limits, until their session is opened.
-
-    Args:
-        clock: A clock in seconds.
-    """
+    """Keeps early frames, as bytes and within limits, until their session is opened."""
 
     def __init__(self, clock: Callable[[], float] = loop_time) -> None:
         self._clock = clock

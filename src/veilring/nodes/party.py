@@ -136,12 +136,6 @@ class Parties(tuple[str, ...]):  # noqa: SLOT001  (CPython allows no slots on su
 
     A run with 10,000 parties has 10,000 sessions that all look up participants; they share one
     instance.
-
-    Args:
-        names: The participants, once each.
-
-    Raises:
-        InputError: If a name occurs twice.
     """
 
     _positions: dict[str, int]
@@ -171,22 +165,17 @@ class Party(Protocol):
     party, and keep raising it; for roles that continue, see `tolerate_losses`.
     """
 
-    @property
-    def me(self) -> str:
-        """This party's name."""
-
-    @property
-    def parties(self) -> Parties:
-        """All participants in the order of the roster, including this one."""
+    me: str
+    """This party's name."""
+    parties: Parties
+    """All participants in the order of the roster, including this one."""
+    session: bytes
+    """The public name of this run, never used twice."""
 
     @property
     def peers(self) -> tuple[str, ...]:
         """All participants except this one, in the order of the roster."""
         return tuple(name for name in self.parties if name != self.me)
-
-    @property
-    def session(self) -> bytes:
-        """The public name of this run, never used twice."""
 
     @property
     def rng(self) -> Generator:
@@ -211,7 +200,6 @@ class Party(Protocol):
         """Wait for the next message of a peer, which must be of the given type.
 
         Args:
-            sender: The peer.
             due: The round in which the peer sends it. Set-up counts backwards: its last step is
                 round 0, the one before is round -1. If all roles of a protocol pass it, the culprit
                 of a stalled run can be named; see `veilring.nodes.party`.
@@ -257,29 +245,11 @@ async def broadcast_to_rest(party: Party, message: Message) -> None:
 
 
 class ForwardingParty(Party):
-    """A party that passes everything on to another one; a subclass overrides parts of it.
-
-    Args:
-        party: The party underneath.
-    """
+    """A party that passes everything on to another one; a subclass overrides parts of it."""
 
     def __init__(self, party: Party) -> None:
         self._party = party
-
-    @property
-    @override
-    def me(self) -> str:
-        return self._party.me
-
-    @property
-    @override
-    def parties(self) -> Parties:
-        return self._party.parties
-
-    @property
-    @override
-    def session(self) -> bytes:
-        return self._party.session
+        self.me, self.parties, self.session = party.me, party.parties, party.session
 
     @property
     @override
@@ -324,11 +294,7 @@ class SubParty(ForwardingParty):
     confused.
 
     Args:
-        party: The participant.
         parties: Some of the session's parties, including the participant.
-
-    Raises:
-        InputError: If the participant is not among them.
     """
 
     def __init__(self, party: Party, parties: Parties) -> None:
@@ -337,9 +303,4 @@ class SubParty(ForwardingParty):
                 f"{party.me} is not among the parties of its own part", field="parties"
             )
         super().__init__(party)
-        self._parties = parties
-
-    @property
-    @override
-    def parties(self) -> Parties:
-        return self._parties
+        self.parties = parties

@@ -43,9 +43,6 @@ class Ring:
 
     Args:
         order: The parties, once each, at least `PARTIES_MIN`.
-
-    Raises:
-        InputError: If there are fewer parties.
     """
 
     def __init__(self, order: Sequence[str]) -> None:
@@ -106,9 +103,6 @@ async def draw_ring(party: Party, public: bytes = b"", sent_by: Sequence[str] = 
         public: The public data that all parties should hold, such as a batch of queries; the
             parties compare its hash.
         sent_by: The parties that sent the public data to the others.
-
-    Returns:
-        The same ring at every party.
 
     Raises:
         ProtocolViolation: If a nonce does not match its commitment.

@@ -40,8 +40,6 @@ class Job:
 
     Attributes:
         given: The arguments after the party: the party's private input, if there is one.
-        trace: The trace that records messages, if wanted.
-        adversary: The adversary that controls the party, if any.
     """
 
     role: Callable[..., Awaitable[Any]]
@@ -60,13 +58,10 @@ class Outcome:
     """The outcome of a job at one party.
 
     Attributes:
-        party: The name of the party.
         result: The value that the role returned, if it succeeded.
         error: The error that ended the role, if it failed.
         meter: The count of the messages that the party sent.
         channels: The hashes of the party's channels; those of an adversary are ignored.
-        view: The party's view, if it was watched.
-        trace: The trace of messages, if it was recorded.
         ended: The end of the role, in seconds on the clock of the event loop.
         standing: The state of the party when its session ended.
     """
@@ -88,13 +83,10 @@ class Run(Generic[_R]):
 
     Attributes:
         results: The value that each party's role returned.
-        cost: The messages, bytes and rounds.
         channels: The SHA-256 of all messages of each channel, by (sender, receiver), from its
             honest ends.
-        views: The view of each watched party.
         seconds: The time from the first party's start to the last one's end, on the cluster's
             clock.
-        traces: The trace of each party, if the run was traced.
         lost: The parties without which the others continued, in a role that tolerates losses. They
             have no results, and messages from or to them count neither as cost nor as transcript.
     """

@@ -190,7 +190,8 @@ class Service:
                 play, session, parties, peer, seconds=seconds, tolerant=offer.tolerant
             )
         except VeilringError as error:
-            if has_answered and _has_left(peer, error):
+            has_left = isinstance(error, PeerLost) and error.orderly and error.peer == peer
+            if has_answered and has_left:
                 return  # its goodbye arrived before our session ended
             line = "%s for %s failed: %s"
             what = f"{request.service}: {error}"
@@ -240,18 +241,11 @@ class Service:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-def _has_left(peer: str, error: VeilringError) -> bool:
-    return isinstance(error, PeerLost) and error.orderly and error.peer == peer
-
-
 class FairTurns:
     """Limits the sessions that a party opens for its clients; clients take turns.
 
     Each client's requests keep their order. The next turn is that of the client that has waited
     longest since its last one, so that the number of its requests gains a client nothing.
-
-    Args:
-        at_once: The maximum number of turns at once.
     """
 
     def __init__(self, party: str, at_once: int = CONVENED_MAX) -> None:

@@ -38,6 +38,7 @@ from veilring.errors import (
     Tampered,
     TooFarAhead,
     VeilringError,
+    listed,
 )
 from veilring.nodes.journal import SETUP_ROUND, Event, Observer
 from veilring.nodes.party import Parties, Party, Standing, Wait, find_fault
@@ -64,7 +65,6 @@ UNREAD_BYTES_MAX: Final = 4 << 20
 REASON_CHARACTERS_MAX: Final = 64
 # All peers that are silent are named at once: a dozen of the longest names.
 CULPRIT_CHARACTERS_MAX: Final = 1024
-_PEERS_SHOWN: Final = 8  # in an error
 
 
 class Abort(Message, kind="session.abort"):
@@ -84,7 +84,6 @@ class Open(Message, kind="session.open"):
 
     Attributes:
         service: The name of the peer's offer.
-        parties: All participants.
         terms: The SHA-256 of the public parameters: a peer with different ones refuses.
     """
 
@@ -131,9 +130,6 @@ class Session(Party):
     Args:
         make_rng: A function that makes the party's randomness for this run when a role first uses
             it.
-
-    Attributes:
-        error: The error that ended the session, if any.
     """
 
     def __init__(
@@ -148,9 +144,8 @@ class Session(Party):
             raise InputError.because(
                 f"{endpoint.name} is not among the parties of its own session", field="parties"
             )
-        self._endpoint, self._me = endpoint, endpoint.name
-        self._session = session
-        self._parties = parties
+        self._endpoint = endpoint
+        self.me, self.session, self.parties = endpoint.name, session, parties
         self._make_rng = make_rng
         self._rng: Generator | None = None
         self._observers = tuple(observers)
@@ -166,21 +161,6 @@ class Session(Party):
         self.error: VeilringError | None = None
         self.was_aborted = False
         self.is_late = False
-
-    @property
-    @override
-    def me(self) -> str:
-        return self._me
-
-    @property
-    @override
-    def parties(self) -> Parties:
-        return self._parties
-
-    @property
-    @override
-    def session(self) -> bytes:
-        return self._session
 
     @property
     @override
@@ -200,11 +180,11 @@ class Session(Party):
 
     @override
     async def send(self, to: str, message: Message) -> None:
-        if to == self._me or to not in self._parties:
+        if to == self.me or to not in self.parties:
             raise self._no_peer("to", to)
         self._check(to)
-        frame = encode(self._session, message)
-        self._observe(Event(True, self._me, to, self._round, message, frame))
+        frame = encode(self.session, message)
+        self._observe(Event(True, self.me, to, self._round, message, frame))
         self._blocked[to] += 1
         self._has_opened = self._has_opened or isinstance(message, Open)
         try:
@@ -228,7 +208,7 @@ class Session(Party):
         if not isinstance(message, message_type):
             expected = f"sent {message.kind} where {message_type.kind} was expected"
             raise self.fail(ProtocolViolation(sender, expected))
-        self._observe(Event(False, self._me, sender, self._round, message, frame))
+        self._observe(Event(False, self.me, sender, self._round, message, frame))
         return message
 
     @override
@@ -254,13 +234,12 @@ class Session(Party):
             observer(event)
 
     def _inbox(self, sender: str) -> "_Inbox":
-        if sender == self._me or sender not in self._parties:
+        if sender == self.me or sender not in self.parties:
             raise self._no_peer("sender", sender)
         return self._inboxes.setdefault(sender, _Inbox(sender))
 
     def _no_peer(self, field: str, name: str) -> InputError:
-        shown = (*self.peers[:_PEERS_SHOWN], *("…",) * (len(self.peers) > _PEERS_SHOWN))
-        return InputError(field, name, f"a peer of {self._me}: {', '.join(shown)}")
+        return InputError(field, name, f"a peer of {self.me}: {listed(self.peers)}")
 
     def _check(self, peer: str = "") -> None:
         if self.error is not None:
@@ -270,7 +249,7 @@ class Session(Party):
 
     def deliver(self, sender: str, envelope: Envelope, frame: bytes) -> None:
         """Handle a frame for this session."""
-        if sender not in self._parties:
+        if sender not in self.parties:
             return  # an outsider knows the session's name: ignore all its frames
         if self.error is not None:
             return  # the role has yet to notice the error: keep nothing for it
@@ -340,7 +319,6 @@ class Session(Party):
 
         Raises:
             ProtocolViolation: If a peer sent a message that no role asked for.
-            VeilringError: If the session has failed meanwhile.
         """
         self._check()
         self._over = True
@@ -355,7 +333,7 @@ class Session(Party):
             return self._stood
         waiting = [inbox for inbox in self._inboxes.values() if inbox.is_awaited]
         return Standing(
-            self._me,
+            self.me,
             waits=tuple(Wait(inbox.sender, inbox.type.kind, inbox.due) for inbox in waiting),
             blocked=tuple(peer for peer, sends in self._blocked.items() if sends),
             over=self._over,
@@ -514,8 +492,6 @@ class StandingReport(Message, kind="session.standing"):
         senders: The sender of each message that the party is waiting for.
         kinds: The kind of each of these messages.
         dues: The round in which each is due, if the role declares it.
-        blocked: See `Standing`.
-        over: See `Standing`.
         peers: The peers of the counts.
         sent: The number of messages sent to each of them.
         received: The number of messages received from each.

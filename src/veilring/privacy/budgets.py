@@ -18,7 +18,6 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from threading import RLock
 from typing import Final, Self
 
 import numpy as np
@@ -303,8 +302,8 @@ class Records:
         limit: The budget of each record, in units.
     """
 
-    def __init__(self, store: StateFile, guard: RLock, limit: int | None, key: bytes) -> None:
-        self._store, self._guard, self._key = store, guard, key
+    def __init__(self, store: StateFile, limit: int | None, key: bytes) -> None:
+        self._store, self._guard, self._key = store, store.guard, key
         self._limit = units_left(limit, 0)
         self._spent, self._journal_bytes, self._dirty = _load_spent(store.connection)
         live = store.connection.execute("SELECT live FROM records ORDER BY number")
@@ -429,8 +428,8 @@ class Places:
     reused, never deleted.
     """
 
-    def __init__(self, store: StateFile, guard: RLock) -> None:
-        self._store, self._guard = store, guard
+    def __init__(self, store: StateFile) -> None:
+        self._store = store
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
         """Yield each place's number and content."""
@@ -447,13 +446,13 @@ class Places:
         write = (
             "INSERT INTO places VALUES (?, ?) ON CONFLICT DO UPDATE SET content = excluded.content"
         )
-        with self._guard, self._store.transaction() as connection:
+        with self._store.transaction() as connection:
             connection.executemany(write, contents.items())
 
     def erase(self, numbers: Sequence[int]) -> None:
         """Overwrite places with zeros: when this returns, no file contains their contents."""
         zero = "UPDATE places SET content = zeroblob(length(content)) WHERE number = ?"
-        with self._guard:
+        with self._store.guard:
             with self._store.transaction() as connection:
                 connection.executemany(zero, ((number,) for number in numbers))
             self._store.wipe()

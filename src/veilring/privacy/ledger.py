@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from threading import RLock
 from types import TracebackType
 from typing import Final, Self
 
@@ -34,7 +33,7 @@ from veilring.privacy.budgets import (
     units_left,
 )
 from veilring.privacy.checks import require_that
-from veilring.privacy.statefile import MEMORY, Format, StateFile, open_state_file, read_state_file
+from veilring.privacy.statefile import MEMORY, Section, StateFile, open_state_file, read_state_file
 
 _SCHEMA: Final = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB NOT NULL);
@@ -53,10 +52,9 @@ CREATE TABLE journal (number INTEGER PRIMARY KEY, slots BLOB NOT NULL, units BLO
 CREATE TABLE places (number INTEGER PRIMARY KEY, content BLOB NOT NULL);
 """
 _log = logging.getLogger("veilring.state")
-LEDGER_FILE: Final = Format(
+LEDGER: Final = Section(
     name="ledger",
-    application=0x5645494C,  # "VEIL"
-    version=3,
+    version=1,
     schema=_SCHEMA,
     sealed=("settings", "analysts", "answers", "records", "blocks", "journal", "places"),
     loss="charges are forgotten, and their budget can be spent again",
@@ -76,7 +74,7 @@ _OWN_KEY_BYTES: Final = (
 
 
 def open_ledger(
-    path: Path | None,
+    path: Path | StateFile | None,
     budgets: Budgets,
     *,
     key: bytes | None = None,
@@ -86,7 +84,8 @@ def open_ledger(
     """Open a ledger, or create it if asked.
 
     Args:
-        path: The file, on a disk of this machine; none for a ledger in memory, for simulations.
+        path: The file, on a disk of this machine, or an open one with the section `LEDGER`; none
+            for a ledger in memory, for simulations.
         budgets: The budgets with which the ledger was created. Others are accepted, too, as long
             as it has neither answers nor records.
         key: 16 to 64 secret bytes for the hashes of records' ids and for fingerprints, the same
@@ -104,12 +103,15 @@ def open_ledger(
     """
     if key is not None:
         _require_key_size(key)  # before a file is created
+    limits = Limits.of(budgets)
+    where = path.path if isinstance(path, StateFile) else path
     try:
-        ledger = _opened(open_ledger_store(path, new=new), Limits.of(budgets), key, amend=amend)
+        store = path if isinstance(path, StateFile) else open_state_file(path, LEDGER, new=new)
+        ledger = _opened(store, limits, key, amend=amend)
     except (sqlite3.Error, OSError) as error:
-        raise ledger_unreadable(path, error) from error
-    if path is not None:
-        _log.info("%s: %s", path.name, ledger.totals())
+        raise ledger_unreadable(where, error) from error
+    if where is not None:
+        _log.info("%s: %s", where.name, ledger.totals())
     return ledger
 
 
@@ -178,9 +180,9 @@ class Ledger:
     """
 
     def __init__(self, store: StateFile, limits: Limits, key: bytes) -> None:
-        self._store, self._limits, self._guard, self._key = store, limits, RLock(), key
-        self.records = Records(store, self._guard, limits.record, key)
-        self.places = Places(store, self._guard)
+        self._store, self._limits, self._guard, self._key = store, limits, store.guard, key
+        self.records = Records(store, limits.record, key)
+        self.places = Places(store)
         rows = store.connection.execute("SELECT name, spent FROM analysts").fetchall()
         self._spent = Counter(dict(rows))
         self._reserved = dict[tuple[str, str], int]()
@@ -534,11 +536,6 @@ def _amount(units: int | None) -> float | None:
     return None if units is None else units / UNITS
 
 
-def open_ledger_store(path: Path | None, *, new: bool = False) -> StateFile:
-    """Open a ledger for writing, or create it if asked: see `open_state_file`."""
-    return open_state_file(path, LEDGER_FILE, new=new)
-
-
 @contextmanager
 def _read_ledger(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a ledger for reading, without disturbing its writer: see `read_state_file`.
@@ -547,7 +544,7 @@ def _read_ledger(path: Path) -> Iterator[sqlite3.Connection]:
         StoreFailed: If the disk failed, or the file is damaged or incomplete.
     """
     try:
-        with read_state_file(path, LEDGER_FILE) as connection:
+        with read_state_file(path, LEDGER) as connection:
             yield connection
     except sqlite3.Error as error:
         raise ledger_unreadable(path, error) from error
@@ -557,5 +554,5 @@ def ledger_unreadable(path: Path | None, error: Exception) -> StoreFailed:
     """Return the error message for a ledger that cannot be opened or read."""
     return StoreFailed(
         f"{path or MEMORY}: {error}. Check the disk and its permissions. If the file is "
-        f"damaged, restore your newest copy: without it, {LEDGER_FILE.loss}"
+        f"damaged, restore your newest copy: without it, {LEDGER.loss}"
     )

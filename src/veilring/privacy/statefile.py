@@ -1,8 +1,9 @@
 """A state file: SQLite with one writer, complete or refused, and checked on every opening.
 
-Data that a server must not forget (charges, reports, answers) are in files of this kind. A
-transaction is on disk when it ends: a write-ahead log next to the file is synced at each commit.
-SQLite cannot see changes of files between two runs, so five mechanisms are added:
+All data that a party must not forget (charges, answers, rows, reports) are in one such file, in
+sections that it names: each is a set of tables of one module. A transaction is on disk when it
+ends: a write-ahead log next to the file is synced at each commit. SQLite cannot see changes of
+files between two runs, so five mechanisms are added:
 
 - **A lock** is held by the writer, in a file next to it; the operating system drops it when the
   process dies for any reason. Readers are not delayed, and delay no transaction.
@@ -24,11 +25,12 @@ These protect against accidents, not against anyone with write access to the fil
 import secrets
 import sqlite3
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from threading import RLock
 from typing import Final, NamedTuple
 
 from veilring.errors import InputError, StoreFailed
@@ -59,31 +61,61 @@ _SEAL_END: Final = 1 << 8 * SEAL_BYTES
 _LOG_KEPT: Final = frozenset(
     {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 )
+_APPLICATION: Final = 0x56424F4B  # "VBOK", so that other programs' files are not mistaken for ours
+_VERSION: Final = 4
+# Until version 3, each section was a file with an application id of its own.
+_EARLIER: Final = {
+    0x5645494C: "ledger",
+    0x7665696C: "store of reports",
+    0x7665696D: "survey client's outbox",
+    0x7665696E: "memory of queries",
+}
+_PAGE_BYTES: Final = 4096
 _OWN_SCHEMA: Final = """
 CREATE TABLE statefile (
     id BLOB NOT NULL, transactions INTEGER NOT NULL, seal BLOB NOT NULL
 );
+CREATE TABLE sections (name TEXT PRIMARY KEY, version INTEGER NOT NULL, sealed TEXT NOT NULL);
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
-    """The common properties of all state files of one kind.
+class Section:
+    """Tables of a state file that belong together.
 
     Attributes:
+        schema: The statements that create the tables. No two sections share a table's name.
         sealed: The tables whose rows are hashed. A table with millions of small rows is better
             checked by its user, many rows at once.
+        loss: The consequence of losing the tables: the end of "without it, ...".
         log_bytes_max: The size above which the log is moved into the file.
     """
 
     name: str
-    application: int
     version: int
     schema: str
     sealed: tuple[str, ...]
     loss: str
-    page_bytes: int = 4096
-    log_bytes_max: int = 1000 * 4096
+    log_bytes_max: int = 1000 * _PAGE_BYTES
+
+
+class _Content(NamedTuple):
+    """The sections that a process uses; none if it copies any file."""
+
+    sections: tuple[Section, ...]
+
+    @property
+    def name(self) -> str:
+        return self.sections[0].name if self.sections else "state file"
+
+    @property
+    def loss(self) -> str:
+        every = (section.loss for section in self.sections)
+        return ", and ".join(every) or "its party forgets what it has done"
+
+    @property
+    def schema(self) -> str:
+        return "".join(section.schema for section in self.sections)
 
 
 class _State(NamedTuple):
@@ -104,19 +136,33 @@ class StateFile:
 
     Args:
         witness: The holder of the lock; none for a file in memory, which has no seal either.
+
+    Attributes:
+        guard: The lock that each transaction holds, for threads that share the file.
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, kind: Format, witness: "Witness | None", state: _State
+        self,
+        connection: sqlite3.Connection,
+        kind: _Content,
+        witness: "Witness | None",
+        state: _State,
     ) -> None:
-        self._connection, self._format, self._witness = connection, kind, witness
+        self.guard = RLock()
+        self._connection, self._kind, self._witness = connection, kind, witness
         self._state, self._closed, self._change = state, False, 0
         if witness is not None:
             self._place = _place_of(witness.path)
             connection.create_function("seal_add", -1, self._seal_add)
             connection.create_function("seal_drop", -1, self._seal_drop)
-            for table in kind.sealed:
-                connection.executescript(_triggers(connection, table))
+            for section in kind.sections:
+                for table in section.sealed:
+                    connection.executescript(_triggers(connection, table))
+
+    @property
+    def path(self) -> Path | None:
+        """The path of the file; none in memory."""
+        return None if self._witness is None else self._witness.path
 
     @property
     def id(self) -> bytes:
@@ -133,8 +179,8 @@ class StateFile:
         """Raise `InputError` if it was closed: the memory may differ from the file."""
         if self._closed:
             raise InputError.because(
-                f"the {self._format.name} is closed; open it again to see what it holds",
-                field=self._format.name,
+                f"the {self._kind.name} is closed; open it again to see what it holds",
+                field=self._kind.name,
             )
 
     @contextmanager
@@ -147,26 +193,27 @@ class StateFile:
         Raises:
             StoreFailed: If another process has written the file since this one opened it.
         """
-        connection = self.connection
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            self._require_alone()
-            self._change = 0
-            yield connection
-            self._keep_state()
-            connection.execute("COMMIT")
-            if self._witness is not None:
-                self._witness.write(self._state.id, self._state.transactions)
-        except BaseException:
-            self._let_go()  # which rolls back
-            raise
+        with self.guard:
+            connection = self.connection
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                self._require_alone()
+                self._change = 0
+                yield connection
+                self._keep_state()
+                connection.execute("COMMIT")
+                if self._witness is not None:
+                    self._witness.write(self._state.id, self._state.transactions)
+            except BaseException:
+                self._let_go()  # which rolls back
+                raise
 
     def wipe(self) -> None:
         """Move the log into the file and truncate it, so that no old page remains in either."""
         with _patient(self.connection):
             busy, *_ = self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:
-            raise _being_read(self._format)
+            raise _being_read(self._kind)
 
     def reuse_log(self) -> None:
         """Move the log into the file, so that the next transactions overwrite it from its start.
@@ -197,7 +244,7 @@ class StateFile:
         if _place_of(self._witness.path) != self._place:
             raise StoreFailed(
                 f"{self._witness.path} was removed or replaced while it was open. This process will"
-                f" write nothing more. Restore it: without it, {self._format.loss}"
+                f" write nothing more. Restore it: without it, {self._kind.loss}"
             )
         state = _state_of(self._connection)
         if (state.id, state.transactions) != (self._state.id, self._state.transactions):
@@ -228,8 +275,7 @@ class StateFile:
 
 def open_state_file(
     path: Path | None,
-    kind: Format,
-    *,
+    *sections: Section,
     new: bool = False,
     check: Callable[[sqlite3.Connection], None] | None = None,
 ) -> StateFile:
@@ -237,6 +283,7 @@ def open_state_file(
 
     Args:
         path: The path, on a disk of this machine; none for a file in memory, which is always new.
+        sections: The sections that this process uses. A new file has these, another at least these.
         new: Whether to create it; then it must not exist. Otherwise it must: a process that begins
             an empty file wherever none is found would forget everything when a disk is not mounted.
         check: Called with a connection to an existing file whose seal is correct. It raises an
@@ -247,20 +294,28 @@ def open_state_file(
             was changed, and the message gives the remedy.
         sqlite3.Error: If the disk fails.
     """
+    kind = _Content(sections)
     if path is None:
-        connection, state = _connect(MEMORY, kind), _new_state()
-        _make_tables(connection, kind, state)
-        file = StateFile(connection, kind, None, state)
+        connection = _connect(MEMORY, kind)
+        file = StateFile(connection, kind, None, _make_tables(connection, kind))
         # Simulations drop it without closing it, which loses nothing; Python 3.13 would warn.
         weakref.finalize(file, connection.close)
         return file
     path = path.resolve()
+    if path.is_dir():
+        raise InputError.because(
+            f"{path} is a folder, and the {kind.name} is one file. If an earlier version of"
+            " veilring made the folder, go on with that version; without its files,"
+            f" {kind.loss}",
+            field=kind.name,
+        )
     if new and path.exists():
         raise InputError.because(
             f"there is a {kind.name} at {path} already; use it as it is", field=kind.name
         )
     if not new and not path.exists() and not _companions(path):
-        raise missing_state(str(path), kind)  # before a lock file is left in a wrong folder
+        # before a lock file is left in a wrong folder
+        raise missing_state(str(path), kind.name, kind.loss)
     witness = Witness(path, kind.name)
     try:
         state = _begun(path, kind, witness) if new else _inspected(path, kind, witness, check)
@@ -279,8 +334,11 @@ def open_state_file(
 
 
 @contextmanager
-def read_state_file(path: Path, kind: Format) -> Iterator[sqlite3.Connection]:
+def read_state_file(path: Path, *sections: Section) -> Iterator[sqlite3.Connection]:
     """Open a snapshot of a state file for reading, without disturbing its writer.
+
+    Args:
+        sections: The sections that it must have.
 
     Yields:
         A connection in a transaction, so that everything read belongs to one moment. The seal has
@@ -290,7 +348,7 @@ def read_state_file(path: Path, kind: Format) -> Iterator[sqlite3.Connection]:
         StoreFailed: If it is damaged or incomplete.
         sqlite3.Error: If the disk fails.
     """
-    path = path.resolve()
+    path, kind = path.resolve(), _Content(sections)
     if not path.exists():
         raise InputError(kind.name, path, "an existing file")
     known = known_to_readers(
@@ -309,7 +367,7 @@ def read_state_file(path: Path, kind: Format) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def back_up_state_file(path: Path, to: Path, kinds: Collection[Format]) -> None:
+def back_up_state_file(path: Path, to: Path) -> None:
     """Copy a state file completely into one file, even while it is being written.
 
     When restoring a copy, move away the log, its index and the lock file of the old file, because
@@ -322,7 +380,7 @@ def back_up_state_file(path: Path, to: Path, kinds: Collection[Format]) -> None:
     require(not to.exists(), "copy", to, "the path of a file that does not exist")
     part = to.with_name(f"{to.name}.part")
     part.unlink(missing_ok=True)
-    with read_state_file(path, _kind_of(path, kinds)) as source:
+    with read_state_file(path) as source:
         create_private(part, "copy")
         with closing(sqlite3.connect(part, isolation_level=None)) as copy:
             source.backup(copy)
@@ -331,20 +389,8 @@ def back_up_state_file(path: Path, to: Path, kinds: Collection[Format]) -> None:
     sync_folder(to.resolve().parent)
 
 
-def _kind_of(path: Path, kinds: Collection[Format]) -> Format:
-    found = None
-    if path.is_file():
-        with closing(connect_to_read(path.resolve())) as connection, suppress(*UNREADABLE):
-            (found,) = connection.execute("PRAGMA application_id").fetchone()
-    for kind in kinds:
-        if kind.application == found:
-            return kind
-    names = ", ".join(kind.name for kind in kinds)
-    raise InputError("file", path, f"an existing file of one of these kinds: {names}")
-
-
 def _inspected(
-    path: Path, kind: Format, witness: Witness, check: Callable[[sqlite3.Connection], None] | None
+    path: Path, kind: _Content, witness: Witness, check: Callable[[sqlite3.Connection], None] | None
 ) -> _State:
     """Return the state of a valid file.
 
@@ -353,7 +399,7 @@ def _inspected(
     """
     if not path.exists() or not path.stat().st_size:
         _require_never_begun(path, kind, witness)
-        raise missing_state(str(path), kind)
+        raise missing_state(str(path), kind.name, kind.loss)
     logged = bool(_log_size(path))
     with closing(connect_to_read(path)) as connection:
         with _as_damage(path, kind):
@@ -371,7 +417,7 @@ def _inspected(
     return state
 
 
-def _require_never_begun(path: Path, kind: Format, witness: Witness) -> None:
+def _require_never_begun(path: Path, kind: _Content, witness: Witness) -> None:
     if witness.known is not None or _log_size(path):
         raise StoreFailed(
             f"{path} is missing or empty, although {lock_path(path).name} or its log shows that it "
@@ -380,7 +426,7 @@ def _require_never_begun(path: Path, kind: Format, witness: Witness) -> None:
         )
 
 
-def _require_known(path: Path, kind: Format, state: _State, known: tuple[bytes, int]) -> None:
+def _require_known(path: Path, kind: _Content, state: _State, known: tuple[bytes, int]) -> None:
     """Refuse a file that differs from its witness."""
     name, transactions = known
     if name != state.id:
@@ -397,33 +443,33 @@ def _require_known(path: Path, kind: Format, state: _State, known: tuple[bytes, 
         )
 
 
-def _begun(path: Path, kind: Format, witness: Witness) -> _State:
+def _begun(path: Path, kind: _Content, witness: Witness) -> _State:
     """Create a file, completely or not at all."""
     _require_never_begun(path, kind, witness)
-    state, new = _new_state(), path.with_name(f"{path.name}.new")
+    new = path.with_name(f"{path.name}.new")
     new.unlink(missing_ok=True)
     create_private(new, kind.name)
     with closing(_connect(str(new), kind)) as connection:
         connection.execute("PRAGMA journal_mode = MEMORY")
-        _make_tables(connection, kind, state)
+        state = _make_tables(connection, kind)
     new.replace(path)
     sync_folder(path.parent)
     return state
 
 
-def _connect(path: str, kind: Format) -> sqlite3.Connection:
+def _connect(path: str, kind: _Content) -> sqlite3.Connection:
     connection = sqlite3.connect(
         path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
     )
     try:
-        connection.execute(f"PRAGMA page_size = {kind.page_bytes}")
+        connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
         connection.execute("PRAGMA secure_delete = ON")  # what is deleted is zeroed
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA fullfsync = ON")  # macOS only: sync past the disk's own cache
         connection.execute("PRAGMA checkpoint_fullfsync = ON")
-        pages = kind.log_bytes_max // kind.page_bytes
-        connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")
-        connection.execute(f"PRAGMA journal_size_limit = {kind.log_bytes_max}")
+        log_bytes_max = max(section.log_bytes_max for section in kind.sections)
+        connection.execute(f"PRAGMA wal_autocheckpoint = {log_bytes_max // _PAGE_BYTES}")
+        connection.execute(f"PRAGMA journal_size_limit = {log_bytes_max}")
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute("PRAGMA recursive_triggers = ON")  # replacing a row counts as a change
     except BaseException:
@@ -432,7 +478,7 @@ def _connect(path: str, kind: Format) -> sqlite3.Connection:
     return connection
 
 
-def _use_log(connection: sqlite3.Connection, kind: Format) -> None:
+def _use_log(connection: sqlite3.Connection, kind: _Content) -> None:
     """Use a log for transactions; from here on the main file is marked as needing it."""
     if _needs_log(connection):
         return
@@ -469,15 +515,19 @@ def _patient(connection: sqlite3.Connection) -> Iterator[None]:
         connection.execute(f"PRAGMA busy_timeout = {int(1000 * BUSY_SECONDS)}")
 
 
-def _make_tables(connection: sqlite3.Connection, kind: Format, state: _State) -> None:
+def _make_tables(connection: sqlite3.Connection, kind: _Content) -> _State:
+    file_id = secrets.token_bytes(_ID_BYTES)
     connection.executescript(
-        f"BEGIN; PRAGMA application_id = {kind.application};"
-        f"PRAGMA user_version = {kind.version}; {_OWN_SCHEMA} {kind.schema}"
+        f"BEGIN; PRAGMA application_id = {_APPLICATION};"
+        f"PRAGMA user_version = {_VERSION}; {_OWN_SCHEMA} {kind.schema}"
     )
-    row = (state.id, state.transactions, bytes(SEAL_BYTES))
-    connection.execute("INSERT INTO statefile VALUES (?, ?, ?)", row)
+    connection.execute("INSERT INTO statefile VALUES (?, 0, ?)", (file_id, bytes(SEAL_BYTES)))
+    sections = ((each.name, each.version, " ".join(each.sealed)) for each in kind.sections)
+    connection.executemany("INSERT INTO sections VALUES (?, ?, ?)", sections)
+    state = _State(file_id, 0, _seal_of(connection))
     _write_state(connection, state)
     connection.execute("COMMIT")
+    return state
 
 
 def _place_of(path: Path) -> tuple[int, int] | None:
@@ -489,49 +539,64 @@ def _place_of(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _new_state() -> _State:
-    return _State(secrets.token_bytes(_ID_BYTES), 0, seal=0)
-
-
 def _require_format(
-    connection: sqlite3.Connection, path: Path, kind: Format, *, begun: bool = False
+    connection: sqlite3.Connection, path: Path, kind: _Content, *, begun: bool = False
 ) -> None:
     """Refuse a file of another kind: as damaged if one of this kind was created here."""
-    found = None
+    application, version = None, _VERSION
     try:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        found = application, version
     except sqlite3.DatabaseError as error:
         if primary_code(error) != sqlite3.SQLITE_NOTADB:
             raise
-    if found is not None and found[0] == kind.application and found[1] != kind.version:
-        raise another_format(path, kind.name, found[1], kind.version, kind.loss)
-    if found != (kind.application, kind.version):
+    if application in _EARLIER or (application == _APPLICATION and version != _VERSION):
+        name = _EARLIER.get(application, kind.name)
+        raise another_format(path, name, version, _VERSION, kind.loss)
+    if application != _APPLICATION:
         if begun:
             raise _damaged(path, kind, f"it does not start like a {kind.name}")
-        allowed = f"a {kind.name} of veilring, version {kind.version}, that is not damaged"
+        allowed = f"a {kind.name} of veilring, format {_VERSION}, that is not damaged"
         raise InputError(kind.name, path, allowed)
+    _require_sections(connection, path, kind)
+
+
+def _require_sections(connection: sqlite3.Connection, path: Path, kind: _Content) -> None:
+    """Refuse a file without a section, or with another version of it."""
+    found = dict(connection.execute("SELECT name, version FROM sections").fetchall())
+    for section in kind.sections:
+        version = found.get(section.name)
+        if version is None:
+            allowed = f"a {section.name} of veilring; this file has: {', '.join(found)}"
+            raise InputError(section.name, path, allowed)
+        if version != section.version:
+            raise another_format(path, section.name, version, section.version, section.loss)
 
 
 def _require_sealed(
-    connection: sqlite3.Connection, path: Path, kind: Format, state: _State
+    connection: sqlite3.Connection, path: Path, kind: _Content, state: _State
 ) -> None:
     with _as_damage(path, kind):
         (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
         if found != "ok":
             raise _damaged(path, kind, found)
-        if _schema_of(connection) != _expected_schema(kind):
+        if not _expected_schema(kind) <= _schema_of(connection):
             raise _damaged(path, kind, "its tables are different")
-        rows = sum(hash_row(row) for table in kind.sealed for row in _rows(connection, table))
-        if rows % _SEAL_END != state.seal:
+        if _seal_of(connection) != state.seal:
             raise _damaged(path, kind, "its rows are not those that were written")
+
+
+def _seal_of(connection: sqlite3.Connection) -> int:
+    """Return the sum of the hashes of all sealed rows, also of sections that are not used."""
+    sealed = connection.execute("SELECT sealed FROM sections ORDER BY name").fetchall()
+    tables = ("sections", *(table for (names,) in sealed for table in names.split()))
+    return sum(hash_row(row) for table in tables for row in _rows(connection, table)) % _SEAL_END
 
 
 def _rows(connection: sqlite3.Connection, table: str) -> Iterable[tuple[object, ...]]:
     columns = ", ".join(_columns(connection, table))
     rows: Iterable[tuple[object, ...]] = connection.execute(
-        f"SELECT '{table}', {columns} FROM {table}"  # noqa: S608  (names of the kind's tables)
+        f"SELECT '{table}', {columns} FROM {table}"  # noqa: S608  (names that the file's own schema has)
     )
     return rows
 
@@ -552,13 +617,13 @@ def _triggers(connection: sqlite3.Connection, table: str) -> str:
     )
 
 
-def _schema_of(connection: sqlite3.Connection) -> list[tuple[str, ...]]:
-    every = "SELECT type, name, tbl_name, sql FROM main.sqlite_master ORDER BY name"
-    return connection.execute(every).fetchall()
+def _schema_of(connection: sqlite3.Connection) -> frozenset[tuple[str, ...]]:
+    every = "SELECT type, name, tbl_name, sql FROM main.sqlite_master"
+    return frozenset(connection.execute(every).fetchall())
 
 
 @cache
-def _expected_schema(kind: Format) -> list[tuple[str, ...]]:
+def _expected_schema(kind: _Content) -> frozenset[tuple[str, ...]]:
     with closing(sqlite3.connect(MEMORY)) as connection:
         connection.executescript(_OWN_SCHEMA + kind.schema)
         return _schema_of(connection)
@@ -578,7 +643,7 @@ def _write_state(connection: sqlite3.Connection, state: _State) -> None:
 
 
 @contextmanager
-def _as_damage(path: Path, kind: Format) -> Iterator[None]:
+def _as_damage(path: Path, kind: _Content) -> Iterator[None]:
     """Report a file that SQLite or Python cannot read as damaged.
 
     Errors of the disk or of a lock are passed on, because the file may be fine.
@@ -606,25 +671,25 @@ def another_format(path: Path, name: str, found: int, known: int, loss: str) -> 
     )
 
 
-def missing_state(where: str, kind: Format) -> InputError:
+def missing_state(where: str, name: str, loss: str) -> InputError:
     """Return the error for state that is not where it should be."""
     return InputError.because(
-        f"there is no {kind.name} at {where}. If there was one, find it: its disk may not be"
+        f"there is no {name} at {where}. If there was one, find it: its disk may not be"
         f" mounted, or the path may be wrong. Do not begin another in its place: without it,"
-        f" {kind.loss}. If there never was one, create it with `veilring state new CONFIG`, or"
+        f" {loss}. If there never was one, create it with `veilring state new CONFIG`, or"
         " with `new=True` in Python",
-        field=kind.name,
+        field=name,
     )
 
 
-def _being_read(kind: Format) -> InputError:
+def _being_read(kind: _Content) -> InputError:
     return InputError.because(
         f"cannot change the {kind.name}: another process is reading it; close it and try again",
         field=kind.name,
     )
 
 
-def _damaged(path: Path, kind: Format, what: object) -> StoreFailed:
+def _damaged(path: Path, kind: _Content, what: object) -> StoreFailed:
     return StoreFailed(
         f"{path} is damaged ({what}). Restore your newest copy of it. Without it, "
         f"{kind.loss}; to start over nevertheless, move away {path.name}, "
@@ -632,7 +697,7 @@ def _damaged(path: Path, kind: Format, what: object) -> StoreFailed:
     )
 
 
-def _incomplete(path: Path, kind: Format) -> StoreFailed:
+def _incomplete(path: Path, kind: _Content) -> StoreFailed:
     return StoreFailed(
         f"{path} was in use when it was copied or when its process died, and is not complete "
         f"without its log {_log(path).name}. Put the log next to it, or copy a {kind.name} that "

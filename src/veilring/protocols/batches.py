@@ -1,9 +1,9 @@
-"""Batches of queries that one party distributes to all others, with the checks of rows for them."""
+"""Batches of queries that one party distributes to all others."""
 
 from collections.abc import Callable
 
 from veilring.arrays import Floats
-from veilring.data.table import Rows, in_unit_cube
+from veilring.data.table import in_unit_cube
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party, broadcast
 from veilring.protocols.digests import digest_of
@@ -27,19 +27,6 @@ def check_queries(queries: Floats, features: int, most: int) -> None:
         raise InputError("queries", len(queries), f"1 to {most} in a batch")
     if not in_unit_cube(queries):
         raise InputError.because("queries must be numbers from 0 to 1", field="queries")
-
-
-def check_rows(rows: Rows, features: int, classes: int) -> None:
-    """Refuse rows of another schema."""
-    if rows.features.shape[1] != features:
-        raise InputError.because(
-            f"the rows have {rows.features.shape[1]} features; the parameters have {features}",
-            field="rows",
-        )
-    if len(rows) and rows.labels.max() >= classes:
-        raise InputError.because(
-            f"labels must be below {classes}, the number of classes", field="rows.labels"
-        )
 
 
 async def hand_out(

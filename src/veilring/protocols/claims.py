@@ -1,19 +1,26 @@
-"""The input of an audit: an example of a system, comparisons of two worlds, and arguments.
+"""Tests of a promise: pairs of worlds, arguments for claims, and the views of a coalition.
 
 A comparison states a system's promise for two inputs: that observers cannot distinguish them at
 all, that no event is more than e^ε times as likely with one as with the other, or that nothing
 bounds the difference. An audit plays both worlds many times and measures the difference.
 """
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
-from veilring.arrays import Floats
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
+from veilring.nodes.journal import Cost, View
+from veilring.nodes.party import Parties
+from veilring.nodes.ring import Ring, RingReveal, committee_for, ring_of
+from veilring.nodes.run import Run
+from veilring.protocols.promise import Forecast
+from veilring.randomness import Streams
 
 EXAMPLE_PARTIES: Final = 3
 """Parties of an example: some pool their views, and two others are left to be told apart."""
@@ -64,8 +71,6 @@ class Comparison:
 
     Attributes:
         difference: The difference between the worlds, as a noun phrase.
-        one: The first world.
-        other: The second one.
         epsilon: The bound on the privacy loss between the views; 0 where their
             distributions are equal, and infinite where the promise bounds nothing.
         delta: The probability that comes with it.
@@ -147,3 +152,155 @@ def replace_row(example: Example, *, epsilon: float) -> Comparison:
 def replace_query(example: Example, *, epsilon: float) -> Comparison:
     """Compare an example with the one in which the opposite query is asked."""
     return Comparison("the query", example, example.asking(1 - example.queries), epsilon)
+
+
+Deal = Callable[[tuple[str, ...]], Ring | None]
+"""Returns the ring of the parties that take part, or none if they draw it themselves."""
+
+
+def drawn_by_parties(_parties: tuple[str, ...]) -> Ring | None:
+    """Let the parties draw the ring."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The views of the watched parties in one attempt at a batch.
+
+    Attributes:
+        ring: The order of the parties; `None` if no watched party learned it.
+        views: The view of each watched party, by name; that of a lost party may be missing.
+    """
+
+    ring: Ring | None
+    views: Mapping[str, View]
+
+    @classmethod
+    def of(
+        cls, parties: Iterable[str], views: Mapping[str, View], sessions: Iterable[str], deal: Deal
+    ) -> Self:
+        """Return the views of an attempt, with the ring as far as the views reveal it.
+
+        Args:
+            sessions: The session names of the attempt, one for each party; none if not traced.
+            deal: The function that dealt the ring, if there was one.
+        """
+        parties = Parties(parties)
+        session = next(iter(sessions), None)
+        ring = deal(parties)
+        if ring is None and session is not None:
+            ring = _drawn_ring(parties, views, bytes.fromhex(session))
+        return cls(ring, views)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A labelled batch.
+
+    Attributes:
+        queries: The queries, shape (Q, features).
+    """
+
+    queries: Floats
+    run: Run[Any]
+    answer: Any
+    labels: Ints
+    forecast: Forecast
+    seen: Attempt
+    failed: tuple[Attempt, ...]
+    wasted: tuple[Cost, ...]
+    seconds: float
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """The parties that took part in the attempt that succeeded."""
+        return tuple(self.run.results)
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The parties that took part and whose views were not watched."""
+        return tuple(party for party in self.parties if party not in self.seen.views)
+
+
+@dataclass(frozen=True, slots=True)
+class Coalition:
+    """The parties that pool their views after a run, and the effort of their attacks.
+
+    Attributes:
+        liars: The malicious parties outside of the coalition, whose inputs are unknown.
+        trials: The maximum number of runs that the coalition simulates; 0 for none.
+    """
+
+    members: tuple[str, ...]
+    liars: Collection[str]
+    trials: int
+    streams: Streams
+
+
+class SummaryLine(NamedTuple):
+    """A line of a summary."""
+
+    label: str
+    value: str
+    meaning: str
+
+
+class FoundTable(NamedTuple):
+    """A table of findings; its first column is a name, and the others are numbers."""
+
+    title: str
+    note: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Findings(ABC):
+    """The findings of a semi-honest coalition, compared with the truth.
+
+    A report stores them as JSON, so that the fields of a subclass are plain values and dataclasses.
+    """
+
+    members: tuple[str, ...]
+
+    @abstractmethod
+    def lines(self, *, retried: bool) -> Iterator[SummaryLine]:
+        """Yield the lines of a summary.
+
+        Args:
+            retried: Whether an attempt at a batch failed and was repeated.
+        """
+
+    def table(self) -> FoundTable | None:
+        """Return the details, if there are any."""
+        return None
+
+    def line_of_members(self) -> SummaryLine:
+        """Return the line that names the members."""
+        count = len(self.members)
+        what = "it records its view" if count == 1 else "they pool their views"
+        parties = "1 party" if count == 1 else f"{count:,} parties"
+        return SummaryLine("coalition", parties, f"{', '.join(self.members)}: {what}")
+
+
+def share_of(part: int, whole: int) -> str:
+    """Format a part of a number."""
+    return f"{part:,} of {whole:,}"
+
+
+def expected_of(part: float, whole: int) -> str:
+    """Format an expected part of a number, without decimals if it is whole."""
+    return f"{f'{part:,.1f}'.removesuffix('.0')} of {whole:,}"
+
+
+def _drawn_ring(parties: Parties, views: Mapping[str, View], session: bytes) -> Ring | None:
+    """Return the ring known to the watched parties, from the nonces that all revealed."""
+    nonces: dict[str, bytes] = {}
+    for member, view in views.items():
+        said = ((member, seen.message) for seen in view.sent)
+        heard = ((seen.sender, seen.message) for seen in view.received)
+        for sender, message in (*said, *heard):
+            if isinstance(message, RingReveal):
+                nonces[sender] = message.nonce
+    complete = nonces.keys() >= set(committee_for(parties, session))
+    return ring_of(parties, session, nonces) if complete else None

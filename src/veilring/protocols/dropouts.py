@@ -177,7 +177,6 @@ class SurvivingSums:
     """Successive masked sums that survive dropouts: the counterpart of `MaskedSums`.
 
     Args:
-        party: This participant.
         seeds: The result of `share_seeds`, for the same number of sums. Its coordinator names the
             parties in each sum.
         first_round: The communication round of the first sum.

@@ -350,7 +350,6 @@ class MaskedSums:
     """Successive masked sums, each bound to all earlier public inputs.
 
     Args:
-        party: This participant.
         keys: The result of `agree_keys`.
         adder: The party that adds up, if there is one; see `masked_sum`.
         first_round: The communication round of the first sum.
@@ -432,12 +431,7 @@ def masked_rounds(adder: str | None) -> int:
 
 
 def keys_cost(parties: int, colluding: int | None = None) -> Traffic:
-    """Forecast the agreement on keys: n(n - 1) messages of set-up, or fewer with neighbours.
-
-    Args:
-        parties: The number of parties, n.
-        colluding: As in `agree_keys`.
-    """
+    """Forecast `agree_keys`: n(n - 1) messages of set-up, or fewer with neighbours."""
     return repeated(_pairs(parties, colluding), MaskKey(public=bytes(KEY_BYTES)))
 
 
@@ -457,9 +451,7 @@ def masked_cost(parties: int, arrays: Sequence[Words], *, star: bool) -> Forecas
     """Forecast a masked sum: n(n - 1) messages in one round, or 2(n - 1) in two if one adds up.
 
     Args:
-        parties: The number of parties, n.
         arrays: Arrays of the shapes and types of the summands.
-        star: Whether one party adds up.
     """
     words, digest = flat_words([as_words(array) for array in arrays]), bytes(DIGEST_BYTES)
     if not star:

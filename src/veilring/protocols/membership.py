@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from veilring.arrays import Floats, Ints
 from veilring.data.schema import Frame
 from veilring.data.table import Rows, Table
-from veilring.privacy.statefile import Format
+from veilring.privacy.statefile import Section
 
 RowsLike: TypeAlias = Table | Frame | ArrayLike | Path | str
 """Rows in the units of a schema: a table, a data frame, an array, or the path of a CSV file."""
@@ -83,8 +83,8 @@ class Membership:
             although they are numbers from 0 to 1, of the right shape and at most `batch_max`.
         keep: A function, called once, from a party's rows to the value that it keeps from batch to
             batch and passes to the role. With `memory` it also gets that file.
-        memory: The kind of file in which a party remembers what its earlier processes have done;
-            none if it need not.
+        memory: The section of the state file in which a party remembers what its earlier processes
+            have done; none if it need not.
         once: How to keep the result, if one result answers all queries; if none, each batch is
             asked separately.
     """
@@ -96,5 +96,5 @@ class Membership:
     all_learn: bool = False
     check: Callable[[Floats], None] | None = None
     keep: Callable[..., object] = rows_alone
-    memory: Format | None = None
+    memory: Section | None = None
     once: Once | None = None

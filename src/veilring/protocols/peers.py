@@ -18,7 +18,7 @@ import numpy as np
 from pydantic import Field
 
 from veilring.arrays import Floats, Ints
-from veilring.data.table import Rows
+from veilring.data.table import Rows, check_rows
 from veilring.errors import (
     BudgetExhausted,
     InputError,
@@ -32,7 +32,7 @@ from veilring.nodes.service import FairTurns, Offer, opening
 from veilring.nodes.session import SessionLimits
 from veilring.privacy.budgets import ANSWER_BYTES_MAX, Charge
 from veilring.privacy.ledger import Ledger
-from veilring.protocols.batches import check_queries, check_rows
+from veilring.protocols.batches import check_queries
 from veilring.protocols.membership import Membership
 from veilring.protocols.promise import Facts
 from veilring.protocols.requests import ServerFailure, charging, content_key

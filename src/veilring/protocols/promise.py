@@ -34,7 +34,6 @@ class Leakage:
     """The leakage of a run, from simulated runs on the same rows.
 
     Attributes:
-        trials: The number of runs.
         estimates: The measures of leakage about a party, beyond the result, by name.
         published: The measures of leakage by the published result, by name.
     """
@@ -100,13 +99,7 @@ def repeated(messages: int, message: Message) -> Traffic:
 
 
 def in_batches(cost: Callable[[int], Forecast], queries: int, size: int) -> Forecast:
-    """Return the cost of queries asked in full batches, and the rest in another batch.
-
-    Args:
-        cost: A function that returns the cost of a batch of the given number of queries, at least
-            1.
-        size: The number of queries of a full batch.
-    """
+    """Return the cost of queries asked in full batches of a size, and the rest in another batch."""
     sizes = batch_sizes(queries, size)
     costs = {count: cost(count) for count in set(sizes)}
     return total_cost(*(costs[count] for count in sizes))
@@ -175,14 +168,7 @@ class Facts:
     def of(
         cls, parties: int, features: int | Features, classes: int, rows: int | None = None
     ) -> Self:
-        """Return the facts about rows of a schema, or of a number of features and of classes.
-
-        Args:
-            parties: The number of parties that hold rows.
-            features: The number of features, or the public schema, which also has the classes.
-            classes: The number of classes, unless there is a schema.
-            rows: The total number of rows of all parties, if public.
-        """
+        """Return the facts about rows of a schema, which also has the classes, or of numbers."""
         if isinstance(features, Features):
             return cls(parties, len(features), len(features.classes), rows, schema=features)
         return cls(parties, features, classes, rows)

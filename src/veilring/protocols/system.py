@@ -30,8 +30,11 @@ from veilring.nodes.run import Run
 from veilring.protocols.claims import (
     EXAMPLE_PARTIES,
     Argument,
+    Batch,
+    Coalition,
     Comparison,
     Example,
+    Findings,
     exchange_rows,
     make_example,
     remove_row,
@@ -87,6 +90,9 @@ class PlannedNoise(NamedTuple):
 
 class Setup(ABC):
     """A system whose parties hold their rows, ready to answer.
+
+    The queries of its methods have the shape (queries, features), scaled into [0, 1], an answer is
+    the result of a party that learns the labels, and `rng` is the randomness of all parties.
 
     Attributes:
         is_exact: Whether labels always equal those of `reference`.
@@ -145,19 +151,13 @@ class Setup(ABC):
         """Return a batch that is ready for a cluster.
 
         Args:
-            queries: Shape (queries, features), scaled into [0, 1].
             among: The parties that take part; all unless some were lost.
             ring: The order of the parties, if it was dealt rather than drawn by them.
         """
 
     @abstractmethod
     def label(self, queries: Floats, rng: Generator) -> Ints:
-        """Label a batch in this process, without messages, with the same steps that parties run.
-
-        Args:
-            queries: Shape (queries, features), scaled into [0, 1].
-            rng: The randomness of all parties.
-        """
+        """Label a batch in this process, without messages, with the same steps that parties run."""
 
     def observe(self, queries: Floats, runs: int, rng: Generator) -> Floats | None:
         """Draw views of the observers in this process, with the same steps that parties run.
@@ -167,9 +167,7 @@ class Setup(ABC):
         learn no labels.
 
         Args:
-            queries: The queries of one batch, shape (queries, features), scaled into [0, 1].
             runs: The number of independent batches.
-            rng: The randomness of all parties.
 
         Returns:
             Numbers that the observers can compute from their views of each batch, shape
@@ -185,12 +183,7 @@ class Setup(ABC):
         queries: Floats,  # noqa: ARG002  (for a subclass)
         answer: Any,  # noqa: ANN401, ARG002  (what its role returns, for a subclass)
     ) -> PlannedNoise | None:
-        """Return the noise in an answer, which an audit tests; None if the system adds none.
-
-        Args:
-            queries: The queries of the batch, shape (queries, features), scaled into [0, 1].
-            answer: The result of a party that learns the labels.
-        """
+        """Return the noise in an answer, which an audit tests; None if the system adds none."""
         return None
 
     @abstractmethod
@@ -207,7 +200,6 @@ class Setup(ABC):
         """Return the public model contained in the answer to a batch; none in most systems.
 
         Args:
-            answer: The result of a party that learns the labels.
             among: The parties that took part.
             seeded: Whether all noise was drawn from a seed, so that no ε holds against anyone who
                 knows it.
@@ -215,11 +207,9 @@ class Setup(ABC):
         return None
 
     def reference(self, queries: Floats, among: Sequence[str] | None = None) -> Ints:
-        """Label queries without any privacy, with a classifier that has all rows in one place.
+        """Label queries without any privacy, with all rows of some parties in one place.
 
-        Args:
-            queries: Shape (queries, features).
-            among: The parties whose rows are used; all by default.
+        By default they are the rows of all parties.
         """
         from veilring.protocols.ring.algorithm.classify import pooled_knn  # noqa: PLC0415  (one system of many)
 
@@ -291,6 +281,18 @@ class Setup(ABC):
         rng: Generator,  # noqa: ARG002  (likewise)
     ) -> Leakage | None:
         """Estimate the leakage of a run from at most `trials` simulated ones, if no ε bounds it."""
+        return None
+
+    def attack(
+        self,
+        batches: Mapping[int, Batch],  # noqa: ARG002  (a subclass's own)
+        coalition: Coalition,  # noqa: ARG002  (likewise)
+    ) -> Findings | None:
+        """Attack the views of a coalition, and compare the findings with the truth.
+
+        Args:
+            batches: The batches that both members and other parties took part in, by number.
+        """
         return None
 
 
@@ -468,9 +470,9 @@ class System(Section, ABC):
         return "all {parties}"
 
     @property
-    def colludes(self) -> bool:
-        """Whether attacks on a coalition's views are known."""
-        return False
+    def findings(self) -> type[Findings] | None:
+        """The class of the findings of `Setup.attack`; None if no attack is known."""
+        return None
 
     @property
     def draws_ring(self) -> bool:
@@ -568,15 +570,20 @@ class System(Section, ABC):
         return "epsilon" in cls.model_fields
 
     @classmethod
-    def suited(cls, *, epsilon: float | None, k: int, tolerated: int) -> Self:  # noqa: ARG003  (a subclass's own)
+    def suited(cls, *, epsilon: float | None, k: int, tolerated: int) -> Self:
         """Return the system with the settings that a comparison applies to all systems.
 
         Args:
-            epsilon: The ε of one batch, or None for a system without one.
+            epsilon: The ε of one batch; none for the default.
             k: The number of neighbours that vote in systems without an ε.
             tolerated: The number of parties that may collude.
         """
-        return cls() if epsilon is None else cls(epsilon=epsilon)
+        given: dict[str, float] = {"tolerated": tolerated}
+        if not cls.is_bounded():
+            given["k"] = k
+        elif epsilon is not None:
+            given["epsilon"] = epsilon
+        return cls(**{name: value for name, value in given.items() if name in cls.model_fields})
 
     @classmethod
     def forms(cls, *, epsilon: float | None, k: int, tolerated: int) -> Mapping[str, Self]:

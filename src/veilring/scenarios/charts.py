@@ -3,27 +3,26 @@
 Matplotlib is imported on first use: it takes half a second, and most runs draw nothing. Equal
 charts give equal files.
 
-Two charts show exact distributions: frequency oracles, and a server's beliefs after a walk.
+One chart shows exact distributions: the variance and bytes of frequency oracles.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import numpy as np
-from numpy.random import Generator
-
-from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.extras import require_extra
-from veilring.protocols.ldp.algorithm.planner import ORACLES, OracleOption, oracle_options
-from veilring.protocols.treewalk.leakage import Overheard, posterior
+from veilring.protocols.ldp.algorithm.planner import ORACLES, oracle_options
+from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import LayoutEngine
+    from matplotlib.typing import RcKeyType
 
 _DOMAINS: Final = tuple(1 << bits for bits in range(1, 13))
 _EPSILONS: Final = (0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
@@ -42,7 +41,7 @@ _RATIOS: Final = (
 class _Axis(NamedTuple):
     label: str
     points: Sequence[float]
-    found: Sequence[tuple[OracleOption, ...]]
+    found: Sequence[tuple[FrequencyOracle, ...]]
 
 
 def draw_oracles(path: Path, *, domain: int, epsilon: float) -> None:
@@ -62,8 +61,8 @@ def draw_oracles(path: Path, *, domain: int, epsilon: float) -> None:
     with chart_files([path], _SIZE) as canvas:
         panels = canvas.subplots(2, 2, sharey="row", sharex="col")
         for column, axis in zip(panels.T, axes, strict=True):
-            _draw(column[0], axis, lambda option, least: option.variance / least)
-            _draw(column[1], axis, lambda option, _least: option.report_bytes)
+            _draw(column[0], axis, lambda oracle, least: oracle.mean_variance / least)
+            _draw(column[1], axis, lambda oracle, _least: oracle.report_bytes)
             column[1].set_xlabel(axis.label)
         panels[0][0].set_ylim(0.95, _RATIOS[-1])
         label_log_axis(panels[0][0].yaxis, _RATIOS)
@@ -72,10 +71,10 @@ def draw_oracles(path: Path, *, domain: int, epsilon: float) -> None:
         legend_below(canvas, panels[0][0])
 
 
-def _draw(panel: "Axes", axis: _Axis, of: Callable[[OracleOption, float], float]) -> None:
+def _draw(panel: "Axes", axis: _Axis, of: Callable[[FrequencyOracle, float], float]) -> None:
     for name, style in zip(ORACLES, cycle(STYLES), strict=False):
         values = [
-            next(of(each, found[0].variance) for each in found if each.name == name)
+            next(of(each, found[0].mean_variance) for each in found if each.name == name)
             for found in axis.found
         ]
         draw_curve(panel, axis.points, values, style, name)
@@ -83,99 +82,6 @@ def _draw(panel: "Axes", axis: _Axis, of: Callable[[OracleOption, float], float]
     label_log_axis(panel.xaxis)
     label_log_axis(panel.yaxis)
 
-
-CELLS: Final = 160
-"""The number of cells along each side of a map."""
-_PLANE: Final = 2
-_PANEL: Final = 3.8  # the longer side of a map, in inches
-_PANEL_MIN: Final = 2.0  # wide enough for its title
-_BAR: Final = 1.0
-_HEAD: Final = 0.7
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Beliefs:
-    """A server's beliefs about the location of a query, after one question.
-
-    Attributes:
-        cells: The centres of the cells of a map, row by row from the south, shape (cells, 2).
-        shares: The probability of each cell, by kind of question, shape (cells,); the
-            prior is uniform.
-    """
-
-    cells: Floats
-    shares: Mapping[str, Floats]
-    query: Floats
-
-
-def beliefs_after(
-    questions: Mapping[str, Overheard], points: Floats, query: Floats, rng: Generator
-) -> Beliefs:
-    """Ask once with each kind of question, and return the server's beliefs afterwards.
-
-    Args:
-        points: The server's points, shape (points, 2); the map covers them.
-        query: The location of the query, shape (2,).
-    """
-    if points.ndim != _PLANE or points.shape[1] != _PLANE:
-        raise InputError.because(
-            f"points has the shape {points.shape}; it must have two coordinates", field="points"
-        )
-    low, high = points.min(axis=0), points.max(axis=0)
-    along = (np.arange(CELLS) + 0.5) / CELLS
-    north, east = np.meshgrid(along, along, indexing="ij")
-    cells = low + np.stack([east.ravel(), north.ravel()], axis=1) * (high - low)
-    shares = {name: posterior(ask(query[None], cells, rng))[0] for name, ask in questions.items()}
-    return Beliefs(cells, shares, query)
-
-
-def draw_beliefs(
-    beliefs: Beliefs, points: Floats, paths: Sequence[Path], *, title: str = ""
-) -> None:
-    """Draw a map for each kind of question, darker where the query is more likely.
-
-    Args:
-        beliefs: The beliefs. A colour means the same in all maps: the ratio of a place's
-            probability to its prior.
-        title: The title above all maps.
-    """
-    require_extra("matplotlib")
-    from matplotlib.colors import LogNorm
-
-    low, high = points.min(axis=0), points.max(axis=0)
-    columns, (wide, tall) = len(beliefs.shares), high - low
-    width, height = max(_PANEL_MIN, _PANEL * min(1.0, wide / tall)), _PANEL * min(1.0, tall / wide)
-    times = {name: shares * CELLS**2 for name, shares in beliefs.shares.items()}
-    most = max(10.0, *(float(each.max()) for each in times.values()))
-    size = columns * width + _BAR, height + _HEAD
-    with chart_files(paths, size, is_map=True) as canvas:
-        panels = canvas.subplots(1, columns, squeeze=False)[0]
-        for panel, (name, each) in zip(panels, times.items(), strict=True):
-            shown = panel.imshow(
-                each.reshape(CELLS, CELLS),
-                origin="lower",
-                extent=(low[0], high[0], low[1], high[1]),
-                norm=LogNorm(1 / most, most),
-                cmap="PuOr_r",
-                interpolation="nearest",
-            )
-            panel.plot(*points.T, ".", color="black", markersize=0.6)
-            panel.plot(*beliefs.query, "o", markersize=9, mfc="none", mec="#009E73", mew=1.8)
-            panel.set_title(name, fontsize=9.5)
-            panel.set_xticks([])
-            panel.set_yticks([])
-        bar = canvas.colorbar(shown, ax=panels, shrink=0.85)
-        bar.set_label("times as likely as before", fontsize=8.5)
-        if title:
-            canvas.suptitle(title, fontweight="bold", fontsize=11)
-
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import LayoutEngine
-    from matplotlib.typing import RcKeyType
 
 FORMATS: Final = ("png", "svg")
 """The supported file suffixes."""
@@ -230,7 +136,6 @@ def chart_files(
 
     Args:
         paths: The files to write; each suffix is one of `FORMATS`.
-        layout: The layout of the panels; by default Matplotlib's constrained layout.
     """
     for path in paths:
         if path.suffix not in {f".{each}" for each in FORMATS}:
@@ -261,12 +166,7 @@ def draw_curve(
     line: bool = True,
     band: tuple[Sequence[float], Sequence[float]] | None = None,
 ) -> None:
-    """Draw a curve with marks at its points.
-
-    Args:
-        x: The ascending positions.
-        label: The name in the legend; none for no entry.
-    """
+    """Draw a curve with marks at its points."""
     if band is not None:
         axes.fill_between(x, *band, color=style.color, alpha=_BAND_ALPHA, linewidth=0)
     axes.plot(

@@ -25,9 +25,8 @@ from veilring.nodes.run import Run
 from veilring.protocols.membership import PublicModel
 from veilring.protocols.promise import Facts, Promise, Spent
 from veilring.protocols.system import Setup, System
-from veilring.scenarios.batches import Conditions, Labelled
 from veilring.scenarios.report import CostSummary
-from veilring.scenarios.runner import play_queries
+from veilring.scenarios.runner import Conditions, play_queries
 from veilring.simulation.beside import Runner, Start, begin, complete
 
 R = TypeVar("R")
@@ -167,7 +166,10 @@ def run(
     """
     return cast(
         "SystemRun | Run[R]",
-        complete(_ready(what, parts, queries, runtime, seed, watch, public), _runner(runtime)),
+        complete(
+            _ready(what, parts, queries, runtime=runtime, seed=seed, watch=watch, **public),
+            _runner(runtime),
+        ),
     )
 
 
@@ -177,9 +179,7 @@ async def run_async(
     queries: Any = None,  # noqa: ANN401  (likewise)
     *,
     runtime: RuntimeName = "memory",
-    seed: int | None = None,
-    watch: Sequence[str] = (),
-    **public: Any,
+    **options: Any,
 ) -> Any:  # noqa: ANN401  (what `run` returns)
     """Like `run`, but in a separate thread, without blocking the running event loop.
 
@@ -187,7 +187,7 @@ async def run_async(
     """
 
     async def all_of_it() -> Any:  # noqa: ANN401  (as above)
-        return await _ready(what, parts, queries, runtime, seed, watch, public)()
+        return await _ready(what, parts, queries, runtime=runtime, **options)()
 
     outcome, stop = begin(all_of_it, _runner(runtime))
     ended = asyncio.wrap_future(outcome)
@@ -202,14 +202,15 @@ async def run_async(
 _TRACED: Final = "; `veilring run SCENARIO --out DIR` and `veilring trace DIR` show its messages"
 
 
-def _ready(  # noqa: PLR0917  (the arguments of `run`)
+def _ready(
     what: System | Role[R],
     parts: Any,  # noqa: ANN401  (as `run` takes it)
     queries: Any,  # noqa: ANN401  (likewise)
+    *,
     runtime: RuntimeName,
-    seed: int | None,
-    watch: Sequence[str],
-    public: Mapping[str, Any],
+    seed: int | None = None,
+    watch: Sequence[str] = (),
+    **public: Any,
 ) -> Start[Any]:
     """Return a function that starts the requested run, after checking all arguments."""
     if isinstance(what, System):
@@ -225,7 +226,14 @@ def _ready(  # noqa: PLR0917  (the arguments of `run`)
         raise InputError.because(
             "queries are for systems; give a role its arguments by their names", field="queries"
         )
-    return partial(_play_role, what, _named(parts), runtime, seed, watch, public)
+    named = _named(parts)
+
+    async def play() -> Run[R]:
+        own = tuple(named.values())
+        async with Cluster(tuple(named), runtime=runtime, own=own, seed=seed) as cluster:
+            return await cluster.run(what, watch=watch, **public)
+
+    return play
 
 
 def _runner(runtime: RuntimeName) -> Runner:
@@ -233,19 +241,6 @@ def _runner(runtime: RuntimeName) -> Runner:
     if runtime not in RUNTIMES:
         raise InputError("runtime", runtime, ", ".join(RUNTIMES))
     return simulation.simulate if runtime == _SIMULATED else asyncio.run
-
-
-async def _play_role(  # noqa: PLR0917  (the arguments of `run`)
-    role: Role[R],
-    parts: Mapping[str, object],
-    runtime: RuntimeName,
-    seed: int | None,
-    watch: Sequence[str],
-    public: Mapping[str, Any],
-) -> Run[R]:
-    own = tuple(parts.values())
-    async with Cluster(tuple(parts), runtime=runtime, own=own, seed=seed) as cluster:
-        return await cluster.run(role, watch=watch, **public)
 
 
 def _named(parts: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
@@ -305,7 +300,10 @@ async def _play_system(
         promise=system.promise(parties=len(setup.parts)).among(setup.facts.rows),
         spent=setup.spent(labelled.attempts),
         transcript=labelled.transcript,
-        views=_views(labelled, watch),
+        views={
+            name: tuple(each.run.views[name] for each in labelled.batches if name in each.run.views)
+            for name in watch
+        },
         seconds=labelled.seconds,
         model=labelled.model_of(setup, seeded=seed is not None),
     )
@@ -394,10 +392,3 @@ def _classes(features: Features | None, parts: Any) -> tuple[str, ...]:  # noqa:
         return features.classes
     highest = max(int(rows.labels.max(initial=0)) for rows in parts)
     return tuple(str(number) for number in range(highest + 1))
-
-
-def _views(labelled: Labelled, watch: Sequence[str]) -> dict[str, tuple[View, ...]]:
-    return {
-        name: tuple(batch.run.views[name] for batch in labelled.batches if name in batch.run.views)
-        for name in watch
-    }

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, make_dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from veilring.config import as_scenario_errors, make_kind, require_key, require_key_that
-from veilring.errors import InputError, ScenarioError
+from veilring.errors import ScenarioError
 from veilring.extras import name_missing_extras
 from veilring.randomness import Streams
 from veilring.scenarios.schema import NetworkSection, Scenario
@@ -20,7 +20,7 @@ from veilring.simulation import (
     Topology,
     Uniform,
 )
-from veilring.simulation.faults import Fault, draw_faults
+from veilring.simulation.faults import FAULT_KINDS, Fault, FaultClass, FaultKind, draw_faults
 from veilring.simulation.links import DelayDistribution
 
 with name_missing_extras():
@@ -96,111 +96,21 @@ def _graph(kind: str, parties: Sequence[str]) -> "nx.Graph[str] | None":
     return graph
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Struck:
-    """The base of faults; times are simulated seconds from the start of the parties."""
-
-    start_seconds: float
-
-    def __post_init__(self) -> None:
-        """Refuse invalid values that do not depend on the parties."""
-        given = asdict(self)
-        start, end = self.start_seconds, given.get("end_seconds")
-        _require(0 <= start < math.inf, "start_seconds", start, "a finite number of at least 0")
-        after = end is None or start < end < math.inf
-        _require(after, "end_seconds", end, f"a finite number above start_seconds, {start:g}")
-        for key in given.keys() & {"extra_seconds", "times"}:
-            _require(0 < given[key] < math.inf, key, given[key], "a finite number above 0")
+def _table_of(kind: FaultKind) -> type:
+    """Return a dataclass with the keys that describe a kind of fault in a scenario."""
+    names = [(key, tuple[str, ...] if key == "parties" else str) for key in kind.keys]
+    numbers = ["start_seconds", *(["end_seconds"] if kind.ends else [])]
+    numbers += [kind.strength.key] if kind.strength else []
+    return make_dataclass("FaultTable", [*names, *((key, float) for key in numbers)])
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Party(_Struck):
-    party: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class _PartyForAWhile(_Party):
-    end_seconds: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class _SlowParty(_PartyForAWhile):
-    extra_seconds: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class _SkewedParty(_PartyForAWhile):
-    times: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Side(_Struck):
-    """One side of a partition."""
-
-    parties: tuple[str, ...]
-    end_seconds: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Connection(_Struck):
-    """Both ends of a connection: `party` notices the fault first."""
-
-    party: str
-    other: str
-    end_seconds: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Link(_Struck):
-    """All messages of one party to another."""
-
-    source: str
-    target: str
-    end_seconds: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class _DelayedLink(_Link):
-    extra_seconds: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class _SqueezedLink(_Link):
-    times: float
-
-    def __post_init__(self) -> None:
-        """Refuse a link that would carry more than before."""
-        super().__post_init__()
-        _require(self.times >= 1, "times", self.times, "a finite number of at least 1")
-
-
-_KINDS: Final[Mapping[str, type[_Struck]]] = {
-    "stall": _Link,
-    "delay": _DelayedLink,
-    "jitter": _DelayedLink,
-    "squeeze": _SqueezedLink,
-    "halves": _Side,
-    "isolation": _PartyForAWhile,
-    "one-way": _PartyForAWhile,
-    "reset": _Connection,
-    "half-open": _Connection,
-    "crash": _Party,
-    "restart": _PartyForAWhile,
-    "amnesia": _PartyForAWhile,
-    "pause": _PartyForAWhile,
-    "slow": _SlowParty,
-    "skew": _SkewedParty,
-}
+_KINDS: Final = {name: _table_of(kind) for name, kind in FAULT_KINDS.items()}
 
 
 def make_faults(
     scenario: Scenario, parties: tuple[str, ...], streams: Streams
 ) -> tuple[Fault, ...]:
-    """Return the fault schedule of a scenario: its own faults, and those drawn from the seed.
-
-    Args:
-        scenario: The scenario, with its `faults` and `run.fault_seconds`.
-    """
+    """Return the fault schedule of a scenario: its own faults, and those drawn from the seed."""
     runtime = scenario.network.runtime
     made = [_make(f"faults[{n}]", table, parties) for n, table in enumerate(scenario.faults)]
     seconds = scenario.run.fault_seconds
@@ -216,44 +126,39 @@ def make_faults(
 
 
 def _make(key: str, table: Mapping[str, Any], parties: tuple[str, ...]) -> Fault:
-    given = asdict(make_kind(key, "kind", table, _KINDS))
-    struck: list[str] = []
-    for name in ("party", "other", "source", "target"):
-        if name in given:
-            _require_party(f"{key}.{name}", given[name], parties, struck)
-            struck.append(given[name])
-    for member in given.get("parties", ()):
-        _require_party(f"{key}.parties", member, parties, struck)
-        struck.append(member)
-    if "parties" in given:
-        proper = 0 < len(struck) < len(parties)
-        require_key(proper, f"{key}.parties", struck, "at least one party, and not all of them")
-    strength = given.get("extra_seconds", given.get("times", 0.0))
-    end = given.get("end_seconds", math.inf)
-    return Fault(table["kind"], given["start_seconds"], end, tuple(struck), strength)
+    given = vars(make_kind(key, "kind", table, _KINDS))
+    name: FaultClass = table["kind"]
+    kind = FAULT_KINDS[name]
+    start, end = given["start_seconds"], given.get("end_seconds", math.inf)
+    allowed = "a finite number of at least 0"
+    require_key(0 <= start < math.inf, f"{key}.start_seconds", start, allowed)
+    if kind.ends:
+        allowed = f"a finite number above start_seconds, {start:g}"
+        require_key(start < end < math.inf, f"{key}.end_seconds", end, allowed)
+    strength = 0.0
+    if kind.strength is not None:
+        strength, least = given[kind.strength.key], kind.strength.least
+        allowed = f"a finite number {f'of at least {least:g}' if least else 'above 0'}"
+        fits = max(least, math.ulp(0.0)) <= strength < math.inf
+        require_key(fits, f"{key}.{kind.strength.key}", strength, allowed)
+    struck = list[str]()
+    for role in kind.keys:
+        is_side = role == "parties"
+        for party in given[role] if is_side else [given[role]]:
+            left = [each for each in parties if each not in struck]
+            allowed = f"one of the parties {', '.join(left)}"
+            require_key(party in left, f"{key}.{role}", party, allowed)
+            struck.append(party)
+        proper = not is_side or 0 < len(struck) < len(parties)
+        require_key(proper, f"{key}.{role}", struck, "at least one party, and not all of them")
+    return Fault(name, start, end, tuple(struck), strength)
 
 
 def fault_table(fault: Fault) -> dict[str, object]:
     """Return the table of `faults` from which `make_faults` makes this fault."""
-    made = _KINDS[fault.kind]
-    keys = [each.name for each in fields(made)]
-    ends = [key for key in ("party", "other", "source", "target") if key in keys]
+    kind = FAULT_KINDS[fault.kind]
+    struck = [fault.parties] if kind.keys == ("parties",) else fault.parties
     table: dict[str, object] = {"kind": fault.kind, "start_seconds": fault.start}
-    table |= (
-        {"parties": fault.parties}
-        if "parties" in keys
-        else dict(zip(ends, fault.parties, strict=True))
-    )
-    strengths = [key for key in ("extra_seconds", "times") if key in keys]
-    lasting = {"end_seconds": fault.end} if "end_seconds" in keys else {}
-    return table | lasting | dict.fromkeys(strengths, fault.strength)
-
-
-def _require_party(key: str, name: object, parties: tuple[str, ...], others: list[str]) -> None:
-    left = [party for party in parties if party not in others]
-    require_key(name in left, key, name, f"one of the parties {', '.join(left)}")
-
-
-def _require(fulfilled: bool, field: str, value: object, allowed: str) -> None:  # noqa: FBT001  (reads as an assertion)
-    if not fulfilled:
-        raise InputError(field, value, allowed)
+    table |= dict(zip(kind.keys, struck, strict=True))
+    table |= {"end_seconds": fault.end} if kind.ends else {}
+    return table | ({kind.strength.key: fault.strength} if kind.strength else {})

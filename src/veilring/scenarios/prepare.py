@@ -101,7 +101,7 @@ def _coalition(scenario: Scenario) -> tuple[str, ...]:
     key, parties, members = "parties.coalition", scenario.parties.all, scenario.parties.coalition
     system = scenario.protocol
     require_key_that(
-        system.colludes or not members,
+        not members or system.findings is not None,
         key,
         f"there is no attack on the views of {system.name}; leave the coalition out",
     )

@@ -1,119 +1,30 @@
-"""The report of a run: accuracy, guarantee, cost and leakage, without any party's rows."""
+"""The report of a run: accuracy, guarantee, cost and leakage, without any party's rows.
 
-import math
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, is_dataclass
-from typing import Any, Literal
+The second half puts a report into words: the names and meanings of its numbers, their format, and
+tables of the traffic. The terminal, the pages and the charts share it.
+"""
 
-import numpy as np
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import asdict, dataclass, is_dataclass, replace
+from math import floor, log10
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
+
 from pydantic import TypeAdapter
 
-from veilring.arrays import Bools, Ints
-from veilring.nodes.journal import Cost
+from veilring.data.sources import BUILTIN
+from veilring.nodes.journal import SETUP_ROUND, Cost, TracedMessage, Traffic
+from veilring.protocols.claims import Findings, SummaryLine, share_of
 from veilring.protocols.promise import Estimate, Forecast, Leakage, Promise, Spent, describe_cost
-from veilring.scenarios.batches import Labelled
-from veilring.scenarios.prepare import Prepared
+from veilring.protocols.registry import find_system
+from veilring.protocols.system import NEIGHBOURS
 from veilring.scenarios.schema import Scenario
-from veilring.simulation.faults import Fault, FaultClass
+from veilring.simulation.faults import FaultClass
 
+if TYPE_CHECKING:
+    from veilring.scenarios.comparison.tuning import Interval
 
-@dataclass(frozen=True, slots=True)
-class Attack:
-    """The accuracy of claims that an entry of PP-TopK's vector is the victim's own.
-
-    Attributes:
-        located: The number of the victim's distances that were claimed correctly, each counted
-            once.
-    """
-
-    claims: int = 0
-    right: int = 0
-    located: int = 0
-
-    def plus(self, other: "Attack") -> "Attack":
-        """Return the sum of both."""
-        return Attack(
-            self.claims + other.claims, self.right + other.right, self.located + other.located
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Victim:
-    """A coalition's findings about a neighbour of one of its members, over all batches.
-
-    Attributes:
-        between: The number of those queries for which it was between two members.
-        distances: The number of distances that it contributed to PP-TopK for them: at most k each.
-        optimal: The attack that claims values more likely the victim's own than not; `None` if it
-            was not tried.
-    """
-
-    party: str
-    queries: int
-    between: int
-    votes: int
-    distances: int
-    simple: Attack
-    optimal: Attack | None
-    pinned: int
-    pinned_expected: Estimate
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """The number of nearest distances, which are public, traced to their owners.
-
-    Attributes:
-        recurred: The number of distances seen in a failed attempt and again, and thus known to be
-            real.
-    """
-
-    values: int
-    guessed: float
-    named: float
-    with_retries: float
-    recurred: int
-    recurred_hidden: int
-
-
-@dataclass(frozen=True, slots=True)
-class Findings:
-    """The findings of a semi-honest coalition, compared with the truth.
-
-    Attributes:
-        victims: The neighbours of members, in the order of the parties.
-        exposure: The closed-form probability that all neighbours of an honest party are members,
-            for the ring of the first batch.
-    """
-
-    members: tuple[str, ...]
-    victims: tuple[Victim, ...]
-    exposure: float
-    honest: int
-    exposed: int
-    exposed_expected: float
-    groups: int
-    groups_recovered: int
-    named: Named
-
-
-@dataclass(frozen=True, slots=True)
-class TotalsFindings:
-    """The findings of a semi-honest coalition in the totals of a search, compared with the truth.
-
-    Attributes:
-        totals: The number of totals of the parties outside that the coalition knows, over all
-            batches.
-        guessed: The expected number of owners named correctly by guessing; no view helps more.
-    """
-
-    members: tuple[str, ...]
-    outside: int
-    totals: int
-    right: int
-    alone: int
-    nearest: int
-    guessed: float
+K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +51,6 @@ class Recovery:
 
     Attributes:
         without: The parties left out, in the order of the parties.
-        bytes: The bytes of those messages.
     """
 
     without: tuple[str, ...]
@@ -198,9 +108,7 @@ class Report:
             have released its answer, and the next one draws new noise.
         seconds: Wall-clock time from the start of the first batch to the end of the last.
         simulated_seconds: The simulated counterpart of `seconds`, in the simulation.
-        leakage: The estimated leakage, if requested.
         seed: The seed of the split and the partition; pass it to a run to repeat them.
-        coalition: The findings of colluding parties, if there are any.
         faults: The faults of the simulation, in order of time.
         recovery: The losses until there was a result, if any party was lost.
     """
@@ -228,7 +136,7 @@ class Report:
     transcript: str
     seed: int
     secrets: Literal["seeded", "cryptographic"]
-    coalition: Findings | TotalsFindings | None = None
+    coalition: Findings | None = None
     faults: tuple[StruckFault, ...] = ()
     recovery: Recovery | None = None
 
@@ -247,7 +155,12 @@ class Report:
         tables = TypeAdapter(dict[str, Any]).validate_python(plain)
         fields = {name: tables[name] for name in cls.__dataclass_fields__ if name in tables}
         fields["leakage"] = leakage_from_json(tables.get("leakage"))
-        return TypeAdapter(cls).validate_python({**fields, "scenario": tables.get("settings")})
+        found = fields.pop("coalition", None)
+        report = TypeAdapter(cls).validate_python({**fields, "scenario": tables.get("settings")})
+        kind = report.scenario.protocol.findings
+        if found is None or kind is None:
+            return report
+        return replace(report, coalition=TypeAdapter(kind).validate_python(found))
 
 
 def leakage_as_json(leakage: Leakage) -> dict[str, Any]:
@@ -275,96 +188,267 @@ def _plain(value: object) -> object:
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
-def assemble(
-    *,
-    scenario: Scenario,
-    prepared: Prepared,
-    labelled: Labelled,
-    struck: tuple[Fault, ...],
-    leakage: Leakage | None,
-    findings: Findings | TotalsFindings | None,
-    origin: RingOrigin | None,
-    seed: int,
-) -> Report:
-    """Return the report of a run.
+# More bars than this are unreadable; the remaining ones are merged into one.
+BARS_MAX: Final = 32
+# Each column is then five pixels wide on a phone of 360 pixels.
+COLUMNS_MAX: Final = 60
 
-    Args:
-        leakage: The estimated leakage, if requested.
-        findings: The findings of a coalition, if there was one.
+
+class Amount(NamedTuple):
+    """The traffic under one label. Each message is counted once, at its sender."""
+
+    label: str
+    protocol: Traffic = Traffic()
+    setup: Traffic = Traffic()
+
+    @property
+    def messages(self) -> int:
+        """Messages of the protocol and of its set-up."""
+        return self.protocol.messages + self.setup.messages
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the protocol and of its set-up."""
+        return self.protocol.bytes + self.setup.bytes
+
+
+def total(messages: Iterable[TracedMessage], label: str = "all") -> Amount:
+    """Return the traffic of all messages."""
+    protocol, setup = [0, 0], [0, 0]
+    for message in messages:
+        sums = setup if message.round == SETUP_ROUND else protocol
+        sums[0] += 1
+        sums[1] += message.bytes
+    return Amount(label, Traffic(*protocol), Traffic(*setup))
+
+
+def by_party(messages: Iterable[TracedMessage], parties: Sequence[str]) -> list[Amount]:
+    """Return the traffic sent by each party, in the order of `parties`.
+
+    With more than `BARS_MAX` parties, only those that sent most are listed individually; the others
+    are merged.
     """
-    pooled, truth = prepared.pooled, prepared.held_out.y
-    system, setup = scenario.protocol, prepared.setup
-    batches, labels = labelled.batches, labelled.labels
-    reference = _reference(prepared, labelled)
-    on_simulated_clock = scenario.network.runtime == "simulated"
-    return Report(
-        scenario=scenario,
-        runtime=scenario.network.runtime,
-        parties=len(setup.parts),
-        rows=len(pooled),
-        queries=len(truth),
-        rounds=setup.rounds,
-        accuracy=_share(labels == truth),
-        reference_accuracy=_share(reference == truth),
-        majority_accuracy=_share(truth == np.bincount(pooled.y).argmax()),
-        agreement=_share(labels == reference),
-        labels=tuple(pooled.features.classes[label] for label in labels),
-        cost=CostSummary.measured(batch.run.cost for batch in batches),
-        forecast=CostSummary.forecast(batch.forecast for batch in batches),
-        ring=origin,
-        promise=system.promise(parties=len(setup.parts)).among(len(pooled)),
-        spent=setup.spent(labelled.attempts),
-        seconds=labelled.seconds,
-        start_seconds=labelled.start_seconds,
-        simulated_seconds=sum(b.seconds for b in batches) if on_simulated_clock else None,
-        leakage=leakage,
-        transcript=labelled.transcript,
-        seed=seed,
-        secrets="cryptographic" if scenario.run.seed is None else "seeded",
-        coalition=findings,
-        faults=_faults(prepared.faults, struck),
-        recovery=_recovery(prepared, labelled),
+    sent = _grouped(messages, lambda message: message.sender)
+    amounts = [total(sent.get(party, ()), party) for party in parties]
+    if len(amounts) <= BARS_MAX:
+        return amounts
+    most = sorted(amounts, key=lambda amount: -amount.bytes)
+    return [*most[: BARS_MAX - 1], _together(most[BARS_MAX - 1 :], "others")]
+
+
+def by_kind(messages: Iterable[TracedMessage]) -> list[Amount]:
+    """Return the traffic of each kind, in the order of their first messages."""
+    groups = _grouped(messages, lambda message: message.kind)
+    return [total(group, kind) for kind, group in groups.items()]
+
+
+def by_round(messages: Iterable[TracedMessage]) -> list[Amount]:
+    """Return the traffic of each round of the protocol, without the set-up.
+
+    With more than `COLUMNS_MAX` rounds, consecutive ones are merged as far as necessary. The rounds
+    of several batches are added by their number.
+    """
+    rounds = _grouped(messages, lambda message: message.round)
+    last = max(rounds, default=SETUP_ROUND)
+    width = -(-last // COLUMNS_MAX)
+    amounts = []
+    for first in range(SETUP_ROUND + 1, last + 1, max(1, width)):
+        covered = range(first, min(first + width, last + 1))
+        label = f"{first}" if len(covered) == 1 else f"{first} to {covered[-1]}"
+        amounts.append(total((m for number in covered for m in rounds.get(number, ())), label))
+    return amounts
+
+
+def _grouped(
+    messages: Iterable[TracedMessage], key: Callable[[TracedMessage], K]
+) -> dict[K, list[TracedMessage]]:
+    groups: dict[K, list[TracedMessage]] = {}
+    for message in messages:
+        groups.setdefault(key(message), []).append(message)
+    return groups
+
+
+def _together(amounts: Sequence[Amount], label: str) -> Amount:
+    protocol, setup = Traffic(), Traffic()
+    for amount in amounts:
+        protocol, setup = protocol.plus(amount.protocol), setup.plus(amount.setup)
+    return Amount(f"{len(amounts):,} {label}", protocol, setup)
+
+
+_SECOND: Final = 1.0
+_MILLISECOND: Final = 1e-3
+
+
+def percent(share: float) -> str:
+    """Format a share as a percentage."""
+    return f"{share:.1%}"
+
+
+def interval_text(interval: "Interval") -> str:
+    """Format the ends of an interval of a share."""
+    return f"{100 * interval.low:.1f} to {percent(interval.high)}"
+
+
+def in_bytes(size: int) -> str:
+    """Format a number of bytes, in full."""
+    return f"{size:,} B"
+
+
+def in_seconds(seconds: float) -> str:
+    """Format a time to the microsecond at best, in a suitable unit."""
+    if not seconds or abs(seconds) >= _SECOND:
+        return f"{seconds:,.3f} s" if seconds else "0 s"
+    return (
+        f"{1000 * seconds:,.3f} ms" if abs(seconds) >= _MILLISECOND else f"{1e6 * seconds:.0f} µs"
     )
 
 
-def _reference(prepared: Prepared, labelled: Labelled) -> Ints:
-    """Return the pooled classifier's labels, for each batch with the rows of its parties."""
-    if all(batch.parties == prepared.parties for batch in labelled.batches):
-        return prepared.reference
-    return np.concatenate(
-        [prepared.setup.reference(batch.queries, batch.parties) for batch in labelled.batches]
+def shortened(name: str, letters: int) -> str:
+    """Shorten a name to at most the given number of letters."""
+    return name if len(name) <= letters else f"{name[: letters - 1]}…"
+
+
+def ticks(span: float, count: int = 5) -> list[tuple[float, str]]:
+    """Return about `count` round times from 0 to `span` seconds, each with its text."""
+    if span <= 0.0:
+        return [(0.0, "0 s")]
+    magnitude = 10.0 ** floor(log10(span / count))
+    step = next(m * magnitude for m in (1, 2, 5, 10) if m * magnitude * count >= span)
+    unit, scale = ("s", 1.0) if step * count >= _SECOND else ("ms", 1000.0)
+    number = floor(span / step * (1 + 1e-9)) + 1
+    return [(n * step, f"{n * step * scale:.6g} {unit}") for n in range(number)]
+
+
+class Share(NamedTuple):
+    """A share that was counted."""
+
+    label: str
+    value: float
+    meaning: str
+
+
+class Leaked(NamedTuple):
+    """A share that was estimated, or that is 0 by proof."""
+
+    label: str
+    estimate: Estimate
+    meaning: str
+    is_estimated: bool
+
+    @property
+    def share(self) -> str:
+        """The share alone."""
+        return percent(self.estimate.value) if self.is_estimated else "0"
+
+    @property
+    def value(self) -> str:
+        """The share with its standard error."""
+        error = f" ± {self.estimate.standard_error:.2%}" if self.is_estimated else ""
+        return f"{self.share}{error}"
+
+
+def titled(scenario: Scenario) -> str:
+    """Return the title of a scenario's report, with the data set if that was replaced."""
+    name, source = scenario.name, scenario.data.source
+    if source.lower().endswith((".csv", ".npz")):
+        file = Path(source)
+        return file.name if name == file.stem else f"{name} on {file.name}"
+    return f"{name} on {source}" if name in BUILTIN and source != name else name
+
+
+def accuracies(report: Report) -> tuple[Share, ...]:
+    """Return the accuracy of a run and the accuracies to compare it with."""
+    rows = report.rows
+    if report.recovery is not None:
+        rows -= report.recovery.rows_lost
+    k = getattr(report.scenario.protocol, "k", 0) or NEIGHBOURS
+    pooled = f"k = {k}, not private: all {rows:,} rows in one place"
+    return (
+        Share("accuracy", report.accuracy, f"of {report.queries:,} held-out rows"),
+        Share("pooled kNN", report.reference_accuracy, pooled),
+        Share("majority class", report.majority_accuracy, "the largest class for every query"),
+        Share("agreement", report.agreement, "of labels equal those of the pooled kNN"),
     )
 
 
-def _faults(faults: Iterable[Fault], struck: tuple[Fault, ...]) -> tuple[StruckFault, ...]:
+def promised(report: Report) -> tuple[SummaryLine, ...]:
+    """Return the guarantee of the system, and the budget spent."""
+    promise, spent = report.promise, report.spent
+    bound = "no ε" if promise.epsilon is None else f"ε = {promise.epsilon:g}"
+    kind = [f"for each {promise.unit}"] if promise.epsilon is not None else []
+    said = ", ".join([*kind, promise.measure, *([promise.adjacency] if promise.adjacency else [])])
+    lines = [SummaryLine("guarantee", bound, said)]
+    if spent.epsilon is not None:
+        delta = f"; δ = {spent.delta:g}" if spent.delta else ""
+        lines.append(SummaryLine("spent", f"ε = {spent.epsilon:.4g}", f"{spent.what}{delta}"))
+    protects = f"{promise.protects}, from {promise.against}"
+    return (
+        *lines,
+        SummaryLine("protects", "", protects),
+        SummaryLine("threat model", "", promise.threat_model),
+        SummaryLine("learned", "", promise.learned),
+    )
+
+
+def adversaries(scenario: Scenario) -> str:
+    """Describe the malicious parties; empty if all parties are honest."""
+    return "; ".join(f"{party}, {table['kind']}" for party, table in scenario.adversaries.items())
+
+
+def leaks(leakage: Leakage, system: str) -> tuple[Leaked, ...]:
+    """Return the leakage of a run."""
+    found = {**leakage.estimates, **leakage.published}
     return tuple(
-        StruckFault(
-            kind=fault.kind,
-            parties=fault.parties,
-            start_seconds=fault.start,
-            end_seconds=fault.end if math.isfinite(fault.end) else None,
-            strength=fault.strength,
-            struck=fault in struck,
+        Leaked(
+            measure.label,
+            found[name],
+            f"by proof: {measure.argument}" if measure.argument else measure.meaning,
+            not measure.argument,
         )
-        for fault in sorted(faults, key=lambda fault: (fault.start, fault.kind, fault.parties))
+        for name, measure in find_system(system).measures.items()
     )
 
 
-def _recovery(prepared: Prepared, labelled: Labelled) -> Recovery | None:
-    """Return the losses until there was a result; `None` if the first attempts succeeded."""
-    wasted = [cost for batch in labelled.batches for cost in batch.wasted]
-    if not wasted:
-        return None
-    left = labelled.batches[-1].parties
-    lost = {p: len(r) for p, r in prepared.setup.parts.items() if p not in left}
-    return Recovery(
-        without=tuple(lost),
-        attempts=len(wasted),
-        rows_lost=sum(lost.values()),
-        messages=sum(cost.messages + cost.setup.messages for cost in wasted),
-        bytes=sum(cost.bytes + cost.setup.bytes for cost in wasted),
-    )
+def found(report: Report) -> tuple[SummaryLine, ...]:
+    """Return the findings of a coalition; empty if nobody colluded."""
+    if report.coalition is None:
+        return ()
+    return tuple(report.coalition.lines(retried=report.recovery is not None))
 
 
-def _share(hits: Bools) -> float:
-    return float(hits.mean())
+def troubles(report: Report) -> tuple[SummaryLine, ...]:
+    """Return faults, and the parties and traffic lost to them; empty if there were none."""
+    lines = []
+    if report.faults:
+        struck = [fault for fault in report.faults if fault.struck]
+        parts = [say(fault) for fault in struck] or ["none of them had an effect"]
+        meaning = "; ".join([*parts, *_too_late(report)])
+        value = f"{share_of(len(struck), len(report.faults))} took effect"
+        lines.append(SummaryLine("faults", value, meaning))
+    if (recovery := report.recovery) is not None:
+        attempts = f"{recovery.attempts:,} attempt{'s' * (recovery.attempts != 1)} failed"
+        rows = f"held {recovery.rows_lost:,} rows; {attempts}"
+        lines.append(SummaryLine("left out", ", ".join(recovery.without) or "nobody", rows))
+        wasted = f"{recovery.messages:,} messages"
+        sent = f"sent in failed attempts, {in_bytes(recovery.bytes)} in total"
+        lines.append(SummaryLine("wasted", wasted, sent))
+    return tuple(lines)
+
+
+def _too_late(report: Report) -> Iterable[str]:
+    """Describe faults that were scheduled after the end of the run."""
+    ended = report.simulated_seconds
+    late = [] if ended is None else [f for f in report.faults if f.start_seconds >= ended]
+    late = [fault for fault in late if not fault.struck]
+    if ended is not None and late:
+        first = min(late, key=lambda fault: fault.start_seconds)
+        others = f" and {len(late) - 1:,} more" if len(late) > 1 else ""
+        yield f"the run ended after {in_seconds(ended)}, before {say(first)}{others}"
+
+
+def say(fault: StruckFault) -> str:
+    """Describe a fault: its kind, the parties it struck, and its time."""
+    until = "" if fault.end_seconds is None else f" to {in_seconds(fault.end_seconds)}"
+    strength = f" ({fault.strength:g})" if fault.strength else ""
+    whom = ", ".join(fault.parties)
+    return f"{fault.kind}{strength} of {whom} at {in_seconds(fault.start_seconds)}{until}"

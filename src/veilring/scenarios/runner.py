@@ -1,39 +1,32 @@
 """Running a scenario, from data to report, for every system on every runtime."""
 
 import asyncio
+import hashlib
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
+
 from veilring import simulation
-from veilring.arrays import Floats
+from veilring.arrays import Bools, Floats, Ints
 from veilring.config import require_key_that
 from veilring.errors import InputError, VeilringError
+from veilring.nodes.adversary import Adversary
 from veilring.nodes.cluster import Cluster, RuntimeName, run_with_retries
 from veilring.nodes.journal import Journal, Mark
 from veilring.nodes.ring import COMMITTEE_SIZE, Ring, deal_ring
 from veilring.nodes.runtimes import Runtime, Simulated
+from veilring.protocols.claims import Attempt, Batch, Coalition, Deal, Findings, drawn_by_parties
 from veilring.protocols.membership import PublicModel
 from veilring.protocols.promise import Leakage
-from veilring.protocols.ranksearch.system import SearchSetup
 from veilring.protocols.system import Play, Setup
 from veilring.randomness import Streams, draw_seed
-from veilring.scenarios.batches import (
-    Attempt,
-    Batch,
-    Conditions,
-    Deal,
-    Labelled,
-    Progress,
-    drawn_by_parties,
-    ignore_progress,
-)
-from veilring.scenarios.coalition import find, find_in_totals
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.prepare import Prepared, prepare
-from veilring.scenarios.report import Findings, Report, RingOrigin, TotalsFindings, assemble
+from veilring.scenarios.report import CostSummary, Recovery, Report, RingOrigin, StruckFault
 from veilring.scenarios.schema import Scenario, make_scenario
 from veilring.simulation.faults import Fault
 
@@ -42,14 +35,64 @@ from veilring.simulation.faults import Fault
 DRAWN_MAX: Final = 300
 _DRAWN: Final = "split, partition and drawn faults"
 
+Progress = Callable[[str, int, int], None]
+"""A callback with the current step, the amount done, and the total amount."""
+
+
+def ignore_progress(doing: str, done: int, total: int) -> None:
+    """Ignore all progress."""
+
 
 @dataclass(frozen=True, slots=True)
-class _Watch:
-    """The progress callback, the clock and the journal of a run."""
+class Conditions:
+    """The conditions under which batches are played.
 
-    tell: Progress
-    clock: Callable[[], float]
-    journal: Journal | None
+    Attributes:
+        retries: The number of retries of a batch without lost parties.
+        session_seconds: The time limit of one attempt; by default the runtime's.
+    """
+
+    retries: int = 0
+    session_seconds: float | None = None
+    watch: tuple[str, ...] = ()
+    adversaries: Mapping[str, Adversary] = field(default_factory=dict)
+    deal: Deal = drawn_by_parties
+    journal: Journal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """All batches of a run.
+
+    Attributes:
+        batches: The batches, at least one.
+        seconds: Wall-clock time from the start of the first batch to the end of the last.
+    """
+
+    batches: tuple[Batch, ...]
+    seconds: float
+    start_seconds: float
+
+    @property
+    def labels(self) -> Ints:
+        """The class of each query, as learned by the first honest party."""
+        return np.concatenate([batch.labels for batch in self.batches])
+
+    @property
+    def attempts(self) -> int:
+        """The number of attempts at all batches; a failed one may have released its answer."""
+        return sum(1 + len(batch.wasted) for batch in self.batches)
+
+    def model_of(self, setup: Setup, *, seeded: bool) -> PublicModel | None:
+        """Return the public model released by the last batch, if the system makes one."""
+        last = self.batches[-1]
+        return setup.model(last.answer, last.parties, seeded=seeded)
+
+    @property
+    def transcript(self) -> str:
+        """A hash over all messages of the attempts that succeeded."""
+        lines = "".join(f"{batch.run.transcript}\n" for batch in self.batches)
+        return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def run_scenario(
@@ -76,7 +119,6 @@ def run_scenario(
     Args:
         runtime: The runtime, instead of `network.runtime`.
         seed: The seed, instead of `run.seed`.
-        clock: A wall clock in seconds.
         journal: The journal of messages and of events at parties, also written if the run fails.
         keep: A callback for the public model of the run, if its system makes one.
 
@@ -99,7 +141,7 @@ def run_scenario(
     streams = Streams(known_seed)
     prepared = prepare(scenario, streams)
     try:
-        labelled, struck = _label(scenario, prepared, streams, _Watch(tell, clock, journal))
+        labelled, struck = _label(scenario, prepared, streams, journal, progress=tell, clock=clock)
     except InputError:
         raise  # nothing was run
     except VeilringError as error:
@@ -137,7 +179,7 @@ def _with(scenario: Scenario, runtime: str | None, seed: int | None) -> Scenario
 
 
 def _label(
-    scenario: Scenario, prepared: Prepared, streams: Streams, watch: _Watch
+    scenario: Scenario, prepared: Prepared, streams: Streams, journal: Journal | None, **told: Any
 ) -> tuple[Labelled, tuple[Fault, ...]]:
     """Return the labelled batches, and the faults that had an effect."""
     topology = make_topology(scenario.network, prepared.parties)  # refused on any other runtime
@@ -148,17 +190,15 @@ def _label(
         watch=prepared.coalition,
         adversaries=prepared.adversaries,
         deal=_dealer(streams) if dealt else drawn_by_parties,
-        journal=watch.journal,
+        journal=journal,
     )
-    label = partial(
-        play_queries,
-        prepared.setup,
-        prepared.held_out.X,
-        seed=scenario.run.seed,
-        conditions=conditions,
-        progress=watch.tell,
-        clock=watch.clock,
-    )
+
+    async def label(runtime: Runtime | RuntimeName) -> Labelled:
+        seed, queries = scenario.run.seed, prepared.held_out.X
+        return await play_queries(
+            prepared.setup, queries, runtime, seed=seed, conditions=conditions, **told
+        )
+
     if scenario.network.runtime != "simulated":
         return asyncio.run(label(scenario.network.runtime)), ()
     runtime = Simulated(topology, prepared.faults)
@@ -188,11 +228,15 @@ def _origin(scenario: Scenario) -> RingOrigin | None:
 
 def _attack(
     prepared: Prepared, labelled: Labelled, trials: int, streams: Streams
-) -> Findings | TotalsFindings | None:
-    """Return the findings of the coalition, by the attacks on its system."""
-    if isinstance(prepared.setup, SearchSetup):
-        return find_in_totals(prepared, labelled.batches)
-    return find(prepared, labelled.batches, trials, streams)
+) -> Findings | None:
+    """Return the findings of the coalition; `None` if no batch has both members and others."""
+    watched = {
+        number: batch
+        for number, batch in enumerate(labelled.batches)
+        if batch.seen.views and batch.others
+    }
+    coalition = Coalition(prepared.coalition, prepared.adversaries, trials, streams)
+    return prepared.setup.attack(watched, coalition) if watched else None
 
 
 def _leakage(
@@ -220,7 +264,6 @@ async def play_queries(
     Args:
         queries: The queries, shape (Q, features), scaled into [0, 1].
         seed: The seed of all their randomness, which is cryptographic without one.
-        clock: A wall clock in seconds.
 
     Raises:
         RunFailed: If the last attempt at a batch failed.
@@ -246,9 +289,6 @@ async def label_batch(
     queries: Floats, cluster: Cluster, among: tuple[str, ...], setup: Setup, conditions: Conditions
 ) -> Batch:
     """Label a batch, queried by the first party that takes part.
-
-    Args:
-        queries: The queries, shape (Q, features).
 
     Raises:
         RunFailed: If the last attempt failed.
@@ -288,7 +328,9 @@ async def label_batch(
         seen = {done.party: done.view for done in outcomes if done.view is not None}
         named = {done.trace.session for done in outcomes if done.trace is not None}
         failed.append(Attempt.of([done.party for done in outcomes], seen, named, conditions.deal))
-    answer = run.results[_first_honest(play.learners, conditions.adversaries)]
+    # A malicious party may misreport its answer.
+    honest = (party for party in play.learners if party not in conditions.adversaries)
+    answer = run.results[next(honest, play.learners[0])]
     return Batch(
         queries=queries,
         run=run,
@@ -315,6 +357,91 @@ def _left_out(parties: Iterable[str], now: float, journal: Journal) -> Iterator[
         yield Mark(now - (journal.origin or 0.0), party, "left out: the others ask again")
 
 
-def _first_honest(learners: Sequence[str], liars: Mapping[str, object]) -> str:
-    """Return the party whose answer is used: a malicious party may misreport its own."""
-    return next((party for party in learners if party not in liars), learners[0])
+def assemble(
+    *,
+    scenario: Scenario,
+    prepared: Prepared,
+    labelled: Labelled,
+    struck: tuple[Fault, ...],
+    leakage: Leakage | None,
+    findings: Findings | None,
+    origin: RingOrigin | None,
+    seed: int,
+) -> Report:
+    """Return the report of a run."""
+    pooled, truth = prepared.pooled, prepared.held_out.y
+    system, setup = scenario.protocol, prepared.setup
+    batches, labels = labelled.batches, labelled.labels
+    reference = _reference(prepared, labelled)
+    on_simulated_clock = scenario.network.runtime == "simulated"
+    return Report(
+        scenario=scenario,
+        runtime=scenario.network.runtime,
+        parties=len(setup.parts),
+        rows=len(pooled),
+        queries=len(truth),
+        rounds=setup.rounds,
+        accuracy=_share(labels == truth),
+        reference_accuracy=_share(reference == truth),
+        majority_accuracy=_share(truth == np.bincount(pooled.y).argmax()),
+        agreement=_share(labels == reference),
+        labels=tuple(pooled.features.classes[label] for label in labels),
+        cost=CostSummary.measured(batch.run.cost for batch in batches),
+        forecast=CostSummary.forecast(batch.forecast for batch in batches),
+        ring=origin,
+        promise=system.promise(parties=len(setup.parts)).among(len(pooled)),
+        spent=setup.spent(labelled.attempts),
+        seconds=labelled.seconds,
+        start_seconds=labelled.start_seconds,
+        simulated_seconds=sum(b.seconds for b in batches) if on_simulated_clock else None,
+        leakage=leakage,
+        transcript=labelled.transcript,
+        seed=seed,
+        secrets="cryptographic" if scenario.run.seed is None else "seeded",
+        coalition=findings,
+        faults=_faults(prepared.faults, struck),
+        recovery=_recovery(prepared, labelled),
+    )
+
+
+def _reference(prepared: Prepared, labelled: Labelled) -> Ints:
+    """Return the pooled classifier's labels, for each batch with the rows of its parties."""
+    if all(batch.parties == prepared.parties for batch in labelled.batches):
+        return prepared.reference
+    return np.concatenate(
+        [prepared.setup.reference(batch.queries, batch.parties) for batch in labelled.batches]
+    )
+
+
+def _faults(faults: Iterable[Fault], struck: tuple[Fault, ...]) -> tuple[StruckFault, ...]:
+    return tuple(
+        StruckFault(
+            kind=fault.kind,
+            parties=fault.parties,
+            start_seconds=fault.start,
+            end_seconds=fault.end if math.isfinite(fault.end) else None,
+            strength=fault.strength,
+            struck=fault in struck,
+        )
+        for fault in sorted(faults, key=lambda fault: (fault.start, fault.kind, fault.parties))
+    )
+
+
+def _recovery(prepared: Prepared, labelled: Labelled) -> Recovery | None:
+    """Return the losses until there was a result; `None` if the first attempts succeeded."""
+    wasted = [cost for batch in labelled.batches for cost in batch.wasted]
+    if not wasted:
+        return None
+    left = labelled.batches[-1].parties
+    lost = {p: len(r) for p, r in prepared.setup.parts.items() if p not in left}
+    return Recovery(
+        without=tuple(lost),
+        attempts=len(wasted),
+        rows_lost=sum(lost.values()),
+        messages=sum(cost.messages + cost.setup.messages for cost in wasted),
+        bytes=sum(cost.bytes + cost.setup.bytes for cost in wasted),
+    )
+
+
+def _share(hits: Bools) -> float:
+    return float(hits.mean())

@@ -25,6 +25,7 @@ from veilring.data.csv import Separator
 from veilring.data.sources import BUILTIN
 from veilring.data.table import ALPHA_MAX, ALPHA_MIN, TEST_SHARE, PartitionKind
 from veilring.errors import ScenarioError
+from veilring.nodes import RuntimeName
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.protocols.registry import PROTOCOL_DEFAULT, Protocol, default_system, model_naming
 from veilring.protocols.system import PARTIES
@@ -110,7 +111,7 @@ class NetworkSection(Section):
         graph: The pairs of parties with a link; messages between others are forwarded.
     """
 
-    runtime: Literal["memory", "tls", "processes", "simulated"] = "processes"
+    runtime: RuntimeName = "processes"
     latency: dict[str, Any] = Field(
         {"distribution": "constant", "seconds": 0.0},
         description='a distribution, such as { distribution = "constant", seconds = 0.02 }',

@@ -4,9 +4,9 @@ A schedule first draws the rate of each class of fault and then the faults, so s
 of a class and others have many: this finds more bugs than a few of each class would.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
 from numpy.random import Generator
 
@@ -32,18 +32,13 @@ FaultClass = Literal[
 ]
 """The kinds of faults. After `restart` a party returns with its data, after `amnesia` without."""
 
-FAULT_CLASSES: Final[tuple[FaultClass, ...]] = get_args(FaultClass)
-
 # When one end of a half-open connection notices: TCP's keepalive as set by the TLS transport.
 KEEPALIVE_SECONDS: Final = float(UNACKNOWLEDGED_SECONDS)
 
 _RATE_MEAN: Final = 1.5  # faults per schedule, of each class that occurs at all
 _DURATION_MEAN_SECONDS: Final = 3.0
 _BACK_MIN_SECONDS: Final = 1.0  # until it returns, so that its peers have heard of its loss
-_EXTRA_MAX_SECONDS: Final = 2.0
 _JITTERS: Final = 20  # pieces of a fault of jitter, each with its own delay
-_SLOWDOWN_MAX: Final = 1000.0
-_SKEW_MAX: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +62,135 @@ class Fault:
     strength: float = 0.0
 
 
+class Strength(NamedTuple):
+    """The strength that a kind of fault has: the key of a scenario, and its range."""
+
+    key: str
+    low: float
+    """Drawn strengths are uniform from here to `high`."""
+    high: float
+    tried: float
+    """The strength in worlds that try each fault once."""
+    least: float = 0.0
+    """The minimum in a scenario; 0 itself is excluded."""
+
+
+_EXTRA: Final = Strength("extra_seconds", 0.0, 2.0, tried=1.0)
+_SLOWER: Final = Strength("times", 2.0, 1000.0, tried=1000.0, least=1.0)
+_SKEWED: Final = Strength("times", 1.0 / 4.0, 4.0, tried=4.0)
+
+
+def _stalled(fault: Fault, cause: int, _rng: Generator) -> list[Condition]:
+    return [Condition(fault.start, fault.end, cause, stalled=True)]
+
+
+def _delayed(fault: Fault, cause: int, _rng: Generator) -> list[Condition]:
+    return [Condition(fault.start, fault.end, cause, extra_seconds=fault.strength)]
+
+
+def _squeezed(fault: Fault, cause: int, _rng: Generator) -> list[Condition]:
+    return [Condition(fault.start, fault.end, cause, slowdown=fault.strength)]
+
+
+def _jittered(fault: Fault, cause: int, rng: Generator) -> list[Condition]:
+    start, width = fault.start, (fault.end - fault.start) / _JITTERS
+    extras = rng.uniform(0.0, fault.strength, _JITTERS)
+    return [
+        Condition(start + n * width, start + (n + 1) * width, cause, extra_seconds=extra)
+        for n, extra in enumerate(extras.tolist())
+    ]
+
+
+State = Literal["crashed", "paused", "cut off", "cannot send"]
+"""The state of a party that a fault strikes, the worst first."""
+
+_PARTY: Final = ("party",)
+_LINK: Final = ("source", "target")
+_CONNECTION: Final = ("party", "other")
+_SIDE: Final = ("parties",)
+
+
+@dataclass(frozen=True, slots=True)
+class FaultKind:
+    """The description of a class of faults, for the simulation, for files and for people.
+
+    Attributes:
+        effect: A sentence, in which numbers stand for the affected parties in order.
+        keys: The keys of a scenario that name the affected parties.
+        strength: The strength, if it has any.
+        conditions: The conditions of each affected link, if there are any.
+        one_way: Whether it affects only the links from its party, not those to it.
+        state: The state of an affected party, if that is worth showing.
+        ends: Whether it has an end.
+    """
+
+    effect: str
+    keys: tuple[str, ...] = _PARTY
+    strength: Strength | None = None
+    conditions: Callable[[Fault, int, Generator], list[Condition]] | None = None
+    one_way: bool = False
+    state: State | None = None
+    ends: bool = True
+
+    @property
+    def breaks_connection(self) -> bool:
+        """Whether messages that are in flight between its two parties are lost."""
+        return self.keys == _CONNECTION
+
+    def links(self, fault: Fault, parties: Iterable[str]) -> Iterable[tuple[str, str]]:
+        """Return the affected links, as (source, target)."""
+        if self.keys == _LINK:
+            return [(fault.parties[0], fault.parties[1])]
+        others = [party for party in parties if party not in fault.parties]
+        ends = [(one, other) for one in fault.parties for other in others]
+        return ends if self.one_way else [link for a, b in ends for link in ((a, b), (b, a))]
+
+    def sentence(self, parties: Sequence[str]) -> str:
+        """Return its effect on the given parties."""
+        return self.effect.format(*parties, all=", ".join(parties))
+
+
+FAULT_KINDS: Final[Mapping[str, FaultKind]] = {
+    "stall": FaultKind("no message from {0} to {1} gets through", _LINK, conditions=_stalled),
+    "delay": FaultKind("messages from {0} to {1} take longer", _LINK, _EXTRA, _delayed),
+    "jitter": FaultKind(
+        "messages from {0} to {1} are delayed by varying amounts", _LINK, _EXTRA, _jittered
+    ),
+    "squeeze": FaultKind(
+        "the link from {0} to {1} carries fewer bytes per second", _LINK, _SLOWER, _squeezed
+    ),
+    "halves": FaultKind(
+        "{all} cannot reach the other parties", _SIDE, conditions=_stalled, state="cut off"
+    ),
+    "isolation": FaultKind(
+        "{0} cannot reach any other party", conditions=_stalled, state="cut off"
+    ),
+    "one-way": FaultKind(
+        "no message that {0} sends gets through",
+        conditions=_stalled,
+        one_way=True,
+        state="cannot send",
+    ),
+    "reset": FaultKind("the connection of {0} and {1} is broken", _CONNECTION),
+    "half-open": FaultKind(
+        "the connection of {0} and {1} is broken, and {0} notices first", _CONNECTION
+    ),
+    "crash": FaultKind("{0} has crashed", state="crashed", ends=False),
+    "restart": FaultKind("{0} has crashed and will be back with its data", state="crashed"),
+    "amnesia": FaultKind("{0} has crashed and will be back without its data", state="crashed"),
+    "pause": FaultKind("{0} neither sends nor receives", conditions=_stalled, state="paused"),
+    "slow": FaultKind(
+        "messages that {0} sends take longer", strength=_EXTRA, conditions=_delayed, one_way=True
+    ),
+    "skew": FaultKind("the clock of {0} is wrong", strength=_SKEWED),
+}
+FAULT_CLASSES: Final[tuple[FaultClass, ...]] = get_args(FaultClass)
+
+
 def draw_faults(parties: Sequence[str], seconds: float, rng: Generator) -> tuple[Fault, ...]:
     """Draw a schedule of faults, all of which start and end within the first `seconds`.
 
     At most one party crashes for good, so that the others are still enough for a ring.
-
-    Args:
-        parties: The parties, at least two.
     """
     faults: list[Fault] = []
     for kind in FAULT_CLASSES:
@@ -86,31 +203,13 @@ def draw_faults(parties: Sequence[str], seconds: float, rng: Generator) -> tuple
 
 
 def _draw(kind: FaultClass, parties: Sequence[str], seconds: float, rng: Generator) -> Fault:
+    keys, strength = FAULT_KINDS[kind].keys, FAULT_KINDS[kind].strength
     start = float(rng.uniform(0.0, 0.7 * seconds))
     end = min(seconds, start + _BACK_MIN_SECONDS + float(rng.exponential(_DURATION_MEAN_SECONDS)))
     order = [parties[position] for position in rng.permutation(len(parties))]
-    size = _struck(kind, len(parties), rng)
-    return Fault(kind, start, end, tuple(order[:size]), _strength(kind, rng))
-
-
-def _struck(kind: FaultClass, parties: int, rng: Generator) -> int:
-    match kind:
-        case "halves":
-            return int(rng.integers(1, parties))
-        case "stall" | "delay" | "jitter" | "squeeze" | "reset" | "half-open":
-            return 2
-    return 1
-
-
-def _strength(kind: FaultClass, rng: Generator) -> float:
-    match kind:
-        case "delay" | "jitter" | "slow":
-            return float(rng.uniform(0.0, _EXTRA_MAX_SECONDS))
-        case "squeeze":
-            return float(rng.uniform(2.0, _SLOWDOWN_MAX))
-        case "skew":
-            return float(rng.uniform(1.0 / _SKEW_MAX, _SKEW_MAX))
-    return 0.0
+    size = int(rng.integers(1, len(parties))) if keys == _SIDE else len(keys)
+    drawn = 0.0 if strength is None else float(rng.uniform(strength.low, strength.high))
+    return Fault(kind, start, end, tuple(order[:size]), drawn)
 
 
 def conditions_of(
@@ -123,39 +222,8 @@ def conditions_of(
     """
     links: dict[tuple[str, str], list[Condition]] = {}
     for cause, fault in enumerate(faults):
-        for condition in _pieces(fault, cause, rng):
-            for link in _links(fault, parties):
+        kind = FAULT_KINDS[fault.kind]
+        for condition in kind.conditions(fault, cause, rng) if kind.conditions else ():
+            for link in kind.links(fault, parties):
                 links.setdefault(link, []).append(condition)
     return NetworkConditions(links)
-
-
-def _pieces(fault: Fault, cause: int, rng: Generator) -> list[Condition]:
-    start, end = fault.start, fault.end
-    match fault.kind:
-        case "stall" | "halves" | "isolation" | "one-way" | "pause":
-            return [Condition(start, end, cause, stalled=True)]
-        case "delay" | "slow":
-            return [Condition(start, end, cause, extra_seconds=fault.strength)]
-        case "squeeze":
-            return [Condition(start, end, cause, slowdown=fault.strength)]
-        case "jitter":
-            width = (end - start) / _JITTERS
-            extras = rng.uniform(0.0, fault.strength, _JITTERS)
-            return [
-                Condition(start + n * width, start + (n + 1) * width, cause, extra_seconds=extra)
-                for n, extra in enumerate(extras.tolist())
-            ]
-    return []
-
-
-def _links(fault: Fault, parties: Sequence[str]) -> Iterable[tuple[str, str]]:
-    struck = frozenset(fault.parties)
-    others = [party for party in parties if party not in struck]
-    match fault.kind:
-        case "stall" | "delay" | "jitter" | "squeeze":
-            return [(fault.parties[0], fault.parties[1])]
-        case "one-way":
-            return [(fault.parties[0], other) for other in others]
-        case "slow":
-            return [(fault.parties[0], other) for other in others]
-    return [link for one in struck for other in others for link in ((one, other), (other, one))]

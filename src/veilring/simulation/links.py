@@ -37,11 +37,7 @@ class DelayDistribution(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Constant(DelayDistribution):
-    """A constant duration.
-
-    Raises:
-        InputError: If it is negative or not finite.
-    """
+    """A constant duration."""
 
     seconds: float
 
@@ -60,11 +56,7 @@ class Constant(DelayDistribution):
 
 @dataclass(frozen=True, slots=True)
 class Uniform(DelayDistribution):
-    """A uniform duration from `low_seconds` to `high_seconds`.
-
-    Raises:
-        InputError: If a bound is negative or not finite, or the high one is below the low one.
-    """
+    """A uniform duration from `low_seconds` to `high_seconds`."""
 
     low_seconds: float
     high_seconds: float
@@ -91,9 +83,6 @@ class Normal(DelayDistribution):
         centre_seconds: The mean, and the mode, before truncation.
         deviation_seconds: The standard deviation before truncation.
         floor_seconds: The minimum duration, at most the centre.
-
-    Raises:
-        InputError: If a number is negative or not finite, or the floor is above the centre.
     """
 
     centre_seconds: float
@@ -134,9 +123,6 @@ class LogNormal(DelayDistribution):
     Args:
         median_seconds: The median duration, above 0.
         sigma: The standard deviation of the logarithm.
-
-    Raises:
-        InputError: If the median is not above 0, or a number is negative or not finite.
     """
 
     median_seconds: float
@@ -160,11 +146,7 @@ class LogNormal(DelayDistribution):
 
 @dataclass(frozen=True, slots=True)
 class Exponential(DelayDistribution):
-    """A memoryless duration, like that of queueing behind other traffic.
-
-    Raises:
-        InputError: If the mean is negative or not finite.
-    """
+    """A memoryless duration, like that of queueing behind other traffic."""
 
     mean_seconds: float
 
@@ -272,9 +254,6 @@ class LinkModel:
         latency: The time from the departure of a message's last byte to its arrival.
         jitter: A second delay added to the latency.
         bandwidth_bytes_per_second: The rate at which bytes depart; at infinity they take no time.
-
-    Raises:
-        InputError: If the bandwidth is not above 0.
     """
 
     latency: DelayDistribution = _NO_TIME
@@ -303,7 +282,6 @@ class Link:
     Args:
         generator: A function that returns the link's own stream of randomness, so that no other
             link's draws depend on it. Not called if the model is not random.
-        conditions: Temporary conditions of the link, if any.
     """
 
     def __init__(

@@ -90,7 +90,6 @@ def _task_of(handle: asyncio.Handle) -> "asyncio.Task[object] | None":
 
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
-_Class = TypeVar("_Class", bound=type)
 # Between two events, callbacks hand results to each other: some tens in a row. A role that yields
 # between the rows of a table with `asyncio.sleep(0)` takes thousands; more is a loop without end.
 STEPS_MAX: Final = 100_000
@@ -100,57 +99,33 @@ STEPS_MAX: Final = 100_000
 EVENTS_MAX: Final = 2**18
 # The packages that a role calls: an endless loop is in their caller.
 _BENEATH: Final = ("asyncio", "veilring.nodes", "veilring.simulation", "veilring.transport")
-_LINKS: Final = "send over simulated links (veilring.simulation.SimulatedNetwork)"
-_EVENTS: Final = "wait for an event of SimPy (veilring.simulation.wait_event)"
-_DIRECT: Final = "call the function directly: it takes no simulated time"
-_PROCESS: Final = "model it as a process of SimPy, or run it before the simulation"
-_SIGNAL: Final = "schedule a simulated event, or handle the signal outside the simulation"
-REFUSED: Mapping[str, str] = {
-    "add_reader": _EVENTS,
-    "add_writer": _EVENTS,
-    "remove_reader": _EVENTS,
-    "remove_writer": _EVENTS,
-    "sock_recv": _LINKS,
-    "sock_recv_into": _LINKS,
-    "sock_recvfrom": _LINKS,
-    "sock_recvfrom_into": _LINKS,
-    "sock_sendall": _LINKS,
-    "sock_sendto": _LINKS,
-    "sock_connect": _LINKS,
-    "sock_accept": _LINKS,
-    "sock_sendfile": _LINKS,
-    "sendfile": _LINKS,
-    "create_connection": _LINKS,
-    "create_server": _LINKS,
-    "create_datagram_endpoint": _LINKS,
-    "create_unix_connection": _LINKS,
-    "create_unix_server": _LINKS,
-    "connect_accepted_socket": _LINKS,
-    "start_tls": _LINKS,
-    "getaddrinfo": _LINKS,
-    "getnameinfo": _LINKS,
-    "connect_read_pipe": _PROCESS,
-    "connect_write_pipe": _PROCESS,
-    "subprocess_exec": _PROCESS,
-    "subprocess_shell": _PROCESS,
-    "add_signal_handler": _SIGNAL,
-    "remove_signal_handler": _SIGNAL,
-    "run_in_executor": _DIRECT,
-    "set_default_executor": _DIRECT,
+_ALTERNATIVES: Final = {
+    "wait for an event of SimPy (veilring.simulation.wait_event)": (
+        "add_reader add_writer remove_reader remove_writer"
+    ),
+    "send over simulated links (veilring.simulation.SimulatedNetwork)": (
+        "sock_recv sock_recv_into sock_recvfrom sock_recvfrom_into sock_sendall sock_sendto"
+        " sock_connect sock_accept sock_sendfile sendfile create_connection create_server"
+        " create_datagram_endpoint create_unix_connection create_unix_server"
+        " connect_accepted_socket start_tls getaddrinfo getnameinfo"
+    ),
+    "model it as a process of SimPy, or run it before the simulation": (
+        "connect_read_pipe connect_write_pipe subprocess_exec subprocess_shell"
+    ),
+    "schedule a simulated event, or handle the signal outside the simulation": (
+        "add_signal_handler remove_signal_handler"
+    ),
+    "call the function directly: it takes no simulated time": (
+        "run_in_executor set_default_executor"
+    ),
 }
+REFUSED: Final = {name: each for each, names in _ALTERNATIVES.items() for name in names.split()}
 """The refused methods of an event loop, each with an alternative."""
 
 
 def _refused(tried: str, instead: str) -> SimulationError:
     """Return the error for an attempt to use the real world in the simulation."""
     return SimulationError(f"{tried} would leave the simulated clock; {instead}")
-
-
-def _refuse_real_world(cls: _Class) -> _Class:
-    """Make every method in `REFUSED` raise `SimulationError` at the call, before any await."""
-    for name, instead in REFUSED.items():
-        setattr(cls, name, _refusal(name, instead))
-    return cls
 
 
 def _refusal(name: str, instead: str) -> Callable[..., NoReturn]:
@@ -162,7 +137,6 @@ def _refusal(name: str, instead: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-@_refuse_real_world
 class SimulatedLoop(asyncio.SelectorEventLoop):
     """An event loop on the clock of a SimPy environment, deterministic to the bit.
 
@@ -249,11 +223,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Call `callback` at a simulated time, after everything already scheduled for it.
-
-        Raises:
-            RuntimeError: If the loop is closed.
-        """
+        """Call `callback` at a simulated time, after everything already scheduled for it."""
         if self.is_closed():
             raise RuntimeError("Event loop is closed")
         if context is None:
@@ -307,7 +277,6 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         Raises:
             SimulationError: If called by `asyncio.as_completed`, which starts bare coroutines in
                 the order of their addresses.
-            RuntimeError: If the loop is closed.
         """
         if _started_by_as_completed():
             coro.close()
@@ -358,6 +327,10 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+
+for _name, _instead in REFUSED.items():
+    setattr(SimulatedLoop, _name, _refusal(_name, _instead))
 
 
 def _reach(limit: asyncio.TimerHandle) -> None:
@@ -424,12 +397,7 @@ class LoopTrace:
 
 
 class TracedLoop(SimulatedLoop):
-    """A simulated loop that records each event of SimPy and each callback made ready.
-
-    Args:
-        environment: The SimPy environment; by default a new one.
-        trace: The record; programs may add their own entries.
-    """
+    """A simulated loop that records each event of SimPy and each callback made ready."""
 
     def __init__(
         self,
@@ -478,9 +446,7 @@ def simulate(
     its end stay in `env` and do not happen.
 
     Args:
-        main: The coroutine to run.
         env: The SimPy environment to run in; by default a new one, at 0 s.
-        debug: Whether to enable asyncio's debug mode.
         trace: The record of events, if wanted.
         order: The order in which ready tasks take turns; by default that in which they became
             ready.
@@ -528,9 +494,6 @@ def wait_event(event: Event) -> asyncio.Future[Any]:
 
     An event's failure counts as handled once it is passed to the future. If the future was
     cancelled before, the failure ends the run, as in SimPy when no process waits for it.
-
-    Raises:
-        SimulationError: If the running loop, if any, is not simulated.
     """
     loop = _running_loop()
     if event.env is not loop.environment:

@@ -57,9 +57,6 @@ class Topology:
             (a `DelayDistribution`), or `latency_seconds` (a constant) and `jitter_seconds` (uniform
             from 0), and `bandwidth_bytes_per_second`. Others are ignored. The graph is read once,
             at construction.
-
-    Raises:
-        InputError: If an edge is described twice or is invalid.
     """
 
     def __init__(self, default: LinkModel = _INSTANT, graph: "nx.Graph[str] | None" = None) -> None:
@@ -67,11 +64,7 @@ class Topology:
         self._graph: nx.DiGraph[str] | None = None if graph is None else _directed(graph, default)
 
     def check_connects(self, names: Iterable[str]) -> None:
-        """Check that there is a path from each of these parties to every other.
-
-        Raises:
-            InputError: If a party is not in the graph, or the graph is not connected.
-        """
+        """Check that there is a path from each of these parties to every other."""
         if self._graph is None:
             return
         import networkx as nx
@@ -86,11 +79,7 @@ class Topology:
             raise InputError.because("the graph is not connected", field="graph")
 
     def model(self, source: str, target: str) -> LinkModel:
-        """Return the properties of the direct link.
-
-        Raises:
-            InputError: If the two parties have no link.
-        """
+        """Return the properties of the direct link."""
         if self._graph is None:
             return self._default
         if not self._graph.has_edge(source, target):
@@ -104,9 +93,6 @@ class Topology:
         """Return the parties on the path of a message, including both ends.
 
         The path is direct if there is a link, otherwise the one with the lowest expected latency.
-
-        Raises:
-            InputError: If there is no path, or a party is not in the graph.
         """
         if self._graph is None or self._graph.has_edge(source, target):
             return (source, target)
@@ -269,13 +255,9 @@ class SimulatedNetwork:
     """All endpoints of a set of parties on one simulated clock.
 
     Args:
-        names: The parties, once each.
         streams: The randomness of latency and jitter, under `("link", source, target)`.
         topology: The links; by default one without delay between every two parties.
         environment: The SimPy environment; by default the running loop's.
-
-    Raises:
-        SimulationError: If no environment is given and the running loop, if any, is not simulated.
     """
 
     def __init__(
@@ -314,7 +296,7 @@ class SimulatedNetwork:
                 revived.lose(PeerLost(peer))
             elif peer != name:
                 arrival = self.routes.send(name, peer, len(GOODBYE))
-                arrival.callbacks.append(functools.partial(_welcome, endpoint, name))
+                arrival.callbacks.append(functools.partial(_notify, endpoint.welcome, [name]))
         return revived
 
     def breaks(self, one: str, other: str) -> int:
@@ -440,7 +422,3 @@ class SimulatedEndpoint(InProcessEndpoint):
         for receiver in tuple(self._blocked):
             self.unblock(receiver)
         self._network.announce_loss(self.name, orderly=orderly)
-
-
-def _welcome(endpoint: SimulatedEndpoint, peer: str, _arrival: Event) -> None:
-    endpoint.welcome(peer)

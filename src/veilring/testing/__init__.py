@@ -111,7 +111,6 @@ def assert_cost(
     """Fail unless a run had exactly this cost; numbers left out are not asserted.
 
     Args:
-        run: The result of `run_protocol`.
         messages: The number of messages of the protocol, without its set-up.
         bytes: The bytes of their frames.
         rounds: The number of communication rounds.

@@ -87,11 +87,7 @@ class Lie(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lies:
-    """The table of an audit.
-
-    Attributes:
-        rows: Each lie.
-    """
+    """The table of an audit."""
 
     rows: tuple[Lie, ...]
 
@@ -111,11 +107,7 @@ class Lies:
         return replace(self, rows=tuple(lie for lie in self.rows if lie.message == kind))
 
     def assert_none(self, *verdicts: Verdict) -> None:
-        """Fail if any lie has one of these outcomes.
-
-        Raises:
-            AssertionError: If there is such a lie; the message lists them.
-        """
+        """Fail if any lie has one of these outcomes."""
         found = self.of(*verdicts).rows
         told = "\n".join(map(str, found[:10]))
         more = f"\nand {len(found) - 10} more" if len(found) > 10 else ""  # noqa: PLR2004  (as above)
@@ -150,7 +142,6 @@ def audit_lies(
         invariant: A function that raises an `AssertionError` unless results are right, given all
             inputs and the results of the honest parties. By default, results must equal those of an
             honest run.
-        public: The role's public arguments.
         adversaries: Further adversaries by name; each acts in the whole run, at each position.
         seed: The seed of all randomness, which is the same in all runs.
 
@@ -159,7 +150,7 @@ def audit_lies(
     """
     if not isinstance(inputs, Mapping):
         inputs = {f"party-{place}": own for place, own in enumerate(inputs)}
-    subject = RoleSubject(role, inputs, invariant or _anything, public or {})
+    subject = RoleSubject(role, inputs, invariant or (lambda _given, _found: None), public or {})
     if invariant is None:
         honest = _play(subject, {}, seed)
         subject = replace(subject, invariant=partial(_same, results_by_party(honest.outcomes)))
@@ -186,7 +177,7 @@ def audit_subject(subject: Subject, *, adversaries: Mapping[str, Adversary], see
     wrong = [*honest.wrong, *(str(done.error) for done in honest.outcomes if done.error)]
     if wrong:
         raise InputError.because(f"an honest run goes wrong: {'; '.join(wrong)}", field="role")
-    sent, others = (_recorded(subject, which) for which in (seed, seed + 1))
+    sent, others = _sent(honest), _sent(_play(subject, {}, seed + 1))
     rows: list[Lie] = []
     for party in subject.parties:
         for name, liar, place in _lies(sent[party], others[party]):
@@ -199,10 +190,6 @@ def audit_subject(subject: Subject, *, adversaries: Mapping[str, Adversary], see
 
 def _lied(subject: Subject, party: str, liar: Adversary, seed: int) -> tuple[Verdict, str]:
     return _judge(_play(subject, {party: liar}, seed), party)
-
-
-def _anything(_inputs: Mapping[str, object], _results: Mapping[str, object]) -> None:
-    """Accept any result."""
 
 
 def _same(
@@ -224,40 +211,26 @@ def _equal(one: object, other: object) -> bool:
 
 
 def _play(subject: Subject, adversaries: Mapping[str, Adversary], seed: int) -> Played:
-    """Play one run; in a deadlock, return it as each party's error."""
+    """Play one run with the views of all parties; a deadlock is each party's error."""
 
     async def main() -> Played:
         runtime = Simulated()
         async with Cluster(subject.parties, runtime=runtime, own=subject.own(), seed=seed) as c:
-            rng = Streams(seed).generator("run")
-            limit = EXPLORED_SECONDS
             return await subject.play(
-                c, subject.parties, rng, seconds=limit, adversaries=adversaries
+                c,
+                subject.parties,
+                Streams(seed).generator("run"),
+                seconds=EXPLORED_SECONDS,
+                adversaries=adversaries,
+                watch=subject.parties,
             )
 
     return complete(main)
 
 
-class _Recorder(Adversary):
-    """Records the messages of a party that follows the protocol."""
-
-    def __init__(self, sent: list[Seen]) -> None:
-        self._sent = sent
-
-    def __deepcopy__(self, _memo: object) -> "_Recorder":
-        return _Recorder(self._sent)
-
-    @override
-    async def sending(self, to: str, message: Message) -> Lines:
-        self._sent.append(Seen(self.round, to, message))
-        return [(to, message)]
-
-
-def _recorded(subject: Subject, seed: int) -> dict[str, list[Seen]]:
-    """Return the messages of each party in an honest run, with receivers in place of senders."""
-    sent: dict[str, list[Seen]] = {party: [] for party in subject.parties}
-    _play(subject, {party: _Recorder(sent[party]) for party in subject.parties}, seed)
-    return sent
+def _sent(played: Played) -> dict[str, Sequence[Seen]]:
+    """Return the messages of each party, with receivers in place of senders."""
+    return {done.party: () if done.view is None else done.view.sent for done in played.outcomes}
 
 
 @dataclass

@@ -128,7 +128,7 @@ class Connection(asyncio.Protocol, ABC):
     def data_received(self, data: bytes) -> None:
         self._unread.append(data)
         self._is_behind = True
-        self._hub.turn(self)
+        self._hub.turns.join(self)
         if self._is_behind and self._transport is not None:
             self._is_resting = True
             self._transport.pause_reading()  # TCP will make the peer wait
@@ -142,7 +142,7 @@ class Connection(asyncio.Protocol, ABC):
             if frame is None:
                 self._caught_up()
                 return TurnOutcome.NONE_LEFT
-            if self._is_in_use and self._hub.is_full:
+            if self._is_in_use and self._hub.inbox.is_full:
                 self._held = frame
                 return TurnOutcome.BLOCKED
             self._take(frame)
@@ -261,7 +261,7 @@ class Connection(asyncio.Protocol, ABC):
     def _go_on(self) -> None:
         self._wake = None
         if self._is_behind:
-            self._hub.turn(self)
+            self._hub.turns.join(self)
 
     def cut(self, error: VeilringError) -> None:
         """End a connection whose peer violated the protocol, and drop its frames."""
@@ -286,7 +286,7 @@ class Connection(asyncio.Protocol, ABC):
             self.heard(message)
 
     def _deliver(self, frame: bytes) -> None:
-        self._hub.arrived(self.peer, frame)
+        self._hub.inbox.put((self.peer, frame))
 
     def _conclude(self, outcome: ConnectionRefusal | None) -> None:
         if not self.greeted.done():
@@ -407,7 +407,6 @@ class Links:
 
     Args:
         terms: The terms, key by key; empty if they are not compared.
-        clock: A clock in seconds.
         wall: A clock in seconds since 1970 (UTC), which peers compare with theirs.
     """
 
@@ -421,8 +420,8 @@ class Links:
     ) -> None:
         self.me, self.roster = me, roster
         self._about, self._wall = About.of_terms(terms), wall
-        self._turns = Turns()
-        self.inbox = Inbox(me, self._turns.unblock)
+        self.turns = Turns()
+        self.inbox = Inbox(me, self.turns.unblock)
         self._clock = clock
         self._connects = TokenBuckets(CONNECTS_MAX, CONNECTS_PER_SECOND, clock)
         self._refused_until: dict[str, float] = {}
@@ -516,19 +515,6 @@ class Links:
                 logging.INFO, peer, "again", "%s is connected to %s again", self.me, peer
             )
         self.pulse()
-
-    def arrived(self, peer: str, frame: bytes) -> None:
-        """Handle a frame."""
-        self.inbox.put((peer, frame))
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the node has enough to read."""
-        return self.inbox.is_full
-
-    def turn(self, connection: Connection) -> None:
-        """Let a connection process its frames, when it is its turn."""
-        self._turns.join(connection)
 
     def cut(self, peer: str, why: VeilringError) -> None:
         """End the connection with a peer that broke the rules, and refuse it for `CUT_SECONDS`."""

@@ -254,25 +254,14 @@ class InProcessEndpoint(Endpoint):
 
 
 class MemoryNetwork:
-    """All endpoints of a set of parties that share one event loop.
-
-    Args:
-        names: The parties, once each.
-
-    Raises:
-        InputError: If a name occurs twice.
-    """
+    """All endpoints of a set of parties that share one event loop."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names = unique_names(names)
         self._endpoints = {name: MemoryEndpoint(name, self) for name in self.names}
 
     def endpoint(self, name: str) -> "MemoryEndpoint":
-        """Return the endpoint of a party; always the same one.
-
-        Raises:
-            InputError: If there is no such party.
-        """
+        """Return the endpoint of a party; always the same one."""
         if name not in self._endpoints:
             raise InputError("name", name, "a party of this network")
         return self._endpoints[name]

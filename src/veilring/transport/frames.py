@@ -213,22 +213,13 @@ class FrameReader:
         self._pieces: list[bytearray] = []
         self._held = 0
         self._wanted = PREFIX_BYTES
-        self._finished = False
-
-    @property
-    def pending(self) -> int:
-        """The number of bytes held of an unfinished frame; above 0 at the end, it was truncated."""
-        return self._held
-
-    @property
-    def finished(self) -> bool:
+        self.finished = False
         """Whether the stream contained `GOODBYE`: its end is deliberate, and no frame follows."""
-        return self._finished
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Read bytes from the stream and yield each complete frame."""
         start = 0
-        if self._held + len(data) < self._wanted and not self._finished:
+        if self._held + len(data) < self._wanted and not self.finished:
             self._keep(data)
             return
         if self._held >= PREFIX_BYTES:
@@ -237,7 +228,7 @@ class FrameReader:
             yield self._release(data[:start])
         elif self._held:
             data = self._release(data)
-        while len(data) - start >= PREFIX_BYTES and not self._finished:
+        while len(data) - start >= PREFIX_BYTES and not self.finished:
             (length,) = _PREFIX.unpack_from(data, start)
             if length > FRAME_BYTES_MAX:
                 raise FrameError(f"a frame of {length} bytes; allowed: 1 to {FRAME_BYTES_MAX}")
@@ -248,9 +239,9 @@ class FrameReader:
             if length:
                 yield data[start + PREFIX_BYTES : end]
             else:
-                self._finished = True
+                self.finished = True
             start = end
-        if self._finished and start < len(data):
+        if self.finished and start < len(data):
             raise FrameError("bytes after the goodbye")
         self._keep(data[start:])
 

@@ -80,11 +80,7 @@ class OtherHello(NamedTuple):
 
 
 class Welcome(Message, kind="transport.welcome"):
-    """Announces that the two are connected, and describes the listener.
-
-    Attributes:
-        about: The text of an `About` without terms.
-    """
+    """Announces that the two are connected, and describes the listener."""
 
     about: Annotated[str, Field(max_length=ABOUT_CHARACTERS_MAX)] = ""
 

@@ -68,7 +68,6 @@ class Array:
 
     Args:
         dtypes: A NumPy dtype from `frames.DTYPES`, or several separated by spaces.
-        axes: The number of axes.
     """
 
     def __init__(self, dtypes: str, axes: int) -> None:

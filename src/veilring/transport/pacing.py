@@ -55,12 +55,7 @@ def dial_pauses(rng: Generator) -> Iterator[float]:
 
 
 class TokenBuckets:
-    """One budget for each key, which refills steadily: a token bucket.
-
-    Args:
-        per_second: The refill per second.
-        clock: A clock in seconds.
-    """
+    """One budget for each key, which refills steadily: a token bucket."""
 
     def __init__(
         self, burst: int, per_second: float, clock: Callable[[], float] = loop_time
@@ -96,11 +91,7 @@ class TokenBuckets:
 
 
 class SparingLog:
-    """Writes a line about each subject once in `REPEAT_SECONDS`, and counts repetitions.
-
-    Args:
-        clock: A clock in seconds.
-    """
+    """Writes a line about each subject once in `REPEAT_SECONDS`, and counts repetitions."""
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = loop_time) -> None:
         self._log, self._clock = log, clock

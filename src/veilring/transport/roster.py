@@ -42,7 +42,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from veilring.config import parse_toml
+from veilring.config import make_table, parse_toml, require_key
 from veilring.errors import InputError, ScenarioError
 from veilring.privacy.files import write_whole
 
@@ -66,8 +66,6 @@ class Identity:
 
     Attributes:
         name: The party's name, as in the roster; the certificate's common name.
-        certificate: The self-signed certificate.
-        private_key: The key of the certificate.
     """
 
     name: str
@@ -122,12 +120,8 @@ def make_identity(
     """Make a new key and a certificate for it.
 
     Args:
-        name: The party's name.
         valid_days: The number of days from `now` for which the certificate is valid, at least 1.
         now: An aware time; by default the present.
-
-    Raises:
-        InputError: If the name or the number of days is not allowed.
     """
     check_name(name)
     if valid_days < 1:
@@ -234,17 +228,6 @@ HOST_CHARACTERS_MAX: Final = 253
 Kind = Literal["party", "client"]
 """A party listens and every party has it as a peer; a client only dials parties."""
 
-_KEYS: Final = {
-    "name": str,
-    "kind": str,
-    "host": str,
-    "port": int,
-    "fingerprint": str,
-    "certificate": str,
-    "previous": str,
-    "previous_until": dt.date,
-}
-_OPTIONAL: Final = frozenset({"kind", "host", "port", "previous", "previous_until"})
 _HASH_BYTES: Final = 32  # of SHA-256
 
 
@@ -258,12 +241,8 @@ class Member:
         certificate: The member's certificate, PEM.
         host: The name or address of its host; empty for a client.
         port: The port on which it listens, 1 to `PORT_MAX`; 0 for a client.
-        kind: `"party"` or `"client"`.
         previous: The certificate of its previous key, PEM; empty if it has none.
         previous_until: The last day (UTC) on which the previous key is accepted in new connections.
-
-    Raises:
-        InputError: If a field is not allowed, or a certificate is for another name or key.
     """
 
     name: str
@@ -344,9 +323,6 @@ class Roster:
 
     Attributes:
         members: At least one member, with unique names and keys.
-
-    Raises:
-        InputError: If there are no members, or a name or a key occurs twice.
     """
 
     members: tuple[Member, ...]
@@ -420,7 +396,6 @@ class Roster:
         Args:
             before: The roster that it replaces, with the same members in the same order.
             until: The last day (UTC) on which the keys of `before` are accepted.
-            today: The current day (UTC).
 
         Raises:
             InputError: If more than keys differ, no key does, `before` itself still accepts
@@ -454,11 +429,7 @@ class Roster:
         )
 
     def member(self, name: str) -> Member:
-        """Return the member of that name.
-
-        Raises:
-            InputError: If there is no such member.
-        """
+        """Return the member of that name."""
         if name not in self._by_name:
             raise InputError.because(f"{name!a} is not a member of the roster", field="name")
         return self._by_name[name]
@@ -496,9 +467,13 @@ class Roster:
             raise ScenarioError.because(
                 f"the roster has {keys}; it must have format and [[members]]", field="roster"
             )
-        members = tuple(_read_member(i, entry) for i, entry in enumerate(content["members"]))
+        members = list[Member]()
+        for position, entry in enumerate(content["members"]):
+            where = f"members[{position}]"
+            require_key(isinstance(entry, dict), where, entry, "a table")
+            members.append(make_table(where, entry, Member))
         try:
-            return cls(members)
+            return cls(tuple(members))
         except InputError as error:
             raise ScenarioError.of(error, error.field) from error
 
@@ -536,25 +511,3 @@ def agree(theirs: bytes, ours: tuple[bytes, ...]) -> bool:
 
 def _hash(entries: list[list[str]]) -> bytes:
     return hashlib.sha256(json.dumps(entries, ensure_ascii=True).encode()).digest()
-
-
-def _read_member(position: int, entry: object) -> Member:
-    where = f"members[{position}]"
-    if not isinstance(entry, dict):
-        raise ScenarioError(where, type(entry).__name__, "a table")
-    for key in entry:
-        if key not in _KEYS:
-            raise ScenarioError.because(
-                f"there is no such key; a member has {', '.join(_KEYS)}", field=f"{where}.{key}"
-            )
-    for key, expected in _KEYS.items():
-        if key not in entry and key not in _OPTIONAL:
-            raise ScenarioError.because("the key is missing", field=f"{where}.{key}")
-        # TOML's booleans are Python's, which are integers
-        if key in entry and type(entry[key]) is not expected:
-            found = type(entry[key]).__name__
-            raise ScenarioError(f"{where}.{key}", found, expected.__name__)
-    try:
-        return Member(**entry)
-    except InputError as error:
-        raise ScenarioError.of(error, f"{where}.{error.field}") from error

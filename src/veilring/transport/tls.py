@@ -56,7 +56,6 @@ class TlsEndpoint(Endpoint):
     `PeerLost`.
 
     Attributes:
-        name: The roster name of the endpoint's member.
         refusals: The last `REFUSALS_KEPT` refused incoming connections, which never reach a node.
     """
 
@@ -99,7 +98,6 @@ class TlsEndpoint(Endpoint):
 
         Args:
             identity: Our own identity; its name and key must be in the roster.
-            roster: The roster, equal for all members.
             listen: The address to listen at, on the roster's port; or a bound and listening TCP
                 socket, owned by the endpoint from then on, for a launcher that allocates ports
                 without a race. A client listens at no address.

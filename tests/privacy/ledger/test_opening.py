@@ -10,7 +10,8 @@ from tests.privacy.ledger.charged import BUDGETS, charge
 
 from veilring.errors import InputError, StoreFailed
 from veilring.privacy.budgets import ANSWER_BYTES_MAX, Budgets, Charge, RecordCharge
-from veilring.privacy.ledger import open_ledger, open_ledger_store, read_totals
+from veilring.privacy.ledger import LEDGER, open_ledger, read_totals
+from veilring.privacy.statefile import open_state_file
 
 
 def test_other_budgets_must_be_intended(tmp_path: Path) -> None:
@@ -144,7 +145,7 @@ def test_another_programs_database_is_refused(tmp_path: Path) -> None:
 def test_an_uninitialised_ledger_has_no_totals(tmp_path: Path) -> None:
     """A process that died between creating the file and its budgets leaves a usable file."""
     path = tmp_path / "a"
-    open_ledger_store(path, new=True).close()
+    open_state_file(path, LEDGER, new=True).close()
     with pytest.raises(InputError, match="ledger has no budgets"):
         read_totals(path)
     open_ledger(path, BUDGETS).close()

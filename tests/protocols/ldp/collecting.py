@@ -1,6 +1,7 @@
 """A small task and reports for it, for tests of the collector."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -8,9 +9,12 @@ from veilring.arrays import Ints
 from veilring.protocols.ldp.algorithm.oracles import DirectEncoding, OptimisedUnary
 from veilring.protocols.ldp.algorithm.survey import DiscreteBayesSurvey
 from veilring.protocols.ldp.messages import (
+    BATCH_REPORTS_MAX,
+    ID_BYTES,
     Accepted,
     ClientBatch,
     ReportBatch,
+    ReportVerdict,
     Task,
     Verdicts,
     judge_batches,
@@ -18,6 +22,7 @@ from veilring.protocols.ldp.messages import (
 from veilring.protocols.ldp.roles import ClientPool
 from veilring.protocols.ldp.store import begin_report_store, open_report_store
 from veilring.protocols.ldp.store.base import Quotas, Senders, Store
+from veilring.transport.messages import Message
 
 CLASSES, VALUES = 3, 5
 
@@ -78,3 +83,41 @@ def keep(
     count = max((int(each.places.max()) + 1 for each in arrived if len(each.places)), default=0)
     senders = Senders((member,), np.zeros(count, dtype=np.int64))
     return store.keep(arrived, senders, quotas=quotas or Quotas(), closed=closed)
+
+
+Lie = Callable[[Message], Message]
+
+
+def with_fields(message: Message, **changed: object) -> ReportBatch:
+    """Change some fields of a message with reports."""
+    assert isinstance(message, ReportBatch)
+    return message.model_copy(update=changed)
+
+
+def lie(**changed: Callable[[bytes], object]) -> Lie:
+    """Return a change of some fields, each made from the bytes of all reports of a message."""
+    return lambda message: with_fields(
+        message, **{name: of(with_fields(message).reports) for name, of in changed.items()}
+    )
+
+
+MANY = ID_BYTES * (BATCH_REPORTS_MAX + 1)
+REFUSALS: Final[dict[str, tuple[Lie, ReportVerdict]]] = {
+    "another task": (lie(task=lambda _: bytes(32)), ReportVerdict.OTHER_TASK),
+    "no hash": (lie(task=lambda _: b""), ReportVerdict.OTHER_TASK),
+    "unknown question": (lie(question=lambda _: 99), ReportVerdict.MALFORMED),
+    "too few bytes": (lie(reports=lambda own: own[:-1]), ReportVerdict.MALFORMED),
+    "too many bytes": (lie(reports=lambda own: own * 2), ReportVerdict.OVERSIZED),
+    "too many reports": (
+        lie(ids=lambda _: bytes(MANY), reports=lambda _: b""),
+        ReportVerdict.OVERSIZED,
+    ),
+    # padding bits, or a value beyond the domain
+    "impossible": (lie(reports=lambda own: b"\xff" * len(own)), ReportVerdict.OUT_OF_DOMAIN),
+}
+"""Malformed reports that no client sends, and the reason for which each is refused."""
+
+
+def ragged_ids(message: Message) -> Message:
+    """Keep only a part of an id."""
+    return with_fields(message, ids=with_fields(message).ids[:-1])

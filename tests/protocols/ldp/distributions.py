@@ -1,24 +1,75 @@
-"""The exact distribution of each oracle's reports, enumerated from its published numbers.
+"""The exact distribution of a mechanism's reports, enumerated from its published numbers.
 
 It is written from the definitions, independently of the code that is compared with it.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from itertools import combinations, product
-from math import comb
+from itertools import combinations, permutations, product
+from math import comb, log, prod, sqrt
 from typing import Any, TypeAlias
 
-from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle
+import numpy as np
+from papers.means import Hybrid, Laplace, Piecewise, SignVector
+from papers.oracles import ALL_ORACLES
+from tests.privacy.generators import follows
 
-Distribution: TypeAlias = dict[bytes, Fraction]
-"""How probable each report is."""
+from veilring.protocols.ldp.algorithm.means import (
+    CodeDistribution,
+    EachFeature,
+    Means,
+    OneBit,
+    SampledFeature,
+)
+from veilring.protocols.ldp.algorithm.oracles import SubsetSelection
+from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle, LocalRandomiser
+
+Distribution: TypeAlias = dict[Any, Fraction]
+"""How probable each outcome is: of reports, as bytes."""
 Public: TypeAlias = Mapping[str, Any]
+Value: TypeAlias = int | tuple[int, ...]
+"""The value of an oracle; or the numbers of a row, -1, 0 or 1, followed by its class if any."""
 
 
-def distribution_of(oracle: FrequencyOracle, value: int) -> Distribution:
+def distribution_of(randomiser: LocalRandomiser, value: Value) -> Distribution:
     """Return the probability of every report of a client with the given value."""
-    return ENUMERABLE[oracle.name](oracle.public, value, oracle.report_bytes)
+    name = randomiser.name
+    return ENUMERABLE[name](randomiser.public, value, randomiser.report_bytes)
+
+
+def values_of(randomiser: LocalRandomiser) -> list[Value]:
+    """Return some values of clients, among them a pair that is easiest to distinguish."""
+    match randomiser:
+        case FrequencyOracle():
+            return list(range(min(randomiser.domain, 6)))
+        case SignVector():
+            return list(product((-1, 1), repeat=randomiser.features))
+        case EachFeature() | SampledFeature():
+            classes = range(randomiser.classes) if randomiser.classes > 1 else ()
+            columns = [(-1, 0, 1)] * randomiser.features + [classes] * bool(classes)
+            return list(product(*columns))
+    raise TypeError(randomiser.name)
+
+
+def loss(distributions: Iterable[Distribution]) -> float:
+    """Return the greatest log-ratio of an outcome's probabilities, over all pairs."""
+    pairs = permutations(distributions, 2)
+    return log(max(a[outcome] / b[outcome] for a, b in pairs for outcome in a))
+
+
+def agrees(drawn: Iterable[Any], distribution: Mapping[Any, Fraction], tests: int) -> bool:
+    """Return whether draws pass a G-test; an impossible outcome raises `KeyError`."""
+    place = {outcome: number for number, outcome in enumerate(distribution)}
+    counts = np.bincount([place[each] for each in drawn], minlength=len(distribution))
+    return follows(counts, np.array(list(distribution.values()), dtype=np.float64), tests)
+
+
+def words(randomiser: LocalRandomiser | CodeDistribution) -> str:
+    """Return the name of a mechanism or a distribution for test ids."""
+    within = [randomiser.distribution.name] if isinstance(randomiser, Means) else []
+    shape = ("domain", "features", "classes", "epsilon")
+    numbers = (getattr(randomiser, name) for name in shape if hasattr(randomiser, name))
+    return "-".join((randomiser.name, *within, *(f"{float(each):g}" for each in numbers)))
 
 
 def _direct(public: Public, value: int, size: int) -> Distribution:
@@ -71,12 +122,93 @@ def _bitmap(members: Iterable[int], size: int) -> bytes:
     return bits.to_bytes(size, "big")
 
 
-ENUMERABLE: Mapping[str, Callable[[Public, int, int], Distribution]] = {
+def _bits(ones: Sequence[Fraction]) -> Distribution:
+    """Return the distribution of independent bits, given the probability of 1 for each."""
+    return {
+        np.packbits(np.array(bits, dtype=np.uint8)).tobytes(): prod(
+            (one if bit else 1 - one for bit, one in zip(bits, ones, strict=True)),
+            start=Fraction(1),
+        )
+        for bits in product((0, 1), repeat=len(ones))
+    }
+
+
+def _ones(public: Public, row: Sequence[int]) -> list[list[Fraction]]:
+    """Return the probability of 1 for the number of each feature and class."""
+    classes, lean = public["classes"], Fraction(public["lean"], 2 ** public["coin_bits"])
+    own = row[public["features"]] if classes > 1 else 0
+    return [
+        [Fraction(1, 2) + lean * number * (each == own) for each in range(classes)]
+        for number in row[: public["features"]]
+    ]
+
+
+def _each(public: Public, row: Sequence[int], _: int) -> Distribution:
+    return _bits([one for ones in _ones(public, row) for one in ones])
+
+
+def _sampled(public: Public, row: Sequence[int], _: int) -> Distribution:
+    return {
+        bytes([feature]) + bits: share / public["features"]
+        for feature, ones in enumerate(_ones(public, row))
+        for bits, share in _bits(ones).items()
+    }
+
+
+def _signs(public: Public, row: Sequence[int], _: int) -> Distribution:
+    weights = {
+        t: public["high"] if np.dot(t, row) > 0 else public["low"]
+        for t in product((-1, 1), repeat=len(row))
+    }
+    total = sum(weights.values())
+    return {
+        np.packbits(np.array(t) > 0).tobytes(): Fraction(weight, total)
+        for t, weight in weights.items()
+    }
+
+
+ENUMERABLE: Mapping[str, Callable[[Public, Any, int], Distribution]] = {
     "de": _direct,
     "sue": _unary,
     "oue": _unary,
     "the": _unary,
     "hr": _hadamard,
     "ss": _subset,
+    "each-feature": _each,
+    "sampled-feature": _sampled,
+    "sign-vector": _signs,
 }
-"""By the oracle's name; the two with too many reports to list are compared by their parts."""
+"""By the mechanism's name, with codes of one bit for means.
+
+The two oracles with too many reports to list are compared by their parts, and so are the codes of
+other distributions.
+"""
+FINITE = tuple(name for name in ENUMERABLE if name in ALL_ORACLES)
+LISTED = SubsetSelection(60, 3.0)  # its sets of two are sent as lists
+MEANS = (
+    EachFeature(OneBit(0.5), 3),
+    EachFeature(OneBit(0.5), 2, 2),
+    SampledFeature(OneBit(1.0), 3),
+    SampledFeature(OneBit(1.0), 2, 2),
+)
+
+
+DISTRIBUTIONS = (Laplace, OneBit, Piecewise, Hybrid)
+MECHANISMS: list[Means] = [
+    *(EachFeature(kind(0.5), 3) for kind in DISTRIBUTIONS),
+    *(SampledFeature(kind(1.0), 3) for kind in DISTRIBUTIONS),
+    *(EachFeature(kind(0.5), 2, 3) for kind in (Laplace, OneBit)),
+    *(SampledFeature(kind(1.0), 2, 3) for kind in (Laplace, OneBit)),
+]
+
+
+def bernstein(variance: float, largest: float, alarm: float) -> float:
+    """Return a bound on a sum of independent centred numbers, exceeded with probability `alarm`.
+
+    Args:
+        variance: The variance of the sum.
+        largest: The maximum absolute value of a single number.
+        alarm: The false-alarm rate of both sides together.
+    """
+    needed = log(2 / alarm)
+    return sqrt(2 * variance * needed) + 2 * largest * needed / 3

@@ -6,21 +6,21 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from numpy.random import Generator
-from papers.oracles import Laplace
+from papers.means import Laplace, SignVector
 from scipy import stats
 from tests.privacy.generators import FALSE_ALARM, seeded
+from tests.protocols.ldp.distributions import DISTRIBUTIONS, words
 from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.distributions import (
+from veilring.protocols.ldp.algorithm.means import (
     CodeDistribution,
     Codes,
-    Hybrid,
+    EachFeature,
     OneBit,
-    Piecewise,
+    SampledFeature,
 )
-from veilring.protocols.ldp.algorithm.means import EachFeature, Means, SampledFeature, SignVector
 from veilring.protocols.ldp.algorithm.oracles import DirectEncoding, OptimisedUnary
 from veilring.protocols.ldp.algorithm.planner import ORACLES
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, PlainOracle
@@ -37,51 +37,48 @@ from veilring.protocols.ldp.attacks import (
 EPSILON = 1.5
 DOMAIN = 5
 TRIALS = 6000
-DISTRIBUTIONS = (Laplace, OneBit, Piecewise, Hybrid)
 CANDIDATES = np.linspace(-1, 1, 5)
 GUESSED = len(ORACLES) + len(DISTRIBUTIONS)
+PAIR = np.array([[1.0, 1.0], [-1.0, -1.0]])
 
 
-def is_within(guesses: Guesses, probability: float, tests: int) -> bool:
-    """Return whether the number of right guesses is plausible at the given false-alarm rate."""
-    tail = stats.binom.sf(guesses.right - 1, guesses.trials, probability)
-    return bool(tail > FALSE_ALARM / tests)
+def require_bounded(guesses: Guesses) -> None:
+    """Require that guesses are right at most as often as epsilon allows, and beat chance."""
+
+    def is_plausible(probability: float) -> bool:
+        tail = stats.binom.sf(guesses.right - 1, guesses.trials, probability)
+        return bool(tail > FALSE_ALARM / GUESSED)
+
+    assert is_plausible(guesses.bound)
+    assert not is_plausible(guesses.blind)
 
 
-def is_above_blind(guesses: Guesses, tests: int) -> bool:
-    """Return whether blind guesses would almost never be right this often."""
-    return not is_within(guesses, guesses.blind, tests)
+def require_rate(guesses: Guesses, expected: float, tests: int) -> None:
+    """Require that guesses are right at exactly this rate, except in one of 10⁶ runs of tests."""
+    found = stats.binomtest(guesses.right, guesses.trials, expected)
+    assert found.pvalue > FALSE_ALARM / tests
 
 
 @pytest.mark.parametrize("name", ORACLES)
 def test_no_guess_beats_the_bound_of_an_oracle(name: str) -> None:
     """The best guess is right at most as often as the exact epsilon allows, and beats chance."""
-    guesses = attack_oracle(ORACLES[name](DOMAIN, EPSILON), TRIALS, seeded("guess", name))
-    assert is_within(guesses, guesses.bound, GUESSED)
-    assert is_above_blind(guesses, GUESSED)
+    require_bounded(attack_oracle(ORACLES[name](DOMAIN, EPSILON), TRIALS, seeded("guess", name)))
 
 
-def test_direct_encoding_attains_its_bound() -> None:
-    """Its best guess is the reported value, which is right with the bound's probability."""
-    oracle = DirectEncoding(DOMAIN, EPSILON)
-    guesses = attack_oracle(oracle, TRIALS, seeded("meets"))
-    assert guesses.bound == pytest.approx(float(oracle.p), rel=1e-12)
-    tails = stats.binomtest(guesses.right, TRIALS, guesses.bound)
-    assert tails.pvalue > FALSE_ALARM
-
-
-def test_unary_encoding_is_guessed_at_the_exact_rate() -> None:
-    """A random set bit is the own one with a probability summed over the number of set bits.
+def test_direct_and_unary_encoding_are_guessed_at_the_exact_rate() -> None:
+    """A directly encoded value is right with the bound's probability, a set bit less often.
 
     The own bit is set in half of the reports, with a binomial number b of others, which gives 1 /
     (1 + b). If no bit is set, the guess is blind.
     """
-    oracle = OptimisedUnary(DOMAIN, EPSILON)
-    others = stats.binom(DOMAIN - 1, float(oracle.q))
+    direct, unary = DirectEncoding(DOMAIN, EPSILON), OptimisedUnary(DOMAIN, EPSILON)
+    guesses = attack_oracle(direct, TRIALS, seeded("meets"))
+    assert guesses.bound == pytest.approx(float(direct.p), rel=1e-12)
+    require_rate(guesses, guesses.bound, 1)
+    others = stats.binom(DOMAIN - 1, float(unary.q))
     counts = np.arange(DOMAIN)
     expected = 0.5 * float(others.pmf(counts) @ (1 / (1 + counts))) + 0.5 * others.pmf(0) / DOMAIN
-    guesses = attack_oracle(oracle, TRIALS, seeded("unary"))
-    assert stats.binomtest(guesses.right, TRIALS, expected).pvalue > FALSE_ALARM
+    require_rate(attack_oracle(unary, TRIALS, seeded("unary")), expected, 1)
 
 
 @pytest.mark.parametrize("kind", DISTRIBUTIONS)
@@ -92,57 +89,34 @@ def test_no_guess_beats_the_bound_of_a_distribution(kind: type[CodeDistribution]
     """
     distribution = kind(EPSILON)
     guesses = attack_codes(distribution, CANDIDATES, TRIALS, seeded("guess", kind.name))
-    assert is_within(guesses, guesses.bound, GUESSED)
-    assert is_above_blind(guesses, GUESSED)
-    expected = (
-        likelihoods(distribution, np.arange(distribution.codes), CANDIDATES).max(axis=1).sum() / 5
-    )
-    assert stats.binomtest(guesses.right, TRIALS, expected).pvalue > FALSE_ALARM / len(
-        DISTRIBUTIONS
-    )
+    require_bounded(guesses)
+    seen = likelihoods(distribution, np.arange(distribution.codes), CANDIDATES)
+    require_rate(guesses, seen.max(axis=1).sum() / 5, len(DISTRIBUTIONS))
 
 
 MECHANISMS: list[tuple[LocalRandomiser, Floats | Ints]] = [
     *((ORACLES[name](DOMAIN, EPSILON), np.array([0, 1])) for name in ORACLES),
+    *((EachFeature(kind(EPSILON / 2), 2), PAIR) for kind in DISTRIBUTIONS),
+    *((SampledFeature(kind(EPSILON), 2), PAIR) for kind in DISTRIBUTIONS),
+    (SignVector(EPSILON, 2), PAIR),
     *(
-        (means, np.array([[1.0, 1.0], [-1.0, -1.0]]))
-        for kind in DISTRIBUTIONS
-        for means in (EachFeature(kind(EPSILON / 2), 2), SampledFeature(kind(EPSILON), 2))
-    ),
-    (SignVector(EPSILON, 2), np.array([[1.0, 1.0], [-1.0, -1.0]])),
-    *(
-        (means, np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]))
+        (means(distribution, 2, 2), np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]))
         for distribution in (Laplace(EPSILON), OneBit(EPSILON))
-        for means in (SampledFeature(distribution, 2, 2), EachFeature(distribution, 2, 2))
+        for means in (SampledFeature, EachFeature)
     ),
 ]
 
 
-def words(randomiser: object) -> str:
-    """Return the name of a mechanism for test ids."""
-    match randomiser:
-        case Means():
-            return f"{randomiser.name}-{randomiser.distribution.name}-{randomiser.classes}"
-        case LocalRandomiser():
-            return randomiser.name
-        case _:
-            return ""
-
-
-@pytest.mark.parametrize(("randomiser", "pair"), MECHANISMS, ids=words)
+@pytest.mark.parametrize(("randomiser", "pair"), MECHANISMS)
 def test_no_mechanism_leaks_more_than_it_claims(randomiser: LocalRandomiser, pair: Floats) -> None:
     """The lower bound on epsilon from its own reports is above 0 and at most the claim.
 
     The joint false-alarm rate over all sound mechanisms is one in a million.
     """
-    found = loss_of(
-        randomiser,
-        pair,
-        weights_of(randomiser, pair),
-        TRIALS,
-        seeded("loss", words(randomiser)),
-        alarm=FALSE_ALARM / len(MECHANISMS),
-    )
+    is_signs = isinstance(randomiser, SignVector)
+    weights = pair[0] - pair[1] if is_signs else weights_of(randomiser, pair)
+    rng, alarm = seeded("loss", words(randomiser)), FALSE_ALARM / len(MECHANISMS)
+    found = loss_of(randomiser, pair, weights, TRIALS, rng, alarm=alarm)
     assert 0 < found <= randomiser.exact_epsilon
 
 

@@ -1,33 +1,128 @@
 """A collector acknowledges stored reports, refuses bad ones, and counts none twice."""
 
 import asyncio
-from collections.abc import Callable
+import tracemalloc
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.protocols.ldp.collecting import batches, make_task, messages
-from tests.protocols.ldp.hostile import attack
-from tests.protocols.ldp.lies import REFUSALS, ragged_ids
-from tests.protocols.ldp.sessions import collecting
+from tests.protocols.ldp.collecting import (
+    REFUSALS,
+    Lie,
+    batches,
+    make_task,
+    messages,
+    ragged_ids,
+    with_fields,
+)
 
 from veilring import simulation
 from veilring.errors import ProtocolViolation, RunFailed, SessionAborted, StoreFailed
-from veilring.nodes.cluster import Cluster
+from veilring.nodes.cluster import Cluster, RuntimeName
 from veilring.nodes.party import Party
-from veilring.nodes.service import run_inline
+from veilring.nodes.service import Offload, run_inline
+from veilring.protocols.ldp.collector import Collector
 from veilring.protocols.ldp.messages import (
     ID_BYTES,
     ClientBatch,
     ReportBatch,
     ReportReceipt,
     ReportVerdict,
+    Task,
+    Verdicts,
 )
 from veilring.protocols.ldp.roles import WINDOW_BYTES_MAX, WINDOW_MESSAGES_MAX, submit_reports
-from veilring.transport.messages import Message
+from veilring.protocols.ldp.store import begin_report_store, open_report_store
+from veilring.protocols.ldp.store.base import Store
 
 TASK = make_task()
+COUNTED, KNOWN = ReportVerdict.COUNTED, ReportVerdict.KNOWN
+
+
+class Setting:
+    """A collector, and clients that open sessions with it."""
+
+    def __init__(self, store: Store, collector: Collector, cluster: Cluster) -> None:
+        self.store, self.collector, self.cluster = store, collector, cluster
+
+    async def play(self, client: str, role: Callable[[Party], Any]) -> None:
+        """Let a client play a role in its own session."""
+
+        async def both(party: Party) -> None:
+            is_collector = party.me == "census"
+            await (self.collector.take(party, client) if is_collector else role(party))
+
+        await self.cluster.run(both, among=("census", client))
+
+    async def submit_reports(self, client: str, made: Iterable[ClientBatch]) -> list[int]:
+        """Submit batches, and return the verdict on each report in order."""
+        verdicts: list[int] = []
+
+        async def role(party: Party) -> None:
+            task = self.store.task
+            await submit_reports(
+                party, made, task=task, settled=lambda _, each: verdicts.extend(each.tolist())
+            )
+
+        await self.play(client, role)
+        return verdicts
+
+    async def require(
+        self, client: str, made: Iterable[ClientBatch], verdict: ReportVerdict = COUNTED
+    ) -> None:
+        """Submit batches, and require that all their reports get one verdict."""
+        assert set(await self.submit_reports(client, made)) == {verdict}
+
+    def require_stored(self, clients: int) -> None:
+        """Require a number of stored reports."""
+        assert self.store.recount().clients == clients
+
+
+def _open_store(path: Path, task: Task) -> Store:
+    if not path.exists():
+        begin_report_store(str(path))
+    return open_report_store(str(path), task)
+
+
+@asynccontextmanager
+async def collecting(
+    path: Path,
+    task: Task = TASK,
+    *,
+    now: float = 1000.0,
+    runtime: RuntimeName = "memory",
+    offload: Offload | None = None,
+) -> AsyncIterator[Setting]:
+    """Start a collector with three clients and a constant clock."""
+    store = _open_store(path, task)
+    async with (
+        Collector(store, lambda: now, offload) as collector,
+        Cluster(["census", "ada", "bob", "eve"], runtime=runtime, seed=1) as cluster,
+    ):
+        yield Setting(store, collector, cluster)
+
+
+async def heard(party: Party) -> Verdicts:
+    """Receive a receipt, and return the verdict on each report."""
+    receipt = await party.receive(ReportReceipt, sender="census")
+    verdicts = np.zeros(receipt.reports, dtype=np.uint8)
+    verdicts[receipt.places] = receipt.verdicts
+    return verdicts
+
+
+def failing(error: Exception) -> Callable[..., None]:
+    """Return a method that fails."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
 
 
 @pytest.fixture
@@ -45,52 +140,45 @@ async def test_many_sessions_at_once_count_everything_once(path: Path) -> None:
             setting.submit_reports("eve", batches(TASK, 2000, 3, at_once=7)),
         )
         assert [len(verdicts) for verdicts in submitted] == [2000, 9000, 2000]
-        assert {verdict for verdicts in submitted for verdict in verdicts} == {
-            ReportVerdict.COUNTED
-        }
-        assert setting.store.recount().clients == 13_000
-        again = await setting.submit_reports("eve", batches(TASK, 2000, 1, at_once=64))
-        assert set(again) == {ReportVerdict.KNOWN}
-        assert setting.store.recount().clients == 13_000
+        assert {verdict for verdicts in submitted for verdict in verdicts} == {COUNTED}
+        setting.require_stored(13_000)
+        await setting.require("eve", batches(TASK, 2000, 1, at_once=64), KNOWN)
+        setting.require_stored(13_000)
 
 
 def test_the_collector_runs_on_the_simulated_clock(path: Path) -> None:
     """The same role, with its store called in the loop, accepts the same reports."""
 
-    async def main() -> tuple[int, set[int]]:
+    async def main() -> None:
         async with collecting(path, offload=run_inline, runtime="simulated") as setting:
-            verdicts = await setting.submit_reports("ada", batches(TASK, 3000, at_once=50))
-            return setting.store.recount().clients, set(verdicts)
+            await setting.require("ada", batches(TASK, 3000, at_once=50))
+            setting.require_stored(3000)
 
-    assert simulation.simulate(main()) == (3000, {ReportVerdict.COUNTED})
+    simulation.simulate(main())
 
 
-@pytest.mark.parametrize(("lie", "verdict"), REFUSALS.items())
+@pytest.mark.parametrize(("lie", "verdict"), REFUSALS.values(), ids=REFUSALS)
 async def test_a_refused_batch_gets_its_reason_and_affects_no_other(
-    path: Path, lie: Callable[[Message], Message], verdict: ReportVerdict
+    path: Path, lie: Lie, verdict: ReportVerdict
 ) -> None:
     """Every report of a bad message gets the reason and is not counted; all others are."""
     good = messages(TASK, batches(TASK, 300))
-    bad = lie(messages(TASK, batches(TASK, 90, 5))[0])
-    assert isinstance(bad, ReportBatch)
+    bad = with_fields(lie(messages(TASK, batches(TASK, 90, 5))[0]))
     expected = len(bad.ids) // ID_BYTES
     verdicts: list[int] = []
 
     async def role(party: Party) -> None:
-        for message in (good[0], bad.model_copy(update={"more": True}), *good[1:]):
+        for message in (good[0], with_fields(bad, more=True), *good[1:]):
             await party.send("census", message)
         while len(verdicts) < 300 + expected:
-            receipt = await party.receive(ReportReceipt, sender="census")
-            some = np.zeros(receipt.reports, dtype=int)
-            some[receipt.places] = receipt.verdicts
-            verdicts.extend(some.tolist())
+            verdicts.extend((await heard(party)).tolist())
 
     async with collecting(path) as setting:
         await setting.play("eve", role)
         first = len(good[0].ids) // ID_BYTES
         assert set(verdicts[first : first + expected]) == {verdict}
-        assert set(verdicts[:first] + verdicts[first + expected :]) == {ReportVerdict.COUNTED}
-        assert setting.store.recount().clients == 300
+        assert set(verdicts[:first] + verdicts[first + expected :]) == {COUNTED}
+        setting.require_stored(300)
 
 
 async def test_one_bad_report_does_not_affect_its_batch(path: Path) -> None:
@@ -103,31 +191,27 @@ async def test_one_bad_report_does_not_affect_its_batch(path: Path) -> None:
         verdicts = await setting.submit_reports("eve", [made])
         assert np.flatnonzero(verdicts).tolist() == [5]
         assert verdicts[5] == ReportVerdict.OUT_OF_DOMAIN
-        assert setting.store.recount().clients == len(batch) - 1
+        setting.require_stored(len(batch) - 1)
 
 
 async def test_a_closed_collection_refuses_new_and_acknowledges_old_reports(path: Path) -> None:
     """After closing, a new report is too late, and an old one is still acknowledged."""
     task = make_task(closes=1000.0)
     async with collecting(path, task, now=999.0) as setting:
-        assert set(await setting.submit_reports("ada", batches(task, 50))) == {
-            ReportVerdict.COUNTED
-        }
+        await setting.require("ada", batches(task, 50))
     async with collecting(path, task) as setting:
-        assert set(await setting.submit_reports("ada", batches(task, 50))) == {ReportVerdict.KNOWN}
-        assert set(await setting.submit_reports("ada", batches(task, 50, 9))) == {
-            ReportVerdict.CLOSED
-        }
-        assert setting.store.recount().clients == 50
+        await setting.require("ada", batches(task, 50), KNOWN)
+        await setting.require("ada", batches(task, 50, 9), ReportVerdict.CLOSED)
+        setting.require_stored(50)
 
 
 @pytest.mark.parametrize(
     "role",
     [
-        lambda party: _send_one(party, ragged_ids),
-        lambda party: _send_one(party, lambda message: message.model_copy(update={"ids": b""})),
-        lambda party: _flood_and_wait(party, 1, WINDOW_MESSAGES_MAX + 1),
-        lambda party: _flood_and_wait(party, 8192, WINDOW_BYTES_MAX // 8192 // 17 + 2),
+        lambda party: _send_and_wait(party, ragged_ids),
+        lambda party: _send_and_wait(party, partial(with_fields, ids=b"")),
+        lambda party: _send_and_wait(party, size=1, count=WINDOW_MESSAGES_MAX + 1),
+        lambda party: _send_and_wait(party, size=8192, count=WINDOW_BYTES_MAX // 8192 // 17 + 2),
     ],
     ids=["ragged-ids", "no-report", "too-many-messages", "too-many-bytes"],
 )
@@ -147,20 +231,15 @@ async def test_an_unanswerable_message_ends_the_session_and_names_the_client(
         (violation,) = (e for e in caught.value.errors.values() if isinstance(e, ProtocolViolation))
         assert violation.culprit == "eve"
         gate.set()
-        assert set(await setting.submit_reports("ada", batches(TASK, 30, 8))) == {
-            ReportVerdict.COUNTED
-        }
+        await setting.require("ada", batches(TASK, 30, 8))
 
 
-async def _send_one(party: Party, lie: Callable[[Message], Message]) -> None:
-    await party.send("census", lie(messages(TASK, batches(TASK, 30))[0]))
-    await party.receive(ReportReceipt, sender="census")
-
-
-async def _flood_and_wait(party: Party, size: int, count: int) -> None:
-    batch = batches(TASK, 4 * size, at_once=size)[0].message(TASK, more=True)
+async def _send_and_wait(
+    party: Party, lie: Lie = with_fields, *, size: int = 30, count: int = 1
+) -> None:
+    message = batches(TASK, 4 * size, at_once=size)[0].message(TASK, more=True)
     for _ in range(count):
-        await party.send("census", batch)
+        await party.send("census", lie(message))
     await party.receive(ReportReceipt, sender="census")
 
 
@@ -172,17 +251,13 @@ async def test_a_failing_store_ends_sessions_and_acknowledges_nothing(
     made = batches(TASK, 100)
     async with collecting(path) as setting:
         with monkeypatch.context() as patch:
-
-            def fail(*_: object, **__: object) -> None:
-                raise StoreFailed("the disk is full")
-
-            patch.setattr(setting.store, "keep", fail)
+            patch.setattr(setting.store, "keep", failing(StoreFailed("the disk is full")))
             with pytest.raises(RunFailed) as caught:
                 await setting.submit_reports("ada", made)
         assert isinstance(caught.value.errors["census"], StoreFailed)
         assert isinstance(caught.value.errors["ada"], SessionAborted)
-        assert set(await setting.submit_reports("ada", made)) == {ReportVerdict.COUNTED}
-        assert setting.store.recount().clients == 100
+        await setting.require("ada", made)
+        setting.require_stored(100)
 
 
 async def test_a_permanent_failure_ends_the_collector(
@@ -190,17 +265,12 @@ async def test_a_permanent_failure_ends_the_collector(
 ) -> None:
     """A permanent failure ends the collector and is reported; a cancelled wait ends nothing."""
 
-    def fail(*_: object, **__: object) -> None:
-        raise LookupError("a mistake")
-
     async def use() -> None:
         async with collecting(path) as setting:
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(setting.collector.failure(), 0.01)
-            assert set(await setting.submit_reports("ada", batches(TASK, 100))) == {
-                ReportVerdict.COUNTED
-            }
-            monkeypatch.setattr(setting.store, "keep", fail)
+            await setting.require("ada", batches(TASK, 100))
+            monkeypatch.setattr(setting.store, "keep", failing(LookupError("a mistake")))
             submitted = asyncio.create_task(setting.submit_reports("bob", batches(TASK, 100, 2)))
             try:
                 await setting.collector.failure()
@@ -238,40 +308,24 @@ async def test_groups_form_while_one_is_stored(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("receipt", "reason"),
+    ("reports", "places", "verdicts", "reason"),
     [
-        (
-            ReportReceipt(reports=99, places=np.zeros(0, "<u4"), verdicts=np.zeros(0, "u1")),
-            "not sent",
-        ),
-        (
-            ReportReceipt(reports=0, places=np.zeros(0, "<u4"), verdicts=np.zeros(0, "u1")),
-            "not sent",
-        ),
-        (
-            ReportReceipt(reports=1, places=np.zeros(0, "<u4"), verdicts=np.zeros(0, "u1")),
-            "a part of",
-        ),
-        (
-            ReportReceipt(reports=9, places=np.full(1, 9, "<u4"), verdicts=np.ones(1, "u1")),
-            "unreadable",
-        ),
-        (
-            ReportReceipt(reports=9, places=np.zeros(1, "<u4"), verdicts=np.zeros(0, "u1")),
-            "unreadable",
-        ),
-        (
-            ReportReceipt(reports=9, places=np.zeros(1, "<u4"), verdicts=np.full(1, 9, "u1")),
-            "unreadable",
-        ),
+        (99, [], [], "not sent"),
+        (0, [], [], "not sent"),
+        (1, [], [], "a part of"),
+        (9, [9], [1], "unreadable"),
+        (9, [0], [], "unreadable"),
+        (9, [0], [9], "unreadable"),
     ],
 )
 async def test_an_impossible_receipt_names_the_collector(
-    receipt: ReportReceipt, reason: str
+    reports: int, places: list[int], verdicts: list[int], reason: str
 ) -> None:
     """A client accepts no receipt for reports that it did not send."""
-    made = batches(TASK, 27, at_once=9)[:1]
-    settled: list[object] = []
+    made, settled = batches(TASK, 27, at_once=9)[:1], list[object]()
+    receipt = ReportReceipt(
+        reports=reports, places=np.array(places, "<u4"), verdicts=np.array(verdicts, "u1")
+    )
 
     async def play(party: Party) -> None:
         if party.me == "census":
@@ -294,10 +348,58 @@ async def test_an_impossible_receipt_names_the_collector(
 @pytest.mark.slow
 async def test_thousands_of_hostile_reports_are_refused_one_by_one(path: Path) -> None:
     """Lies and replays get their reasons, none counts, and no memory remains used."""
+    made, seen, held = batches(TASK, 400, at_once=1), Counter[ReportVerdict](), list[int]()
+    lies = _lies(made)
     async with collecting(path) as setting:
-        seen = await attack(setting, 6400)
-        assert setting.store.recount().clients == seen.honest
-    assert set(seen.verdicts) == {*REFUSALS.values(), ReportVerdict.KNOWN, ReportVerdict.REUSED_ID}
-    assert seen.messages == 6400
+        await setting.require("ada", made)
+        tracemalloc.start()
+        try:
+            for _ in range(4):
+                part = list(islice(lies, 1600))
+                await setting.play("eve", partial(_send_lies, lies=part, seen=seen))
+                held.append(tracemalloc.get_traced_memory()[0])
+        finally:
+            tracemalloc.stop()
+        setting.require_stored(400)
+    due = {verdict for _, verdict in REFUSALS.values()}
+    assert set(seen) == {*due, KNOWN, ReportVerdict.REUSED_ID}
     # 4,800 more reports left less behind than 20 bytes each: nothing is kept of any.
-    assert seen.held[-1] - seen.held[0] < 20 * 4800
+    assert held[-1] - held[0] < 20 * 4800
+
+
+Sent = tuple[ReportBatch, ReportVerdict]
+
+
+def _lies(made: list[ClientBatch]) -> Iterator[Sent]:
+    """Yield messages endlessly, each with its expected verdict."""
+    for number, batch in enumerate(cycle(made)):
+        honest = batch.message(TASK, more=True)
+        other = next(each for each in made if each.question != batch.question)
+        yield honest, KNOWN
+        yield with_fields(honest, ids=other.ids.tobytes()), ReportVerdict.REUSED_ID
+        for name, (lie, verdict) in REFUSALS.items():
+            if name != "too many reports" or number % 64 == 0:
+                yield with_fields(lie(honest)), verdict
+
+
+async def _send_lies(party: Party, lies: list[Sent], seen: Counter[ReportVerdict]) -> None:
+    flying: deque[tuple[int, ReportVerdict]] = deque()
+    for left, (message, verdict) in zip(range(len(lies) - 1, -1, -1), lies, strict=True):
+        while len(flying) >= WINDOW_MESSAGES_MAX:
+            await _compare(party, flying, seen)
+        flying.append((len(message.ids) // ID_BYTES, verdict))
+        await party.send("census", with_fields(message, more=left > 0))
+    while flying:
+        await _compare(party, flying, seen)
+
+
+async def _compare(
+    party: Party, flying: deque[tuple[int, ReportVerdict]], seen: Counter[ReportVerdict]
+) -> None:
+    """Receive a receipt, and compare it with the sent messages."""
+    verdicts = await heard(party)
+    while len(verdicts):
+        reports, due = flying.popleft()
+        assert (verdicts[:reports] == due).all(), f"not {due!r}"
+        seen[due] += reports
+        verdicts = verdicts[reports:]

@@ -1,25 +1,28 @@
-"""Estimates of every oracle: unbiased, with the closed forms' variance, and intervals."""
+"""Estimates of every oracle: unbiased, with the closed forms' variance; and the choice of one."""
 
 import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
-from papers.oracles import ALL_ORACLES as ORACLES
-from papers.oracles import SummedHistogram, ThresholdedHistogram, best_theta
+from hypothesis import given
+from hypothesis import strategies as st
+from papers.oracles import ALL_ORACLES, SummedHistogram, ThresholdedHistogram, best_theta
+from scipy import optimize
 from tests.privacy.generators import FALSE_ALARM, seeded
-from tests.protocols.ldp.bounds import (
-    Distribution,
-    bernstein,
-    chernoff,
-    squared_error,
-    sum_distribution,
-)
+from tests.protocols.ldp.distributions import bernstein
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle, PlainOracle, PureOracle
-
-pytestmark = pytest.mark.slow
+from veilring.protocols.ldp.algorithm.planner import ORACLES, oracle_options, recommend_oracle
+from veilring.protocols.ldp.algorithm.randomiser import (
+    CONSISTENCIES,
+    FrequencyOracle,
+    PlainOracle,
+    PureOracle,
+    SurveyEstimate,
+    make_consistent,
+    project_on_simplex,
+)
 
 POINTS = (
     (0.2, 2),
@@ -33,10 +36,10 @@ POINTS = (
     (3.0, 24),
     (3.0, 64),
 )
-CASES = [(name, epsilon, domain) for name in ORACLES for epsilon, domain in POINTS]
-ALARM = FALSE_ALARM / len(CASES)
+CASES = [(name, epsilon, domain) for name in ALL_ORACLES for epsilon, domain in POINTS]
+LARGE = [(name, 3.0, 1024) for name in ALL_ORACLES]
+ALARM = FALSE_ALARM / len(CASES + LARGE)
 CLIENTS = 20_000
-RUNS = 200
 
 
 def _threshold(epsilon: float) -> float:
@@ -91,7 +94,7 @@ def rounding(oracle: FrequencyOracle) -> float:
 @pytest.mark.parametrize(("name", "epsilon", "domain"), CASES)
 def test_variance_is_the_closed_form(name: str, epsilon: float, domain: int) -> None:
     """The variance at frequency 0 is the published one, up to rounding."""
-    oracle = ORACLES[name](domain, epsilon)
+    oracle = ALL_ORACLES[name](domain, epsilon)
     ideal = CLOSED_FORMS[name](epsilon, domain)
     assert abs(oracle.variance() - ideal) <= rounding(oracle) * ideal
 
@@ -99,10 +102,10 @@ def test_variance_is_the_closed_form(name: str, epsilon: float, domain: int) -> 
 def test_variance_at_epsilon_one() -> None:
     """At epsilon 1 the variances agree with the published numbers to every printed digit."""
     for name, printed in PRINTED.items():
-        assert round(ORACLES[name](128, 1.0).variance(), 3) == printed
+        assert round(ALL_ORACLES[name](128, 1.0).variance(), 3) == printed
     for name, row in PRINTED_BY_DOMAIN.items():
         for domain, known in zip((4, 32, 128, 1024), row, strict=True):
-            assert float(f"{ORACLES[name](domain, 1.0).variance():.3g}") == known
+            assert float(f"{ALL_ORACLES[name](domain, 1.0).variance():.3g}") == known
 
 
 def test_the_best_threshold_is_optimal() -> None:
@@ -115,8 +118,12 @@ def test_the_best_threshold_is_optimal() -> None:
         least = ThresholdedHistogram(8, epsilon).variance()
         others = [ThresholdedHistogram(8, epsilon, theta / 100) for theta in range(101)]
         assert least <= min(other.variance() for other in others) * (1 + 1e-7)
+    for theta in (-0.1, 1.1):
+        with pytest.raises(InputError, match="theta"):
+            ThresholdedHistogram(8, 1.0, theta)
 
 
+@pytest.mark.slow
 def test_no_other_set_size_is_better() -> None:
     """Subset selection has the least variance over all sizes, at most that of direct encoding.
 
@@ -124,14 +131,15 @@ def test_no_other_set_size_is_better() -> None:
     """
     for epsilon in (0.3, 1.0, 2.0, 3.0, 4.75):
         for domain in (2, 3, 5, 16, 32, 60, 175):
-            sets = ORACLES["ss"](domain, epsilon)
+            sets = ALL_ORACLES["ss"](domain, epsilon)
             assert sets.variance() <= _subset(epsilon, domain) * (1 + rounding(sets))
-            direct = ORACLES["de"](domain, epsilon)
+            direct = ALL_ORACLES["de"](domain, epsilon)
             assert sets.variance() <= direct.variance() * (1 + rounding(direct) + rounding(sets))
     nearest = round(175 / (math.exp(4.75) + 1))
     assert _subset_of(4.75, 175, nearest) > 1.16 * _subset(4.75, 175)
 
 
+@pytest.mark.slow
 def test_direct_encoding_is_better_for_small_domains() -> None:
     """Direct encoding beats optimised unary encoding exactly if d < 3 e^epsilon + 2."""
     for epsilon in (0.5, 1.0, 2.0, 3.0):
@@ -141,21 +149,26 @@ def test_direct_encoding_is_better_for_small_domains() -> None:
 
 
 def _better(epsilon: float, domain: int) -> bool:
-    return ORACLES["de"](domain, epsilon).variance() < ORACLES["oue"](domain, epsilon).variance()
+    return (
+        ALL_ORACLES["de"](domain, epsilon).variance()
+        < ALL_ORACLES["oue"](domain, epsilon).variance()
+    )
 
 
-@pytest.mark.parametrize(("name", "epsilon", "domain"), CASES)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "epsilon", "domain"), CASES + LARGE)
 def test_estimates_are_unbiased(name: str, epsilon: float, domain: int) -> None:
-    """Every cell is within Bernstein's bound of the truth, for a skewed population."""
-    oracle = ORACLES[name](domain, epsilon)
-    values = np.minimum(np.arange(CLIENTS) % (2 * domain), domain - 1)
-    truth = np.bincount(values, minlength=domain) / CLIENTS
+    """Every cell is within Bernstein's bound of the truth, for any packing of the report."""
+    oracle = ALL_ORACLES[name](domain, epsilon)
+    clients = 500 if name == "she" and domain > 1000 else CLIENTS
+    values = np.minimum(np.arange(clients) % (2 * domain), domain - 1)
+    truth = np.bincount(values, minlength=domain) / clients
     reports = oracle.perturb(values, seeded("bias", name, domain))
-    found = oracle.estimate(oracle.aggregate(reports), CLIENTS)
-    for cell in range(domain):
-        variance = oracle.variance(float(truth[cell])) / CLIENTS
-        reach = bernstein(variance, _largest(oracle) / CLIENTS, ALARM / domain)
-        assert abs(found.values[cell] - truth[cell]) <= reach
+    found = oracle.estimate(oracle.aggregate(reports), clients)
+    largest = _largest(oracle) / clients
+    variances = [oracle.variance(share) / clients for share in truth.tolist()]
+    reach = [bernstein(variance, largest, ALARM / domain) for variance in variances]
+    assert (np.abs(found.values - truth) <= reach).all()
 
 
 def _largest(oracle: FrequencyOracle) -> float:
@@ -166,45 +179,11 @@ def _largest(oracle: FrequencyOracle) -> float:
     return 2 * oracle.bound / float(oracle.distributions.mean(1) - oracle.distributions.mean(0))
 
 
-@pytest.mark.parametrize("cell", [0, 1])
-@pytest.mark.parametrize("name", ORACLES)
-def test_variance_agrees_with_observation(name: str, cell: int) -> None:
-    """Over runs at all points the squared error of a cell has the mean `variance`."""
-    frequency = 1.0 - cell
-    clients = 2 if name == "she" else 40
-    squares, distributions = [], []
-    for epsilon, domain in POINTS:
-        oracle = ORACLES[name](domain, epsilon)
-        values = np.zeros(RUNS * clients, dtype=np.int64)
-        reports = oracle.perturb(values, seeded("spread", name, cell, str(epsilon), domain))
-        for group in reports.reshape(RUNS, clients, -1):
-            found = oracle.estimate(oracle.aggregate(group), clients).values[cell]
-            squares.append((found - frequency) ** 2 / (oracle.variance(frequency) / clients))
-        distributions.append(squared_error(sum_distribution(oracle, clients, own=cell == 0)))
-    low, high = chernoff(distributions, RUNS, FALSE_ALARM / (2 * len(ORACLES)))
-    assert low <= np.mean(squares) <= high
-    assert high - low < 0.5  # else the test could not tell much
-
-
-@pytest.mark.parametrize("name", ORACLES)
-def test_a_large_domain_is_estimated_too(name: str) -> None:
-    """With 1,024 values each cell is within Bernstein's bound, for any packing of the report."""
-    oracle = ORACLES[name](1024, 3.0)
-    clients = 500 if name == "she" else CLIENTS
-    values = np.repeat([5, 1000], clients // 2)
-    reports = oracle.perturb(values, seeded("large", name))
-    found = oracle.estimate(oracle.aggregate(reports), clients)
-    truth = np.bincount(values, minlength=1024) / clients
-    variances = np.array([oracle.variance(float(each)) for each in truth]) / clients
-    alarm = FALSE_ALARM / (1024 * len(ORACLES))
-    reach = [bernstein(each, _largest(oracle) / clients, alarm) for each in variances]
-    assert (np.abs(found.values - truth) <= reach).all()
-
-
-@pytest.mark.parametrize("name", ORACLES)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ALL_ORACLES)
 def test_intervals_hold_their_confidence(name: str) -> None:
     """Intervals miss at most at the exact binomial rate of their confidence."""
-    oracle = ORACLES[name](4, 1.0)
+    oracle = ALL_ORACLES[name](4, 1.0)
     clients, runs, confidence = 400, 300, 0.9
     reports = oracle.perturb(np.zeros(clients * runs, dtype=np.int64), seeded("interval", name))
     covered = np.zeros(2)
@@ -215,21 +194,31 @@ def test_intervals_hold_their_confidence(name: str) -> None:
         covered += [found.low[0] <= 1 <= found.high[0], found.low[1] <= 0 <= found.high[1]]
     # The normal distribution of a sum is off by at most 0.4748 rho / (sigma^3 sqrt(m)) on each side
     # (Berry, Esseen; the constant is Shevtsova's of 2011).
-    skew = max(_third_moment(sum_distribution(oracle, 1, own=own)) for own in (True, False))
+    skew = max(_third_moment(oracle, which) for which in (0, 1))
     slack = 2 * 0.4748 * skew / math.sqrt(clients)
-    allowed = bernstein(runs / 4, 1.0, FALSE_ALARM / (2 * len(ORACLES))) + slack * runs
+    allowed = bernstein(runs / 4, 1.0, FALSE_ALARM / (2 * len(ALL_ORACLES))) + slack * runs
     assert (np.abs(covered - confidence * runs) <= allowed).all()
 
 
-def _third_moment(distribution: Distribution) -> float:
-    """Return the absolute third central moment over the cubed standard deviation."""
-    squares, probabilities = squared_error(distribution)
-    return float(squares**1.5 @ probabilities)
+def _third_moment(oracle: FrequencyOracle, which: int) -> float:
+    """Return the absolute third moment of another value's sum, or of the own one's.
+
+    It is central, and divided by the cubed standard deviation.
+    """
+    if isinstance(oracle, PureOracle):
+        p = float((oracle.q, oracle.p)[which])
+        distribution = np.array([1 - p, p])
+    else:
+        assert isinstance(oracle, SummedHistogram)
+        distribution = np.array(oracle.distributions.probabilities(which), dtype=np.float64)
+    outcomes = np.arange(len(distribution))
+    squares = (outcomes - outcomes @ distribution) ** 2
+    return float(squares**1.5 @ distribution / (squares @ distribution) ** 1.5)
 
 
 def test_estimates_refuse_invalid_arguments() -> None:
     """No clients, sums of another shape, impossible sums and a confidence of 1 are refused."""
-    for oracle in (ORACLES["oue"](4, 1.0), ORACLES["she"](4, 1.0), PlainOracle(4)):
+    for oracle in (ALL_ORACLES["oue"](4, 1.0), ALL_ORACLES["she"](4, 1.0), PlainOracle(4)):
         sums = np.zeros(4, dtype=np.int64)
         with pytest.raises(InputError, match="clients is 0"):
             oracle.estimate(sums, 0)
@@ -239,3 +228,68 @@ def test_estimates_refuse_invalid_arguments() -> None:
             oracle.estimate(sums + 10**6, 5)
         with pytest.raises(InputError, match="confidence is 1"):
             oracle.estimate(sums, 5, confidence=1.0)
+
+
+RAW = np.array([0.5, -0.1, 0.0, 0.4, -0.02])
+
+
+def test_each_correction_of_negative_counts_follows_its_definition() -> None:
+    """They become 1 or 0, or all frequencies are shifted to add up to 1; the estimate stays."""
+    wanted = {
+        "paper": [0.5, 1 / 200, 0.0, 0.4, 1 / 200],
+        "clip": [0.5, 0.0, 0.0, 0.4, 0.0],
+        # The four greatest stay above 0 and share the 0.12 that they lack of 1.
+        "norm-sub": [0.53, 0.0, 0.03, 0.43, 0.01],
+    }
+    estimate = SurveyEstimate(RAW.copy(), np.full(5, 0.01), RAW - 0.1, RAW + 0.1, clients=200)
+    for method in CONSISTENCIES:
+        found = make_consistent(estimate, method)
+        assert found == pytest.approx(wanted[method], abs=1e-15)
+        found[:] = 7.0
+        assert (estimate.values == RAW).all()
+
+
+@given(st.lists(st.floats(-2, 2), min_size=1, max_size=12))
+def test_the_projection_is_the_nearest_point(values: list[float]) -> None:
+    """The projection is a point of the simplex that fulfils the conditions for the nearest one."""
+    point = np.array(values)
+    found = project_on_simplex(point)
+    assert found.min() >= 0
+    assert found.sum() == pytest.approx(1)
+    # The gradient is the same where the entry is above 0, and not smaller elsewhere (KKT).
+    gradient = found - point
+    assert np.ptp(gradient[found > 0]) < 1e-9
+    assert gradient.min() > gradient[found > 0].min() - 1e-9
+
+
+def test_the_projection_agrees_with_a_solver() -> None:
+    """SciPy's least squares under the same constraints gives the same point."""
+    # The sum is a row with a huge weight, which makes the solver keep it.
+    point, heavy = np.array([0.9, 0.3, -0.4, 0.1, 0.0]), 1e6
+    rows = np.vstack((np.eye(5), heavy * np.ones(5)))
+    solved, _ = optimize.nnls(rows, np.append(point, heavy))
+    assert project_on_simplex(point) == pytest.approx(solved, abs=1e-5)
+
+
+def test_the_shortest_of_nearly_the_best_oracles_is_recommended() -> None:
+    """It is direct for small domains, subsets for middle ones and hashing for large ones."""
+    chosen = [recommend_oracle(domain, 1.0).name for domain in (2, 4, 32, 1024)]
+    assert chosen == ["de", "de", "ss", "olh"]
+    for domain, epsilon in ((8, 0.5), (32, 1.0), (100, 2.0), (1000, 3.0)):
+        best, table = recommend_oracle(domain, epsilon), oracle_options(domain, epsilon)
+        assert {*table} == {kind(domain, epsilon) for kind in ORACLES.values()}
+        variances = [oracle.variance(1 / domain) for oracle in table]
+        assert variances == sorted(variances) == [oracle.mean_variance for oracle in table]
+        assert best.mean_variance <= 1.01 * variances[0]
+        for oracle, variance in zip(table, variances, strict=True):
+            assert variance > 1.01 * variances[0] or oracle.report_bytes >= best.report_bytes
+
+
+def test_reports_can_be_kept_short() -> None:
+    """With a limit the best oracle within it is recommended; an impossible limit is refused."""
+    short = recommend_oracle(1024, 1.0, max_bytes=8)
+    assert (short.name, round(short.mean_variance, 2)) == ("hr", 4.68)
+    with pytest.raises(InputError, match="at least 2 for a domain of 1024"):
+        recommend_oracle(1024, 1.0, max_bytes=1)
+    with pytest.raises(InputError, match="epsilon"):
+        recommend_oracle(1024, 0.0)

@@ -3,21 +3,27 @@
 import copy
 import pickle
 import tracemalloc
+from dataclasses import fields, replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from papers.means import SignVector
 from papers.oracles import ALL_ORACLES as ORACLES
-from papers.oracles import SummedHistogram, ThresholdedHistogram
+from papers.oracles import SummedHistogram
 from tests.privacy.generators import cryptographic, seeded
+from tests.protocols.ldp.distributions import MECHANISMS, words
 
 from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.means import Means
 from veilring.protocols.ldp.algorithm.oracles import (
     HadamardResponse,
+    HashFamily,
     LocalHashing,
+    OptimisedUnary,
     SubsetSelection,
-    UnaryOracle,
     walsh_hadamard,
 )
 from veilring.protocols.ldp.algorithm.packing import (
@@ -48,62 +54,71 @@ SHAPES = [(name, domain) for name, sizes in SIZES.items() for domain in sizes]
 LISTED = SubsetSelection(1024, 4.0)
 
 
-def _name(oracle: LocalRandomiser) -> str:
-    return oracle.name
+EVERY = [
+    *(kind(40, epsilon) for kind in ORACLES.values() for epsilon in (1.0, 3.0)),
+    PlainOracle(40),
+    *MECHANISMS,
+    SignVector(1.0, 5),
+]
 
 
-def some(oracle: FrequencyOracle, clients: int = 300) -> Reports:
+def some(mechanism: LocalRandomiser, clients: int = 300) -> Reports:
     """Return honest reports of clients with all values."""
-    rng = seeded("reports", oracle.name, oracle.domain)
-    return oracle.perturb(rng.integers(oracle.domain, size=clients), rng)
+    rng = seeded("reports", mechanism.name, mechanism.entries)
+    if not isinstance(mechanism, Means | SignVector):
+        return mechanism.perturb(rng.integers(mechanism.entries, size=clients), rng)
+    rows = rng.uniform(-1, 1, (clients, mechanism.features))
+    if isinstance(mechanism, Means) and mechanism.classes > 1:
+        rows = np.column_stack((rows, rng.integers(mechanism.classes, size=clients)))
+    return mechanism.perturb(rows, rng)
 
 
 @pytest.mark.parametrize(("name", "domain"), SHAPES)
-def test_honest_reports_are_accepted(name: str, domain: int) -> None:
-    """All reports have the stated size, for any value, and are accepted."""
+def test_honest_reports_have_the_stated_size(name: str, domain: int) -> None:
+    """They are accepted for any value."""
     oracle = ORACLES[name](domain, 1.0)
     reports = some(oracle)
-    assert reports.dtype == np.uint8
     assert reports.shape == (300, SIZES[name][domain]) == (300, oracle.report_bytes)
     assert oracle.accept(reports).all()
-    assert oracle.accept(some(LISTED)).shape == (300,)
-    assert oracle.accept(reports[:0]).shape == (0,)
 
 
-@pytest.mark.parametrize("name", ORACLES)
-@pytest.mark.parametrize("epsilon", [0.01, 1.0, 20.0])
-def test_extreme_budgets_work(name: str, epsilon: float) -> None:
-    """From 0.01 to 20, reports are accepted, spend at most the budget, and give estimates."""
-    oracle = ORACLES[name](10, epsilon)
-    reports = some(oracle, 50)
-    assert oracle.accept(reports).all()
-    assert 0 < oracle.exact_epsilon <= epsilon
-    assert np.isfinite(oracle.estimate(oracle.aggregate(reports), 50).values).all()
-
-
-@pytest.mark.parametrize("name", ORACLES)
-def test_equal_oracles_give_equal_reports(name: str) -> None:
-    """Equal oracles compare and hash equal, survive pickling, and draw equal reports."""
-    oracle, twin = ORACLES[name](17, 1.5), ORACLES[name](17, 1.5)
-    assert oracle == twin == pickle.loads(pickle.dumps(oracle)) == copy.deepcopy(oracle)
-    assert hash(oracle) == hash(twin)
-    assert oracle.public == twin.public
-    assert oracle != ORACLES[name](18, 1.5)
-    assert oracle.public != ORACLES[name](17, 1.6).public
-    assert (some(oracle) == some(twin)).all()
-
-
-@pytest.mark.parametrize("name", ORACLES)
-def test_sums_of_collectors_add_up(name: str) -> None:
+@pytest.mark.parametrize("mechanism", EVERY, ids=words)
+def test_sums_of_collectors_add_up(mechanism: LocalRandomiser) -> None:
     """The sums of two parts of the reports add up exactly to the sums of all."""
-    for oracle in (ORACLES[name](40, 1.0), ORACLES[name](40, 3.0)):
-        reports = some(oracle, 3_001)
-        whole = oracle.aggregate(reports)
-        assert whole.shape == (oracle.cells,)
-        parts = (reports[:1_000], reports[1_000:1_000], reports[1_000:])
-        assert (np.sum([oracle.aggregate(part) for part in parts], axis=0) == whole).all()
-        strided = oracle.aggregate(np.repeat(reports, 2, axis=0)[::2])
-        assert (strided == whole).all()
+    reports = some(mechanism, 3_001)
+    whole = mechanism.aggregate(reports)
+    assert whole.shape == (mechanism.cells,)
+    parts = (reports[:1_000], reports[1_000:1_000], reports[1_000:])
+    assert (np.sum([mechanism.aggregate(part) for part in parts], axis=0) == whole).all()
+    assert (mechanism.aggregate(np.repeat(reports, 2, axis=0)[::2]) == whole).all()
+
+
+@pytest.mark.parametrize("mechanism", EVERY, ids=words)
+def test_only_reports_of_the_right_shape_are_accepted(mechanism: LocalRandomiser) -> None:
+    """Reports of a wrong width are not accepted; anything but a table of bytes is an error."""
+    reports = some(mechanism)
+    assert mechanism.accept(reports).all()
+    assert mechanism.accept(reports[:0]).shape == (0,)
+    assert not mechanism.accept(np.hstack((reports, reports[:, :1]))).any()
+    assert not mechanism.accept(reports[:, :-1]).any()
+    with pytest.raises(InputError, match="reports are int64"):
+        mechanism.accept(reports.astype(np.int64))
+    with pytest.raises(InputError, match="reports are uint8 of the shape"):
+        mechanism.accept(reports.reshape(-1))
+
+
+@pytest.mark.parametrize("mechanism", EVERY, ids=words)
+def test_equal_mechanisms_give_equal_reports(mechanism: LocalRandomiser) -> None:
+    """Equal mechanisms compare and hash equal, survive pickling, and draw equal reports."""
+    twin = replace(mechanism)  # type: ignore[type-var]  # each is a data class
+    assert mechanism == twin == pickle.loads(pickle.dumps(mechanism)) == copy.deepcopy(mechanism)
+    assert hash(mechanism) == hash(twin)
+    assert mechanism.public == twin.public
+    assert (some(mechanism) == some(twin)).all()
+    for name in {"domain", "features", "epsilon"} & {each.name for each in fields(mechanism)}:  # type: ignore[arg-type]  # likewise
+        other = replace(mechanism, **{name: getattr(mechanism, name) + 1})  # type: ignore[type-var]  # likewise
+        assert other != mechanism
+        assert other.public != mechanism.public
 
 
 @pytest.mark.parametrize("name", ORACLES)
@@ -118,7 +133,7 @@ def test_the_deployed_generator_works_too(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "oracle", [*(kind(4, 1.0) for kind in ORACLES.values()), PlainOracle(4)], ids=_name
+    "oracle", [*(kind(4, 1.0) for kind in ORACLES.values()), PlainOracle(4)], ids=words
 )
 def test_bad_values_are_refused_without_being_shown(oracle: FrequencyOracle | PlainOracle) -> None:
     """A value outside the domain, a fraction and a table are refused, and no error shows them."""
@@ -131,46 +146,24 @@ def test_bad_values_are_refused_without_being_shown(oracle: FrequencyOracle | Pl
 
 
 @pytest.mark.parametrize("name", ORACLES)
-def test_parameters_out_of_range_are_refused(name: str) -> None:
-    """A domain of one, a budget of 0, a huge budget and NaN are refused."""
-    for domain, epsilon in ((1, 1.0), (1 << 21, 1.0), (4, 0.0), (4, 21.0), (4, float("nan"))):
-        with pytest.raises(InputError):
-            ORACLES[name](domain, epsilon)
-    for theta in (-0.1, 1.1):
-        with pytest.raises(InputError, match="theta"):
-            ThresholdedHistogram(4, 1.0, theta)
-
-
-@pytest.mark.parametrize("name", ORACLES)
-@pytest.mark.parametrize("domain", [2, 3, 1000])
-def test_an_epsilon_too_small_to_express_is_refused_at_once(name: str, domain: int) -> None:
-    """Any oracle names epsilon in the error, and accepted budgets allow estimates."""
-    for epsilon in (5e-324, 1e-300, 1e-20):
+def test_any_expressible_budget_works_and_others_are_refused(name: str) -> None:
+    """Reports are accepted, spend at most the budget, and give estimates; others name the field."""
+    for domain, epsilon in ((10, 0.01), (10, 1.0), (10, 20.0), (2, 2.0**-23), (1000, 2.0**-23)):
+        oracle = ORACLES[name](domain, epsilon)
+        reports = some(oracle, 50)
+        assert oracle.accept(reports).all()
+        assert 0 < oracle.exact_epsilon <= epsilon
+        assert np.isfinite(oracle.estimate(oracle.aggregate(reports), 50).values).all()
+    small = (0.0, 5e-324, 1e-300, 1e-20, 21.0, float("nan"))
+    wrong = [
+        ("domain", 1, 1.0),
+        ("domain", 1 << 21, 1.0),
+        *(("epsilon", 4, each) for each in small),
+    ]
+    for field, domain, epsilon in wrong:
         with pytest.raises(InputError) as caught:
             ORACLES[name](domain, epsilon)
-        assert caught.value.field == "epsilon"
-    oracle = ORACLES[name](domain, 2.0**-23)
-    assert np.isfinite(oracle.estimate(np.ones(domain, dtype=np.int64), 2).values).all()
-
-
-@pytest.mark.parametrize("name", ORACLES)
-def test_reports_of_a_wrong_shape_are_not_accepted(name: str) -> None:
-    """Reports of a wrong width are not accepted; anything but a table of bytes is an error."""
-    oracle = ORACLES[name](20, 1.0)
-    reports = some(oracle, 10)
-    assert not oracle.accept(np.hstack((reports, reports[:, :1]))).any()
-    assert not oracle.accept(reports[:, :-1]).any()
-    with pytest.raises(InputError, match="reports are int64"):
-        oracle.accept(reports.astype(np.int64))
-    with pytest.raises(InputError, match="reports are uint8 of the shape"):
-        oracle.accept(reports.reshape(-1))
-
-
-def altered(reports: Reports, column: int, value: int) -> Reports:
-    """Return the reports with one byte of each replaced."""
-    other = reports.copy()
-    other[:, column] = value
-    return other
+        assert caught.value.field == field
 
 
 def test_no_other_bytes_are_accepted() -> None:
@@ -192,10 +185,9 @@ def test_no_other_bytes_are_accepted() -> None:
 def test_a_hashed_report_has_a_known_bucket() -> None:
     """Any seed is accepted, and every bucket from g on is refused."""
     oracle = LocalHashing(50, 1.0)
-    reports = some(oracle)
-    for bucket in range(256):
-        assert (oracle.accept(altered(reports, 8, bucket)) == (bucket < 4)).all()
-    assert oracle.accept(altered(reports, 0, 255)).all()
+    reports = some(oracle, 256)
+    reports[:, 0], reports[:, 8] = 255, np.arange(256)
+    assert oracle.accept(reports).tolist() == [bucket < 4 for bucket in range(256)]
 
 
 def test_a_list_has_the_right_number_of_distinct_members() -> None:
@@ -210,13 +202,14 @@ def test_a_list_has_the_right_number_of_distinct_members() -> None:
 
 
 def test_a_summed_report_stays_on_its_grid() -> None:
-    """The greatest steps are accepted on both sides, and one more is not."""
-    oracle = SummedHistogram(3, 1.0)
-    for steps in (oracle.bound, -oracle.bound):
-        good = np.array([[0, steps, 0]], dtype="<i2")
-        assert oracle.accept(good.view(np.uint8)).all()
-        assert not oracle.accept((good + np.sign(good)).view(np.uint8)).any()
-    assert not oracle.accept(np.array([[0, 0, -32768]], dtype="<i2").view(np.uint8)).any()
+    """The greatest steps are accepted on both sides, but one more is not, nor all of them."""
+    oracle = SummedHistogram(100, 1.0)
+    most = oracle.bound
+    steps = np.zeros((7, 100), dtype="<i2")
+    steps[:5, 1] = most, -most, most + 1, -most - 1, -32768
+    steps[5, :4], steps[6] = most, most
+    accepted = oracle.accept(steps.view(np.uint8))
+    assert accepted.tolist() == [True, True, False, False, False, True, False]
 
 
 @pytest.mark.parametrize("name", ["oue", "sue", "the"])
@@ -224,7 +217,7 @@ def test_a_summed_report_stays_on_its_grid() -> None:
 def test_a_report_with_all_bits_or_none_is_refused(name: str, lie: int) -> None:
     """Impossible numbers of set bits are refused, and the closest possible ones accepted."""
     oracle = ORACLES[name](1000, 1.0)
-    assert isinstance(oracle, UnaryOracle)
+    assert isinstance(oracle, OptimisedUnary)
     assert not oracle.accept(np.full((3, oracle.report_bytes), lie, dtype=np.uint8)).any()
     low, high = oracle.sizes
     bits = np.arange(1000) < np.array([low - 1, low, high, high + 1])[:, None]
@@ -235,7 +228,7 @@ def test_a_report_with_all_bits_or_none_is_refused(name: str, lie: int) -> None:
 def test_colluding_liars_change_frequencies_slightly() -> None:
     """With 1 % liars sending as many bits as accepted, frequencies add up to at most 5 more."""
     oracle, rng = ORACLES["oue"](1000, 1.0), seeded("liars")
-    assert isinstance(oracle, UnaryOracle)
+    assert isinstance(oracle, OptimisedUnary)
     honest = oracle.perturb(rng.integers(1000, size=20_000), rng)
     most = np.packbits(np.arange(1000) < oracle.sizes[1])
     lies = np.tile(most, (200, 1))
@@ -244,14 +237,6 @@ def test_colluding_liars_change_frequencies_slightly() -> None:
     after = oracle.estimate(oracle.aggregate(np.vstack((honest, lies))), 20_200).values.sum()
     # A lie has 138 bits more than an honest report, each of 1 / (p - q) = 4.3 clients.
     assert after - before < 0.01 * 138 * 4.4
-
-
-def test_a_summed_report_of_only_extreme_numbers_is_refused() -> None:
-    """Each number may be extreme, but not all of them together."""
-    oracle = SummedHistogram(100, 1.0)
-    extreme = np.full((1, 100), oracle.bound, dtype="<i2")
-    assert not oracle.accept(extreme.view(np.uint8)).any()
-    assert oracle.accept(np.where(np.arange(100) < 4, extreme, 0).view(np.uint8)).all()
 
 
 def test_one_lie_has_the_stated_influence() -> None:
@@ -338,3 +323,57 @@ def test_a_hadamard_report_supports_the_values_of_its_row() -> None:
     columns = np.arange(1, 21)
     signs = 1 - (np.bitwise_count(rows[:, None] & columns) & 1)
     assert (oracle.aggregate(reports) == (signs == plus[:, None]).sum(axis=0)).all()
+
+
+FUNCTIONS = np.indices((256, 256)).reshape(2, -1).astype(np.uint8)
+
+
+def reference(family: HashFamily, a: int, b: int, value: int) -> int:
+    """Return a bucket by the definition, in integers."""
+    word = (a * value + b) % 2**family.word_bits
+    high: int = word >> (family.word_bits - family.high_bits)
+    return high * family.buckets >> family.high_bits
+
+
+@pytest.mark.parametrize(("domain", "buckets"), [(2, 2), (4, 3), (5, 4), (8, 5), (16, 7)])
+def test_two_values_are_hashed_independently(domain: int, buckets: int) -> None:
+    """Over all functions on 8-bit words, each pair of values has the exact product distribution."""
+    family = HashFamily(domain, buckets, word_bits=8)
+    a, b = FUNCTIONS
+    hashed = [family.bucket(a, b, np.array(value)) for value in range(domain)]
+    alone = np.bincount(hashed[0], minlength=buckets)
+    for one in range(domain):
+        for other in range(one):
+            joint = np.bincount(buckets * hashed[one] + hashed[other], minlength=buckets**2)
+            # 2^16 functions: a product of two probabilities, each a multiple of 2^-16.
+            assert (joint * 2**16 == np.outer(alone, alone).reshape(-1)).all()
+            shared = int((hashed[one] == hashed[other]).sum())
+            assert family.collision == Fraction(shared, 2**16)
+
+
+@pytest.mark.parametrize("word_bits", [8, 16, 32])
+@pytest.mark.parametrize(("domain", "buckets"), [(2, 2), (6, 3), (100, 4), (100, 56), (16, 255)])
+def test_support_is_counted_by_definition(domain: int, buckets: int, word_bits: int) -> None:
+    """A value's sum grows by the number of functions that map it to their given bucket."""
+    family, rng = HashFamily(domain, buckets, word_bits), seeded("support", domain, word_bits)
+    a, b = rng.integers(2**word_bits, size=(2, 50), dtype=np.uint64).astype(family.word)
+    said = rng.integers(buckets, size=50)
+    sums = np.ones(domain, dtype=np.int64)
+    family.add_supported(sums, a, b, said)
+    defined = [
+        [reference(family, int(x), int(y), value) for x, y in zip(a, b, strict=True)]
+        for value in range(domain)
+    ]
+    assert (sums - 1 == (np.array(defined) == said).sum(axis=1)).all()
+    for value in range(min(domain, 20)):
+        assert family.bucket(a, b, np.array(value)).tolist() == defined[value]
+
+
+def test_the_hash_is_the_same_on_every_machine() -> None:
+    """A few hashes equal values computed by hand from the definition."""
+    family = HashFamily(1000, 4)
+    assert family.high_bits == 23
+    a = np.array([1, 2**31 + 1, 0xDEADBEEF], dtype=np.uint32)
+    b = np.array([2**30, 5, 0x12345678], dtype=np.uint32)
+    # 4 buckets are the two highest bits: of 2^30 + 999, 2^31 + 8, and 0x0C76C45B.
+    assert family.bucket(a, b, np.array([999, 3, 77])).tolist() == [1, 2, 0]

@@ -129,7 +129,7 @@ def test_another_programs_file_is_left_unchanged(tmp_path: Path) -> None:
     """A file that is not an outbox is refused."""
     new_store(str(tmp_path / "reports")).close()
     (tmp_path / "reports").rename(tmp_path / "store")
-    with pytest.raises(InputError, match="allowed: a survey client's outbox"):
+    with pytest.raises(InputError, match="this file has: store of reports"):
         Outbox(tmp_path / "store")
 
 

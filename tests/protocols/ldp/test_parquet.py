@@ -15,7 +15,7 @@ from veilring.errors import InputError
 from veilring.protocols.ldp import parquet
 from veilring.protocols.ldp.algorithm.bayes import learn
 from veilring.protocols.ldp.algorithm.randomiser import Reports
-from veilring.protocols.ldp.algorithm.survey import Tally, tally_reports
+from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.parquet import cut_pieces, tally_parquet, tally_piece, write_parquet
 
 CLIENTS = 500
@@ -23,20 +23,13 @@ TASK = make_task()
 Change = Callable[[pl.DataFrame], pl.DataFrame]
 
 
-def reports(clients: int = CLIENTS) -> list[tuple[int, Reports]]:
+def reports() -> list[tuple[int, Reports]]:
     """Return reports to three questions, in many small batches."""
-    made = batches(TASK, clients, at_once=37)
-    return [(batch.question, batch.reports) for batch in made]
+    return [(batch.question, batch.reports) for batch in batches(TASK, CLIENTS, at_once=37)]
 
 
-def direct(clients: int = CLIENTS) -> Tally:
-    """Return the tally of the same reports without files."""
-    made = reports(clients)
-    by_question = [
-        np.concatenate([some for asked, some in made if asked == question])
-        for question in range(len(TASK.survey.questions))
-    ]
-    return tally_reports(TASK.survey, by_question)
+DIRECT = Tally.of(TASK.survey, reports())
+"""The tally of the same reports without files."""
 
 
 def same(one: Tally, other: Tally) -> bool:
@@ -66,8 +59,8 @@ def test_files_contain_all_written_reports(files: tuple[Path, ...]) -> None:
 def test_a_tally_of_files_equals_that_of_their_reports(files: tuple[Path, ...]) -> None:
     """A tally of files and its classifier equal those of the reports, bit for bit."""
     found = tally_parquet(TASK, files)
-    assert same(found, direct())
-    assert repr(learn(TASK.survey, found)) == repr(learn(TASK.survey, direct()))
+    assert same(found, DIRECT)
+    assert repr(learn(TASK.survey, found)) == repr(learn(TASK.survey, DIRECT))
 
 
 @settings(deadline=None, max_examples=25)
@@ -83,7 +76,7 @@ def test_a_tally_does_not_depend_on_pieces_or_order(
     total = Tally.empty(TASK.survey)
     for number in [place for place in order if place < len(pieces)]:
         total += tally_piece(TASK, pieces[number])
-    assert same(total, direct())
+    assert same(total, DIRECT)
 
 
 def test_a_piece_is_bounded_in_bytes(
@@ -130,16 +123,15 @@ def _with(**columns: Any) -> Change:
 def test_one_impossible_report_is_refused(
     files: tuple[Path, ...], change: Change, tmp_path: Path
 ) -> None:
-    """Another task, an unknown question, a wrong width and an unknown value are refused."""
+    """Another task, an unknown question, a wrong width and an unknown value are refused.
+
+    A task is another one even if only the epsilon differs.
+    """
     frame, path = pl.read_parquet(files[0]), tmp_path / "changed.parquet"
     changed = change(frame[50:51])
     pl.concat([frame[:50], changed, frame[51:]], how="vertical_relaxed").write_parquet(path)
     with pytest.raises(InputError, match=r"changed\.parquet"):
         tally_parquet(TASK, [path])
-
-
-def test_reports_to_another_task_are_refused(files: tuple[Path, ...]) -> None:
-    """They are refused even if only the epsilon differs."""
     with pytest.raises(InputError, match="for a task other than"):
         tally_parquet(make_task(epsilon=2.0), files)
 

@@ -38,19 +38,13 @@ def cases() -> list[Case]:
     discrete = DiscreteBayesSurvey.of((3, 2, 4), 2, lambda d: OptimisedUnary(d, 1.0), bins)
     projection = principal_components(rng.normal(size=(20, 3)), 2, origin="drawn for this test")
     steps = (projection, Scaling(Ranges((-4.0, -4.0), (4.0, 4.0))))
-    means = make_means(1.0, 2, 2)
-    gaussian = GaussianBayesSurvey(DirectEncoding(2, 1.0), means, steps)
-    return [
-        (
-            learn(discrete, tally_reports(discrete, answer(discrete, rows, labels, rng).reports)),
-            rows,
-        ),
-        (learn(discrete, Tally.empty(discrete)), rows),
-        (
-            learn(gaussian, tally_reports(gaussian, answer(gaussian, rows, labels, rng).reports)),
-            rows,
-        ),
-    ]
+    gaussian = GaussianBayesSurvey(DirectEncoding(2, 1.0), make_means(1.0, 2, 2), steps)
+    told, moments = (
+        tally_reports(each, answer(each, rows, labels, rng).reports)
+        for each in (discrete, gaussian)
+    )
+    pairs = ((discrete, told), (discrete, Tally.empty(discrete)), (gaussian, moments))
+    return [(learn(survey, tally), rows) for survey, tally in pairs]
 
 
 @pytest.mark.parametrize("number", range(3))
@@ -84,95 +78,78 @@ def test_a_saved_estimator_is_not_needed_to_classify(
     assert (found == estimator.predict_log_proba(rows)).all()
 
 
+def step(kind: str, **fields: Any) -> dict[str, Any]:
+    """Return the steps of a file: one that does not fit the model, or no step at all."""
+    return {"steps": [{"step": kind, "lows": [0.0], "highs": [1.0], **fields}]}
+
+
 RANGES = {"step": "ranges", "lows": [0.0] * 5, "highs": [1.0] * 5}
+CHANGES: list[dict[str, Any]] = [
+    {"version": 1},
+    {"format": "another"},
+    {"kind": "forest"},
+    *(
+        {"class_counts": each}
+        for each in (
+            [[1.0]],
+            ["nan", 1.0],
+            [math.nan, 1.0],
+            [math.inf, 1.0],
+            [-1.0, 1.0],
+            [10**400, 1.0],
+            [],
+        )
+    ),
+    {"feature_counts": [[[1.0]]]},
+    {"evidence": [{}]},
+    {"evidence": []},
+    *({"smoothing": each} for each in (None, math.nan, -1.0, math.inf, 10**400)),
+    {"steps": None},
+    step("magic"),
+    step("ranges"),
+    step("ranges", highs=[math.inf]),
+    step("ranges", lows=[1.0], highs=[0.0]),
+    *(step("bins", counts=[each]) for each in (math.inf, 2.5, 0, 10**400, 7)),
+    {"steps": [{"step": "projection", "centre": [0.0], "axes": [[1.0]], "origin": ""}]},
+    {"steps": [RANGES, {"step": "bins", "lows": [0.0], "highs": [1.0], "counts": [2]}]},
+]
+EVIDENCE: list[dict[str, Any]] = [
+    {"values": ["inf"]},
+    {"values": [math.nan]},
+    {"variance": [-1.0]},
+    {"low": ["nan"]},
+    {"high": [0.0, 0.0, 0.0]},
+    {"clients": -1},
+    {"clients": 1.5},
+    {"clients": math.inf},
+]
+MOMENTS: list[dict[str, Any]] = [
+    {"means": [[1.5, 0.0], [0.0, 0.0]]},
+    {"means": [[math.nan, 0.0], [0.0, 0.0]]},
+    {"variances": [[0.0, 0.5], [0.5, 0.5]]},
+    {"variances": [[math.inf, 0.5], [0.5, 0.5]]},
+    {"variances": [[0.5, 0.5]]},
+]
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("number", "within", "change"),
     [
-        {"version": 1},
-        {"format": "another"},
-        {"kind": "forest"},
-        {"class_counts": [[1.0]]},
-        {"class_counts": ["nan", 1.0]},
-        {"class_counts": [math.nan, 1.0]},
-        {"class_counts": [math.inf, 1.0]},
-        {"class_counts": [-1.0, 1.0]},
-        {"class_counts": [10**400, 1.0]},
-        {"class_counts": []},
-        {"feature_counts": [[[1.0]]]},
-        {"evidence": [{}]},
-        {"evidence": []},
-        {"smoothing": None},
-        {"smoothing": math.nan},
-        {"smoothing": -1.0},
-        {"smoothing": math.inf},
-        {"smoothing": 10**400},
-        {"steps": None},
-        {"steps": [{"step": "magic"}]},
-        {"steps": [{"step": "ranges", "lows": [0.0], "highs": [math.inf]}]},
-        {"steps": [{"step": "bins", "lows": [0.0], "highs": [1.0], "counts": [math.inf]}]},
-        {"steps": [{"step": "bins", "lows": [0.0], "highs": [1.0], "counts": [2.5]}]},
-        {"steps": [{"step": "ranges", "lows": [1.0], "highs": [0.0]}]},
-        {"steps": [{"step": "bins", "lows": [0.0], "highs": [1.0], "counts": [0]}]},
-        {"steps": [{"step": "projection", "centre": [0.0], "axes": [[1.0]], "origin": ""}]},
-        {"steps": [{"step": "bins", "lows": [0.0], "highs": [1.0], "counts": [10**400]}]},
-        {"steps": [{"step": "bins", "lows": [0.0], "highs": [1.0], "counts": [7]}]},
-        {"steps": [{"step": "ranges", "lows": [0.0], "highs": [1.0]}]},
-        {"steps": [RANGES, {"step": "bins", "lows": [0.0], "highs": [1.0], "counts": [2]}]},
+        *((0, "", each) for each in CHANGES),
+        *((0, "evidence", each) for each in EVIDENCE),
+        *((2, "", each) for each in MOMENTS),
     ],
     ids=str,
 )
-def test_an_invalid_file_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
-    """A wrong version, kind, shape, number or step is refused, and the file is named."""
+def test_an_invalid_file_is_refused(
+    number: int, within: str, change: dict[str, Any], tmp_path: Path
+) -> None:
+    """A wrong version, kind, shape, number, moment, estimate or step is refused by the name."""
     path = tmp_path / "model.json"
-    save_classifier(cases()[0][0], path)
-    content = {**json.loads(path.read_text()), **change}
-    path.write_text(json.dumps(content))
-    with pytest.raises(InputError, match=r"model\.json"):
-        load_classifier(path)
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("values", ["inf"]),
-        ("values", [math.nan]),
-        ("variance", [-1.0]),
-        ("low", ["nan"]),
-        ("high", [0.0, 0.0, 0.0]),
-        ("clients", -1),
-        ("clients", 1.5),
-        ("clients", math.inf),
-    ],
-)
-def test_invalid_evidence_is_refused(field: str, value: object, tmp_path: Path) -> None:
-    """Estimates are finite, errors are at least 0 and equal in number, and clients are counted."""
-    path = tmp_path / "model.json"
-    save_classifier(cases()[0][0], path)
+    save_classifier(cases()[number][0], path)
     content = json.loads(path.read_text())
-    content["evidence"][0][field] = value
+    (content[within][0] if within else content).update(change)
     path.write_text(json.dumps(content))
-    with pytest.raises(InputError, match=r"model\.json"):
-        load_classifier(path)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"means": [[1.5, 0.0], [0.0, 0.0]]},
-        {"means": [[math.nan, 0.0], [0.0, 0.0]]},
-        {"variances": [[0.0, 0.5], [0.5, 0.5]]},
-        {"variances": [[math.inf, 0.5], [0.5, 0.5]]},
-        {"variances": [[0.5, 0.5]]},
-    ],
-    ids=str,
-)
-def test_invalid_moments_are_refused(change: dict[str, Any], tmp_path: Path) -> None:
-    """Means are in [-1, 1], and variances above 0 and at most 1."""
-    path = tmp_path / "model.json"
-    save_classifier(cases()[2][0], path)
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(InputError, match=r"model\.json"):
         load_classifier(path)
 

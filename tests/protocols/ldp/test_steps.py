@@ -100,27 +100,21 @@ def test_steps_are_chained_and_are_plain_data(blobs: Blobs) -> None:
     assert json.loads(json.dumps(second.public)) == second.public
 
 
-def test_a_projection_of_unknown_origin_is_refused() -> None:
-    """A projection is refused unless it is declared to be independent of the clients' rows."""
-    with pytest.raises(InputError, match="the public rows or the private release"):
-        LinearProjection((0.0,), ((1.0,),), "")
-
-
 def test_an_invalid_step_is_refused(blobs: Blobs) -> None:
-    """Reversed ranges, unsuitable bins, too many components, and a single class are refused."""
-    rows, labels = blobs
+    """Ranges, bins, components, classes, ridges, axes and origins are checked."""
+    (rows, labels), unit = blobs, Ranges((0.0,), (1.0,))
     with pytest.raises(InputError, match="ranges"):
         Ranges((1.0,), (0.0,))
     with pytest.raises(InputError, match="highs"):
         Ranges((1.0,), (2.0, 3.0))
     with pytest.raises(InputError, match="counts"):
-        Bins(Ranges((0.0,), (1.0,)), (2, 2))
+        Bins(unit, (2, 2))
     with pytest.raises(InputError, match="counts"):
-        Bins(Ranges((0.0,), (1.0,)), (0,))
+        Bins(unit, (0,))
     with pytest.raises(InputError, match="rows"):
-        Scaling(Ranges((0.0,), (1.0,)))(rows)
+        Scaling(unit)(rows)
     with pytest.raises(InputError, match="must hold only numbers"):
-        Scaling(Ranges((0.0,), (1.0,)))(np.array([[np.nan]]))
+        Scaling(unit)(np.array([[np.nan]]))
     with pytest.raises(InputError, match="components"):
         principal_components(rows, 6, origin="blobs")
     with pytest.raises(InputError, match="components"):
@@ -131,3 +125,5 @@ def test_an_invalid_step_is_refused(blobs: Blobs) -> None:
         discriminant_components(rows, labels, 1, origin="blobs", ridge=0.0)
     with pytest.raises(InputError, match="each axis"):
         LinearProjection((0.0,), ((1.0, 2.0),), "nowhere")
+    with pytest.raises(InputError, match="the public rows or the private release"):
+        LinearProjection((0.0,), ((1.0,),), "")

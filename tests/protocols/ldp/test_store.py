@@ -2,6 +2,7 @@
 
 import contextlib
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,46 +13,45 @@ from tests.protocols.ldp.conftest import OpenStore
 
 from veilring.deployment import back_up_state
 from veilring.errors import InputError, StoreFailed
-from veilring.protocols.ldp.algorithm.survey import Tally, tally_reports
+from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.messages import ID_BYTES, Accepted, ReportVerdict
 from veilring.protocols.ldp.store import base, open_report_store
 from veilring.protocols.ldp.store.base import (
     DIGEST_END,
     Quotas,
     Senders,
+    Store,
     StoredReports,
     digest_reports,
 )
 
 TASK = make_task()
+COUNTED, KNOWN, REUSED_ID = ReportVerdict.COUNTED, ReportVerdict.KNOWN, ReportVerdict.REUSED_ID
+FIRST, SECOND, THIRD = REPORTS = accepted(TASK, batches(TASK, 300))
 
 
 def expected(*arrived: Accepted) -> Tally:
     """Return the tally of reports, computed independently of stores."""
-    by_question = [
-        np.concatenate(
-            [
-                np.zeros((0, TASK.survey.questions[q].report_bytes), dtype=np.uint8),
-                *(each.reports for each in arrived if each.question == q),
-            ]
-        )
-        for q in range(3)
-    ]
-    return tally_reports(TASK.survey, by_question)
+    return Tally.of(TASK.survey, [(each.question, each.reports) for each in arrived])
 
 
 def require_equal(found: Tally, other: Tally) -> None:
     """Compare two tallies."""
     assert found.counts == other.counts
-    for mine, theirs in zip(found.sums, other.sums, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
+    assert all(map(np.array_equal, found.sums, other.sums))
 
 
-def part_of(arrived: Accepted, rows: slice) -> Accepted:
-    """Return some of the arrived reports."""
-    return Accepted(
-        arrived.question, arrived.ids[rows], arrived.reports[rows], arrived.places[rows]
-    )
+def require(
+    store: Store, arrived: Sequence[Accepted], verdict: ReportVerdict, *, member: str = "ada"
+) -> None:
+    """Store reports, and require that all of them get one verdict."""
+    assert set(np.concatenate(keep(store, arrived, member=member)).tolist()) == {verdict}
+
+
+def part_of(arrived: Accepted, rows: slice | NDArray[np.generic]) -> Accepted:
+    """Return some of the arrived reports, as if no others had arrived."""
+    ids, reports = arrived.ids[rows], arrived.reports[rows]
+    return Accepted(arrived.question, ids, reports, np.arange(len(ids)))
 
 
 def flip(table: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -59,137 +59,111 @@ def flip(table: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.bitwise_xor(table, np.uint8(1))
 
 
+@pytest.fixture
+def store(stores: OpenStore) -> Store:
+    """Open a new store."""
+    return stores(TASK)
+
+
 def test_a_new_report_counts_once_and_survives_a_restart(stores: OpenStore) -> None:
     """A repeated report is known and not counted again, in the same store and in the next."""
-    arrived = accepted(TASK, batches(TASK, 900))
     store = stores(TASK)
     assert store.tally().clients == 0
-    first = np.concatenate(keep(store, arrived))
-    assert (first == ReportVerdict.COUNTED).all()
-    again = np.concatenate(keep(store, arrived))
-    assert (again == ReportVerdict.KNOWN).all()
+    require(store, REPORTS, COUNTED)
+    require(store, REPORTS, KNOWN)
     store.close()
     reopened = stores(TASK)
-    assert (np.concatenate(keep(reopened, arrived)) == ReportVerdict.KNOWN).all()
+    require(reopened, REPORTS, KNOWN)
     for found in (reopened.tally(), reopened.recount()):
-        require_equal(found, expected(*arrived))
+        require_equal(found, expected(*REPORTS))
 
 
-def test_repeats_within_a_group_count_once(stores: OpenStore) -> None:
+def test_repeats_within_a_group_count_once(store: Store) -> None:
     """Of equal reports in one group one counts; the others are known."""
-    (one, *_) = accepted(TASK, batches(TASK, 300))
-    twice = np.repeat(np.arange(len(one.ids)), 2)
-    doubled = Accepted(one.question, one.ids[twice], one.reports[twice], np.arange(len(twice)))
-    store = stores(TASK)
-    (verdicts,) = keep(store, [doubled])
-    assert np.bincount(verdicts).tolist() == [len(one.ids), len(one.ids)]
-    require_equal(store.recount(), expected(one))
+    count = len(FIRST.ids)
+    (verdicts,) = keep(store, [part_of(FIRST, np.repeat(np.arange(count), 2))])
+    assert np.bincount(verdicts).tolist() == [count, count]
+    require_equal(store.recount(), expected(FIRST))
 
 
-def test_an_id_with_other_bytes_or_another_question_is_refused(stores: OpenStore) -> None:
+def test_an_id_with_other_bytes_or_another_question_is_refused(store: Store) -> None:
     """An id belongs to its first report, within a group and across groups and questions."""
-    first, second, third = accepted(TASK, batches(TASK, 300))
-    store = stores(TASK)
-    keep(store, [first, second])
-    flipped = Accepted(1, second.ids, flip(second.reports), second.places)
-    renamed = Accepted(
-        2, first.ids[: len(third.ids)], third.reports[: len(first.ids)], third.places
-    )
-    refused = np.concatenate(keep(store, [flipped, renamed]))
-    assert (refused == ReportVerdict.REUSED_ID).all()
-    ids = np.concatenate((third.ids[:1], third.ids[:1], third.ids[:1]))
-    reports = np.concatenate((third.reports[:1], flip(third.reports[:1]), third.reports[:1]))
+    keep(store, [FIRST, SECOND])
+    flipped = Accepted(1, SECOND.ids, flip(SECOND.reports), SECOND.places)
+    few = min(len(FIRST.ids), len(THIRD.ids))
+    renamed = Accepted(2, FIRST.ids[:few], THIRD.reports[:few], THIRD.places[:few])
+    require(store, [flipped, renamed], REUSED_ID)
+    ids, report = np.repeat(THIRD.ids[:1], 3, axis=0), THIRD.reports[:1]
+    reports = np.concatenate((report, flip(report), report))
     (together,) = keep(store, [Accepted(2, ids, reports, np.arange(3))])
-    assert together.tolist() == [
-        ReportVerdict.COUNTED,
-        ReportVerdict.REUSED_ID,
-        ReportVerdict.KNOWN,
-    ]
-    require_equal(store.recount(), expected(first, second, part_of(third, slice(1))))
+    assert together.tolist() == [COUNTED, REUSED_ID, KNOWN]
+    require_equal(store.recount(), expected(FIRST, SECOND, part_of(THIRD, slice(1))))
 
 
-def test_new_and_known_reports_in_any_order_get_their_own_verdicts(stores: OpenStore) -> None:
+def test_new_and_known_reports_in_any_order_get_their_own_verdicts(store: Store) -> None:
     """Verdicts are at the positions of their reports, for any mixture."""
-    rng = np.random.default_rng(2)
-    (one, *_) = accepted(TASK, batches(TASK, 600))
-    before = rng.random(len(one.ids)) < 0.5
-    store = stores(TASK)
-    keep(store, [Accepted(0, one.ids[before], one.reports[before], one.places[before])])
-    (verdicts,) = keep(store, [one])
-    np.testing.assert_array_equal(
-        verdicts, np.where(before, ReportVerdict.KNOWN, ReportVerdict.COUNTED)
-    )
-    require_equal(store.recount(), expected(one))
+    before = np.random.default_rng(2).random(len(FIRST.ids)) < 0.5
+    keep(store, [part_of(FIRST, before)])
+    (verdicts,) = keep(store, [FIRST])
+    np.testing.assert_array_equal(verdicts, np.where(before, KNOWN, COUNTED))
+    require_equal(store.recount(), expected(FIRST))
 
 
-def test_ids_that_differ_in_one_byte_only_are_different(stores: OpenStore) -> None:
+def test_ids_that_differ_in_one_byte_only_are_different(store: Store) -> None:
     """All 16 bytes of an id count, including zeros at its end."""
-    ids = np.zeros((ID_BYTES + 1, ID_BYTES), dtype=np.uint8)
-    ids[1:] = np.eye(ID_BYTES, dtype=np.uint8)
-    reports = np.zeros((len(ids), 1), dtype=np.uint8)
-    store = stores(TASK)
-    (verdicts,) = keep(store, [Accepted(0, ids, reports, np.arange(len(ids)))])
-    assert (verdicts == ReportVerdict.COUNTED).all()
-    (verdicts,) = keep(store, [Accepted(0, ids, reports, np.arange(len(ids)))])
-    assert (verdicts == ReportVerdict.KNOWN).all()
+    ids = np.vstack((np.zeros((1, ID_BYTES)), np.eye(ID_BYTES))).astype(np.uint8)
+    arrived = Accepted(0, ids, np.zeros((len(ids), 1), dtype=np.uint8), np.arange(len(ids)))
+    require(store, [arrived], COUNTED)
+    require(store, [arrived], KNOWN)
 
 
-def test_after_closing_new_reports_are_refused_and_old_ones_known(stores: OpenStore) -> None:
+def test_after_closing_new_reports_are_refused_and_old_ones_known(store: Store) -> None:
     """A client whose receipt was lost still learns that its report counts."""
-    (one, *_) = accepted(TASK, batches(TASK, 300))
-    store = stores(TASK)
-    keep(store, [part_of(one, slice(10))])
-    (verdicts,) = keep(store, [one], closed=True)
-    assert verdicts.tolist() == [ReportVerdict.KNOWN] * 10 + [ReportVerdict.CLOSED] * (
-        len(one.ids) - 10
-    )
-    require_equal(store.recount(), expected(part_of(one, slice(10))))
+    keep(store, [part_of(FIRST, slice(10))])
+    (verdicts,) = keep(store, [FIRST], closed=True)
+    assert verdicts.tolist() == [KNOWN] * 10 + [ReportVerdict.CLOSED] * (len(FIRST.ids) - 10)
+    require_equal(store.recount(), expected(part_of(FIRST, slice(10))))
 
 
 def test_groups_larger_than_a_statement_are_stored_completely(
-    stores: OpenStore, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pieces of a group are one transaction: all of it counts, new or known."""
-    monkeypatch.setattr(base, "PIECE_REPORTS_MAX", 64)
-    arrived = accepted(TASK, batches(TASK, 1000))
-    store = stores(TASK)
-    keep(store, [part_of(arrived[0], slice(0, None, 3))])
-    keep(store, arrived)
-    require_equal(store.recount(), expected(*arrived))
+    monkeypatch.setattr(base, "PIECE_REPORTS_MAX", 16)
+    keep(store, [part_of(FIRST, slice(0, None, 3))])
+    keep(store, REPORTS)
+    require_equal(store.recount(), expected(*REPORTS))
 
 
 def test_a_database_that_drops_a_report_is_refused(
-    stores: OpenStore, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reports that are neither stored nor accepted end the transaction without effect."""
-    store, arrived = stores(TASK), accepted(TASK, batches(TASK, 90))
     insert = type(store)._insert  # noqa: SLF001  (what drops it)
     monkeypatch.setattr(
         type(store), "_insert", lambda self, q, some: insert(self, q, some.at(slice(len(some) - 1)))
     )
     with pytest.raises(StoreFailed, match="refused reports that it does not contain"):
-        keep(store, arrived)
+        keep(store, REPORTS)
     monkeypatch.undo()
-    assert (np.concatenate(keep(store, arrived)) == ReportVerdict.COUNTED).all()
+    require(store, REPORTS, COUNTED)
 
 
 def test_a_transaction_that_fails_leaves_nothing(
-    stores: OpenStore, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the sums cannot be written, the reports are not stored either."""
-    arrived = accepted(TASK, batches(TASK, 300))
-    store = stores(TASK)
-    keep(store, arrived[:1])
+    keep(store, [FIRST])
 
     def fail(*_: object) -> None:
         raise StoreFailed("the disk is full")
 
     monkeypatch.setattr(store, "_write", fail)
     with pytest.raises(StoreFailed, match="full"):
-        keep(store, arrived)
+        keep(store, REPORTS)
     monkeypatch.undo()
-    require_equal(store.recount(), expected(arrived[0]))
-    assert (np.concatenate(keep(store, arrived[1:])) == ReportVerdict.COUNTED).all()
+    require_equal(store.recount(), expected(FIRST))
+    require(store, REPORTS[1:], COUNTED)
 
 
 def test_a_store_belongs_to_its_task(stores: OpenStore) -> None:
@@ -204,14 +178,13 @@ def test_a_store_belongs_to_its_task(stores: OpenStore) -> None:
 def test_estimates_can_be_read_while_a_collector_writes(stores: OpenStore) -> None:
     """A reader sees committed data, no partial group, and cannot write."""
     writer = stores(TASK)
-    first, *others = accepted(TASK, batches(TASK, 300))
-    keep(writer, [first])
+    keep(writer, [FIRST])
     reader = stores(TASK, read_only=True)
-    require_equal(reader.tally(), expected(first))
-    keep(writer, others)
-    require_equal(reader.recount(), expected(first, *others))
+    require_equal(reader.tally(), expected(FIRST))
+    keep(writer, [SECOND, THIRD])
+    require_equal(reader.recount(), expected(*REPORTS))
     with pytest.raises(StoreFailed):
-        keep(reader, [Accepted(0, flip(first.ids), first.reports, first.places)])
+        keep(reader, [Accepted(0, flip(FIRST.ids), FIRST.reports, FIRST.places)])
 
 
 @pytest.mark.parametrize("where", ["postgres"], indirect=True)
@@ -221,7 +194,7 @@ def test_two_collectors_may_share_a_server(stores: OpenStore) -> None:
     mine, yours = accepted(TASK, batches(TASK, 300, 1)), accepted(TASK, batches(TASK, 300, 2))
     keep(one, mine)
     keep(other, yours)
-    assert (np.concatenate(keep(other, mine)) == ReportVerdict.KNOWN).all()
+    require(other, mine, KNOWN)
     for store in (one, other):
         require_equal(store.recount(), expected(*mine, *yours))
         assert store.members() == {"ada": 600}
@@ -239,50 +212,43 @@ def test_a_second_collector_of_a_file_is_refused(tmp_path: Path) -> None:
 
 def test_a_members_quota_counts_in_the_transaction(stores: OpenStore) -> None:
     """The first reports up to the quota count, over all questions and restarts; others wait."""
-    arrived = accepted(TASK, batches(TASK, 300))
     quotas, store = Quotas(100, {"bob": 200}), stores(TASK)
-    verdicts = keep(store, arrived, quotas=quotas)
-    counted = np.concatenate(verdicts) == ReportVerdict.COUNTED
+    verdicts = keep(store, REPORTS, quotas=quotas)
+    counted = np.concatenate(verdicts) == COUNTED
     assert counted.sum() == 100
     assert set(np.concatenate(verdicts)[~counted]) == {ReportVerdict.OVER_QUOTA}
-    fit = [each == ReportVerdict.COUNTED for each in verdicts]
-    firsts = [part_of(each, slice(int(ok.sum()))) for each, ok in zip(arrived, fit, strict=True)]
+    fit = [slice(int((each == COUNTED).sum())) for each in verdicts]
+    firsts = list(map(part_of, REPORTS, fit))
     require_equal(store.recount(), expected(*firsts))
     store.close()
     store = stores(TASK)
-    again = np.concatenate(keep(store, arrived, quotas=quotas))
-    assert (again == np.where(counted, ReportVerdict.KNOWN, ReportVerdict.OVER_QUOTA)).all()
+    again = np.concatenate(keep(store, REPORTS, quotas=quotas))
+    assert (again == np.where(counted, KNOWN, ReportVerdict.OVER_QUOTA)).all()
     more = accepted(TASK, batches(TASK, 300, 8))
     assert (np.concatenate(keep(store, more, quotas=quotas, member="bob")) == 0).sum() == 200
     assert store.members() == {"ada": 100, "bob": 200}
-    raised = np.concatenate(keep(store, arrived, quotas=Quotas(250)))
-    assert (raised == ReportVerdict.COUNTED).sum() == 150
-    lowered = np.concatenate(keep(store, arrived, quotas=Quotas(5)))
-    assert (lowered == ReportVerdict.KNOWN).sum() == 250
+    raised = np.concatenate(keep(store, REPORTS, quotas=Quotas(250)))
+    assert (raised == COUNTED).sum() == 150
+    lowered = np.concatenate(keep(store, REPORTS, quotas=Quotas(5)))
+    assert (lowered == KNOWN).sum() == 250
     assert store.members() == {"ada": 250, "bob": 200}
 
 
-def test_repeats_beyond_a_quota_are_refused_too(stores: OpenStore) -> None:
+def test_repeats_beyond_a_quota_are_refused_too(store: Store) -> None:
     """Repeated reports beyond a full quota are refused, and none counts as known."""
-    (one, *_) = accepted(TASK, batches(TASK, 300))
-    twice = np.repeat(np.arange(10), 2)
-    doubled = Accepted(one.question, one.ids[twice], one.reports[twice], np.arange(20))
-    (verdicts,) = keep(stores(TASK), [doubled], quotas=Quotas(3))
+    doubled = part_of(FIRST, np.repeat(np.arange(10), 2))
+    (verdicts,) = keep(store, [doubled], quotas=Quotas(3))
     assert np.bincount(verdicts, minlength=9)[[0, 1, 8]].tolist() == [3, 3, 14]
 
 
-def test_each_member_of_a_group_has_its_own_quota(stores: OpenStore) -> None:
+def test_each_member_of_a_group_has_its_own_quota(store: Store) -> None:
     """Of concurrent reports of several members, the first of each member count."""
-    (one, *_) = accepted(TASK, batches(TASK, 300))
-    few = part_of(one, slice(30))
-    few = Accepted(few.question, few.ids, few.reports, np.arange(30))
-    senders = Senders(("ada", "bob", "eve"), np.arange(30) % 3)
-    store = stores(TASK)
+    few, senders = part_of(FIRST, slice(30)), Senders(("ada", "bob", "eve"), np.arange(30) % 3)
     (verdicts,) = store.keep([few], senders, quotas=Quotas(4, {"bob": 0, "eve": 99}))
-    ada = np.where(np.arange(10) < 4, ReportVerdict.COUNTED, ReportVerdict.OVER_QUOTA)
-    assert verdicts[::3].tolist() == ada.tolist()
-    assert set(verdicts[1::3]) == {ReportVerdict.OVER_QUOTA}
-    assert set(verdicts[2::3]) == {ReportVerdict.COUNTED}
+    over = ReportVerdict.OVER_QUOTA
+    assert verdicts[::3].tolist() == [COUNTED] * 4 + [over] * 6
+    assert set(verdicts[1::3]) == {over}
+    assert set(verdicts[2::3]) == {COUNTED}
     assert store.members() == {"ada": 4, "bob": 0, "eve": 10}
 
 

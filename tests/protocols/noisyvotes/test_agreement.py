@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from tests.protocols.noisyvotes.cheats import TwoTongues
+from tests.protocols.dropout_worlds import Lie
 from tests.protocols.noisyvotes.worlds import CERTAIN, NAMES, RING, WITHIN, five_parts
 
 from veilring import simulation
 from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.errors import SessionAborted, Tampered
-from veilring.nodes.adversary import Adversary, Lines
+from veilring.nodes.adversary import Adversary
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.journal import View
 from veilring.nodes.party import Parties, Party
@@ -47,6 +47,16 @@ NEAR = NearestRows(5, CERTAIN, rows=80, conversion=ByAnnuli())
 
 ROWS, PARTS = five_parts(80)
 QUERIES = np.random.default_rng(2).random((9, 2))
+
+
+def another(message: Message) -> Message:
+    """Return queries of which fewer overlap, or other words."""
+    match message:
+        case VotesBatch():
+            return VotesBatch(queries=1 - message.queries**2, radii=message.radii)
+        case SumPartial() | SumTotal():
+            return message.model_copy(update={"values": message.values + np.uint64(7)})
+    raise AssertionError
 
 
 def outcomes(
@@ -123,7 +133,7 @@ def test_parties_add_nothing_to_different_inputs(
     done = outcomes(
         parameters,
         only={name: {"charge": charged[name].append} for name in NAMES},
-        adversaries={liar: TwoTongues(only, "party-4")},
+        adversaries={liar: Lie(only, another, to=("party-4",))},
     )
     del done[liar]
     assert_stopped(done)
@@ -195,24 +205,17 @@ def test_different_parameters_are_detected_before_any_sum(mine: NoisyVotesParame
 def test_a_withheld_total_is_charged() -> None:
     """A party that withholds its words alone has the total, and all others know its cost."""
     charged: dict[str, list[Allocation]] = {name: [] for name in NAMES}
-    kept = []
-
-    class Withholds(Adversary):
-        async def sending(self, to: str, message: Message) -> Lines:
-            if not isinstance(message, SumPartial):
-                return [(to, message)]
-            kept.append(message.values)
-            return []
-
+    kept = list[SumPartial]()
+    withholds = Lie(SumPartial, kept.append)
     done = outcomes(
         WITHIN,
         only={name: {"charge": charged[name].append} for name in NAMES},
-        adversaries={"party-4": Withholds()},
+        adversaries={"party-4": withholds},
     )
     view = done.pop("party-4").view
     assert view is not None
     heard = [seen.message for seen in view.received]
-    partials = [kept[0], *(each.values for each in heard if isinstance(each, SumPartial))]
+    partials = [each.values for each in (kept[0], *heard) if isinstance(each, SumPartial)]
     totals = np.sum(partials, axis=0, dtype=np.uint64).view(np.int64)
     np.testing.assert_array_equal(totals, count_votes(QUERIES, np.full(9, 0.2), ROWS, 3))
     assert all(outcome.error is not None for outcome in done.values())

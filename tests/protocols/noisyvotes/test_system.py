@@ -1,22 +1,231 @@
-"""Noisy votes as a system: guarantee, forecast, runs on all runtimes, and refusals."""
+"""The party and the system of noisy votes: equal on every runtime, at the closed form's cost."""
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.outcomes import measured
+from tests.protocols.dropout_worlds import Lie
+from tests.protocols.noisyvotes.worlds import CERTAIN, NAMES, RING, WITHIN, five_parts, no_rows
 
+from veilring import simulation
+from veilring.arrays import Floats
 from veilring.data.table import Rows
-from veilring.errors import InputError
-from veilring.protocols.noisyvotes import guarantee, worst_plans
+from veilring.errors import InputError, ProtocolViolation, RunFailed
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.run import Run
+from veilring.nodes.runtimes import Simulated
+from veilring.privacy.bounds import audited_epsilon
+from veilring.protocols.noisyvotes import (
+    ByAnnuli,
+    NearestRows,
+    NoisyVotesParameters,
+    VotesAnswer,
+    WithinRadius,
+    guarantee,
+    private_votes,
+    queries_max,
+    votes_cost,
+    worst_plans,
+)
+from veilring.protocols.noisyvotes.roles import VotesBatch
 from veilring.protocols.noisyvotes.system import NoisyVotes, VotesSetup
 from veilring.protocols.promise import Facts
-from veilring.protocols.registry import find_system
-from veilring.protocols.ring import SumMethod
+from veilring.protocols.radius.algorithm.balls import count_votes
+from veilring.protocols.radius.algorithm.conversion import ByGrid
+from veilring.protocols.ring import FixedPoint, SumMethod
+from veilring.protocols.ring.attacks import CoalitionView, recover_groups, recover_input
+from veilring.protocols.ring.roles import SumShare
 from veilring.scenarios import Report, load_scenario, run_scenario
+from veilring.simulation import Constant, LinkModel, Topology
+from veilring.testing import ProtocolRunner
+
+METHODS = [SumMethod("shares"), SumMethod("masks"), SumMethod(), SumMethod("cycles", 2)]
+MEMORY = ProtocolRunner("memory")
+ROWS, PARTS = five_parts(120)
+QUERIES = np.random.default_rng(2).random((9, 2))
+
+
+def ask(queries: Floats = QUERIES, **more: object) -> dict[str, dict[str, object]]:
+    """Return the keyword arguments of the client's role only."""
+    return {"party-2": {"queries": queries, **more}}
+
+
+def vote(runner: ProtocolRunner = MEMORY, **given: Any) -> Run[VotesAnswer]:
+    """Have five parties vote on a batch, by default without noise and in memory."""
+    usual: dict[str, Any] = {"own": PARTS, "only": ask(), "client": "party-2", "parameters": WITHIN}
+    return runner(private_votes, NAMES, **usual | given)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_all_parties_learn_the_votes_of_all_rows(
+    run_protocol: ProtocolRunner, method: SumMethod
+) -> None:
+    """Without noise the totals are the counts of the pooled table, at the cost forecast."""
+    parameters = replace(WITHIN, sum=method)
+    run = vote(run_protocol, parameters=parameters)
+    counts = count_votes(QUERIES, np.full(9, 0.2), ROWS, 3)
+    for answer in run.results.values():
+        np.testing.assert_array_equal(answer.totals, counts)
+        np.testing.assert_array_equal(answer.labels, counts.argmax(axis=1))
+    assert measured(run.cost) == votes_cost(5, 9, parameters)
+
+
+def test_the_transcript_is_the_same_on_every_runtime(run_protocol: ProtocolRunner) -> None:
+    """One seed gives one transcript and one noise, on any runtime."""
+    parameters = NoisyVotesParameters(2, 3, 1.0, tolerated=2)
+    only = ask(radii=np.linspace(0.0, 0.4, 9))
+    run = vote(run_protocol, only=only, parameters=parameters)
+    first, *others = run.results.values()
+    assert all(np.array_equal(other.totals, first.totals) for other in others)
+    assert measured(run.cost) == votes_cost(5, 9, parameters)
+    assert run.transcript[:16] == "a1356520be67e653"
+
+
+NEAREST = (
+    NearestRows(5, CERTAIN, rows=120),
+    NearestRows(5, CERTAIN, epsilon_count=CERTAIN, conversion=ByGrid(1e-3)),
+    NearestRows(5, CERTAIN, rows=120, conversion=ByAnnuli()),
+    NearestRows(5, CERTAIN, epsilon_count=CERTAIN, conversion=ByAnnuli(4)),
+)
+
+
+@pytest.mark.parametrize("near", [WithinRadius(0.2), *NEAREST])
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_the_rounds_are_the_longest_chain_of_messages(
+    near: WithinRadius | NearestRows, method: SumMethod
+) -> None:
+    """Counting, converting and voting cost the closed form, in rounds of one hop each.
+
+    The queries take one hop before the first round.
+    """
+    parameters = replace(WITHIN, neighbours=near, sum=method)
+
+    async def main() -> Run[VotesAnswer]:
+        topology = Topology(LinkModel(latency=Constant(1.0)))
+        async with Cluster(NAMES, runtime=Simulated(topology), own=PARTS, seed=3) as cluster:
+            return await cluster.run(
+                private_votes, only=ask(), client="party-2", parameters=parameters, ring=RING
+            )
+
+    run = simulation.simulate(main())
+    answer = run.result
+    counted = isinstance(near, NearestRows) and near.rows is None
+    assert answer.rows == (120 if counted else None)
+    np.testing.assert_array_equal(answer.totals, count_votes(QUERIES, answer.radii, ROWS, 3))
+    assert len(answer.spent) == 1 + isinstance(near, NearestRows) + counted
+    expected = votes_cost(5, 9, parameters, drawn=False, rows=answer.rows)
+    assert measured(run.cost) == expected
+    set_up = 2 if method.name == "masks" else 1  # queries, and keys
+    assert run.seconds == expected.rounds + set_up
+
+
+def ask_nonsense(batch: VotesBatch) -> VotesBatch:
+    """Return the batch with invalid queries."""
+    return VotesBatch(queries=batch.queries + 2, radii=batch.radii)
+
+
+def add_a_thousand(share: SumShare) -> SumShare:
+    """Return a share of a vote that is far too large."""
+    return SumShare(values=share.values + np.uint64(1000))
+
+
+def test_invalid_queries_name_the_client(run_protocol: ProtocolRunner) -> None:
+    """A party that distributes queries outside the unit cube has broken the protocol."""
+    with pytest.raises(RunFailed) as caught:
+        vote(run_protocol, adversaries={"party-2": Lie(VotesBatch, ask_nonsense)})
+    errors = caught.value.errors.values()
+    found = {error.culprit for error in errors if isinstance(error, ProtocolViolation)}
+    assert found == {"party-2"}
+
+
+def test_a_lie_only_makes_labels_wrong() -> None:
+    """A party that adds wrong votes shifts the totals by them, and the run does not stop."""
+    run = vote(adversaries={"party-4": Lie(SumShare, add_a_thousand)})
+    counts = count_votes(QUERIES, np.full(9, 0.2), ROWS, 3)
+    np.testing.assert_array_equal(run.results["party-0"].totals, counts + 4 * 1000)
+
+
+@pytest.mark.parametrize(
+    ("own", "only", "message"),
+    [
+        ([no_rows(3)] * 5, ask(), "rows have 3 features"),
+        (PARTS, {}, "needs a batch of queries"),
+        (PARTS, ask(np.zeros((4097, 2))), "there are 4097 queries"),
+        (PARTS, ask(radii=np.zeros(9)), "leave the radii out"),
+        (PARTS, ask(QUERIES.astype(complex)), "queries must be real numbers"),
+    ],
+)
+def test_invalid_input_is_refused(
+    own: list[Rows], only: dict[str, dict[str, object]], message: str
+) -> None:
+    """Rows of another schema, and missing or unsuitable batches, are refused at once."""
+    with pytest.raises(RunFailed) as caught:
+        vote(own=own, only=only)
+    refused = [e for e in caught.value.errors.values() if isinstance(e, InputError)]
+    assert refused
+    assert all(message in str(error) for error in refused)
+
+
+@pytest.mark.parametrize("kind", ["float32", "int64", "bool"])
+def test_numbers_of_any_width_are_accepted(kind: str) -> None:
+    """Queries and radii in single precision or whole numbers keep their values."""
+    queries, radii = np.eye(2).astype(kind), np.ones(2).astype(kind)
+    parameters = NoisyVotesParameters(2, 3, CERTAIN)
+    run = vote(only=ask(queries, radii=radii), parameters=parameters)
+    np.testing.assert_array_equal(run.result.totals, count_votes(np.eye(2), np.ones(2), ROWS, 3))
+
+
+def test_the_largest_batch_fits_its_frames() -> None:
+    """A batch of `queries_max` queries is answered: none of its messages exceeds a frame."""
+    near = NearestRows(3, CERTAIN, rows=9, conversion=ByAnnuli(400))
+    parameters = NoisyVotesParameters(1, 2, CERTAIN, near)
+    most = queries_max(parameters)
+    assert most < queries_max(WITHIN) == 4096
+    queries = np.linspace(0, 1, most)[:, None]
+    run = vote(own=[no_rows(1)] * 5, only=ask(queries), parameters=parameters)
+    assert len(run.result.labels) == most
+
+
+PLACES = 1600
+
+
+def heard(method: SumMethod, victim: str, tolerated: int) -> float:
+    """Return the neighbours' evidence on a victim's rows from one networked run.
+
+    The victim has a row at every second place. Balls are points, so each place has an ε of 1 and
+    separate noise: one run is thousands of trials.
+    """
+    queries = np.linspace(0, 1, PLACES)[:, None]
+    there = np.arange(PLACES) % 2 == 0
+    table = Rows(queries[there], np.zeros(PLACES // 2, dtype=np.int64))
+    own = [table if name == victim else no_rows(1) for name in NAMES]
+    around = {RING.predecessor(victim), RING.successor(victim)}
+    parameters = NoisyVotesParameters(1, 1, 1.0, WithinRadius(0.0), tolerated=tolerated, sum=method)
+    run = vote(own=own, only=ask(queries), parameters=parameters, ring=RING, watch=around, seed=8)
+    view = CoalitionView(RING, {name: run.views[name] for name in around})
+    fixed = FixedPoint(0, 5)
+    alone = recover_input(view, victim, method=method, fixed=fixed)
+    assert (alone is None) == (method.cycles > 1)
+    groups = recover_groups(view, method=method, fixed=fixed)
+    seen = next(values for group, values in groups.items() if victim in group)[:, 0]
+    one, other = (
+        np.bincount(np.clip(part, -2, 3).astype(int) + 2, minlength=6)
+        for part in (seen[there], seen[~there])
+    )
+    return audited_epsilon(one, other)
+
+
+def test_two_neighbours_disprove_epsilon_in_a_ring_but_not_in_cycles() -> None:
+    """In a ring they miss only the victim's share, and on two cycles all honest shares."""
+    assert heard(SumMethod(), "party-4", tolerated=2) > 1.0
+    assert 0.3 < heard(SumMethod("cycles", 2), "party-4", tolerated=2) <= 1.0
+
 
 FACTS = Facts(parties=5, features=2, classes=3, rows=150)
-QUERIES = np.random.default_rng(3).random((20, 2))
+ASKED = np.random.default_rng(3).random((20, 2))
 WAYS = (
     ("radius=0.5",),
     ("radius=0.5", "sum=ring"),
@@ -61,21 +270,15 @@ def test_a_run_has_the_forecast_cost_on_every_runtime(
     assert there.spent.times == 1
 
 
-def test_the_system_is_found_by_name_with_defaults() -> None:
-    """No parameter is required."""
-    assert find_system("noisy-votes") is NoisyVotes
-    assert NoisyVotes().epsilon == 1.0
-
-
 @pytest.mark.parametrize("k", [0, 10])
 def test_peers_in_one_process_have_the_labels_of_peers_on_a_network(k: int) -> None:
     """With negligible noise, both give the pooled majority."""
     setup = ready(epsilon=1e5, radius=0.3, k=k)
-    first = setup.label(QUERIES, np.random.default_rng(1))
-    again = setup.label(QUERIES, np.random.default_rng(2))
+    first = setup.label(ASKED, np.random.default_rng(1))
+    again = setup.label(ASKED, np.random.default_rng(2))
     np.testing.assert_array_equal(first, again)
-    assert setup.find_wrong(QUERIES, {"party-0": first, "party-1": again}, setup.parties) == []
-    assert setup.find_wrong(QUERIES, {"party-0": first[1:]}, setup.parties)
+    assert setup.find_wrong(ASKED, {"party-0": first, "party-1": again}, setup.parties) == []
+    assert setup.find_wrong(ASKED, {"party-0": first[1:]}, setup.parties)
 
 
 def test_the_forecast_covers_all_batches() -> None:
@@ -124,7 +327,7 @@ def test_a_coalition_that_leaves_too_little_noise_costs_more_than_epsilon(
         loss = guarantee(plans, 5, together, method, tolerated=tolerated)
         assert loss <= promise.epsilon * (1 + 1e-12)
     assert setup.spent(3).epsilon == pytest.approx(3 * promise.epsilon)
-    answer = setup.answer(QUERIES, np.random.default_rng(1))
+    answer = setup.answer(ASKED, np.random.default_rng(1))
     assert setup.loss_of(answer) <= promise.epsilon
 
 

@@ -1,6 +1,6 @@
 """Small worlds of parties, and the exact distributions of their releases."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
 
@@ -11,8 +11,10 @@ from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
 from veilring.nodes.ring import Ring
 from veilring.privacy.divisible import polya_difference_pmf
-from veilring.protocols.noisyvotes import NoisyVotesParameters, WithinRadius
+from veilring.protocols.noisyvotes import NoisyVotesParameters, WithinRadius, remaining_epsilon
 from veilring.protocols.noisyvotes.algorithm.releases import Release, batch_steps, noisy_counts
+from veilring.protocols.radius.algorithm.allocation import Allocation
+from veilring.protocols.ring.algorithm.sums import SumMethod, leaked_groups, walecki_cycles
 
 # Balls that overlap in pairs and in threes; one is alone.
 QUERIES = np.array([[0.1], [0.3], [0.35], [0.5], [0.95]])
@@ -116,6 +118,24 @@ def runs_of(  # noqa: PLR0917  (a release, its parties and its repetitions)
             counts = noisy_counts(counts, np.tile(release.plan.epsilons, runs), exponent, rng)
         total += counts
     return total.reshape(runs, -1, release.entries)
+
+
+def guarantee_in_ring(
+    spent: Sequence[Allocation],
+    parties: int,
+    members: Collection[int],
+    method: SumMethod,
+    *,
+    tolerated: int,
+) -> float:
+    """Return the epsilon that protects each honest party from a coalition at known positions."""
+    smallest = parties - len(members)
+    if method.goes_round:
+        one = [range(parties)]
+        cycles = one if method.cycles == 1 else walecki_cycles(parties)[: method.cycles]
+        smallest = min(map(len, leaked_groups(cycles, set(members))))
+    missing = parties - max(1, smallest)
+    return remaining_epsilon(spent, parties, tolerated=tolerated, missing=missing)
 
 
 NAMES = [f"party-{n}" for n in range(5)]

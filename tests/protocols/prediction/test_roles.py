@@ -7,26 +7,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.protocols.prediction.serving import (
-    FEATURES,
-    adaptive,
-    curate,
-    make_rules,
-    predict,
-    queries,
-    table,
-)
+from tests.protocols.prediction.serving import adaptive, curate, make_rules, predict, queries, table
 
 from veilring.errors import BudgetExhausted, InputError, ProtocolViolation, RunFailed
 from veilring.nodes.adversary import Adversary, Alter
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.run import Run
-from veilring.protocols.prediction.messages import (
-    LabelArray,
-    PredictionAnswer,
-    PredictionRequest,
-    stream_cost,
-)
+from veilring.protocols.prediction.messages import LabelArray, PredictionAnswer, PredictionRequest
 from veilring.protocols.requests import RequestVerdict
 from veilring.testing import ProtocolRunner, assert_cost
 from veilring.transport.frames import frame_size
@@ -39,43 +26,20 @@ OWN: list[Any] = [table(200), queries(50).features]
 RULES = make_rules()
 
 
-async def in_memory(role: Any, own: list[Any], **public: Any) -> Run[Any]:
+async def in_memory(
+    role: Any, own: list[Any], *, adversaries: Mapping[str, Adversary] | None = None, **public: Any
+) -> Run[Any]:
     """Return a run in memory."""
     async with Cluster(NAMES, own=own, seed=5) as cluster:
-        return await cluster.run(role, rules=RULES, **public)
+        return await cluster.run(role, adversaries=adversaries or {}, **{"rules": RULES, **public})
 
 
-def test_blocks_give_the_same_labels_and_transcript_on_every_runtime(
-    run_protocol: ProtocolRunner,
-) -> None:
-    """One seed gives one stream of labels, on any runtime."""
-    expected = asyncio.run(in_memory(predict, OWN, block=20))
-    run: Run[Any] = run_protocol(predict, NAMES, own=OWN, seed=5, rules=RULES, block=20)
-    np.testing.assert_array_equal(run.results["ann"], expected.results["ann"])
-    assert run.transcript == expected.transcript
-    assert set(run.results["ann"].tolist()) == {0, 1, 2}
-
-
-@pytest.mark.parametrize("block", [1, 20, 50])
-def test_a_stream_costs_the_closed_form(run_protocol: ProtocolRunner, block: int) -> None:
-    """There is one round trip per block; messages, rounds and bytes are exact."""
-    sizes = [min(block, 50 - first) for first in range(0, 50, block)]
-    forecast = stream_cost(sizes, FEATURES)
-    run = run_protocol(predict, NAMES, own=OWN, rules=RULES, block=block)
-    assert_cost(
-        run,
-        messages=forecast.traffic.messages,
-        bytes=forecast.traffic.bytes,
-        rounds=forecast.rounds,
-    )
-    assert forecast.traffic.messages == forecast.rounds == 2 * len(sizes)
-
-
-def test_the_size_of_a_block_changes_no_label(run_protocol: ProtocolRunner) -> None:
+async def test_the_size_of_a_block_changes_no_label() -> None:
     """A stream in one block, in several, or query by query gets equal labels."""
-    whole = asyncio.run(in_memory(predict, OWN, block=50)).results["ann"]
+    whole = (await in_memory(predict, OWN, block=50)).results["ann"]
+    assert set(whole.tolist()) == {0, 1, 2}
     for block in (1, 7):
-        run = run_protocol(predict, NAMES, own=OWN, seed=5, rules=RULES, block=block)
+        run = await in_memory(predict, OWN, block=block)
         np.testing.assert_array_equal(run.results["ann"], whole)
 
 
@@ -88,19 +52,18 @@ def test_an_adaptive_client_asks_one_at_a_time(run_protocol: ProtocolRunner) -> 
     assert_cost(run, messages=8, rounds=8)
 
 
-def test_records_are_sent_in_messages_that_fit_a_frame(run_protocol: ProtocolRunner) -> None:
+async def test_records_are_sent_in_messages_that_fit_a_frame() -> None:
     """A large table arrives complete in several messages, each with its receipt."""
-    many = table(15_000)
-    run = run_protocol(curate, NAMES, own=[None, many], rules=RULES)
+    run = await in_memory(curate, [None, table(15_000)])
     assert run.results == {"server": 15_000, "ann": 15_000}
     assert_cost(run, messages=4, rounds=4)
 
 
-def test_after_t_queries_the_counter_refuses_more(run_protocol: ProtocolRunner) -> None:
+async def test_after_t_queries_the_counter_refuses_more() -> None:
     """A block longer than the rest of T is refused as a whole, with the excess."""
     few, own = make_rules(queries=59), [OWN[0], queries(60).features]
     with pytest.raises(RunFailed) as failed:
-        run_protocol(predict, NAMES, own=own, rules=few, block=20)
+        await in_memory(predict, own, rules=few, block=20)
     root = failed.value.root
     assert isinstance(root, BudgetExhausted)
     assert (root.budget, root.asked, root.left, root.unit) == ("total", 20.0, 19.0, "queries")
@@ -166,13 +129,8 @@ def _altered(message: Any, **update: Any) -> Message:
 
 def _culprit(witness: str, adversaries: Mapping[str, Adversary]) -> str:
     """Return the party that another one blames for a lie."""
-
-    async def main() -> None:
-        async with Cluster(NAMES, own=OWN, seed=5) as cluster:
-            await cluster.run(predict, adversaries=adversaries, rules=RULES, block=20)
-
     with pytest.raises(RunFailed) as failed:
-        asyncio.run(main())
+        asyncio.run(in_memory(predict, OWN, adversaries=adversaries, block=20))
     error = failed.value.errors[witness]
     assert isinstance(error, ProtocolViolation)
     return error.culprit

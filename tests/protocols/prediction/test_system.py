@@ -1,6 +1,5 @@
 """Ind-KNN as a system: its guarantee and cost, and equal runs on every runtime."""
 
-from functools import cache
 from itertools import combinations
 from typing import Any, Final, Literal
 
@@ -8,8 +7,7 @@ import numpy as np
 import pytest
 
 from veilring.data.table import Rows
-from veilring.errors import InputError, RunFailed
-from veilring.nodes.cluster import Cluster
+from veilring.errors import InputError
 from veilring.privacy.accounting import ZCDP, GaussianDP, individual_budget
 from veilring.protocols.prediction.algorithm.directions import (
     TAU,
@@ -19,13 +17,10 @@ from veilring.protocols.prediction.algorithm.directions import (
     tau_share,
 )
 from veilring.protocols.prediction.algorithm.filter import SIGMA_MAX, public_sigma2
-from veilring.protocols.prediction.messages import ServerRules
-from veilring.protocols.prediction.system import STREAM_QUERIES, IndKNN, IndKNNSetup
+from veilring.protocols.prediction.messages import STREAM_QUERIES
+from veilring.protocols.prediction.system import IndKNN, IndKNNSetup
 from veilring.protocols.promise import Facts
-from veilring.protocols.system import SERVER
-from veilring.scenarios import Report, load_scenario, run_scenario
 
-RUNTIMES = ("memory", "tls", "processes", "simulated")
 CLASSES = 3
 NOISELESS: Final[dict[str, Any]] = {
     "epsilon": 1e4,
@@ -49,46 +44,19 @@ def made(rows: int = 60, **parameters: Any) -> IndKNNSetup:
     return IndKNN(**parameters).setup(dealt(rows), Facts(3, 2, CLASSES, rows))
 
 
-@cache
-def report(runtime: str) -> Report:
-    """Return a run on wine: streams of 20 queries in requests of 7."""
-    options = {"name": "ind-knn", "queries": 20, "block_max": 7, "epsilon": 2.0}
-    overrides = [f"protocol.{key}={value}" for key, value in options.items()]
-    scenario = load_scenario("wine", ["run.leakage_trials=0", "parties.count=3", *overrides])
-    return run_scenario(scenario, runtime=runtime, seed=1)
-
-
-@pytest.mark.parametrize("runtime", RUNTIMES)
-def test_a_run_has_the_forecast_cost_on_every_runtime(runtime: str) -> None:
-    """Labels and transcript equal those in memory, and the measured cost the closed form."""
-    found, memory = report(runtime), report("memory")
-    assert (found.labels, found.transcript) == (memory.labels, memory.transcript)
-    assert found.cost == found.forecast
-    assert found.cost.batches == 3  # 45 queries
-
-
-def test_the_forecast_of_all_queries_is_the_sum_of_all_batches() -> None:
-    """It contains the numbers of streams and requests before the run."""
-    found = report("memory")
-    system = IndKNN(queries=20, block_max=7)
-    before = system.forecast(parties=3, queries=found.queries, features=13, classes=3)
-    assert before.rounds == found.cost.rounds
-    assert before.traffic == (found.cost.messages, found.cost.bytes)
-    one_stream = IndKNN(block_max=7).forecast(queries=found.queries, features=13, classes=3)
-    assert one_stream.rounds == 2 * 7
-
-
 def test_a_batch_is_a_stream_of_its_length_or_the_declared_one() -> None:
     """With `auto` a batch has any number of queries, and no stream is shorter than 4."""
     assert [made().rules(count).queries for count in (1, 4, 50)] == [4, 4, 50]
     assert made(queries=30).rules(50).queries == made(queries=30).batch_max == 30
-    assert IndKNN().bind(2, CLASSES).queries == STREAM_QUERIES
+    assert IndKNN().bind(Facts(1, 2, CLASSES)).queries == STREAM_QUERIES
 
 
-def test_the_rules_are_those_of_a_server_by_default() -> None:
-    """Parameters and a server's rules have equal defaults, except those set by a rule."""
-    assert IndKNN(epsilon=0.25).bind(7, 4, queries=20) == ServerRules(7, 4, 20, 0.25, sigma2=2.0)
-    given = IndKNN(epsilon=0.25, tau=0.5, sigma2=0.5).bind(7, 4, queries=20, tau=0.9)
+def test_a_server_knows_numbers_that_are_not_given() -> None:
+    """τ, σ2 and T are those given, or follow from ε and the public facts."""
+    facts = Facts(1, 7, 4, queries=20)
+    auto = IndKNN(epsilon=0.25).bind(facts)
+    assert (auto.queries, auto.kernel.tau, auto.sigma2) == (20, TAU, 2.0)
+    given = IndKNN(epsilon=0.25, tau=0.5, sigma2=0.5).bind(facts)
     assert (given.kernel.tau, given.sigma2) == (0.5, 0.5)
 
 
@@ -119,7 +87,7 @@ def test_tau_does_not_depend_on_records() -> None:
     parts = {"ann": Rows(np.full((60, 2), 0.25), np.zeros(60, np.int64))}
     other = IndKNN().setup(parts, Facts(1, 2, CLASSES, 60))
     assert isinstance(other, IndKNNSetup)
-    assert other.rules(60, asked) == made().rules(60, asked)
+    assert other.rules(60, asked).kernel == made().rules(60, asked).kernel
     with pytest.raises(InputError, match=r"number of rows .* not public here; give a number"):
         IndKNN().setup(parts, Facts(1, 2, CLASSES))
     assert IndKNN(tau=0.5).setup(parts, Facts(1, 2, CLASSES))
@@ -150,8 +118,8 @@ def test_streams_compose_in_the_budgets_of_records() -> None:
         assert (setup.spent(3).delta, setup.spent(3).what) == (1e-5, "for 3 streams")
 
 
-async def test_without_noise_both_ways_give_the_vote_of_the_kernel() -> None:
-    """With a server and a client, or in one process, labels are those of all neighbours."""
+def test_without_noise_labels_are_the_vote_of_the_kernel() -> None:
+    """Labels are those of all neighbours if the noise is far below a vote."""
     setup, queries = made(**NOISELESS), np.random.default_rng(1).random((12, 2))
     expected = kernel_vote(
         setup.records.directions,
@@ -167,12 +135,6 @@ async def test_without_noise_both_ways_give_the_vote_of_the_kernel() -> None:
     assert sum(near) > 5
     here = setup.label(queries, np.random.default_rng(2))
     np.testing.assert_array_equal(here[near], expected[near])
-    play = setup.play(queries)
-    async with Cluster(setup.parties, own=setup.resident, seed=1) as cluster:
-        run = await cluster.run(setup.role, only=play.only, **play.public)
-    np.testing.assert_array_equal(play.labels(run.results["party-0"])[near], expected[near])
-    assert play.learners == ("party-0",)
-    assert run.cost.rounds == play.forecast(run).rounds
 
 
 def test_an_audit_examines_the_noisy_votes_that_labels_are_chosen_from() -> None:
@@ -184,23 +146,6 @@ def test_an_audit_examines_the_noisy_votes_that_labels_are_chosen_from() -> None
     np.testing.assert_array_equal(drawn[:, :, 1:].argmax(axis=2), labels)
 
 
-async def test_a_server_that_lost_its_records_ends_the_run_by_name() -> None:
-    """A restarted server without records reports it only in its own log."""
-    setup = made()
-    play = setup.play(np.full((4, 2), 0.6))
-    async with Cluster(setup.parties, own=(None, None), seed=1) as cluster:
-        with pytest.raises(RunFailed, match="restarted without its records"):
-            await cluster.run(setup.role, only=play.only, **play.public)
-
-
-def test_both_parties_are_needed() -> None:
-    """A server without a client does nothing, nor does a client without a server."""
-    setup = made()
-    assert setup.parties == (SERVER, "party-0")
-    assert setup.can_do_with(["party-0", SERVER])
-    assert not setup.can_do_with([SERVER])
-
-
 def test_a_row_in_the_middle_has_the_direction_of_the_diagonal() -> None:
     """Otherwise directions are measured from the middle, for any other rows."""
     setup = made()
@@ -209,31 +154,3 @@ def test_a_row_in_the_middle_has_the_direction_of_the_diagonal() -> None:
     np.testing.assert_array_equal(directions[0], directions[1])
     np.testing.assert_array_equal(directions[2], [0, 4090])
     assert rows[0, 0] == 0.5
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"epsilon": 0.0},
-        {"delta": 1.0},
-        {"queries": 3},
-        {"tau": 1.1},
-        {"sigma2": 0.0},
-        {"kernel": "box"},
-        {"clients": "all"},
-        {"block_max": 0},
-        {"centre": 0.5},
-    ],
-    ids=str,
-)
-def test_a_parameter_out_of_range_is_refused_with_its_name(wrong: dict[str, Any]) -> None:
-    """A parameter out of range is refused, and the error names it and gives the allowed values."""
-    (name,) = wrong
-    with pytest.raises(InputError, match=rf"(?s){name}.*allowed"):
-        IndKNN(**wrong)
-
-
-def test_incompatible_parameters_are_refused_at_once() -> None:
-    """A budget that no ledger can count ends the setup, not the first batch."""
-    with pytest.raises(InputError, match="epsilon"):
-        made(epsilon=1e12)

@@ -1,24 +1,36 @@
-"""Allocations: no row is charged more than the budget, for the floats in use."""
+"""Allocations: no row is charged more than the budget, by bounds on the cliques of overlaps."""
 
 from fractions import Fraction
 
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.protocols.radius.crafted import broken_by_plain_test, collinear
-from tests.protocols.radius.tables import ROUNDING, rows_of
+from tests.protocols.radius.tables import ROUNDING, broken_by_plain_test, collinear, rows_of
 
-from veilring.arrays import Floats
+from veilring.arrays import Bools, Floats
 from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
-from veilring.protocols.radius.algorithm.allocation import Allocation, allocate_budget
+from veilring.protocols.radius.algorithm.allocation import (
+    Allocation,
+    allocate_budget,
+    largest_cliques,
+)
 from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
-from veilring.protocols.radius.algorithm.nearest import RNParameters, plan_batch
-from veilring.protocols.radius.leakage import batch_loss
+from veilring.protocols.radius.algorithm.nearest import plan_batch
+from veilring.protocols.radius.leakage import batch_probabilities, greatest_loss, hostile_batch
 
 NOBODY = rows_of((), 2)
+
+
+def batch_loss(
+    queries: Floats, radii: Floats, tables: tuple[Rows, Rows], allocation: Allocation
+) -> float:
+    """Return the exact privacy loss of an r-N batch of two classes between two tables."""
+    return greatest_loss(
+        *(batch_probabilities(queries, radii, rows, 2, allocation) for rows in tables)
+    )
 
 
 def dearest(queries: Floats, radii: Floats, places: Floats, shares: Allocation) -> Fraction:
@@ -66,7 +78,6 @@ def test_crafted_queries_break_a_plain_test_but_not_the_real_one() -> None:
     crafted = collinear(2000, 2, np.random.default_rng(0))
     broken = np.flatnonzero(broken_by_plain_test(crafted))
     assert len(broken) > 2000 / 8
-    parameters = RNParameters(1.0, 2)
     for pair in range(2000):
         queries, radii = np.stack([crafted.first[pair], crafted.second[pair]]), crafted.radii[pair]
         assert overlap_graph(queries, radii)[0, 1]
@@ -76,8 +87,9 @@ def test_crafted_queries_break_a_plain_test_but_not_the_real_one() -> None:
             plain = overlap_graph(queries, radii, relative_slack=0.0, absolute_slack=0.0)
             careless = allocate_budget(plain, 1.0)
             tables = (NOBODY, target)
-            assert batch_loss(queries, radii, tables, parameters, careless) > 1.2
-            assert batch_loss(queries, radii, tables, parameters) <= 1.0 + ROUNDING
+            assert batch_loss(queries, radii, tables, careless) > 1.2
+            shares = plan_batch(queries, radii, 1.0)
+            assert batch_loss(queries, radii, tables, shares) <= 1.0 + ROUNDING
 
 
 def test_a_relative_slack_alone_is_not_enough() -> None:
@@ -107,10 +119,10 @@ def test_a_heuristic_clique_breaks_the_promise() -> None:
     # The loss of a monotone mechanism tends to its epsilon if no other row votes for the label.
     others = Rows(np.repeat(shared, 400, axis=0), np.ones(400, dtype=np.int64))
     one_more = Rows(np.vstack([others.features, shared]), np.append(others.labels, 0))
-    parameters = RNParameters(1.0, 2)
-    assert batch_loss(queries, radii, (others, one_more), parameters, careless) > 1.0
-    assert batch_loss(queries, radii, (others, one_more), parameters) <= 1.0 + ROUNDING
-    assert plan_batch(queries, radii, parameters).crowds.max() == 7
+    exact = plan_batch(queries, radii, 1.0)
+    assert batch_loss(queries, radii, (others, one_more), careless) > 1.0
+    assert batch_loss(queries, radii, (others, one_more), exact) <= 1.0 + ROUNDING
+    assert exact.crowds.max() == 7
 
 
 @pytest.mark.parametrize(
@@ -138,3 +150,72 @@ def test_an_invalid_budget_is_refused() -> None:
     for epsilon in (0.0, -1.0, np.inf, np.nan):
         with pytest.raises(InputError, match="epsilon is"):
             allocate_budget(graph, epsilon)
+
+
+def random_graph(vertices: int, density: float, seed: int) -> Bools:
+    """Return a random graph without loops."""
+    upper = np.triu(np.random.default_rng(seed).random((vertices, vertices)) < density, 1)
+    return np.asarray(upper | upper.T)
+
+
+def enumerated(graph: Bools) -> list[int]:
+    """Return the largest clique through each vertex, from networkx's maximal cliques."""
+    sizes = [1] * len(graph)
+    for clique in nx.find_cliques(nx.from_numpy_array(graph)):
+        for v in clique:
+            sizes[v] = max(sizes[v], len(clique))
+    return sizes
+
+
+@given(st.integers(1, 16), st.floats(0, 1), st.integers(0, 2**32), st.integers(0, 60))
+@example(80, 0.05, 0, 10_000)
+@example(80, 0.3, 1, 10_000)
+@example(80, 0.6, 2, 10_000)
+def test_the_largest_clique_through_each_vertex_is_found(
+    vertices: int, density: float, seed: int, work: int
+) -> None:
+    """With enough work, each bound is the size that networkx enumerates; no bound is ever below."""
+    graph = random_graph(vertices, density, seed)
+    sizes, bounds, few = (
+        enumerated(graph),
+        largest_cliques(graph),
+        largest_cliques(graph, work=work),
+    )
+    assert bounds.exact.all()
+    assert bounds.sizes.tolist() == sizes
+    assert (few.sizes >= sizes).all()
+    assert (few.sizes == sizes)[few.exact].all()
+
+
+def test_a_clique_may_be_deeper_than_pythons_stack() -> None:
+    """If all or none of 1,100 balls meet, the answer is immediate."""
+    everyone = ~np.eye(1100, dtype=np.bool_)
+    assert set(largest_cliques(everyone).sizes.tolist()) == {1100}
+    assert set(largest_cliques(np.zeros((1100, 1100), dtype=np.bool_)).sizes.tolist()) == {1}
+    assert largest_cliques(np.zeros((0, 0), dtype=np.bool_)).sizes.tolist() == []
+
+
+def test_a_hostile_batch_ends_with_colours() -> None:
+    """For a thousand balls in fifty dimensions, the search gives up deterministically."""
+    graph = overlap_graph(*hostile_batch(1000, 50, 0.9, np.random.default_rng(0)))
+    first, again = (largest_cliques(graph, work=300_000) for _ in range(2))
+    assert not first.exact.all()
+    assert first.sizes.tolist() == again.sizes.tolist()
+    found = nx.algorithms.approximation.max_clique(nx.from_numpy_array(graph[:60, :60]))
+    assert (first.sizes[sorted(found)] >= len(found)).all()
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        np.eye(2, dtype=np.bool_),
+        np.array([[False, True], [False, False]]),
+        np.zeros((2, 3), dtype=np.bool_),
+    ],
+)
+def test_an_invalid_graph_is_refused(graph: Bools) -> None:
+    """Loops, directed edges, non-square matrices and negative work are refused."""
+    with pytest.raises(InputError, match=r"graph (is|must be)"):
+        largest_cliques(graph)
+    with pytest.raises(InputError, match="work is -1"):
+        largest_cliques(np.zeros((1, 1), dtype=np.bool_), work=-1)

@@ -1,7 +1,8 @@
-"""Counts and candidate radii: compared with loops, closed forms and scikit-learn."""
+"""Counts, candidate radii and labels: loops, closed forms, scikit-learn, and open answers."""
 
 import math
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,20 +11,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 from papers.owner import nearest_votes, true_radii
 from sklearn.neighbors import NearestNeighbors
-from tests.protocols.radius.tables import rows_of, some_rows
+from tests.protocols.radius.tables import banana, rows_of, some_rows
 
+from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.protocols.radius.algorithm.balls import count_votes
 from veilring.protocols.radius.algorithm.conversion import (
     CANDIDATES_MAX,
     ByCandidates,
     ByGrid,
+    Conversion,
     candidate_qualities,
     candidate_radii,
     convert_to_radii,
     uniform_radius,
 )
-from veilring.protocols.radius.algorithm.nearest import RNParameters, label_within
+from veilring.protocols.radius.algorithm.nearest import (
+    BudgetParts,
+    NearestParameters,
+    label_nearest,
+    label_within,
+    release_row_count,
+)
 
 
 @given(st.integers(0, 30), st.integers(1, 5), st.integers(0, 2**32))
@@ -81,18 +90,16 @@ def test_candidates_are_in_equal_ratios() -> None:
 def test_invalid_arguments_are_refused() -> None:
     """Widths, classes, candidates, k and gamma are refused by name."""
     rows, queries, rng = some_rows(10, 2, 19), np.zeros((1, 2)), np.random.default_rng(0)
-    narrow = np.zeros((1, 1))
-    wrong = r"queries has the shape \(1, 1\); it must be \(Q, 2\)"
-    with pytest.raises(InputError, match=wrong):
-        count_votes(narrow, np.zeros(1), rows, 3)
-    with pytest.raises(InputError, match=wrong):
-        label_within(narrow, np.zeros(1), rows, RNParameters(1.0, 3), rng)
-    with pytest.raises(InputError, match=wrong):
-        nearest_votes(narrow, rows, 1, 3)
-    with pytest.raises(InputError, match=wrong):
-        convert_to_radii(narrow, rows, 1, ByCandidates(), rng, epsilon=1.0, known_rows=10)
-    with pytest.raises(InputError, match=wrong):
-        candidate_qualities(narrow, np.ones(2), rows, 1)
+    narrow, radius, by = np.zeros((1, 1)), np.zeros(1), ByCandidates()
+    for act in (
+        lambda: count_votes(narrow, radius, rows, 3),
+        lambda: label_within(narrow, radius, rows, rng, epsilon=1.0, classes=3),
+        lambda: nearest_votes(narrow, rows, 1, 3),
+        lambda: convert_to_radii(narrow, rows, 1, by, rng, epsilon=1.0, known_rows=10),
+        lambda: candidate_qualities(narrow, np.ones(2), rows, 1),
+    ):
+        with pytest.raises(InputError, match=r"queries has the shape \(1, 1\); .* \(Q, 2\)"):
+            act()
     with pytest.raises(InputError, match=r"labels must be below"):
         count_votes(queries, np.zeros(1), rows, 1)
     with pytest.raises(InputError, match="candidates is 1"):
@@ -101,18 +108,19 @@ def test_invalid_arguments_are_refused() -> None:
         convert_to_radii(queries, rows, 0, ByGrid(), rng, epsilon=1.0, known_rows=10)
 
 
-@pytest.mark.parametrize(("field", "value"), [("number", 1), ("number", CANDIDATES_MAX + 1)])
-def test_invalid_candidates_are_refused_before_any_row_is_read(field: str, value: Any) -> None:
-    """A number out of range gives no conversion."""
-    with pytest.raises(InputError, match=f"is '?{value}'?; allowed: "):
-        ByCandidates(**{field: value})
-
-
-@pytest.mark.parametrize("gamma", [0.0, 5e-324, 1.5, math.nan])
-def test_an_invalid_grid_step_is_refused_before_any_row_is_read(gamma: float) -> None:
-    """A step that is invalid, too fine or beyond the diagonal gives no conversion."""
-    with pytest.raises(InputError, match="gamma is"):
-        ByGrid(gamma)
+@pytest.mark.parametrize(
+    ("conversion", "value"),
+    [
+        *((ByCandidates, number) for number in (1, CANDIDATES_MAX + 1)),
+        *((ByGrid, gamma) for gamma in (0.0, 5e-324, 1.5, math.nan)),
+    ],
+)
+def test_an_invalid_conversion_is_refused_before_any_row_is_read(
+    conversion: Callable[[Any], object], value: float
+) -> None:
+    """Too few or many candidates, and a step too fine or beyond the diagonal, are refused."""
+    with pytest.raises(InputError, match=f"(candidates|gamma) is {value}; allowed: "):
+        conversion(value)
 
 
 def test_many_classes_take_no_more_memory_than_many_queries() -> None:
@@ -124,3 +132,35 @@ def test_many_classes_take_no_more_memory_than_many_queries() -> None:
     tracemalloc.stop()
     assert counts.sum() == 20_000
     assert peak < 40e6  # all at once would be 80 MB
+
+
+@pytest.mark.parametrize("conversion", [ByGrid(), ByCandidates()])
+def test_a_large_budget_is_as_good_as_no_privacy(conversion: Conversion) -> None:
+    """With epsilon in the millions, the rows within the radii vote, which are about k."""
+    places, labels = banana(2000, np.random.default_rng(9))
+    rows, queries = Rows(places[200:], labels[200:]), places[:200]
+    parameters = NearestParameters(30, 2, BudgetParts(0.0, 5e5, 5e5), len(rows), conversion)
+    found = label_nearest(queries, rows, parameters, np.random.default_rng(10))
+    votes = nearest_votes(queries, rows, 30, 2)
+    clear = np.abs(votes[:, 0] - votes[:, 1]) >= 20
+    assert clear.mean() > 0.6
+    assert (found.labels == votes.argmax(axis=1))[clear].mean() > 0.97
+    within = count_votes(queries, found.radii, rows, 2)
+    assert 10 < np.median(within.sum(axis=1)) < 60
+    settled = within[:, 0] != within[:, 1]
+    assert (found.labels == within.argmax(axis=1))[settled].all()
+
+
+def test_a_noisy_number_of_rows_is_near_and_positive() -> None:
+    """It is the public number, or the number with noise, and never below 1."""
+    rows, rng = some_rows(100, 1, 14), np.random.default_rng(15)
+    free = BudgetParts(0.0, 1.0, 1.0)
+    assert release_row_count(rows, NearestParameters(1, 3, free, rows=7), rng) == 7
+    assert release_row_count(rows, NearestParameters(1, 3, free, rows=0), rng) == 1
+    paid = NearestParameters(1, 3, BudgetParts(1.0, 1.0, 1.0))
+    drawn = [release_row_count(rows, paid, rng) for _ in range(50)]
+    # Noise beyond 20 has probability 2 e^-20 each.
+    assert len(set(drawn)) > 1
+    assert all(80 <= number <= 120 for number in drawn)
+    nobody = [release_row_count(rows_of((), 1), paid, rng) for _ in range(50)]
+    assert min(nobody) == 1

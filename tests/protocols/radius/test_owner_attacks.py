@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from tests.protocols.radius.crafted import Crafted, broken_by_plain_test, collinear
+from tests.protocols.radius.tables import Crafted, broken_by_plain_test, collinear
 
 from veilring.arrays import Ints
 from veilring.data.table import Rows, pairwise_distances
@@ -19,10 +19,11 @@ from veilring.privacy.bounds import (
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
 from veilring.privacy.selection import permute_and_flip_probabilities
+from veilring.protocols.promise import Facts
 from veilring.protocols.radius.algorithm import nearest as radius
 from veilring.protocols.radius.algorithm.balls import overlap_graph
-from veilring.protocols.radius.messages import OwnerRules
 from veilring.protocols.radius.owner import Owner, ask_within
+from veilring.protocols.radius.system import DataOwner
 
 EPSILON = 1.0
 BATCHES = 5
@@ -59,7 +60,7 @@ def _crafted_answers() -> tuple[Ints, Ints]:
     for seed, rows in enumerate((everybody, NOBODY)):
         rng = np.random.default_rng(seed)
         with open_ledger(None, Budgets(total=BATCHES * EPSILON)) as ledger:
-            owner = Owner(rows, OwnerRules(3, 2), ledger, run_inline)
+            owner = Owner(rows, DataOwner().bind(Facts(1, 3, 2)), ledger, run_inline)
             labels = [owner.answer_once("ann", each, rng).labels for each in asked]
         answers.append(np.concatenate(labels).astype(np.int64).reshape(-1, 2))
     return answers[0], answers[1]

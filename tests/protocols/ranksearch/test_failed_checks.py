@@ -1,7 +1,8 @@
 """Failed checks: all parties learn that one failed, and no party learns whose it was."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from veilring import simulation
 from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.errors import AskedBefore, ProtocolViolation, Tampered
-from veilring.nodes.adversary import Adversary, Lines
+from veilring.nodes.adversary import Adversary, Alter, Lines
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.nodes.run import Outcome
@@ -67,6 +68,30 @@ def failing(monkeypatch: pytest.MonkeyPatch, parties: Iterable[str]) -> None:
     monkeypatch.setattr(Checks, "__init__", start_failed)
 
 
+@dataclass
+class LowerTotal(Adversary):
+    """Subtracts rows from the total at the first threshold that is at least 0.3."""
+
+    by: int
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        return [(to, self._lowered(message))]
+
+    @override
+    async def received(self, sender: str, message: Message) -> Message:
+        return self._lowered(message) if sender == self.party.peers[0] else message
+
+    def _lowered(self, message: Message) -> Message:
+        if not isinstance(message, MaskedWords) or self.round > 1:
+            return message
+        (words,) = message.words
+        at = int((first_cuts(1.0, 16).view(np.float64) < 0.3).sum())
+        words = words.copy()
+        words[at] -= words.dtype.type(self.by)
+        return MaskedWords(digest=message.digest, words=(words,))
+
+
 class TestWhoAborts:
     """A liar that falsifies a total that only some parties can notice."""
 
@@ -95,21 +120,19 @@ class TestWhoAborts:
                 assert error.suspects == tuple(each for each in NAMES if each != name)
         return [(type(error), getattr(error, "reason", None)) for error in errors]
 
-    @pytest.mark.parametrize(("adding", "reveal"), [("all-to-all", "totals"), ("star", "totals")])
-    def test_a_lowered_total_is_noticed_by_all_or_none(self, setup: SearchSetup) -> None:
-        """From two rows fewer on, the party with three notices it, and all abort alike."""
-        for by in range(1, 5):
-            (error,) = set(self.errors(setup, LowerTotal(by)))
-            assert (error[0] is Tampered) == (by >= 2)
-
     @pytest.mark.parametrize(
-        ("adding", "reveal"),
-        [("all-to-all", "totals"), ("star", "totals"), ("all-to-all", "votes")],
+        ("adding", "reveal", "lie"),
+        [
+            *((adding, "totals", LowerTotal) for adding in SUMS),
+            *((*way, partial(WrongVotes, entry=0, taken=1)) for way in WAYS[:-1]),
+        ],
     )
-    def test_moved_votes_are_noticed_by_all_or_none(self, setup: SearchSetup) -> None:
-        """From two votes on, the party with three notices it, and all abort alike."""
+    def test_a_lie_is_noticed_by_all_or_none(
+        self, setup: SearchSetup, lie: Callable[..., Adversary]
+    ) -> None:
+        """From two rows fewer or two moved votes on, one party notices it, and all abort alike."""
         for by in range(1, 5):
-            (error,) = set(self.errors(setup, WrongVotes(by=by, entry=0, taken=1)))
+            (error,) = set(self.errors(setup, lie(by=by)))
             assert (error[0] is Tampered) == (by >= 2)
 
     @pytest.mark.parametrize(("adding", "reveal"), [("all-to-all", "totals")])
@@ -120,34 +143,6 @@ class TestWhoAborts:
         links = Topology(LinkModel(latency=LogNormal(0.02, 0.3)))
         found = [self.errors(setup, LowerTotal(by), links) for by in (2, 4)]
         assert found[0] == found[1]
-
-
-@dataclass
-class LowerTotal(Adversary):
-    """Subtracts from the total at the first threshold that is at least 0.3.
-
-    Attributes:
-        by: The number of rows.
-    """
-
-    by: int
-
-    @override
-    async def sending(self, to: str, message: Message) -> Lines:
-        return [(to, self._lowered(message))]
-
-    @override
-    async def received(self, sender: str, message: Message) -> Message:
-        return self._lowered(message) if sender == self.party.peers[0] else message
-
-    def _lowered(self, message: Message) -> Message:
-        if not isinstance(message, MaskedWords) or self.round > 1:
-            return message
-        (words,) = message.words
-        at = int((first_cuts(1.0, 16).view(np.float64) < 0.3).sum())
-        words = words.copy()
-        words[at] -= words.dtype.type(self.by)
-        return MaskedWords(digest=message.digest, words=(words,))
 
 
 @pytest.mark.parametrize(("adding", "reveal"), WAYS)
@@ -175,22 +170,17 @@ def differing(one: Outcome, other: Outcome) -> set[tuple[str, type[Message]]]:
     return {(here.sender, type(here.message)) for here, there in pairs if here != there}
 
 
-class OtherWords(Adversary):
-    """Adds 1 to its masked words about its checks, to which it has committed."""
-
-    @override
-    async def sending(self, to: str, message: Message) -> Lines:
-        if isinstance(message, CheckWords):
-            first, *others = message.words
-            words = bytes([(first + 1) % 256, *others])
-            message = CheckWords(digest=message.digest, words=words)
-        return [(to, message)]
+def other_words(message: Message) -> Message:
+    """Add 1 to masked words about checks, to which their sender has committed."""
+    assert isinstance(message, CheckWords)
+    first, *others = message.words
+    return CheckWords(digest=message.digest, words=bytes([(first + 1) % 256, *others]))
 
 
 @pytest.mark.parametrize(("adding", "reveal"), WAYS)
 def test_words_other_than_promised_are_refused(adding: str, reveal: str) -> None:
     """A party that chooses its words after those of others is named by each of them."""
-    outcomes = play(set_up(sum=adding, reveal=reveal), liar=OtherWords())
+    outcomes = play(set_up(sum=adding, reveal=reveal), liar=Alter(other_words, only=(CheckWords,)))
     for name in HONEST:
         error = outcomes[name].error
         assert isinstance(error, ProtocolViolation)

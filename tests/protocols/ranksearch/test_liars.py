@@ -1,30 +1,27 @@
 """Malicious parties of rank search: their gains, the checks they fail, and the parties named."""
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.protocols.ring.worlds import accusations, is_among
+from tests.protocols.ranksearch.worlds import NAMES, QUERIES, label, options, set_up
+from tests.protocols.ring.worlds import accusations, accused, check_accused, is_among
 from typing_extensions import override
 
-from veilring import simulation
-from veilring.arrays import Floats, Ints
+from veilring.arrays import Ints
 from veilring.data.table import Rows
-from veilring.errors import InputError, ProtocolViolation, RunFailed, Tampered
-from veilring.nodes.adversary import Adversary, Lines, Silent
+from veilring.errors import InputError, ProtocolViolation, RunFailed, Tampered, VeilringError
+from veilring.nodes.adversary import Adversary, Alter, Lines
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.journal import View
-from veilring.nodes.run import Run, blamed_party
+from veilring.nodes.run import Run
 from veilring.protocols.digests import DIGEST_BYTES
 from veilring.protocols.masks import MaskedTotals, MaskedWords, PairwiseKeys
 from veilring.protocols.promise import Facts
 from veilring.protocols.ranksearch import SearchAnswer
 from veilring.protocols.ranksearch.adversaries import (
-    ADVERSARIES,
     AskTwice,
     MadeUpTotals,
     Replayer,
@@ -35,53 +32,33 @@ from veilring.protocols.ranksearch.adversaries import (
 )
 from veilring.protocols.ranksearch.algorithm.search import clipped_counts
 from veilring.protocols.ranksearch.algorithm.votes import nearest_rows
+from veilring.protocols.ranksearch.shared import Shares
 from veilring.protocols.ranksearch.system import RankSearch, SearchSetup
 from veilring.protocols.ring.adversaries import InputSubstitution
 from veilring.testing import ProtocolRunner
 from veilring.transport.messages import Message
 
-pytestmark = pytest.mark.slow
-
-PAGE = Path(__file__).parents[3] / "docs" / "protocols" / "rank-search.md"
-NAMES = tuple(f"party-{n}" for n in range(5))
-CLIENT, OTHER, VICTIM = NAMES[0], NAMES[1], NAMES[3]
-EVERYWHERE = [("all-to-all", CLIENT), ("all-to-all", OTHER), ("star", CLIENT), ("star", OTHER)]
+FIVE = tuple(f"party-{n}" for n in range(5))
+SUMS = ("all-to-all", "star")
+each_sum = pytest.mark.parametrize("adding", SUMS)
+CLIENT, OTHER, VICTIM = FIVE[0], FIVE[1], FIVE[3]
+EVERYWHERE = [(adding, liar) for adding in SUMS for liar in (CLIENT, OTHER)]
 K = 5
 
 RNG = np.random.default_rng(20)
-QUERIES = RNG.random((40, 3))
-ROWS = {name: Rows(RNG.random((30, 3)), RNG.integers(0, 3, 30)) for name in NAMES}
+MANY = RNG.random((40, 3))
+ROWS = {name: Rows(RNG.random((30, 3)), RNG.integers(0, 3, 30)) for name in FIVE}
 
 
-def set_up(**settings: Any) -> SearchSetup:
+def five_parties(**settings: Any) -> SearchSetup:
     """Return five parties that are ready to search."""
     system = RankSearch(k=K, **settings)
-    return system.setup(ROWS, Facts(parties=len(NAMES), features=3, classes=3))
-
-
-async def label(
-    setup: SearchSetup, liars: Mapping[str, Adversary], queries: Floats = QUERIES
-) -> Run[SearchAnswer]:
-    """Label queries with some parties controlled by an adversary."""
-    play = setup.play(queries)
-    async with Cluster(NAMES, own=setup.resident, seed=5) as cluster:
-        return await cluster.run(setup.role, only=play.only, adversaries=liars, **play.public)
+    return system.setup(ROWS, Facts(parties=len(FIVE), features=3, classes=3))
 
 
 def honest_labels(run: Run[SearchAnswer], liar: str) -> Ints:
     """Return the labels of all parties except the liar, shape (parties, queries)."""
     return np.stack([answer.labels for name, answer in run.results.items() if name != liar])
-
-
-async def found_out(setup: SearchSetup, liars: Mapping[str, Adversary]) -> RunFailed:
-    """Require that an honest party detects a liar, and that each accusation includes the liar."""
-    with pytest.raises(RunFailed) as caught:
-        await label(setup, liars)
-    (liar,) = liars
-    found = accusations(caught.value, liar)
-    assert found, caught.value.errors
-    assert all(is_among(liar, error) for error in found)
-    return caught.value
 
 
 @dataclass
@@ -94,11 +71,12 @@ class OneMore(Adversary):
     async def sending(self, to: str, message: Message) -> Lines:
         if to == self.victim and isinstance(message, MaskedTotals) and len(message.words) == 1:
             (totals,) = message.words
-            more = totals + ((totals >= K) & (totals < len(NAMES) * (K + 1)))
+            more = totals + ((totals >= K) & (totals < len(FIVE) * (K + 1)))
             message = MaskedTotals(digest=message.digest, words=(more.astype(totals.dtype),))
         return [(to, message)]
 
 
+@pytest.mark.slow
 class TestLies:
     """Lies that are detected, and lies that are not."""
 
@@ -108,17 +86,17 @@ class TestLies:
         self, adding: str, liar: str, weights: str
     ) -> None:
         """False rows at distance 0 from each query cannot be detected."""
-        setup = set_up(sum=adding, weights=weights)
-        run = await label(setup, {liar: TakeOver(by=K, entry=2)})
+        setup = five_parties(sum=adding, weights=weights)
+        run = await label(setup, {liar: TakeOver(by=K, entry=2)}, MANY)
         assert (honest_labels(run, liar) == 2).all()
 
     async def test_one_claimed_row_decides_all_weighted_votes(self) -> None:
         """A row at distance 0 decides weighted votes alone; otherwise it has one vote of k."""
-        run = await label(set_up(weights="distance"), {OTHER: TakeOver(by=1, entry=2)})
+        run = await label(five_parties(weights="distance"), {OTHER: TakeOver(by=1, entry=2)}, MANY)
         assert (honest_labels(run, OTHER) == 2).all()
-        setup = set_up()
-        run = await label(setup, {OTHER: TakeOver(by=1, entry=2)})
-        agreement = np.mean(honest_labels(run, OTHER) == setup.reference(QUERIES))
+        setup = five_parties()
+        run = await label(setup, {OTHER: TakeOver(by=1, entry=2)}, MANY)
+        agreement = np.mean(honest_labels(run, OTHER) == setup.reference(MANY))
         assert 0.5 < agreement < 1.0
 
     @pytest.mark.parametrize("lie", [InputSubstitution(label=1), WrongCounts(by=0)], ids=repr)
@@ -127,122 +105,89 @@ class TestLies:
         self, adding: str, liar: str, lie: Adversary
     ) -> None:
         """Rows of another class, or no rows, are a valid input."""
-        setup = set_up(sum=adding)
-        labels = honest_labels(await label(setup, {liar: lie}), liar)
+        setup = five_parties(sum=adding)
+        labels = honest_labels(await label(setup, {liar: lie}, MANY), liar)
         assert (labels == labels[0]).all()
-        assert 0.5 < np.mean(labels == setup.reference(QUERIES)) < 1.0
+        assert 0.5 < np.mean(labels == setup.reference(MANY)) < 1.0
 
-    @pytest.mark.parametrize(("adding", "liar"), EVERYWHERE)
-    async def test_counts_without_votes_are_detected_by_the_votes(
-        self, adding: str, liar: str
+    @pytest.mark.parametrize(
+        ("adding", "liar", "lie", "weights"),
+        [
+            *(
+                (adding, liar, lie, weights)
+                for adding, liar in EVERYWHERE
+                for lie, weights in (
+                    (WrongCounts(by=3), "uniform"),  # the corresponding votes are missing
+                    (WrongCounts(by=K + 2), "uniform"),  # more than a party can count
+                    (UnevenCounts(), "uniform"),  # the totals fall
+                    (WrongVotes(entry=1), "uniform"),  # more than the rows found
+                    (WrongVotes(entry=1), "distance"),  # a row at distance 0 too many
+                )
+            ),
+            *((adding, OTHER, Replayer(), "uniform") for adding in SUMS),  # noise
+            # The remainder falls where a party's own count rises.
+            *(("star", CLIENT, MadeUpTotals(factor), "uniform") for factor in (0.0, 0.5, 0.9)),
+        ],
+    )
+    async def test_results_that_no_rows_explain_are_detected(
+        self, adding: str, liar: str, lie: Adversary, weights: str
     ) -> None:
-        """Totals with false rows look honest, but the corresponding votes are missing."""
-        await found_out(set_up(sum=adding), {liar: WrongCounts(by=3)})
-
-    @pytest.mark.parametrize(("adding", "liar"), EVERYWHERE)
-    @pytest.mark.parametrize("lie", [WrongCounts(by=K + 2), UnevenCounts()], ids=repr)
-    async def test_impossible_totals_are_detected(
-        self, adding: str, liar: str, lie: Adversary
-    ) -> None:
-        """A party cannot count more than the maximum, and totals cannot fall."""
-        await found_out(set_up(sum=adding), {liar: lie})
-
-    @pytest.mark.parametrize("adding", ["all-to-all", "star"])
-    async def test_repeated_words_are_detected(self, adding: str) -> None:
-        """Their masks belong to another sum, so the total is noise."""
-        await found_out(set_up(sum=adding), {OTHER: Replayer()})
-
-    @pytest.mark.parametrize("weights", ["uniform", "distance"])
-    @pytest.mark.parametrize(("adding", "liar"), EVERYWHERE)
-    async def test_added_votes_are_detected(self, adding: str, liar: str, weights: str) -> None:
-        """They do not add up to the rows found, nor does an additional row at distance 0."""
-        setup = set_up(sum=adding, weights=weights)
-        await found_out(setup, {liar: WrongVotes(entry=1)})
+        """Honest parties notice them, and each accusation includes the liar."""
+        await accused(liar, label(five_parties(sum=adding, weights=weights), {liar: lie}, MANY))
 
     @pytest.mark.parametrize(("adding", "liar"), EVERYWHERE)
     async def test_moved_votes_are_detected_only_by_a_party_that_misses_its_own(
         self, adding: str, liar: str
     ) -> None:
         """No other check keeps a party from moving another party's vote."""
-        setup, lie = set_up(sum=adding), WrongVotes(entry=1, taken=0)
-        await found_out(setup, {liar: lie})
+        setup, lie = five_parties(sum=adding), WrongVotes(entry=1, taken=0)
+        await accused(liar, label(setup, {liar: lie}, MANY))
         kept, turned = 0, 0
-        for query, expected in zip(QUERIES[:, None], setup.reference(QUERIES), strict=True):
+        for query, expected in zip(MANY[:, None], setup.reference(MANY), strict=True):
             try:
                 run = await label(setup, {liar: lie}, query)
             except RunFailed:
                 continue
             kept += 1
             turned += (honest_labels(run, liar) != expected).any()
-        assert 0 < turned < kept < len(QUERIES)
+        assert 0 < turned < kept < len(MANY)
 
-    async def test_two_versions_of_counts_name_their_sender(self) -> None:
-        """A victim of two different totals has a different hash, and names their sender."""
-        setup, hashes = set_up(sum="star"), 0
-        for query in QUERIES[:, None]:
-            with pytest.raises(RunFailed) as caught:
-                await label(setup, {CLIENT: OneMore(VICTIM)}, query)
-            found = accusations(caught.value, CLIENT)
-            assert all(is_among(CLIENT, error) for error in found)
-            named = [error for error in found if isinstance(error, ProtocolViolation)]
-            assert {error.culprit for error in named} <= {CLIENT}
-            hashes += bool(named)
-        assert hashes > len(QUERIES) / 2
-
-    @pytest.mark.parametrize("lie", [WrongCounts(victim=VICTIM), WrongVotes(2, 1, 0, VICTIM)])
-    @pytest.mark.parametrize(("adding", "liar"), [("all-to-all", OTHER), ("star", CLIENT)])
+    @pytest.mark.parametrize(
+        ("adding", "liar", "lie", "kind"),
+        [
+            # A victim of two different totals has a different hash, and names their sender.
+            ("star", CLIENT, OneMore(VICTIM), ProtocolViolation),
+            *(
+                (adding, liar, lie, VeilringError)
+                for adding, liar in (("all-to-all", OTHER), ("star", CLIENT))
+                for lie in (WrongCounts(victim=VICTIM), WrongVotes(2, 1, 0, VICTIM))
+            ),
+        ],
+    )
     async def test_a_different_total_for_a_victim_is_detected(
-        self, adding: str, liar: str, lie: Adversary
+        self, adding: str, liar: str, lie: Adversary, kind: type[VeilringError]
     ) -> None:
         """The exchange of checks confirms all totals, so no query ends with two labels."""
-        setup, noticed = set_up(sum=adding), 0
-        for query in QUERIES[:, None]:
+        setup, noticed = five_parties(sum=adding), 0
+        for query in MANY[:, None]:
             with pytest.raises(RunFailed) as caught:
                 await label(setup, {liar: lie}, query)
             found = accusations(caught.value, liar)  # none if the liar's own role ends it first
             assert all(is_among(liar, error) for error in found)
-            noticed += bool(found)
-        assert noticed > len(QUERIES) / 2
-
-    @pytest.mark.parametrize("factor", [0.0, 0.5, 0.9])
-    async def test_invented_totals_are_detected(self, factor: float) -> None:
-        """Invented totals are detected: the remainder falls where a party's own count rises."""
-        lie = MadeUpTotals(factor)
-        await found_out(set_up(sum="star"), {CLIENT: lie})
-
-    def test_a_silent_party_is_named(self) -> None:
-        """A silent party is named, and no party ends with a label."""
-        setup = set_up()
-        play = setup.play(QUERIES)
-
-        async def main() -> None:
-            silent = {OTHER: Silent(first_round=2)}
-            async with Cluster(NAMES, runtime="simulated", own=setup.resident, seed=5) as cluster:
-                await cluster.run(
-                    setup.role, only=play.only, adversaries=silent, seconds=60.0, **play.public
-                )
-
-        with pytest.raises(RunFailed) as caught:
-            simulation.simulate(main())
-        assert blamed_party(caught.value) == OTHER
+            noticed += any(isinstance(error, kind) for error in found)
+        assert noticed > len(MANY) / 2
 
     def test_a_lie_works_on_every_runtime(self, run_protocol: ProtocolRunner) -> None:
         """The adversary is sent to its process, and the accusation returns."""
-        setup = set_up()
-        play = setup.play(QUERIES)
+        setup = five_parties()
+        public = options(setup, FIVE, MANY)
+        liars = {OTHER: UnevenCounts()}
         with pytest.raises(RunFailed) as caught:
-            run_protocol(
-                setup.role,
-                list(NAMES),
-                own=list(setup.resident),
-                only=play.only,
-                adversaries={OTHER: UnevenCounts()},
-                **play.public,
-            )
-        assert all(is_among(OTHER, error) for error in accusations(caught.value, OTHER))
-        assert accusations(caught.value, OTHER)
+            run_protocol(setup.role, FIVE, own=setup.resident, adversaries=liars, **public)
+        check_accused(caught.value, OTHER)
 
 
+@pytest.mark.slow
 class TestTwoTongues:
     """A client that sends a victim other queries than all others."""
 
@@ -253,59 +198,49 @@ class TestTwoTongues:
     def setup(self, adding: Literal["all-to-all", "star"]) -> SearchSetup:
         """Return parties whose rows are all near one corner of the cube."""
         rng = np.random.default_rng(3)
-        parts = {name: Rows(1 - 0.3 * rng.random((30, 3)), np.zeros(30, int)) for name in NAMES}
+        parts = {name: Rows(1 - 0.3 * rng.random((30, 3)), np.zeros(30, int)) for name in FIVE}
         system = RankSearch(k=K, sum=adding)
-        return system.setup(parts, Facts(parties=len(NAMES), features=3, classes=1))
+        return system.setup(parts, Facts(parties=len(FIVE), features=3, classes=1))
 
-    @pytest.fixture
-    def unbound(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Make masks independent of the public inputs."""
-        mask = PairwiseKeys.mask
-        monkeypatch.setattr(
-            PairwiseKeys, "mask", lambda keys, own, _digest: mask(keys, own, bytes(DIGEST_BYTES))
-        )
-
-    @pytest.mark.usefixtures("unbound")
-    @pytest.mark.parametrize("adding", ["all-to-all", "star"])
-    async def test_unbound_masks_would_reveal_the_victim(self, setup: SearchSetup) -> None:
-        """All others have no row within small radii, so the total is the victim's count."""
-        opened, alone = await self.read(setup)
-        assert alone.any()
-        np.testing.assert_array_equal(opened, alone)
-
-    @pytest.mark.parametrize("adding", ["all-to-all", "star"])
-    async def test_bound_masks_open_nothing(self, setup: SearchSetup) -> None:
+    @each_sum
+    async def test_masks_that_bind_the_queries_open_nothing(
+        self, setup: SearchSetup, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """A word equals the victim's count with probability 1/256 only.
 
-        Of 400 or more words, one in ten equals it by chance with probability below 1e-30.
+        Of 400 or more words, one in ten equals it by chance with probability below 1e-30. If masks
+        did not depend on the public inputs, the total would be the victim's count, because all
+        others have no row within small radii.
         """
         opened, alone = await self.read(setup)
         assert opened.size >= 400
         assert np.mean(opened == alone) < 0.1
+        mask, nothing = PairwiseKeys.mask, bytes(DIGEST_BYTES)
+        monkeypatch.setattr(
+            PairwiseKeys, "mask", lambda keys, own, _digest: mask(keys, own, nothing)
+        )
+        opened, alone = await self.read(setup)
+        assert alone.any()
+        np.testing.assert_array_equal(opened, alone)
 
-    @pytest.mark.parametrize("adding", ["all-to-all", "star"])
+    @each_sum
     async def test_the_victim_names_the_client(self, setup: SearchSetup, adding: str) -> None:
         """There is only its word against the client's, so others suspect the victim as well."""
         errors = (await self.ask(setup))[0]
         victim = errors[VICTIM]
         assert isinstance(victim, ProtocolViolation)
         assert victim.culprit == CLIENT
-        for name in NAMES[1:]:
+        for name in FIVE[1:]:
             error = errors[name]
             if adding == "all-to-all" and isinstance(error, Tampered):
                 assert error.suspects == (CLIENT, VICTIM)
 
     async def ask(self, setup: SearchSetup) -> tuple[dict[str, BaseException | None], View]:
         """Return the error of each party, and the client's view."""
-        play = setup.play(self.FAR)
-        async with Cluster(NAMES, own=setup.resident, seed=5) as cluster:
-            outcomes = await cluster.play(
-                setup.role,
-                only=play.only,
-                watch=[CLIENT],
-                adversaries={CLIENT: AskTwice(VICTIM)},
-                **play.public,
-            )
+        liars = {CLIENT: AskTwice(VICTIM)}
+        public = options(setup, FIVE, self.FAR)
+        async with Cluster(FIVE, own=setup.resident, seed=5) as cluster:
+            outcomes = await cluster.play(setup.role, watch=[CLIENT], adversaries=liars, **public)
         view = next(outcome.view for outcome in outcomes if outcome.party == CLIENT)
         assert view is not None
         return {outcome.party: outcome.error for outcome in outcomes}, view
@@ -325,36 +260,119 @@ class TestTwoTongues:
                 for seen in reversed(view.received)
                 if isinstance(seen.message, MaskedWords)
             }
-            assert set(heard) == set(NAMES[1:])
+            assert set(heard) == set(FIVE[1:])
             total += np.add.reduce(list(heard.values()))
-        asked = setup.parameters.search(len(self.FAR), len(NAMES)).ask()
+        asked = setup.parameters.search(len(self.FAR), len(FIVE)).ask()
         assert asked is not None
         near = nearest_rows(self.NEAR, setup.parts[VICTIM], K).distances
         nobody_else = asked.values < 0.7 * np.sqrt(3)
         return total[nobody_else], clipped_counts(near, asked)[nobody_else]
 
 
-class TestReady:
-    """The built-in adversaries: their refusals and their documentation."""
+# Of the queries, one that the first step ends.
+EXACT = 0
+# A step of a search with k = 3 deals, checks, multiplies and compares; then the next one deals.
+COMPARES = 4
 
-    @pytest.mark.parametrize(
-        ("make", "message"),
-        [
-            (lambda: WrongCounts(by=-1), "by is -1"),
-            (lambda: TakeOver(by=-1), "by is -1"),
-            (lambda: WrongVotes(by=0), "by is 0"),
-            (lambda: WrongVotes(entry=-1), "entry is -1"),
-            (lambda: MadeUpTotals(1.5), "factor is 1.5"),
-        ],
-    )
-    def test_an_invalid_adversary_is_refused(
-        self, make: Callable[[], Adversary], message: str
-    ) -> None:
-        """The error gives the allowed values."""
-        with pytest.raises(InputError, match=message):
-            make()
 
-    def test_each_is_on_the_page(self) -> None:
-        """The page has a line for each name that a scenario can use."""
-        page = PAGE.read_text(encoding="utf-8")
-        assert {name for name in ADVERSARIES if f"| `{name}` |" not in page} == set()
+@dataclass
+class OtherWords(Adversary):
+    """Sends a victim other words in one round: all or the first raised by one, large, or short."""
+
+    at: int
+    made: str = "raised"
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        if self.round != self.at or to != VICTIM or not isinstance(message, Shares):
+            return ((to, message),)
+        words = message.words
+        raised = ((words.astype(np.int64) + 1) % 251).astype(words.dtype)
+        instead = {
+            "raised": raised,
+            "first": np.append(raised[:1], words[1:]),
+            "large": np.full_like(words, 251),
+            "short": words[1:],
+        }[self.made]
+        return ((to, Shares(digest=message.digest, words=instead)),)
+
+
+@pytest.mark.parametrize("reveal", ["votes", "label"])
+@pytest.mark.parametrize("at", [COMPARES, 2 * COMPARES, 3 * COMPARES])
+async def test_words_sent_to_one_party_only_are_detected(reveal: str, at: int) -> None:
+    """If one party is sent other words, all runs fail, and every accusation includes the liar."""
+    error = await accused(OTHER, label(set_up(reveal=reveal), {OTHER: OtherWords(at)}))
+    why = "different public inputs", "results that honest rows cannot have"
+    assert any(part in str(each) for part in why for each in error.errors.values())
+
+
+@pytest.mark.parametrize("reveal", ["votes", "label"])
+async def test_queries_sent_to_one_party_only_are_detected(reveal: str) -> None:
+    """If one party is sent other queries, the run fails, and accusations include the client."""
+    await accused(NAMES[0], label(set_up(reveal=reveal), {NAMES[0]: AskTwice(VICTIM)}))
+
+
+@pytest.mark.parametrize("made", ["large", "short"])
+@pytest.mark.parametrize("at", [1, 2, COMPARES])
+async def test_impossible_words_are_refused(at: int, made: str) -> None:
+    """Words outside the field, or too few words, are reported by the victim."""
+    error = await accused(OTHER, label(set_up(reveal="votes"), {OTHER: OtherWords(at, made)}))
+    assert isinstance(error.errors[VICTIM], ProtocolViolation)
+
+
+@pytest.mark.parametrize(("liar", "adding"), [(OTHER, "all-to-all"), (NAMES[0], "star")])
+async def test_a_party_that_continues_its_search_is_not_convicted(liar: str, adding: str) -> None:
+    """If a party is misled into continuing its search, every accusation includes the liar.
+
+    The misled party deals while others vote: a liar or the client has made it believe that T is not
+    k.
+    """
+    liars = {liar: OtherWords(COMPARES + 1, "first")}
+    setup = set_up(reveal="votes", sum=adding)
+    await accused(liar, label(setup, liars, QUERIES[EXACT : EXACT + 1]))
+
+
+def many_tied(message: Message) -> Message:
+    """Claim a hundred thousand tied rows for each query with ties."""
+    assert isinstance(message, MaskedWords)
+    words = tuple(each + each.dtype.type(100_000) for each in message.words)
+    return MaskedWords(digest=message.digest, words=words)
+
+
+async def test_too_many_tied_rows_may_be_a_false_claim() -> None:
+    """All parties learn that one of them may have claimed the rows, before any advice."""
+    with pytest.raises(RunFailed) as caught:
+        await label(set_up(reveal="label"), {OTHER: Alter(many_tied, only=(MaskedWords,))})
+    errors = [error for party, error in caught.value.errors.items() if party != OTHER]
+    told = [error for error in errors if isinstance(error, InputError)]
+    assert told
+    for error in told:
+        assert "at most 32,760 votes can be compared" in str(error)
+        assert "One party may have claimed these rows" in str(error)
+        assert "shows the votes to all parties" in str(error)
+
+
+class NoTied(Adversary):
+    """Makes the total of tied rows 0 at each query with ties, for itself as well."""
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        return ((to, self._without(message)),)
+
+    @override
+    async def received(self, sender: str, message: Message) -> Message:
+        return self._without(message) if sender == NAMES[0] else message
+
+    def _without(self, message: Message) -> Message:
+        if not isinstance(message, MaskedWords):
+            return message
+        setup = set_up()
+        rows = setup.search(QUERIES, list(setup.parts.values())).tied_rows
+        return MaskedWords(digest=message.digest, words=(message.words[0] - rows.astype("<u4"),))
+
+
+async def test_too_few_tied_rows_fail_a_check() -> None:
+    """The batch goes on with the fewest rows that can tie, and all parties refuse it at its end."""
+    error = await accused(OTHER, label(set_up(reveal="label"), {OTHER: NoTied()}))
+    for party in set(NAMES) - {OTHER}:
+        assert "caused results that honest rows cannot have" in str(error.errors[party])

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 from tests.protocols.ranksearch.worlds import bound
 from tests.protocols.ring.cheats import ask_nonsense
+from tests.protocols.ring.worlds import culprits, play
 from typing_extensions import override
 
 from veilring.arrays import Floats
 from veilring.data.table import Rows
-from veilring.errors import InputError, ProtocolViolation, RunFailed
+from veilring.errors import InputError, RunFailed
 from veilring.nodes.adversary import Alter
-from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import ForwardingParty, Party
 from veilring.protocols.batches import Queries
 from veilring.protocols.promise import Facts
-from veilring.protocols.ranksearch import SearchedRows, SearchParameters, rank_search
+from veilring.protocols.ranksearch import SearchedRows, rank_search
 from veilring.protocols.ranksearch.algorithm.votes import TIED_ROWS, Votes
 from veilring.protocols.ranksearch.system import RankSearch
 from veilring.testing import ProtocolRunner
@@ -37,75 +37,59 @@ class Mute(ForwardingParty):
         raise AssertionError(f"{message.kind} was sent to {to}")
 
 
-async def refuse(
-    party: Party, *, rows: Rows, parameters: SearchParameters, queries: Floats | None
-) -> str:
-    """Play the client, and return its error about its own input."""
+async def refuse(party: Party, *, rows: Rows, queries: Floats | None) -> str:
+    """Play the client, and return its error about its own input, without its name."""
     own = SearchedRows(rows)
     with pytest.raises(InputError) as caught:
-        await rank_search(Mute(party), own, client=party.me, parameters=parameters, queries=queries)
-    return str(caught.value)
-
-
-async def refusal(
-    *,
-    parties: list[str] = NAMES,
-    rows: Rows = ROWS,
-    parameters: SearchParameters = PUBLIC,
-    queries: Floats | None = QUERIES,
-) -> str:
-    """Have each party ask in its own session, and return their common error."""
-    async with Cluster(parties) as cluster:
-        run = await cluster.run(refuse, rows=rows, parameters=parameters, queries=queries)
-    (said,) = set(run.results.values())
-    assert run.cost.setup.messages == run.cost.messages == 0
-    return said
+        await rank_search(Mute(party), own, client=party.me, parameters=PUBLIC, queries=queries)
+    return str(caught.value).replace(party.me, "the asker")
 
 
 @pytest.mark.parametrize(
-    ("queries", "said"),
+    ("changed", "said"),
     [
-        (np.zeros((1, 3)), r"queries has the shape \(1, 3\); it must be \(queries, 2\)"),
-        (np.zeros(2), r"queries has the shape \(2,\)"),
-        (np.zeros((0, 2)), "queries is 0; allowed: 1 to"),
-        (np.zeros((70_000, 2)), "queries is 70000; allowed: 1 to"),
-        (np.full((1, 2), 2.0), "queries must be numbers from 0 to 1"),
-        (np.full((1, 2), -0.1), "queries must be numbers from 0 to 1"),
-        (np.full((1, 2), np.nan), "queries must be numbers from 0 to 1"),
-        (np.full((1, 2), np.inf), "queries must be numbers from 0 to 1"),
+        (
+            {"queries": np.zeros((1, 3))},
+            r"queries has the shape \(1, 3\); it must be \(queries, 2\)",
+        ),
+        ({"queries": np.zeros(2)}, r"queries has the shape \(2,\)"),
+        ({"queries": np.zeros((0, 2))}, "queries is 0; allowed: 1 to"),
+        ({"queries": np.zeros((70_000, 2))}, "queries is 70000; allowed: 1 to"),
+        ({"queries": np.full((1, 2), 2.0)}, "queries must be numbers from 0 to 1"),
+        ({"queries": np.full((1, 2), -0.1)}, "queries must be numbers from 0 to 1"),
+        ({"queries": np.full((1, 2), np.nan)}, "queries must be numbers from 0 to 1"),
+        ({"queries": np.full((1, 2), np.inf)}, "queries must be numbers from 0 to 1"),
+        ({"queries": None}, "the asker is the client and needs a batch of queries"),
+        (
+            {"rows": Rows(np.zeros((1, 3)), np.array([0]))},
+            "the rows have 3 features; the parameters have 2",
+        ),
+        (
+            {"rows": Rows(np.zeros((1, 2)), np.array([2]))},
+            "labels must be below 2, the number of classes",
+        ),
+        (
+            {"rows": Rows(np.zeros((4, 2)), np.zeros(4, int))},
+            "rows is 4; allowed: at most 3 among 3 parties",
+        ),
+        ({"parties": NAMES[:2]}, "parties is 2; allowed: 3 to"),
     ],
     ids=str,
 )
-async def test_invalid_queries(queries: Floats, said: str) -> None:
-    """The client's error states the mistake."""
-    assert re.search(said, await refusal(queries=queries))
+async def test_invalid_input(
+    changed: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each party that asks is told its mistake, and nothing is sent.
 
-
-async def test_a_client_without_queries() -> None:
-    """The error requires queries."""
-    async with Cluster(NAMES) as cluster:
-        run = await cluster.run(refuse, rows=ROWS, parameters=PUBLIC, queries=None)
-    assert "ada is the client and needs a batch of queries" in run.results["ada"]
-    assert run.cost.setup.messages == 0
-
-
-@pytest.mark.parametrize(
-    ("rows", "said"),
-    [
-        (Rows(np.zeros((1, 3)), np.array([0])), "the rows have 3 features; the parameters have 2"),
-        (Rows(np.zeros((1, 2)), np.array([2])), "labels must be below 2, the number of classes"),
-    ],
-    ids=["features", "classes"],
-)
-async def test_rows_of_another_schema(rows: Rows, said: str) -> None:
-    """The error shows no value of the rows."""
-    assert said in await refusal(rows=rows)
-
-
-async def test_more_rows_than_may_tie(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their votes would not fit a word if all rows tied."""
-    monkeypatch.setattr("veilring.protocols.ranksearch.parameters.TIED_ROWS", 3)
-    assert "rows is 2; allowed: at most 1 among 3 parties" in await refusal()
+    If too many rows tied, their votes would not fit a word. Two parties know each other's counts
+    from the total.
+    """
+    monkeypatch.setattr("veilring.protocols.ranksearch.parameters.TIED_ROWS", 9)
+    parties = changed.pop("parties", NAMES)
+    run = await play(refuse, names=parties, **{"rows": ROWS, "queries": QUERIES, **changed})
+    (error,) = set(run.results.values())
+    assert re.search(said, error)
+    assert run.cost.setup.messages == run.cost.messages == 0
 
 
 @pytest.mark.parametrize("parties", [3, 4, 8])
@@ -118,13 +102,6 @@ def test_the_maximum_number_of_tied_rows_fits_a_word(parties: int) -> None:
     assert total.counts.tolist() == (each * parties).tolist()
 
 
-async def test_too_few_parties_or_too_many() -> None:
-    """Two know each other's counts from the total, and totals must fit into 32 bits."""
-    assert "parties is 2; allowed: 3 to" in await refusal(parties=["ada", "bob"])
-    with pytest.raises(InputError, match=r"parties is 65538; allowed: 3 to 65,537"):
-        bound(2, 2, k=65_534).check_parties(65_538)
-
-
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
@@ -134,13 +111,20 @@ async def test_too_few_parties_or_too_many() -> None:
             {"k": 21_840, "reveal": "votes"},
             'k is 21840; allowed: 1 to 21,839 with reveal = "votes"',
         ),
+        (
+            {"reveal": "label", "weights": "distance"},
+            'weights = "distance" needs reveal = "totals" or "votes"',
+        ),
+        ({"k": 65_534, "parties": 65_538}, "parties is 65538; allowed: 3 to 65,537"),
+        ({"reveal": "votes", "parties": 10_921}, "parties is 10921; allowed: 3 to 10,920"),
     ],
     ids=str,
 )
 def test_parameters_out_of_range(changed: dict[str, Any], said: str) -> None:
-    """The error names the parameter and the allowed values."""
+    """The error names the parameter and the allowed values; totals must fit a word or a field."""
+    parties = changed.pop("parties", 3)
     with pytest.raises(InputError, match=said):
-        bound(**{"features": 2, "classes": 2, **changed})
+        bound(**{"features": 2, "classes": 2, **changed}).check_parties(parties)
 
 
 def test_a_setup_refuses_invalid_parties() -> None:
@@ -163,5 +147,4 @@ def test_a_client_with_invalid_queries_is_named(run_protocol: ProtocolRunner) ->
             client="bob",
             parameters=PUBLIC,
         )
-    named = [e for e in caught.value.errors.values() if isinstance(e, ProtocolViolation)]
-    assert {error.culprit for error in named} == {"bob"}
+    assert culprits(caught.value) == {"bob"}

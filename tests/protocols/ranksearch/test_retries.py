@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from veilring.privacy.statefile import open_state_file
 from veilring.protocols.masks import MaskedWords, MaskKey
 from veilring.protocols.ranksearch import SearchedRows
 from veilring.protocols.ranksearch import memory as memories
-from veilring.protocols.ranksearch.memory import MEMORY_FILE
+from veilring.protocols.ranksearch.memory import QUERIES as MEMORY
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.simulation.faults import Fault
 from veilring.transport.messages import Message
@@ -77,49 +77,38 @@ def test_zeros_of_both_signs_are_one_query(memory: SearchedRows) -> None:
         memory.refuse(-np.zeros((1, 3)), THREE)
 
 
-def test_the_oldest_queries_are_forgotten_first(
-    memory: SearchedRows, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The memory has a limit, and a forgotten query counts as new."""
-    monkeypatch.setattr(memories, "REMEMBERED_MAX", 4)
-    queries = np.arange(6.0)[:, None]
-    memory.remember(queries[:4], FOUR)
-    memory.remember(queries[:1], FOUR)
-    memory.remember(queries[4:], FOUR)
-    for forgotten in (1, 2):
-        memory.refuse(queries[forgotten : forgotten + 1], THREE)
-    for kept in (0, 3, 4, 5):
-        with pytest.raises(AskedBefore):
-            memory.refuse(queries[kept : kept + 1], THREE)
-
-
 @contextmanager
 def remembering(path: Path, *, new: bool = False) -> Iterator[SearchedRows]:
     """Yield rows with a memory in a file."""
-    with closing(open_state_file(path, MEMORY_FILE, new=new)) as file:
+    with closing(open_state_file(path, MEMORY, new=new)) as file:
         yield SearchedRows(set_up().parts["party-0"], file)
 
 
-def test_a_restarted_party_reads_its_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("restarts", [False, True])
+def test_the_oldest_queries_are_forgotten_first(
+    restarts: bool, memory: SearchedRows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a file it refuses what the last process would have refused, and forgets as it would."""
+    """The memory has a limit, and a forgotten query counts as new; a file keeps it at restarts."""
     monkeypatch.setattr(memories, "REMEMBERED_MAX", 4)
     path, queries = tmp_path / "asked.db", np.arange(6.0)[:, None]
-    with remembering(path, new=True) as memory:
-        memory.remember(queries[:4], FOUR)
-        memory.remember(queries[:1].repeat(2, axis=0), FOUR)
-        memory.remember(queries[4:5], THREE)
-    with remembering(path) as memory:
-        memory.distrust(queries[5:])
-    with remembering(path) as memory:
+
+    def opened(*, new: bool = False) -> AbstractContextManager[SearchedRows]:
+        return remembering(path, new=new) if restarts else nullcontext(memory)
+
+    with opened(new=True) as party:
+        party.remember(queries[:4], FOUR)
+        party.remember(queries[:1].repeat(2, axis=0), FOUR)
+        party.remember(queries[4:5], THREE)
+    with opened() as party:
+        party.distrust(queries[5:])
+    with opened() as party:
         for forgotten in (1, 2):
-            memory.refuse(queries[forgotten : forgotten + 1], THREE)
+            party.refuse(queries[forgotten : forgotten + 1], THREE)
         for kept, others in ((0, THREE), (3, THREE), (4, FOUR), (5, THREE), (5, FOUR)):
             with pytest.raises(AskedBefore):
-                memory.refuse(queries[kept : kept + 1], others)
-        memory.refuse(queries[[0, 3]], FOUR)
-        memory.refuse(queries[4:5], THREE)
+                party.refuse(queries[kept : kept + 1], others)
+        party.refuse(queries[[0, 3]], FOUR)
+        party.refuse(queries[4:5], THREE)
 
 
 def test_a_failed_disk_ends_a_batch_before_its_values_are_sent(tmp_path: Path) -> None:

@@ -1,17 +1,27 @@
-"""The opened values of a whole search by shares follow from its published interval."""
+"""Views of shared counts and votes follow from the output, exactly and at full size.
 
+The simulator gets the output and the shares dealt to the coalition. An opened number is 0 where the
+output says so, and uniform on the other numbers elsewhere; opened words are uniform subject to
+that. Shares of random polynomials are uniform, by `test_shares`; the exact distributions here are
+conditioned on the shares dealt, on tiny fields, over all draws of the honest parties.
+"""
+
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy import stats
-from tests.protocols.ranksearch.worlds import bound
+from tests.protocols.ranksearch.worlds import Sent, bound, search_by_shares
 from typing_extensions import override
 
 from veilring.arrays import Bools, Floats, Ints
 from veilring.data.table import Rows
+from veilring.protocols.ranksearch.algorithm import argmax, comparing
 from veilring.protocols.ranksearch.algorithm.argmax import label_play, label_scheme
 from veilring.protocols.ranksearch.algorithm.comparing import shared_search
 from veilring.protocols.ranksearch.algorithm.search import (
@@ -20,21 +30,21 @@ from veilring.protocols.ranksearch.algorithm.search import (
     Found,
     IntervalSearch,
     Reach,
-    clipped_counts,
+    pattern_of,
 )
 from veilring.protocols.ranksearch.algorithm.shares import (
     Dealer,
+    Nonzero,
     Part,
     Play,
     Scheme,
+    kept_nonzero,
     play_together,
     received,
     summed,
 )
-from veilring.protocols.ranksearch.algorithm.votes import nearest_rows
 
 FALSE_ALARM = 1e-6
-Sent = Sequence[Sequence[Part]]
 
 
 class Unmasked(Dealer):
@@ -49,11 +59,7 @@ class Unmasked(Dealer):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AllReached(Reach):
-    """The thresholds that reach k rows, all of them treated as the lowest.
-
-    Attributes:
-        owner: For each threshold the position of its query, shape (thresholds,).
-    """
+    """The thresholds that reach k rows, all of them treated as the lowest; each has its query."""
 
     owner: Ints
 
@@ -62,28 +68,6 @@ class AllReached(Reach):
     def lowest(self) -> tuple[Ints, Ints]:
         reached = np.flatnonzero(np.arange(len(self.owner)) >= self.at[self.owner])
         return self.owner[reached], reached
-
-
-def searching(
-    parts: Sequence[Rows],
-    queries: Floats,
-    watch: Callable[[Sent], None],
-    kind: type[Dealer] = Dealer,
-) -> Found:
-    """Search by shares in this process."""
-    scheme = SEARCH.scheme(len(parts))
-
-    def play(me: int) -> Play[Found]:
-        near = nearest_rows(queries, parts[me], SEARCH.system.k).distances
-        return shared_search(
-            kind(scheme, me, np.random.default_rng([7, me])),
-            lambda asked: clipped_counts(near, asked),
-            SEARCH.interval_search(len(queries)),
-            SEARCH.system.k,
-            lambda: None,
-        )
-
-    return play_together([play(me) for me in range(len(parts))], scheme.p, watch)[0]
 
 
 def simulated_zeros(found: Found) -> list[list[bool]]:
@@ -131,17 +115,22 @@ def some_rows(parties: int, rows: int, queries: int) -> tuple[list[Rows], Floats
 SEARCH = bound(2, 1, reveal="votes")
 
 
-def test_all_comparisons_follow_from_the_interval() -> None:
-    """A simulator that knows only the published interval predicts which opened values are 0."""
+def zeros_of_a_search() -> tuple[list[list[bool]], list[list[bool]]]:
+    """Return which values a search opens as 0, and which the published interval predicts."""
     parts, queries = some_rows(5, 30, 40)
     rounds: list[Sent] = []
-    found = searching(parts, queries, rounds.append)
+    found = search_by_shares(queries, parts, SEARCH, watch=rounds.append)[0]
     assert set(found.ends.tolist()) == {End.EXACT, End.TIED}
-    assert opened_zeros(rounds, SEARCH.scheme(5)) == simulated_zeros(found)
+    return opened_zeros(rounds, SEARCH.scheme(5)), simulated_zeros(found)
 
 
-def test_opening_all_equalities_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If T = k is opened at each threshold with T >= k, the zeros differ from the simulator's."""
+def test_all_comparisons_follow_from_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A simulator that knows only the published interval predicts which opened values are 0.
+
+    If T = k is opened at each threshold with T >= k, the zeros differ from the simulator's.
+    """
+    opened, simulated = zeros_of_a_search()
+    assert opened == simulated
     narrow = IntervalSearch.narrow
 
     def narrow_and_open_all(search: IntervalSearch, asked: Asked, below: Bools) -> Reach:
@@ -149,21 +138,19 @@ def test_opening_all_equalities_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
         return AllReached(reach.at, reach.has_below, reach.is_reached, asked.owner)
 
     monkeypatch.setattr(IntervalSearch, "narrow", narrow_and_open_all)
-    parts, queries = some_rows(5, 30, 40)
-    rounds: list[Sent] = []
-    found = searching(parts, queries, rounds.append)
-    assert opened_zeros(rounds, SEARCH.scheme(5)) != simulated_zeros(found)
+    opened, simulated = zeros_of_a_search()
+    assert opened != simulated
 
 
-def least_chance(kind: type[Dealer]) -> tuple[float, int]:
-    """Return the least p-value of uniformity, and the number of tests.
+def chance_of_search(kind: type[Dealer]) -> float:
+    """Return the least p-value of uniformity times the number of tests.
 
     The tests cover the nonzero values that a search opens, the words by which each of three honest
     parties opens them, and random sums of these.
     """
     parts, queries = some_rows(5, 30, 600)
     rounds: list[Sent] = []
-    searching(parts, queries, rounds.append, kind)
+    search_by_shares(queries, parts, SEARCH, kind=kind, seed=7, watch=rounds.append)
     scheme, rng = SEARCH.scheme(5), np.random.default_rng(0)
     p, chances = scheme.p, list[float]()
     products = [
@@ -180,23 +167,11 @@ def least_chance(kind: type[Dealer]) -> tuple[float, int]:
         chances += [zeros, stats.chisquare(np.bincount(each, minlength=p)).pvalue]
     nonzero = opened[opened != 0]
     chances.append(stats.chisquare(np.bincount(nonzero, minlength=p)[1:]).pvalue)
-    return min(chances), len(chances)
+    return min(chances) * len(chances)
 
 
-def test_a_search_at_full_size_has_the_simulators_distribution() -> None:
-    """With five parties and k = 5, opened values and words are uniform (false alarm 1e-6)."""
-    least, taken = least_chance(Dealer)
-    assert least > FALSE_ALARM / taken
-
-
-def test_bare_products_at_full_size_are_caught() -> None:
-    """Without sharings of zero, the words of a search are not uniform."""
-    least, taken = least_chance(Unmasked)
-    assert least < FALSE_ALARM / taken
-
-
-def least_chance_of_labels(most: int, kind: type[Dealer]) -> tuple[float, int]:
-    """Return the least p-value and the number of tests for all words of a labelling."""
+def chance_of_labels(kind: type[Dealer], most: int) -> float:
+    """Return the least p-value times the number of tests for all words of a labelling."""
     votes = np.random.default_rng(0).multinomial(most, np.full(20, 1 / 20), 400)
     scheme, rounds = label_scheme(5, 4, most), list[Sent]()
     plays = [
@@ -212,17 +187,302 @@ def least_chance_of_labels(most: int, kind: type[Dealer]) -> tuple[float, int]:
             chances.append(stats.binomtest(zeros, part.count, 1 / scheme.p).pvalue)
             counts = np.bincount(part.words, minlength=scheme.p)
             chances.append(stats.chisquare(counts).pvalue)
-    return min(chances), len(chances)
+    return min(chances) * len(chances)
 
 
-@pytest.mark.parametrize("most", [5, 100], ids=["one-hots", "bits"])
-def test_labels_at_full_size_have_the_simulators_distribution(most: int) -> None:
-    """The words of a labelling are uniform at each honest party (false alarm 1e-6)."""
-    least, taken = least_chance_of_labels(most, Dealer)
-    assert least > FALSE_ALARM / taken
+@pytest.mark.parametrize(
+    "chance",
+    [
+        chance_of_search,
+        pytest.param(partial(chance_of_labels, most=5), id="one-hots"),
+        pytest.param(partial(chance_of_labels, most=100), id="bits"),
+    ],
+)
+def test_words_at_full_size_have_the_simulators_distribution(
+    chance: Callable[[type[Dealer]], float],
+) -> None:
+    """With five parties, opened values and words are uniform (false alarm 1e-6)."""
+    assert chance(Dealer) > FALSE_ALARM
 
 
-def test_bare_squares_at_full_size_are_caught() -> None:
-    """Without sharings of zero, the words of a labelling are not uniform."""
-    least, taken = least_chance_of_labels(100, Unmasked)
-    assert least < FALSE_ALARM / taken
+@pytest.mark.parametrize("chance", [chance_of_search, partial(chance_of_labels, most=100)])
+def test_bare_products_at_full_size_are_caught(chance: Callable[[type[Dealer]], float]) -> None:
+    """Without sharings of zero, the words of a search or of a labelling are not uniform."""
+    assert chance(Unmasked) < FALSE_ALARM
+
+
+PARTIES = 3
+
+
+def keep_all(
+    dealer: Dealer, needed: int, dealt: Nonzero, products: Ints
+) -> Play[Ints]:  # the signature of `kept_nonzero`
+    """Keep elements even if they are 0."""
+    del dealer, products
+    yield from ()
+    return dealt.elements[:needed]
+
+
+class OneStep(IntervalSearch):
+    """A search that asks one threshold per query, once."""
+
+    @override
+    def ask(self) -> Asked | None:
+        if not self.is_first:
+            return None
+        every = np.arange(len(self._ends))
+        return Asked(every, every, np.full(len(every), pattern_of(1.0)))
+
+
+class Script:
+    """A source of given draws, one array after another, and then zeros."""
+
+    def __init__(self, *arrays: Ints) -> None:
+        self._arrays = list(arrays)
+
+    def integers(self, _low: int, _high: int, shape: int | tuple[int, int]) -> Ints:
+        """Return the next array."""
+        size = np.zeros(shape, dtype=np.int64)
+        return size + self._arrays.pop(0) if self._arrays else size
+
+
+def dealer_of(kind: type[Dealer], scheme: Scheme, me: int, *arrays: Ints) -> Dealer:
+    """Return a dealer that draws the given values."""
+    return kind(scheme, me, cast("np.random.Generator", Script(*arrays)))
+
+
+def linear(value: Ints, share: Ints, point: int, p: int) -> Ints:
+    """Return the coefficient for which a value has a given share."""
+    return (share - value) * pow(point, -1, p) % p
+
+
+def through_zero(top: Ints, share: int, point: int, p: int) -> Ints:
+    """Return the coefficients of a sharing of zero of degree 2 with a given share."""
+    low = (share - top * point**2) * pow(point, -1, p) % p
+    return np.vstack([low, top])
+
+
+def are_uniform(keys: Sequence[Ints], p: int, allowed: int) -> bool:
+    """Return whether elements jointly take the given number of values, all equally often."""
+    counts = np.bincount(np.ravel_multi_index(tuple(keys), (p,) * len(keys)))
+    often = counts[counts > 0]
+    return len(often) == allowed and np.ptp(often) == 0
+
+
+def told_words(told: list[Ints], count: int) -> Callable[[Sent], None]:
+    """Return a function that records the words opened by all parties in parts of a given size."""
+
+    def watch(sent: Sent) -> None:
+        told.extend(
+            np.array([cast("Ints", party[place].words) for party in sent])
+            for place, part in enumerate(sent[0])
+            if part.is_public and part.count == count
+        )
+
+    return watch
+
+
+def opened_by(words: Ints, p: int) -> Ints:
+    """Return the values opened by three parties' words, by Lagrange's polynomial of degree 2."""
+    return np.asarray((3 * words[0] - 3 * words[1] + words[2]) % p)
+
+
+def step_is_simulated(
+    counts: Sequence[int],
+    coalition: int,
+    p: int,
+    seed: int,
+    *,
+    kind: type[Dealer] = Dealer,
+    lowest: int = 1,
+) -> bool:
+    """Return whether a party's view of a step with k = 1 has exactly the simulator's distribution.
+
+    One honest dealer draws all its possible values, and the others draw fixed values known to the
+    coalition, which is one of the three parties with these counts. The elements R are at least
+    `lowest`.
+    """
+    scheme, total, point = Scheme(p, PARTIES), sum(counts), coalition + 1
+    free = min({0, 1} - {coalition})
+    ranges = [range(lowest, p), range(p), range(lowest, p), range(p)]
+    element, top, other, other_top = np.array(list(itertools.product(*ranges))).T
+    size = len(element)
+    spare = np.ones(Nonzero.to_draw(2 * size, p) - 2 * size, dtype=np.int64)
+    rng = np.random.default_rng(seed)
+    to_see, (fixed, known, *others) = rng.integers(0, p, 5), rng.integers(0, p, (8, PARTIES))
+    nothing, one = np.array(0), np.array(1)
+    scripts: dict[int, tuple[Ints, ...]] = {
+        me: (fixed[me], known[me], others[0][me], nothing, others[1][me], nothing, others[2][me])
+        for me in range(scheme.drawing)
+    } | {2: (fixed[2],)}
+    known_sum = sum(known[me] for me in range(scheme.drawing) if me != free)
+    own = (np.concatenate([element, other, spare]) - known_sum) % p
+    scripts[free] = (
+        linear(np.array(counts[free]), to_see[0], point, p),
+        own,
+        linear(own, np.append(np.repeat(to_see[1:3], size), 0 * spare), point, p),
+        one,
+        nothing,
+        nothing,
+        through_zero(top, to_see[3], point, p),
+        through_zero(other_top, to_see[4], point, p),
+    )
+
+    def play(me: int) -> Play[Found]:
+        dealer = dealer_of(kind, scheme, me, *scripts[me])
+        search = OneStep(size, 1.0, 2)
+        return shared_search(
+            dealer, lambda asked: np.full(len(asked), counts[me]), search, 1, lambda: None
+        )
+
+    told: list[Ints] = []
+    play_together([play(me) for me in range(PARTIES)], p, told_words(told, size))
+    if len(told) != min(total, 1) + 1:
+        return False
+    keys, allowed = [], 1
+    for words, is_zero in zip(told, [total < 1, total == 1], strict=False):
+        keys += [opened_by(words, p), words[free]]
+        allowed *= p * (1 if is_zero else p - 1)
+        if (keys[-2] == 0).any() != is_zero or np.ptp(words[coalition]):
+            return False
+    return are_uniform(keys, p, allowed)
+
+
+WORLDS = [(0, 0, 0), (1, 0, 0), (0, 0, 1), (1, 1, 0), (0, 2, 1), (2, 0, 2)]
+EVERY = list(itertools.product(WORLDS, range(PARTIES)))
+
+
+@pytest.mark.parametrize("p", [5, 7])
+def test_a_step_has_the_simulators_distribution(p: int) -> None:
+    """Given the output, the words of T < k and T = k have exactly the simulator's distribution."""
+    for counts, coalition in EVERY:
+        assert all(step_is_simulated(counts, coalition, p, seed) for seed in range(3))
+
+
+def test_products_without_sharings_of_zero_are_caught() -> None:
+    """Words of a bare product differ in every world, because they reveal its factors."""
+    for counts, coalition in EVERY:
+        assert not step_is_simulated(counts, coalition, 5, 0, kind=Unmasked)
+
+
+def test_factors_that_may_be_zero_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a factor R may be 0, the view's distribution differs in exactly the worlds with T >= k."""
+    monkeypatch.setattr(comparing, "kept_nonzero", keep_all)
+    for counts, coalition in EVERY:
+        assert step_is_simulated(counts, coalition, 5, 0, lowest=0) == (sum(counts) < 1)
+
+
+@pytest.mark.parametrize("p", [5, 7])
+def test_a_kept_factor_stays_uniform(p: int) -> None:
+    """Given its whole view, an unopened element is uniform on 1 … p - 1."""
+    scheme, draws = Scheme(p, PARTIES), range(p)
+    value, slope, partner, partner_slope, low, top = np.array(
+        list(itertools.product(draws, repeat=6))
+    ).T
+    script = value, slope, partner, partner_slope, np.vstack([low, top])
+    fixed = tuple(np.random.default_rng(p).integers(0, p, 5))
+    told: list[Ints] = []
+    seen: list[Ints] = []
+
+    def watch(sent: Sent) -> None:
+        told_words(told, len(value))(sent)
+        if not sent[1][0].is_public:
+            seen.extend(cast("Ints", part.words)[0] for part in sent[1])
+
+    def play(me: int, *arrays: Ints) -> Play[Ints]:
+        dealer = dealer_of(Dealer, scheme, me, *arrays)
+        dealt = Nonzero(*(yield Nonzero.dealt(dealer, len(value))))
+        (products,) = yield [dealt.checked(dealer)]
+        kept = yield from kept_nonzero(dealer, int((products != 0).sum()), dealt, products)
+        (opened,) = yield [dealer.opened(kept)]
+        return opened
+
+    opened = play_together([play(0, *fixed), play(1, *script), play(2)], p, watch)[0]
+    (words,) = told
+    kept = opened_by(words, p) != 0
+    keys = [opened, *(each[kept] for each in (*seen, words[1], opened_by(words, p)))]
+    assert are_uniform(keys, p, (p - 1) ** 2 * p**4)
+
+
+def label_is_simulated(
+    votes: NDArray[np.uint64], coalition: int, kind: type[Dealer] = Dealer, lowest: int = 1
+) -> bool:
+    """Return whether a party's view of a labelling of two classes has the simulator's distribution.
+
+    The votes of three parties, shape (3, 2), have a total of at most 1. The elements R_c are at
+    least `lowest`.
+    """
+    p, point = 5, coalition + 1
+    scheme = Scheme(p, PARTIES)
+    free = min({0, 1} - {coalition})
+    (second,) = {0, 1, 2} - {coalition, free}
+    of_both = np.indices((p, p, p - lowest, p) * 2).reshape(2, 4, -1)
+    pad, other_pad, element, top = of_both.transpose(1, 2, 0).reshape(4, -1)
+    element = element + lowest
+    spare = np.ones(Nonzero.to_draw(len(pad), p) - len(pad), dtype=np.int64)
+    rng = np.random.default_rng(coalition)
+    to_see, known = rng.integers(0, p, 4), rng.integers(0, p, (6, PARTIES))
+    nothing, one = np.array(0), np.array(1)
+    scripts: dict[int, tuple[Ints, ...]] = {
+        me: (known[0][me], known[1][me], *dealt)
+        for me in range(PARTIES)
+        for dealt in [
+            (known[2][me], known[3][me], nothing, known[4][me], nothing, known[5][me])
+            if me < scheme.drawing
+            else ()
+        ]
+    }
+    scripts[second] = (other_pad, linear(other_pad, to_see[0], point, p), *scripts[second][2:])
+    own = (np.append(element, spare) - sum(known[2][me] for me in (0, 1) if me != free)) % p
+    scripts[free] = (
+        pad,
+        linear(pad, to_see[1], point, p),
+        own,
+        linear(own, to_see[2], point, p),
+        one,
+        nothing,
+        nothing,
+        through_zero(top, to_see[3], point, p),
+    )
+    told: list[Ints] = []
+
+    def play(me: int) -> Play[Ints]:
+        dealer = dealer_of(kind, scheme, me, *scripts[me])
+        every = np.repeat(votes[me][None], len(pad) // 2, axis=0)
+        return label_play(dealer, every, 1)
+
+    play_together([play(me) for me in range(PARTIES)], p, told_words(told, len(pad)))
+    masked, words = told
+    label, opened = int(votes.sum(axis=0).argmax()), opened_by(words, p).reshape(-1, 2)
+    if ((opened == 0).any(axis=0) != (np.arange(2) == label)).any():
+        return False
+    honest = [masked[free], masked[second], words[free]]
+    keys = [*(each.reshape(-1, 2)[:, c] for each in honest for c in range(2)), *opened.T]
+    return are_uniform(keys, p, p**6 * (p - 1))
+
+
+VOTES = [
+    np.array(each, dtype=np.uint64)
+    for each in ([[1, 0], [0, 0], [0, 0]], [[0, 0], [0, 1], [0, 0]], [[0, 0], [0, 0], [0, 1]])
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("coalition", range(PARTIES))
+def test_a_label_has_the_simulators_distribution(coalition: int) -> None:
+    """Given the label, all opened words have exactly the simulator's distribution."""
+    assert all(label_is_simulated(votes, coalition) for votes in VOTES)
+    assert len({int(votes.sum(axis=0).argmax()) for votes in VOTES}) == 2
+
+
+@pytest.mark.slow
+def test_labels_without_sharings_of_zero_are_caught() -> None:
+    """The words of a bare product `R_c · L_c` do not have the simulator's distribution."""
+    assert not label_is_simulated(VOTES[1], 0, kind=Unmasked)
+
+
+@pytest.mark.slow
+def test_labels_with_factors_that_may_be_zero_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If R_c may be 0, a losing class can look like the winner, and the distribution differs."""
+    monkeypatch.setattr(argmax, "kept_nonzero", keep_all)
+    assert not label_is_simulated(VOTES[1], 0, lowest=0)

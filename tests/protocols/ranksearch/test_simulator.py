@@ -1,4 +1,9 @@
-"""Views of a search that reveals totals: a simulator computes them from the totals.
+"""The simulator of `reveal = "totals"`, and the ideal functionality behind it.
+
+The ideal functionality follows the definition, on all rows: the total of clipped counts at each
+threshold asked, and the total votes within the radius. The simulator gets these, and the rows and
+keys of a coalition. It returns the coalition's view except for the words of honest parties, and the
+sum of those words: all but one are uniform, and the last completes the sum.
 
 On words modulo 2 and 4 all streams are enumerated, and the two distributions are equal as
 fractions. At full size, everything that is not random is equal, and tests of the random words have
@@ -12,24 +17,23 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import combinations, pairwise
 from math import log, sqrt
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import binomtest
-from tests.protocols.ranksearch.simulator import Words, World, simulate
-from tests.protocols.ranksearch.worlds import bound
+from tests.protocols.ranksearch.worlds import ask, bound
 from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
-from veilring.data.table import Rows
+from veilring.data.table import Rows, pairwise_distances
 from veilring.nodes.adversary import Adversary, Lines
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.journal import View
 from veilring.nodes.party import Party
 from veilring.protocols.batches import Queries
-from veilring.protocols.digests import DIGEST_BYTES, digest_of
+from veilring.protocols.digests import DIGEST_BYTES, digest_of, digest_of_names
 from veilring.protocols.masks import (
     MaskedSums,
     MaskedTotals,
@@ -39,11 +43,128 @@ from veilring.protocols.masks import (
     Stream,
     agree_secrets,
 )
-from veilring.protocols.ranksearch import SearchedRows, rank_search, roles
-from veilring.protocols.ranksearch.algorithm.votes import Nearest, nearest_rows
-from veilring.protocols.ranksearch.shared import CheckWords, Commitment
+from veilring.protocols.ranksearch import roles
+from veilring.protocols.ranksearch.algorithm.search import Asked, clipped_counts
+from veilring.protocols.ranksearch.algorithm.votes import (
+    Nearest,
+    Votes,
+    fixed_weights,
+    nearest_rows,
+    own_votes,
+)
+from veilring.protocols.ranksearch.parameters import SearchParameters
+from veilring.protocols.ranksearch.shared import CHECK_BYTES, CheckWords, Commitment
 from veilring.protocols.ring.algorithm.classify import Weights
 from veilring.transport.messages import Message
+
+Words = NDArray[np.unsignedinteger[Any]]
+
+
+@dataclass(frozen=True)
+class World:
+    """The inputs of all parties."""
+
+    parts: Mapping[str, Rows]
+    parameters: SearchParameters
+    queries: Floats
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parties; the first asks, and adds up if one party does."""
+        return tuple(self.parts)
+
+    @property
+    def adder(self) -> str | None:
+        """The party that adds up, if any."""
+        return self.names[0] if self.parameters.system.sum == "star" else None
+
+
+def ideal_counts(world: World, asked: Asked) -> Ints:
+    """Return the totals of clipped counts: the sum of min(k + 1, rows within the threshold)."""
+    query = asked.queries[asked.owner]
+    totals = np.zeros(len(asked), np.int64)
+    for rows in world.parts.values():
+        within = pairwise_distances(world.queries, rows.features)[query] <= asked.values[:, None]
+        totals += np.minimum(world.parameters.system.k + 1, within.sum(axis=1))
+    return totals
+
+
+def ideal_votes(world: World, radii: Floats) -> Votes:
+    """Return the total votes of all rows within the radii."""
+    weights = world.parameters.system.weights
+    counts = np.zeros((len(radii), world.parameters.facts.classes), np.uint64)
+    weighted = np.zeros_like(counts)
+    for rows in world.parts.values():
+        distances = pairwise_distances(world.queries, rows.features)
+        for query, row in zip(*np.nonzero(distances <= radii[:, None]), strict=True):
+            distance, label = distances[query, row], rows.labels[row]
+            if weights == "uniform" or distance == 0:
+                counts[query, label] += np.uint64(1)
+            else:
+                weight = fixed_weights(radii[[query]], np.array([distance]))
+                weighted[query, label] += weight[0]
+    return Votes(counts, weighted if weights == "distance" else None)
+
+
+class SimulatedSum(NamedTuple):
+    """The hash of a sum, and of each array the total and the sum of all honest parties' words."""
+
+    digest: bytes
+    totals: tuple[Words, ...]
+    honest: tuple[Words, ...]
+
+
+def simulate(world: World, coalition: Mapping[str, PairwiseKeys]) -> Iterator[SimulatedSum]:
+    """Yield the sums of a batch in order, from the totals and a coalition's rows and unused keys.
+
+    The last is that of the outcome of checks, all of which pass.
+    """
+    public, parties = world.parameters, len(world.parts)
+    k, classes, weights = public.system.k, public.facts.classes, public.system.weights
+    near = {name: nearest_rows(world.queries, world.parts[name], k) for name in coalition}
+    digest = digest_of(
+        public.written.encode(), digest_of_names(world.names), world.queries.tobytes()
+    )
+
+    def add(
+        totals: Sequence[NDArray[Any]], own: Mapping[str, Sequence[NDArray[Any]]]
+    ) -> SimulatedSum:
+        nonlocal digest
+        words = tuple(_wire(total) for total in totals)
+        sent = [
+            keys.mask([_wire(a) for a in own[name]], digest) for name, keys in coalition.items()
+        ]
+        honest = tuple(
+            total - sum((arrays[n] for arrays in sent), np.zeros_like(total))
+            for n, total in enumerate(words)
+        )
+        found = SimulatedSum(digest, words, honest)
+        digest = digest_of(digest, *(word.tobytes() for word in words))
+        return found
+
+    search, word = public.search(len(world.queries), parties), public.count_word(parties)
+    while (asked := search.ask()) is not None:
+        totals = ideal_counts(world, asked)
+        own = {
+            name: [clipped_counts(near[name].distances, asked).astype(word)] for name in coalition
+        }
+        yield add([totals.astype(word)], own)
+        search.take(asked, totals)
+    found = search.found()
+    votes = {
+        name: own_votes(
+            world.queries, world.parts[name], near[name], found, classes=classes, weights=weights
+        ).arrays(found.tied, k)
+        for name in coalition
+    }
+    yield add(ideal_votes(world, found.radii).arrays(found.tied, k), votes)
+    passed = np.zeros(CHECK_BYTES // 8, np.uint64)
+    yield add([passed], {name: [passed] for name in coalition})
+
+
+def _wire(array: NDArray[Any]) -> Words:
+    return array.astype(f"<u{array.dtype.itemsize}").ravel()
+
 
 pytestmark = pytest.mark.slow
 
@@ -103,14 +224,9 @@ def digit(modulus: int, digits: int, place: int) -> Words:
 
 @dataclass(frozen=True)
 class Tiny:
-    """Parties that add up twice, the second time depending on the first total.
+    """Parties that add up twice, modulo 2 or 4, the second time depending on the first total.
 
-    Attributes:
-        modulus: 2 or 4.
-        parties: The number of parties.
-        coalition: The names of its members.
-        adder: The party that adds up, if any.
-        tongues: The number of different totals of the first sum sent by a corrupted adder.
+    A corrupted adder sends as many different totals of the first sum as it has tongues.
     """
 
     modulus: int
@@ -246,8 +362,7 @@ def distribution_of(columns: list[Words]) -> Distribution:
 def tiny_worlds(*, words_seen: bool = False) -> Iterator[Tiny]:
     """Yield every coalition of up to n - 2 of three to five parties, and every kind of adder.
 
-    Args:
-        words_seen: Whether to omit worlds in which the coalition sees only totals.
+    Worlds in which the coalition sees only totals may be left out.
     """
     for modulus, parties, members in (
         (4, 3, 1),
@@ -293,12 +408,7 @@ class TestTinyWords:
 
 @dataclass
 class Recording:
-    """A replacement of `agree_keys` that agrees likewise, and keeps the secrets for the test.
-
-    Attributes:
-        kind: The class of the parties' keys.
-        secrets: Each party's secrets of the last run, by its name.
-    """
+    """A replacement of `agree_keys` that agrees likewise, and keeps the last run's secrets."""
 
     kind: type[PairwiseKeys] = PairwiseKeys
     secrets: dict[str, dict[str, bytes]] = field(default_factory=dict)
@@ -314,22 +424,15 @@ class Recording:
         return self.kind(me, {peer: secrets[peer] for peer in names if peer != me})
 
 
-def play(world: World) -> dict[str, View]:
-    """Return each party's view of a search."""
-
-    async def run() -> dict[str, View]:
-        own = [SearchedRows(rows) for rows in world.parts.values()]
-        async with Cluster(list(world.names), own=own, seed=11) as cluster:
-            run = await cluster.run(
-                rank_search,
-                client=world.names[0],
-                parameters=world.parameters,
-                only={world.names[0]: {"queries": world.queries}},
-                watch=world.names,
-            )
-        return dict(run.views)
-
-    return asyncio.run(run())
+def play(
+    world: World, monkeypatch: pytest.MonkeyPatch, kind: type[PairwiseKeys] = PairwiseKeys
+) -> tuple[dict[str, View], Recording]:
+    """Return each party's view of a search, and the recorded keys."""
+    keys = Recording(kind)
+    monkeypatch.setattr(roles, "agree_keys", keys)
+    parts = list(world.parts.values())
+    asked = ask(parts, world.queries, world.parameters, seed=11, watch=world.names)
+    return dict(asyncio.run(asked).views), keys
 
 
 def by_sum(view: View) -> list[dict[str, MaskedWords | MaskedTotals]]:
@@ -408,11 +511,8 @@ def assert_uniform(drawn: Sequence[NDArray[np.uint8]], alarm: float) -> None:
 
     Differences of independent uniform bytes are uniform as well, so each distribution is tested by
     the inequality of Dvoretzky, Kiefer and Wolfowitz, with the constant of Massart. The bits are
-    tested by the binomial distribution.
-
-    Args:
-        drawn: Shape (parties, bytes) for each sum.
-        alarm: The greatest probability that this fails for bytes that are uniform.
+    tested by the binomial distribution. Uniform bytes, shape (parties, bytes) for each sum, fail
+    with at most the probability `alarm`.
     """
     after = [
         second[:, :size] - first[:, :size]
@@ -485,19 +585,15 @@ class TestFullSize:
     def test_a_view_equals_the_simulators(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The deterministic part of a view follows from the totals and the coalition's inputs."""
-        keys = Recording()
-        monkeypatch.setattr(roles, "agree_keys", keys)
-        views = play(world)
+        """The deterministic part follows from the totals and the coalition's inputs.
+
+        Honest words are uniform, only their sum is fixed; the false-alarm rate is 1e-6 over all
+        coalitions and worlds.
+        """
+        views, keys = play(world, monkeypatch)
         for coalition in coalitions(world):
             assert_simulated(world, views, keys, coalition)
-
-    @pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
-    def test_honest_words_are_uniform(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Only their sum is fixed; the false-alarm rate is 1e-6 over all coalitions and worlds."""
-        keys = Recording()
-        monkeypatch.setattr(roles, "agree_keys", keys)
-        views, tested = play(world), seeing_words(world)
+        tested = seeing_words(world)
         assert tested
         for coalition in tested:
             drawn = drawn_words(world, views, keys, coalition)
@@ -506,9 +602,8 @@ class TestFullSize:
     @pytest.mark.parametrize("name", ["plain", "star"])
     def test_reused_masks_are_caught(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """Every coalition that sees words sees their changes from sum to sum."""
-        keys, world = Recording(ReusedKeys), WORLDS[name]
-        monkeypatch.setattr(roles, "agree_keys", keys)
-        views = play(world)
+        world = WORLDS[name]
+        views, keys = play(world, monkeypatch, ReusedKeys)
         for coalition in seeing_words(world):
             drawn = drawn_words(world, views, keys, coalition)
             with pytest.raises(AssertionError, match="from sum to sum"):
@@ -518,23 +613,19 @@ class TestFullSize:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Honest parties that share no mask hide nothing from those who share masks with them."""
-        keys, world = Recording(StarKeys), WORLDS["plain"]
-        monkeypatch.setattr(roles, "agree_keys", keys)
-        views = play(world)
-        drawn = drawn_words(world, views, keys, ["party-0"])
+        views, keys = play(WORLDS["plain"], monkeypatch, StarKeys)
+        drawn = drawn_words(WORLDS["plain"], views, keys, ["party-0"])
         with pytest.raises(AssertionError, match="alone"):
             assert_uniform(drawn, FALSE_ALARM)
 
     @pytest.mark.parametrize("name", ["skewed", "skewed star"])
     def test_unclipped_counts_are_caught(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """A total with more than k + 1 rows of a party reveals more than the simulator has."""
-        keys, world = Recording(), WORLDS[name]
-        monkeypatch.setattr(roles, "agree_keys", keys)
         monkeypatch.setattr(roles, "nearest_rows", one_more)
-        views = play(world)
-        for coalition in coalitions(world):
+        views, keys = play(WORLDS[name], monkeypatch)
+        for coalition in coalitions(WORLDS[name]):
             with pytest.raises(AssertionError):
-                assert_simulated(world, views, keys, coalition)
+                assert_simulated(WORLDS[name], views, keys, coalition)
 
 
 class StarKeys(PairwiseKeys):

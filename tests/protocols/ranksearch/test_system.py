@@ -1,5 +1,6 @@
 """Rank search as a system: equal on every runtime, at its steps' cost, and refusals."""
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal
 
@@ -7,13 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.protocols.ranksearch.tables import TABLES, dealings, table, votes_within
-from tests.protocols.ranksearch.worlds import bound
+from tests.protocols.ranksearch.worlds import TABLES, ask, bound, dealings, table, votes_within
 
 from veilring import simulation
+from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.errors import InputError
-from veilring.nodes.cluster import Cluster
 from veilring.nodes.journal import Cost, Traffic
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
@@ -24,7 +24,6 @@ from veilring.protocols.promise import Facts, Forecast
 from veilring.protocols.ranksearch import (
     SearchAnswer,
     SearchedRows,
-    SearchParameters,
     found_cost,
     rank_search,
     search_cost,
@@ -33,9 +32,7 @@ from veilring.protocols.ranksearch.algorithm.search import End
 from veilring.protocols.ranksearch.algorithm.votes import no_votes
 from veilring.protocols.ranksearch.parameters import Reveal
 from veilring.protocols.ranksearch.shared import CHECK_ROUNDS
-from veilring.protocols.ranksearch.system import RankSearch, SearchSetup
-from veilring.protocols.registry import find_system
-from veilring.protocols.ring import Weights
+from veilring.protocols.ranksearch.system import RankSearch
 from veilring.scenarios import Report, load_scenario, run_scenario
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.testing import ProtocolRunner
@@ -46,13 +43,18 @@ Adding = Literal["all-to-all", "star"]
 Places = Literal["apart", "tied"]
 SUMS: tuple[Adding, ...] = ("all-to-all", "star")
 REVEALS: tuple[Reveal, ...] = ("totals", "votes", "label")
-PLACES: tuple[Places, ...] = ("apart", "tied")
-NAMES = [f"party-{n}" for n in range(5)]
-FACTS = Facts(parties=5, features=3, classes=3, rows=120)
-way = pytest.mark.parametrize(
-    ("adding", "weights", "places"),
-    [(adding, w, p) for adding in SUMS for w in ("uniform", "distance") for p in PLACES],
+K, FEW = 4, 300
+"""Numbers of neighbours: some, and more than there are rows."""
+WAYS: Mapping[str, Mapping[str, Any]] = {
+    f"{reveal} {adding} {weights}": {"reveal": reveal, "sum": adding, "weights": weights}
+    for reveal in REVEALS
+    for adding in SUMS[: 1 + (reveal == "totals")]
+    for weights in (("uniform",) if reveal == "label" else ("uniform", "distance"))
+}
+each_way = pytest.mark.parametrize(
+    "way", [way if "totals" in way else pytest.param(way, marks=pytest.mark.slow) for way in WAYS]
 )
+each_place = pytest.mark.parametrize("places", ["apart", "tied"])
 
 
 def pooled(places: Places) -> Rows:
@@ -62,42 +64,35 @@ def pooled(places: Places) -> Rows:
     return Rows(features, rng.integers(0, 3, 120))
 
 
-def queries_of(places: Places) -> np.ndarray[Any, np.dtype[np.float64]]:
+def queries_of(places: Places) -> Floats:
     """Return queries, some of them at rows."""
     return np.concatenate([pooled(places).features[:6], np.random.default_rng(5).random((6, 3))])
 
 
-def own(places: Places) -> list[SearchedRows]:
+def parts_of(places: Places) -> list[Rows]:
     """Deal the rows to all parties except one, which has none."""
     rows = pooled(places)
     parts = [Rows(rows.features[n::4], rows.labels[n::4]) for n in range(4)]
-    return [SearchedRows(part) for part in [*parts, Rows(np.zeros((0, 3)), np.zeros(0, np.int64))]]
+    return [*parts, Rows(np.zeros((0, 3)), np.zeros(0, np.int64))]
 
 
-def parameters_of(adding: Adding, weights: Weights = "uniform") -> SearchParameters:
-    """Return the public parameters for such rows."""
-    return bound(3, 3, k=4, sum=adding, weights=weights)
-
-
-def play(
-    runner: ProtocolRunner, adding: Adding, weights: Weights, places: Places
-) -> Run[SearchAnswer]:
+def play(runner: ProtocolRunner, way: str, places: Places, k: int = K) -> Run[SearchAnswer]:
     """Have a party in the middle ask."""
     return runner(
         rank_search,
-        NAMES,
-        own=own(places),
+        5,
+        own=[SearchedRows(rows) for rows in parts_of(places)],
         only={"party-2": {"queries": queries_of(places)}},
         client="party-2",
-        parameters=parameters_of(adding, weights),
+        parameters=bound(3, 3, k=k, **WAYS[way]),
         seed=11,
     )
 
 
 @cache
-def in_memory(adding: Adding, weights: Weights, places: Places) -> Run[SearchAnswer]:
+def in_memory(way: str, places: Places, k: int = K) -> Run[SearchAnswer]:
     """Run in memory, once for all comparisons."""
-    return play(ProtocolRunner("memory"), adding, weights, places)
+    return play(ProtocolRunner("memory"), way, places, k)
 
 
 def measured(cost: Cost) -> Forecast:
@@ -105,54 +100,60 @@ def measured(cost: Cost) -> Forecast:
     return Forecast(cost.rounds, Traffic(cost.messages, cost.bytes), cost.setup)
 
 
-@way
+@each_way
+@each_place
 def test_a_run_is_equal_everywhere_at_its_steps_cost(
-    run_protocol: ProtocolRunner, adding: Adding, weights: Weights, places: Places
+    run_protocol: ProtocolRunner, way: str, places: Places
 ) -> None:
     """Answers and transcripts equal those in memory; the cost is the closed form of the steps."""
-    run, here = play(run_protocol, adding, weights, places), in_memory(adding, weights, places)
+    run, here = play(run_protocol, way, places), in_memory(way, places)
     assert run.transcript == here.transcript
     expected = here.results["party-2"]
     for answer in run.results.values():
         np.testing.assert_array_equal(answer.labels, expected.labels)
         np.testing.assert_array_equal(answer.votes, expected.votes)
         np.testing.assert_array_equal(answer.found.radii, expected.found.radii)
-    assert measured(run.cost) == found_cost(5, expected.found, parameters_of(adding, weights))
+        assert answer.found.shared == expected.found.shared
+    parameters = bound(3, 3, k=K, **WAYS[way])
+    cost = found_cost(5, expected.found, parameters, expected.tied_rows)
+    assert measured(run.cost) == cost
 
 
-@way
-def test_networked_parties_answer_like_one_with_all_rows(
-    adding: Adding, weights: Weights, places: Places
-) -> None:
-    """Votes and labels equal those of the steps in one process, which are the pooled ones."""
-    answer = in_memory(adding, weights, places).results["party-0"]
+@pytest.mark.parametrize("k", [K, FEW])
+@each_way
+@each_place
+def test_networked_parties_answer_like_one_with_all_rows(way: str, places: Places, k: int) -> None:
+    """Labels, votes and intervals equal those of the steps in one process, also with few rows."""
+    answer = in_memory(way, places, k).results["party-0"]
     rows, queries = pooled(places), queries_of(places)
-    setup = RankSearch(k=4, weights=weights).setup({"all": rows, "b": rows, "c": rows}, FACTS)
-    assert isinstance(setup, SearchSetup)
-    alone = setup.search(queries, [rows])
-    np.testing.assert_array_equal(answer.votes, alone.votes.values)
+    alone = bound(3, 3, k=k, **WAYS[way]).answer(queries, [rows])
     np.testing.assert_array_equal(answer.labels, alone.votes.labels)
-    assert (answer.found.tied).any() == (places == "tied")
-    if weights == "uniform":
-        np.testing.assert_array_equal(answer.votes, votes_within(queries, rows, 3, 4))
+    for ours, theirs in (
+        (answer.found.radii, alone.found.radii),
+        (answer.found.lower, alone.found.lower),
+        (answer.found.ends, alone.found.ends),
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+    assert (answer.found.ends == End.FEW).all() == (k == FEW)
+    assert answer.found.tied.any() == (places == "tied" and k == K)
+    if "label" in way:
+        assert answer.votes is None
+        np.testing.assert_array_equal(answer.tied_rows, alone.tied_rows)
+    else:
+        np.testing.assert_array_equal(answer.votes, alone.votes.values)
+    if "uniform" in way:
+        votes = votes_within(queries, rows, 3, k)
+        np.testing.assert_array_equal(alone.votes.values, votes)
 
 
 @pytest.mark.parametrize("adding", SUMS)
-@pytest.mark.parametrize("places", PLACES)
+@each_place
 def test_the_rounds_are_the_longest_chain_of_messages(adding: Adding, places: Places) -> None:
     """With one second per hop a run takes its rounds, one step for queries and one for keys."""
-
-    async def main() -> Run[SearchAnswer]:
-        links = Simulated(Topology(LinkModel(latency=Constant(1.0))))
-        async with Cluster(NAMES, runtime=links, own=own(places)) as cluster:
-            return await cluster.run(
-                rank_search,
-                only={"party-2": {"queries": queries_of(places)}},
-                client="party-2",
-                parameters=parameters_of(adding),
-            )
-
-    run = simulation.simulate(main())
+    links = Simulated(Topology(LinkModel(latency=Constant(1.0))))
+    parameters = bound(3, 3, k=K, sum=adding)
+    asked = ask(parts_of(places), queries_of(places), parameters, client="party-2", runtime=links)
+    run = simulation.simulate(asked)
     steps = len(run.results["party-0"].found.steps)
     assert run.cost.rounds == (steps + 1) * (1 if adding == "all-to-all" else 2) + CHECK_ROUNDS
     assert run.seconds == run.cost.rounds + 2
@@ -171,8 +172,7 @@ def test_the_trusted_parties_are_those_outside_a_coalition(reveal: Reveal, trust
 async def test_real_tables_have_their_pooled_votes_over_a_network(name: str) -> None:
     """It holds for any partition, k, way of adding and revealed values.
 
-    With 30 parties only wine is tested, whose searches are short; `test_comparing` tests all
-    tables.
+    With 30 parties only wine is tested, whose searches are short; `test_votes` tests all tables.
     """
     rows, queries, classes = table(name)
     some = queries[:: len(queries) // 10]
@@ -181,14 +181,7 @@ async def test_real_tables_have_their_pooled_votes_over_a_network(name: str) -> 
         k, adding = (1, 5, 20, 100)[number % 4], SUMS[number % 2]
         system = RankSearch(k=k, sum=adding, reveal=REVEALS[number % 3])
         parameters = system.bind(Facts(len(parts), queries.shape[1], classes))
-        held = [SearchedRows(part) for part in parts]
-        async with Cluster(len(parts), own=held, seed=number) as cluster:
-            run: Run[SearchAnswer] = await cluster.run(
-                rank_search,
-                only={"party-1": {"queries": some}},
-                client="party-1",
-                parameters=parameters,
-            )
+        run = await ask(parts, some, parameters, client="party-1", seed=number)
         votes = votes_within(some, rows, classes, k)
         for answer in run.results.values():
             np.testing.assert_array_equal(answer.labels, votes.argmax(axis=1), dealt)
@@ -232,12 +225,10 @@ def test_the_cost_is_within_its_forecast(  # noqa: PLR0917  (the world and the s
         Rows(rng.integers(0, places, (rows, 2)) / places, rng.integers(0, 3, rows))
         for _ in range(parties)
     ]
-    setup = system.setup({f"party-{n}": part for n, part in enumerate(parts)}, Facts(parties, 2, 3))
-    assert isinstance(setup, SearchSetup)
-    asked = rng.integers(0, places, (queries, 2)) / places
-    ranked = setup.search(asked, parts)
-    cost = found_cost(parties, ranked.found, setup.parameters, ranked.tied_rows)
-    range_ = search_cost(parties, queries, setup.parameters)
+    parameters = system.bind(Facts(parties, 2, 3))
+    ranked = parameters.answer(rng.integers(0, places, (queries, 2)) / places, parts)
+    cost = found_cost(parties, ranked.found, parameters, ranked.tied_rows)
+    range_ = search_cost(parties, queries, parameters)
     assert range_.most is not None
     assert range_.setup == range_.most.setup == cost.setup
     for least, exact, most in zip(
@@ -259,35 +250,33 @@ def test_the_forecast_of_queries_is_that_of_their_batches() -> None:
     assert three.most.traffic.bytes == 3 * one.most.traffic.bytes
 
 
+def test_a_thousand_queries_take_at_most_72_rounds() -> None:
+    """It is so with eight parties, k = 5 and shared counts."""
+    most = search_cost(8, 1000, bound(2, 3, k=5, reveal="votes")).most
+    assert most is not None
+    assert most.rounds <= 17 * 4 + 2 + CHECK_ROUNDS
+
+
 def test_eight_parties_answer_a_thousand_queries_within_bounds() -> None:
     """Without ties at most 9 rounds and 3.5 MB, or 1 MB in a star; with ties 17 rounds."""
     rng = np.random.default_rng(6)
     features, labels = rng.random((800, 13)), rng.integers(0, 3, 800)
-    for places in (features, np.round(features * 2) / 2):
-        parts = {f"party-{n}": Rows(places[n::8], labels[n::8]) for n in range(8)}
-        queries = (
-            places[rng.integers(0, 800, 1000)] if places is not features else rng.random((1000, 13))
-        )
-        costs = {}
-        for adding in SUMS:
-            setup = RankSearch(sum=adding).setup(parts, Facts(8, 13, 3))
-            assert isinstance(setup, SearchSetup)
-            found = setup.search(queries, list(parts.values())).found
-            costs[adding] = found_cost(8, found, setup.parameters)
+    tied = np.round(features * 2) / 2
+    for places, queries in (
+        (features, rng.random((1000, 13))),
+        (tied, tied[rng.integers(0, 800, 1000)]),
+    ):
+        parts = [Rows(places[n::8], labels[n::8]) for n in range(8)]
+        found = bound(13, 3).answer(queries, parts).found
+        costs = [found_cost(8, found, bound(13, 3, sum=adding)) for adding in SUMS]
         if places is features:
             assert (found.ends == End.EXACT).all()
-            assert costs["all-to-all"].rounds <= 9
-            assert costs["all-to-all"].traffic.bytes <= 3_500_000
-            assert costs["star"].traffic.bytes <= 1_000_000
+            assert costs[0].rounds <= 9
+            assert costs[0].traffic.bytes <= 3_500_000
+            assert costs[1].traffic.bytes <= 1_000_000
         else:
             assert found.tied.any()
-            assert costs["all-to-all"].rounds <= 17
-
-
-def test_the_system_is_found_by_name_with_defaults() -> None:
-    """No parameter is required."""
-    assert find_system("rank-search") is RankSearch
-    assert RankSearch().k == 5
+            assert costs[0].rounds <= 17
 
 
 @cache

@@ -1,14 +1,24 @@
-"""Parties of rank search on a table with many ties, and batches for them."""
+"""Parties of rank search, batches for them, and tables: real ones, and integers with many ties."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from typing import Any, Final
 
 import numpy as np
+import pytest
+from tests.protocols.ring.worlds import play
 
 from veilring.arrays import Floats, Ints
-from veilring.data.table import Rows
+from veilring.data.sources import load
+from veilring.data.table import Rows, pairwise_distances, partition, scale_to_unit
+from veilring.nodes.adversary import Adversary
+from veilring.nodes.run import Run
 from veilring.protocols.promise import Facts
-from veilring.protocols.ranksearch import SearchParameters
+from veilring.protocols.ranksearch import SearchAnswer, SearchedRows, SearchParameters, rank_search
+from veilring.protocols.ranksearch.algorithm.comparing import shared_search
+from veilring.protocols.ranksearch.algorithm.search import Found, clipped_counts
+from veilring.protocols.ranksearch.algorithm.shares import Dealer, Part, Play, play_together
+from veilring.protocols.ranksearch.algorithm.votes import nearest_rows
 from veilring.protocols.ranksearch.system import RankSearch, SearchSetup
 from veilring.protocols.system import together
 
@@ -16,9 +26,54 @@ NAMES: Final = tuple(f"party-{n}" for n in range(4))
 QUERIES: Final = np.random.default_rng(2).integers(0, 4, (12, 3)) / 3
 
 
+Sent = Sequence[Sequence[Part]]
+"""The parts that each party sends in a round."""
+
+
 def bound(features: int, classes: int, **settings: Any) -> SearchParameters:
     """Return rank search with the given options for rows of this shape."""
     return RankSearch(**settings).bind(Facts(5, features, classes))
+
+
+async def ask(
+    parts: Sequence[Rows],
+    queries: Floats,
+    parameters: SearchParameters,
+    *,
+    client: str = "party-0",
+    **options: Any,
+) -> Run[SearchAnswer]:
+    """Have a party ask a batch of queries, by default the first and in memory."""
+    return await play(
+        rank_search,
+        [SearchedRows(rows) for rows in parts],
+        names=[f"party-{n}" for n in range(len(parts))],
+        client=client,
+        only={client: {"queries": queries}},
+        parameters=parameters,
+        **options,
+    )
+
+
+def search_by_shares(
+    queries: Floats,
+    parts: Sequence[Rows],
+    parameters: SearchParameters,
+    *,
+    kind: type[Dealer] = Dealer,
+    seed: int = 0,
+    watch: Callable[[Sent], object] | None = None,
+) -> list[Found]:
+    """Search with shared counts in this process, and return the results of all parties."""
+    k, scheme = parameters.system.k, parameters.scheme(len(parts))
+
+    def play(me: int, rows: Rows) -> Play[Found]:
+        near = nearest_rows(queries, rows, k).distances
+        dealer = kind(scheme, me, np.random.default_rng([seed, me]))
+        search = parameters.interval_search(len(queries))
+        return shared_search(dealer, partial(clipped_counts, near), search, k, pytest.fail)
+
+    return play_together([play(me, rows) for me, rows in enumerate(parts)], scheme.p, watch)
 
 
 def rows_of(parties: int, each: int = 30) -> list[Rows]:
@@ -44,6 +99,76 @@ def options(
     return {"only": play.only, **play.public}
 
 
+async def label(
+    setup: SearchSetup, liars: Mapping[str, Adversary], queries: Floats = QUERIES, **how: Any
+) -> Run[SearchAnswer]:
+    """Label queries with some parties controlled by an adversary."""
+    names = tuple(setup.parts)
+    return await play(
+        setup.role,
+        setup.resident,
+        names=names,
+        adversaries=liars,
+        **options(setup, names, queries),
+        **how,
+    )
+
+
 def pooled(setup: SearchSetup, among: tuple[str, ...]) -> Ints:
     """Return the labels of a classifier with the rows of some parties in one place."""
     return setup.search(QUERIES, [together(setup.parts, among)]).votes.labels
+
+
+INTEGERS = "integers"
+"""200 rows of three whole numbers from 0 to 3: each place has three rows in the mean."""
+TABLES = (
+    "wine",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("breast-cancer", "digits", INTEGERS)),
+)
+
+
+@cache
+def table(name: str) -> tuple[Rows, Floats, int]:
+    """Return every other row of a table, the queries, and the number of classes.
+
+    All rows of a table are queries, except for digits with its 1,797 rows, where every third is.
+    """
+    if name == INTEGERS:
+        rng = np.random.default_rng(8)
+        X, y, classes = rng.integers(0, 4, (400, 3)) / 3, rng.integers(0, 3, 400), 3
+    else:
+        loaded = scale_to_unit(load(name))
+        X, y, classes = loaded.X, loaded.y, len(loaded.features.classes)
+    return Rows(X[::2], y[::2]), X[::3] if name == "digits" else X, classes
+
+
+def dealings(rows: Rows, sizes: Sequence[int] = (3, 8, 30)) -> Iterator[tuple[str, list[Rows]]]:
+    """Yield partitions of rows: even, skewed, by class, and with all rows at the last party."""
+    rng = np.random.default_rng(9)
+    for parties in sizes:
+        for kind in ("iid", "by-label"):
+            dealt = partition(rows.labels, parties, rng, kind=kind)
+            yield f"{kind} among {parties}", _deal(rows, dealt)
+        skewed = partition(rows.labels, parties, rng, kind="dirichlet", alpha=0.1)
+        yield f"skewed among {parties}", _deal(rows, skewed)
+    nobody = [np.zeros(0, np.int64)] * 3
+    yield "all at one", _deal(rows, [*nobody, np.arange(len(rows))])
+
+
+def votes_within(queries: Floats, rows: Rows, classes: int, k: int) -> Floats:
+    """Count rows by class up to the distance of the k-th nearest, by sorting all distances."""
+    distances = pairwise_distances(queries, rows.features)
+    radius = np.sort(distances, axis=1)[:, min(k, len(rows)) - 1]
+    return votes_at(distances, rows.labels, classes, radius, np.ones_like(distances))
+
+
+def votes_at(
+    distances: Floats, labels: Ints, classes: int, radius: Floats, weights: Floats
+) -> Floats:
+    """Add up the weights of the rows within each radius by class, shape (queries, classes)."""
+    voting = np.where(distances <= radius[:, None], weights, 0.0)
+    return np.stack([voting[:, labels == each].sum(axis=1) for each in range(classes)], axis=1)
+
+
+def _deal(rows: Rows, dealt: list[Ints]) -> list[Rows]:
+    return [Rows(rows.features[part], rows.labels[part]) for part in dealt]

@@ -69,12 +69,11 @@ def all_statistics(features: Features) -> Iterator[tuple[str, Statistic[object]]
     trees = Trees.draw(features, np.random.default_rng(5), trees=3, depth=4)
     frame = some_frame(features)
     yield "discriminant", Discriminant(features, frame, scale=500)
-    yield "centre within reach", Centre(features, 100, reach=0.25, scale=500)
     for norm in NORMS:
-        yield f"centre {norm}", Centre(features, 100, norm, scale=500)
-        yield f"moments {norm}", Moments(features, 100, norm, scale=500)
-        yield f"means {norm}", ClassMeans(features, frame, norm, scale=500)
-        yield f"counts {norm}", ClassCounts(features, norm, scale=3)
-        yield f"trees {norm}", RandomTrees(features, trees, norm, scale=3)
+        yield f"centre {norm}", Centre(features, 100, norm=norm, scale=500)
+        yield f"moments {norm}", Moments(features, 100, norm=norm, scale=500)
+        yield f"means {norm}", ClassMeans(features, frame, norm=norm, scale=500)
+        yield f"counts {norm}", ClassCounts(features, norm=norm, scale=3)
+        yield f"trees {norm}", RandomTrees(features, trees, norm=norm, scale=3)
         if not features.categories:
-            yield f"grid {norm}", LabelledGrid(features, 3, norm, scale=3)
+            yield f"grid {norm}", LabelledGrid(features, 3, norm=norm, scale=3)

@@ -12,8 +12,6 @@ from veilring.data.table import Features
 from veilring.errors import InputError
 from veilring.protocols.release.algorithm.classifiers import Bins, Frame, Trees
 from veilring.protocols.release.algorithm.directions import (
-    L1_SCALE,
-    L2_SCALE,
     RIDGE,
     Centre,
     ClassMeans,
@@ -25,7 +23,7 @@ from veilring.protocols.release.algorithm.directions import (
     shrink_means,
 )
 from veilring.protocols.release.algorithm.noise import Norm
-from veilring.protocols.release.algorithm.statistic import SCALE_MAX
+from veilring.protocols.release.algorithm.statistic import L1_SCALE, L2_SCALE, SCALE_MAX
 from veilring.protocols.release.algorithm.tallies import (
     SMOOTHING_MIN,
     ClassCounts,
@@ -94,7 +92,7 @@ def test_means_label_by_the_nearest_class_mean(features: Features, norm: Norm) -
     """Without noise, scores are the cosines with each class's mean direction."""
     rows, labels = classes_apart(features, 300, 3)
     frame = some_frame(features)
-    means = ClassMeans(features, frame, norm, SCALES[norm])
+    means = ClassMeans(features, frame, norm=norm, scale=SCALES[norm])
     model = means.decode(means.sum(rows, labels), 0.0)
     placed = (rows - frame.origin) * frame.units
     units = placed / np.linalg.norm(placed, ord=1 if norm == "l1" else 2, axis=1, keepdims=True)

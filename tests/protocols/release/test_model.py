@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import polars as pl
@@ -20,11 +20,17 @@ from veilring.data.schema import feature_terms
 from veilring.data.table import Categories, Features, Ranges
 from veilring.errors import InputError
 from veilring.protocols.release import model as models
-from veilring.protocols.release.algorithm.classifiers import Classifier, DirectionClassifier
+from veilring.protocols.release.algorithm.classifiers import (
+    Classifier,
+    DirectionClassifier,
+    as_document,
+    from_document,
+)
+from veilring.protocols.release.algorithm.rule import Method
 from veilring.protocols.release.model import VERSION, ReleasedModel, load_model
 
 ROWS = 300
-METHODS = ("means", "lda", "counts", "grid", "trees")
+of_methods = pytest.mark.parametrize("method", get_args(Method))
 MONEY = Features(
     ("income", "age", "sex=f", "sex=m", "land=x"),
     Ranges((0.0, 18.0, 0.0, 0.0, 1.0), (9e4, 99.0, 1.0, 1.0, 1.0)),
@@ -57,28 +63,29 @@ def released(features: Features = NUMERIC, **parameters: Any) -> ReleasedModel:
     return run.model
 
 
+def frame_of(drawn: vr.Table) -> pl.DataFrame:
+    """Return the rows of a table in units of its columns, with words for categories."""
+    columns: dict[str, list[float] | list[str]] = {}
+    features = drawn.features
+    words = {each.column: each for each in features.categories}
+    for each in feature_terms(features):
+        if each.name in words:
+            chosen = drawn.X[:, words[each.name].features].argmax(axis=1)
+            columns[each.name] = [each.categories[number] for number in chosen]
+        else:
+            columns[each.name] = drawn.X[:, features.names.index(each.name)].tolist()
+    return pl.DataFrame(columns)
+
+
 def write_csv(path: Path, drawn: vr.Table) -> Path:
     """Write a table's rows as users have them: a category is one cell, and the label is last."""
-    features = drawn.features
-    firsts = {each.first: each for each in features.categories}
-    inner = {n for each in features.categories for n in range(each.first + 1, each.features.stop)}
-    columns = [n for n in range(len(features)) if n not in inner]
-    header = [firsts[n].column if n in firsts else features.names[n] for n in columns]
-    lines = [",".join([*header, "label"])]
-    for row, label in zip(drawn.X, drawn.y, strict=True):
-        cells = [
-            firsts[n].values[int(row[firsts[n].features].argmax())]
-            if n in firsts
-            else float(row[n])
-            for n in columns
-        ]
-        lines.append(",".join([*map(str, cells), features.classes[label]]))
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    labels = [drawn.features.classes[label] for label in drawn.y]
+    frame_of(drawn).with_columns(label=pl.Series(labels)).write_csv(path)
     return path
 
 
 @of_schemas
-@pytest.mark.parametrize("method", METHODS)
+@of_methods
 def test_a_saved_model_is_read_back_exactly(
     method: str, features: Features, tmp_path: Path
 ) -> None:
@@ -106,20 +113,6 @@ def test_a_table_an_array_and_a_file_are_labelled_alike(features: Features, tmp_
     unit = features.ranges.to_unit(drawn.X, constant=0.0)
     np.testing.assert_array_equal(model.to_unit(drawn), unit)
     np.testing.assert_array_equal(model.to_unit(str(tmp_path / "rows.csv")), unit)
-
-
-def frame_of(drawn: vr.Table) -> pl.DataFrame:
-    """Return the rows of a table in units of its columns, with words for categories."""
-    columns: dict[str, list[float] | list[str]] = {}
-    features = drawn.features
-    words = {each.column: each for each in features.categories}
-    for each in feature_terms(features):
-        if each.name in words:
-            chosen = drawn.X[:, words[each.name].features].argmax(axis=1)
-            columns[each.name] = [each.categories[number] for number in chosen]
-        else:
-            columns[each.name] = drawn.X[:, features.names.index(each.name)].tolist()
-    return pl.DataFrame(columns)
 
 
 @of_schemas
@@ -196,15 +189,6 @@ def test_noise_is_reported_in_units_of_a_row() -> None:
         2 * math.exp(-1) / (1 - math.exp(-1)) ** 2
     )  # of discrete Laplace, counts in steps of 1
     assert found == pytest.approx(math.sqrt(variance * 3 / 2), rel=1e-9)
-
-
-def test_probabilities_sum_to_one_if_they_exist() -> None:
-    """Class means report that they have none."""
-    drawn = table(NUMERIC)
-    found = released(statistic="lda").predict_proba(drawn)
-    np.testing.assert_allclose(found.sum(axis=1), 1.0)
-    with pytest.raises(InputError, match="no probabilities"):
-        released(statistic="means").predict_proba(drawn)
 
 
 def test_invalid_rows_are_refused(tmp_path: Path) -> None:
@@ -389,3 +373,55 @@ def test_a_model_fits_its_schema() -> None:
     )
     with pytest.raises(InputError, match="differ from those of the schema"):
         replace(model, classifier=other)
+
+
+def classifier_of(method: Method) -> tuple[Classifier, Floats]:
+    """Return a classifier of categories, if it supports them, and rows for it."""
+    features = NUMERIC if method == "grid" else MIXED
+    rows = draw_rows(features, 60, np.random.default_rng(1))
+    return released(features, statistic=method).classifier, rows
+
+
+@of_methods
+def test_a_score_decides_each_label(method: Method, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels and probabilities have the greatest score, in any block; rows need their width."""
+    classifier, rows = classifier_of(method)
+    scores = classifier.scores(rows)
+    assert scores.shape == (60, 3)
+    assert np.array_equal(classifier.predict(rows), scores.argmax(axis=1))
+    assert classifier.scores(rows[:0]).shape == (0, 3)
+    assert classifier.has_probabilities == (method != "means")
+    if classifier.has_probabilities:
+        shares = classifier.predict_proba(rows)
+        assert shares.sum(axis=1) == pytest.approx(1)
+        assert np.array_equal(shares.argmax(axis=1), scores.argmax(axis=1))
+    else:
+        with pytest.raises(InputError, match="no probabilities"):
+            classifier.predict_proba(rows)
+    with pytest.raises(InputError, match="it must be"):
+        classifier.predict(np.hstack((rows, rows[:, :1])))
+    monkeypatch.setattr("veilring.protocols.release.algorithm.classifiers._BLOCK", 1)
+    assert classifier.scores(rows) == pytest.approx(scores)
+
+
+def every_change(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return documents with one field missing, of another type or shape, or not finite."""
+    changed = [{**document, "more": 1}, {**document, "kind": "forest"}, {**document, "kind": [1]}]
+    for name, value in document.items():
+        changed.append({key: held for key, held in document.items() if key != name})
+        changed += [{**document, name: other} for other in (None, "text", {"a": 1}, 1.5)]
+        if isinstance(value, list):
+            changed += [{**document, name: [*value, value[0]]} for _ in value[:1]]
+            changed.append({**document, name: [[1, 2], [3]]})
+            changed.append({**document, name: [float("nan")] * max(1, len(value))})
+        elif not isinstance(value, str):
+            changed.append({**document, name: -1})
+    return changed
+
+
+@of_methods
+def test_invalid_classifiers_are_refused(method: Method) -> None:
+    """Every field that is missing, unknown, ragged, not finite or of another type is refused."""
+    for changed in every_change(as_document(classifier_of(method)[0])):
+        with pytest.raises(InputError):
+            from_document(changed)

@@ -257,7 +257,7 @@ def test_plans_are_tight(
     assert epsilon * (1 - 1e-4) < found <= epsilon
     less = [replace(each, spread=each.spread * Fraction(999, 1000)) for each in noises]
     assert account_of(less).epsilon(delta) > epsilon
-    assert account_of(noises, 0).epsilon(delta) <= found
+    assert noises[0].account(0).epsilon(delta) <= noises[0].account().epsilon(delta)
 
 
 def test_two_sums_cost_what_one_does() -> None:

@@ -2,6 +2,7 @@
 
 import inspect
 from math import sqrt
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -27,7 +28,6 @@ DELTA = 1e-5
 PEERS, OWNER = Trust(8, 3), Trust(1, 0)
 CAR = schema(0, (4, 4, 4, 3, 3, 3), 4)
 MUSHROOM = schema(0, (6, 4, 10, 2, 9, 2, 2, 2, 12, 2, 5, 4, 4, 9, 9, 1, 4, 3, 5, 9, 6, 7), 2)
-METHODS: tuple[Method, ...] = ("means", "lda", "counts", "grid", "trees")
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_the_rule_does_not_use_rows() -> None:
     assert set(inspect.signature(Rule.plan).parameters) == {"self", "statistic"}
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", get_args(Method))
 def test_a_named_statistic_is_released(method: Method) -> None:
     """A named statistic gives its plan, and sums of rows that it decodes."""
     rng = np.random.default_rng(0)

@@ -91,26 +91,19 @@ LIES_IN_SUM: dict[str, Lie] = {
 """By name, what a liar makes of each message that it sends in a secure sum."""
 
 
-@dataclass
-class LieInTopK(Adversary):
-    """Sends a false message of the given name; only the name is sent to a process."""
+LIES = {"topk": LIES_IN_TOPK, "sum": LIES_IN_SUM}
 
+
+@dataclass
+class Liar(Adversary):
+    """Sends false messages of a step; only the names of step and lie are sent to a process."""
+
+    step: str
     name: str
 
     async def sending(self, to: str, message: Message) -> Lines:
         """Return a false message."""
-        return [(to, LIES_IN_TOPK[self.name](message))]
-
-
-@dataclass
-class LieInSum(Adversary):
-    """Sends a false message of the given name in a secure sum."""
-
-    name: str
-
-    async def sending(self, to: str, message: Message) -> Lines:
-        """Say something else."""
-        return [(to, LIES_IN_SUM[self.name](message))]
+        return [(to, LIES[self.step][self.name](message))]
 
 
 def ask_nonsense(_message: Message) -> Message:

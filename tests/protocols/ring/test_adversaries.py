@@ -1,9 +1,10 @@
 """Malicious parties of the ring: those that are named, by which check, and those that pass."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -23,23 +24,15 @@ from tests.protocols.ring.worlds import (
 )
 from typing_extensions import override
 
-from veilring import simulation
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
-from veilring.errors import Deadlock, InputError, RunFailed
-from veilring.nodes.adversary import (
-    Adversary,
-    Delay,
-    Forger,
-    Lines,
-    Reorder,
-    Repeat,
-    Replay,
-    Silent,
-)
+from veilring.errors import InputError, RunFailed
+from veilring.nodes.adversary import Adversary, Forger, Lines, Reorder, Repeat, Replay
 from veilring.nodes.cluster import Cluster
+from veilring.nodes.party import Party
 from veilring.nodes.run import Run
 from veilring.protocols.batches import Queries
+from veilring.protocols.ranksearch import adversaries as searches
 from veilring.protocols.ring import (
     FixedPoint,
     KNNAnswer,
@@ -61,11 +54,11 @@ from veilring.protocols.ring.adversaries import (
     WrongSum,
 )
 from veilring.protocols.ring.algorithm.classify import Weights
-from veilring.protocols.ring.roles import SumPart
 from veilring.testing import ProtocolRunner
+from veilring.testing.lies import Verdict, audit_lies
 from veilring.transport.messages import Message
 
-PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "adversaries.md"
+DOCS = Path(__file__).parents[3] / "docs"
 RNG = np.random.default_rng(20)
 FEATURES, LABELS = RNG.random((150, 3)), RNG.integers(0, 3, 150)
 QUERIES = RNG.random((40, 3))
@@ -125,17 +118,49 @@ def honest_labels(run: Run[KNNAnswer], liar: str) -> list[Ints]:
     return [answer.labels for name, answer in run.results.items() if name != liar]
 
 
+SILENT = replace(TOPK, P0=0.0, delta=1.0)  # without noise to hide in
+IMPOSSIBLE = "caused vote totals that honest votes cannot have"
+
+
 @pytest.mark.parametrize(
-    "adversary",
-    [InflateTopK(), InflateTopK(4), InflateTopK(2, first_round=8), Replayer()],
-    ids=repr,
+    ("role", "lie", "said"),
+    [
+        (topk, InflateTopK(), "removed entries from the"),
+        (topk, InflateTopK(4), "removed entries from the"),
+        (topk, InflateTopK(2, first_round=8), "removed entries from the"),
+        (topk, Replayer(), "removed entries from the"),
+        (partial(topk, parameters=SILENT), InflateTopK(), "removed entries from the"),
+        (knn, DeflateTopK(0.5), None),  # fewer than k rows are within the radius
+        (knn, TakeOver(by=4, entry=2), IMPOSSIBLE),  # fewer than the rows in any honest radius
+    ],
 )
 @each_liar
-async def test_a_party_that_removes_entries_is_among_those_named(
-    liar: str, adversary: Adversary
+async def test_a_liar_is_among_those_named(
+    liar: str, role: Callable[..., Awaitable[object]], lie: Adversary, said: str | None
 ) -> None:
-    """At any position, an honest party misses entries and suspects it among others."""
-    await accused(liar, topk({liar: adversary}), "removed entries from the")
+    """At any position, an honest party misses entries or votes and suspects it among others."""
+    await accused(liar, role({liar: lie}), said)
+
+
+@pytest.mark.parametrize(
+    ("liar", "role", "lie", "said"),
+    [
+        ("party-4", topk, Repeat(), None),  # a vector out of turn
+        ("party-4", topk, Forger(RING.order[1]), None),  # one in place of the expected party's
+        ("party-1", partial(total, method=SumMethod("shares")), Reorder(), None),
+        *(
+            ("party-4", partial(knn, method=method), WrongSum(by), "caused vote totals")
+            for method in METHODS
+            for by in (-6.0, 0.25)  # below a party's own votes, and fractional
+        ),
+        (STARTER, knn, Equivocate("party-1"), "caused vote totals"),  # lacks the victim's votes
+    ],
+)
+async def test_an_unexpected_message_or_total_ends_the_run(
+    liar: str, role: Callable[..., Awaitable[object]], lie: Adversary, said: str | None
+) -> None:
+    """Honest parties accuse the sender of messages out of turn and of impossible totals."""
+    await accused(liar, role({liar: lie}), said)
 
 
 def test_a_lie_is_detected_on_every_runtime(run_protocol: ProtocolRunner) -> None:
@@ -161,14 +186,6 @@ async def test_a_removal_within_the_noise_is_not_detected() -> None:
 
 
 @each_liar
-async def test_without_noise_nothing_can_be_removed(liar: str) -> None:
-    """With P0 = 0 there is no noise to hide in, for any delta."""
-    silent = replace(TOPK, P0=0.0, delta=1.0)
-    with pytest.raises(RunFailed, match="removed entries from the"):
-        await topk({liar: InflateTopK()}, silent)
-
-
-@each_liar
 async def test_inserted_values_are_not_detected(liar: str) -> None:
     """PP-TopK cannot know the existing values: too small a result passes at every party."""
     assert not (await topk({liar: DeflateTopK(0.0)})).result.any()
@@ -184,27 +201,6 @@ async def test_only_the_last_party_detects_another_result_of_the_starter() -> No
     np.testing.assert_array_equal(run.results[LAST], SMALLEST)
 
 
-def test_a_silent_party_is_waited_for_and_named() -> None:
-    """Its successor names it at the deadlock; the others name the party that they wait for."""
-
-    async def main() -> None:
-        async with Cluster(NAMES, runtime="simulated", own=VALUES, seed=5) as cluster:
-            silent = {"party-4": Silent(first_round=8)}
-            await cluster.run(pp_topk, ring=RING, parameters=TOPK, seconds=60.0, adversaries=silent)
-
-    with pytest.raises(RunFailed) as caught:
-        simulation.simulate(main())
-    errors = caught.value.errors
-    assert any(isinstance(error, Deadlock) for error in errors.values())
-    assert "ring.topk.vector from party-4" in str(errors[RING.successor("party-4")])
-
-
-@pytest.mark.parametrize("adversary", [Repeat(), Forger(RING.order[1])], ids=repr)
-async def test_vectors_out_of_turn_name_their_sender(adversary: Adversary) -> None:
-    """A repeated vector, or one in place of the expected party's, accuses its sender."""
-    await accused("party-4", topk({"party-4": adversary}))
-
-
 async def test_vectors_of_an_earlier_session_are_detected() -> None:
     """They lack the others' entries in this session, and their sender is among those named."""
     async with Cluster(NAMES, own=VALUES, seed=5) as cluster:
@@ -213,11 +209,6 @@ async def test_vectors_of_an_earlier_session_are_detected() -> None:
         own = [values / 2 for values in VALUES]
         run = cluster.run(pp_topk, ring=RING, parameters=TOPK, own=own, adversaries=replay)
         await accused("party-4", run, "removed entries from the")
-
-
-async def test_a_delay_changes_only_time() -> None:
-    """A late party that sends the expected messages changes only the time."""
-    np.testing.assert_array_equal((await topk({"party-1": Delay(0.001)})).result, SMALLEST)
 
 
 @each_method
@@ -247,17 +238,6 @@ async def test_a_sum_can_differ_from_party_to_party(method: SumMethod) -> None:
     assert all(found.tolist() == [[5.0, 5.0]] for found in run.results.values())
 
 
-async def test_shares_in_another_order_name_their_sender() -> None:
-    """A partial sum before a share is unexpected."""
-    await accused("party-1", total({"party-1": Reorder()}, SumMethod("shares")))
-
-
-@each_liar
-async def test_a_radius_too_small_is_detected_by_the_votes(liar: str) -> None:
-    """Fewer than k rows are within it, so fewer than k uniform votes are cast."""
-    await accused(liar, knn({liar: DeflateTopK(0.5)}))
-
-
 async def test_a_radius_too_small_passes_with_weighted_votes() -> None:
     """Weighted votes have no least total: no party votes, and all labels are the lowest class."""
     run = await knn({"party-1": DeflateTopK(0.0)}, weights="distance")
@@ -274,13 +254,6 @@ async def test_one_malicious_party_can_decide_every_label(liar: str, weights: We
         assert (answer.labels == 2).all()
 
 
-@each_liar
-async def test_too_few_votes_to_take_over_are_detected(liar: str) -> None:
-    """Four votes are fewer than the five rows within any honest radius."""
-    with pytest.raises(RunFailed, match="caused vote totals that honest votes cannot have"):
-        await knn({liar: TakeOver(by=4, entry=2)})
-
-
 @each_method
 async def test_added_votes_are_not_detected(method: SumMethod) -> None:
     """They are a valid input: with six more votes than k, the class always wins."""
@@ -289,18 +262,6 @@ async def test_added_votes_are_not_detected(method: SumMethod) -> None:
         assert all((labels == 1).all() for labels in honest_labels(run, liar))
         run = await knn({liar: WrongSum(1, entry=1)}, method)
         assert 0.5 < agreement(run, liar) < 1.0
-
-
-@pytest.mark.parametrize(
-    ("liar", "lie", "method"),
-    [
-        *(("party-4", WrongSum(by), method) for method in METHODS for by in (-6.0, 0.25)),
-        (STARTER, Equivocate("party-1"), METHODS[0]),
-    ],
-)
-async def test_impossible_votes_are_detected(liar: str, lie: Adversary, method: SumMethod) -> None:
-    """Totals end the run if they are below a party's own, fractional, or lack a misled victim's."""
-    await accused(liar, knn({liar: lie}, method), "caused vote totals")
 
 
 async def test_a_client_that_asks_one_party_something_else_is_not_detected() -> None:
@@ -332,43 +293,72 @@ async def test_a_lie_about_its_own_rows_is_never_detected() -> None:
     assert 0.7 < np.mean(shares) < 1.0
 
 
-async def test_a_custom_adversary_is_three_lines() -> None:
-    """It passes the sum on without its votes, which are then too few for the radius."""
+class Own(NamedTuple):
+    """A party's rows, and the client's batch."""
 
-    class Abstain(Adversary):
-        @override
-        async def received(self, sender: str, message: Message) -> Message:
-            self.heard = message
-            return message
+    rows: Rows
+    queries: Floats | None = None
 
-        @override
-        async def sending(self, to: str, message: Message) -> Lines:
-            return [(to, self.heard if isinstance(message, SumPart) else message)]
 
-    with pytest.raises(RunFailed, match="caused vote totals that honest votes cannot have"):
-        await knn({"party-1": Abstain()})
+def inputs(parties: int) -> list[Own]:
+    """Return some rows for each party, and three queries for the first."""
+    rng = np.random.default_rng(0)
+    rows = [Rows(rng.random((20, 2)), rng.integers(0, 3, 20)) for _ in range(parties)]
+    return [Own(rows[0], rng.random((3, 2))), *map(Own, rows[1:])]
+
+
+async def in_one_ring(party: Party, own: Own, *, method: SumMethod) -> list[int]:
+    """Label the batch of the first party."""
+    parameters = bound(2, 3, k=2, P0=0.25, d=0.25, rounds=2, method=method)
+    answer = await private_knn(
+        party, own.rows, client=party.parties[0], parameters=parameters, queries=own.queries
+    )
+    return list(answer.labels.tolist())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [SumMethod(), SumMethod("shares"), SumMethod("masks")])
+def test_no_lie_has_an_honest_party_named(method: SumMethod) -> None:
+    """Each lie about each message of three parties is audited.
+
+    A client that sends different queries, or different numbers of queries, is suspected.
+    """
+    lies = audit_lies(in_one_ring, inputs(3), public={"method": method})
+    lies.assert_none(Verdict.MISNAMED, Verdict.UNNAMED, Verdict.HANG)
+    asked = lies.about("ring.queries")
+    asked.assert_none(Verdict.UNNOTICED)
+    changed = [lie for lie in asked.rows if lie.adversary.endswith("features")]
+    assert changed
+    assert {lie.verdict for lie in changed} == {Verdict.SUSPECTS}
 
 
 @pytest.mark.parametrize(
-    ("make", "arguments", "message"),
+    ("make", "said"),
     [
-        (InputSubstitution, (-1,), "label is -1"),
-        (InflateTopK, (0,), "entries is 0"),
-        (InflateTopK, (1, 0), "first_round is 0"),
-        (DeflateTopK, (1.5,), "factor is 1.5"),
-        (WrongSum, (float("inf"),), "by is inf"),
-        (WrongSum, (1, -1), "entry is -1"),
+        (partial(InputSubstitution, -1), "label is -1"),
+        (partial(InflateTopK, 0), "entries is 0"),
+        (partial(InflateTopK, 1, 0), "first_round is 0"),
+        (partial(DeflateTopK, 1.5), "factor is 1.5"),
+        (partial(WrongSum, float("inf")), "by is inf"),
+        (partial(WrongSum, 1, -1), "entry is -1"),
+        (partial(searches.WrongCounts, by=-1), "by is -1"),
+        (partial(searches.TakeOver, by=-1), "by is -1"),
+        (partial(searches.WrongVotes, by=0), "by is 0"),
+        (partial(searches.WrongVotes, entry=-1), "entry is -1"),
+        (partial(searches.MadeUpTotals, 1.5), "factor is 1.5"),
     ],
 )
-def test_an_invalid_adversary_is_refused(
-    make: type[Adversary], arguments: tuple[float, ...], message: str
-) -> None:
-    """The error gives the allowed values."""
-    with pytest.raises(InputError, match=message):
-        make(*arguments)
+def test_an_invalid_adversary_is_refused(make: Callable[[], Adversary], said: str) -> None:
+    """The error of an adversary of the ring or of rank search gives the allowed values."""
+    with pytest.raises(InputError, match=said):
+        make()
 
 
-def test_each_built_in_adversary_is_on_the_page() -> None:
-    """The page on adversaries has a line for each name that a scenario can use."""
-    page = PAGE.read_text(encoding="utf-8")
-    assert {name for name in ADVERSARIES if f"| `{name}` |" not in page} == set()
+@pytest.mark.parametrize(
+    ("page", "adversaries"),
+    [("how-to/adversaries.md", ADVERSARIES), ("protocols/rank-search.md", searches.ADVERSARIES)],
+)
+def test_each_built_in_adversary_is_on_a_page(page: str, adversaries: Mapping[str, object]) -> None:
+    """The page has a line for each name that a scenario can use."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    assert {name for name in adversaries if f"| `{name}` |" not in text} == set()

@@ -1,7 +1,8 @@
 """Limits on honest hops: no honest run is ever doubted, and the bound is tight."""
 
+import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,8 +11,15 @@ from hypothesis import strategies as st
 
 from veilring.arrays import Floats
 from veilring.errors import InputError
+from veilring.protocols.ring.algorithm import consistency
 from veilring.protocols.ring.algorithm.classify import Weights, local_votes
-from veilring.protocols.ring.algorithm.consistency import could_be_totals, could_become
+from veilring.protocols.ring.algorithm.consistency import (
+    could_be_totals,
+    could_become,
+    difference,
+    multiset_size,
+    overlap,
+)
 from veilring.protocols.ring.algorithm.topk import (
     TopKParameters,
     final_result,
@@ -176,9 +184,29 @@ def test_impossible_totals_are_doubted() -> None:
     assert not doubt([1.0, 1.0], upper=0.3)  # there may be fewer than three rows
 
 
-def test_a_result_is_possible_only_with_its_own_parameters() -> None:
-    """Vectors pass with a large delta and are doubted with a small one."""
-    large = TopKParameters(2, 1.0, 1.0, rounds=1, delta=1.0, upper=9.0)
-    before, after = np.array([[1.0, 2.0]]), np.array([[1.0, 4.0]])
-    assert could_become(before, after, 2, large).all()
-    assert not could_become(before, after, 2, replace(large, delta=0.9)).any()
+Bags = list[tuple[list[int], list[int]]]
+BAGS: st.SearchStrategy[Bags] = st.lists(
+    st.tuples(st.lists(st.integers(-3, 3), max_size=6), st.lists(st.integers(-3, 3), max_size=4)),
+    min_size=1,
+    max_size=6,
+)
+
+
+def rows(bags: list[list[int]], width: int) -> Floats:
+    """Return sorted rows padded with +inf."""
+    return np.array([sorted(map(float, bag)) + [math.inf] * (width - len(bag)) for bag in bags])
+
+
+@pytest.mark.parametrize("compared", [0, 48])
+@given(bags=BAGS, width=st.sampled_from([6, 9]))
+def test_difference_and_overlap_equal_those_of_multisets(
+    compared: int, bags: Bags, width: int
+) -> None:
+    """By comparing pairs or by searching, copies are counted row by row, without the padding."""
+    A, B = rows([a for a, _ in bags], 6), rows([b for _, b in bags], width)
+    expected = [sorted((Counter(a) - Counter(b)).elements()) for a, b in bags]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(consistency, "COMPARED_WIDTH_MAX", compared)
+        assert (difference(A, B) == rows(expected, 6)).all()
+        assert overlap(A, B).tolist() == [(Counter(a) & Counter(b)).total() for a, b in bags]
+    assert multiset_size(A).tolist() == [len(a) for a, _ in bags]

@@ -1,68 +1,87 @@
-"""The ring's roles: equal on every runtime, exact, and robust to malicious messages."""
+"""The ring's roles: exact on every runtime, at the forecast cost, and robust to lies."""
 
+import asyncio
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.protocols.ring.cheats import LIES_IN_SUM, LIES_IN_TOPK, LieInSum, LieInTopK, ask_nonsense
-from tests.protocols.ring.worlds import bound
+from tests.protocols.ring.cheats import LIES_IN_SUM, LIES_IN_TOPK, Liar, ask_nonsense
+from tests.protocols.ring.worlds import METHODS, NAMES, RING, bound, culprits, each_method, play
 
+from veilring import simulation
 from veilring.arrays import Floats
 from veilring.data.table import Rows
-from veilring.errors import InputError, ProtocolViolation, RunFailed
+from veilring.errors import InputError, RunFailed
 from veilring.nodes.adversary import Alter
 from veilring.nodes.cluster import Cluster
+from veilring.nodes.journal import Cost, Traffic
 from veilring.nodes.ring import Ring
+from veilring.nodes.run import Run
+from veilring.nodes.runtimes import Simulated
 from veilring.protocols.batches import Queries
-from veilring.protocols.promise import Facts
+from veilring.protocols.promise import Facts, Forecast
 from veilring.protocols.ring import (
     FixedPoint,
+    KNNAnswer,
     SumMethod,
     TopKParameters,
     Weights,
+    knn_cost,
     pooled_knn,
     pp_topk,
     private_knn,
     rounds_for,
     secure_sum,
+    sum_cost,
+    topk_cost,
 )
 from veilring.protocols.ring.system import PrivateKNN
+from veilring.simulation import Constant, LinkModel, Topology
 from veilring.testing import ProtocolRunner
 
-NAMES = [f"party-{n}" for n in range(5)]
-RING = Ring([NAMES[n] for n in (3, 0, 4, 1, 2)])
-METHODS = [SumMethod(), SumMethod("cycles", 2), SumMethod("shares"), SumMethod("masks")]
 TOPK = TopKParameters(k=4, P0=1.0, d=0.5, rounds=rounds_for(1e-6, 4, 1.0, 0.5), delta=0.1, upper=1)
 
 
+def forecast_of(cost: Cost) -> Forecast:
+    """Return a measured cost in the form of a forecast."""
+    total = Forecast(cost.rounds, Traffic(cost.messages, cost.bytes), cost.setup)
+    assert sum(t.messages for t in cost.by_party.values()) == cost.messages
+    assert sum(t.bytes for t in cost.by_kind.values()) == cost.bytes
+    return total
+
+
 def test_topk_finds_the_smallest_of_the_union(run_protocol: ProtocolRunner) -> None:
-    """With rounds for an error of 1e-6 all parties end with the k smallest of all values."""
+    """With rounds for an error of 1e-6 all parties learn the k smallest, at the forecast cost."""
     rng = np.random.default_rng(1)
     own = [rng.random((20, m)) for m in (7, 0, 1, 4, 9)]
     run = run_protocol(pp_topk, NAMES, own=own, ring=RING, parameters=TOPK)
     expected = np.sort(np.concatenate(own, axis=1), axis=1)[:, :4]
     for result in run.results.values():
         np.testing.assert_array_equal(result, expected)
+    assert forecast_of(run.cost) == topk_cost(5, 20, TOPK)
+    assert run.cost.messages == 5 * TOPK.rounds + 4
 
 
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+@each_method
 def test_every_method_sums_exactly(run_protocol: ProtocolRunner, method: SumMethod) -> None:
-    """All parties end with the total of integers, to the last unit."""
+    """All parties end with the total of integers, to the last unit, at the forecast cost."""
     rng = np.random.default_rng(2)
     own = [rng.integers(-1000, 1000, (3, 6)).astype(float) for _ in NAMES]
     fixed = FixedPoint(24, len(NAMES))
     run = run_protocol(secure_sum, NAMES, own=own, ring=RING, fixed=fixed, method=method)
     for total in run.results.values():
         np.testing.assert_array_equal(total, sum(own))
+    assert forecast_of(run.cost) == sum_cost(5, 3, 6, method)
+    direct = {"shares": 2 * 5 * 4, "masks": 5 * 4}
+    assert run.cost.messages == direct.get(method.name, 5 * method.cycles + 4)
 
 
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+@each_method
 async def test_messages_of_a_sum_are_masked(method: SumMethod) -> None:
     """If all inputs are zero, only the total contains zeros: all other words are uniform."""
     own = [np.zeros((1, 64)) for _ in NAMES]
     fixed = FixedPoint(24, len(NAMES))
-    async with Cluster(NAMES, own=own, seed=3) as cluster:
-        run = await cluster.run(secure_sum, ring=RING, fixed=fixed, method=method, watch=NAMES)
+    run = await play(secure_sum, own, ring=RING, fixed=fixed, method=method, watch=NAMES)
     seen = [seen.message for view in run.views.values() for seen in view.received]
     unmasked = {"ring.sum.total", "masks.key"}
     masked = [message for message in seen if message.kind not in unmasked]
@@ -74,11 +93,11 @@ async def test_messages_of_a_sum_are_masked(method: SumMethod) -> None:
 
 
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+@each_method
 def test_private_and_pooled_knn_agree(
     run_protocol: ProtocolRunner, method: SumMethod, weights: Weights
 ) -> None:
-    """Every party's labels are those of the pooled, non-private classifier."""
+    """All labels are those of the pooled, non-private classifier, at the forecast cost."""
     rng = np.random.default_rng(4)
     features, labels = rng.random((120, 3)), rng.integers(0, 3, 120)
     queries = rng.random((30, 3))
@@ -94,6 +113,60 @@ def test_private_and_pooled_knn_agree(
     pooled = pooled_knn(queries, features, labels, classes=3, k=4, weights=weights)
     for answer in run.results.values():
         np.testing.assert_array_equal(answer.labels, pooled)
+    assert forecast_of(run.cost) == knn_cost(5, 30, parameters)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", range(3, 51))
+def test_messages_equal_the_closed_forms_for_all_sizes(n: int) -> None:
+    """For n = 3 … 50, r = 1 … 6 and k = 1 … 20 a batch takes n(r + 3) - 2 messages.
+
+    Each r is played with up to 12 parties, and two of them, in turn, with more.
+    """
+    rounds = range(1, 7) if n <= 12 else (1 + n % 6, 1 + (n + 3) % 6)
+    asyncio.run(_check_sizes(n, [(r, 1 + (n * 7 + r * 3) % 20) for r in rounds]))
+
+
+async def _check_sizes(n: int, sizes: list[tuple[int, int]]) -> None:
+    rows = [Rows(np.full((1, 1), party / n), np.array([party % 2])) for party in range(n)]
+    queries = np.array([[0.3], [0.7]])
+    async with Cluster(n, own=rows, seed=n) as cluster:
+        for rounds, k in sizes:
+            parameters = bound(1, 2, k=k, rounds=rounds)
+            run: Run[KNNAnswer] = await cluster.run(
+                private_knn,
+                only={"party-1": {"queries": queries}},
+                client="party-1",
+                parameters=parameters,
+                ring=Ring(cluster.parties),
+            )
+            assert run.cost.messages == n * (rounds + 3) - 2
+            assert forecast_of(run.cost) == knn_cost(n, 2, parameters, drawn=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [*METHODS, SumMethod("cycles", 3)], ids=repr)
+def test_the_rounds_are_the_longest_chain_of_messages(method: SumMethod) -> None:
+    """With one second per hop a run takes one simulated second per round, at the forecast cost."""
+    parameters = bound(1, 2, k=2, rounds=3, method=method)
+    ring = Ring([f"party-{n}" for n in range(7)])
+    rows = [Rows(np.full((1, 1), party / 7), np.array([0])) for party in range(7)]
+    run = simulation.simulate(
+        play(
+            private_knn,
+            rows,
+            names=ring.order,
+            runtime=Simulated(Topology(LinkModel(latency=Constant(1.0)))),
+            only={"party-0": {"queries": np.array([[0.5]])}},
+            client="party-0",
+            parameters=parameters,
+            ring=ring,
+        )
+    )
+    # The client is the starter, so that its round 1 need not wait for the queries to arrive, only
+    # for keys, which others send when they have the queries.
+    assert forecast_of(run.cost) == knn_cost(7, 1, parameters, drawn=False)
+    assert run.seconds == run.cost.rounds + (2 if method.name == "masks" else 0)
 
 
 def test_the_transcript_is_equal_on_every_runtime(run_protocol: ProtocolRunner) -> None:
@@ -104,26 +177,18 @@ def test_the_transcript_is_equal_on_every_runtime(run_protocol: ProtocolRunner) 
     assert run.transcript[:16] == "b314108a9edbcbf8"
 
 
-def test_votes_at_an_exact_match_decide_alone() -> None:
-    """With weights by distance a row at distance 0 outvotes all others, however near."""
-    rows = np.array([[0.5], [0.5 + 1e-12], [0.5 - 1e-12], [0.9], [0.1], [0.2]])
-    labels = np.array([1, 0, 0, 0, 0, 0])
-    pooled = pooled_knn(np.array([[0.5]]), rows, labels, classes=2, k=3, weights="distance")
-    assert pooled.tolist() == [1]
-
-
 @pytest.mark.parametrize("lie", LIES_IN_TOPK)
 def test_a_lie_in_topk_names_the_liar(run_protocol: ProtocolRunner, lie: str) -> None:
     """Each vector that no honest party sends ends the run with its sender's name."""
     own = [np.full((2, 3), 0.1 * n) for n in range(1, 6)]
-    liars = {"party-4": LieInTopK(lie)}
+    liars = {"party-4": Liar("topk", lie)}
     with pytest.raises(RunFailed) as caught:
         run_protocol(pp_topk, NAMES, own=own, adversaries=liars, ring=RING, parameters=TOPK)
-    assert _culprits(caught.value) == {"party-4"}
+    assert culprits(caught.value) == {"party-4"}
 
 
 @pytest.mark.parametrize("lie", LIES_IN_SUM)
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+@each_method
 def test_a_lie_in_a_sum_names_the_liar(
     run_protocol: ProtocolRunner, method: SumMethod, lie: str
 ) -> None:
@@ -133,12 +198,12 @@ def test_a_lie_in_a_sum_names_the_liar(
             secure_sum,
             NAMES,
             own=[np.ones((2, 3)) for _ in NAMES],
-            adversaries={"party-4": LieInSum(lie)},
+            adversaries={"party-4": Liar("sum", lie)},
             ring=RING,
             fixed=FixedPoint(24, 5),
             method=method,
         )
-    assert _culprits(caught.value) == {"party-4"}
+    assert culprits(caught.value) == {"party-4"}
 
 
 def test_invalid_queries_name_the_client(run_protocol: ProtocolRunner) -> None:
@@ -153,13 +218,7 @@ def test_invalid_queries_name_the_client(run_protocol: ProtocolRunner) -> None:
             client="party-0",
             parameters=bound(2, 2),
         )
-    assert _culprits(caught.value) == {"party-0"}
-
-
-def _culprits(failed: RunFailed) -> set[str]:
-    return {
-        error.culprit for error in failed.errors.values() if isinstance(error, ProtocolViolation)
-    }
+    assert culprits(caught.value) == {"party-0"}
 
 
 @pytest.mark.parametrize(
@@ -184,28 +243,11 @@ def test_invalid_parameters_are_refused(arguments: dict[str, Any], message: str)
         PrivateKNN(**arguments).bind(Facts(5, **shape))
 
 
-@pytest.mark.parametrize(
-    ("name", "cycles", "message"),
-    [
-        ("square", 1, "sum is 'square'"),
-        ("cycles", 1, "cycles is 1; allowed: 2 or more"),
-        ("ring", 2, "otherwise 1"),
-    ],
-)
-def test_an_invalid_method_of_summing_is_refused(name: str, cycles: int, message: str) -> None:
-    """A method and a number of cycles that do not fit are refused."""
-    with pytest.raises(InputError, match=message):
-        SumMethod(name, cycles)  # type: ignore[arg-type]  # each case is a mistake
-    with pytest.raises(InputError, match="at most 2 for 5 parties"):
-        SumMethod("cycles", 3).check(5)
-
-
 async def test_an_input_that_could_overflow_is_refused_before_sending() -> None:
     """The party with the large input fails with its own error, and no part was sent."""
     own = [np.full((1, 1), 1e15) for _ in NAMES]
-    async with Cluster(NAMES, own=own) as cluster:
-        with pytest.raises(RunFailed) as caught:
-            await cluster.run(secure_sum, ring=RING, fixed=FixedPoint(24, 5), method=SumMethod())
+    with pytest.raises(RunFailed) as caught:
+        await play(secure_sum, own, ring=RING, fixed=FixedPoint(24, 5), method=SumMethod())
     assert {type(error) for error in caught.value.errors.values()} == {InputError}
     assert "1e+15" not in str(caught.value)  # an error never shows a secret
 
@@ -245,7 +287,7 @@ async def test_the_largest_batch_fits_its_frames() -> None:
     parameters = bound(4, 2, k=2, rounds=1, P0=0.0)
     queries = np.random.default_rng(0).random((parameters.queries_max, 4))
     rows = [Rows(queries[n : n + 2], np.array([0, 1])) for n in range(3)]
-    async with Cluster(3, own=rows) as cluster:
-        only = {"party-0": {"queries": queries}}
-        run = await cluster.run(private_knn, only=only, client="party-0", parameters=parameters)
+    only = {"party-0": {"queries": queries}}
+    options: dict[str, Any] = {"only": only, "client": "party-0", "parameters": parameters}
+    run = await play(private_knn, rows, names=NAMES[:3], **options)
     assert len(run.result.labels) == parameters.queries_max

@@ -1,32 +1,37 @@
-"""PP-TopK's step, compared with the paper's multiset, and the distribution of its noise."""
+"""PP-TopK: its step and noise, the whole ring in many trials, and the bound on its exactness."""
 
 import math
 from collections import Counter
-from dataclasses import asdict, replace
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal, localcontext
+from functools import partial
 from itertools import combinations_with_replacement, product
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
+from tests.protocols.ring.worlds import FALSE_ALARM
 
 from veilring.arrays import Bools, Floats
 from veilring.errors import InputError
 from veilring.protocols.ring.algorithm import topk
 from veilring.protocols.ring.algorithm.topk import (
     TopKParameters,
-    final_result,
+    exactness_bound,
     highest_entry,
     own_smallest,
     require_bounded,
+    rounds_for,
     run_ring,
     start_vector,
     topk_step,
+    true_topk,
 )
 
-FALSE_ALARM = 1e-6
 HONEST = TopKParameters(k=3, P0=0.0, d=0.5, rounds=2, delta=0.5, upper=9.0)
 NOISY = replace(HONEST, P0=1.0)
 
@@ -144,16 +149,6 @@ def test_step_does_not_modify_its_inputs(parameters: TopKParameters) -> None:
     assert not np.shares_memory(after, inserted)
 
 
-def test_step_of_a_batch_draws_for_its_runs_in_order() -> None:
-    """Equal seeds and data give equal bits."""
-    rng = np.random.default_rng(5)
-    G, V = start_vector(NOISY, 50), np.sort(rng.uniform(0, 9, (50, 3)), axis=1)
-    half = replace(NOISY, P0=0.5)
-    first, second = step(G, V, half, seed=1), step(G, V, half, seed=1)
-    assert first[0].tobytes() == second[0].tobytes()
-    assert (first[1] == second[1]).all()
-
-
 def test_blocks_of_runs_draw_like_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """For any block size, equal seeds give equal bits."""
     rng = np.random.default_rng(6)
@@ -173,21 +168,6 @@ def test_own_smallest_is_sorted_and_padded(k: int, row: list[float]) -> None:
     assert got.tolist() == [padded(row, k)] * 2
 
 
-@pytest.mark.parametrize("bad", [math.nan, -math.inf])
-def test_own_smallest_refuses_nan(bad: float) -> None:
-    """A NaN or `-inf` among a party's values is refused at once."""
-    with pytest.raises(InputError, match="values must be numbers"):
-        own_smallest(np.array([[1.0, bad]]), 1)
-
-
-def test_own_smallest_refuses_other_shapes() -> None:
-    """Values without a leading axis of runs, or k below 1, are refused by name."""
-    with pytest.raises(InputError, match=r"values has the shape \(3,\)"):
-        own_smallest(np.zeros(3), 1)
-    with pytest.raises(InputError, match="k is 0"):
-        own_smallest(np.zeros((1, 3)), 0)
-
-
 def test_values_outside_the_public_bounds_are_refused_without_being_shown() -> None:
     """A value outside [lower, upper] is refused without being shown; padding passes."""
     require_bounded(np.array([0.0, 9.0, math.inf]), HONEST)
@@ -197,40 +177,6 @@ def test_values_outside_the_public_bounds_are_refused_without_being_shown() -> N
         assert caught.value.field == "distances"
         assert "9.125" not in str(caught.value)
         assert "0.125" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("k", 0),
-        ("P0", -0.1),
-        ("P0", 1.1),
-        ("P0", math.nan),
-        ("d", 0.0),
-        ("d", 1.5),
-        ("rounds", 0),
-        ("delta", 0.0),
-        ("delta", math.inf),
-        ("delta", math.nan),
-        ("lower", -math.inf),
-        ("lower", math.nan),
-        ("upper", 0.0),
-        ("upper", math.inf),
-        ("upper", math.nan),
-    ],
-)
-def test_parameters_out_of_range_are_refused_by_name(field: str, value: float) -> None:
-    """Each public parameter outside its range is refused with an error that names it."""
-    fields: dict[str, Any] = {**asdict(HONEST), field: value}
-    with pytest.raises(InputError) as caught:
-        TopKParameters(**fields)
-    assert caught.value.field == field
-
-
-def test_parameters_whose_noise_would_overflow_are_refused() -> None:
-    """Bounds so large that the noise could become infinite are refused."""
-    with pytest.raises(InputError, match="upper is"):
-        TopKParameters(k=2, P0=1, d=1, rounds=1, delta=1e308, upper=1e308)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 6])
@@ -265,11 +211,159 @@ def test_the_highest_entry_is_approached() -> None:
     assert highest_entry(parameters, 0) == 1.0
     assert highest_entry(parameters, 1) == 1.5
     assert highest_entry(parameters, 1000) == 2.0
-    with pytest.raises(InputError, match="hops is -1"):
-        highest_entry(parameters, -1)
 
 
-def test_final_result_is_clipped_at_the_public_bound() -> None:
-    """Entries above upper represent missing values and are clipped."""
-    cut = final_result(np.array([[1.0, 9.0, 9.25]]), HONEST)
-    assert cut.tolist() == [[1.0, 9.0, 9.0]]
+@given(
+    rows=st.lists(st.lists(st.integers(0, 9), max_size=5), min_size=3, max_size=6),
+    parameters=st.sampled_from([HONEST, replace(NOISY, rounds=12)]),
+)
+def test_the_ring_finds_the_k_smallest_of_the_union(
+    rows: list[list[int]], parameters: TopKParameters
+) -> None:
+    """After enough rounds the result is the union's k smallest, ties and short unions included.
+
+    The error bound at 12 rounds is below 1e-19 per run.
+    """
+    values = np.stack([own_smallest(np.array([row], dtype=np.float64), 3) for row in rows], axis=1)
+    expected = (sorted(float(x) for row in rows for x in row) + [9.0] * 3)[:3]
+    assert run_ring(values, parameters, np.random.default_rng(0)).tolist() == [expected]
+    assert true_topk(values, parameters).tolist() == [expected]
+
+
+def test_the_ring_is_the_step_in_ring_order() -> None:
+    """The driver is a loop over a networked party's step, draw for draw."""
+    data = np.random.default_rng(3)
+    parameters = TopKParameters(k=2, P0=0.9, d=0.7, rounds=3, delta=0.1, upper=1.0)
+    values = np.sort(data.random((40, 4, 2)), axis=2)
+    seen: list[tuple[int, int]] = []
+    G, rng = start_vector(parameters, 40), np.random.default_rng(7)
+    done = [np.zeros(40, dtype=np.bool_) for _ in range(4)]
+
+    def observe(round_number: int, position: int, received: Floats, passed: Floats) -> None:
+        nonlocal G
+        assert (received == G).all()
+        own = values[:, position]
+        G, done[position] = topk_step(G, own, done[position], round_number, parameters, rng)
+        assert (passed == G).all()
+        seen.append((round_number, position))
+
+    result = run_ring(values, parameters, np.random.default_rng(7), observe)
+    assert seen == [(r, p) for r in (1, 2, 3) for p in range(4)]
+    assert (result == np.minimum(G, 1.0)).all()
+
+
+TRIALS = 100_000
+
+
+def error_in_decimals(k: int, P0: float, d: float, rounds: int) -> Decimal:
+    """Return 1 - (1 - P0^r d^(r(r-1)/2))^k with 120 digits."""
+    with localcontext(prec=120):
+        always_noise = Decimal(P0) ** rounds * Decimal(d) ** (rounds * (rounds - 1) // 2)
+        return 1 - (1 - always_noise) ** k
+
+
+@pytest.mark.parametrize(
+    ("P0", "d", "rounds", "k"),
+    [(1.0, 0.5, 2, 1), (1.0, 0.5, 2, 5), (1.0, 0.5, 4, 3), (0.5, 1.0, 3, 4), (0.9, 0.8, 1, 2)],
+)
+def test_the_result_is_exact_at_the_stated_rate(P0: float, d: float, rounds: int, k: int) -> None:
+    """Over 100,000 rings the bound holds, and with c contributors its formula is exact in c."""
+    rng = np.random.default_rng([rounds, k])
+    parameters = TopKParameters(k=k, P0=P0, d=d, rounds=rounds, delta=0.05, upper=1.0)
+    values = np.sort(rng.random((TRIALS, 4, k)), axis=2)
+    truth = true_topk(values, parameters)
+    exact = (run_ring(values, parameters, rng) == truth).all(axis=1)
+    contributors = (values[:, :, 0] <= truth[:, -1:]).sum(axis=1)
+    bound = exactness_bound(k, P0, d, rounds)
+    test = stats.binomtest(int(exact.sum()), TRIALS, bound, alternative="less")
+    assert test.pvalue > FALSE_ALARM / 2
+    for c in np.unique(contributors):
+        among = exact[contributors == c]
+        bound = exactness_bound(int(c), P0, d, rounds)
+        assert stats.binomtest(int(among.sum()), among.size, bound).pvalue > FALSE_ALARM / (2 * k)
+
+
+def test_the_bound_has_its_closed_form() -> None:
+    """The bound is (1 - P0^r d^(r(r-1)/2))^k."""
+    assert exactness_bound(3, 1.0, 0.5, 3) == pytest.approx((1 - 0.5**3) ** 3, rel=1e-14)
+    assert exactness_bound(2, 0.5, 1.0, 2) == pytest.approx(0.75**2, rel=1e-14)
+    assert exactness_bound(7, 0.0, 0.5, 1) == 1.0
+    assert exactness_bound(7, 1.0, 1.0, 50) == 0.0
+
+
+@given(
+    exponent=st.floats(0.01, 60),
+    k=st.integers(1, 100),
+    P0=st.floats(0.0, 1.0),
+    d=st.floats(1e-3, 1.0),
+)
+def test_rounds_for_returns_the_minimum(exponent: float, k: int, P0: float, d: float) -> None:
+    """It gives the least r with at most the accepted error, down to 1e-60."""
+    assume(P0 < 0.999 or d < 0.999)
+    error = 10.0**-exponent
+    rounds = rounds_for(error, k, P0, d)
+    slack = Decimal("1e-10")
+    assert error_in_decimals(k, P0, d, rounds) <= Decimal(error) * (1 + slack)
+    if rounds > 1:
+        assert error_in_decimals(k, P0, d, rounds - 1) > Decimal(error) * (1 - slack)
+
+
+def test_rounds_for_agrees_with_the_papers_numbers() -> None:
+    """With P0 = 1 and d = 1/2, an error of 1e-3 at k = 5 needs 6 rounds; honesty needs one."""
+    assert rounds_for(1e-3, 5, 1.0, 0.5) == 6
+    assert rounds_for(1e-300, 5, 0.0, 0.5) == 1
+    assert rounds_for(0.5, 1, 1 - 2**-40, 1.0) == math.ceil(math.log(0.5) / math.log1p(-(2**-40)))
+
+
+def ring_of(values: Floats) -> Floats:
+    """Run a ring of parties with these values."""
+    return run_ring(values, HONEST, np.random.default_rng(0))
+
+
+INVALID: dict[str, list[Any]] = {
+    "k": [0],
+    "P0": [-0.1, 1.1, math.nan],
+    "d": [0.0, 1.5],
+    "rounds": [0],
+    "delta": [0.0, math.inf, math.nan],
+    "lower": [-math.inf, math.nan],
+    "upper": [0.0, math.inf, math.nan],
+}
+UNSORTED, LOW = np.tile([2.0, 1.0, 3.0], (5, 3, 1)), np.full((5, 3, 3), -0.5)
+
+
+@pytest.mark.parametrize(
+    ("said", "call"),
+    [
+        *(
+            (f"{field} is {value}", partial(replace, HONEST, **{field: value}))
+            for field, values in INVALID.items()
+            for value in values
+        ),
+        ("upper is 1e", partial(TopKParameters, 2, 1, 1, 1, delta=1e308, upper=1e308)),
+        ("d is 1.0; allowed: below 1 if P0 is 1", partial(rounds_for, 0.1, 3, 1.0, 1.0)),
+        ("error is 0.0", partial(rounds_for, 0.0, 3, 1.0, 0.5)),
+        ("error is 1.0", partial(rounds_for, 1.0, 3, 1.0, 0.5)),
+        ("error is nan", partial(rounds_for, math.nan, 3, 1.0, 0.5)),
+        ("k is 0", partial(rounds_for, 0.1, 0, 1.0, 0.5)),
+        ("P0 is 2.0", partial(rounds_for, 0.1, 3, 2.0, 0.5)),
+        ("d is 0.0", partial(rounds_for, 0.1, 3, 1.0, 0.0)),
+        ("rounds is 0", partial(exactness_bound, 1, 1.0, 0.5, 0)),
+        ("hops is -1", partial(highest_entry, HONEST, -1)),
+        ("values must be numbers", partial(own_smallest, np.array([[1.0, math.nan]]), 1)),
+        ("values must be numbers", partial(own_smallest, np.array([[1.0, -math.inf]]), 1)),
+        (r"values has the shape \(3,\)", partial(own_smallest, np.zeros(3), 1)),
+        ("k is 0", partial(own_smallest, np.zeros((1, 3)), 0)),
+        (r"values has the shape \(5, 2, 3\)", partial(ring_of, np.zeros((5, 2, 3)))),
+        (r"values has the shape \(5, 3, 2\)", partial(ring_of, np.zeros((5, 3, 2)))),
+        (r"values has the shape \(5, 3\)", partial(ring_of, np.zeros((5, 3)))),
+        ("values must be sorted ascending", partial(ring_of, UNSORTED)),
+        ("values must be within the public bounds", partial(ring_of, LOW)),
+        ("values must be within the public bounds", partial(ring_of, LOW + 10)),
+        ("values must be", partial(ring_of, LOW * math.nan)),
+    ],
+)
+def test_an_impossible_argument_is_refused(said: str, call: Callable[[], object]) -> None:
+    """Parameters out of range, noise that would overflow, and impossible values are named."""
+    with pytest.raises(InputError, match=said):
+        call()

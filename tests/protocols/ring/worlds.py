@@ -8,9 +8,10 @@ import pytest
 
 from veilring.arrays import Floats
 from veilring.errors import InputError, ProtocolViolation, RunFailed, Tampered, VeilringError
-from veilring.nodes.cluster import Cluster
+from veilring.nodes.cluster import Cluster, RuntimeName
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
+from veilring.nodes.runtimes import Runtime
 from veilring.protocols.promise import Facts
 from veilring.protocols.ring import SumMethod
 from veilring.protocols.ring.roles import KNNParameters
@@ -46,10 +47,11 @@ async def play(
     *,
     names: Sequence[str] = NAMES,
     seed: int = 5,
+    runtime: RuntimeName | Runtime = "memory",
     **options: Any,
 ) -> Run[_R]:
-    """Run a role once in memory."""
-    async with Cluster(names, own=own, seed=seed) as cluster:
+    """Run a role once, by default in memory."""
+    async with Cluster(names, runtime=runtime, own=own, seed=seed) as cluster:
         return await cluster.run(role, **options)
 
 
@@ -64,6 +66,12 @@ def is_among(liar: str, error: VeilringError) -> bool:
     if isinstance(error, Tampered):
         return liar in error.suspects
     return isinstance(error, ProtocolViolation) and error.culprit == liar
+
+
+def culprits(failed: RunFailed) -> set[str]:
+    """Return the parties that others name as having broken the protocol."""
+    named = (error for error in failed.errors.values() if isinstance(error, ProtocolViolation))
+    return {error.culprit for error in named}
 
 
 def check_accused(failed: RunFailed, liar: str) -> RunFailed:

@@ -51,15 +51,6 @@ def _transcripts(steps: int) -> Bools:
     return np.array(list(product((False, True), repeat=steps)))
 
 
-@pytest.mark.parametrize("splits", [0, 2, 6])
-def test_shapes_do_not_depend_on_private_data(splits: int, rng: Generator) -> None:
-    """Bits and found leaves have the closed forms' sizes for every query."""
-    tree = _tree(61, rng)
-    walks = walk(tree, rng.random((50, 2)), Comparison(1.0), splits, rng)
-    assert walks.bits.shape == (50, 6 - splits)
-    assert walks.found.shape == (50, 1 << splits)
-
-
 def test_without_noise_one_dimension_is_exact(rng: Generator) -> None:
     """A walk with almost no noise finds the nearest of 1,000 points on a line for all queries."""
     tree = build_tree(rng.random((1000, 1)))
@@ -110,10 +101,13 @@ def test_a_walk_leaks_its_whole_charge(splits: Splits, rng: Generator) -> None:
 
 @pytest.mark.parametrize("epsilon", [1e-9, 0.01, 0.1, 1.0, 5.0, 20.0])
 def test_a_step_is_randomised_response_at_half_of_epsilon(epsilon: float) -> None:
-    """A comparison spends at most epsilon / 2, and 17 of them 17 times that."""
+    """A comparison slips with a probability that spends epsilon / 2, and 17 of them 17 times."""
     assert Comparison(epsilon).step_loss == pytest.approx(epsilon / 2, rel=1e-6)
     assert Comparison(epsilon).step_loss <= epsilon / 2 * (1 + 1e-12)
     assert walk_loss(Comparison(epsilon), 17) == pytest.approx(8.5 * epsilon, rel=1e-6)
+    slip = Comparison(epsilon).slip
+    assert slip / 2**64 == pytest.approx(1 / (1 + exp(epsilon / 2)), rel=1e-9)
+    assert log((2**64 - slip) / slip) <= epsilon / 2
 
 
 def test_walks_follow_the_distribution_of_the_likelihood(rng: Generator) -> None:
@@ -128,13 +122,6 @@ def test_walks_follow_the_distribution_of_the_likelihood(rng: Generator) -> None
     expected = runs * np.exp(walk_log_likelihood(tree, steps, 0, _transcripts(3), query))[:, 0]
     statistic = (np.square(counts - expected) / expected).sum()
     assert statistic < chi2.isf(1e-6, df=7)
-
-
-def test_the_worked_step() -> None:
-    """At epsilon 2 a comparison slips with probability 1 / (1 + e), rounded up."""
-    slip = Comparison(2.0).slip
-    assert slip / 2**64 == pytest.approx(1 / (1 + exp(1)), rel=1e-12)
-    assert log((2**64 - slip) / slip) <= 1.0
 
 
 def test_a_response_names_its_own_bucket_at_the_stated_rate(rng: Generator) -> None:

@@ -1,7 +1,10 @@
 """A client's memory and budget, also after interruptions and with a malicious server."""
 
 import asyncio
+import tracemalloc
 from dataclasses import dataclass, field
+from functools import partial
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +47,8 @@ class Asking:
     places: Places = PLACES
     splits: int = 0
     leaves_after: int | None = None
+    names_bucket: bool = False
+    loses: bool = False
     seed: int = 0
     seen: list[Bools] = field(default_factory=list)
 
@@ -55,6 +60,8 @@ class Asking:
         seen = run.results[SERVER]
         assert isinstance(seen, np.ndarray)
         self.seen.append(seen)
+        if self.loses:
+            raise InputError("answer", "lost", "nothing")
         answer = run.results[CLIENT]
         assert isinstance(answer, NearestPlaces)
         return answer
@@ -62,11 +69,14 @@ class Asking:
     async def _role(self, party: Party, own: object, *, keeper: Keeper) -> object:
         if isinstance(own, Places):
             if self.leaves_after is None:
-                return await walk_server(party, own)
+                return await (bucket_server if self.names_bucket else walk_server)(party, own)
             return await self._leave(party, own)
         assert isinstance(own, np.ndarray)
         plan = LookupPlan(self.splits, queries=len(own))
-        return await walk_client(party, own, plan=plan, steps=STEP, keeper=keeper)
+        if not self.names_bucket:
+            return await walk_client(party, own, plan=plan, steps=STEP, keeper=keeper)
+        answer, _ = await bucket_client(party, own, plan=plan, epsilon=0.5, keeper=keeper)
+        return answer
 
     async def _leave(self, party: Party, own: Places) -> object:
         """Play a server that records the bits of some levels and then sends an invalid level."""
@@ -81,9 +91,15 @@ class Asking:
         await party.send(CLIENT, Nodes(values=np.zeros(0)))
         return await party.receive(Bits, sender=CLIENT)
 
-    def ask(self, queries: Floats = QUERIES) -> list[RememberedAnswer]:
+    def ask(self, queries: Floats = QUERIES, *, most: float = inf) -> list[RememberedAnswer]:
         """Ask, or recall."""
-        return asyncio.run(ask_once(self.memory, queries, self))
+        return asyncio.run(ask_once(self.memory, queries, self, most=most))
+
+    def fail(self, *, most: float = inf) -> BaseException:
+        """Return the first error of the run in which the queries are asked."""
+        with pytest.raises(RunFailed) as failed:
+            self.ask(most=most)
+        return failed.value.root
 
 
 def _memory(
@@ -143,8 +159,7 @@ def test_an_interrupted_walk_repeats_its_bits(levels: int, tmp_path: Path) -> No
     """After losing a server at any level, a retry repeats its bits and pays nothing."""
     path = tmp_path / "ledger"
     asking = Asking(_memory(path=path), leaves_after=levels)
-    with pytest.raises(RunFailed):
-        asking.ask()
+    asking.fail()
     asking.memory.ledger.close()
     said = np.array(asking.seen).reshape(levels, len(QUERIES)).T
     paid = Asking(_memory(path=path), seed=100)
@@ -156,42 +171,32 @@ def test_an_interrupted_walk_repeats_its_bits(levels: int, tmp_path: Path) -> No
     paid.memory.ledger.close()
 
 
-def test_another_tree_gets_no_bits_of_a_paid_walk() -> None:
-    """A server that shows other nodes at a retry is blamed and receives no further bit."""
-    asking = Asking(_memory(), leaves_after=3)
-    with pytest.raises(RunFailed):
-        asking.ask()
-    other = Asking(asking.memory, places=OTHERS, leaves_after=3)
-    with pytest.raises(RunFailed) as failed:
-        other.ask()
-    assert isinstance(failed.value.root, ProtocolViolation)
-    assert "a different tree" in failed.value.root.reason
-    assert not other.seen
-
-
-def test_a_deeper_tree_gets_no_unpaid_steps() -> None:
-    """A server cannot claim more points for the same price after an interruption."""
-    asking = Asking(_memory(), places=Places.of(np.array([[0.0, 0.0], [1.0, 1.0]])), leaves_after=0)
-    with pytest.raises(RunFailed):
-        asking.ask()
-    assert _spent(asking.memory) == pytest.approx(3 * 0.5)
-    deeper = Asking(asking.memory, leaves_after=1)
-    with pytest.raises(RunFailed) as failed:
-        deeper.ask()
-    assert isinstance(failed.value.root, ProtocolViolation)
-    assert "a different tree" in failed.value.root.reason
-    assert not deeper.seen
+@pytest.mark.parametrize(
+    ("paid", "levels", "other", "spent"),
+    [(PLACES, 3, OTHERS, STEPS), (Places.of(np.array([[0.0, 0.0], [1.0, 1.0]])), 0, PLACES, 1)],
+    ids=["other nodes", "deeper"],
+)
+def test_another_tree_gets_no_bits_of_a_paid_walk(
+    paid: Places, levels: int, other: Places, spent: int
+) -> None:
+    """A server that shows other nodes, or claims more of them, at a retry gets no further bit."""
+    asking = Asking(_memory(), places=paid, leaves_after=levels)
+    asking.fail()
+    assert _spent(asking.memory) == pytest.approx(3 * spent * 0.5)
+    retried = Asking(asking.memory, places=other, leaves_after=levels + 1)
+    error = retried.fail()
+    assert isinstance(error, ProtocolViolation)
+    assert "a different tree" in error.reason
+    assert not retried.seen
 
 
 def test_a_tree_above_the_allowed_cost_gets_no_bit() -> None:
     """If the server's tree exceeds the allowed cost of a query, nothing is paid or sent."""
     asking = Asking(_memory(), leaves_after=1)
-    with pytest.raises(RunFailed) as failed:
-        asyncio.run(ask_once(asking.memory, QUERIES, asking, most=STEPS * 0.5 - 0.01))
-    assert isinstance(failed.value.root, ProtocolViolation)
+    assert isinstance(asking.fail(most=STEPS * 0.5 - 0.01), ProtocolViolation)
     assert not asking.seen
     assert _spent(asking.memory) == 0.0
-    asyncio.run(ask_once(asking.memory, QUERIES, Asking(asking.memory), most=STEPS * 0.5))
+    Asking(asking.memory).ask(most=STEPS * 0.5)
 
 
 def test_other_terms_make_another_query() -> None:
@@ -207,9 +212,7 @@ def test_other_terms_make_another_query() -> None:
 def test_an_exhausted_budget_sends_nothing() -> None:
     """A batch beyond the remaining budget is refused, and no bit is sent."""
     asking = Asking(_memory(budget=5.0), leaves_after=2)
-    with pytest.raises(RunFailed) as failed:
-        asking.ask()
-    assert isinstance(failed.value.root, BudgetExhausted)
+    assert isinstance(asking.fail(), BudgetExhausted)
     assert not asking.seen
     assert _spent(asking.memory) <= 5.0
 
@@ -229,36 +232,15 @@ def test_a_ledger_in_another_unit_is_refused() -> None:
 
 def test_one_message_is_stored_and_repeated() -> None:
     """After a lost answer, the same bits are sent again; afterwards the answer is recalled."""
-    memory, seen = _memory(), list[float]()
-
-    async def role(party: Party, own: object, *, keeper: Keeper, lost: bool) -> object:
-        if isinstance(own, Places):
-            seen.extend((await bucket_server(party, own)).ravel().tolist())
-            return None
-        assert isinstance(own, np.ndarray)
-        plan = LookupPlan(2, queries=len(own))
-        answer, _ = await bucket_client(party, own, plan=plan, epsilon=0.5, keeper=keeper)
-        if lost:
-            raise InputError("answer", "lost", "nothing")
-        return answer
-
-    def ask(*, lost: bool, seed: int) -> list[RememberedAnswer]:
-        async def asked(queries: Floats, keeper: Keeper) -> NearestPlaces:
-            async with Cluster(2, own=[queries, PLACES], seed=seed) as cluster:
-                run = await cluster.run(role, keeper=keeper, lost=lost)
-            answer = run.results[CLIENT]
-            assert isinstance(answer, NearestPlaces)
-            return answer
-
-        return asyncio.run(ask_once(memory, QUERIES, asked))
-
-    with pytest.raises(RunFailed):
-        ask(lost=True, seed=1)
-    ask(lost=False, seed=2)
-    ask(lost=False, seed=3)
-    assert len(seen) == 6
-    assert seen[: len(seen) // 2] == seen[len(seen) // 2 :]
-    assert _spent(memory) == pytest.approx(3 * 0.5, rel=1e-6)
+    asking = Asking(_memory(), splits=2, names_bucket=True, loses=True)
+    with pytest.raises(InputError, match="lost"):
+        asking.ask()
+    asking.loses = False
+    asking.ask()
+    asking.ask()
+    first, again = asking.seen
+    np.testing.assert_array_equal(first, again)
+    assert _spent(asking.memory) == pytest.approx(3 * 0.5, rel=1e-6)
 
 
 def test_answers_survive_serialisation() -> None:
@@ -274,3 +256,38 @@ def test_nearby_places_have_one_name_on_a_grid() -> None:
     """Two measurements within a cell of the grid are one query."""
     near = snap(np.array([[103.0, 198.0], [99.0, 204.9]]), 10.0)
     np.testing.assert_array_equal(near, [[100.0, 200.0], [100.0, 200.0]])
+
+
+def test_values_sent_to_all_queries_are_stored_once() -> None:
+    """A batch of responses stores one copy of the splits for all queries."""
+    queries, splits, peaks = np.arange(2000.0).reshape(1000, 2), np.arange(4096.0), list[int]()
+
+    async def ask(asked: Floats, keeper: Keeper) -> NearestPlaces:
+        tracemalloc.start()
+        keeper.pay(0.5, 1)
+        keeper.settle(0, splits[None], np.zeros((len(asked), 1), np.uint32))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        found = np.zeros((len(asked), 1), np.int64)
+        return NearestPlaces(found[:, 0], np.zeros(len(asked)), found, np.zeros((len(asked), 1, 2)))
+
+    asyncio.run(ask_once(_memory(), queries, ask))
+    assert peaks[0] < 4e6  # a copy for each is 33 MB
+
+
+def test_values_of_one_query_hold_for_all() -> None:
+    """A batch with a single row may continue only with an equal row for each query."""
+    memory, splits, said = (_memory(), np.arange(8.0), list[list[int]]())
+
+    async def ask(asked: Floats, keeper: Keeper, shown: Floats) -> NearestPlaces:
+        keeper.pay(0.5, 1)
+        drawn = np.random.default_rng(len(said)).integers(8, size=(len(asked), 1), dtype=np.uint32)
+        said.append(keeper.settle(0, shown, drawn).ravel().tolist())
+        raise InputError("answer", "lost", "nothing")
+
+    for shown in (splits[None], np.tile(splits, (3, 1))):
+        with pytest.raises(InputError, match="lost"):
+            asyncio.run(ask_once(memory, QUERIES, partial(ask, shown=shown)))
+    assert said[0] == said[1]
+    with pytest.raises(ProtocolViolation, match="different tree"):
+        asyncio.run(ask_once(memory, QUERIES, partial(ask, shown=splits[None] + 1)))

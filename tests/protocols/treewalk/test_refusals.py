@@ -13,9 +13,7 @@ from tests.outcomes import Outcome, world
 from typing_extensions import override
 
 from veilring.arrays import Floats
-from veilring.errors import ProtocolViolation, RunFailed
 from veilring.nodes.adversary import Adversary, Lines, corrupt
-from veilring.nodes.cluster import Cluster
 from veilring.nodes.node import Node
 from veilring.nodes.party import Party
 from veilring.nodes.service import Offer, opening
@@ -164,43 +162,3 @@ def test_an_honest_server_answers_paid_queries(way: str) -> None:
     played = asyncio.run(_play(way, queries, [{}] * 3, budget=0.6))
     assert [each.ending for each in played] == ["answered", "answered", "BudgetExhausted"]
     assert len(played[0].wire) > len(played[1].wire)
-
-
-@pytest.mark.parametrize(
-    ("way", "change", "message"),
-    [
-        *((way, (0, 64), "sent place number 64; the numbers must be below 64") for way in WAYS),
-        *((way, (1, None), "sent two points for one place") for way in WAYS),
-    ],
-)
-def test_a_server_with_an_invalid_place_is_named(
-    way: str, change: tuple[int, int | None], message: str
-) -> None:
-    """An unknown place number, or one number for two points, is the server's violation."""
-    place, number = change
-
-    class Forger(Adversary):
-        @override
-        async def sending(self, to: str, message: Message) -> Lines:
-            if isinstance(message, FoundPlaces):
-                places = message.places.copy()
-                places[0, place] = places[0, 0] if number is None else number
-                message = FoundPlaces(places=places, points=message.points)
-            return [(to, message)]
-
-    async def play(party: Party, own: Floats | Places) -> object:
-        if isinstance(own, Places):
-            return await WAYS[way].server(party, own)
-        return await WAYS[way].client(party, own, None)
-
-    async def main() -> None:
-        parties = {"client": np.array([[0.2, 0.2]]), "server": PLACES}
-        async with Cluster(tuple(parties), own=tuple(parties.values()), seed=1) as cluster:
-            await cluster.run(play, adversaries={"server": Forger()})
-
-    with pytest.raises(RunFailed) as failed:
-        asyncio.run(main())
-    error = failed.value.errors["client"]
-    assert isinstance(error, ProtocolViolation)
-    assert error.culprit == "server"
-    assert message in str(error)

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.protocols.treewalk.parties import responded, tree_walk
 
 from veilring.arrays import Floats
 from veilring.errors import InputError, ProtocolViolation, RunFailed
+from veilring.nodes.adversary import Alter
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.protocols.treewalk.algorithm.mechanisms import (
@@ -17,24 +17,48 @@ from veilring.protocols.treewalk.algorithm.mechanisms import (
     bucket_distribution,
     bucket_points,
     respond,
-    walk,
 )
-from veilring.protocols.treewalk.algorithm.tree import Places, nearest_found
+from veilring.protocols.treewalk.algorithm.tree import Places
 from veilring.protocols.treewalk.plan import (
-    BucketRequest,
     Buckets,
-    Ground,
+    FoundPlaces,
     KnownTop,
     LookupPlan,
     Top,
     response_cost,
     walk_cost,
 )
-from veilring.protocols.treewalk.roles import NearestPlaces, bucket_client, bucket_server
+from veilring.protocols.treewalk.roles import (
+    NearestPlaces,
+    bucket_client,
+    bucket_server,
+    walk_client,
+    walk_server,
+)
 from veilring.randomness import Streams
 from veilring.testing import ProtocolRunner, assert_cost
+from veilring.transport.messages import Message
 
 Role = Callable[..., Awaitable[object]]
+
+
+async def tree_walk(party: Party, own: object, *, plan: LookupPlan, steps: Comparison) -> object:
+    """Play the client if the party's data are queries, and the server if they are places."""
+    if isinstance(own, Places):
+        return await walk_server(party, own)
+    assert isinstance(own, np.ndarray)
+    return await walk_client(party, own, plan=plan, steps=steps)
+
+
+async def responded(
+    party: Party, own: object, *, plan: LookupPlan, epsilon: float, known: KnownTop | None = None
+) -> object:
+    """Play the client of bucket responses, or their server."""
+    if isinstance(own, Places):
+        return await bucket_server(party, own)
+    assert isinstance(own, np.ndarray)
+    return await bucket_client(party, own, plan=plan, epsilon=epsilon, known=known)
+
 
 CLIENT, SERVER = "party-0", "party-1"
 ASKED = 6
@@ -74,30 +98,6 @@ def test_a_response_in_a_network_is_that_of_the_algorithm(
     if known is None or known is TOP:
         assert run.cost.setup == forecast.setup
     assert forecast.rounds == 2
-
-
-@pytest.mark.parametrize("splits", [0, 3])
-def test_roles_walk_like_the_algorithm(splits: int, run_protocol: ProtocolRunner) -> None:
-    """Networked walks see the bits, find the points and cost the bytes of the vectorised ones."""
-    plan, steps = LookupPlan(splits, 2, ASKED), Comparison(2.0)
-    run = run_protocol(tree_walk, 2, own=[QUERIES, PLACES], plan=plan, steps=steps)
-    expected = walk(PLACES.tree, QUERIES, steps, splits, _client_rng(0))
-    np.testing.assert_array_equal(run.results[SERVER], expected.bits)
-    answer = run.results[CLIENT]
-    assert isinstance(answer, NearestPlaces)
-    found = PLACES.with_neighbours(expected.found, 2)
-    np.testing.assert_array_equal(answer.found, PLACES.tree.order[found])
-    nearest, distances = nearest_found(QUERIES, PLACES.tree.points[found])
-    np.testing.assert_array_equal(answer.places, answer.found[np.arange(ASKED), nearest])
-    np.testing.assert_array_equal(answer.distances, distances)
-    forecast = walk_cost(plan, 100, 2)
-    assert_cost(
-        run,
-        messages=forecast.traffic.messages,
-        bytes=forecast.traffic.bytes,
-        rounds=forecast.rounds,
-    )
-    assert run.cost.setup == forecast.setup
 
 
 def _cost_of(role: Role, query: float, seed: int, **public: Any) -> object:
@@ -170,44 +170,47 @@ def test_invalid_input_is_refused(
     assert failed.value.root.field == field
 
 
-async def _rogue_client(party: Party, own: object, *, named: int) -> object:
-    if isinstance(own, Places):
-        return await bucket_server(party, own)
-    request = BucketRequest(splits=3, neighbours=0, queries=1, known=b"")
-    await party.send(SERVER, request)
-    await party.receive(Ground, sender=SERVER)
-    await party.receive(Top, sender=SERVER)
-    party.round(1)
-    await party.send(SERVER, Buckets(named=np.array([named], dtype=np.uint32)))
-    return None
+def renumbered(place: int, number: int | None) -> Callable[[Any], Message]:
+    """Return a lie about the number of a place found: of another place, or of the first one."""
+
+    def change(message: FoundPlaces) -> Message:
+        places = message.places.copy()
+        places[0, place] = places[0, 0] if number is None else number
+        return FoundPlaces(places=places, points=message.points)
+
+    return change
 
 
-async def _rogue_server(party: Party, own: object, *, splits: Floats) -> object:
-    if isinstance(own, np.ndarray):
-        return await bucket_client(party, own, plan=LookupPlan(3), epsilon=1.0)
-    await party.receive(BucketRequest, sender=CLIENT)
-    await party.send(CLIENT, Ground(points=100, dimensions=2))
-    await party.send(CLIENT, Top(splits=splits))
-    return await party.receive(Buckets, sender=CLIENT)
+UNKNOWN = "sent place number 100; the numbers must be below 100"
+TWICE = "sent two points for one place"
 
 
 @pytest.mark.parametrize(
-    ("role", "public", "culprit"),
+    ("role", "culprit", "kind", "change", "said"),
     [
-        (_rogue_client, {"named": 16}, CLIENT),
-        (_rogue_server, {"splits": np.zeros(0)}, SERVER),
-        (_rogue_server, {"splits": np.full(16, np.nan)}, SERVER),
+        (responded, CLIENT, Buckets, lambda _: Buckets(named=np.array([16], np.uint32)), "named"),
+        (responded, SERVER, Top, lambda _: Top(splits=np.zeros(0)), "sent numbers of shape"),
+        (responded, SERVER, Top, lambda _: Top(splits=np.full(16, np.nan)), "is not finite"),
+        (responded, SERVER, FoundPlaces, renumbered(0, 100), UNKNOWN),
+        (responded, SERVER, FoundPlaces, renumbered(-1, None), TWICE),
+        (tree_walk, SERVER, FoundPlaces, renumbered(0, 100), UNKNOWN),
+        (tree_walk, SERVER, FoundPlaces, renumbered(-1, None), TWICE),
     ],
-    ids=["bucket", "no-splits", "nan"],
+    ids=["bucket", "no-splits", "nan", "unknown", "two-points", "walk-unknown", "walk-two-points"],
 )
-def test_a_malicious_party_is_named(role: Role, public: dict[str, Any], culprit: str) -> None:
-    """An invalid bucket, or splits that no honest server sends, name the culprit."""
+def test_a_malicious_party_is_named(
+    role: Role, culprit: str, kind: type[Message], change: Callable[[Any], Message], said: str
+) -> None:
+    """A bucket, splits or places that no honest party sends name the culprit."""
+    public = {"epsilon": 1.0} if role is responded else {"steps": Comparison(1.0)}
 
     async def main() -> None:
         async with Cluster(2, own=[QUERIES[:1], PLACES], seed=1) as cluster:
-            await cluster.run(role, **public)
+            liars = {culprit: Alter(change, only=(kind,))}
+            await cluster.run(role, plan=LookupPlan(3), adversaries=liars, **public)
 
     with pytest.raises(RunFailed) as failed:
         asyncio.run(main())
-    assert isinstance(failed.value.root, ProtocolViolation)
-    assert failed.value.root.culprit == culprit
+    errors = [each for each in failed.value.errors.values() if isinstance(each, ProtocolViolation)]
+    assert [error.culprit for error in errors] == [culprit]
+    assert said in str(errors[0])

@@ -1,14 +1,16 @@
-"""All systems on the same splits: the table's content, and costs by closed forms."""
+"""All systems on the same splits: the table's content, costs by closed forms, and baselines."""
 
 import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
+from pydantic import Field
 
-from veilring.arrays import Floats
+from veilring.arrays import Floats, Ints
 from veilring.errors import UnforeseenCost
 from veilring.nodes.journal import Traffic
 from veilring.protocols.noisyvotes import NoisyVotesParameters, WithinRadius, votes_cost
@@ -16,15 +18,22 @@ from veilring.protocols.prediction.algorithm.directions import tau_share
 from veilring.protocols.prediction.messages import stream_cost
 from veilring.protocols.promise import Facts, Forecast
 from veilring.protocols.radius.messages import label_cost
-from veilring.protocols.radius.system import OwnerSetup, public_radius, radius_share
+from veilring.protocols.radius.system import DataOwner, OwnerSetup, public_radius, radius_share
 from veilring.protocols.registry import find_system
 from veilring.protocols.ring import knn_cost, rounds_for
 from veilring.protocols.ring.system import PrivateKNN
-from veilring.protocols.system import Play
-from veilring.scenarios.comparison import Line, Question, SystemComparison, compare, make_question
+from veilring.protocols.system import Play, System
+from veilring.scenarios.comparison import (
+    Line,
+    Question,
+    SystemComparison,
+    compare,
+    make_question,
+    running,
+)
 from veilring.scenarios.comparison.comparison import HINDSIGHT, MAJORITY, POOLED
 from veilring.scenarios.comparison.question import draw_splits, load_facts
-from veilring.scenarios.comparison.running import find_contenders
+from veilring.scenarios.comparison.running import Baseline, find_contenders, installed
 from veilring.scenarios.comparison.tuning import SystemAt
 
 FORMS: dict[str, tuple[str, ...]] = {
@@ -309,3 +318,80 @@ class TestSettings:
         found, left = find_contenders(table, asked)
         assert "release" in {each.name for each in left}
         assert all(each.key[0] != "release" for each in found)
+
+
+class Mine(DataOwner):
+    """A system of another package."""
+
+    name: Literal["mine"] = Field("mine", description="mine")  # type: ignore[assignment]  # a subclass has another name
+
+
+class Constant:
+    """A classifier of another library, with a single class."""
+
+    def __init__(self, *, epsilon: float, random_state: int, why: str = "") -> None:
+        assert min(epsilon, random_state) >= 0
+        if why:
+            raise ImportError(why)
+
+    def fit(self, _X: Floats, y: Ints) -> "Constant":
+        """Remember the first class."""
+        self.label = y[0]
+        return self
+
+    def predict(self, X: Floats) -> Ints:
+        """Return that class for all rows."""
+        return np.full(len(X), self.label)
+
+
+@pytest.fixture
+def asked(question: Question) -> Question:
+    """Return the question without a search in hindsight."""
+    return question.model_copy(update={"hindsight": False})
+
+
+def test_are_listed_only_if_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing package has no lines; DP-EBM supports two classes only."""
+    monkeypatch.setattr(running, "find_spec", lambda package: package == "interpret" or None)
+    assert [each.name for each in installed(2)] == ["dp-ebm"]
+    assert not list(installed(3))
+
+
+def test_a_library_that_fails_is_left_out(asked: Question, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that cannot be imported costs its own lines only, and the reason is shown."""
+    why = "cannot import name 'DOUBLE'\nfrom 'tree'"
+    broken = Baseline("broken", "Broken", f"{__name__}:Constant", lambda _split: {"why": why})
+    monkeypatch.setattr(running, "installed", lambda _classes: iter([broken]))
+    table, _ = load_facts(asked)
+    contenders, left_out = running.find_contenders(table, asked)
+    assert contenders
+    assert all(each.key[0] != "broken" for each in contenders)
+    (found,) = [each for each in left_out if each.name == "Broken"]
+    assert found.why == "tests cannot be used here: ImportError: cannot import name 'DOUBLE'"
+
+
+@pytest.mark.slow
+def test_have_a_line_at_each_epsilon(asked: Question, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is an owner's line with its authors' guarantee, for all held-out rows."""
+    mine = Baseline("constant", "constant", f"{__name__}:Constant", lambda _split: {}, delta=1e-5)
+    monkeypatch.setattr(running, "installed", lambda _classes: iter([mine]))
+    found = compare(asked, workers=1)
+    lines = [line for line in found.lines if line.system == "constant"]
+    assert [line.epsilon for line in lines] == [1.0, 2.0]
+    for line in lines:
+        assert line.trusted
+        assert line.queries == found.facts.held_out
+        assert line.privacy is not None
+        assert (line.privacy.epsilon, line.privacy.delta) == (line.epsilon, 1e-5)
+        assert line.cost is None
+
+
+def test_a_system_of_another_package_has_its_lines(
+    asked: Question, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The comparison finds systems only through the registry."""
+    found: dict[str, type[System]] = {"mine": Mine}
+    monkeypatch.setattr(running, "system_names", lambda: tuple(found))
+    monkeypatch.setattr(running, "find_system", found.__getitem__)
+    lines = compare(asked, workers=1).lines
+    assert [line.key for line in lines[2:]] == [("mine", "", 1.0), ("mine", "", 2.0)]

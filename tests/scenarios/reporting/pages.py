@@ -1,9 +1,11 @@
-"""A page as parsed by the tests with Python's parser."""
+"""A page as parsed with Python's parser, and the look-ups of its script."""
 
 from collections.abc import Sequence
 from html.parser import HTMLParser
 
 from typing_extensions import override
+
+from veilring.scenarios.reporting.stepping import Flight, Moment, Story
 
 _VOID = ("meta", "link", "br", "img", "input", "hr")
 # A slash at its end closes one of these, and the page always writes it.
@@ -89,3 +91,14 @@ class Page(HTMLParser):
             self.text += data
         if self._table is not None and self._table and self._table[-1]:
             self._table[-1][-1] += data.strip()
+
+
+def in_flight(story: Story, step: int) -> list[Flight]:
+    """Return the messages that are in flight at a step, in the order in which they were sent."""
+    return [each for each in story.flights if each.first <= step < each.last]
+
+
+def stand(story: Story, party: str, step: int) -> Moment:
+    """Return the state of a party at a step."""
+    moments = story.moments[story.parties.index(party)]
+    return next(moment for moment in reversed(moments) if moment.step <= step)

@@ -11,7 +11,7 @@ from veilring.errors import Deadlock, InputError, RunFailed, VeilringError
 from veilring.nodes.journal import Journal
 from veilring.nodes.run import Failure
 from veilring.scenarios import load_scenario, run_scenario
-from veilring.scenarios.reporting import open_folder, read_folder, write_failure
+from veilring.scenarios.reporting import read_folder, write_failure
 
 
 def test_a_written_folder_is_read_back(finished: Path) -> None:
@@ -67,13 +67,6 @@ def test_a_failure_reveals_no_data(error: VeilringError, message: str, tmp_path:
     parties = {"a": "ValueError"} if isinstance(error, RunFailed) else {}
     assert read_folder(tmp_path).failure == Failure(type(error).__name__, message, parties)
     assert read_folder(tmp_path).messages == ()
-
-
-def test_a_folder_with_a_run_is_not_overwritten(finished: Path, crashed: Path) -> None:
-    """Neither a report nor an error is ever replaced."""
-    for folder in (finished, crashed):
-        with pytest.raises(InputError, match=r"already contains .*choose another"):
-            open_folder(folder)
 
 
 @pytest.mark.parametrize(

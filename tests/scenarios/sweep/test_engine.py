@@ -1,14 +1,16 @@
-"""Engines: their list, and errors about missing and dead ones."""
+"""Engines: equal files on each, and errors about missing and dead ones."""
 
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import dask
 import pytest
+from tests.scenarios.sweep.plans import PLAN
 
 from veilring.errors import ClusterError, InputError, MissingExtra
-from veilring.scenarios.sweep import Engine
+from veilring.scenarios.sweep import Engine, run_sweep
 from veilring.scenarios.sweep.dask_backend import local_cluster
 from veilring.scenarios.sweep.engine import each_done
 
@@ -21,6 +23,22 @@ def scheduler() -> Iterator[str]:
         local_cluster(2) as address,
     ):
         yield address
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "workers", "is_running"),
+    [("local", 2, False), ("dask", None, True), ("dask", 2, False), ("ray", 2, False)],
+)
+def test_every_engine_gives_the_same_bytes(
+    name: str, workers: int | None, *, is_running: bool, alone: Path, tmp_path: Path, scheduler: str
+) -> None:
+    """Results do not depend on the place and time of a cell's run: 24 cells, by each engine."""
+    if name == "ray":
+        pytest.importorskip("ray", reason="Ray is an extra that not every Python has a wheel of")
+    engine = Engine(name, workers, scheduler if is_running else None)
+    done = run_sweep(PLAN, tmp_path / "out.parquet", engine=engine)
+    assert done.files.results.read_bytes() == alone.read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from veilring.nodes.party import broadcast
 from veilring.protocols.masks import keys_cost, masked_cost, masked_sum
 from veilring.protocols.radius.system import DataOwner, OwnerSetup
 from veilring.protocols.system import PARTIES
-from veilring.testing.auditing import RoleClaims
+from veilring.testing.auditing import Audit, Claim, RoleClaims, Verdict
 from veilring.transport import Message
 from veilring.transport.messages import Array
 
@@ -178,3 +178,11 @@ def _claims(*, masked: bool) -> RoleClaims:
 
 MASKED = _claims(masked=True)
 OPEN = _claims(masked=False)
+
+LONG = "a finding about message 3 from party-1 to party-0 (planted.counts), words: entry 0 " * 4
+
+CLAIMS = tuple(
+    Claim(verdict.name, f"Promise <{verdict}>.", verdict, LONG, "A single byte.", (LONG, "0"))
+    for verdict in Verdict
+)
+AUDIT = Audit("majority", "Majority", {"mistake": "leak"}, 7, True, 1e-6, CLAIMS, 12.0)

@@ -1,18 +1,27 @@
 """Audits: every claim has a verdict, true claims hold, and planted mistakes are contradicted."""
 
+import json
 from dataclasses import replace
+from html import unescape
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.testing.auditing.planted import OPEN, Majority, QuietOwner
+from tests.testing.auditing.planted import AUDIT, OPEN, Majority, QuietOwner
 
 from veilring.errors import InputError
 from veilring.protocols.registry import BUILT_IN, find_system
 from veilring.testing import audit
-from veilring.testing.auditing import Audit, Verdict, audits
+from veilring.testing.auditing import Audit, Claim, Verdict, audits
 from veilring.testing.auditing.audits import Auditable, check_faults
-from veilring.testing.auditing.findings import QUICK
-from veilring.testing.auditing.subjects import AuditedSystem
+from veilring.testing.auditing.findings import (
+    QUICK,
+    AuditedSystem,
+    outcome,
+    render_page,
+    require_fresh,
+    write_audit,
+)
 
 OF_ALL = {"cost", "labels", "reproducible", "privacy", "faults", "malicious parties"}
 
@@ -154,3 +163,29 @@ def test_a_coalition_beyond_the_promise_is_refused(
     """The error names the coalitions that the promise covers, before anything is run."""
     with pytest.raises(InputError, match=expected):
         audit(subject, quick=True, coalitions=[coalition])
+
+
+def test_the_page_has_every_claim_with_its_verdict() -> None:
+    """Each claim is a section with its promise and its finding, escaped."""
+    page = render_page(AUDIT)
+    assert page.count('<section class="claim"') == len(AUDIT.claims)
+    for claim in AUDIT.claims:
+        assert f"Promise &lt;{claim.verdict}&gt;." in page
+    assert 'mistake = "leak"' in unescape(page)
+    assert outcome(AUDIT) == "1 of 6 claims is contradicted: CONTRADICTED."
+
+
+def test_a_folder_has_the_page_the_numbers_and_the_worlds(tmp_path: Path) -> None:
+    """The page links files that reproduce a finding, and nothing is overwritten."""
+    claim = Claim("faults", "", Verdict.CONTRADICTED, "wrong", files={"faults.toml": "a = 1\n"})
+    found = Audit("majority", "Majority", {}, 7, True, 1e-6, (claim,), 12.0)
+    write_audit(found, tmp_path / "out")
+    assert 'href="faults.toml"' in (tmp_path / "out" / "audit.html").read_text(encoding="utf-8")
+    assert (tmp_path / "out" / "faults.toml").read_text(encoding="utf-8") == "a = 1\n"
+    numbers = json.loads((tmp_path / "out" / "audit.json").read_text(encoding="utf-8"))
+    assert numbers["system"] == "majority"
+    assert [(each["claim"], each["verdict"]) for each in numbers["claims"]] == [
+        ("faults", "contradicted")
+    ]
+    with pytest.raises(InputError, match="nothing is overwritten"):
+        require_fresh(tmp_path / "out")

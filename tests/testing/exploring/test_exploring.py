@@ -1,6 +1,7 @@
-"""Exploration of faults: it finds mistakes, and nothing in correct protocols."""
+"""Exploration of faults: it finds mistakes, and nothing in correct protocols and stores."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,12 +9,13 @@ from tests.roles import chat, pass_on
 from tests.testing.auditing.planted import Majority
 from tests.testing.exploring import broken
 from typer.testing import CliRunner
+from typing_extensions import override
 
 from veilring import simulation
 from veilring.arrays import Floats
 from veilring.cli.app import app
 from veilring.data.table import Rows
-from veilring.errors import ClusterError, PeerLost, RunFailed, ScenarioError
+from veilring.errors import ClusterError, PeerLost, RunFailed, ScenarioError, StoreFailed
 from veilring.nodes.cluster import Cluster, run_with_retries
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.noisyvotes.system import NoisyVotes
@@ -25,8 +27,16 @@ from veilring.randomness import Streams
 from veilring.scenarios import load_scenario
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.simulation.faults import FAULT_CLASSES, Fault, FaultClass, conditions_of, draw_faults
-from veilring.testing.exploring import SystemSubject, explore_subject
+from veilring.testing.exploring import (
+    STORAGE_FAULTS,
+    StoreSubject,
+    SystemSubject,
+    explore_store,
+    explore_stores,
+    explore_subject,
+)
 from veilring.testing.exploring.campaign import explore_seed, known_failures, remember_failures
+from veilring.testing.exploring.stores import STORES, StorageFault
 
 SEEDS = 60
 """The number of seeds within which each mistake has to be found."""
@@ -164,22 +174,6 @@ def _under(*faults: Fault, parties: int = 4) -> Cluster:
     return Cluster(parties, runtime=runtime, own=list("abcd")[:parties], seed=1)
 
 
-def test_a_run_is_retried_without_the_lost_party() -> None:
-    """The retry has only the others, and the failed attempt's messages are counted."""
-    crash = Fault("crash", 1.05, 20.0, ("party-2",))  # its messages are in flight
-
-    async def main() -> None:
-        async with _under(crash) as cluster:
-            await asyncio.sleep(1.0)
-            retried = await run_with_retries(cluster, pass_on, seconds=5.0)
-        assert retried.without == ("party-2",)
-        assert retried.run.results == {"party-0": "d", "party-1": "a", "party-3": "b"}
-        (wasted,) = retried.wasted
-        assert wasted.by_kind["test.word"].messages >= 1
-
-    simulation.simulate(main())
-
-
 def test_a_retry_gets_new_options_and_keeps_earlier_views() -> None:
     """Each attempt asks for its options, and the views of a failed one are kept."""
     asked: list[tuple[str, ...]] = []
@@ -302,3 +296,109 @@ def test_the_command_fails_if_a_class_of_fault_is_idle() -> None:
     one = CliRunner().invoke(app, ["explore", "--seed", "1"])
     assert one.exit_code == 0, one.output
     assert "seeds: 1, of which 0 went wrong" in one.output
+
+
+_LINE = 8
+
+
+@pytest.mark.parametrize("kind", STORAGE_FAULTS)
+def test_acknowledged_data_exist_or_the_store_is_refused(kind: StorageFault) -> None:
+    """A few worlds per store and fault are played; `veilring explore --stores` plays more."""
+    for subject in STORES:
+        for seed in range(3):
+            assert explore_store(subject, seed, kind=kind).wrong == []
+
+
+class Lines(StoreSubject[Path]):
+    """A file with a line for each operation; subclasses make mistakes."""
+
+    name = "lines"
+    moment: Callable[[], None] | None = None
+
+    @override
+    def open(self, folder: Path) -> Path:
+        path = folder / "lines"
+        path.touch()
+        if path.stat().st_size % _LINE:
+            self.mend(path)
+        return path
+
+    def mend(self, path: Path) -> None:
+        """Cut off a partly written line."""
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) // _LINE * _LINE])
+
+    @override
+    def close(self, handle: Path) -> None:
+        """Do nothing, since no file is open."""
+
+    @override
+    def watch(self, handle: Path, moment: Callable[[], None]) -> None:
+        self.moment = moment
+
+    @override
+    def use(self, handle: Path, number: int) -> None:
+        if self.moment is not None:
+            self.moment()
+        with handle.open("ab", buffering=0) as file:
+            file.write(b"%07d\n" % number)
+
+    @override
+    def find_wrong(self, handle: Path, acknowledged: int) -> list[str]:
+        lines = handle.read_bytes().splitlines()
+        right = lines == [b"%07d" % number for number in range(len(lines))]
+        if not right or len(lines) - acknowledged not in range(2):
+            return [f"{len(lines)} lines for {acknowledged} operations"]
+        return []
+
+
+class Refused(Lines):
+    """A store that cannot continue after a partly written line."""
+
+    @override
+    def mend(self, path: Path) -> None:
+        raise StoreFailed("a line is damaged")
+
+
+class Late(Lines):
+    """A store that acknowledges before it writes."""
+
+    _held = b""
+
+    @override
+    def use(self, handle: Path, number: int) -> None:
+        if self.moment is not None:
+            self.moment()
+        with handle.open("ab", buffering=0) as file:
+            file.write(self._held)
+        self._held = b"%07d\n" % number
+
+
+def found_wrong(subject: StoreSubject[Path], kind: StorageFault) -> set[str]:
+    """Return the findings of some worlds of a class."""
+    worlds = (explore_store(subject, seed, kind=kind) for seed in range(30))
+    return {sentence.rpartition(": ")[2] for world in worlds for sentence in world.wrong}
+
+
+def test_a_plain_file_survives_crashes_only() -> None:
+    """A crash and a torn line lose nothing, but an old copy and a flipped bit do."""
+    assert found_wrong(Lines(), "kill") == set()
+    assert found_wrong(Lines(), "torn write") == set()
+    assert found_wrong(Lines(), "lost sync") != set()
+    assert found_wrong(Lines(), "bit flip") != set()
+
+
+def test_stores_with_a_mistake_are_detected() -> None:
+    """One acknowledges too early, and one is ended permanently by a full disk."""
+    assert found_wrong(Late(), "kill") != set()
+    assert "a line is damaged" in found_wrong(Refused(), "full disk")
+
+
+def test_a_campaign_over_stores_reaches_all_classes() -> None:
+    """The stores take turns, and the command lists the faults."""
+    campaign = explore_stores([Refused()], range(40))
+    assert campaign.missing == ()
+    assert campaign.smallest() is None
+    shown = CliRunner().invoke(app, ["explore", "--stores", "--seeds", "1"])
+    assert shown.exit_code == 1
+    assert "these classes of fault never struck" in shown.output

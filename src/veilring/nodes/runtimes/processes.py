@@ -76,11 +76,6 @@ class _Setup:
     script: Script
 
 
-@dataclass(frozen=True, slots=True)
-class _Stop:
-    """Asks a party's process to end."""
-
-
 class _Control:
     """One end of the pipe, which sends and receives whole objects."""
 
@@ -89,15 +84,9 @@ class _Control:
 
     @classmethod
     async def over(cls, pipe: socket.socket) -> "_Control":
-        """Take over one end of a socket pair."""
         return cls(*await asyncio.open_unix_connection(sock=pipe))
 
     async def send(self, item: object) -> None:
-        """Send an object.
-
-        Raises:
-            ConnectionError: If the other end is gone.
-        """
         body = pickle.dumps(item, protocol=pickle.HIGHEST_PROTOCOL)
         self._writer.write(_LENGTH.pack(len(body)) + body)
         await self._writer.drain()
@@ -113,7 +102,6 @@ class _Control:
         return pickle.loads(await self._reader.readexactly(length))  # noqa: S301  (our own process packed it)
 
     async def close(self) -> None:
-        """Close this end."""
         self._writer.close()
         try:
             await self._writer.wait_closed()
@@ -192,7 +180,6 @@ class _Worker:
 
     @property
     def pid(self) -> int | None:
-        """The id of the process."""
         return None if self._process is None else self._process.pid
 
     async def start(self, listener: socket.socket, setup: _Setup) -> None:
@@ -223,7 +210,8 @@ class _Worker:
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
         try:
-            async with asyncio.timeout(_patience(job.seconds)):
+            patience = None if job.seconds is None else job.seconds + ANSWER_GRACE_SECONDS
+            async with asyncio.timeout(patience):
                 await self._control.send((number, packed))
                 return await future
         except ConnectionError:
@@ -281,7 +269,7 @@ class _Worker:
         """Ask the process to end, and kill it if it does not."""
         if self._control is not None and not self.is_gone:
             try:
-                await self._control.send(_Stop())
+                await self._control.send(None)  # asks it to end
             except ConnectionError:
                 self.is_gone = True
         if self._process is not None and self._process.pid is not None:
@@ -301,10 +289,6 @@ class _Worker:
         if process.exitcode not in {0, -signal.SIGTERM}:
             _log.info("%s ended with exit code %s", self.name, process.exitcode)
         process.close()
-
-
-def _patience(limit: float | None) -> float | None:
-    return None if limit is None else limit + ANSWER_GRACE_SECONDS
 
 
 def warm_up() -> None:
@@ -383,7 +367,7 @@ async def _serve(control: _Control, listener: socket.socket) -> None:
     )
     async with Node(endpoint, streams) as node, asyncio.TaskGroup() as playing:
         await control.send(None)
-        while not isinstance(item := await control.receive(), _Stop):
+        while (item := await control.receive()) is not None:
             number, job = item
             playing.create_task(_play(control, node, setup, number, job))
 

@@ -22,8 +22,13 @@ from numpy.typing import NDArray
 from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
 from veilring.privacy.bounds import ALARM, proportion_bounds
-from veilring.protocols.ldp.algorithm.distributions import CodeDistribution, Codes, rounded
-from veilring.protocols.ldp.algorithm.means import Means, SampledFeature, SignVector
+from veilring.protocols.ldp.algorithm.means import (
+    CodeDistribution,
+    Codes,
+    Means,
+    SampledFeature,
+    rounded,
+)
 from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle, LocalRandomiser, Reports
 
 _EVENTS: Final = 256  # the number of thresholds to try; more would hardly improve the bound
@@ -60,15 +65,11 @@ def attack_oracle(oracle: FrequencyOracle, trials: int, rng: Generator) -> Guess
     The guess is the most likely value, one that the report supports most: all values supported by a
     pure oracle's report are equally likely, and more likely than others. For summed histograms it
     is the value with the largest number. Ties are broken at random.
-
-    Args:
-        trials: The number of clients, at least 1.
     """
     _require_trials(trials)
     values = rng.integers(oracle.domain, size=trials)
     support = single_sums(oracle, oracle.perturb(values, rng))
-    guesses = _best(support.astype(np.float64), rng)
-    right = int((guesses == values).sum())
+    right = int((_best(support.astype(np.float64), rng) == values).sum())
     return Guesses(right, trials, oracle.domain, oracle.exact_epsilon)
 
 
@@ -79,7 +80,6 @@ def attack_codes(
 
     Args:
         candidates: Distinct numbers in [-1, 1], at least two, shape (values,).
-        trials: The number of clients, at least 1.
     """
     _require_trials(trials)
     inside = candidates.ndim == 1 and bool((np.abs(candidates) <= 1).all())
@@ -89,8 +89,7 @@ def attack_codes(
         )
     places = rng.integers(len(candidates), size=trials)
     codes = distribution.sample(rounded(candidates[places], distribution.levels, rng), rng)
-    guesses = _best(likelihoods(distribution, codes, candidates), rng)
-    right = int((guesses == places).sum())
+    right = int((_best(likelihoods(distribution, codes, candidates), rng) == places).sum())
     return Guesses(right, trials, len(candidates), distribution.exact_epsilon)
 
 
@@ -140,8 +139,6 @@ def weights_of(randomiser: LocalRandomiser, pair: NDArray[Any]) -> Floats:
         case FrequencyOracle():
             one_hot = np.eye(randomiser.cells)[pair]
             return np.asarray(one_hot[0] - one_hot[1])
-        case SignVector():
-            return np.asarray(pair[0] - pair[1], dtype=np.float64)
         case Means():
             vectors = _vectors(randomiser, pair)
             parts = randomiser.distribution.total(
@@ -157,17 +154,12 @@ def weights_of(randomiser: LocalRandomiser, pair: NDArray[Any]) -> Floats:
 
 
 def epsilon_at_least(first: Floats, second: Floats, *, alarm: float = ALARM) -> float:
-    """Return a lower bound on two distributions' loss, wrong with probability at most `alarm`.
+    """Return a lower bound on the loss of the distributions of two samples of scores.
+
+    It is at least 0, and too high with probability at most `alarm`.
 
     Events are scores above or below a threshold. The best event on the first halves is evaluated on
     the second halves, with Clopper-Pearson bounds on both probabilities.
-
-    Args:
-        first: Independent scores under one value, at least 4.
-        second: Independent scores under another value, at least 4.
-
-    Returns:
-        At least 0.
     """
     if min(len(first), len(second)) < 4:  # noqa: PLR2004  (each half has at least two)
         raise InputError.because(

@@ -99,9 +99,6 @@ class Collector:
     async def take(self, party: Party, client: str) -> None:
         """Receive one client's reports, and acknowledge them in order as they become durable.
 
-        Args:
-            party: The collector, in a session with the client alone.
-
         Raises:
             ProtocolViolation: If the client sends a message that cannot be answered report by
                 report, or is more than a window of reports ahead of the answers.
@@ -177,11 +174,7 @@ class _Slot:
         self._news.set()
 
     async def verdicts(self) -> Verdicts | None:
-        """Wait for the verdicts on the next reports; return None after the last.
-
-        Raises:
-            StoreFailed: If the reports could not be stored.
-        """
+        """Wait for the verdicts on the next reports; return None after the last."""
         while not self._settled:
             if self._error is not None:
                 raise self._error

@@ -15,8 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
-from types import MappingProxyType
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,11 +41,9 @@ def format_terms() -> dict[str, str]:
 
 
 def other_format(encoded: bytes) -> str:
-    """Compare the format of an encoded task with ours.
+    """Return the format of an encoded task, as in "format 1, from an older veilring".
 
-    Returns:
-        The format and the version of veilring that wrote it, as in "format 1, from an older
-        veilring"; or nothing if the format is ours or missing.
+    Return nothing if the format is ours or missing.
     """
     try:
         found = json.loads(encoded)["format"]
@@ -120,9 +117,7 @@ class ReportBatch(Message, kind="ldp.reports"):
 
     Attributes:
         task: The hash of the task that the reports were made for.
-        question: The number of the question.
         ids: The concatenated ids, `ID_BYTES` per report.
-        reports: The reports, in the same order.
         more: Whether another batch follows in this session.
     """
 
@@ -142,7 +137,6 @@ class ReportReceipt(Message, kind="ldp.receipt"):
     Attributes:
         reports: The number of settled reports.
         places: The positions of the reports with a verdict other than `COUNTED`, from 0.
-        verdicts: The `ReportVerdict` of each of these.
     """
 
     reports: _Number
@@ -151,17 +145,28 @@ class ReportReceipt(Message, kind="ldp.receipt"):
 
 
 class ReportVerdict(IntEnum):
-    """The collector's decision on one report, as a byte of a receipt."""
+    """The collector's decision on one report, as a byte of a receipt.
 
-    COUNTED = 0
-    KNOWN = 1
-    MALFORMED = 2
-    OVERSIZED = 3
-    OUT_OF_DOMAIN = 4
-    REUSED_ID = 5
-    OTHER_TASK = 6
-    CLOSED = 7
-    OVER_QUOTA = 8
+    Attributes:
+        reason: Its meaning in words.
+    """
+
+    reason: str
+    COUNTED = 0, "stored and counted"
+    KNOWN = 1, "stored before, and counted once"
+    MALFORMED = 2, "unknown question, or too short for its question"
+    OVERSIZED = 3, "too long, or in too large a batch"
+    OUT_OF_DOMAIN = 4, "impossible values, which no client could have drawn"
+    REUSED_ID = 5, "id already used by another report"
+    OTHER_TASK = 6, "made for another task"
+    CLOSED = 7, "collection closed"
+    OVER_QUOTA = 8, "no more reports accepted from this client (see reports_max)"
+
+    def __new__(cls, value: int, reason: str = "") -> Self:
+        """Return the number with its words."""
+        verdict = int.__new__(cls, value)
+        verdict._value_, verdict.reason = value, reason
+        return verdict
 
     @property
     def is_kept(self) -> bool:
@@ -169,20 +174,6 @@ class ReportVerdict(IntEnum):
         return self <= ReportVerdict.KNOWN
 
 
-REASONS: Final = MappingProxyType(
-    {
-        ReportVerdict.COUNTED: "stored and counted",
-        ReportVerdict.KNOWN: "stored before, and counted once",
-        ReportVerdict.MALFORMED: "unknown question, or too short for its question",
-        ReportVerdict.OVERSIZED: "too long, or in too large a batch",
-        ReportVerdict.OUT_OF_DOMAIN: "impossible values, which no client could have drawn",
-        ReportVerdict.REUSED_ID: "id already used by another report",
-        ReportVerdict.OTHER_TASK: "made for another task",
-        ReportVerdict.CLOSED: "collection closed",
-        ReportVerdict.OVER_QUOTA: "no more reports accepted from this client (see reports_max)",
-    }
-)
-"""The meaning of each verdict, in words."""
 Verdicts = NDArray[np.uint8]
 """One `ReportVerdict` per report."""
 
@@ -192,8 +183,6 @@ class ClientBatch:
     """Reports to one question, each with its id.
 
     Attributes:
-        ids: Shape (reports, `ID_BYTES`).
-        reports: Shape (reports, bytes).
         clients: The clients that made the reports, as positions in a pool or numbers in an outbox;
             never sent.
     """
@@ -245,11 +234,9 @@ class Accepted:
 def judge_batches(
     task: Task, messages: Sequence[ReportBatch]
 ) -> tuple[Verdicts, tuple[Accepted, ...]]:
-    """Check the reports in messages against all public values.
+    """Check reports against all public values; return their verdicts, and the valid ones.
 
-    Returns:
-        One verdict per report, in order, `COUNTED` for a valid report; and the valid reports, by
-        question.
+    The verdict on a valid report is `COUNTED`.
     """
     counts = np.array([len(message.ids) // ID_BYTES for message in messages], dtype=np.int64)
     # looked up once: with single reports, there is a message per report

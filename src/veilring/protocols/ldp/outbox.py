@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from veilring.arrays import Bools
 from veilring.errors import InputError
 from veilring.privacy.files import as_store_failed
-from veilring.privacy.statefile import Format, open_state_file
+from veilring.privacy.statefile import Section, open_state_file
 from veilring.protocols.ldp.algorithm.packing import reports_at_once
 from veilring.protocols.ldp.messages import (
     ID_BYTES,
@@ -47,7 +47,7 @@ CREATE TABLE naming (by TEXT NOT NULL, secret BLOB NOT NULL) STRICT;
 CREATE TABLE rows (
     client TEXT NOT NULL, columns BLOB NOT NULL, mark BLOB NOT NULL, PRIMARY KEY (client, columns)
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE reports (
+CREATE TABLE outgoing (
     number INTEGER PRIMARY KEY,
     client TEXT NOT NULL,
     task BLOB NOT NULL,
@@ -58,14 +58,13 @@ CREATE TABLE reports (
     verdict INTEGER,
     UNIQUE (client, task)
 ) STRICT;
-CREATE INDEX waiting ON reports (task, question, number) WHERE verdict IS NULL;
+CREATE INDEX waiting ON outgoing (task, question, number) WHERE verdict IS NULL;
 """
-OUTBOX_FILE: Final = Format(
+OUTBOX: Final = Section(
     name="survey client's outbox",
-    application=0x7665696D,  # adjacent to the id of a collector's store
     version=1,
     schema=_SCHEMA,
-    sealed=("naming", "rows", "reports"),
+    sealed=("naming", "rows", "outgoing"),
     loss="clients report again with new noise, and spend more than their budgets",
 )
 _SECRET_BYTES: Final = 32
@@ -98,7 +97,7 @@ class Outbox:
 
     def __init__(self, path: Path, *, new: bool = False) -> None:
         with as_store_failed(_WHAT, path):
-            self._file = open_state_file(path, OUTBOX_FILE, new=new)
+            self._file = open_state_file(path, OUTBOX, new=new)
 
     def __enter__(self) -> Self:
         return self
@@ -196,14 +195,14 @@ class Outbox:
     def reported(self, task: Task, clients: Sequence[str]) -> Bools:
         """Return whether each client has made its report to a task, shape (clients,)."""
         with as_store_failed(_WHAT):
-            rows = self._db.execute("SELECT client FROM reports WHERE task = ?", (task.digest,))
+            rows = self._db.execute("SELECT client FROM outgoing WHERE task = ?", (task.digest,))
             known = {client for (client,) in rows}
         return np.array([client in known for client in clients], dtype=np.bool_)
 
     def can_afford(self, clients: Sequence[str], epsilon: float, budget: float) -> Bools:
         """Return whether each client can spend epsilon within its budget, shape (clients,)."""
         with as_store_failed(_WHAT):
-            rows = self._db.execute("SELECT client, epsilon FROM reports ORDER BY client")
+            rows = self._db.execute("SELECT client, epsilon FROM outgoing ORDER BY client")
             spent = {
                 client: [each for _, each in made]
                 for client, made in groupby(rows, key=lambda row: row[0])
@@ -232,7 +231,7 @@ class Outbox:
             _remember(database, rows)
             for batch in batches:
                 database.executemany(
-                    "INSERT INTO reports (client, task, epsilon, question, id, report) "
+                    "INSERT INTO outgoing (client, task, epsilon, question, id, report) "
                     "VALUES (?, ?, ?, ?, ?, ?)",
                     (
                         (rows.clients[who], task.digest, epsilon, batch.question, name, report)
@@ -272,8 +271,8 @@ class Outbox:
         """
         with self._transaction() as database:
             rows = database.execute(
-                "UPDATE reports SET verdict = NULL WHERE number IN (SELECT max(number) "
-                "FROM reports WHERE task = ? AND verdict IN (?, ?) GROUP BY question) "
+                "UPDATE outgoing SET verdict = NULL WHERE number IN (SELECT max(number) "
+                "FROM outgoing WHERE task = ? AND verdict IN (?, ?) GROUP BY question) "
                 "RETURNING question, number, id, report",
                 (task.digest, int(ReportVerdict.COUNTED), int(ReportVerdict.KNOWN)),
             ).fetchall()
@@ -285,7 +284,7 @@ class Outbox:
     ) -> list[tuple[int, bytes, bytes]]:
         with as_store_failed(_WHAT):
             return self._db.execute(
-                "SELECT number, id, report FROM reports WHERE verdict IS NULL "
+                "SELECT number, id, report FROM outgoing WHERE verdict IS NULL "
                 "AND task = ? AND question = ? AND number > ? ORDER BY number LIMIT ?",
                 (task.digest, question, after, size),
             ).fetchall()
@@ -295,7 +294,7 @@ class Outbox:
         with self._transaction() as database:
             for batch, verdicts in settled:
                 database.executemany(
-                    "UPDATE reports SET verdict = ? WHERE number = ?",
+                    "UPDATE outgoing SET verdict = ? WHERE number = ?",
                     zip(verdicts.tolist(), batch.clients.tolist(), strict=True),
                 )
 
@@ -308,7 +307,7 @@ class Outbox:
         """
         with self._transaction() as database:
             database.execute(
-                "UPDATE reports SET verdict = NULL WHERE task = ? AND (? OR verdict = ?)",
+                "UPDATE outgoing SET verdict = NULL WHERE task = ? AND (? OR verdict = ?)",
                 (task.digest, every, int(ReportVerdict.OVER_QUOTA)),
             )
 
@@ -316,7 +315,7 @@ class Outbox:
         """Return the number of reports to a task by verdict, or None for those without one."""
         with as_store_failed(_WHAT):
             rows = self._db.execute(
-                "SELECT verdict, count(*) FROM reports WHERE task = ? GROUP BY verdict",
+                "SELECT verdict, count(*) FROM outgoing WHERE task = ? GROUP BY verdict",
                 (task.digest,),
             ).fetchall()
         return {None if v is None else ReportVerdict(v): number for v, number in rows}

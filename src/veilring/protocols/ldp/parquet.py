@@ -7,8 +7,10 @@ collector's store. Tallies can be added, so files may be divided and distributed
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -35,11 +37,7 @@ ROW_BYTES: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A range of rows in one file.
-
-    Attributes:
-        first: The first row, counted from 0.
-    """
+    """A range of rows in one file, from the number of the first row on."""
 
     path: Path
     first: int
@@ -53,7 +51,6 @@ def write_parquet(
 
     Args:
         reports: Pairs of a question and reports to it, in any order; each report once.
-        folder: A folder that does not exist yet.
 
     Returns:
         The files, each of about `PIECE_BYTES_MAX` before compression; at least one.
@@ -78,15 +75,39 @@ def write_parquet(
     return tuple(folder / name for name in names)
 
 
-def tally_parquet(task: Task, paths: Iterable[Path], *, at_once: int | None = None) -> Tally:
-    """Return the tally of all reports in files, computed piece by piece in this process.
+Spread = Callable[
+    [Callable[[Piece], Tally], Sequence[Piece]], AbstractContextManager[Iterable[Tally]]
+]
+"""Runs a function on each piece of some files, and yields the results as they arrive."""
+
+
+@contextmanager
+def _in_this_process(
+    work: Callable[[Piece], Tally], pieces: Sequence[Piece]
+) -> Iterator[Iterable[Tally]]:
+    yield map(work, pieces)
+
+
+def tally_parquet(
+    task: Task,
+    paths: Iterable[Path],
+    spread: Spread = _in_this_process,
+    *,
+    at_once: int | None = None,
+) -> Tally:
+    """Return the tally of all reports in files, exactly the same wherever they are added up.
 
     Args:
+        paths: The files; on a cluster, its workers find them under the same absolute paths.
+        spread: Where pieces of the files are added up, like the engines of a sweep.
         at_once: As in `cut_pieces`; it does not affect the tally.
     """
     total = Tally.empty(task.survey)
-    for piece in cut_pieces(task, paths, at_once=at_once):
-        total += tally_piece(task, piece)
+    pieces = cut_pieces(task, paths, at_once=at_once)
+    if pieces:
+        with spread(partial(tally_piece, task), pieces) as tallies:
+            for each in tallies:
+                total += each
     return total
 
 
@@ -131,13 +152,13 @@ def tally_piece(task: Task, piece: Piece) -> Tally:
         )
     # a question that is not a number of any type does not exist
     asked = frame["question"].cast(pl.Int64, strict=False).fill_null(-1).to_numpy()
-    total = Tally.empty(task.survey)
-    sums, counts = list(total.sums), list(total.counts)
-    for question in np.unique(asked).tolist():
-        reports = _reports(task, piece, question, frame["report"].filter(asked == question))
-        sums[question] = task.survey.questions[question].aggregate(reports)
-        counts[question] = len(reports)
-    return Tally(tuple(sums), tuple(counts))
+    return Tally.of(
+        task.survey,
+        (
+            (each, _reports(task, piece, each, frame["report"].filter(asked == each)))
+            for each in np.unique(asked).tolist()
+        ),
+    )
 
 
 def _parts(
@@ -147,7 +168,7 @@ def _parts(
     part: list[tuple[int, Reports]] = []
     room, is_first = PIECE_BYTES_MAX, True
     for question, some in reports:
-        require_possible(task, question, some, "reports")
+        _require_possible(task, question, some, "reports")
         size = some.shape[1] + ROW_BYTES
         first = 0
         while first < len(some):
@@ -223,21 +244,19 @@ def _reports(task: Task, piece: Piece, question: int, column: "pl.Series") -> Re
     if 0 <= question < len(task.survey.questions):
         width = task.survey.questions[question].report_bytes
     if not width or not column.bin.size().eq(width).fill_null(value=False).all():
-        raise impossible(piece.path)
+        raise _impossible(piece.path)
     reports = np.frombuffer(b"".join(column.to_list()), np.uint8).reshape(-1, width)
-    require_possible(task, question, reports, str(piece.path))
+    _require_possible(task, question, reports, str(piece.path))
     return reports
 
 
-def require_possible(task: Task, question: int, reports: Reports, where: object) -> None:
-    """Reject reports that no client could have made."""
+def _require_possible(task: Task, question: int, reports: Reports, where: object) -> None:
     questions = task.survey.questions
     if not 0 <= question < len(questions) or not questions[question].accept(reports).all():
-        raise impossible(where)
+        raise _impossible(where)
 
 
-def impossible(where: object) -> InputError:
-    """Return the error for a report that no client could have made, with its location."""
+def _impossible(where: object) -> InputError:
     return InputError.because(
         f"some reports in {where} could not have been made by any client: they fit no question",
         field="reports",

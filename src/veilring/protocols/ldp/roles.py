@@ -22,8 +22,6 @@ from veilring.protocols.ldp.algorithm.packing import reports_at_once
 from veilring.protocols.ldp.algorithm.survey import Tally, answer
 from veilring.protocols.ldp.messages import (
     ID_BYTES,
-    REASONS,
-    Accepted,
     ClientBatch,
     ReportBatch,
     ReportReceipt,
@@ -88,13 +86,7 @@ async def gather(
     """Play a client, or a pool of them, or the aggregator.
 
     A client sends one message, and a pool one for each question and `BATCH_BYTES_MAX`, in one
-    round. Clients get no answer: the aggregator decides what to publish.
-
-    Args:
-        clients: The clients that answer here; none at the aggregator.
-
-    Returns:
-        The tally at the aggregator; None at the clients.
+    round. Clients get no answer: the aggregator, which gets the tally, decides what to publish.
 
     Raises:
         ProtocolViolation: If a peer sent something that no client sends. This ends the run, whereas
@@ -116,32 +108,19 @@ async def gather(
             verdicts, accepted = judge_batches(task, [batch])
             if verdicts.any():
                 worst = ReportVerdict(verdicts.max())
-                raise ProtocolViolation(peer, f"sent a report that is refused: {REASONS[worst]}")
-            for part in accepted:
-                total += _tally(task, part)
+                raise ProtocolViolation(peer, f"sent a report that is refused: {worst.reason}")
+            total += Tally.of(task.survey, [(part.question, part.reports) for part in accepted])
             more = batch.more
     return total
 
 
 async def _report(party: Party, clients: ClientPool, aggregator: str, task: Task) -> None:
     party.round(1)
-    batches = list(clients.answer(task, party.rng)) or [_nothing()]
+    nothing = np.zeros((0, 0), dtype=np.uint8)
+    empty = ClientBatch(0, nothing, nothing, np.zeros(0, dtype=np.int64))
+    batches = list(clients.answer(task, party.rng)) or [empty]
     for left, batch in zip(range(len(batches) - 1, -1, -1), batches, strict=True):
         await party.send(aggregator, batch.message(task, more=left > 0))
-
-
-def _nothing() -> ClientBatch:
-    """Return the batch that a pool without clients sends."""
-    none = np.zeros((0, 0), dtype=np.uint8)
-    return ClientBatch(0, none, none, np.zeros(0, dtype=np.int64))
-
-
-def _tally(task: Task, accepted: Accepted) -> Tally:
-    empty = Tally.empty(task.survey)
-    sums, counts = list(empty.sums), list(empty.counts)
-    sums[accepted.question] = task.survey.questions[accepted.question].aggregate(accepted.reports)
-    counts[accepted.question] = len(accepted.reports)
-    return Tally(tuple(sums), tuple(counts))
 
 
 def gather_cost(task: Task, asked: Sequence[Sequence[int]]) -> Forecast:
@@ -221,7 +200,6 @@ async def submit_reports(
     ids and the same bytes.
 
     Args:
-        party: This participant, in a session with the collector alone.
         batches: The batches to send, none of them empty. They are consumed as the window allows.
         settled: A callback, once per batch, in order.
 

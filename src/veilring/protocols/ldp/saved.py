@@ -37,10 +37,9 @@ _GREATEST: Final = float(np.finfo(np.float64).max)
 
 
 def save_classifier(classifier: Classifier, path: Path) -> None:
-    """Write a classifier with its steps and evidence; numbers are stored exactly.
+    """Write a classifier with its steps and evidence to a new file of its owner's.
 
-    Args:
-        path: The path of a file that does not exist; it is created readable by its owner only.
+    Numbers are stored exactly.
     """
     steps = [dict(step.public) for step in classifier.steps]
     about = {"format": FORMAT, "version": VERSION, "steps": steps, **_written(classifier.model)}
@@ -137,9 +136,8 @@ def _fitting(classifier: Classifier) -> Classifier:
             features = len(centre)
         case _:
             raise ValueError
-    classifier.joint(
-        np.zeros((1, features))
-    )  # each step takes the number of features that the previous one returns
+    # Each step takes the number of features that the previous one returns.
+    classifier.joint(np.zeros((1, features)))
     return classifier
 
 
@@ -170,34 +168,25 @@ def _ranges(content: Mapping[str, Any]) -> Ranges:
     return Ranges(_numbers(content["lows"]), _numbers(content["highs"]))
 
 
-def _scaling(content: Mapping[str, Any]) -> Scaling:
-    return Scaling(_ranges(content))
-
-
-def _bins(content: Mapping[str, Any]) -> Bins:
-    return Bins(_ranges(content), tuple(map(index, content["counts"])))
-
-
-def _projection(content: Mapping[str, Any]) -> LinearProjection:
-    axes = tuple(map(_numbers, content["axes"]))
-    return LinearProjection(_numbers(content["centre"]), axes, str(content["origin"]))
-
-
 def _numbers(values: list[Any]) -> tuple[float, ...]:
     return tuple(_array(values, 1).tolist())
 
 
 def _step(content: Mapping[str, Any]) -> Step:
-    return _STEPS[content["step"]](content)
+    match content["step"]:
+        case "ranges":
+            return Scaling(_ranges(content))
+        case "bins":
+            return Bins(_ranges(content), tuple(map(index, content["counts"])))
+        case "projection":
+            axes = tuple(map(_numbers, content["axes"]))
+            return LinearProjection(_numbers(content["centre"]), axes, str(content["origin"]))
+        case _:
+            raise LookupError
 
 
 _Read = Callable[[Mapping[str, Any]], BayesModel]
 _READERS: Final[Mapping[tuple[str, int, str], _Read]] = {
     (FORMAT, VERSION, "discrete"): _discrete,
     (FORMAT, VERSION, "gaussian"): _gaussian,
-}
-_STEPS: Final[Mapping[str, Callable[[Mapping[str, Any]], Step]]] = {
-    "ranges": _scaling,
-    "bins": _bins,
-    "projection": _projection,
 }

@@ -16,16 +16,18 @@ from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
 from veilring.protocols.claims import Argument, Comparison, Example, replace_row
 from veilring.protocols.ldp.algorithm.bayes import SMOOTHING_MIN, VARIANCE_FLOOR, Classifier, learn
-from veilring.protocols.ldp.algorithm.means import make_means
-from veilring.protocols.ldp.algorithm.planner import MakeOracle, make_oracle
-from veilring.protocols.ldp.algorithm.randomiser import REPORT_EPSILON_MAX
+from veilring.protocols.ldp.algorithm.planner import OracleName
+from veilring.protocols.ldp.algorithm.randomiser import (
+    CONSISTENCIES,
+    REPORT_EPSILON_MAX,
+    Consistency,
+)
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
 from veilring.protocols.ldp.algorithm.survey import (
-    BayesSurvey,
-    DiscreteBayesSurvey,
-    GaussianBayesSurvey,
+    Survey,
     Tally,
     answer,
+    make_survey,
     tally_reports,
 )
 from veilring.protocols.ldp.messages import ID_BYTES, REPORTS_FORMAT, ClientBatch, ReportBatch, Task
@@ -36,8 +38,6 @@ from veilring.protocols.system import PARTIES, SERVER, Play, Setup, System, Tuna
 BINS_MAX: Final = 1024  # more bins add no information that survives the noise
 # A classifier labels any number of queries, which never leave the client.
 _QUERIES_MAX: Final = 1 << 31
-
-OracleName = Literal["auto", "de", "oue", "olh", "hr", "ss"]
 
 
 class LDPBayes(System):
@@ -73,7 +73,7 @@ class LDPBayes(System):
             "malicious server": Argument(
                 "The guarantee also holds against a malicious server.",
                 "The client draws the noise, and tests check the distribution of each report"
-                " exactly: tests/protocols/ldp/test_oracle_privacy.py.",
+                " exactly: tests/protocols/ldp/test_privacy.py.",
             ),
         }
     )
@@ -91,9 +91,7 @@ class LDPBayes(System):
     # A rule based on ε, clients, features and classes gained nothing on held-out tables: 67.4
     # versus 67.2 %.
     bins: Annotated[int, Tunable.of(2, 3, 4, 6)] = Field(3, ge=2, le=BINS_MAX)
-    consistency: Annotated[
-        Literal["paper", "clip", "norm-sub"], Tunable.of("paper", "clip", "norm-sub")
-    ] = "norm-sub"
+    consistency: Annotated[Consistency, Tunable.of(*CONSISTENCIES)] = "norm-sub"
     smoothing: Annotated[float, Field(ge=SMOOTHING_MIN)] | Literal["auto"] = "auto"
     variance_floor: float = Field(VARIANCE_FLOOR, gt=0, le=1)
 
@@ -126,34 +124,28 @@ class LDPBayes(System):
         Clients draw their questions in secret, and the length of a report depends on the question.
         Labelling costs nothing. Without a public number of rows, each party is one client.
         """
-        survey = self.bind(facts.features, facts.classes)
         clients = facts.parties if facts.rows is None else facts.rows
-        return gather_cost_bounds(self.task(survey), facts.parties, clients)
+        return gather_cost_bounds(self.bind(facts), facts.parties, clients)
 
-    def bind(
-        self, features: int | Ranges, classes: int, *, epsilon: float | None = None
-    ) -> BayesSurvey:
-        """Return the survey for rows of this shape.
+    def bind(self, facts: Facts) -> Task:
+        """Return the task of clients; raise `InputError` for incompatible parameters.
 
-        Args:
-            features: The number of features, each in [0, 1], or their public ranges.
-            epsilon: A value that overrides the parameter; infinite for no noise.
-
-        Raises:
-            InputError: If the parameters are incompatible.
+        Its hash covers all parameters.
         """
-        spent = self.epsilon if epsilon is None else epsilon
-        make = make_oracle(self.oracle, spent)
-        ranges = Ranges.unit(features) if isinstance(features, int) else features
-        if self.kind == "discrete-bayes":
-            return bayes_survey(Bins(ranges, (self.bins,) * len(ranges)), classes, spent, make)
-        return bayes_survey(Scaling(ranges), classes, spent, make)
-
-    def task(self, survey: BayesSurvey) -> Task:
-        """Return the task with this survey; its hash covers all parameters."""
+        survey = self.survey(Ranges.unit(facts.features), facts.classes)
         return Task(terms=self.model_dump(mode="json"), survey=survey)
 
-    def learn(self, survey: BayesSurvey, tally: Tally) -> Classifier:
+    def survey(self, ranges: Ranges, classes: int, *, epsilon: float | None = None) -> Survey:
+        """Return the survey of features in public ranges.
+
+        Args:
+            epsilon: A value that overrides the parameter; infinite for no noise.
+        """
+        is_discrete = self.kind == "discrete-bayes"
+        step = Bins(ranges, (self.bins,) * len(ranges)) if is_discrete else Scaling(ranges)
+        return make_survey(step, classes, self.epsilon if epsilon is None else epsilon, self.oracle)
+
+    def learn(self, survey: Survey, tally: Tally) -> Classifier:
         """Return the classifier learned from a tally, for the clients' original rows.
 
         Raises:
@@ -176,16 +168,6 @@ class LDPBayes(System):
         return LDPSetup(self, parts, facts)
 
 
-def bayes_survey(
-    step: Bins | Scaling, classes: int, epsilon: float, make: MakeOracle
-) -> BayesSurvey:
-    """Return the survey of naive Bayes: discrete over bins, Gaussian over scaled numbers."""
-    if isinstance(step, Bins):
-        return DiscreteBayesSurvey.of(step.counts, classes, make, (step,))
-    means = make_means(epsilon, len(step.ranges), classes)
-    return GaussianBayesSurvey(make(max(2, classes)), means, (step,))
-
-
 class LDPSetup(Setup):
     """A server, and the clients of each party as one pool.
 
@@ -196,8 +178,7 @@ class LDPSetup(Setup):
     def __init__(self, system: LDPBayes, parts: Mapping[str, Rows], facts: Facts) -> None:
         super().__init__(system, parts, facts)
         self._asked = system
-        self.survey = system.bind(facts.features, facts.classes)
-        self.task = system.task(self.survey)
+        self.task = system.bind(facts)
         self._classifier: Classifier | None = None
 
     @property
@@ -248,8 +229,8 @@ class LDPSetup(Setup):
         """Label a batch; the first call collects the reports, and later calls reuse them."""
         if self._classifier is None:
             rows = together(self.parts)
-            said = answer(self.survey, rows.features, rows.labels, rng)
-            self._classifier = self._learned(tally_reports(self.survey, said.reports))
+            said = answer(self.task.survey, rows.features, rows.labels, rng)
+            self._classifier = self._learned(tally_reports(self.task.survey, said.reports))
         return self._classifier.classify(queries)
 
     @override
@@ -264,7 +245,7 @@ class LDPSetup(Setup):
 
     def _reports_of(self, rows: Floats, labels: Ints, rng: Generator) -> Floats:
         """Return one report per row: the bytes for each question, NaN for questions not drawn."""
-        said, columns = answer(self.survey, rows, labels, rng), list[Floats]()
+        said, columns = answer(self.task.survey, rows, labels, rng), list[Floats]()
         for clients, reports in zip(said.clients, said.reports, strict=True):
             column = np.full((len(rows), reports.shape[1]), np.nan)
             column[clients] = reports
@@ -274,10 +255,10 @@ class LDPSetup(Setup):
     @override
     def spent(self, batches: int) -> Spent:
         """Return the spending of each client on its one report, for any number of batches."""
-        return Spent(self.survey.exact_epsilon, 0.0, 1, "report")
+        return Spent(self.task.survey.exact_epsilon, 0.0, 1, "report")
 
     def _learned(self, tally: Tally) -> Classifier:
-        return self._asked.learn(self.survey, tally)
+        return self._asked.learn(self.task.survey, tally)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

@@ -14,7 +14,7 @@ from typing import Annotated, Final
 import numpy as np
 
 from veilring.arrays import Floats, Ints
-from veilring.data.table import Rows
+from veilring.data.table import Rows, check_rows
 from veilring.errors import InputError, ProtocolViolation, Tampered
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.ring import Ring, draw_ring
@@ -189,7 +189,7 @@ async def private_votes(
         Tampered: If parties have different public inputs.
     """
     exponent = parameters.exponent(len(party.parties))
-    parameters.check_rows(rows)
+    check_rows(rows, parameters.features, parameters.classes)
     batch = await _hand_out(party, client, parameters, queries, radii)
     ring = await _ring_for(party, parameters) if ring is None else ring
     keys = await agree_keys(party) if parameters.sum.name == "masks" else None

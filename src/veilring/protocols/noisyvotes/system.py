@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import ClassVar, Literal, Self, cast
+from typing import ClassVar, Literal, cast
 
 import numpy as np
 from numpy.random import Generator
@@ -11,7 +12,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
-from veilring.data.table import Rows
+from veilring.data.table import Rows, check_rows
 from veilring.errors import InputError
 from veilring.nodes.ring import Ring
 from veilring.privacy.accounting import PureDP
@@ -34,14 +35,17 @@ from veilring.protocols.noisyvotes.roles import Radii, queries_max, votes_cost, 
 from veilring.protocols.promise import Facts, Forecast, Promise, Spent, in_batches
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
 from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid
-from veilring.protocols.radius.messages import (
+from veilring.protocols.radius.algorithm.nearest import BudgetParts
+from veilring.protocols.radius.system import (
     CONVERSION_SHARE,
     COUNT_SHARE,
-    SHARE_MAX,
-    SHARE_MIN,
-    OwnerRules,
+    BudgetShare,
+    Neighbours,
+    Radius,
+    public_k,
+    radius_among,
+    radius_rule,
 )
-from veilring.protocols.radius.system import Neighbours, Radius, public_k, radius_among, radius_rule
 from veilring.protocols.ring.algorithm.sums import SumMethod
 from veilring.protocols.system import PARTIES, PeerSetup, PlannedNoise, Play, System
 
@@ -86,8 +90,8 @@ class NoisyVotes(System):
     k: Neighbours = 0
     conversion: Literal["auto", "grid", "annuli"] = "auto"
     public_rows: bool = False
-    count_share: float = Field(COUNT_SHARE, ge=SHARE_MIN, le=SHARE_MAX)
-    conversion_share: float = Field(CONVERSION_SHARE, ge=SHARE_MIN, le=SHARE_MAX)
+    count_share: BudgetShare = COUNT_SHARE
+    conversion_share: BudgetShare = CONVERSION_SHARE
     tolerated: int = Field(1, ge=0)
     sum: Literal["ring", "cycles", "shares", "masks"] = "shares"
     cycles: int = Field(1, ge=1)
@@ -189,12 +193,6 @@ class NoisyVotes(System):
         plans = worst_plans(parameters, queries)
         return guarantee(plans, parties, self._together, method, tolerated=tolerated)
 
-    @classmethod
-    @override
-    def suited(cls, *, epsilon: float | None, k: int, tolerated: int) -> Self:
-        system = super().suited(epsilon=epsilon, k=k, tolerated=tolerated)
-        return system.replaced(tolerated=tolerated)
-
     @override
     def rule(self, facts: Facts) -> str:
         return radius_rule(self.radius, self.k, self.epsilon, facts)
@@ -243,21 +241,16 @@ class NoisyVotes(System):
             )
         auto = self.conversion == "auto"
         grid = features <= GRID_FEATURES_MAX if auto else self.conversion == "grid"
-        divided = OwnerRules(
-            features,
-            facts.classes,
-            rows=rows if is_public else None,
-            count_share=self.count_share,
-            conversion_share=self.conversion_share,
-        ).nearest(k, self.epsilon)
+        counting = 0.0 if is_public else self.count_share
+        parts = BudgetParts.of(self.epsilon, counting, self.conversion_share)
         nearest = NearestRows(
             k,
-            divided.epsilon_conversion,
-            rows=divided.rows,
-            epsilon_count=divided.epsilon_count,
+            parts.converting,
+            rows=rows if is_public else None,
+            epsilon_count=parts.counting,
             conversion=ByGrid() if grid else ByAnnuli(),
         )
-        return nearest, divided.epsilon_vote
+        return nearest, parts.voting
 
 
 def _radii_among(facts: Facts, epsilon: float, queries: Floats) -> Floats:
@@ -272,27 +265,25 @@ class VotesSetup(PeerSetup):
         self._votes = system
         self.parameters = system.bind(facts)
         for rows in parts.values():
-            self.parameters.check_rows(rows)
+            check_rows(rows, self.parameters.features, self.parameters.classes)
 
     @override
     def play(
         self, queries: Floats, *, among: Sequence[str] | None = None, ring: Ring | None = None
     ) -> Play:
-        parties = self.parties if among is None else tuple(among)
-        client, public = parties[0], self.parameters
-        return Play(
+        play = super().play(queries, among=among, ring=ring)
+        parties = play.learners
+        return replace(
+            play,
             # If rows are counted with noise, all parties know the number used for the grid.
             forecast=lambda run: votes_cost(
                 len(parties),
                 len(queries),
-                public,
+                self.parameters,
                 drawn=ring is None,
-                rows=cast("VotesAnswer", run.results[client]).rows,
+                rows=cast("VotesAnswer", run.results[parties[0]]).rows,
             ),
-            labels=self.membership.labels,
-            learners=parties,
-            public={"client": client, "parameters": public, "ring": ring},
-            only={client: {"queries": queries, "radii": self.radii(queries)}},
+            public={**play.public, "ring": ring},
         )
 
     @override

@@ -1,6 +1,6 @@
 """The client of a prediction server, and the administrator who adds and removes its records."""
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from veilring.arrays import Ints
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party
-from veilring.nodes.service import opening
 from veilring.protocols.prediction.messages import (
     KEYS_MAX,
     NO_PLACE,
@@ -23,7 +22,6 @@ from veilring.protocols.prediction.messages import (
     StreamStatus,
 )
 from veilring.protocols.prediction.records import ID_BYTES_MAX, LabelledRecords
-from veilring.protocols.prediction.server import ADD, FORGET, PREDICT, STATUS
 from veilring.protocols.requests import REQUEST_KEY_BYTES, content_key, require_answered
 from veilring.transport.frames import CONTENT_BYTES_MAX
 
@@ -37,15 +35,8 @@ async def add_at_server(party: Party, records: LabelledRecords) -> int:
 
     After an interruption, repeat the call to continue: existing records are skipped.
 
-    Args:
-        party: The administrator, in a session with the server alone.
-        records: The records to add, at least one.
-
     Returns:
         The number of records that are new.
-
-    Raises:
-        ProtocolViolation: If the server sent a message that no honest server sends.
     """
     width = records.features.shape[1]
     blocks = _blocks(len(records), _ID_BYTES + _FEATURE_BYTES * (1 + width))
@@ -64,35 +55,14 @@ async def add_at_server(party: Party, records: LabelledRecords) -> int:
 async def forget_at_server(party: Party, ids: Sequence[str]) -> int:
     """Forget records, in blocks that fit a frame; a receipt confirms that each block is erased.
 
-    Args:
-        party: The administrator, in a session with the server alone.
-        ids: The ids of the records, at least one, each once.
-
     Returns:
         The number of records that existed.
-
-    Raises:
-        ProtocolViolation: If the server sent a message that no honest server sends.
     """
     messages = (
         ForgetRequest(ids=tuple(ids[block]), more=block.stop < len(ids))
         for block in _blocks(len(ids), _ID_BYTES)
     )
     return await _change(party, messages, "an id that was added before")
-
-
-def add_session(terms: bytes) -> Callable[..., Awaitable[int]]:
-    """Return `add_at_server` as a role that opens its session with the server.
-
-    Args:
-        terms: The SHA-256 of the terms. A server with other terms refuses the session.
-    """
-    return opening(add_at_server, ADD, terms)
-
-
-def forget_session(terms: bytes) -> Callable[..., Awaitable[int]]:
-    """Return `forget_at_server` as a role that opens its session; see `add_session`."""
-    return opening(forget_at_server, FORGET, terms)
 
 
 async def _change(
@@ -129,7 +99,6 @@ def make_request(
     gets the same labels at no further cost.
 
     Args:
-        queries: The result of `quantise`, shape (queries, features).
         name: A name that distinguishes requests with equal content. A request with a new name gets
             fresh labels and is charged again.
     """
@@ -140,11 +109,7 @@ def make_request(
 
 
 class Stream:
-    """The requests of one session, each of which may depend on earlier labels.
-
-    Args:
-        party: The client, in a session with the server alone.
-    """
+    """The requests of one session, each of which may depend on earlier labels."""
 
     def __init__(self, party: Party, rules: ServerRules) -> None:
         self._party, self._rules, self._number = party, rules, 1
@@ -152,12 +117,8 @@ class Stream:
     async def ask(self, request: PredictionRequest) -> Ints:
         """Request the labels of one block in one round trip. The last one sets `more` to False.
 
-        Returns:
-            The labels as class numbers, shape (queries,).
-
         Raises:
             BudgetExhausted: If fewer queries are left. Nothing has been charged.
-            ProtocolViolation: If the server sent a message that no honest server sends.
         """
         (server,) = self._party.peers
         self._rules.check(request)
@@ -178,17 +139,11 @@ async def label_queries(
     """Request the labels of queries, block after block, in one session.
 
     Args:
-        party: The client, in a session with the server alone.
-        queries: The result of `quantise`, shape (queries, features), at least one query.
         block: The number of queries in each request, from 1 to `rules.fitting`.
-
-    Returns:
-        The labels as class numbers, shape (queries,).
 
     Raises:
         BudgetExhausted: As in `Stream.ask`. Earlier blocks have been charged; equal blocks are
             answered again at no cost.
-        ProtocolViolation: As in `Stream.ask`.
     """
     if not 1 <= block <= rules.fitting or not len(queries):
         raise InputError.because(
@@ -207,16 +162,9 @@ async def label_queries(
 async def request_status(party: Party, keys: Sequence[bytes]) -> tuple[int, list[bool]]:
     """Request the number of queries left and the status of earlier requests, at no cost.
 
-    Args:
-        party: The client, in a session with the server alone.
-        keys: The keys of requests, at least one; see `make_request`.
-
     Returns:
         The number of queries left, which other clients may use up meanwhile; and for each request
         whether it was answered, so that repeating it costs nothing.
-
-    Raises:
-        ProtocolViolation: If the server sent a message that no honest server sends.
     """
     (server,) = party.peers
     left, answered = 0.0, list[bool]()
@@ -232,17 +180,3 @@ async def request_status(party: Party, keys: Sequence[bytes]) -> tuple[int, list
         left = status.left
         answered += map(bool, status.answered)
     return int(left), answered
-
-
-def label_session(terms: bytes) -> Callable[..., Awaitable[Ints]]:
-    """Return `label_queries` as a role that opens its session with the server.
-
-    Args:
-        terms: The SHA-256 of the terms. A server with other terms refuses the session.
-    """
-    return opening(label_queries, PREDICT, terms)
-
-
-def status_session(terms: bytes) -> Callable[..., Awaitable[tuple[int, list[bool]]]]:
-    """Return `request_status` as a role that opens its session; see `label_session`."""
-    return opening(request_status, STATUS, terms)

@@ -23,10 +23,6 @@ def canary_labels(
     """Return the labels from independent servers, shape (runs, queries).
 
     The worst queries repeat the canary itself, if few other records are near.
-
-    Args:
-        make: The function that makes a predictor with or without the canary.
-        queries: The quantised queries, shape (queries, features).
     """
     labels = np.empty((runs, len(queries)), np.int64)
     for run in range(runs):
@@ -36,10 +32,6 @@ def canary_labels(
 
 
 def label_probabilities(labels: Ints, classes: int) -> Floats:
-    """Return the frequency of each label at each query, shape (queries, classes), never 0.
-
-    Args:
-        labels: The labels of the adversary's own runs, shape (runs, queries).
-    """
+    """Return the frequency of each label at each query, shape (queries, classes), never 0."""
     counts = (labels[..., None] == np.arange(classes)).sum(axis=0) + 0.5
     return np.asarray(counts / counts.sum(axis=1, keepdims=True))

@@ -1,26 +1,32 @@
 """The public rules of a prediction server, and its messages to clients and administrators."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from math import isfinite, nextafter
-from typing import Annotated, Final, Literal, get_args
+from dataclasses import dataclass
+from math import nextafter
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from veilring.errors import InputError
 from veilring.nodes.journal import Traffic
-from veilring.privacy.accounting import Accountant, individual_budget
+from veilring.privacy.accounting import individual_budget
 from veilring.privacy.budgets import AMOUNT_MAX, Budgets
 from veilring.privacy.checks import require, require_that
-from veilring.protocols.prediction.algorithm.directions import BLOCK, Kernel, require_quantised
-from veilring.protocols.prediction.algorithm.filter import STREAM_QUERIES_MIN, FilterParameters
+from veilring.protocols.prediction.algorithm.directions import TAU, Kernel, require_quantised
+from veilring.protocols.prediction.algorithm.filter import (
+    STREAM_QUERIES_MIN,
+    FilterParameters,
+    public_sigma2,
+)
 from veilring.protocols.prediction.algorithm.predictor import Predictor
-from veilring.protocols.promise import Forecast, repeated
+from veilring.protocols.promise import Facts, Forecast, repeated
 from veilring.protocols.requests import REQUEST_KEY_BYTES, RequestKey, RequestVerdict
 from veilring.transport.frames import CONTENT_BYTES_MAX, FRAME_BYTES_MAX, pack
 from veilring.transport.messages import Array, Message
+
+if TYPE_CHECKING:
+    from veilring.protocols.prediction.system import IndKNN
 
 NO_PLACE: Final = -1
 """The position in a receipt that names no record."""
@@ -37,9 +43,8 @@ class PredictionRequest(Message, kind="prediction.request"):
     """A block of queries.
 
     Attributes:
-        key: The client's name of this request, `KEY_BYTES` long. A repeated request has the same
-            key, gets the same labels and is charged once.
-        more: Whether another request follows in this session.
+        key: The client's name of this request. A repeated request has the same key, gets the same
+            labels and is charged once.
         queries: The result of `quantise`, shape (queries, features).
     """
 
@@ -57,7 +62,6 @@ class PredictionAnswer(Message, kind="prediction.answer"):
     """The server's answer, whose size is fixed and which depends on no record's budget.
 
     Attributes:
-        verdict: The number of a `Verdict`.
         left: The number of queries left, if they do not suffice; otherwise 0.
         labels: The labels, shape (queries,); all 0 unless the request is answered.
     """
@@ -72,7 +76,6 @@ class StatusRequest(Message, kind="prediction.look"):
 
     Attributes:
         keys: The concatenated keys of up to `KEYS_MAX` requests.
-        more: Whether another status request follows in this session.
     """
 
     keys: Annotated[bytes, Field(max_length=KEYS_MAX * REQUEST_KEY_BYTES)]
@@ -95,10 +98,7 @@ class AddRequest(Message, kind="prediction.add"):
     """Records to add, all of them or none.
 
     Attributes:
-        ids: The id of each record.
-        labels: The label of each record, shape (records,).
         features: The result of `quantise`, shape (records, features).
-        more: Whether another message follows in this session.
     """
 
     ids: tuple[str, ...]
@@ -108,12 +108,7 @@ class AddRequest(Message, kind="prediction.add"):
 
 
 class ForgetRequest(Message, kind="prediction.forget"):
-    """Records to forget, all of them or none.
-
-    Attributes:
-        ids: The ids of the records.
-        more: Whether another message follows in this session.
-    """
+    """Records to forget, all of them or none."""
 
     ids: tuple[str, ...]
     more: bool
@@ -151,6 +146,8 @@ Clients = Literal["together", "apart"]
 """The adversary of the promise: all clients together, who may share their answers; or each client
 alone, with its own stream and its own budget at every record."""
 
+STREAM_QUERIES: Final = 1000
+"""The length of a stream for `queries = "auto"` if the number of queries is unknown."""
 STREAM_QUERIES_MAX: Final = AMOUNT_MAX  # the ledger's greatest amount
 LABEL_CLASSES_MAX: Final = 1 << 16  # a label has two bytes on the wire
 # A request blocks all others: this many queries take seconds on a large table.
@@ -163,62 +160,78 @@ _STEP_BYTES: Final = 2  # the size of a quantised feature
 
 @dataclass(frozen=True, slots=True)
 class ServerRules:
-    """The public rules of a prediction server, which its clients must know as well.
+    """Ind-KNN and the public facts that it is bound to, equal for a server and its clients.
 
     Attributes:
-        queries: T, the length of the stream, declared in advance, at least 4. It limits the
-            queries of all clients together, or of each client.
-        sigma2: σ2, the noise of a vote per square root of the number of neighbours.
-        accountant: The accountant, `gdp` or `rdp`: see `individual_budget`. Both are valid.
-        clients: The adversary of the promise: all clients together, or each client alone.
+        facts: The facts; with `queries = "auto"` their `queries` is the length of the stream.
         paid: The price that each record has paid before the stream, in the unit of zCDP, for an
             origin that was released with noise.
     """
 
-    features: int
-    classes: int
-    queries: int
-    epsilon: float
-    sigma2: float
-    delta: float = 1e-5
-    kernel: Kernel = field(default_factory=Kernel)
-    accountant: Accountant = "gdp"
-    clients: Clients = "together"
-    block_max: int = BLOCK
+    system: "IndKNN"
+    facts: Facts
     paid: float = 0.0
 
     def __post_init__(self) -> None:
-        _require_whole("features", self.features, FRAME_BYTES_MAX)
-        _require_whole("classes", self.classes, LABEL_CLASSES_MAX)
-        _require_whole("queries", self.queries, STREAM_QUERIES_MAX, least=STREAM_QUERIES_MIN)
-        _require_whole("block_max", self.block_max, BLOCK_MAX)
-        for name, value, kind in (
-            ("accountant", self.accountant, Accountant),
-            ("clients", self.clients, Clients),
-        ):
-            require(value in get_args(kind), name, value, ", ".join(get_args(kind)))
-        for name, number in (("epsilon", self.epsilon), ("sigma2", self.sigma2)):
-            require(isfinite(number) and number > 0, name, number, "a finite number above 0")
+        system, features = self.system, self.facts.features
+        _require_whole("features", features, FRAME_BYTES_MAX)
+        _require_whole("classes", self.facts.classes, LABEL_CLASSES_MAX)
         require_that(
             self.fitting > 0,
             "features",
-            f"a query with {self.features:,} features does not fit into one frame",
+            f"a query with {features:,} features does not fit into one frame",
         )
-        all_in_all = individual_budget(self.epsilon, self.delta, self.accountant)
+        all_in_all = individual_budget(system.epsilon, system.delta, system.accountant)
         spendable = 0 < all_in_all <= AMOUNT_MAX
         require_that(
             spendable,
             "epsilon",
-            f"the budgets of epsilon {self.epsilon} are outside of the range of a ledger",
+            f"the budgets of epsilon {system.epsilon} are outside of the range of a ledger",
         )
         allowed = f"at least 0 and below {all_in_all:g}, the total that a record may spend"
         require(0 <= self.paid < all_in_all, "paid", self.paid, allowed)
         _ = self.parameters
 
     @property
+    def features(self) -> int:
+        """The number of features of a direction."""
+        return self.facts.features
+
+    @property
+    def classes(self) -> int:
+        """The number of classes."""
+        return self.facts.classes
+
+    @property
+    def clients(self) -> Clients:
+        """The adversary of the promise."""
+        return self.system.clients
+
+    @property
+    def queries(self) -> int:
+        """T, the length of the stream: of all clients together, or of each client."""
+        asked, declared = self.facts.queries, self.system.queries
+        if declared != "auto":
+            return declared
+        return STREAM_QUERIES if asked is None else max(STREAM_QUERIES_MIN, asked)
+
+    @property
+    def sigma2(self) -> float:
+        """σ2, the noise of a vote per square root of the number of neighbours."""
+        given = self.system.sigma2
+        return public_sigma2(self.system.epsilon, self.queries) if given == "auto" else given
+
+    @property
+    def kernel(self) -> Kernel:
+        """The similarity of two directions; `tau = "auto"` is `TAU` where no queries are known."""
+        system = self.system
+        return Kernel(system.kernel, TAU if system.tau == "auto" else system.tau, system.width)
+
+    @property
     def budget(self) -> float:
         """B, the budget of each record for one stream, in the unit of zCDP."""
-        all_in_all = individual_budget(self.epsilon, self.delta, self.accountant)
+        system = self.system
+        all_in_all = individual_budget(system.epsilon, system.delta, system.accountant)
         return nextafter(all_in_all - self.paid, 0) if self.paid else all_in_all
 
     @property
@@ -232,7 +245,7 @@ class ServerRules:
     def fitting(self) -> int:
         """The greatest number of queries that fit a request."""
         room = CONTENT_BYTES_MAX // (_STEP_BYTES * self.features)
-        return min(self.block_max, room)
+        return min(self.system.block_max, room)
 
     @property
     def parameters(self) -> FilterParameters:
@@ -254,6 +267,5 @@ class ServerRules:
         require_quantised("queries", request.queries.astype(np.float32), self.features)
 
 
-def _require_whole(name: str, value: int, most: int, *, least: int = 1) -> None:
-    if not least <= value <= most:
-        raise InputError(name, value, f"a whole number from {least} to {most:,}")
+def _require_whole(name: str, value: int, most: int) -> None:
+    require(1 <= value <= most, name, value, f"a whole number from 1 to {most:,}")

@@ -67,15 +67,7 @@ class PredictionServer:
         await self._failure.wait()
 
     async def answer(self, party: Party, client: str) -> None:
-        """Answer the requests of a session, each with one message of a size fixed by the request.
-
-        Args:
-            party: The server, in a session with the client alone.
-
-        Raises:
-            ProtocolViolation: If a request breaks the rules.
-            StoreFailed: If the disk failed.
-        """
+        """Answer the requests of a session, each with one message whose size it determines."""
         number, more = 0, True
         while more:
             request = await party.receive(PredictionRequest, sender=client)
@@ -94,12 +86,7 @@ class PredictionServer:
             more = request.more
 
     async def report_status(self, party: Party, client: str) -> None:
-        """Answer the status requests of a session.
-
-        Raises:
-            ProtocolViolation: If a status request breaks the rules.
-            StoreFailed: If the disk failed.
-        """
+        """Answer the status requests of a session."""
         number, more = 0, True
         while more:
             message = await party.receive(StatusRequest, sender=client)
@@ -114,12 +101,7 @@ class PredictionServer:
             more = message.more
 
     async def add(self, party: Party, administrator: str) -> None:
-        """Add the records that an administrator sends, message by message.
-
-        Raises:
-            ProtocolViolation: If the records break the rules.
-            StoreFailed: If the disk failed.
-        """
+        """Add the records that an administrator sends, message by message."""
 
         def add(message: AddRequest) -> int:
             return self._state.add(LabelledRecords(message.ids, message.features, message.labels))
@@ -127,12 +109,7 @@ class PredictionServer:
         await self._change(party, administrator, AddRequest, add, "records that violate the rules")
 
     async def forget(self, party: Party, administrator: str) -> None:
-        """Forget the records that an administrator names, message by message.
-
-        Raises:
-            ProtocolViolation: If an id is invalid.
-            StoreFailed: If the disk failed.
-        """
+        """Forget the records that an administrator names, message by message."""
 
         def forget(message: ForgetRequest) -> int:
             return self._state.forget(message.ids)

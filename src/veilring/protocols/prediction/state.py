@@ -38,9 +38,6 @@ from veilring.protocols.prediction.records import (
 )
 from veilring.protocols.requests import RequestRefusal, RequestVerdict, answer_once
 
-STATE: Final = "state.sqlite"
-"""The name of a server's ledger in its folder."""
-_EARLIER: Final = ("budgets.sqlite", "rows.bin")
 _SCHEMA_BYTES: Final = 32
 _READ_ROWS: Final = 4096  # at once, so that memory contains the rows only about once
 _ON_DISK: Final = np.dtype("<u2")  # labels
@@ -55,52 +52,29 @@ class ChangeRefused(InputError):
         self.args = (place, value, allowed)
 
 
-def begin_state(rules: ServerRules, folder: Path) -> None:
-    """Create the folder of a server and its ledger, without records.
-
-    Raises:
-        StoreFailed: If the ledger existed, or the disk fails.
-    """
-    _require_current(folder)
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise ledger_unreadable(folder, error) from error
-    open_ledger(folder / STATE, rules.budgets, new=True).close()
-
-
 def open_state(
-    rules: ServerRules, folder: Path | None, schema: bytes = bytes(_SCHEMA_BYTES)
+    rules: ServerRules,
+    path: Path | None,
+    schema: bytes = bytes(_SCHEMA_BYTES),
+    *,
+    new: bool = False,
 ) -> "ServerState":
-    """Open a server's ledger, which `begin_state` has created.
+    """Open a server's ledger, or create it if asked, without records.
 
     Args:
-        folder: The folder of the ledger; none for a server in memory.
+        path: The file of the ledger; none for a server in memory.
 
     Raises:
         StoreFailed: If it cannot be opened or read, or is damaged. The error gives the remedy.
     """
-    if folder is not None:
-        _require_current(folder)
-    path = None if folder is None else folder / STATE
     with ExitStack() as unless_failed:
-        ledger = unless_failed.enter_context(open_ledger(path, rules.budgets))
+        ledger = unless_failed.enter_context(open_ledger(path, rules.budgets, new=new))
         try:
             state = ServerState(rules, ledger, RowTable(ledger, rules.features, schema))
         except sqlite3.Error as error:
             raise ledger_unreadable(path, error) from error
         unless_failed.pop_all()
     return state
-
-
-def _require_current(folder: Path) -> None:
-    """Refuse the files of an earlier version, whose charges a new ledger would forget."""
-    if found := [name for name in _EARLIER if (folder / name).exists()]:
-        raise InputError.because(
-            f"{folder} has the files of an earlier version of veilring ({', '.join(found)}). Go on"
-            " with the version that wrote them: a new ledger would forget the charges of records",
-            field="folder",
-        )
 
 
 class ServerState:

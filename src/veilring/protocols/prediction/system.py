@@ -1,6 +1,7 @@
 """Ind-KNN as a system: a server of private records labels a stream of queries by noisy votes."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Annotated, ClassVar, Final, Literal, cast
 
@@ -36,7 +37,6 @@ from veilring.protocols.prediction.algorithm.filter import (
     SIGMA_MAX,
     SIGMA_MIN,
     STREAM_QUERIES_MIN,
-    public_sigma2,
 )
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 from veilring.protocols.prediction.client import label_queries
@@ -61,8 +61,6 @@ from veilring.protocols.promise import (
 )
 from veilring.protocols.system import PARTIES, SERVER, Play, ServerSetup, System, Tunable, together
 
-STREAM_QUERIES: Final = 1000
-"""The length of a stream for `queries = "auto"` if the number of queries is unknown."""
 _CENTRE: Final = 0.5  # the middle of the public ranges
 
 _TAUS: Final = Tunable.of(0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
@@ -165,46 +163,16 @@ class IndKNN(System):
 
     @override
     def forecast_for(self, facts: Facts, queries: int) -> Forecast:
-        rules = self.bind(facts.features, facts.classes, queries=queries)
+        rules = self.bind(replace(facts, queries=queries))
         return in_batches(lambda count: _stream_cost(count, rules), queries, rules.queries)
 
-    def bind(
-        self,
-        features: int,
-        classes: int,
-        *,
-        queries: int | None = None,
-        tau: float = TAU,
-        paid: float = 0.0,
-    ) -> ServerRules:
-        """Return the rules of server and clients for rows of this shape.
+    def bind(self, facts: Facts, *, paid: float = 0.0) -> ServerRules:
+        """Return the rules of server and clients; raise `InputError` if they do not fit the facts.
 
         Args:
-            features: The number of features of a row.
-            queries: The number of queries that will be asked, for `queries = "auto"`; by default
-                `STREAM_QUERIES`.
-            tau: τ, for `tau = "auto"`.
-            paid: See `ServerRules`.
-
-        Raises:
-            InputError: If the parameters conflict.
+            facts: The facts, whose `queries` is the number of a stream, if known.
         """
-        asked = STREAM_QUERIES if queries is None else max(STREAM_QUERIES_MIN, queries)
-        stream = asked if self.queries == "auto" else self.queries
-        sigma2 = public_sigma2(self.epsilon, stream) if self.sigma2 == "auto" else self.sigma2
-        return ServerRules(
-            features=features,
-            classes=classes,
-            queries=stream,
-            epsilon=self.epsilon,
-            sigma2=sigma2,
-            delta=self.delta,
-            kernel=Kernel(self.kernel, tau if self.tau == "auto" else self.tau, self.width),
-            accountant=self.accountant,
-            clients=self.clients,
-            block_max=self.block_max,
-            paid=paid,
-        )
+        return ServerRules(self, facts, paid)
 
     @override
     def rule(self, facts: Facts) -> str:
@@ -274,35 +242,26 @@ class IndKNNSetup(ServerSetup):
         return STREAM_QUERIES_MAX if queries == "auto" else queries
 
     def rules(self, queries: int, directions: NDArray[np.float32] | None = None) -> ServerRules:
-        """Return the rules of a stream.
-
-        Args:
-            directions: The first queries, shape (queries, features), for `tau = "auto"`.
-        """
-        facts, asked, tau = self.facts, self._asked, TAU
+        """Return the rules of a stream."""
+        facts, asked = self.facts, self._asked
         if asked.tau == "auto" and directions is not None:
             share = tau_share(facts.features, public_rows(facts.rows, "tau"), asked.epsilon)
             tau = public_tau(directions, Kernel(asked.kernel, TAU, asked.width), share)
-        return asked.bind(facts.features, facts.classes, queries=queries, tau=tau)
+            asked = asked.replaced(tau=tau)
+        # The number of rows is public only for τ, which a client gets as a number.
+        return asked.bind(replace(facts, queries=queries, rows=None))
 
     def directions(self, features: Floats) -> NDArray[np.float32]:
         """Return rows in the server's format, as directions from the centre.
 
         A row at the centre has no direction; the diagonal is used instead.
-
-        Args:
-            features: The rows, shape (rows, features), scaled into [0, 1].
         """
         away = features - self._centre
         away[~away.any(axis=1)] = 1.0
         return quantise(away)
 
     def open_stream(self, directions: NDArray[np.float32]) -> Predictor:
-        """Return a predictor for a new stream, whose records have their full budgets.
-
-        Args:
-            directions: The queries that will be asked, shape (queries, features).
-        """
+        """Return a predictor for a new stream, whose records have their full budgets."""
         rules, count = self.rules(len(directions), directions), len(self.records)
         units = np.full(count, budget_units(rules.budget, field="epsilon"))
         labels = self.records.labels.astype(np.int64)
@@ -374,9 +333,6 @@ async def label_stream(
 
     Returns:
         The labels at the client, as class numbers, shape (queries,).
-
-    Raises:
-        StoreFailed: If the server lost its records in a restart.
     """
     (other,) = party.peers
     if party.me != SERVER:

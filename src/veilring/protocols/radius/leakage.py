@@ -14,7 +14,6 @@ from veilring.data.table import Rows, pairwise_distances
 from veilring.privacy.selection import permute_and_flip_probabilities
 from veilring.protocols.radius.algorithm.allocation import Allocation
 from veilring.protocols.radius.algorithm.balls import count_votes
-from veilring.protocols.radius.algorithm.nearest import RNParameters, plan_batch
 
 
 def batch_probabilities(
@@ -23,8 +22,6 @@ def batch_probabilities(
     """Return the distribution of each query's label, shape (Q, classes), under any allocation.
 
     Args:
-        queries: The queries, shape (Q, f), in [0, 1].
-        radii: The radius of each query, shape (Q,).
         allocation: The ε of each query, which need not be safe.
     """
     counts = count_votes(queries, radii, rows, classes)
@@ -39,27 +36,6 @@ def greatest_loss(one: Floats, other: Floats) -> float:
     """
     ratios = np.log(one) - np.log(other)
     return float(max(ratios.max(axis=1).sum(), (-ratios).max(axis=1).sum()))
-
-
-def batch_loss(
-    queries: Floats,
-    radii: Floats,
-    tables: tuple[Rows, Rows],
-    parameters: RNParameters,
-    allocation: Allocation | None = None,
-) -> float:
-    """Return the exact privacy loss of an r-N batch between two tables.
-
-    Args:
-        queries: The queries, shape (Q, f), in [0, 1].
-        radii: The radius of each query, shape (Q,).
-        allocation: The ε of each query; by default the allocation of `parameters`.
-    """
-    shares = allocation or plan_batch(queries, radii, parameters)
-    one, other = (
-        batch_probabilities(queries, radii, rows, parameters.classes, shares) for rows in tables
-    )
-    return greatest_loss(one, other)
 
 
 def hostile_batch(

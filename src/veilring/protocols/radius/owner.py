@@ -3,21 +3,21 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.arrays import Floats, Ints
+from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.errors import InputError, ProtocolViolation, StoreFailed
 from veilring.nodes.party import Party
-from veilring.nodes.service import Offer, Offload, opening
+from veilring.nodes.service import Offer, Offload
 from veilring.privacy.budgets import Charge
 from veilring.privacy.ledger import Ledger
-from veilring.protocols.radius.algorithm.nearest import LabelledBatch, label_nearest, label_within
+from veilring.protocols.radius.algorithm.nearest import LabelledBatch
 from veilring.protocols.radius.messages import LabelAnswer, LabelRequest, OwnerRules
 from veilring.protocols.requests import (
     REQUEST_KEY_BYTES,
@@ -43,7 +43,6 @@ class Owner:
     failure prevents both an answer and a refusal, the owner stops: see `failure`.
 
     Args:
-        rows: The secret table.
         ledger: The ledger of all charges. The caller opens and closes it.
     """
 
@@ -72,15 +71,7 @@ class Owner:
         await self._failure.wait()
 
     async def answer(self, party: Party, analyst: str) -> None:
-        """Answer one request with one message, whose size depends only on the request.
-
-        Args:
-            party: The owner, in a session with the analyst alone.
-
-        Raises:
-            ProtocolViolation: If the request breaks the rules.
-            StoreFailed: If this answer or an earlier one could not be drawn or charged.
-        """
+        """Answer one request with one message, whose size depends only on the request."""
         request = await party.receive(LabelRequest, sender=analyst)
         try:
             self._rules.check(request)
@@ -101,9 +92,6 @@ class Owner:
 
         Args:
             rng: The secret source of randomness, fresh for each call.
-
-        Raises:
-            StoreFailed: If the answer could not be drawn or charged.
         """
         price, key, content = request.epsilon, request.key, request.content
 
@@ -136,28 +124,20 @@ class Owner:
 
     def _label(self, request: LabelRequest, rng: Generator) -> bytes:
         """Draw labels, and return them as the ledger stores them."""
-        rules, rows, queries = self._rules, self._rows, request.queries
-        if request.k:
-            found = label_nearest(queries, rows, rules.nearest(request.k, request.epsilon), rng)
-            return _packed(found.labels, found.radii)
-        labels = label_within(queries, request.radii, rows, rules.within(request.epsilon), rng)
-        return _packed(labels, np.zeros(0))
+        found = self._rules.label(request, self._rows, rng)
+        return pack((found.labels.astype(np.uint16), found.radii if request.k else np.zeros(0)))
 
 
 def _require_fitting(rows: Rows, rules: OwnerRules) -> None:
-    width = rows.features.shape[1]
-    if width != rules.features:
+    width, facts = rows.features.shape[1], rules.facts
+    if width != facts.features:
         raise InputError.because(
-            f"the rows have {width} features; the rules have {rules.features}", field="rows"
+            f"the rows have {width} features; the rules have {facts.features}", field="rows"
         )
-    if rows.labels.size and int(rows.labels.max()) >= rules.classes:
+    if rows.labels.size and int(rows.labels.max()) >= facts.classes:
         raise InputError.because(
-            f"labels must be below {rules.classes}, the number of classes", field="rows.labels"
+            f"labels must be below {facts.classes}, the number of classes", field="rows.labels"
         )
-
-
-def _packed(labels: Ints, radii: Floats) -> bytes:
-    return pack((labels.astype(np.uint16), radii))
 
 
 def _unpacked(kept: bytes) -> tuple[NDArray[np.uint16], Floats]:
@@ -180,8 +160,6 @@ def ask_within(queries: Floats, radii: Floats, epsilon: float, *, name: str = ""
     gets the same answer at no further cost.
 
     Args:
-        queries: The queries, shape (queries, features), in [0, 1].
-        radii: The radius of each query, shape (queries,).
         name: A name that distinguishes requests with equal content. A request with a new name gets
             a fresh answer and is charged again.
     """
@@ -189,12 +167,7 @@ def ask_within(queries: Floats, radii: Floats, epsilon: float, *, name: str = ""
 
 
 def ask_nearest(queries: Floats, k: int, epsilon: float, *, name: str = "") -> LabelRequest:
-    """Return a request for labels by the votes of about k nearest rows.
-
-    Args:
-        queries: The queries, shape (queries, features), in [0, 1].
-        k: The number of neighbours, at least 1.
-    """
+    """Return a request for labels by the votes of about k nearest rows."""
     if k < 1:
         raise InputError("k", k, "a whole number of at least 1")
     return _keyed(name, queries, np.zeros(0), epsilon, k)
@@ -205,12 +178,8 @@ async def request_labels(
 ) -> LabelledBatch:
     """Send a request and return the owner's answer, in one round trip.
 
-    Args:
-        party: This party, in a session with the owner alone.
-
     Raises:
         BudgetExhausted: If a budget does not suffice. Nothing has been charged.
-        ProtocolViolation: If the owner sent a message that no honest owner sends.
     """
     (owner,) = party.peers
     rules.check(request)
@@ -221,15 +190,6 @@ async def request_labels(
     require_answered(answer.verdict, answer.left, asked=request.epsilon, unit="epsilon")
     radii = answer.radii if request.k else request.radii
     return LabelledBatch(answer.labels.astype(np.int64), radii)
-
-
-def convene_owner(terms: bytes) -> Callable[..., Awaitable[LabelledBatch]]:
-    """Return the analyst's role in a session that it opens: `await role(party, request, rules=…)`.
-
-    Args:
-        terms: The SHA-256 of the terms. An owner with other terms refuses the session.
-    """
-    return opening(request_labels, LABEL_SERVICE, terms)
 
 
 def _keyed(name: str, queries: Floats, radii: Floats, epsilon: float, k: int) -> LabelRequest:
@@ -243,7 +203,7 @@ def _check(owner: str, request: LabelRequest, answer: LabelAnswer, rules: OwnerR
     count = len(request.queries)
     if answer.labels.shape != (count,) or answer.radii.shape != (count if request.k else 0,):
         raise ProtocolViolation(owner, f"sent an answer of the wrong shape for {count} queries")
-    if answer.labels.size and int(answer.labels.max()) >= rules.classes:
+    if answer.labels.size and int(answer.labels.max()) >= rules.facts.classes:
         raise ProtocolViolation(owner, "sent a class that does not exist")
     if not np.all(np.isfinite(answer.radii) & (answer.radii >= 0)):
         raise ProtocolViolation(owner, "sent an invalid radius")

@@ -1,6 +1,7 @@
 """The data owner as a system: labels by noisy votes (r-N or k-N) in one request and answer."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Annotated, ClassVar, Final, Literal, cast
 
@@ -21,20 +22,11 @@ from veilring.protocols.claims import Argument
 from veilring.protocols.nearness import NEAR_QUERIES_MIN, near_share, smallest_among
 from veilring.protocols.promise import Facts, Forecast, Promise, Spent, in_batches, public_rows
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
-from veilring.protocols.radius.algorithm.conversion import (
-    GRID_FEATURES_MAX,
-    ByCandidates,
-    ByGrid,
-    Conversion,
-)
-from veilring.protocols.radius.algorithm.nearest import LabelledBatch, label_nearest, label_within
+from veilring.protocols.radius.algorithm.conversion import ConversionName
+from veilring.protocols.radius.algorithm.nearest import LabelledBatch
 from veilring.protocols.radius.messages import (
-    CONVERSION_SHARE,
-    COUNT_SHARE,
     REQUEST_EPSILON_MAX,
     REQUEST_EPSILON_MIN,
-    SHARE_MAX,
-    SHARE_MIN,
     LabelRequest,
     OwnerRules,
     label_cost,
@@ -56,7 +48,13 @@ _RADIUS_LEAST, _RADIUS_MOST = 0.25, 2.0
 RADIUS_RULE: Final = "1.7 · n^(-4 / (min(f, 8) + 4)) · ε^(-0.15)"
 """The rule of `radius_share`, in symbols."""
 
-_Share = Annotated[float, Field(ge=SHARE_MIN, le=SHARE_MAX)]
+# A smaller share is useless: at the least epsilon, this one is a hundred-thousandth.
+BudgetShare = Annotated[float, Field(ge=0.01, le=0.99)]
+COUNT_SHARE: Final = 0.1
+"""The default share of a request with k that pays for counting the rows."""
+CONVERSION_SHARE: Final = 0.1
+"""The default share of the rest that pays for converting k into radii. Of 0.05 to 0.5, this share
+gave the best accuracy on eleven tables at ε = 0.5 to 4, in batches of 100, for owners and peers."""
 _RADIUS_FACTORS: Final = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4)
 Neighbours = Annotated[
     Annotated[int, Field(ge=0)] | Literal["auto"], Tunable.of(0, "auto", 5, 10, 20, 50)
@@ -79,7 +77,6 @@ def public_radius(features: int, rows: int, *, categories: bool = False) -> floa
     iris, glass, banknote, car and mushroom at ε = 0.5, 1 and 2.
 
     Args:
-        features: f, at least 1.
         rows: n, the number of rows of all parties, at least 1.
     """
     falling = (_RADIUS_ROWS / rows) ** (1.0 / (features + 4))
@@ -119,8 +116,6 @@ def public_k(k: int | Literal["auto"], features: int, rows: int | None) -> int:
 
     Args:
         k: The parameter of a system; 0 for a radius.
-        features: f, at least 1.
-        rows: n, the number of rows of all parties, if it is public.
     """
     if k != "auto":
         return k
@@ -134,10 +129,6 @@ def radius_share(features: int, rows: int, epsilon: float) -> float:
     The numbers were fitted on wine, digits, glass, banana, australian and mushroom, at ε = 0.5 to 4
     and in batches of 20 and 100. `python -m benchmarks defaults` shows their accuracy on these
     tables and on others.
-
-    Args:
-        features: f, at least 1.
-        rows: n, the number of rows of all parties, at least 1.
     """
     return near_share(rows, features, _NEAR_FACTOR * epsilon**-_NEAR_EXPONENT)
 
@@ -148,9 +139,6 @@ def radius_among(queries: Floats, facts: Facts, epsilon: float) -> float:
     It is the distance within which `radius_share` of all pairs of queries lie, clipped to between a
     quarter of `public_radius` and twice that. Fewer than `NEAR_QUERIES_MIN` different queries are
     too small a sample of the rows; then the radius is `public_radius`.
-
-    Args:
-        queries: A batch of queries, shape (queries, features), in [0, 1].
     """
     rows = public_rows(facts.rows, "radius")
     alone = public_radius(facts.features, rows, categories=facts.categorical)
@@ -160,13 +148,6 @@ def radius_among(queries: Floats, facts: Facts, epsilon: float) -> float:
     share = radius_share(facts.features, rows, epsilon)
     found = smallest_among(pairwise_distances(different, different), share)
     return float(np.clip(found, _RADIUS_LEAST * alone, _RADIUS_MOST * alone))
-
-
-def converting(name: Literal["auto", "grid", "candidates"], features: int) -> Conversion:
-    """Return the conversion of k to radii that a name denotes."""
-    if name == "auto":
-        name = "grid" if features <= GRID_FEATURES_MAX else "candidates"
-    return ByGrid() if name == "grid" else ByCandidates()
 
 
 Radius = Annotated[Annotated[float, Field(ge=0)] | Literal["auto"], Tunable(_radii)]
@@ -216,10 +197,10 @@ class DataOwner(System):
     epsilon: float = Field(1.0, ge=REQUEST_EPSILON_MIN, le=REQUEST_EPSILON_MAX)
     radius: Radius = "auto"
     k: Neighbours = 0
-    conversion: Literal["auto", "grid", "candidates"] = "auto"
+    conversion: ConversionName = "auto"
     public_rows: bool = False
-    count_share: _Share = COUNT_SHARE
-    conversion_share: _Share = CONVERSION_SHARE
+    count_share: BudgetShare = COUNT_SHARE
+    conversion_share: BudgetShare = CONVERSION_SHARE
     batch: int = Field(1000, ge=1, le=BATCH_MAX)
 
     @property
@@ -249,37 +230,22 @@ class DataOwner(System):
 
     @override
     def forecast_for(self, facts: Facts, queries: int) -> Forecast:
-        width = facts.features
-        size = self.bind(width, facts.classes).queries_max
+        width, size = facts.features, self.bind(facts).queries_max
         k = public_k(self.k, width, facts.rows)
         return in_batches(lambda count: label_cost(count, width, k), queries, size)
 
-    def bind(self, features: int, classes: int, rows: int | None = None) -> OwnerRules:
-        """Return the rules of owner and clients for rows of this shape.
+    def bind(self, facts: Facts) -> OwnerRules:
+        """Return the rules of owner and clients; raise `InputError` if they do not fit the facts.
 
-        Raises:
-            InputError: If the parameters conflict with each other or with the shape.
+        Args:
+            facts: The facts, with `rows` only if their number is public.
         """
-        return OwnerRules(
-            features=features,
-            classes=classes,
-            conversion=converting(self.conversion, features),
-            rows=rows,
-            count_share=self.count_share,
-            conversion_share=self.conversion_share,
-            epsilon_max=self.epsilon,
-            batch_max=self.batch,
-        )
+        return OwnerRules(self, facts)
 
     def request(
         self, queries: Floats, facts: Facts, epsilon: float, *, name: str = ""
     ) -> LabelRequest:
-        """Return an analyst's request for one batch.
-
-        Args:
-            queries: Shape (queries, features), in [0, 1].
-            name: See `ask_within`.
-        """
+        """Return an analyst's request for one batch."""
         if k := public_k(self.k, facts.features, facts.rows):
             return ask_nearest(queries, k, epsilon, name=name)
         radius = radius_among(queries, facts, epsilon) if self.radius == "auto" else self.radius
@@ -299,17 +265,13 @@ class DataOwner(System):
 
 
 class OwnerSetup(ServerSetup):
-    """An owner of all rows and a client, which is the first of the parties that held them.
-
-    Attributes:
-        k: The approximate number of rows that vote; 0 for a radius.
-    """
+    """An owner of all rows and a client, which is the first of the parties that held them."""
 
     def __init__(self, system: DataOwner, parts: Mapping[str, Rows], facts: Facts) -> None:
         super().__init__(system, parts, facts)
         self._asked, self._rows = system, together(parts)
-        rows = facts.rows if system.public_rows or system.k == "auto" else None
-        self.rules = system.bind(facts.features, facts.classes, rows)
+        is_public = system.public_rows or system.k == "auto"
+        self.rules = system.bind(facts if is_public else replace(facts, rows=None))
         self.k = public_k(system.k, facts.features, facts.rows)
         self.rules.check(
             self._request(np.zeros((1, facts.features)))
@@ -347,11 +309,7 @@ class OwnerSetup(ServerSetup):
     def label(self, queries: Floats, rng: Generator) -> Ints:
         request = self._request(queries)
         self.rules.check(request)
-        if request.k:
-            nearest = self.rules.nearest(request.k, request.epsilon)
-            return label_nearest(queries, self._rows, nearest, rng).labels
-        within = self.rules.within(request.epsilon)
-        return label_within(queries, request.radii, self._rows, within, rng)
+        return self.rules.label(request, self._rows, rng).labels
 
     @override
     def spent(self, batches: int) -> Spent:
@@ -375,6 +333,6 @@ async def label_by_owner(
         return await request_labels(party, request, rules=rules)
     if rows is None:
         raise AssertionError("a party has neither rows nor a request")
-    with open_ledger(None, Budgets(total=rules.epsilon_max)) as ledger:
+    with open_ledger(None, Budgets(total=rules.system.epsilon)) as ledger:
         await Owner(rows, rules, ledger, run_inline).answer(party, other)
     return None

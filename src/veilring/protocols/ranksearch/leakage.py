@@ -5,17 +5,17 @@ parties from the totals. This module measures the leakage of the totals themselv
 reveal an interval for the distance of the k-th nearest row, and totals above k reveal how nearby
 rows are spread over parties.
 
-Two attacks locate a row and isolate one party's counts. They need only answers: published intervals
-and totals for queries that the adversary may choose. A participant's view does not help, because it
-can be simulated from the totals.
+Attacks that locate a row or isolate one party's counts need only answers: published intervals and
+totals for queries that the adversary may choose. A participant's view does not help, because it can
+be simulated from the totals. `docs/examples` has them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from veilring.arrays import Bools, Floats, Ints
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
 from veilring.protocols.ranksearch.algorithm.search import (
     Asked,
@@ -93,119 +93,4 @@ def leakage_of_totals(opened: Opened, k: int, upper: float) -> dict[str, Floats]
         "radius": interval_widths(found, upper),
         "tied": found.tied.astype(np.float64),
         "above": above / np.bincount(owner, minlength=len(found.radii)),
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class LeakageOfOne:
-    """The leakage of one threshold about one honest party, in bits."""
-
-    whole: float
-    by_total: float
-    by_reaching: float
-
-
-def leakage_of_one(honest: int, k: int, rows: float) -> LeakageOfOne:
-    """Return the exact leakage of a threshold about one party, for Poisson counts.
-
-    A coalition subtracts its own counts, so the total is that of the parties outside it. Counts
-    are clipped at k + 1.
-    """
-    from scipy.stats import poisson
-
-    one = poisson.pmf(np.arange(k + 2), rows)
-    one[-1] = poisson.sf(k, rows)
-    others = np.ones(1)
-    for _ in range(honest - 1):
-        others = np.convolve(others, one)
-    joint = np.zeros((k + 2, honest * (k + 1) + 1))  # of the party's count and the total
-    for count, share in enumerate(one):
-        joint[count, count : count + len(others)] = share * others
-    reached = np.stack([joint[:, :k].sum(axis=1), joint[:, k:].sum(axis=1)], axis=1)
-    return LeakageOfOne(_entropy(one), _information(joint), _information(reached))
-
-
-def _entropy(pmf: Floats) -> float:
-    likely = pmf[pmf > 0]
-    return float(-(likely * np.log2(likely)).sum())
-
-
-def _information(joint: Floats) -> float:
-    marginals = _entropy(joint.sum(axis=0)) + _entropy(joint.sum(axis=1))
-    return max(0.0, marginals - _entropy(joint.ravel()))
-
-
-_Points = Floats  # of shape (points, features)
-Within = Callable[[_Points], Bools]
-"""Maps queries, shape (Q, features), to whether a row is within the radius of each."""
-
-
-def locate(queries: _Points, distances: Floats) -> _Points:
-    """Return the point with given distances to f + 1 or more queries, not all in a plane."""
-    first, others = queries[0], queries[1:]
-    squares = (others**2).sum(axis=1) - (first**2).sum()
-    sides = squares - distances[1:] ** 2 + distances[0] ** 2
-    solved, *_ = np.linalg.lstsq(2 * (others - first), sides)
-    return np.asarray(solved)
-
-
-def intersect_shells(
-    queries: _Points, inner: Floats, outer: Floats, start: _Points, steps: int = 8
-) -> _Points:
-    """Return a central point of the set whose distances to the queries are in the given intervals.
-
-    It is the centre of the largest ball inside, found by linear programs around the previous
-    centre, beginning with a point nearby.
-    """
-    from scipy.optimize import linprog
-
-    features, centre = queries.shape[1], start
-    for _ in range(steps):
-        away = centre - queries
-        distances = np.linalg.norm(away, axis=1)
-        towards = away / distances[:, None]
-        one, at = np.ones((len(queries), 1)), distances - towards @ centre
-        found = linprog(
-            [*[0.0] * features, -1.0],
-            A_ub=np.block([[towards, one], [-towards, one]]),
-            b_ub=np.concatenate([outer - at, at - inner]),
-            bounds=[*[(0.0, 1.0)] * features, (None, None)],
-        )
-        centre = np.asarray(found.x)[:features]
-    return centre
-
-
-def find_crossings(
-    within: Within, start: _Points, directions: _Points, reach: float, *, steps: int, arity: int = 2
-) -> _Points:
-    """Return the points at which lines leave the ball around a row, by dividing intervals.
-
-    Each step asks all lines at once. Each point is at the distance from the row that `within`
-    tests, up to reach/arity^steps; f + 1 points locate the row. The start is inside the ball, and
-    lines of length `reach`, such as twice the radius, in directions of length 1 end outside.
-    """
-    lines = np.arange(len(directions))
-    low, high = np.zeros(len(lines)), np.full(len(lines), reach)
-    for _ in range(steps):
-        cuts = np.linspace(low, high, arity + 1, axis=1)
-        asked = start + cuts[:, 1:-1, None] * directions[:, None]
-        inside = within(asked.reshape(-1, len(start))).reshape(len(lines), -1)
-        left = inside.sum(axis=1)
-        low, high = cuts[lines, left], cuts[lines, left + 1]
-    return np.asarray(start + ((low + high) / 2)[:, None] * directions)
-
-
-def distances_by_weight(radii: Floats, weights: Floats) -> Floats:
-    """Return the distances of rows that are the only ones of their class within the radius."""
-    return radii / weights
-
-
-def counts_of_missing(everyone: Opened, fewer: Opened) -> dict[tuple[int, int], int]:
-    """Return the counts of a party that is absent from a second search for the same queries.
-
-    The keys are the queries and the bit patterns of thresholds that both searches asked.
-    """
-    left = fewer.thresholds
-    return {
-        place: total - left[place] for place, total in everyone.thresholds.items() if place in left
     }

@@ -15,7 +15,7 @@ from veilring.data.table import Rows
 from veilring.errors import AskedBefore
 from veilring.nodes.party import Parties
 from veilring.privacy.files import as_store_failed
-from veilring.privacy.statefile import Format, StateFile
+from veilring.privacy.statefile import Section, StateFile
 from veilring.protocols.digests import digest_of
 from veilring.reached import sometimes
 
@@ -30,9 +30,8 @@ CREATE TABLE searched (
     place INTEGER PRIMARY KEY, query BLOB NOT NULL UNIQUE, parties INTEGER NOT NULL
 ) STRICT;
 """
-MEMORY_FILE: Final = Format(
+QUERIES: Final = Section(
     name="memory of queries",
-    application=0x7665696E,  # adjacent to the id of a survey client's outbox
     version=1,
     schema=_SCHEMA,
     sealed=("parties", "searched"),
@@ -50,7 +49,7 @@ class SearchedRows:
     with a failed check are refused among any parties, because a malicious one could repeat them to
     learn how much it can falsify before a check fails. Slightly altered queries cannot be detected.
 
-    A process forgets them at its end, unless it has a file of the kind `MEMORY_FILE`.
+    A process forgets them at its end, unless it has a file of the kind `QUERIES`.
 
     Attributes:
         file: The file of its memory, if it has one.

@@ -1,23 +1,33 @@
 """The public parameters of rank search."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
 from veilring.arrays import Floats
-from veilring.data.table import Rows
+from veilring.data.table import Rows, check_rows
 from veilring.errors import InputError
 from veilring.nodes.ring import PARTIES_MIN
-from veilring.protocols.batches import check_queries, check_rows
+from veilring.protocols.batches import check_queries
 from veilring.protocols.digests import written
 from veilring.protocols.promise import Facts
 from veilring.protocols.ranksearch.algorithm.argmax import WORDS_A_CLASS, label_scheme
 from veilring.protocols.ranksearch.algorithm.comparing import levels_of
-from veilring.protocols.ranksearch.algorithm.search import IntervalSearch, TotalsSearch
+from veilring.protocols.ranksearch.algorithm.search import IntervalSearch, TotalsSearch, run_search
 from veilring.protocols.ranksearch.algorithm.shares import PRIMES, Scheme, prime_above
-from veilring.protocols.ranksearch.algorithm.votes import TIED_ROWS, word_for
+from veilring.protocols.ranksearch.algorithm.votes import (
+    TIED_ROWS,
+    Ranked,
+    Votes,
+    count_rows,
+    nearest_rows,
+    own_votes,
+    word_for,
+)
 from veilring.transport.frames import CONTENT_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -138,3 +148,19 @@ class SearchParameters:
         """Return the search for the radii of a batch, before its first step."""
         k, arity = self.system.k, self.system.arity
         return TotalsSearch(queries, k=k, upper=self.upper, arity=arity, parties=parties)
+
+    def answer(self, queries: Floats, parts: Sequence[Rows]) -> Ranked:
+        """Search the rows of all parties in this process, with the parties' own steps.
+
+        With one party it is the pooled classifier: whether T is below, equal to or above k does not
+        depend on the partition of the rows, so neither does any result.
+        """
+        k, weights, classes = self.system.k, self.system.weights, self.facts.classes
+        near = [nearest_rows(queries, rows, k) for rows in parts]
+        found = run_search(self.search(len(queries), len(parts)), partial(count_rows, near))
+        votes = [
+            own_votes(queries, rows, own, found, classes=classes, weights=weights)
+            for rows, own in zip(parts, near, strict=True)
+        ]
+        arrays = zip(*(each.arrays(found.tied, k) for each in votes), strict=True)
+        return Ranked(found, Votes.of([np.add.reduce(each) for each in arrays], found.tied))

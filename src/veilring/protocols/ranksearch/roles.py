@@ -68,13 +68,8 @@ async def rank_search(
 ) -> SearchAnswer:
     """Label a batch of queries by the nearest rows of all parties.
 
-    Distributing the queries and agreeing on keys are set-up.
-
-    Args:
-        queries: Shape (Q, features) at the client; the others leave it out.
-
-    Returns:
-        The same answer at every party.
+    Distributing the queries and agreeing on keys are set-up. The client has queries of shape (Q,
+    features), and all parties return the same answer.
 
     Raises:
         AskedBefore: If the party has sent values for some of the queries among other parties, or

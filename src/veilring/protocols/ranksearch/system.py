@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -16,7 +16,7 @@ from veilring.data.table import Rows
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
-from veilring.protocols.claims import Comparison, Example, exchange_rows
+from veilring.protocols.claims import Batch, Coalition, Comparison, Example, Findings, exchange_rows
 from veilring.protocols.membership import Membership
 from veilring.protocols.promise import (
     Estimate,
@@ -29,9 +29,9 @@ from veilring.protocols.promise import (
     in_batches,
 )
 from veilring.protocols.ranksearch.algorithm.search import ARITY_MAX, ARITY_MIN
-from veilring.protocols.ranksearch.algorithm.votes import Ranked, search_rows
+from veilring.protocols.ranksearch.algorithm.votes import Ranked
 from veilring.protocols.ranksearch.leakage import leakage_of_totals, open_totals
-from veilring.protocols.ranksearch.memory import MEMORY_FILE, SearchedRows
+from veilring.protocols.ranksearch.memory import QUERIES, SearchedRows
 from veilring.protocols.ranksearch.parameters import K_MAX, Reveal, SearchParameters
 from veilring.protocols.ranksearch.roles import SearchAnswer, rank_search
 from veilring.protocols.ranksearch.shared import found_cost, search_cost
@@ -126,8 +126,10 @@ class RankSearch(System):
 
     @property
     @override
-    def colludes(self) -> bool:
-        return self.reveal == "totals"
+    def findings(self) -> type[Findings] | None:
+        from veilring.protocols.ranksearch.attacks import TotalsFindings  # noqa: PLC0415  (for experiments)
+
+        return TotalsFindings if self.reveal == "totals" else None
 
     @override
     def pooling(self, parties: int) -> int:
@@ -179,7 +181,7 @@ class RankSearch(System):
             public={"parameters": parameters},
             all_learn=True,
             keep=SearchedRows,
-            memory=MEMORY_FILE,
+            memory=QUERIES,
         )
 
     @override
@@ -194,11 +196,6 @@ class RankSearch(System):
     @override
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "SearchSetup":
         return SearchSetup(self, parts, facts)
-
-    @classmethod
-    @override
-    def suited(cls, *, epsilon: float | None, k: int, tolerated: int) -> Self:
-        return cls(k=k)
 
     @override
     def adversaries(self) -> Mapping[str, type[Adversary]]:
@@ -246,16 +243,7 @@ class SearchSetup(PeerSetup):
 
     def search(self, queries: Floats, parts: Sequence[Rows]) -> Ranked:
         """Search the rows of parties in this process, with the parties' own steps."""
-        system = self.parameters.system
-        return search_rows(
-            queries,
-            parts,
-            classes=self.facts.classes,
-            k=system.k,
-            upper=self.parameters.upper,
-            arity=system.arity,
-            weights=system.weights,
-        )
+        return self.parameters.answer(queries, parts)
 
     @override
     def leakage(self, queries: Floats, trials: int, rng: Generator) -> Leakage:
@@ -287,3 +275,9 @@ class SearchSetup(PeerSetup):
             return pooled_knn(queries, rows.features, rows.labels, self.facts.classes, system.k)
         batches = self.batches(queries)
         return np.concatenate([self.search(batch, [rows]).votes.labels for batch in batches])
+
+    @override
+    def attack(self, batches: Mapping[int, Batch], coalition: Coalition) -> Findings:
+        from veilring.protocols.ranksearch.attacks import find_in_totals  # noqa: PLC0415  (for experiments)
+
+        return find_in_totals(self, batches.values(), coalition.members)

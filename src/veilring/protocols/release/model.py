@@ -40,7 +40,7 @@ class Provenance:
     """The public origin of a model.
 
     Attributes:
-        statistic: The statistic: means, lda, counts, grid or trees; own for a custom one.
+        statistic: The name of the statistic; `own` for a custom one.
         noise: For each sum, the standard deviation of the noise on each of its numbers, divided by
             the maximum norm of a row's contribution: the L1 norm for laplace, otherwise the L2
             norm.

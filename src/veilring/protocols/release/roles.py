@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from veilring.arrays import Ints
-from veilring.data.table import Rows
+from veilring.data.table import Rows, check_rows
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.journal import Traffic
 from veilring.nodes.party import Party
-from veilring.protocols.batches import check_rows
 from veilring.protocols.digests import digest_of, digest_of_names
 from veilring.protocols.dropouts import SurvivingSums, surviving_cost
 from veilring.protocols.masks import MaskedSums, agree_keys, confirming_cost, keys_cost, masked_cost
@@ -110,6 +109,16 @@ async def release_rows(
     sums = await _agree(party, client, parameters, adding) if party.peers else None
     if charge is not None:
         charge(parameters.account)
+    return await _release(party, rows, parameters, sums)
+
+
+async def _release(
+    party: Party,
+    rows: Rows,
+    parameters: ReleaseParameters,
+    sums: MaskedSums | SurvivingSums | None = None,
+) -> Released:
+    """Add up with all parties, or alone, in each step."""
     steps = release_steps(parameters)
     step = next(steps)
     for _ in parameters.noises[:-1]:
@@ -163,11 +172,7 @@ async def release_by_owner(
     if rows is None:
         return await receive_release(party, other, parameters)
     require_ready(rows, parameters, 1)
-    steps = release_steps(parameters)
-    step = next(steps)
-    for _ in parameters.noises[:-1]:
-        step = steps.send(Total(step.draw(rows, party.rng), 1))
-    released = finish_release(steps, Total(step.draw(rows, party.rng), 1))
+    released = await _release(party, rows, parameters)
     await send_release(party, other, released.totals)
     return released
 

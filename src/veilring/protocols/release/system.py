@@ -165,11 +165,8 @@ class Release(System):
     def own_statistic(self, features: Features, rows: int) -> Statistic[Classifier] | None:  # noqa: ARG002  (a subclass's own)
         """Return a custom statistic to release in place of the built-in ones.
 
-        Override it for a custom statistic; the release, its guarantee and its cost follow.
-
-        Args:
-            features: The public schema.
-            rows: The public number of rows.
+        Override it for a custom statistic of the public schema and number of rows; the release, its
+        guarantee and its cost follow.
         """
         return None
 
@@ -198,12 +195,6 @@ class Release(System):
         if self.trusted:
             return owner_cost(parameters)
         return release_cost(parties, parameters, self.sum)
-
-    @classmethod
-    @override
-    def suited(cls, *, epsilon: float | None, k: int, tolerated: int) -> Self:
-        system = super().suited(epsilon=epsilon, k=k, tolerated=tolerated)
-        return system.replaced(tolerated=tolerated)
 
     @classmethod
     @override

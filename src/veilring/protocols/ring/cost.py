@@ -1,20 +1,13 @@
-"""Closed forms of the cost of a run, and of its time if all links are alike.
+"""Closed forms of the cost of a run.
 
 Messages and rounds are formulas. Bytes are exact too: the size of a message depends on its shapes
 and on a few small numbers only, so one message of each kind is built and measured.
-
-The time of a batch is that of its longest chain of messages, each of which is sent after the
-previous one has arrived. If each message takes `latency`, its bytes depart at `bandwidth`, and
-computing takes no time, a run takes exactly as long as its longest chain. The formula assumes that
-the client is the (first) starter and that the order was dealt.
 """
 
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
-from veilring.errors import InputError
 from veilring.nodes.journal import Traffic
 from veilring.nodes.ring import RingCommit, RingReveal, draw_ring_messages
 from veilring.protocols.batches import Queries
@@ -84,36 +77,3 @@ def draw_cost(parties: int) -> Traffic:
     each, nonce = draw_ring_messages(parties) // 2, bytes(32)
     reveals = repeated(each, RingReveal(nonce=nonce, heard=nonce))
     return repeated(each, RingCommit(commitment=nonce)).plus(reveals)
-
-
-class Chain(NamedTuple):
-    """The longest chain of messages that wait for each other.
-
-    Attributes:
-        bytes: The bytes of these messages, and of earlier messages on the same links.
-    """
-
-    rounds: int
-    bytes: int
-
-    def seconds(self, latency: float, bandwidth: float) -> float:
-        """Return its duration, for seconds a message and bytes a second (may be infinite)."""
-        return self.rounds * latency + self.bytes / bandwidth
-
-
-def knn_chain(parties: int, queries: int, parameters: KNNParameters) -> Chain:
-    """Return the longest chain of PP-kNN in one ring whose votes are summed along the ring.
-
-    On the starter's link to its successor the queries leave before the first vector, and the result
-    before the first part of the sum.
-    """
-    if parameters.sum.name != "ring":
-        raise InputError("sum", parameters.sum.name, "ring, for a chain of messages")
-    cost = knn_cost(parties, queries, parameters, drawn=False)
-    words = np.zeros((queries, parameters.facts.classes), dtype=np.uint64)
-    handed = Queries(features=np.zeros((queries, parameters.facts.features)))
-    result = TopKResult(values=np.zeros((queries, parameters.system.k)))
-    # All other parties get these three too, but only the first of them is in the chain.
-    aside = (repeated(parties - 2, each) for each in (handed, result, SumTotal(values=words)))
-    sent = cost.traffic.plus(cost.setup).bytes - sum(traffic.bytes for traffic in aside)
-    return Chain(cost.rounds, sent)

@@ -34,7 +34,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.arrays import Bools, Floats, Ints
+from veilring.arrays import Floats, Ints
 from veilring.privacy.checks import require, require_that
 from veilring.protocols.ring.algorithm.consistency import (
     copy_numbers,
@@ -43,7 +43,6 @@ from veilring.protocols.ring.algorithm.consistency import (
     overlap,
 )
 from veilring.protocols.ring.algorithm.topk import (
-    BLOCK_ENTRIES,
     TopKParameters,
     cut_rows,
     final_result,
@@ -61,16 +60,15 @@ CHUNK_TRIALS: Final = 2**13
 KINDS: Final = 4
 """Counts per trial and hop: exposed (0 or 1), claims, correct claims, claims in the result."""
 
-# The minimum noise range, relative to the largest number of a run. Two numbers from it are equal
-# with probability at most 2**-32.
-NOISE_RANGE_MIN: Final = 2.0**-20
-
 # Standard errors come from leaving out one group of trials at a time. With 32 groups they are
 # themselves good to about an eighth, and the sums of all groups stay small for 1,000 parties.
 GROUPS: Final = 32
 
 Draw = Callable[[slice], Floats]
 """Returns the values of the trials of a slice, shape (trials of the slice, n, k)."""
+
+Watch = Callable[[Floats, TopKParameters, np.random.Generator], NDArray[np.int32]]
+"""Runs the ring on some values, and returns the counts of all hops, shape (`KINDS`, hops, T)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,23 +163,21 @@ def sample_hop_leakage(
     shape: tuple[int, int],
     parameters: TopKParameters,
     rng: np.random.Generator,
-    *,
-    distinct: bool = False,
+    watch: Watch | None = None,
 ) -> HopLeakage:
     """Estimate the leakage per hop as `estimate_hop_leakage` does, on values drawn on demand.
 
     Memory stays bounded for any number of trials; `shape` has the numbers of trials, at least 2,
-    and of parties. If the values of a trial are distinct and below `upper`, like those of a
-    continuous distribution, the estimates are the same, and many times faster for large k.
+    and of parties. By default, hops are watched by `watch_hops`.
     """
     trials, parties = shape
     tally = HopTally.empty(trials, parties, parameters.rounds)
     for chunk in cut_trials(trials, parties * parameters.rounds * parameters.k):
         values = draw(chunk)
-        if distinct and is_noise_distinct(parameters):
-            counts = watch_distinct(values, parameters, rng)
-        else:
+        if watch is None:
             counts = watch_hops(transcript(values, parameters, rng), values, parameters)
+        else:
+            counts = watch(values, parameters, rng)
         tally.add(chunk, counts)
     return _estimates(tally)
 
@@ -335,91 +331,6 @@ def _watch_hop(
     claimed = fresh >= 0
     counts = (claimed, claimed & (fresh < own), claimed & (fresh < public))
     return exposed.astype(np.int64), *(np.count_nonzero(count, axis=1) for count in counts)
-
-
-def is_noise_distinct(parameters: TopKParameters) -> bool:
-    """Return whether the noise range is so large that equal numbers can be neglected."""
-    greatest = max(abs(parameters.lower), abs(parameters.upper))
-    return parameters.delta >= NOISE_RANGE_MIN * greatest
-
-
-def watch_distinct(
-    values: Floats, parameters: TopKParameters, rng: np.random.Generator
-) -> NDArray[np.int32]:
-    """Run the ring and return the counts of all hops, shape (`KINDS`, hops, T), as `watch_hops`.
-
-    A hop replaces the greatest entries of the vector by the same number of others, which are *born*
-    on it. If no two numbers of a trial are equal, births show all that `watch_hops` finds by
-    comparing multisets, while the ring runs and without a search. An entry is fresh to the
-    successor if it was born after the vector that the successor knows. It is the party's own if
-    this hop was the party's honest answer and bore it. It is in the result if it lives to the end
-    and is not noise above `upper`. Two values from a continuous distribution are distinct except
-    with probability about 2**-53.
-    """
-    trials, parties, k = values.shape
-    hops = parties * parameters.rounds
-    counts = np.zeros((KINDS, hops, trials), dtype=np.int32)
-    exposed, claims, right, public = counts
-    births = np.zeros((trials, k), dtype=np.int32)
-    last = start_vector(parameters, trials)
-
-    def observe(round_number: int, position: int, received: Floats, passed: Floats) -> None:
-        nonlocal last
-        hop, last = (round_number - 1) * parties + position, passed
-        for block in cut_rows(trials, k, BLOCK_ENTRIES):
-            born, own = births[block], values[block, position]
-            honest, inserted = _bear(born, hop + 1, received[block], passed[block], own)
-            exposed[hop, block][honest] = 1
-            right[hop, block][honest] = inserted
-            claims[hop, block] = (born > known_to_successor(hop, parties)).sum(
-                axis=1, dtype=np.int32
-            )
-
-    run_ring(values, parameters, rng, observe)
-    born_by = _born_by(births, last <= parameters.upper, hops)
-    for hop in range(hops):
-        public[hop] = born_by[hop + 1] - born_by[known_to_successor(hop, parties)]
-    return counts
-
-
-def _bear(
-    births: NDArray[np.int32], birth: int, received: Floats, passed: Floats, own: Floats
-) -> tuple[Ints, Ints]:
-    """Record births in place; return the honestly answered trials, and the insertions in each."""
-    # Noise takes the places of the entries that it displaces. The smallest value of an honest
-    # answer is the first entry to differ, and moves the entries behind it.
-    differs = passed != received
-    first = differs.argmax(axis=1)[:, None]
-    least = np.take_along_axis(passed, first, axis=1) == own[:, :1]
-    honest = np.flatnonzero(least & np.take_along_axis(differs, first, axis=1))
-    before = births[honest]
-    np.copyto(births, birth, where=differs)
-    if not honest.size:
-        return honest, honest
-    inserted = np.count_nonzero(own[honest] < received[honest, ::-1], axis=1)
-    old = ~_among(passed[honest], own[honest, : inserted.max()])
-    after = np.full_like(before, birth)
-    after[old] = before[np.arange(before.shape[1]) < before.shape[1] - inserted[:, None]]
-    births[honest] = after
-    return honest, inserted
-
-
-def _among(A: Floats, B: Floats) -> Bools:
-    """Return whether each number in a row of `A` is in that row of `B`, shape (T, a)."""
-    # With the runs side by side in memory a comparison takes a fraction of a nanosecond.
-    columns = np.ascontiguousarray(A.T)
-    found = np.zeros(columns.shape, dtype=np.bool_)
-    for column in np.ascontiguousarray(B.T):
-        found |= columns == column
-    return found.T
-
-
-def _born_by(births: NDArray[np.int32], counted: Bools, hops: int) -> Ints:
-    """Return the number of counted entries that were born by each hop, shape (hops + 1, T)."""
-    trials = len(births)
-    places = births * np.int64(trials) + np.arange(trials)[:, None]
-    born = np.bincount(places[counted], minlength=(hops + 1) * trials)
-    return np.asarray(born.reshape(hops + 1, trials).cumsum(axis=0), dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

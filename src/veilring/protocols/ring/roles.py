@@ -27,11 +27,11 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from veilring.arrays import Floats
-from veilring.data.table import Rows, pairwise_distances
+from veilring.data.table import Rows, check_rows, pairwise_distances
 from veilring.errors import InputError, ProtocolViolation, Tampered
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.ring import Ring, draw_ring
-from veilring.protocols.batches import batch_digest, check_queries, check_rows, hand_out
+from veilring.protocols.batches import batch_digest, check_queries, hand_out
 from veilring.protocols.digests import DIGEST_BYTES, digest_of, digest_of_names, written
 from veilring.protocols.masks import PairwiseKeys, agree_keys, masked_rounds, masked_sum
 from veilring.protocols.promise import Facts
@@ -176,18 +176,10 @@ async def private_knn(
     With r rounds of PP-TopK, a batch of any size takes `n * (r + 3) - 2` messages if the votes are
     summed along the ring; drawing the ring and distributing the queries are set-up.
 
-    Args:
-        queries: Shape (Q, features) at the client; the others leave it out.
-        ring: An order dealt beforehand. By default the parties draw it together, and compare their
-            queries as they draw.
-
-    Returns:
-        The same answer at every party.
-
-    Raises:
-        ProtocolViolation: If a peer sent something that no honest party sends.
-        Tampered: If parties received different queries, or honest parties could not have this
-            outcome with any rows.
+    The client has queries of shape (Q, features), and all parties return the same answer. By
+    default they draw the ring together, and compare their queries as they draw. A party raises
+    `ProtocolViolation` if a peer sent something that no honest party sends, and `Tampered` if
+    honest parties could not have this outcome with any rows, or received different queries.
     """
     facts, topk, method = parameters.facts, parameters.topk, parameters.sum
     weights = parameters.system.weights
@@ -237,18 +229,11 @@ async def pp_topk(
     """Find the k smallest values of the union of all parties' values.
 
     Takes `len(ring) * parameters.rounds + 1` communication rounds and
-    `len(ring) * (parameters.rounds + 1) - 1` messages, for any number of runs.
+    `len(ring) * (parameters.rounds + 1) - 1` messages, for any number of runs. A party raises
+    `Tampered` if entries are missing that it passed on and no honest party displaces.
 
-    Args:
-        own: Its values, shape (runs, any number), in `[parameters.lower, parameters.upper]`.
-
-    Returns:
-        The public result, shape (runs, k), ascending; padded with `upper` if the union is smaller.
-
-    Raises:
-        ProtocolViolation: If the predecessor or the starter sent something that no honest party
-            sends.
-        Tampered: If entries are missing that this party passed on and no honest party displaces.
+    Its own values, shape (runs, any number), are within the public bounds. The public result, shape
+    (runs, k), ascends, and is padded with `upper` if the union is smaller.
     """
     require_bounded(own, parameters, "own")
     V = own_smallest(own, parameters.k)
@@ -305,20 +290,13 @@ async def secure_sum(
     keys: PairwiseKeys | None = None,
     digest: bytes = bytes(DIGEST_BYTES),
 ) -> Floats:
-    """Add up one array of each party, revealing only the total.
+    """Add up one array of each party, shape (runs, entries), revealing only the total.
 
     Args:
-        own: Its summand, shape (runs, entries), finite and at most `fixed.limit` in size.
-        ring: The order, the same at all parties; `shares` and `masks` do not use it.
-        fixed: The encoding of reals in Z_{2^64}.
+        own: Its summand, finite and at most `fixed.limit` in size.
+        ring: The order; `shares` and `masks` do not use it.
         keys: For `masks`: the result of `agree_keys`; by default keys are agreed first, in set-up.
         digest: For `masks`: the hash of the public inputs of all parties.
-
-    Returns:
-        The total, shape (runs, entries), the same at all parties.
-
-    Raises:
-        ProtocolViolation: If a peer sent an array of another shape or a part out of turn.
     """
     method.check(len(party.parties))
     words = fixed.encode(own)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import inf
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -17,7 +17,7 @@ from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.ring import Ring
-from veilring.protocols.claims import Comparison, Example, exchange_rows
+from veilring.protocols.claims import Batch, Coalition, Comparison, Example, Findings, exchange_rows
 from veilring.protocols.membership import Membership
 from veilring.protocols.promise import (
     Estimate,
@@ -150,15 +150,12 @@ class PrivateKNN(System):
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "RingSetup":
         return RingSetup(self, parts, facts)
 
-    @classmethod
-    @override
-    def suited(cls, *, epsilon: float | None, k: int, tolerated: int) -> Self:
-        return cls(k=k)
-
     @property
     @override
-    def colludes(self) -> bool:
-        return True
+    def findings(self) -> type[Findings]:
+        from veilring.protocols.ring.attacks.findings import RingFindings  # noqa: PLC0415  (for experiments)
+
+        return RingFindings
 
     @override
     def adversaries(self) -> Mapping[str, type[Adversary]]:
@@ -238,3 +235,9 @@ class RingSetup(PeerSetup):
         found = leakage_over_orders(np.stack(smallest, axis=1), topk, trials, rng)
         estimates = ((name, getattr(found, name)) for name in self.system.measures)
         return Leakage(trials, {n: Estimate(e.value, e.standard_error) for n, e in estimates})
+
+    @override
+    def attack(self, batches: Mapping[int, Batch], coalition: Coalition) -> Findings:
+        from veilring.protocols.ring.attacks.findings import find  # noqa: PLC0415  (for experiments)
+
+        return find(self, batches, coalition)

@@ -30,9 +30,7 @@ def walk_log_likelihood(
     """Return ln P(bits | query) for each walk and each candidate query.
 
     Args:
-        splits: s, the number of levels above the leaves at which the walks stop.
         bits: The client's bits, shape (walks, L - s).
-        candidates: The candidate queries, shape (candidates, dimensions).
 
     Returns:
         The log-likelihoods, shape (walks, candidates). Sum those of several walks for one query.
@@ -80,13 +78,7 @@ class Guess:
 
 
 def guess(beliefs: Floats, candidates: Floats, truth: Floats, radius: float) -> Guess:
-    """Return the guesses of an optimal server: one of least expected error, one most often near.
-
-    Args:
-        beliefs: The result of `posterior`, shape (walks, candidates).
-        candidates: The candidate queries, shape (candidates, dimensions).
-        truth: The actual queries, shape (walks, dimensions).
-    """
+    """Return the guesses of an optimal server: one of least expected error, one most often near."""
     apart = np.sqrt(np.square(candidates[:, None] - candidates[None]).sum(axis=2))
     nearest = (beliefs @ apart).argmin(axis=1)
     likeliest = (beliefs @ (apart <= radius)).argmax(axis=1)
@@ -153,7 +145,6 @@ def attack_queries(
     """Draw queries from the prior, simulate the clients and score the server's guesses.
 
     Args:
-        candidates: The candidate queries, shape (candidates, dimensions).
         prior: The server's prior, shape (candidates,), positive and summing to 1; uniform by
             default.
         times: The number of times that each query is asked with fresh coins. A client with a memory

@@ -156,7 +156,6 @@ async def ask_once(
     """Return the answer to each query, and ask the server only about queries that are new.
 
     Args:
-        queries: The secret queries, shape (queries, dimensions). Equal queries are asked once.
         ask: A function that sends queries to the server and charges them through the keeper. It is
             not called if all answers are remembered: the server then learns nothing, not even that
             there was a query.
@@ -192,7 +191,6 @@ def snap(queries: Floats, step: float) -> Floats:
     This gives no privacy.
 
     Args:
-        queries: The queries, of any shape.
         step: The step of the grid, above 0, such as the error of a GPS or map position.
     """
     return np.asarray(np.rint(queries / step) * step)

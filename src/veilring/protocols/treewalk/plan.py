@@ -8,7 +8,7 @@ equal for all clients, so a client can keep them; their cost is counted separate
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import exp
 from typing import Annotated, Final, Literal
@@ -163,16 +163,12 @@ class KnownTop:
 
 
 def walk_cost(plan: LookupPlan, points: int, dimensions: int) -> Forecast:
-    """Forecast a session of walks: one message each way per level, and one for the result.
-
-    Args:
-        dimensions: The number of coordinates of a point.
-    """
+    """Forecast a session of walks: one message each way per level, and one for the result."""
     levels = depth_of(points) - plan.splits
     nodes = repeated(levels, Nodes(values=np.zeros(plan.queries)))
     bits = repeated(levels, Bits(packed=np.zeros(-(-plan.queries // 8), dtype=np.uint8)))
     total = repeated(1, _blank_found(plan, dimensions)).plus(nodes).plus(bits)
-    request = WalkRequest(splits=plan.splits, neighbours=plan.neighbours, queries=plan.queries)
+    request = WalkRequest(**asdict(plan))
     ground = Ground(points=points, dimensions=dimensions)
     return Forecast(2 * levels + 1, total, repeated(1, request).plus(repeated(1, ground)))
 
@@ -183,16 +179,11 @@ def response_cost(
     """Forecast a session of responses: one message each way.
 
     Args:
-        dimensions: The number of coordinates of a point.
         is_known: Whether the client already has the splits.
     """
     buckets = 1 << (depth_of(points) - plan.splits)
-    request = BucketRequest(
-        splits=plan.splits,
-        neighbours=plan.neighbours,
-        queries=plan.queries,
-        known=bytes(DIGEST_BYTES if is_known else 0),
-    )
+    known = bytes(DIGEST_BYTES if is_known else 0)
+    request = BucketRequest(**asdict(plan), known=known)
     setup = repeated(1, request).plus(repeated(1, Ground(points=points, dimensions=dimensions)))
     setup = setup.plus(repeated(1, Top(splits=np.zeros(0 if is_known else buckets))))
     named = Buckets(named=np.zeros(plan.queries, dtype=np.uint32))
@@ -213,8 +204,6 @@ class LookupOption:
         mechanism: `response` names a bucket in one message; `walk` takes one step per level.
         splits: s; the look-up names a bucket of at most 2**s points.
         probability: The probability that this is the bucket on the query's side of all splits.
-        found: The number of points returned.
-        rounds: The number of successive messages, without set-up.
         bytes: The size of all messages, set-up included.
         setup_bytes: The size of the set-up. For a response, a client may keep these splits.
     """
@@ -243,7 +232,6 @@ def recommend_lookup(
     first. Look-ups of equal probability are sorted by their bytes.
 
     Args:
-        points: The number of points, at least 2.
         epsilon: The greatest ε of a query at delta 0; above 0 and at most 40.
         rounds: The greatest number of successive messages, without set-up; unlimited by default.
         bytes: The greatest size of all messages, set-up included; unlimited by default.

@@ -4,7 +4,7 @@ Each mechanism has a pair of roles: walks of many steps, and bucket responses. `
 services of a long-running server. A `Keeper` pays for a client's messages before they are sent.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final, Protocol
 
 import numpy as np
@@ -106,19 +106,14 @@ async def walk_client(
     for every query.
 
     Args:
-        party: This party; its one peer is the server.
-        queries: The secret queries, shape (plan.queries, dimensions).
-        plan: The plan of the session, which both parties know.
         keeper: Pays for the walks and remembers their bits; none by default.
 
     Raises:
         BudgetExhausted: If the keeper cannot pay; no bit has been sent.
-        ProtocolViolation: If the server sent a message that no honest server sends.
     """
     (server,) = party.peers
     _check_queries(queries, plan.queries)
-    request = WalkRequest(splits=plan.splits, neighbours=plan.neighbours, queries=plan.queries)
-    await party.send(server, request)
+    await party.send(server, WalkRequest(**asdict(plan)))
     ground = await _receive_ground(party, server, queries)
     depth = depth_of(ground.points)
     plan.check(depth, ground.dimensions)
@@ -141,9 +136,6 @@ async def walk_server(party: Party, places: Places) -> Bools:
 
     Returns:
         The server's view of the queries: the bits, shape (queries, levels).
-
-    Raises:
-        ProtocolViolation: If the client sent a message that no honest client sends.
     """
     (client,) = party.peers
     tree = places.tree
@@ -180,9 +172,6 @@ async def bucket_client(
     its buckets. The server sees one bucket number for each query.
 
     Args:
-        party: This party; its one peer is the server.
-        queries: The secret queries, shape (plan.queries, dimensions).
-        epsilon: The ε of a response; above 0 and at most 40.
         known: The splits from an earlier session. If they are current, they are not sent again.
         keeper: Pays for the responses and remembers them; none by default.
 
@@ -191,16 +180,10 @@ async def bucket_client(
 
     Raises:
         BudgetExhausted: If the keeper cannot pay; nothing private has been sent.
-        ProtocolViolation: If the server sent a message that no honest server sends.
     """
     (server,) = party.peers
     _check_queries(queries, plan.queries)
-    request = BucketRequest(
-        splits=plan.splits,
-        neighbours=plan.neighbours,
-        queries=plan.queries,
-        known=known.digest if known else b"",
-    )
+    request = BucketRequest(**asdict(plan), known=known.digest if known else b"")
     await party.send(server, request)
     ground = await _receive_ground(party, server, queries)
     depth = depth_of(ground.points)
@@ -223,14 +206,8 @@ async def bucket_client(
 async def bucket_server(party: Party, places: Places) -> Ints:
     """Serve one session of responses.
 
-    Args:
-        party: This party; its one peer is the client.
-
     Returns:
         The server's view of the queries: the bucket named for each, shape (queries,).
-
-    Raises:
-        ProtocolViolation: If the client sent a message that no honest client sends.
     """
     (client,) = party.peers
     tree = places.tree
@@ -317,7 +294,6 @@ async def _receive_nearest(
     """Receive the places and find the nearest, which is post-processing at the client.
 
     Args:
-        queries: The secret queries, shape (queries, dimensions).
         places_max: The greatest possible number of places; all place numbers are below it.
     """
     message = await party.receive(FoundPlaces, sender=server)

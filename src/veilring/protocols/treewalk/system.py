@@ -1,7 +1,7 @@
 """The tree walk as a system: look-ups of public rows near a private query."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from types import MappingProxyType
 from typing import Annotated, ClassVar, Final, Literal, cast
@@ -18,6 +18,7 @@ from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party
 from veilring.nodes.ring import Ring
 from veilring.privacy.checks import require
+from veilring.privacy.tables import ResponseDistribution
 from veilring.protocols.claims import Argument
 from veilring.protocols.promise import Facts, Forecast, Promise, Spent, in_batches
 from veilring.protocols.system import PARTIES, Play, ServerSetup, System, together
@@ -41,123 +42,125 @@ from veilring.protocols.treewalk.roles import (
     walk_server,
 )
 
-_Floats = Floats
-
 # The loss of a step is rounded up by less than this, and all steps together spend at most ε.
 _SHORT_OF: Final = 1 - 2.0**-40
 _ROWS_MIN: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class BucketLookup:
-    """A look-up that names one bucket of places by randomised response, in one message.
+class Lookup:
+    """A tree walk and the public facts that it is bound to, for one server and its clients.
 
     Attributes:
-        epsilon: The ε of a response, above 0 and at most 40.
-        splits: The bucket size: at most 2**splits places.
-        neighbours: The number of true neighbours returned with each place.
+        facts: The facts, with the public number of rows.
     """
 
-    epsilon: float
-    splits: int
-    neighbours: int
-    points: int
-    dimensions: int
+    system: "TreeWalk"
+    facts: Facts
 
     def __post_init__(self) -> None:
-        _check_neighbours(self.neighbours, self.points)
-        self._plan(1).check_response(depth_of(self.points), self.dimensions)
-        _ = self.epsilon_spent
+        features, rows, neighbours = self.facts.features, self.points, self.system.neighbours
+        allowed = (
+            f"1 to {DIMENSIONS_MAX}; with more, a tree cannot separate near rows from far ones"
+        )
+        require(1 <= features <= DIMENSIONS_MAX, "features", features, allowed)
+        allowed = f"at least {_ROWS_MIN}; with fewer there is nothing to hide"
+        require(rows >= _ROWS_MIN, "rows", rows, allowed)
+        require(neighbours < rows, "neighbours", neighbours, f"0 to {rows - 1}, all other rows")
+        if self.names_bucket:
+            self._plan(1).check_response(self.depth, features)
+            _ = self.distribution
+        else:
+            self._plan(1).check(self.depth, features)
+            count, epsilon = max(1, self.depth - self.splits), self.system.epsilon
+            most = f"a number above 0 and up to {STEP_EPSILON_MAX / 2 * count:g} for {count} steps"
+            require(self._step_epsilon <= STEP_EPSILON_MAX, "epsilon", epsilon, most)
+
+    @property
+    def points(self) -> int:
+        """The number of rows."""
+        if self.facts.rows is None:
+            raise InputError.because(
+                "the cost depends on the number of public rows; give `rows`", field="rows"
+            )
+        return self.facts.rows
+
+    @property
+    def depth(self) -> int:
+        """The depth of the server's tree."""
+        return depth_of(self.points)
+
+    @property
+    def names_bucket(self) -> bool:
+        """Whether one message names a bucket; otherwise, a walk takes one step per level."""
+        return self.system.by == "response"
+
+    @property
+    def splits(self) -> int:
+        """The bucket size: at most 2**splits places."""
+        if self.system.splits != "auto":
+            return self.system.splits
+        return min(BUCKET_SPLITS, self.depth - 1) if self.names_bucket else 0
+
+    @property
+    def distribution(self) -> ResponseDistribution:
+        """The distribution of a response."""
+        return bucket_distribution(self.depth, self.splits, self.system.epsilon)
+
+    @property
+    def steps(self) -> Comparison:
+        """The step of a walk."""
+        return Comparison(self._step_epsilon)
 
     @property
     def epsilon_spent(self) -> float:
         """The ε of one query, rounded up."""
-        return bucket_distribution(depth_of(self.points), self.splits, self.epsilon).epsilon
+        if self.names_bucket:
+            return self.distribution.epsilon
+        return walk_loss(self.steps, self.depth - self.splits)
 
     @property
     def queries_max(self) -> int:
         """The number of queries that fit the frames of a session."""
-        return self._plan(1).queries_max(self.dimensions)
+        return self._plan(1).queries_max(self.facts.features)
 
     def cost(self, queries: int, *, is_known: bool = False) -> Forecast:
-        """Forecast a session; `is_known` if the client already has the tree's top splits."""
-        return response_cost(self._plan(queries), self.points, self.dimensions, is_known=is_known)
+        """Forecast a session; `is_known` if the client already has the splits of a response."""
+        plan, features = self._plan(queries), self.facts.features
+        if self.names_bucket:
+            return response_cost(plan, self.points, features, is_known=is_known)
+        return walk_cost(plan, self.points, features)
 
-    def find(self, places: Places, queries: _Floats, rng: Generator) -> NDArray[np.int32]:
+    def find(self, places: Places, queries: Floats, rng: Generator) -> NDArray[np.int32]:
         """Return the positions of the places found, shape (queries, found)."""
-        distribution = bucket_distribution(places.tree.depth, self.splits, self.epsilon)
-        named = respond(places.tree.splits, queries, distribution, rng)
-        return places.with_neighbours(
-            bucket_points(places.tree, self.splits, named), self.neighbours
-        )
+        tree, splits = places.tree, self.splits
+        if self.names_bucket:
+            named = respond(tree.splits, queries, self.distribution, rng)
+            found = bucket_points(tree, splits, named)
+        else:
+            found = walk(tree, queries, self.steps, splits, rng).found
+        return places.with_neighbours(found, self.system.neighbours)
 
-    async def ask(self, party: Party, queries: _Floats) -> NearestPlaces:
+    async def ask(self, party: Party, queries: Floats) -> NearestPlaces:
         """Play the client of a session."""
         plan = self._plan(len(queries))
-        nearest, _ = await bucket_client(party, queries, plan=plan, epsilon=self.epsilon)
+        if not self.names_bucket:
+            return await walk_client(party, queries, plan=plan, steps=self.steps)
+        epsilon = self.system.epsilon
+        nearest, _ = await bucket_client(party, queries, plan=plan, epsilon=epsilon)
         return nearest
 
     async def serve(self, party: Party, places: Places) -> None:
         """Play the server of a session."""
-        await bucket_server(party, places)
-
-    def _plan(self, queries: int) -> LookupPlan:
-        return LookupPlan(self.splits, self.neighbours, queries)
-
-
-@dataclass(frozen=True, slots=True)
-class WalkLookup:
-    """A look-up that walks down the tree to a bucket, with one noisy step per level.
-
-    Attributes:
-        steps: The step of a walk.
-        splits: The bucket size: at most 2**splits places.
-        neighbours: The number of true neighbours returned with each place.
-    """
-
-    steps: Comparison
-    splits: int
-    neighbours: int
-    points: int
-    dimensions: int
-
-    def __post_init__(self) -> None:
-        _check_neighbours(self.neighbours, self.points)
-        self._plan(1).check(depth_of(self.points), self.dimensions)
+        await (bucket_server if self.names_bucket else walk_server)(party, places)
 
     @property
-    def epsilon_spent(self) -> float:
-        """The ε of one query, rounded up."""
-        return walk_loss(self.steps, depth_of(self.points) - self.splits)
-
-    @property
-    def queries_max(self) -> int:
-        """The number of queries that fit the frames of a session."""
-        return self._plan(1).queries_max(self.dimensions)
-
-    def cost(self, queries: int, *, is_known: bool = False) -> Forecast:  # noqa: ARG002  (the signature of `BucketLookup.cost`)
-        """Forecast a session. A walk has no set-up, so `is_known` makes no difference."""
-        return walk_cost(self._plan(queries), self.points, self.dimensions)
-
-    def find(self, places: Places, queries: _Floats, rng: Generator) -> NDArray[np.int32]:
-        """Return the positions of the places found, shape (queries, found)."""
-        found = walk(places.tree, queries, self.steps, self.splits, rng).found
-        return places.with_neighbours(found, self.neighbours)
-
-    async def ask(self, party: Party, queries: _Floats) -> NearestPlaces:
-        """Play the client of a session."""
-        return await walk_client(party, queries, plan=self._plan(len(queries)), steps=self.steps)
-
-    async def serve(self, party: Party, places: Places) -> None:
-        """Play the server of a session."""
-        await walk_server(party, places)
+    def _step_epsilon(self) -> float:
+        # A step spends half of its own ε.
+        return 2 * self.system.epsilon * _SHORT_OF / max(1, self.depth - self.splits)
 
     def _plan(self, queries: int) -> LookupPlan:
-        return LookupPlan(self.splits, self.neighbours, queries)
-
-
-Lookup = BucketLookup | WalkLookup
-"""A look-up that is bound to the public size of a server's tree."""
+        return LookupPlan(self.splits, self.system.neighbours, queries)
 
 
 class TreeWalk(System):
@@ -193,7 +196,7 @@ class TreeWalk(System):
             "malicious server": Argument(
                 "The guarantee also holds against a malicious server.",
                 "The client draws the noise itself, for any tree that the server sends:"
-                " tests/protocols/treewalk/test_privacy.py.",
+                " tests/protocols/treewalk/test_mechanisms.py.",
             ),
         }
     )
@@ -234,38 +237,12 @@ class TreeWalk(System):
 
     @override
     def forecast_for(self, facts: Facts, queries: int) -> Forecast:
-        if facts.rows is None:
-            raise InputError.because(
-                "the cost depends on the number of public rows; give `rows`", field="rows"
-            )
-        lookup = self.bind(facts.rows, facts.features)
-        size = min(self.batch, lookup.queries_max)
-        return in_batches(lookup.cost, queries, size)
+        lookup = self.bind(facts)
+        return in_batches(lookup.cost, queries, min(self.batch, lookup.queries_max))
 
-    def bind(self, rows: int, features: int) -> Lookup:
-        """Return the look-up for a server with the given number of rows.
-
-        Raises:
-            InputError: If a parameter conflicts with another, or with rows of this shape.
-        """
-        allowed = (
-            f"1 to {DIMENSIONS_MAX}; with more, a tree cannot separate near rows from far ones"
-        )
-        require(1 <= features <= DIMENSIONS_MAX, "features", features, allowed)
-        allowed = f"at least {_ROWS_MIN}; with fewer there is nothing to hide"
-        require(rows >= _ROWS_MIN, "rows", rows, allowed)
-        depth = depth_of(rows)
-        if self.by == "response":
-            splits = min(BUCKET_SPLITS, depth - 1) if self.splits == "auto" else self.splits
-            return BucketLookup(self.epsilon, splits, self.neighbours, rows, features)
-        splits = 0 if self.splits == "auto" else self.splits
-        require(splits <= depth, "splits", splits, f"at most {depth}, the depth of the tree")
-        count = max(1, depth - splits)
-        # A step spends half of its own ε.
-        each = 2 * self.epsilon * _SHORT_OF / count
-        most = f"a number above 0 and up to {STEP_EPSILON_MAX / 2 * count:g} for {count} steps"
-        require(each <= STEP_EPSILON_MAX, "epsilon", self.epsilon, most)
-        return WalkLookup(Comparison(each), splits, self.neighbours, rows, features)
+    def bind(self, facts: Facts) -> Lookup:
+        """Return the look-up for a server; raise `InputError` if it does not fit the facts."""
+        return Lookup(self, facts)
 
     @override
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "TreeWalkSetup":
@@ -278,7 +255,7 @@ class TreeWalkSetup(ServerSetup):
     def __init__(self, system: TreeWalk, parts: Mapping[str, Rows], facts: Facts) -> None:
         super().__init__(system, parts, facts)
         self._asked, rows = system, together(parts)
-        self.lookup = system.bind(len(rows), facts.features)
+        self.lookup = system.bind(replace(facts, rows=len(rows)))
         self.places, self._labels = Places.of(rows.features), rows.labels
 
     @property
@@ -298,7 +275,7 @@ class TreeWalkSetup(ServerSetup):
 
     @override
     def play(
-        self, queries: _Floats, *, among: Sequence[str] | None = None, ring: Ring | None = None
+        self, queries: Floats, *, among: Sequence[str] | None = None, ring: Ring | None = None
     ) -> Play:
         distinct, _ = _distinct(queries)
         ballots = {"k": self._asked.k, "classes": self.facts.classes}
@@ -311,7 +288,7 @@ class TreeWalkSetup(ServerSetup):
         )
 
     @override
-    def label(self, queries: _Floats, rng: Generator) -> Ints:
+    def label(self, queries: Floats, rng: Generator) -> Ints:
         distinct, back = _distinct(queries)
         asked, tree = queries[distinct], self.places.tree
         found = self.lookup.find(self.places, asked, rng)
@@ -320,7 +297,7 @@ class TreeWalkSetup(ServerSetup):
         return voted[back]
 
     @override
-    def observe(self, queries: _Floats, runs: int, rng: Generator) -> Floats:
+    def observe(self, queries: Floats, runs: int, rng: Generator) -> Floats:
         """Draw the places that the server finds for its client's noisy answers."""
         found = self.lookup.find(self.places, np.tile(queries, (runs, 1)), rng)
         return found.reshape(runs, -1).astype(np.float64)
@@ -330,7 +307,7 @@ class TreeWalkSetup(ServerSetup):
         return Spent(self.lookup.epsilon_spent, 0.0, 1, "query")
 
     @override
-    def reference(self, queries: _Floats, among: Sequence[str] | None = None) -> Ints:
+    def reference(self, queries: Floats, among: Sequence[str] | None = None) -> Ints:
         tree, k = self.places.tree, min(self._asked.k, len(self.places.tree))
         found = self.places.nearest(queries, k)
         away = _distances(queries, tree.points[found])
@@ -347,7 +324,7 @@ async def play_lookup(
     own: Places | Ints | None,
     *,
     lookup: Lookup,
-    queries: _Floats | None = None,
+    queries: Floats | None = None,
     k: int = 1,
     classes: int = 1,
 ) -> Ints | None:
@@ -357,12 +334,6 @@ async def play_lookup(
         own: The server's places, or for the client the public labels of all places, by number.
             None after a restart.
         queries: The client's secret, shape (queries, features).
-
-    Returns:
-        The client's labels, shape (queries,).
-
-    Raises:
-        ProtocolViolation: If the peer sent a message that no honest party sends.
     """
     (other,) = party.peers
     if queries is None and isinstance(own, Places):
@@ -378,7 +349,7 @@ async def play_lookup(
     return _vote(nearest.found, _distances(asked, nearest.points), own, k, classes)[back]
 
 
-def _distinct(queries: _Floats) -> tuple[Ints, Ints]:
+def _distinct(queries: Floats) -> tuple[Ints, Ints]:
     """Return the index of the first occurrence of each distinct query, and the inverse index.
 
     Distinct queries keep their order: an order by value would reveal something about them.
@@ -392,18 +363,17 @@ def _distinct(queries: _Floats) -> tuple[Ints, Ints]:
     return np.array(list(first.values())), np.array([place[name] for name in names])
 
 
-def _distances(queries: _Floats, points: _Floats) -> _Floats:
+def _distances(queries: Floats, points: Floats) -> Floats:
     """Return the distances of points, shape (queries, found, features), to their query."""
     with np.errstate(over="ignore"):  # a malicious server may send points whose distance overflows
         return np.asarray(np.sqrt(np.square(points - queries[:, None]).sum(axis=2)))
 
 
-def _vote(found: Ints, away: _Floats, labels: Ints, k: int, classes: int) -> Ints:
+def _vote(found: Ints, away: Floats, labels: Ints, k: int, classes: int) -> Ints:
     """Return the majority label of the k nearest places found for each query.
 
     Args:
         found: The numbers of the places, shape (queries, found).
-        away: The distances of the places, of the same shape.
     """
     order = np.argsort(found, axis=1, kind="stable")
     found, away = np.take_along_axis(found, order, axis=1), np.take_along_axis(away, order, axis=1)
@@ -414,7 +384,3 @@ def _vote(found: Ints, away: _Floats, labels: Ints, k: int, classes: int) -> Int
     chosen = labels[np.take_along_axis(found, nearest, axis=1)]
     ballots = np.eye(classes, dtype=np.int64)[chosen] * counts[:, :, None]
     return np.asarray(ballots.sum(axis=1).argmax(axis=1))
-
-
-def _check_neighbours(neighbours: int, points: int) -> None:
-    require(neighbours < points, "neighbours", neighbours, f"0 to {points - 1}, all other rows")

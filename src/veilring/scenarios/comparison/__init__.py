@@ -5,28 +5,15 @@
 accuracy on a split and searches parameters, for `veilring tune` too.
 """
 
-from veilring.scenarios.comparison.comparison import (
-    Choice,
-    Left,
-    Limits,
-    Line,
-    Played,
-    SystemComparison,
-)
-from veilring.scenarios.comparison.question import Question, TableFacts, make_question, read_network
+from veilring.scenarios.comparison.comparison import Choice, Line, SystemComparison
+from veilring.scenarios.comparison.question import Question, make_question, read_network
 from veilring.scenarios.comparison.running import compare
-from veilring.scenarios.intervals import Interval
 
 __all__ = (
     "Choice",
-    "Interval",
-    "Left",
-    "Limits",
     "Line",
-    "Played",
     "Question",
     "SystemComparison",
-    "TableFacts",
     "compare",
     "make_question",
     "read_network",

@@ -16,9 +16,9 @@ from numpy.random import Generator
 from veilring.arrays import Floats, Ints
 from veilring.protocols.promise import Leakage, Promise, delta_warning
 from veilring.scenarios.comparison.question import Question, TableFacts
-from veilring.scenarios.intervals import CONFIDENCE, INTERVAL, Interval
+from veilring.scenarios.comparison.tuning import CONFIDENCE, INTERVAL, Interval
+from veilring.scenarios.report import percent
 from veilring.scenarios.reporting.charts import interval
-from veilring.scenarios.reporting.summary import percent
 
 POOLED: Final = "pooled-knn"
 MAJORITY: Final = "majority"
@@ -95,11 +95,8 @@ class Line:
     Attributes:
         epsilon: The requested ε; none if the system has no ε.
         gains: This accuracy minus that of the majority class on the same queries, in each split.
-        form: The form of the system, if it has several.
         privacy: The guarantee in full; none for a line that is not private.
-        leakage: The measured leakage, if no ε bounds it.
         cost: The cost of one batch; none for a line that no parties play.
-        limits: The causes of its loss, if they were searched.
     """
 
     system: str
@@ -180,8 +177,6 @@ class SystemComparison:
     Attributes:
         lines: The baselines, then one line for each system, form and ε, in the order of the
             registry.
-        left_out: The systems that do not apply.
-        unprotected: A warning that the comparison itself is not private.
     """
 
     question: Question
@@ -326,7 +321,6 @@ class _Candidate:
     """The properties of a private line that do not depend on the splits.
 
     Attributes:
-        epsilon: The ε, or infinity.
         size: The bytes of a batch, the last criterion.
     """
 
@@ -352,7 +346,7 @@ class _Scores:
     def gain_low(self, gains: Floats) -> Floats:
         """Return the lower ends of intervals that hold jointly for all lines (Bonferroni).
 
-        The interval is the corrected resampled t interval of `veilring.scenarios.intervals`.
+        The interval is the corrected resampled t interval of `over_splits`.
         """
         from scipy.special import stdtrit
 

@@ -1,104 +1,71 @@
 """A comparison as text, as a self-contained page of HTML, and as files."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
 import tomli_w
 
 from veilring.errors import InputError
 from veilring.nodes.journal import Traffic
 from veilring.privacy.files import write_whole
+from veilring.protocols.promise import Promise
 from veilring.scenarios.comparison.comparison import (
     LOST_MIN,
     RULE,
     Limits,
     Line,
+    Played,
     SystemComparison,
     parameters_text,
 )
-from veilring.scenarios.intervals import Interval
+from veilring.scenarios.comparison.tuning import Interval
+from veilring.scenarios.report import Amount, interval_text, leaks, percent
 from veilring.scenarios.reporting.charts import AccuracyChart, accuracy_chart, bar_chart
 from veilring.scenarios.reporting.page import estimates, make_environment
-from veilring.scenarios.reporting.summary import Amount, interval_text, leaks, percent
 
 _NONE: Final = "-"
 _UNDER: Final = "└ "  # refers to the line above
-HEADINGS: Final = (
-    "system",
-    "ε",
-    "accuracy",
-    "95% interval",
-    "trusted",
-    "guarantee",
-    "rounds",
-    "messages",
-    "bytes",
-    "network",
-    "here",
-)
-"""The headings of the columns of `Cells`."""
-NUMBERS: Final = frozenset(HEADINGS) - {"system", "trusted", "guarantee"}
-"""The headings of columns that contain numbers."""
 
 
-class Cells(NamedTuple):
-    """One line of the table."""
-
-    system: str
-    epsilon: str
-    accuracy: str
-    reach: str
-    trust: str
-    guarantee: str
-    rounds: str
-    messages: str
-    bytes: str
-    simulated: str
-    here: str
+def _guarantee(line: Line) -> str:
+    return line.guarantee if line.leakage is None else f"no ε; {measured_leak(line)}"
 
 
-class PromiseRow(NamedTuple):
-    """The guarantee of a system, in full."""
-
-    system: str
-    protects: str
-    against: str
-    threat_model: str
-    adjacency: str
-    measure: str
-    note: str
-
-
-def cells(line: Line) -> Cells:
-    """Return a line of the table; messages and bytes include the set-up."""
-    cost = line.cost
-    return Cells(
-        f"{_UNDER}in hindsight" if line.in_hindsight else line.name,
-        _NONE if line.epsilon is None else f"{line.epsilon:g}",
-        percent(line.accuracy.mean),
-        interval_text(line.accuracy),
-        line.trust,
-        line.guarantee if line.leakage is None else f"no ε; {measured_leak(line)}",
-        *(
-            (_NONE,) * 5
-            if cost is None
-            else (
-                f"{cost.rounds:,}",
-                f"{cost.all_messages:,}",
-                f"{cost.all_bytes:,}",
-                _seconds(cost.simulated_seconds),
-                _seconds(cost.seconds),
-            )
-        ),
-    )
+def _of_cost(text: Callable[[Played], str]) -> Callable[[Line], str]:
+    return lambda line: _NONE if line.cost is None else text(line.cost)
 
 
 def _seconds(seconds: float) -> str:
     """Format a time with three digits, because a wide table has no room for more."""
     return f"{seconds:.3g} s" if seconds >= 1.0 else f"{1000 * seconds:.3g} ms"
+
+
+COLUMNS: Final[Mapping[str, Callable[[Line], str]]] = MappingProxyType(
+    {
+        "system": lambda line: f"{_UNDER}in hindsight" if line.in_hindsight else line.name,
+        "ε": lambda line: _NONE if line.epsilon is None else f"{line.epsilon:g}",
+        "accuracy": lambda line: percent(line.accuracy.mean),
+        "95% interval": lambda line: interval_text(line.accuracy),
+        "trusted": lambda line: line.trust,
+        "guarantee": _guarantee,
+        "rounds": _of_cost(lambda cost: f"{cost.rounds:,}"),
+        "messages": _of_cost(lambda cost: f"{cost.all_messages:,}"),
+        "bytes": _of_cost(lambda cost: f"{cost.all_bytes:,}"),
+        "network": _of_cost(lambda cost: _seconds(cost.simulated_seconds)),
+        "here": _of_cost(lambda cost: _seconds(cost.seconds)),
+    }
+)
+"""The columns of the table: the heading, and the text of a line."""
+NUMBERS: Final = COLUMNS.keys() - {"system", "trusted", "guarantee"}
+"""The headings of columns that contain numbers."""
+
+
+def cells(line: Line) -> dict[str, str]:
+    """Return a line of the table by its headings; messages and bytes include the set-up."""
+    return {heading: text(line) for heading, text in COLUMNS.items()}
 
 
 def measured_leak(line: Line) -> str:
@@ -110,14 +77,13 @@ def measured_leak(line: Line) -> str:
     return ", ".join(f"{leaked.label} {leaked.share}" for leaked in shown)
 
 
-def promises(comparison: SystemComparison) -> list[PromiseRow]:
+def promises(comparison: SystemComparison) -> dict[str, Promise]:
     """Return the guarantee of each system, once each."""
-    seen: dict[str, PromiseRow] = {}
+    found: dict[str, Promise] = {}
     for line in comparison.lines:
-        if (said := line.privacy) is not None:
-            what = (said.protects, said.against, said.threat_model, said.adjacency, said.measure)
-            seen.setdefault(line.name, PromiseRow(line.name, *what, said.note))
-    return list(seen.values())
+        if line.privacy is not None:
+            found.setdefault(line.name, line.privacy)
+    return found
 
 
 def setting(comparison: SystemComparison) -> str:
@@ -178,12 +144,10 @@ def render_page(comparison: SystemComparison) -> str:
             setting=setting(comparison),
             comparison=comparison,
             picture=_picture(comparison),
-            headings=HEADINGS,
+            headings=list(COLUMNS),
             numbers=NUMBERS,
-            rows=[
-                (line, list(zip(HEADINGS, cells(line), strict=True))) for line in comparison.lines
-            ],
-            promises=promises(comparison),
+            rows=[(line, list(cells(line).items())) for line in comparison.lines],
+            promises=promises(comparison).items(),
             limits=limits(comparison),
             leakages=[
                 {"system": line.system, "name": line.name, **estimates(line.leakage, line.system)}
@@ -255,7 +219,8 @@ def require_fresh(out: Path | None, plot: Path | None) -> None:
 
 def write_comparison(comparison: SystemComparison, out: Path) -> None:
     """Write the page, or a folder with the page, all numbers and the chart."""
-    texts = (render_page(comparison), _as_text(comparison), render_picture(comparison))
+    numbers = json.dumps(comparison.as_json(), indent=2)
+    texts = (render_page(comparison), numbers, render_picture(comparison))
     for path, text in zip(_files(out), texts, strict=False):
         _write("--out", path, text)
 
@@ -273,10 +238,6 @@ def _files(out: Path | None) -> tuple[Path, ...]:
         if out.suffix == _HTML
         else (out / _PAGE_FILE, out / _NUMBERS_FILE, out / _PICTURE_FILE)
     )
-
-
-def _as_text(comparison: SystemComparison) -> str:
-    return json.dumps(comparison.as_json(), indent=2)
 
 
 def _require_absent(option: str, path: Path) -> None:

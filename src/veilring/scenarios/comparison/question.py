@@ -136,7 +136,9 @@ def make_question(
     except ValidationError as error:
         raise scenario_error(error, Question) from None
     settings = _terms_settings(question.terms) | question.settings
-    _require_tunable(question.settings)
+    known = sorted(_tunable())
+    for name, value in question.settings.items():
+        require_key(name in known, name, value, f"nothing; the parameters are {', '.join(known)}")
     ascending = tuple(sorted(set(question.epsilon)))
     return question.model_copy(update={"epsilon": ascending, "settings": settings})
 
@@ -156,13 +158,6 @@ def _terms_settings(terms: str) -> dict[str, Setting]:
         if isinstance(table, dict):
             found |= {name: value for name, value in table.items() if name in known}
     return found
-
-
-def _require_tunable(settings: Mapping[str, Setting]) -> None:
-    """Refuse parameters that no system can be tuned by."""
-    known = sorted(_tunable())
-    for name, value in settings.items():
-        require_key(name in known, name, value, f"nothing; the parameters are {', '.join(known)}")
 
 
 def default_network() -> NetworkSection:
@@ -244,11 +239,7 @@ class TableFacts:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class DealtSplit:
-    """One split, with the features scaled into [0, 1] by public ranges.
-
-    Attributes:
-        number: Its number, from 0.
-    """
+    """One split, with the features scaled into [0, 1] by public ranges."""
 
     number: int
     train: Table
@@ -367,7 +358,6 @@ def draw_split(table: Table, question: Question, number: int) -> DealtSplit:
 
     Args:
         table: All rows, scaled into [0, 1].
-        number: The number of the split, from 0.
     """
     streams = Streams(question.seed)
     train, held_out = split(table, TEST_SHARE, streams.generator("split", number))

@@ -13,22 +13,23 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from veilring import simulation
-from veilring.arrays import Floats, Ints
+from veilring.arrays import Bools, Floats, Ints
 from veilring.data.table import Table
 from veilring.errors import InputError, UnforeseenCost
 from veilring.nodes.journal import Traffic
 from veilring.nodes.runtimes import Memory, Simulated
 from veilring.protocols.promise import Forecast, Leakage, Promise
 from veilring.protocols.registry import find_system, system_names
+from veilring.protocols.ring.algorithm.classify import pooled_knn
 from veilring.protocols.system import SERVER, Setup, System
 from veilring.randomness import Streams
-from veilring.scenarios.batches import Conditions, Labelled, Progress, ignore_progress
 from veilring.scenarios.comparison.comparison import (
     HINDSIGHT,
     MAJORITY,
@@ -48,11 +49,10 @@ from veilring.scenarios.comparison.question import (
     draw_split,
     load_facts,
 )
-from veilring.scenarios.comparison.tuning import Marks, Right, Search, SystemAt, mark
-from veilring.scenarios.intervals import over_splits, share_over_splits
+from veilring.scenarios.comparison.tuning import Search, SystemAt, over_splits, share_over_splits
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.reporting.folder import versions_used
-from veilring.scenarios.runner import play_queries
+from veilring.scenarios.runner import Conditions, Labelled, Progress, ignore_progress, play_queries
 from veilring.scenarios.sweep.engine import Engine, each_done
 from veilring.simulation import Topology
 
@@ -60,21 +60,20 @@ _DELTA: Final = 1e-5
 _SEED_BITS: Final = 31  # the largest seed that scikit-learn accepts
 _BINARY: Final = 2
 
-_Fit = Callable[["Baseline", DealtSplit, int], Any]
-
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
     """A classifier of another library at an ε.
 
     Attributes:
-        binary: Whether it supports only two classes.
+        model: Its class, as `module:name`; it takes `epsilon` and `random_state`.
+        options: A function that returns its other arguments, given a split.
     """
 
     name: str
     title: str
-    package: str
-    fit: _Fit
+    model: str
+    options: Callable[[DealtSplit], Mapping[str, Any]]
     epsilon: float = 1.0
     delta: float = 0.0
     binary: bool = False
@@ -83,6 +82,11 @@ class Baseline:
     def key(self) -> tuple[str, str, float | None]:
         """The name, the form and the ε."""
         return self.name, "", self.epsilon
+
+    @property
+    def package(self) -> str:
+        """The package that contains the class."""
+        return self.model.partition(".")[0]
 
     @property
     def promise(self) -> Promise:
@@ -111,57 +115,50 @@ class Baseline:
     def label(self, split: DealtSplit, question: Question) -> Ints:
         """Fit the training rows and return the labels of all held-out rows."""
         rng = Streams(question.seed).generator("comparison", *map(str, self.key), split.number)
+        module, _, name = self.model.partition(":")
         with warnings.catch_warnings():
             # They warn of a fixed seed, which a comparison needs, and of their dependencies.
             warnings.simplefilter("ignore")
-            model = self.fit(self, split, int(rng.integers(2**_SEED_BITS)))
+            made = getattr(import_module(module), name)(
+                epsilon=self.epsilon,
+                random_state=int(rng.integers(2**_SEED_BITS)),
+                **self.options(split),
+            )
+            model = made.fit(split.train.X, split.train.y)
             return np.asarray(model.predict(split.held_out.X), np.int64)
 
 
-def _forest(baseline: Baseline, split: DealtSplit, seed: int) -> Any:  # noqa: ANN401  (the libraries ship no types)
-    from diffprivlib.models import RandomForestClassifier
-
-    classes = list(range(len(split.train.features.classes)))
-    model = RandomForestClassifier(
-        epsilon=baseline.epsilon, bounds=(0, 1), classes=classes, random_state=seed
-    )
-    return model.fit(split.train.X, split.train.y)
-
-
-def _bayes(baseline: Baseline, split: DealtSplit, seed: int) -> Any:  # noqa: ANN401  (likewise)
-    from diffprivlib.models import GaussianNB
-
-    model = GaussianNB(epsilon=baseline.epsilon, bounds=(0, 1), random_state=seed)
-    return model.fit(split.train.X, split.train.y)
-
-
-def _logistic(baseline: Baseline, split: DealtSplit, seed: int) -> Any:  # noqa: ANN401  (likewise)
-    from diffprivlib.models import LogisticRegression
-
-    norm = float(np.sqrt(split.train.X.shape[1]))
-    model = LogisticRegression(epsilon=baseline.epsilon, data_norm=norm, random_state=seed)
-    return model.fit(split.train.X, split.train.y)
-
-
-def _boosting(baseline: Baseline, split: DealtSplit, seed: int) -> Any:  # noqa: ANN401  (likewise)
-    from interpret.privacy import DPExplainableBoostingClassifier
-
-    bounds = dict.fromkeys(range(split.train.X.shape[1]), (0.0, 1.0))
-    model = DPExplainableBoostingClassifier(
-        epsilon=baseline.epsilon,
-        delta=baseline.delta,
-        privacy_bounds=bounds,
-        random_state=seed,
-        n_jobs=1,
-    )
-    return model.fit(split.train.X, split.train.y)
-
-
 _BASELINES: Final = (
-    Baseline("diffprivlib-forest", "diffprivlib forest", "diffprivlib", _forest),
-    Baseline("diffprivlib-bayes", "diffprivlib Bayes", "diffprivlib", _bayes),
-    Baseline("diffprivlib-logistic", "diffprivlib logistic", "diffprivlib", _logistic),
-    Baseline("dp-ebm", "DP-EBM", "interpret", _boosting, delta=_DELTA, binary=True),
+    Baseline(
+        "diffprivlib-forest",
+        "diffprivlib forest",
+        "diffprivlib.models:RandomForestClassifier",
+        lambda split: {"bounds": (0, 1), "classes": list(range(len(split.train.features.classes)))},
+    ),
+    Baseline(
+        "diffprivlib-bayes",
+        "diffprivlib Bayes",
+        "diffprivlib.models:GaussianNB",
+        lambda _split: {"bounds": (0, 1)},
+    ),
+    Baseline(
+        "diffprivlib-logistic",
+        "diffprivlib logistic",
+        "diffprivlib.models:LogisticRegression",
+        lambda split: {"data_norm": float(np.sqrt(split.train.X.shape[1]))},
+    ),
+    Baseline(
+        "dp-ebm",
+        "DP-EBM",
+        "interpret.privacy:DPExplainableBoostingClassifier",
+        lambda split: {
+            "delta": _DELTA,
+            "privacy_bounds": dict.fromkeys(range(split.train.X.shape[1]), (0.0, 1.0)),
+            "n_jobs": 1,
+        },
+        delta=_DELTA,
+        binary=True,
+    ),
 )
 
 
@@ -197,26 +194,43 @@ class _Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class _OfSplit:
-    """A job: all contenders on one split."""
+class Right:
+    """Whether the baselines label each held-out row correctly, shape (rows,) each."""
 
-    number: int
-    contenders: tuple[Contender, ...]
+    pooled: Bools
+    majority: Bools
 
-    def run(self, asked: _Asked) -> "_SplitMarks":
-        """Return the marks of all contenders."""
-        split = draw_split(asked.table, asked.question, self.number)
-        right = Right.on(split, asked.question.k)
-        marks = {each.key: mark(each, split, asked.question, right) for each in self.contenders}
-        baselines = {
-            key: Marks(float(own.mean()), pooled, majority, len(own))
-            for pooled, majority in [(float(right.pooled.mean()), float(right.majority.mean()))]
-            for key, own in (
-                ((POOLED, "", None), right.pooled),
-                ((MAJORITY, "", None), right.majority),
-            )
-        }
-        return _SplitMarks(self.number, baselines | marks)
+    @classmethod
+    def on(cls, split: DealtSplit, k: int) -> "Right":
+        """Return the correct answers of the baselines on a split."""
+        train, held_out = split.train, split.held_out
+        classes = len(train.features.classes)
+        pooled = pooled_knn(held_out.X, train.X, train.y, classes, k)
+        most = np.bincount(train.y).argmax()
+        return cls(pooled == held_out.y, most == held_out.y)
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The shares of the same queries that were labelled correctly."""
+
+    own: float
+    pooled: float
+    majority: float
+    queries: int
+
+
+def mark(contender: Contender, split: DealtSplit, question: Question, right: Right) -> Marks:
+    """Return the accuracy of a system on a split, and of the baselines on the same queries."""
+    labels = contender.label(split, question)
+    asked = slice(len(labels))
+    own = labels == split.held_out.y[asked]
+    return Marks(
+        own=float(own.mean()),
+        pooled=float(right.pooled[asked].mean()),
+        majority=float(right.majority[asked].mean()),
+        queries=len(labels),
+    )
 
 
 class _SplitMarks(NamedTuple):
@@ -224,30 +238,18 @@ class _SplitMarks(NamedTuple):
     marks: Mapping[_Key, Marks]
 
 
-@dataclass(frozen=True, slots=True)
-class _OfBatch:
-    """A job: one batch of the first split, played by the networked roles."""
-
-    contender: SystemAt
-
-    def run(self, asked: _Asked) -> "_BatchPlayed":
-        """Return its cost, and its leakage if no ε bounds that.
-
-        Raises:
-            UnforeseenCost: If the cost differs from its closed form.
-        """
-        question = asked.question
-        split = draw_split(asked.table, question, 0)
-        batch = split.batches(question.queries)[0]
-        setup = self.contender.set_up(split, len(batch))
-        leakage = None
-        if not self.contender.system.is_bounded():
-            rng = Streams(question.seed).generator("comparison", "leakage")
-            leakage = setup.leakage(batch.X, _TRIALS, rng)
-        topology = make_topology(question.network, (SERVER, *question.names))
-        return _BatchPlayed(
-            self.contender.key, _play(setup, batch, topology, question.seed), leakage
-        )
+def _mark_split(number: int, contenders: Sequence[Contender], asked: _Asked) -> _SplitMarks:
+    """Return the marks of all contenders on one split."""
+    split = draw_split(asked.table, asked.question, number)
+    right = Right.on(split, asked.question.k)
+    pooled, majority = float(right.pooled.mean()), float(right.majority.mean())
+    queries = len(right.pooled)
+    marks = {
+        (POOLED, "", None): Marks(pooled, pooled, majority, queries),
+        (MAJORITY, "", None): Marks(majority, pooled, majority, queries),
+        **{each.key: mark(each, split, asked.question, right) for each in contenders},
+    }
+    return _SplitMarks(number, marks)
 
 
 class _BatchPlayed(NamedTuple):
@@ -256,38 +258,25 @@ class _BatchPlayed(NamedTuple):
     leakage: Leakage | None
 
 
-@dataclass(frozen=True, slots=True)
-class _InHindsight:
-    """A job: the best parameters of a system, chosen on the queried rows."""
+def _play_batch(contender: SystemAt, asked: _Asked) -> _BatchPlayed:
+    """Play one batch of the first split by the networked roles.
 
-    contender: SystemAt
-    of: _Key
+    Returns:
+        Its cost, and its leakage if no ε bounds that.
 
-    def run(self, asked: _Asked) -> "_Hindsight":
-        """Return the best parameters, and their accuracy on splits not used to choose them."""
-        question = asked.question
-        splits = [draw_split(asked.table, question, each) for each in range(question.splits)]
-        searched, others = splits[:_HINDSIGHT_SPLITS], splits[_HINDSIGHT_SPLITS:]
-
-        def measure(systems: Sequence[System]) -> Iterator[Floats | None]:
-            for system in systems:
-                try:
-                    yield np.array([self._share(system, split, question) for split in searched])
-                except InputError:  # not for these rows
-                    yield None
-
-        fixed = frozenset(question.settings)
-        search = Search(self.contender.system, splits[0].facts, measure, fixed)
-        best, honest = search.best(), search.honest()
-        if not best.parameters and self.contender.key == self.of:
-            return _Hindsight(self.of, self.of, {}, honest)  # on the others it is the line itself
-        system = self.contender.system.replaced(**best.parameters)
-        shares = (*honest, *(self._share(system, split, question) for split in others))
-        return _Hindsight(self.of, self.contender.key, best.parameters, shares)
-
-    def _share(self, system: System, split: DealtSplit, question: Question) -> float:
-        labels = SystemAt(system, self.contender.form).label(split, question)
-        return float((labels == split.held_out.y[: len(labels)]).mean())
+    Raises:
+        UnforeseenCost: If the cost differs from its closed form.
+    """
+    question = asked.question
+    split = draw_split(asked.table, question, 0)
+    batch = split.batches(question.queries)[0]
+    setup = contender.set_up(split, len(batch))
+    leakage = None
+    if not contender.system.is_bounded():
+        rng = Streams(question.seed).generator("comparison", "leakage")
+        leakage = setup.leakage(batch.X, _TRIALS, rng)
+    topology = make_topology(question.network, (SERVER, *question.names))
+    return _BatchPlayed(contender.key, _play(setup, batch, topology, question.seed), leakage)
 
 
 class _Hindsight(NamedTuple):
@@ -297,11 +286,38 @@ class _Hindsight(NamedTuple):
     accuracies: tuple[float, ...]
 
 
-_Job = _OfSplit | _OfBatch | _InHindsight
+def _search_in_hindsight(contender: SystemAt, of: _Key, asked: _Asked) -> _Hindsight:
+    """Return the best parameters, and their accuracy on splits not used to choose them."""
+    question = asked.question
+    splits = [draw_split(asked.table, question, each) for each in range(question.splits)]
+    searched, others = splits[:_HINDSIGHT_SPLITS], splits[_HINDSIGHT_SPLITS:]
+
+    def accuracies(system: System, splits: Sequence[DealtSplit]) -> list[float]:
+        at = SystemAt(system, contender.form)
+        return [at.accuracy(split, question) for split in splits]
+
+    def measure(systems: Sequence[System]) -> Iterator[Floats | None]:
+        for system in systems:
+            try:
+                yield np.array(accuracies(system, searched))
+            except InputError:  # not for these rows
+                yield None
+
+    fixed = frozenset(question.settings)
+    search = Search(contender.system, splits[0].facts, measure, fixed)
+    best, honest = search.best(), search.honest()
+    if not best.parameters and contender.key == of:
+        return _Hindsight(of, of, {}, honest)  # on the others it is the line itself
+    system = contender.system.replaced(**best.parameters)
+    shares = (*honest, *accuracies(system, others))
+    return _Hindsight(of, contender.key, best.parameters, shares)
 
 
-def _run(job: tuple[_Job, _Asked]) -> Any:  # noqa: ANN401  (what a job returns)
-    return job[0].run(job[1])
+_Job = Callable[[_Asked], _SplitMarks | _BatchPlayed | _Hindsight]
+
+
+def _run(job: tuple[_Job, _Asked]) -> _SplitMarks | _BatchPlayed | _Hindsight:
+    return job[0](job[1])
 
 
 def compare(
@@ -314,7 +330,6 @@ def compare(
     """Compare every applicable system on the same splits of the same data.
 
     Args:
-        question: The inputs.
         table: The rows, instead of those that the question names; its ranges count as public.
         workers: The number of processes; by default one per core.
 
@@ -332,8 +347,8 @@ def compare(
     searched = _searched(systems, question) if question.hindsight else ()
     jobs: list[_Job] = [
         *searched,
-        *(_OfBatch(each) for each in systems),
-        *(_OfSplit(number, contenders) for number in range(question.splits)),
+        *(partial(_play_batch, each) for each in systems),
+        *(partial(_mark_split, number, contenders) for number in range(question.splits)),
     ]
     results = _results(jobs, asked, Engine(workers=workers), progress or ignore_progress)
     lines = _lines(question, facts, contenders, results)
@@ -390,14 +405,14 @@ def _forms_of(kind: type[System], question: Question) -> Iterator[SystemAt]:
         yield from (SystemAt(forms[form].replaced(**settings), form) for forms in at)
 
 
-def _searched(systems: Sequence[SystemAt], question: Question) -> Iterator[_InHindsight]:
+def _searched(systems: Sequence[SystemAt], question: Question) -> Iterator[_Job]:
     """Yield the searches in hindsight: for each form at its largest ε, and without noise."""
     for each in systems:
         kind, epsilon = type(each.system), each.key[-1]
         if epsilon == question.epsilon[-1] and set(kind.tunable()) - set(question.settings):
-            yield _InHindsight(each, each.key)
+            yield partial(_search_in_hindsight, each, each.key)
             quiet = each.system.replaced(epsilon=min(_EPSILON_QUIET, _most(kind)))
-            yield _InHindsight(SystemAt(quiet, each.form), each.key)
+            yield partial(_search_in_hindsight, SystemAt(quiet, each.form), each.key)
 
 
 def _most(kind: type[System]) -> float:
@@ -449,7 +464,10 @@ def _lines(
     question: Question, facts: TableFacts, contenders: Sequence[Contender], results: _Results
 ) -> tuple[Line, ...]:
     """Return the lines: the baselines, and each contender followed by its line in hindsight."""
-    lines = [_baseline(key, name, facts, results) for key, name in _baselines(question)]
+    lines = [
+        _baseline(POOLED, f"pooled {question.k}-NN", facts, results),
+        _baseline(MAJORITY, "majority class", facts, results),
+    ]
     for each in contenders:
         marks = [of[each.key] for of in results.marks]
         if isinstance(each, Baseline):
@@ -466,10 +484,6 @@ def _lines(
         else:
             lines.append(line)
     return tuple(lines)
-
-
-def _baselines(question: Question) -> tuple[tuple[str, str], ...]:
-    return (POOLED, f"pooled {question.k}-NN"), (MAJORITY, "majority class")
 
 
 def _baseline(key: str, name: str, facts: TableFacts, results: _Results) -> Line:
@@ -580,12 +594,7 @@ def _figures(marks: Sequence[Marks], facts: TableFacts) -> dict[str, Any]:
 
 
 def _play(setup: Setup, asked: Table, topology: Topology, seed: int) -> Played:
-    """Play a batch in the simulation and in memory, and check its cost against the closed form.
-
-    Raises:
-        RunFailed: If a party failed.
-        UnforeseenCost: If a play cost anything other than the closed form.
-    """
+    """Play a batch in the simulation and in memory, and check its cost against the closed form."""
     label = partial(play_queries, setup, asked.X, seed=seed, conditions=Conditions())
     simulated = simulation.simulate(label(Simulated(topology)))
     here = asyncio.run(label(Memory()))

@@ -1,57 +1,89 @@
-"""The accuracy of a system on one split, and the search for parameters by it.
+"""The accuracy of a system on one split, its interval over splits, and the search for parameters.
 
 A search uses public rows, or hindsight to measure a rule's loss. Each parameter in turn is set to
 the best of its values, until the result no longer improves. Parameters look too good on the splits
 that chose them, so each half of the splits chooses for the other half, and the accuracy reported is
 the one there.
 
-Labels come from `Setup.label`: the vectorised steps that parties run, without their messages.
+Ints come from `Setup.label`: the vectorised steps that parties run, without their messages.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import sqrt
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import tomli_w
 
-from veilring.arrays import Bools, Floats, Ints
+from veilring.arrays import Floats, Ints
 from veilring.config import read_tables
 from veilring.data.table import Table
 from veilring.errors import InputError
 from veilring.protocols.promise import Facts
 from veilring.protocols.registry import find_system
-from veilring.protocols.ring.algorithm.classify import pooled_knn
+from veilring.protocols.ring.leakage import proportion_interval
 from veilring.protocols.system import Setup, System
 from veilring.randomness import Streams
-from veilring.scenarios.batches import Progress, ignore_progress
 from veilring.scenarios.comparison.question import DealtSplit, Question, draw_split, load_facts
-from veilring.scenarios.intervals import Interval, share_over_splits
+from veilring.scenarios.runner import Progress, ignore_progress
 from veilring.scenarios.sweep.engine import Engine, each_done
 
-Labels = Ints
+CONFIDENCE: Final = 0.95
+INTERVAL: Final = (
+    "the mean over the splits with a 95% interval of Student's t distribution. Its variance is s²"
+    " (1/J + q/n), for J splits with q queries and n training rows (the corrected resampled t of "
+    "Nadeau and Bengio, 2003). Splits of one table share most of their rows, so that without the "
+    "second term intervals would be too narrow. If the splits happen to agree, the interval "
+    "reaches as far as the exact (Clopper-Pearson) interval of the same number of independent "
+    "queries."
+)
+"""A description of the intervals."""
 
 
-class Labeller(Protocol):
-    """Anything that labels held-out rows: a system at an ε, or a baseline."""
+class Interval(NamedTuple):
+    """A mean over splits with its confidence interval."""
 
-    @property
-    def key(self) -> tuple[str, str, float | None]:
-        """The name, the form and the ε, which identify it."""
+    mean: float
+    low: float
+    high: float
 
-    def label(self, split: DealtSplit, question: Question) -> Labels:
-        """Return the labels of the first held-out rows, in the number that the question gives."""
+
+def over_splits(values: Sequence[float], overlap: float) -> Interval:
+    """Return the mean of one number per split with its corrected resampled t interval.
+
+    Source: Nadeau and Bengio, "Inference for the generalization error", Machine Learning 52 (2003),
+    Section 3: the variance `s² (1/J + n2/n1)` accounts for the overlap of the splits.
+
+    Args:
+        values: One value per split, at least two.
+        overlap: The number of queries of a split divided by that of its training rows, `n2/n1`.
+    """
+    from scipy.special import stdtrit
+
+    count, mean = len(values), float(np.mean(values))
+    deviation = float(np.std(values, ddof=1))
+    quantile = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2))
+    reach = quantile * deviation * sqrt(1 / count + overlap)
+    return Interval(mean, mean - reach, mean + reach)
+
+
+def share_over_splits(shares: Sequence[float], overlap: float, queries: int) -> Interval:
+    """Return the mean of one share per split with its interval: see `INTERVAL`.
+
+    Args:
+        shares: The shares of equally many queries, at least two.
+    """
+    mean, low, high = over_splits(shares, overlap)
+    exact = proportion_interval(mean, queries * len(shares), CONFIDENCE)
+    return Interval(mean, max(0.0, min(low, exact[0])), min(1.0, max(high, exact[1])))
 
 
 @dataclass(frozen=True, slots=True)
 class SystemAt:
-    """A system with its parameters.
-
-    Attributes:
-        form: The form of the system, if it has several.
-    """
+    """A system with its parameters."""
 
     system: System
     form: str = ""
@@ -66,7 +98,7 @@ class SystemAt:
         """Whether all held-out rows are queried, because further queries cost no privacy."""
         return self.system.is_lasting or not self.system.is_bounded()
 
-    def label(self, split: DealtSplit, question: Question) -> Labels:
+    def label(self, split: DealtSplit, question: Question) -> Ints:
         """Label batch by batch, each under the whole ε of the system.
 
         Args:
@@ -76,55 +108,20 @@ class SystemAt:
         streams, (system, form, epsilon) = Streams(question.seed), self.key
         name = ("comparison", system, form, str(epsilon), split.number)
         asked = [split.held_out] if self.asks_all else split.batches(question.queries)
-        setup, labels = self.set_up(split, len(asked[0])), list[Labels]()
+        setup, labels = self.set_up(split, len(asked[0])), list[Ints]()
         for number, batch in enumerate(asked):
             rng = streams.generator(*name, number)
             labels += [setup.label(part, rng) for part in setup.batches(batch.X)]
         return np.concatenate(labels)
 
+    def accuracy(self, split: DealtSplit, question: Question) -> float:
+        """Return the share of the queries of `label` that it labels correctly."""
+        labels = self.label(split, question)
+        return float((labels == split.held_out.y[: len(labels)]).mean())
+
     def set_up(self, split: DealtSplit, queries: int) -> Setup:
         """Give the rows of a split to parties that will be asked the given number of queries."""
         return self.system.setup(split.parts, replace(split.facts, queries=queries))
-
-
-@dataclass(frozen=True, slots=True)
-class Right:
-    """Whether the baselines label each held-out row correctly, shape (rows,) each."""
-
-    pooled: Bools
-    majority: Bools
-
-    @classmethod
-    def on(cls, split: DealtSplit, k: int) -> "Right":
-        """Return the correct answers of the baselines on a split."""
-        train, held_out = split.train, split.held_out
-        classes = len(train.features.classes)
-        pooled = pooled_knn(held_out.X, train.X, train.y, classes, k)
-        most = np.bincount(train.y).argmax()
-        return cls(pooled == held_out.y, most == held_out.y)
-
-
-@dataclass(frozen=True, slots=True)
-class Marks:
-    """The shares of the same queries that were labelled correctly."""
-
-    own: float
-    pooled: float
-    majority: float
-    queries: int
-
-
-def mark(contender: Labeller, split: DealtSplit, question: Question, right: Right) -> Marks:
-    """Return the accuracy of a system on a split, and of the baselines on the same queries."""
-    labels = contender.label(split, question)
-    asked = slice(len(labels))
-    own = labels == split.held_out.y[asked]
-    return Marks(
-        own=float(own.mean()),
-        pooled=float(right.pooled[asked].mean()),
-        majority=float(right.majority[asked].mean()),
-        queries=len(labels),
-    )
 
 
 _SWEEPS_MAX: Final = 3  # over all parameters; a third pass has never changed anything
@@ -148,11 +145,7 @@ class Tried:
 
 @dataclass(slots=True)
 class Search:
-    """A search over the tunable parameters of a system; each choice is measured once.
-
-    Attributes:
-        fixed: The parameters that are not searched.
-    """
+    """A search over the tunable parameters of a system; each choice is measured once."""
 
     system: System
     facts: Facts
@@ -380,10 +373,9 @@ def _score(job: tuple[int, int, System, Table, Question]) -> tuple[int, int, flo
     place, number, system, rows, question = job
     split = draw_split(rows, question, number)
     try:
-        labels = SystemAt(system).label(split, question)
+        return place, number, SystemAt(system).accuracy(split, question)
     except InputError:
         return place, number, float("nan")
-    return place, number, float((labels == split.held_out.y[: len(labels)]).mean())
 
 
 def _key(choice: Parameters) -> tuple[tuple[str, object], ...]:

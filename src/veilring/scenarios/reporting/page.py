@@ -10,22 +10,11 @@ import tomli_w
 
 from veilring.extras import name_missing_extras
 from veilring.protocols.promise import Leakage
-from veilring.scenarios.report import Report
-from veilring.scenarios.reporting import spacetime
-from veilring.scenarios.reporting.charts import (
-    bar_chart,
-    column_chart,
-    interval,
-    share_chart,
-    whisker_chart,
-)
-from veilring.scenarios.reporting.folder import RunFolder
-from veilring.scenarios.reporting.stepping import build_story
-from veilring.scenarios.reporting.summary import (
+from veilring.scenarios.report import (
     Amount,
+    Report,
     accuracies,
     adversaries,
-    attack,
     by_kind,
     by_party,
     by_round,
@@ -40,13 +29,22 @@ from veilring.scenarios.reporting.summary import (
     total,
     troubles,
 )
+from veilring.scenarios.reporting.charts import (
+    bar_chart,
+    column_chart,
+    draw_spacetime,
+    interval,
+    share_chart,
+    whisker_chart,
+)
+from veilring.scenarios.reporting.folder import RunFolder
+from veilring.scenarios.reporting.stepping import build_story
 
 with name_missing_extras():
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
 _FILTERS: Final[Mapping[str, Callable[..., str]]] = {
-    "attack": attack,
     "count": "{:,}".format,
     "in_bytes": in_bytes,
     "in_seconds": in_seconds,
@@ -76,7 +74,7 @@ def render(run: RunFolder) -> str:
             run=run,
             report=run.report,
             parties=parties,
-            title=titled(run.scenario),
+            title=f"{titled(run.scenario)}: {len(parties)} parties, {run.scenario.network.runtime}",
             adversaries=adversaries(run.scenario),
             settings=tomli_w.dumps(run.scenario.model_dump(mode="json", exclude_none=True)),
             accuracy=run.report and _accuracy(run.report),
@@ -91,7 +89,7 @@ def render(run: RunFolder) -> str:
             by_party=_with_chart(by_party(messages, parties), bar_chart),
             by_kind=_with_chart(by_kind(messages), bar_chart),
             by_round=_with_chart(by_round(messages), column_chart),
-            diagram=spacetime.draw(messages, run.marks, parties),
+            diagram=draw_spacetime(messages, run.marks, parties),
             story=build_story(messages, run.marks, parties, run.failure),
             script=Markup(_SCRIPT),  # noqa: S704  (a file of this package)
             policy=_POLICY,

@@ -8,12 +8,12 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, get_args
 
 from veilring.nodes.journal import SETUP_ROUND, Mark, TracedMessage
 from veilring.nodes.run import Failure
-from veilring.scenarios.reporting.spacetime import CORRUPT, STYLES, lane_order
-from veilring.simulation.faults import FaultClass
+from veilring.scenarios.reporting.charts import CORRUPT, STYLES, lane_order
+from veilring.simulation.faults import FAULT_KINDS, State
 
 # Some 150 bytes of the page each; nobody steps through more by hand.
 MESSAGES_MAX: Final = 2000
@@ -21,34 +21,7 @@ MESSAGES_MAX: Final = 2000
 PARTIES_MAX: Final = 64
 
 _FAULT: Final = "fault"
-# The effect of a fault; the numbers stand for the parties that it strikes, as in `Fault.parties`.
-_SAID: Final[Mapping[FaultClass, str]] = {
-    "stall": "no message from {0} to {1} gets through",
-    "delay": "messages from {0} to {1} take longer",
-    "jitter": "messages from {0} to {1} are delayed by varying amounts",
-    "squeeze": "the link from {0} to {1} carries fewer bytes per second",
-    "halves": "{all} cannot reach the other parties",
-    "isolation": "{0} cannot reach any other party",
-    "one-way": "no message that {0} sends gets through",
-    "reset": "the connection of {0} and {1} is broken",
-    "half-open": "the connection of {0} and {1} is broken, and {0} notices first",
-    "crash": "{0} has crashed",
-    "restart": "{0} has crashed and will be back with its data",
-    "amnesia": "{0} has crashed and will be back without its data",
-    "pause": "{0} neither sends nor receives",
-    "slow": "messages that {0} sends take longer",
-    "skew": "the clock of {0} is wrong",
-}
-_DOWN: Final = ("crash", "restart", "amnesia")
-_BROKEN: Final = ("reset", "half-open")
-# The state of a party that a fault strikes, the worst first.
-_STATES: Final = {
-    **dict.fromkeys(_DOWN, "crashed"),
-    "pause": "paused",
-    "isolation": "cut off",
-    "halves": "cut off",
-    "one-way": "cannot send",
-}
+_STATES: Final[tuple[State, ...]] = get_args(State)
 # The state of a party whose role ended with an error, by the kind of its mark.
 _ENDED: Final = {"lost": "lost", "failed": "failed", "stopped": "stopped", "left out": "left out"}
 
@@ -131,23 +104,6 @@ class Story(NamedTuple):
     omitted: int
     """The number of messages that were over before the first step."""
 
-    def in_flight(self, step: int) -> tuple[Flight, ...]:
-        """Return the messages that are in flight at a step, in the order in which they were sent.
-
-        Args:
-            step: From 0 to the last step.
-        """
-        return tuple(each for each in self.flights if each.first <= step < each.last)
-
-    def stand(self, party: str, step: int) -> Moment:
-        """Return the state of a party at a step.
-
-        Args:
-            step: From 0 to the last step.
-        """
-        moments = self.moments[self.parties.index(party)]
-        return moments[bisect_right(moments, step, key=lambda moment: moment.step) - 1]
-
 
 def build_story(
     messages: Sequence[TracedMessage],
@@ -181,15 +137,22 @@ class _Spell(NamedTuple):
 
     @property
     def text(self) -> str:
-        said = _SAID.get(self.kind, f"{self.kind} of {{all}}")  # type: ignore[call-overload]  # a file may contain any word
-        try:
-            text: str = said.format(*self.names, all=", ".join(self.names))
-        except IndexError:
-            text = f"{self.kind} of {', '.join(self.names)}"
-        return text
+        known = FAULT_KINDS.get(self.kind)  # a file may contain any word
+        if known is None or len(self.names) < len(known.keys):
+            return f"{self.kind} of {', '.join(self.names)}"
+        return known.sentence(self.names)
 
-    def covers(self, seconds: float) -> bool:
-        return self.start <= seconds and (self.end is None or seconds < self.end)
+    @property
+    def state(self) -> State | None:
+        known = FAULT_KINDS.get(self.kind)
+        return None if known is None else known.state
+
+    def loses(self, message: TracedMessage) -> bool:
+        """Return whether it would lose a message that is in flight."""
+        known = FAULT_KINDS.get(self.kind)
+        if known is not None and known.breaks_connection:
+            return {message.sender, message.receiver} <= {*self.names}
+        return self.state == "crashed" and message.receiver in self.names
 
 
 class _Event(NamedTuple):
@@ -386,9 +349,9 @@ class _StoryBuilder:
             return
         match event.what:
             case "fault":
-                standing.faults[event.place] = self.spells[event.place].kind
+                standing.faults[event.place] = self.spells[event.place].state
             case "over":
-                if standing.faults.pop(event.place) in _DOWN:
+                if standing.faults.pop(event.place) == "crashed":
                     standing.ended = "back"
             case "mark":
                 standing.ended = self._end_of(event) or standing.ended
@@ -431,21 +394,19 @@ class _Standing:
     ended: str = ""
     round: int = SETUP_ROUND
     received: int | None = None
-    faults: dict[int, str] = field(default_factory=dict)
-    """The kinds of the faults that strike it now."""
+    faults: dict[int, State | None] = field(default_factory=dict)
+    """Its states under the faults that strike it now."""
 
     @property
     def is_out(self) -> bool:
         """Whether the party can do nothing, because it is down or its role has ended."""
-        return bool(self.ended) or any(kind in _DOWN for kind in self.faults.values())
+        return bool(self.ended) or "crashed" in self.faults.values()
 
     @property
     def trouble(self) -> str:
         """The most severe trouble of the party; empty without any."""
-        faults = [state for kind, state in _STATES.items() if kind in self.faults.values()]
-        if "crashed" in faults:
-            return "crashed"
-        return self.ended or (faults[0] if faults else "")
+        worst = next((state for state in _STATES if state in self.faults.values()), "")
+        return worst if worst == "crashed" else self.ended or worst
 
 
 def _spells(marks: Iterable[Mark]) -> list[_Spell]:
@@ -477,7 +438,9 @@ def _losses(
             sent = message.seconds
             following = bisect_right(starts, sent)
             before = starts[following] if following < len(starts) else math.inf
-            instants = [*_breaks(message, spells), *_ends_of(message.receiver, ended, sent, before)]
+            own = (m.seconds for m in ended if m.party == message.receiver)
+            stops = (seconds for seconds in own if sent <= seconds <= before)
+            instants = [*_breaks(message, spells), *stops]
             losses[place] = min(instants, default=over[message.session])
     return losses
 
@@ -485,14 +448,8 @@ def _losses(
 def _breaks(message: TracedMessage, spells: Iterable[_Spell]) -> Iterator[float]:
     """Yield the times at which faults would have lost a message in flight since it was sent."""
     for spell in spells:
-        breaks = spell.kind in _BROKEN and {message.sender, message.receiver} <= {*spell.names}
-        is_struck = breaks or (spell.kind in _DOWN and message.receiver in spell.names)
-        if is_struck and (spell.end is None or message.seconds < spell.end):
+        if spell.loses(message) and (spell.end is None or message.seconds < spell.end):
             yield max(message.seconds, spell.start)
-
-
-def _ends_of(party: str, marks: Iterable[Mark], sent: float, before: float) -> Iterator[float]:
-    return (m.seconds for m in marks if m.party == party and sent <= m.seconds <= before)
 
 
 def _shortened(story: Story, most: int) -> Story:

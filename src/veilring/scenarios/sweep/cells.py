@@ -288,9 +288,6 @@ def check_cell(cell: Cell) -> None:
 def run_cell(cell: Cell, clock: Callable[[], float] = time.perf_counter) -> CellOutcome:
     """Run a cell, in this process.
 
-    Args:
-        clock: A wall clock in seconds.
-
     Returns:
         The results, or the reason for the failure.
     """

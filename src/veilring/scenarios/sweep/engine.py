@@ -166,7 +166,12 @@ def _ray(engine: Engine, items: int) -> Iterator[_Parallel]:
     try:
         workers = min(engine.workers or int(ray.cluster_resources()["CPU"]), items)
         with joblib.Parallel(backend="ray", n_jobs=workers, batch_size=1) as parallel:
-            yield lambda calls: _in_slices(parallel, calls, CELLS_PER_RAY_WORKER * workers)
+            size = CELLS_PER_RAY_WORKER * workers
+            yield lambda calls: (
+                result
+                for first in range(0, len(calls), size)
+                for result in parallel(calls[first : first + size])
+            )
     finally:
         if is_ours:
             ray.shutdown()
@@ -189,8 +194,3 @@ def _parallel(return_as: str, **backend: object) -> _Parallel:
     # One call per batch: a result is available when its cell is finished, not when others are.
     parallel: _Parallel = joblib.Parallel(batch_size=1, return_as=return_as, **backend)
     return parallel
-
-
-def _in_slices(parallel: Callable[..., list[Any]], calls: Sequence[Any], size: int) -> _Results:
-    for first in range(0, len(calls), size):
-        yield from parallel(calls[first : first + size])

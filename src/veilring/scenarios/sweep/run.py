@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from veilring.errors import ClusterError, InputError, SweepFailed
 from veilring.extras import require_extra
-from veilring.scenarios.batches import Progress
+from veilring.scenarios.runner import Progress, ignore_progress
 from veilring.scenarios.sweep.cells import (
     Cell,
     CellOutcome,
@@ -65,11 +65,7 @@ def open_files(out: Path) -> Files:
 
 
 def write_results(files: Files, cells: Sequence[Cell], outcomes: Mapping[str, CellOutcome]) -> None:
-    """Write results and timings in the cells' order, each file completely or not at all.
-
-    Raises:
-        OSError: If writing fails.
-    """
+    """Write results and timings in the cells' order, each file completely or not at all."""
     each = [(cell, outcomes[cell.name]) for cell in cells]
     timing = [{**cell.point, "trial": cell.trial, **outcome.timing} for cell, outcome in each]
     _write(files.timing, timing)
@@ -116,11 +112,7 @@ SYNC_SECONDS: Final = 1.0
 
 
 class SweepJournal:
-    """The saved outcomes.
-
-    Args:
-        clock: A clock in seconds.
-    """
+    """The saved outcomes."""
 
     def __init__(
         self,
@@ -155,11 +147,7 @@ class SweepJournal:
 def open_journal(
     path: Path, sweep: Mapping[str, Any], clock: Callable[[], float] = time.monotonic
 ) -> Iterator[SweepJournal]:
-    """Open a sweep's journal, or create it.
-
-    Args:
-        clock: A clock in seconds.
-    """
+    """Open a sweep's journal, or create it."""
     with path.open("ab+", buffering=0) as file:
         _lock(file, path)
         lines = _whole_lines(file)
@@ -271,7 +259,7 @@ def run_sweep(
         SweepFailed: If cells failed, or their workers died. All others are saved.
         KeyboardInterrupt: Cells finished before are saved.
     """
-    tell = progress or _ignore_progress
+    tell = progress or ignore_progress
     cells = plan_cells(plan)
     files = open_files(out)
     with open_journal(files.journal, _identity(plan, cells)) as journal:
@@ -282,10 +270,6 @@ def run_sweep(
         write_results(files, cells, journal.outcomes)
     files.journal.unlink()
     return Sweep(cells, kept, files)
-
-
-def _ignore_progress(doing: str, done: int, total: int) -> None:
-    """Ignore all progress."""
 
 
 def _identity(plan: Plan, cells: Sequence[Cell]) -> dict[str, Any]:

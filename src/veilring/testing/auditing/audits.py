@@ -27,8 +27,17 @@ from veilring.protocols.registry import find_system
 from veilring.protocols.system import PlannedNoise, Play, Setup, System
 from veilring.randomness import Streams
 from veilring.scenarios.schema import load_scenario
-from veilring.testing.auditing.findings import FULL, QUICK, Audit, Claim, Effort, Verdict
-from veilring.testing.auditing.subjects import AuditedSystem, Given, RoleClaims
+from veilring.testing.auditing.findings import (
+    FULL,
+    QUICK,
+    Audit,
+    AuditedSystem,
+    Claim,
+    Effort,
+    Given,
+    RoleClaims,
+    Verdict,
+)
 from veilring.testing.auditing.views import check_comparison, check_hidden
 from veilring.testing.exploring import (
     Campaign,
@@ -186,7 +195,7 @@ def check_accounts(subject: AuditedSystem, _effort: Effort, seed: int) -> list[C
 
 def check_role(subject: RoleClaims, _effort: Effort, seed: int) -> list[Claim]:
     """Run a role without faults, twice with one seed."""
-    one, again = (_run_role(subject, seed) for _ in range(2))
+    one, again = (_simulate(subject.inputs, subject.role, seed, **subject.public) for _ in range(2))
     try:
         subject.invariant(subject.inputs, one.results)
         wrong = ""
@@ -217,21 +226,24 @@ def _play_sizes(subject: AuditedSystem, seed: int) -> Iterator[_Played]:
 def _play(subject: AuditedSystem, seed: int) -> _Played:
     setup, example = subject.setup(), subject.example
     play = setup.play(example.queries)
-
-    async def main() -> Run[Any]:
-        own = setup.resident
-        async with Cluster(setup.parties, runtime="simulated", own=own, seed=seed) as cluster:
-            return await cluster.run(setup.role, only=play.only, watch=play.watch, **play.public)
-
-    run = simulation.simulate(main())
+    run = _simulate(
+        dict(zip(setup.parties, setup.resident, strict=True)),
+        setup.role,
+        seed,
+        only=play.only,
+        watch=play.watch,
+        **play.public,
+    )
     return _Played(len(example.parts), example.queries, setup, play, run)
 
 
-def _run_role(subject: RoleClaims, seed: int) -> Run[Any]:
+def _simulate(own: Mapping[str, object], role: Role, seed: int, **options: Any) -> Run[Any]:
+    """Run a role once, on the simulated clock, among parties with their inputs."""
+
     async def main() -> Run[Any]:
-        own, parties = tuple(subject.inputs.values()), tuple(subject.inputs)
-        async with Cluster(parties, runtime="simulated", own=own, seed=seed) as cluster:
-            return await cluster.run(subject.role, **subject.public)
+        parties, inputs = tuple(own), tuple(own.values())
+        async with Cluster(parties, runtime="simulated", own=inputs, seed=seed) as cluster:
+            return await cluster.run(role, **options)
 
     return simulation.simulate(main())
 
@@ -326,23 +338,21 @@ def _check_budget(subject: AuditedSystem, seed: int) -> list[Claim]:
         unknown = Argument(promised, "The role takes no charge that an audit could count.")
         argued = subject.system.arguments.get("budget", unknown)
         return [Claim("budget", argued.promised, Verdict.BY_ARGUMENT, argued.reason)]
-    role, own = member.role, [member.keep(rows) for rows in subject.example.parts.values()]
-    parties = tuple(subject.example.parts)
+    own = {name: member.keep(rows) for name, rows in subject.example.parts.items()}
+    client, *_, last = own
 
-    async def run(charges: Mapping[str, Mapping[str, object]]) -> Run[Any]:
-        only = {name: dict(each) for name, each in charges.items()}
+    def run(charges: Mapping[str, Callable[[object], None]]) -> Run[Any]:
+        only: dict[str, dict[str, object]] = {name: {"charge": charges[name]} for name in own}
         if member.once is None:
-            only[parties[0]]["queries"] = subject.example.queries
-        async with Cluster(parties, runtime="simulated", own=own, seed=seed) as cluster:
-            return await cluster.run(role, only=only, client=parties[0], **member.public)
+            only[client]["queries"] = subject.example.queries
+        return _simulate(own, member.role, seed, only=only, client=client, **member.public)
 
-    paid: dict[str, list[object]] = {name: [] for name in parties}
-    simulation.simulate(run({name: {"charge": paid[name].append} for name in parties}))
+    paid: dict[str, list[object]] = {name: [] for name in own}
+    run({name: charges.append for name, charges in paid.items()})
     often = {name: len(times) for name, times in paid.items()}
-    refusing = {name: {"charge": _refuse if name == parties[-1] else _accept} for name in parties}
     refused = ""
     try:
-        simulation.simulate(run(refusing))
+        run({name: _refuse if name == last else _accept for name in own})
     except RunFailed as error:
         refused = describe_failure(error)
     holds = set(often.values()) == {1} and bool(refused)
@@ -579,7 +589,8 @@ def audit(
         named: Any = subject
         name, title = subject.name, subject.title or subject.name
         parameters: dict[str, Any] = {}
-        checks = _checks_of_role(subject, effort, seed)
+        examined = (check_role, check_hidden, check_faults, check_liars)
+        checks: list[Check] = [partial(each, subject, effort, seed) for each in examined]
     else:
         system = subject() if isinstance(subject, type) else subject
         named = AuditedSystem(system, system.example(parties=parties))
@@ -628,11 +639,6 @@ def _without_comparisons(subject: AuditedSystem) -> list[Claim]:
             f"`{type(subject.system).__name__}.comparisons` returns no pair of worlds to compare.",
         )
     ]
-
-
-def _checks_of_role(subject: RoleClaims, effort: Effort, seed: int) -> list[Check]:
-    given = (subject, effort, seed)
-    return [partial(each, *given) for each in (check_role, check_hidden, check_faults, check_liars)]
 
 
 def _run(

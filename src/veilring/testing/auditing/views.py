@@ -25,9 +25,8 @@ from veilring.privacy.bounds import proportion_bounds
 from veilring.protocols.claims import Comparison
 from veilring.protocols.promise import Promise
 from veilring.randomness import Streams
-from veilring.testing.auditing.findings import Claim, Effort, Verdict
-from veilring.testing.auditing.subjects import AuditedSystem, RoleClaims
-from veilring.testing.hiding.attackers import POWER, Attacker, Likelihood, find_varied, learn_best
+from veilring.testing.auditing.findings import AuditedSystem, Claim, Effort, RoleClaims, Verdict
+from veilring.testing.hiding.attackers import POWER, Likelihood, find_varied, learn_best
 from veilring.testing.hiding.audit import PILOT_RUNS, compare_views
 from veilring.testing.hiding.audit import Audit as Views
 from veilring.testing.hiding.features import Layout, Strip
@@ -75,7 +74,6 @@ class Loss:
         epsilon: The proven loss, at least 0.
         likely: The share of held-out runs in the event, in the world where it is likelier.
         alarm: The maximum probability that the bound is above the true loss.
-        left_out: The number of coordinates of the views that were not examined.
     """
 
     epsilon: float
@@ -115,7 +113,6 @@ def measure_loss(
 
     Args:
         runs: The number of runs of both worlds together, a multiple of 4.
-        alarm: The maximum probability that the bound is above the true loss.
     """
     streams, worlds = Streams(seed), (one, other)
     pilots = [
@@ -133,7 +130,8 @@ def measure_loss(
 
     def learn(columns: Columns, labels: Ints) -> Iterator[tuple[str, Statistic]]:
         learner = learn_best(columns, labels, int(streams.generator("learning").integers(1 << 31)))
-        yield f"a guess of {learner.name}", _guesses(learner.attacker)
+        guess = learner.attacker.guess
+        yield f"a guess of {learner.name}", lambda given: guess(given).astype(np.float64)
         yield from _likelihoods(columns, labels, named)
 
     return replace(prove_loss(views, learn, delta=delta, alarm=alarm), left_out=layout.left_out)
@@ -146,7 +144,6 @@ def measure_drawn_loss(
 
     Args:
         one: The views of the first world, shape (runs, numbers).
-        alarm: The maximum probability that the bound is above the true loss.
     """
     named = [f"number {place}" for place in range(one.shape[1])]
 
@@ -260,10 +257,6 @@ def _likelihoods(
     yield "the likelihood of several numbers", _ratio(several)
 
 
-def _guesses(attacker: Attacker) -> Statistic:
-    return lambda columns: attacker.guess(columns).astype(np.float64)
-
-
 def _ratio(learned: Likelihood) -> Statistic:
     def statistic(columns: Columns) -> Scores:
         log = learned.log_likelihoods(columns)
@@ -329,7 +322,7 @@ def check_comparison(
         one.inputs,
         other.inputs,
         coalition=one.coalition,
-        permitted=_nothing_more,
+        permitted=lambda _inputs: None,  # the two worlds must be indistinguishable
         parties=one.parties,
         strip=strip_masks,
         runs=effort.runs,
@@ -417,7 +410,7 @@ def _check_epsilon(  # noqa: PLR0917  (what is tested, and how it is called)
     drawn = _drawn_loss(tested, comparison, effort.drawn, alarm, seed)
     if drawn is not None:
         proofs["simulated"] = drawn
-    loss = max(proofs.values(), key=_epsilon_of)
+    loss = max(proofs.values(), key=lambda proved: proved.epsilon)
     over = loss.epsilon > comparison.epsilon
     where = f"the view of {_names(one.coalition)}"
     if loss is drawn:
@@ -477,10 +470,6 @@ def _drawn_loss(
             return None
         views.append(drawn)
     return measure_drawn_loss(*views, delta=comparison.delta, alarm=alarm)
-
-
-def _epsilon_of(loss: Loss) -> float:
-    return loss.epsilon
 
 
 def _power_of(loss: Loss, claimed: float) -> str:
@@ -554,7 +543,3 @@ def _protected(promise: Promise) -> str:
 
 def _names(coalition: tuple[str, ...]) -> str:
     return " and ".join(coalition)
-
-
-def _nothing_more(_inputs: object) -> None:
-    """Return None in both worlds of a comparison: they must be indistinguishable."""

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.journal import Journal, TracedMessage
 from veilring.simulation import LinkModel, LoopTrace, Uniform
-from veilring.simulation.faults import FAULT_CLASSES, Fault, FaultClass
+from veilring.simulation.faults import FAULT_CLASSES, FAULT_KINDS, Fault, FaultClass
 from veilring.testing.exploring.subjects import Invariant, Public, Role, RoleSubject
 from veilring.testing.exploring.worlds import (
     Explored,
@@ -35,11 +35,8 @@ from veilring.testing.exploring.worlds import (
 
 _T = TypeVar("_T")
 
-
 # Other worlds per number of parties: a mistake in one world of five is missed once in 10,000.
 _REDRAWN: Final = 40
-
-
 # The limit on all plays. A world of three parties and one run takes a few milliseconds.
 _PLAYS_MAX: Final = 2000
 
@@ -176,15 +173,10 @@ def _describe(fault: Fault) -> str:
 
 
 SEEDS: Final = 100
-
-
 """The default number of worlds, enough for each class of fault to strike."""
-
 
 # Seeds per worker task: enough to make overhead negligible, few enough for a smooth progress bar.
 _SEEDS_AT_ONCE: Final = 20
-
-
 # Each seed that this number divides is played twice, which makes a campaign 2 % longer.
 _REPEATED: Final = 50
 
@@ -194,7 +186,6 @@ class Campaign:
     """The findings of many seeds.
 
     Attributes:
-        subject: The subject of the exploration, if it can be shrunk.
         classes: The classes of fault that must strike.
         marks: The marks that worlds must reach, in addition to those that they pass.
         reached: The number of times that each mark was reached; 0 if it was only passed.
@@ -240,11 +231,7 @@ class Campaign:
         return shrink(self.subject, self.worlds(next(iter(self.failures))))
 
     def check(self) -> None:
-        """Fail if a world failed, no run succeeded, or a mark was never reached.
-
-        Raises:
-            AssertionError: In any of these cases; the message names it.
-        """
+        """Fail if a world failed, no run succeeded, or a mark was never reached."""
         __tracebackhide__ = True  # pytest points at the caller
         if self.failures:
             seed, wrong = next(iter(self.failures.items()))
@@ -325,7 +312,6 @@ def explore_subject(
     Args:
         workers: The number of processes that share the work; 1 is this process, and None is one
             per core.
-        progress: A function that is called with the progress.
     """
     worlds = partial(draw_world, parties=subject.parties)
     campaign = Campaign(subject, worlds, marks=subject.marks)
@@ -391,33 +377,12 @@ def remember_failures(path: Path, failures: Iterable[int]) -> None:
 
 
 _LINKS: Final = LinkModel(Uniform(0.01, 0.02))
-
-
 """Jitter, so that no two messages arrive at one instant and each can be struck alone."""
-
-
 _BEFORE_SECONDS: Final = 1e-6
-
-
 """The time by which a fault strikes a party before it sends, and a link after it sends."""
-
-
 _FAULT_SECONDS: Final = 3.0
-
-
 _START_SECONDS: Final = 1.0
-
-
 """The start of the run, when all parties are connected, and of a second one after the fault."""
-
-
-_STRENGTHS: Final = {"delay": 1.0, "jitter": 1.0, "slow": 1.0, "squeeze": 1000.0, "skew": 4.0}
-
-
-_IN_FLIGHT: Final = frozenset({"reset", "half-open"})
-
-
-_OF_LINKS: Final = _IN_FLIGHT | {"stall", "delay", "jitter", "squeeze"}
 
 
 def every_world(
@@ -454,9 +419,11 @@ def _strike(kind: FaultClass, message: TracedMessage, journal: Journal) -> Fault
     """Return the fault for a message: on its link as it leaves, or at a party just before."""
     origin, sender, receiver = journal.origin or 0.0, message.sender, message.receiver
     sent = origin + message.seconds
-    parties = (sender, receiver) if kind in _OF_LINKS else (sender,)
+    described = FAULT_KINDS[kind]
+    parties = (sender, receiver)[: len(described.keys)]
     if kind == "skew":  # a clock has one constant speed in a run
         start = _START_SECONDS - _BEFORE_SECONDS
     else:
-        start = sent + (_BEFORE_SECONDS if kind in _IN_FLIGHT else -_BEFORE_SECONDS)
-    return Fault(kind, start, start + _FAULT_SECONDS, parties, _STRENGTHS.get(kind, 0.0))
+        start = sent + (_BEFORE_SECONDS if described.breaks_connection else -_BEFORE_SECONDS)
+    strength = described.strength.tried if described.strength else 0.0
+    return Fault(kind, start, start + _FAULT_SECONDS, parties, strength)

@@ -38,9 +38,10 @@ from veilring.protocols.ldp.algorithm.survey import FrequencySurvey
 from veilring.protocols.ldp.messages import ID_BYTES, Accepted, ReportVerdict, Task
 from veilring.protocols.ldp.store.base import Senders
 from veilring.protocols.ldp.store.sqlite import SqliteStore, begin_sqlite
-from veilring.protocols.prediction.messages import ServerRules
 from veilring.protocols.prediction.records import LabelledRecords
-from veilring.protocols.prediction.state import STATE, ServerState, begin_state, open_state
+from veilring.protocols.prediction.state import ServerState, open_state
+from veilring.protocols.prediction.system import IndKNN
+from veilring.protocols.promise import Facts
 from veilring.randomness import Streams
 from veilring.testing.exploring.campaign import Campaign
 from veilring.testing.exploring.worlds import Explored
@@ -88,8 +89,8 @@ class StoreSubject(ABC, Generic[_H]):
         """Do the operation of this number; it is acknowledged when this method returns."""
 
     @abstractmethod
-    def find_wrong(self, handle: _H, acknowledged: int, *, doubtful: bool) -> list[str]:
-        """Return the violations, one sentence each."""
+    def find_wrong(self, handle: _H, acknowledged: int) -> list[str]:
+        """Return the violations, one sentence each; one more operation may be stored."""
 
 
 class _Moments:
@@ -133,14 +134,14 @@ def explore_store(
         again.mkdir()
         try:
             if kind == "full disk":
-                left, acknowledged, doubtful = _fill(subject, used, rng)
+                left, acknowledged = _fill(subject, used, rng)
             else:
-                left, acknowledged, doubtful = _damage(subject, used, rng, kind)
+                left, acknowledged = _damage(subject, used, rng, kind)
         except _FAILURES as error:
             explored.wrong.append(f"{subject.name}, before any fault: {error}")
             return explored
         _write(again, left)
-        explored.wrong += _judge(subject, again, kind, acknowledged, explored, doubtful=doubtful)
+        explored.wrong += _judge(subject, again, kind, acknowledged, explored)
     return explored
 
 
@@ -150,8 +151,6 @@ def _judge(
     kind: StorageFault,
     acknowledged: int,
     explored: Explored,
-    *,
-    doubtful: bool,
 ) -> list[str]:
     where = f"{subject.name}, {kind} after operation {acknowledged}"
     try:
@@ -167,7 +166,7 @@ def _judge(
     except _FAILURES as error:
         return [f"{where}: {type(error).__name__}: {error}"]
     try:
-        wrong = subject.find_wrong(handle, acknowledged, doubtful=doubtful)
+        wrong = subject.find_wrong(handle, acknowledged)
     except _FAILURES as error:
         wrong = [f"{type(error).__name__}: {error}"]
     finally:
@@ -178,7 +177,7 @@ def _judge(
 
 def _damage(
     subject: StoreSubject[Any], folder: Path, rng: Generator, kind: StorageFault
-) -> tuple[Files, int, bool]:
+) -> tuple[Files, int]:
     """Return the files after a fault, and the number of operations acknowledged before it."""
     handle, moments = subject.open(folder), _Moments(folder)
     try:
@@ -202,10 +201,10 @@ def _damage(
             files = _with_one_of(files, earlier, rng)
         case "bit flip":
             files = _flipped(files, rng)
-    return files, acknowledged, True
+    return files, acknowledged
 
 
-def _fill(subject: StoreSubject[Any], folder: Path, rng: Generator) -> tuple[Files, int, bool]:
+def _fill(subject: StoreSubject[Any], folder: Path, rng: Generator) -> tuple[Files, int]:
     """Use a store until the disk is full, and return its files."""
     handle, acknowledged = subject.open(folder), 0
     try:
@@ -219,7 +218,7 @@ def _fill(subject: StoreSubject[Any], folder: Path, rng: Generator) -> tuple[Fil
     finally:
         with suppress(*_FAILURES):
             subject.close(handle)
-    return _read(folder), acknowledged, True
+    return _read(folder), acknowledged
 
 
 @contextmanager
@@ -295,7 +294,7 @@ _CLASSES: Final = 3
 _VALUES: Final = 4
 _AT_ONCE: Final = 5
 
-_RULES: Final = ServerRules(_FEATURES, _CLASSES, queries=10, epsilon=5.0, sigma2=4.0)
+_RULES: Final = IndKNN(queries=10, epsilon=5.0, sigma2=4.0).bind(Facts(1, _FEATURES, _CLASSES))
 
 
 class LedgerSubject(StoreSubject[Ledger]):
@@ -321,10 +320,10 @@ class LedgerSubject(StoreSubject[Ledger]):
         handle.charge(_charge(number, b"answer"))
 
     @override
-    def find_wrong(self, handle: Ledger, acknowledged: int, *, doubtful: bool) -> list[str]:
+    def find_wrong(self, handle: Ledger, acknowledged: int) -> list[str]:
         totals = handle.totals()
         wrong = []
-        if totals.answers - acknowledged not in range(1 + doubtful):
+        if totals.answers - acknowledged not in range(2):
             wrong.append(f"{totals.answers} answers are stored, but {acknowledged} were given")
         if totals.spent != totals.answers * _AMOUNT:
             wrong.append(
@@ -361,12 +360,12 @@ class CollectorSubject(StoreSubject[SqliteStore]):
         handle.keep([_group(number)], _SENDERS)
 
     @override
-    def find_wrong(self, handle: SqliteStore, acknowledged: int, *, doubtful: bool) -> list[str]:
+    def find_wrong(self, handle: SqliteStore, acknowledged: int) -> list[str]:
         wrong, tally, counted = [], handle.tally(), handle.recount()
         if [sums.tolist() for sums in tally.sums] != [sums.tolist() for sums in counted.sums]:
             wrong.append("the running sums differ from those of the stored reports")
         groups, rest = divmod(tally.clients, _AT_ONCE)
-        if rest or groups - acknowledged not in range(1 + doubtful):
+        if rest or groups - acknowledged not in range(2):
             wrong.append(
                 f"{tally.clients} reports are stored, but {acknowledged} groups were acknowledged"
             )
@@ -384,10 +383,8 @@ class StateSubject(StoreSubject[ServerState]):
 
     @override
     def open(self, folder: Path) -> ServerState:
-        state = folder / "state"
-        if not (state / STATE).exists():
-            begin_state(_RULES, state)
-        return open_state(_RULES, state)
+        path = folder / "state"
+        return open_state(_RULES, path, new=not path.exists())
 
     @override
     def close(self, handle: ServerState) -> None:
@@ -406,10 +403,10 @@ class StateSubject(StoreSubject[ServerState]):
             handle.add(_records(number))
 
     @override
-    def find_wrong(self, handle: ServerState, acknowledged: int, *, doubtful: bool) -> list[str]:
+    def find_wrong(self, handle: ServerState, acknowledged: int) -> list[str]:
         rows = handle._rows  # noqa: SLF001  (what the server answers from)
         here, sure = set(rows.ids), _ids_after(acknowledged)
-        then = _ids_after(acknowledged + 1) if doubtful else sure
+        then = _ids_after(acknowledged + 1)
         if not sure & then <= here <= sure | then:
             return [f"{len(here)} rows are stored, but {len(sure)} were acknowledged"]
         for number in range(acknowledged + 1):

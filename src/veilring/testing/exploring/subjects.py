@@ -18,7 +18,6 @@ from typing_extensions import override
 from veilring.arrays import Floats
 from veilring.config import require_key_that
 from veilring.errors import ScenarioError, WorldWentWrong
-from veilring.nodes.adversary import Adversary
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.journal import Journal
 from veilring.nodes.party import Party
@@ -62,9 +61,6 @@ class RoleSubject(Subject):
     """A role that is explored outside a system.
 
     Attributes:
-        role: The role.
-        inputs: Each party's private input, by its name.
-        invariant: The invariant, which must hold in every run.
         public: The public arguments, either constant or drawn for each run.
         least: The smallest number of parties that the role needs.
     """
@@ -93,22 +89,14 @@ class RoleSubject(Subject):
 
     @override
     async def play(
-        self,
-        cluster: Cluster,
-        among: tuple[str, ...],
-        rng: Generator,
-        *,
-        seconds: float | None = None,
-        trace: bool | Journal = False,
-        adversaries: Mapping[str, Adversary] | None = None,
+        self, cluster: Cluster, among: tuple[str, ...], rng: Generator, **options: Any
     ) -> Played:
         public: Mapping[str, Any] = (
             self.public(among, rng) if callable(self.public) else self.public
         )
-        outcomes = await cluster.play(
-            self.role, among=among, seconds=seconds, trace=trace, adversaries=adversaries, **public
-        )
-        honest = [outcome for outcome in outcomes if outcome.party not in (adversaries or {})]
+        outcomes = await cluster.play(self.role, among=among, **options, **public)
+        liars = options.get("adversaries") or {}
+        honest = [outcome for outcome in outcomes if outcome.party not in liars]
         inputs = {name: self.inputs[name] for name in among}
         return Played(outcomes, self._judge(inputs, results_by_party(honest)))
 
@@ -134,11 +122,9 @@ class SystemSubject(Subject):
     In a ring, the sum of the votes is also explored on its own, because it reveals any wrong total.
 
     Attributes:
-        scenario: The data, the parties and the queries.
         sums_share: The share of the runs in a ring that are such sums.
         secure_sum: The sum under test; tests replace the real one to see whether a mistake is
             found.
-        prepared: The parties with their rows.
     """
 
     scenario: Scenario
@@ -184,16 +170,8 @@ class SystemSubject(Subject):
 
     @override
     async def play(
-        self,
-        cluster: Cluster,
-        among: tuple[str, ...],
-        rng: Generator,
-        *,
-        seconds: float | None = None,
-        trace: bool | Journal = False,
-        adversaries: Mapping[str, Adversary] | None = None,
+        self, cluster: Cluster, among: tuple[str, ...], rng: Generator, **options: Any
     ) -> Played:
-        options = {"seconds": seconds, "trace": trace, "adversaries": adversaries}
         if self._setup.system.draws_ring:
             if rng.random() < self.sums_share:
                 return await self._play_sum(cluster, among, rng, **options)
@@ -235,7 +213,7 @@ class SystemSubject(Subject):
             setup.role, only=played.only, among=among, **options, **played.public
         )
         sometimes("a batch is labelled", not any(outcome.error for outcome in outcomes))
-        liars = options["adversaries"] or {}
+        liars = options.get("adversaries") or {}
         labels = {
             party: played.labels(result)
             for party, result in results_by_party(outcomes).items()
@@ -336,9 +314,6 @@ def from_scenario(scenario: Scenario) -> tuple[SystemSubject, World]:
 
 def replay(scenario: Scenario, *, journal: Journal | None = None) -> Explored:
     """Play a world that was written as a scenario.
-
-    Args:
-        journal: The record of the messages and their times, if wanted.
 
     Raises:
         WorldWentWrong: If an invariant was violated.

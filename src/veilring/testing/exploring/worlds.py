@@ -11,7 +11,7 @@ import logging
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +21,6 @@ from numpy.random import Generator
 
 from veilring import simulation
 from veilring.errors import Deadlock, SessionTimeout, VeilringError
-from veilring.nodes.adversary import Adversary
 from veilring.nodes.cluster import Cluster, lost_parties
 from veilring.nodes.journal import Journal, join_transcripts, transcript_hash
 from veilring.nodes.run import Outcome
@@ -127,16 +126,13 @@ class Subject(ABC):
 
     @abstractmethod
     async def play(
-        self,
-        cluster: Cluster,
-        among: tuple[str, ...],
-        rng: Generator,
-        *,
-        seconds: float | None = None,
-        trace: bool | Journal = False,
-        adversaries: Mapping[str, Adversary] | None = None,
+        self, cluster: Cluster, among: tuple[str, ...], rng: Generator, **options: Any
     ) -> Played:
-        """Play a run on a cluster of all parties, and judge it."""
+        """Play a run on a cluster of all parties, and judge it.
+
+        Args:
+            **options: Options of `Cluster.play`, such as `seconds`, `trace` and `adversaries`.
+        """
 
     def smaller(self, parties: int) -> "Iterable[Subject]":  # noqa: ARG002  (a subclass's own)
         """Return versions of the subject with fewer parties; empty if it needs all of them."""
@@ -201,7 +197,6 @@ def play_world(
 
     Args:
         trace: The record of all steps of the loop and all messages, if wanted.
-        journal: The record of the messages and their times, if wanted.
     """
     explored, streams = Explored(world.seed), Streams(world.seed)
     order = None if world.order is None else Order(Streams(world.order).generator("order"))

@@ -73,11 +73,7 @@ def _log_choose(n: float, k: float) -> float:
 
 
 def judge_set(inside: Bools, second: Bools) -> Split:
-    """Test whether a set contains more outcomes of the second sample than of the first.
-
-    Args:
-        second: Whether each outcome belongs to the second sample; half of them do.
-    """
+    """Test whether a set contains more outcomes of the second sample than of the first."""
     runs, total = int(second.sum()), int(inside.sum())
     of_second = int((inside & second).sum())
     return Split(split_p(total, of_second, runs), (2 * of_second - total) / runs)
@@ -127,9 +123,6 @@ def choose_bins(placed: Ints, second: Bools, number: int) -> Bools:
 
     Bins are added in decreasing order of their own difference, as long as the difference of the set
     grows relative to its standard deviation. The second sample has the larger share in the set.
-
-    Args:
-        second: Whether each run belongs to the second sample.
     """
     ours = np.bincount(placed[second], minlength=number).astype(np.float64)
     theirs = np.bincount(placed[~second], minlength=number).astype(np.float64)
@@ -168,10 +161,12 @@ def least_advantage(held_out: int, alarm: float = ALARM / 2) -> float:
 
 
 with name_missing_extras():
+    from sklearn.dummy import DummyClassifier
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
-    from sklearn.preprocessing import QuantileTransformer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer, QuantileTransformer
     from threadpoolctl import threadpool_limits
 
 # The learning runs are cut into parts; attackers that learn from the others are judged on a part.
@@ -256,50 +251,23 @@ class _Model(Protocol):
     def predict(self, table: Columns) -> Labels: ...
 
 
-class _Ranks:
-    """Replaces each coordinate by its rank among those of the learning runs, from 0 to 1."""
-
-    def __init__(self, columns: Columns) -> None:
-        self._transformer = QuantileTransformer(
-            n_quantiles=min(_RANKS, len(columns)), random_state=0
-        ).fit(_filled(columns))
-
-    def __call__(self, columns: Columns) -> Columns:
-        return np.asarray(self._transformer.transform(_filled(columns)))
-
-
-class _Constant:
-    def __init__(self, label: int) -> None:
-        self._label = label
-
-    def guess(self, columns: Columns) -> Labels:
-        return np.full(len(columns), self._label)
-
-
-def _learn_majority(_columns: Columns, labels: Labels, _seed: int) -> _Constant:
-    return _Constant(int(np.bincount(labels).argmax()))
-
-
 class _Fitted:
     """A classifier of scikit-learn, restricted to the coordinates that varied as it learned."""
 
-    def __init__(
-        self, model: _Model, columns: Columns, labels: Labels, *, by_ranks: bool = False
-    ) -> None:
+    def __init__(self, model: _Model, columns: Columns, labels: Labels) -> None:
         self._varied = find_varied(columns)
         self._varied[0] |= not self._varied.any()  # scikit-learn refuses a table without columns
-        seen = columns[:, self._varied]
-        self._prepare = _Ranks(seen) if by_ranks else None
         self._model = model
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # only its guesses are evaluated
-            model.fit(self._prepared(seen), labels)
-
-    def _prepared(self, seen: Columns) -> Columns:
-        return seen if self._prepare is None else self._prepare(seen)
+            model.fit(columns[:, self._varied], labels)
 
     def guess(self, columns: Columns) -> Labels:
-        return np.asarray(self._model.predict(self._prepared(columns[:, self._varied])))
+        return np.asarray(self._model.predict(columns[:, self._varied]))
+
+
+def _learn_majority(columns: Columns, labels: Labels, _seed: int) -> Attacker:
+    return _Fitted(DummyClassifier(), columns, labels)
 
 
 def find_varied(columns: Columns) -> Bools:
@@ -326,7 +294,10 @@ def _learn_trees(columns: Columns, labels: Labels, seed: int) -> Attacker:
 
 
 def _learn_logistic(columns: Columns, labels: Labels, _seed: int) -> Attacker:
-    return _Fitted(LogisticRegression(C=_SHRINKAGE), columns, labels, by_ranks=True)
+    """Learn from the rank of each coordinate among the learning runs, from 0 to 1."""
+    ranks = QuantileTransformer(n_quantiles=min(_RANKS, len(columns)), random_state=0)
+    learner = LogisticRegression(C=_SHRINKAGE)
+    return _Fitted(make_pipeline(FunctionTransformer(_filled), ranks, learner), columns, labels)
 
 
 class Likelihood:
@@ -334,10 +305,6 @@ class Likelihood:
 
     The distribution of each coordinate is estimated by counts in bins, with half a run added to
     each bin.
-
-    Args:
-        columns: The coordinates of the learning runs, shape (runs, coordinates).
-        labels: The class of each run, from 0.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ output: the same attackers, given only the inputs and the results of the coaliti
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 
@@ -29,7 +29,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.arrays import Bools, Floats, Ints
+from veilring.arrays import Bools, Ints
 from veilring.errors import InputError, InternalError
 from veilring.nodes.journal import SETUP_ROUND, Seen
 from veilring.privacy.bounds import ALARM, proportion_bounds
@@ -199,88 +199,13 @@ class Ideal:
 
     def play(self, others: Mapping[str, object]) -> Mapping[str, MemberView]:
         """Run the role with made-up inputs of the other parties, and return the members' views."""
-        world = self._world
-        made_up = World(
-            world.role,
-            {**others, **self.inputs},
-            world.parties,
-            world.coalition,
-            world.public,
-            world.only,
-        )
+        made_up = replace(self._world, inputs={**others, **self.inputs})
         streams = Streams(int(self.rng.integers(1 << 62)))
         return next(play_world(made_up, 1, streams)).views
 
 
 Simulator = Callable[[Ideal], Mapping[str, MemberView]]
 """Makes up the view of each member of the coalition."""
-
-
-def assert_hides(  # noqa: PLR0913  (two worlds, a coalition, the permitted information and a budget)
-    role: Role,
-    inputs: Inputs,
-    other_inputs: Inputs,
-    *,
-    coalition: Sequence[str],
-    permitted: Permitted,
-    parties: int | Sequence[str] | None = None,
-    strip: Strip | None = None,
-    only: Mapping[str, Mapping[str, object]] | None = None,
-    runs: int = RUNS,
-    seed: int | None = 0,
-    alarm: float = ALARM,
-    **public: Any,
-) -> Audit:
-    """Fail if a coalition's views distinguish two worlds that it must not distinguish.
-
-    Args:
-        role: The protocol: the coroutine `role(party, own, **public)` that each party plays.
-        inputs: Each party's private input in one world, in order or by name. For inputs that are
-            random or that a run uses up, a function of a generator that returns the inputs of one
-            run.
-        other_inputs: Each party's private input in the other world, in the same form.
-        coalition: The members of the coalition. They are semi-honest.
-        permitted: Everything that the protocol may reveal to the coalition, as a function of all
-            inputs.
-        parties: The names of the parties, or their number; by default the number of inputs.
-        strip: A function that computes more from the members' views, such as words minus the masks
-            that the members know.
-        only: Keyword arguments of one party's role, by its name.
-        runs: The number of runs of both worlds together, a multiple of 4, at least `RUNS_MIN`.
-        seed: The seed of all randomness; `None` draws it from the operating system.
-        alarm: The probability that the audit fails although both worlds have the same distribution.
-        **public: Keyword arguments of every party's role.
-
-    Returns:
-        The findings, with the least advantage that would have been found.
-
-    Raises:
-        AssertionError: If the worlds are distinguished; it names the message and the field.
-        InputError: If the worlds may be distinguished: `permitted` or the inputs of the coalition
-            differ.
-        InternalError: If a control failed, so that the audit shows nothing.
-        MissingExtra: If scikit-learn or SimPy is not installed.
-    """
-    __tracebackhide__ = True  # pytest points at the caller
-    audit = compare_views(
-        role,
-        inputs,
-        other_inputs,
-        coalition=coalition,
-        permitted=permitted,
-        parties=parties,
-        strip=strip,
-        only=only,
-        runs=runs,
-        seed=seed,
-        alarm=alarm,
-        **public,
-    )
-    if audit.verdict.differs:
-        raise AssertionError(
-            f"the view of {' and '.join(coalition)} reveals more than it may\n{audit}"
-        )
-    return audit
 
 
 def compare_views(  # noqa: PLR0913  (two worlds, a coalition, the permitted information and a budget)
@@ -298,15 +223,35 @@ def compare_views(  # noqa: PLR0913  (two worlds, a coalition, the permitted inf
     alarm: float = ALARM,
     **public: Any,
 ) -> Audit:
-    """Compare the views of a coalition in two worlds, as `assert_hides` does.
+    """Compare the views of a coalition in two worlds that it must not distinguish.
 
-    The arguments are those of `assert_hides`.
+    Args:
+        role: The protocol: the coroutine `role(party, own, **public)` that each party plays.
+        inputs: Each party's private input in one world, in order or by name. For inputs that are
+            random or that a run uses up, a function of a generator that returns the inputs of one
+            run.
+        other_inputs: Each party's private input in the other world, in the same form.
+        coalition: The members of the coalition. They are semi-honest.
+        permitted: Everything that the protocol may reveal to the coalition, as a function of all
+            inputs.
+        parties: The names of the parties, or their number; by default the number of inputs.
+        strip: A function that computes more from the members' views, such as words minus the masks
+            that the members know.
+        only: Keyword arguments of one party's role, by its name.
+        runs: The number of runs of both worlds together, a multiple of 4, at least `RUNS_MIN`.
+        seed: The seed of all randomness; `None` draws it from the operating system.
+        alarm: The probability that the worlds are distinguished although both have the same
+            distribution.
+        **public: Keyword arguments of every party's role.
 
     Returns:
         The findings, whether or not the worlds are distinguished.
 
     Raises:
-        InternalError: If a control failed.
+        InputError: If the worlds may be distinguished: `permitted` or the inputs of the coalition
+            differ.
+        InternalError: If a control failed, so that the audit shows nothing.
+        MissingExtra: If scikit-learn or SimPy is not installed.
     """
     names = name_parties(inputs, parties)
     worlds = [
@@ -320,6 +265,39 @@ def compare_views(  # noqa: PLR0913  (two worlds, a coalition, the permitted inf
         return play_world(worlds[world], number, streams, f"{name} {world}")
 
     return _compare(play, runs, alarm, strip, seed)
+
+
+def assert_hides(
+    role: Role,
+    inputs: Inputs,
+    other_inputs: Inputs,
+    *,
+    coalition: Sequence[str],
+    permitted: Permitted,
+    **options: Any,
+) -> Audit:
+    """Fail if a coalition's views distinguish two worlds that it must not distinguish.
+
+    The arguments and errors are those of `compare_views`.
+
+    Returns:
+        The findings, with the least advantage that would have been found.
+
+    Raises:
+        AssertionError: If the worlds are distinguished; it names the message and the field.
+    """
+    __tracebackhide__ = True  # pytest points at the caller
+    audit = compare_views(
+        role, inputs, other_inputs, coalition=coalition, permitted=permitted, **options
+    )
+    _require(audit, coalition, "reveals more than it may")
+    return audit
+
+
+def _require(audit: Audit, coalition: Sequence[str], otherwise: str) -> None:
+    __tracebackhide__ = True  # pytest points at the caller
+    if audit.verdict.differs:
+        raise AssertionError(f"the view of {' and '.join(coalition)} {otherwise}\n{audit}")
 
 
 def assert_simulatable(  # noqa: PLR0913  (two distributions, a coalition, the permitted information and a budget)
@@ -345,18 +323,9 @@ def assert_simulatable(  # noqa: PLR0913  (two distributions, a coalition, the p
     coins. The other arguments and errors are those of `assert_hides`.
 
     Args:
-        role: The protocol.
         simulator: A function that makes the members' views from their inputs and outputs and
             `permitted`.
-        inputs: Each party's private input.
-        permitted: Everything that the protocol may reveal to the coalition.
-        parties: The names of the parties, or their number.
-        strip: A function that computes more from the members' views.
-        only: Keyword arguments of one party's role, by its name.
         runs: The number of real runs and of simulated ones together.
-        seed: The seed of all randomness.
-        alarm: The probability that the audit fails although the distributions are equal.
-        **public: Keyword arguments of every party's role.
     """
     __tracebackhide__ = True  # pytest points at the caller
     names = name_parties(inputs, parties)
@@ -375,10 +344,7 @@ def assert_simulatable(  # noqa: PLR0913  (two distributions, a coalition, the p
         return map(imagine, real) if imagined else real
 
     audit = _compare(play, runs, alarm, strip, seed, simulated=True)
-    if audit.verdict.differs:
-        raise AssertionError(
-            f"the view of {' and '.join(coalition)} differs from the simulator's\n{audit}"
-        )
+    _require(audit, coalition, "differs from the simulator's")
     return audit
 
 
@@ -459,7 +425,6 @@ def judge(
     """Compare two samples with equally many runs.
 
     Args:
-        columns: The coordinates of each run, shape (runs, coordinates).
         second: Whether each run belongs to the second sample; half of them do.
     """
     learned, judged = _halves(second, rng)
@@ -582,19 +547,15 @@ def measure_leakage(  # noqa: PLR0913  (a protocol, a secret, a coalition and a 
 ) -> Leakage:
     """Measure how often a coalition finds a secret from its view, and from the output alone.
 
+    The other arguments are those of `compare_views`.
+
     Args:
-        role: The protocol: the coroutine `role(party, own, **public)` that each party plays.
         draw: A function that draws the inputs of a run, in the order of the parties.
         secret: A function that returns the secret of a run, which has a few possible values; `None`
             leaves the run out. The secret may depend on the view: "is the new entry the victim's
             own?"
-        parties: The names of the parties, or their number.
         guess: Attackers that know the protocol, by name. They compete with those that learn.
-        strip: A function that computes more from the members' views.
-        only: Keyword arguments of one party's role, by its name.
         runs: The number of runs, at least 100.
-        seed: The seed of all randomness; `None` draws it from the operating system.
-        **public: Keyword arguments of every party's role.
 
     Raises:
         InputError: If too few runs have a secret.
@@ -626,19 +587,15 @@ def measure_leakage(  # noqa: PLR0913  (a protocol, a secret, a coalition and a 
             name, rate = called, float(hits[learned].mean())
             guessed = np.searchsorted(classes, each[judged])
     right, anyway = guessed == labels[judged], from_output == labels[judged]
+    gains = right.astype(np.float64) - anyway
     return Leakage(
         Success(name, int(right.sum()), len(right)),
         Success(told, int(anyway.sum()), len(right)),
         learner,
         tuple(given),
-        _paired(right.astype(np.float64) - anyway),
+        Estimate(float(gains.mean()), float(gains.std()) / math.sqrt(len(gains))),
         layout.left_out,
     )
-
-
-def _paired(differences: Floats) -> Estimate:
-    spread = float(differences.std()) / math.sqrt(len(differences))
-    return Estimate(float(differences.mean()), spread)
 
 
 def _play(  # noqa: PLR0917  (runs, and everything that is examined in them)

@@ -382,7 +382,8 @@ def _entries_of(place: Place, block: Block, most: int) -> Iterator[tuple[Coordin
     yield from _words_of(place, block, most)
     if block.entries > 1:
         # A constant, because a coordinate of a run may depend on that run only.
-        padded = np.where(block.missing, _beyond(block), block.values)
+        beyond = np.uint64(_WORD_MAX) if block.bits else np.float64(np.inf)
+        padded = np.where(block.missing, beyond, block.values)
         ordered = np.sort(padded, axis=1)
         yield place.name("place of the least entry"), _column(padded.argmin(axis=1), absent)
         yield place.name("place of the greatest entry"), _column(padded.argmax(axis=1), absent)
@@ -402,10 +403,6 @@ def _steps_of(place: Place, block: Block, most: int) -> Iterator[tuple[Coordinat
             step &= np.uint64((1 << block.bits) - 1)
         missing = block.missing[:, entry] | block.missing[:, entry - 1]
         yield place.name(f"entry {entry} minus entry {entry - 1}"), _column(step, missing)
-
-
-def _beyond(block: Block) -> np.float64 | np.uint64:
-    return np.float64(np.inf) if block.bits == 0 else np.uint64(_WORD_MAX)
 
 
 def _beside(

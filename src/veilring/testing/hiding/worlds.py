@@ -82,11 +82,7 @@ for _name, _draw in vars(Generator).items():
 def subtract_draws(
     targets: Mapping[Place, Block], draws: Mapping[str, Sequence[Block]]
 ) -> Iterator[tuple[Place, Block]]:
-    """Yield numbers of the view minus each draw of the members, and minus sums of their draws.
-
-    Args:
-        draws: The draws of each member in order.
-    """
+    """Yield numbers of the view minus each draw of the members, and minus sums of their draws."""
     for name, known in _subtrahends(draws):
         for place, block in targets.items():
             if block.is_like(known):
@@ -142,10 +138,7 @@ class MemberView(View):
     """The messages that one member of the coalition saw in a run, and its random draws.
 
     Attributes:
-        own: The member's input.
-        result: The value that its role returned.
         session: The public name of the run.
-        parties: All participants.
         received_at: The metadata of each received message.
         sent_at: The metadata of each sent message.
     """
@@ -201,11 +194,7 @@ class Coins:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A protocol with its inputs.
-
-    Attributes:
-        role: The coroutine function that each party plays: `role(party, own, **public)`.
-    """
+    """A protocol with its inputs."""
 
     role: Role
     inputs: Inputs
@@ -316,7 +305,7 @@ class _DirectParty(Party):
         ticks: Iterator[int],
         view: MemberView | None,
     ) -> None:
-        self._me, self._parties, self._session, self._rng = name, parties, session, rng
+        self.me, self.parties, self.session, self._rng = name, parties, session, rng
         self._network, self._ticks, self._view = network, ticks, view
         self._clock = asyncio.get_running_loop().time
         self._began = self._clock()
@@ -329,23 +318,8 @@ class _DirectParty(Party):
 
     @property
     @override
-    def me(self) -> str:
-        return self._me
-
-    @property
-    @override
-    def parties(self) -> Parties:
-        return self._parties
-
-    @property
-    @override
     def peers(self) -> tuple[str, ...]:
         return self._peers
-
-    @property
-    @override
-    def session(self) -> bytes:
-        return self._session
 
     @property
     @override
@@ -356,7 +330,7 @@ class _DirectParty(Party):
     def view(self) -> MemberView:
         """The view of a member."""
         if self._view is None:
-            raise InputError("coalition", self._me, "a member")
+            raise InputError("coalition", self.me, "a member")
         return self._view
 
     @override
@@ -368,14 +342,14 @@ class _DirectParty(Party):
         receiver = self._network.get(to)
         if receiver is None or receiver is self:
             raise InputError("to", to, "a peer of this session")
-        frame = encode(self._session, message)
+        frame = encode(self.session, message)
         if frame != self._last[0]:  # a broadcast is decoded once: arrays that arrive are read-only
             self._last = (frame, decode(frame)[1])
         arrived, size = self._last[1], frame_size(frame)
         if self._view is not None:
             self._view.sent.append(Seen(self._round, to, arrived))
             self._view.sent_at.append(self._note(size))
-        receiver.deliver(self._me, arrived, size)
+        receiver.deliver(self.me, arrived, size)
 
     def deliver(self, sender: str, message: Message, size: int) -> None:
         """Add a message from a peer to the inbox."""
@@ -394,7 +368,7 @@ class _DirectParty(Party):
 
     @override
     async def receive(self, message_type: type[_M], *, sender: str, due: int | None = None) -> _M:
-        if sender == self._me or sender not in self._parties:
+        if sender == self.me or sender not in self.parties:
             raise InputError("sender", sender, "a peer of this session")
         while not self._unread.get(sender):
             waiting = self._waiting[sender] = asyncio.get_running_loop().create_future()
@@ -423,11 +397,7 @@ class _DirectParty(Party):
         )
 
     def finish(self) -> None:
-        """Blame unread messages on their sender, as a session does.
-
-        Raises:
-            ProtocolViolation: If a peer sent a message that no role asked for.
-        """
+        """Blame unread messages on their sender, as a session does."""
         for sender, inbox in self._unread.items():
             if inbox:
                 extra = f"sent {inbox[0][0].kind}, which was not due"

@@ -5,7 +5,7 @@ and Section 3.2 (Gaussian features, from estimated moments).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import pi
 from typing import Any, Final, TypeAlias
@@ -17,6 +17,7 @@ from typing_extensions import override
 from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.randomiser import (
+    CONSISTENCIES,
     INTERVAL_CONFIDENCE,
     Consistency,
     LocalRandomiser,
@@ -57,21 +58,12 @@ class Posterior(ABC):
         return np.asarray(self.joint(rows).argmax(axis=1), dtype=np.int64)
 
 
-def log_of(log_priors: Floats, terms: Iterable[Floats]) -> Floats:
-    """Return the sum of the priors and of each feature's term, shape (rows, classes)."""
-    return np.asarray(sum(terms) + log_priors)
-
-
 def log_shares(counts: Floats) -> Floats:
     """Return the log fractions of counts along the first axis; equal if all counts are 0."""
     totals = counts.sum(axis=0)
     is_known = totals > 0
     shares = np.where(is_known, counts / np.where(is_known, totals, 1.0), 1 / len(counts))
     return np.asarray(np.log(np.maximum(shares, _TINY)))
-
-
-CONSISTENCIES: Final[tuple[Consistency, ...]] = ("paper", "clip", "norm-sub")
-"""Ways to treat negative counts, which must be replaced, because a classifier takes logarithms."""
 
 
 def evidence(
@@ -102,8 +94,7 @@ def _estimate(
 def counts_of(estimate: SurveyEstimate, values: int, how: Consistency) -> Floats:
     """Return the estimated number of clients with each of the first values, never negative.
 
-    Args:
-        values: The number of values; an oracle has at least two entries, even for a single value.
+    An oracle has at least two entries, even for a single value.
     """
     if how not in CONSISTENCIES:
         raise InputError("consistency", how, ", ".join(CONSISTENCIES))
@@ -135,7 +126,7 @@ class DiscreteBayes(Posterior):
 
     @property
     def log_priors(self) -> Floats:
-        """The logarithm of `P(C_j) = E_j / sum(E)`, shape (classes,)."""
+        """The logarithm of `P(C_j) = E_j / sum(E)`."""
         return log_shares(self.class_counts)
 
     @property
@@ -155,7 +146,7 @@ class DiscreteBayes(Posterior):
                 "rows must hold the numbers of each feature's values, from 0", field="rows"
             )
         terms = zip(self.log_conditionals, rows.T, strict=True)
-        return log_of(self.log_priors, (logs[values] for logs, values in terms))
+        return np.asarray(sum(logs[values] for logs, values in terms) + self.log_priors)
 
 
 def learn_discrete(
@@ -222,13 +213,11 @@ class GaussianBayes(Posterior):
         """Return the log joint density of each class and row, shape (rows, classes)."""
         require_columns(rows, len(self.means))
         terms = zip(np.clip(rows, -1.0, 1.0).T, self.means, self.variances, strict=True)
-        return log_of(
-            log_shares(self.class_counts),
-            (
-                -0.5 * (np.log(2 * pi * variances) + (values[:, None] - means) ** 2 / variances)
-                for values, means, variances in terms
-            ),
+        densities = (
+            -0.5 * (np.log(2 * pi * variances) + (values[:, None] - means) ** 2 / variances)
+            for values, means, variances in terms
         )
+        return np.asarray(sum(densities) + log_shares(self.class_counts))
 
 
 def learn_gaussian(
@@ -243,9 +232,6 @@ def learn_gaussian(
 
     The estimate for a feature is its mean within a class times the frequency of that class, so it
     is divided by the frequency. Means are clipped to [-1, 1], squares to [0, 1].
-
-    Args:
-        variance_floor: The minimum variance, above 0 and at most 1.
     """
     if not 0 < variance_floor <= 1:
         raise InputError("variance_floor", variance_floor, "in (0, 1]")

@@ -6,22 +6,21 @@ draws the feature, from a distribution that does not depend on its row.
 With `classes` above 1, the perturbed vector has the number at the position of the client's class
 and 0 elsewhere (Section 3.2), so neither the number nor the class is revealed.
 
-`SignVector` reports one sign per feature, all in one report: Duchi's mechanism as Nguyên et al.
-corrected it. As published it exceeds epsilon for an even number of features: with half of the signs
-agreeing a report is in both half-spaces, and so the loss is `ln(e^epsilon + 1)`, 1.313 at epsilon =
-1.
+A number from -1 to 1 is first rounded to a public grid, up or down at random so that its mean is
+unchanged. A `CodeDistribution` with exactly known probabilities then turns it into a code; all its
+steps use integers. Rounding happens first, so the distribution's loss bounds the loss of both:
+mixtures of inputs are no easier to distinguish than the inputs. `OneBit` is a sign with a bias
+towards the right one, and `Plain` adds no noise, as the upper bound for private answers.
 
-Sources: Yilmaz, Al-Rubaie and Chang 2019; Duchi, Jordan and Wainwright, "Minimax optimal procedures
-for locally private estimation", 2018, Section 4.2; Nguyên et al., arXiv:1606.05053; Wang et al.,
-ICDE 2019, Algorithm 3.
+Sources: Yilmaz, Al-Rubaie and Chang 2019; Duchi et al., Nguyên et al., arXiv:1606.05053 (one bit).
 """
 
-from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from math import ceil, comb, inf, log
+from math import inf
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -32,38 +31,248 @@ from typing_extensions import override
 from veilring.arrays import Bools, Floats, Ints
 from veilring.errors import InputError
 from veilring.privacy.exact import exp_floor, float_ceil, log_ceil
-from veilring.protocols.ldp.algorithm.distributions import (
-    CodeDistribution,
-    Codes,
-    OneBit,
-    Plain,
-    require_normalised,
-    rounded,
-)
-from veilring.protocols.ldp.algorithm.packing import (
-    bitmap_bytes,
-    client_slices,
-    column_sums,
-    decoded,
-    encoded,
-    is_padded,
-    width_of,
-)
+from veilring.protocols.ldp.algorithm.packing import client_slices, decoded, encoded, width_of
 from veilring.protocols.ldp.algorithm.randomiser import (
-    INTERVAL_CONFIDENCE,
     RAREST_MIN,
     REPORT_EPSILON_MAX,
     LocalRandomiser,
     Reports,
     Sums,
     SurveyEstimate,
-    normal_estimate,
-    require_sums,
-    z_score,
 )
 
+Codes = Ints
+"""The codes that a distribution draws, numbers from 0 to `CodeDistribution.codes - 1`."""
+
+
+@dataclass(frozen=True)
+class CodeDistribution(ABC):
+    """A distribution of codes for each point of a grid on [-1, 1].
+
+    Attributes:
+        levels: The resolution: the grid's points are the multiples of `1 / levels`.
+        covers_one_hot: Whether perturbing all entries of a vector costs the ε of one entry if the
+            vector is 0 except at one secret position.
+    """
+
+    epsilon: float | Fraction
+
+    name: ClassVar[str]
+    least_epsilon: ClassVar[float]
+    levels: ClassVar[int] = 1
+    parts: ClassVar[int] = 1
+    covers_one_hot: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not self.least_epsilon <= self.epsilon <= REPORT_EPSILON_MAX:
+            allowed = f"from {self.least_epsilon} to {REPORT_EPSILON_MAX:g}"
+            raise InputError("epsilon", float(self.epsilon), allowed)
+
+    @property
+    @abstractmethod
+    def exact_epsilon(self) -> float:
+        """The exact loss of a code, rounded up; never more than `epsilon`."""
+
+    @property
+    def influence(self) -> float:
+        """The largest number that a code can represent; honest numbers are at most 1."""
+        ends = self.summed(np.array([0, self.codes - 1]))
+        return float(np.abs(self.total(ends)).max())
+
+    @property
+    @abstractmethod
+    def codes(self) -> int:
+        """The number of codes."""
+
+    @property
+    def bits(self) -> int:
+        """The bits of a code on the wire: 1, or a multiple of 8."""
+        return 1 if self.codes == 2 else 8 * width_of(self.codes)  # noqa: PLR2004  (a bit has two values)
+
+    @property
+    @abstractmethod
+    def public(self) -> Mapping[str, int]:
+        """The integers that define the probabilities."""
+
+    @abstractmethod
+    def sample(self, grid: Ints, rng: Generator) -> Codes:
+        """Return a code for each grid point, of the same shape.
+
+        Args:
+            rng: The clients' secret randomness.
+        """
+
+    @abstractmethod
+    def probability(self, codes: Codes, grid: int) -> Floats:
+        """Return the probability of each of some codes at a grid point, to float64's precision."""
+
+    def plausible(self, codes: Codes, numbers: int) -> Bools:  # noqa: ARG002  (a subclass's own)
+        """Return whether an honest client could make each report, shape (...).
+
+        Args:
+            codes: All codes of each report, shape (..., codes per report).
+            numbers: The number of codes that represent a number; the others represent 0.
+        """
+        return np.ones(codes.shape[:-1], dtype=np.bool_)
+
+    @abstractmethod
+    def summed(self, codes: Codes) -> Ints:
+        """Return the summands of each code, shape (..., parts)."""
+
+    @abstractmethod
+    def total(self, sums: Ints) -> Floats:
+        """Return the sum of unbiased values for sums of shape (..., parts)."""
+
+    @abstractmethod
+    def second_moment(self, x: float) -> float:
+        """Return the mean square of the value reported for a number `x`; it grows with `|x|`."""
+
+
+def rounded(values: Floats, levels: int, rng: Generator) -> Ints:
+    """Round numbers in [-1, 1] to multiples of `1 / levels`, up or down with the right mean.
+
+    The levels are a power of two, so scaling is exact, and the fractional part has 53 bits. The
+    mean is therefore exact for every multiple of `2**-53 / levels`, and otherwise its error is
+    smaller, below the resolution of float64 at 1.
+    """
+    require_normalised(values)
+    scaled = values * levels
+    below = np.floor(scaled)
+    return (below + (rng.random(values.shape) < scaled - below)).astype(np.int64)
+
+
+def require_normalised(values: Floats) -> None:
+    """Reject values outside [-1, 1] or not finite; the error shows none of them."""
+    if not np.all((values >= -1.0) & (values <= 1.0)):
+        raise InputError.because("values must be numbers from -1 to 1", field="values")
+
+
+COIN_BITS: Final = 62  # the maximum for an int64 that may be doubled
+
+
+def coin_lean(epsilon: float | Fraction, levels: int = 1) -> int:
+    """Return the maximum amount, out of `2**62`, by which one level may bias a coin.
+
+    At the ends of the grid the coin shows 1 with probability at most `e^eps / (e^eps + 1)`, and at
+    least `1 / (e^eps + 1)`: the ratio is at most `e^eps`.
+    """
+    power = exp_floor(epsilon)
+    return int((power - 1) / (power + 1) * 2 ** (COIN_BITS - 1)) // levels
+
+
+@dataclass(frozen=True)
+class OneBit(CodeDistribution):
+    """One bit per number.
+
+    For a vector that is 0 except at one position, all entries cost the ε of one: two such vectors
+    differ in at most two positions, and `(1 + c) / 1 * 1 / (1 - c)`, with the distribution's `c`,
+    is the ratio `(1 + c) / (1 - c)` of one number.
+    """
+
+    name: ClassVar[str] = "one-bit"
+    # A number biases the coin by epsilon / 4, and at least by one of its 2**62 faces.
+    least_epsilon: ClassVar[float] = 2.0 ** (3 - COIN_BITS)
+    covers_one_hot: ClassVar[bool] = True
+
+    @cached_property
+    def _lean(self) -> int:
+        return coin_lean(self.epsilon)
+
+    @property
+    def slope(self) -> Fraction:
+        """The mean of the sign at x = 1, `c`: signs are divided by it."""
+        return Fraction(self._lean, 2 ** (COIN_BITS - 1))
+
+    @property
+    @override
+    def exact_epsilon(self) -> float:
+        # The logarithm is rounded up, possibly above the requested epsilon.
+        return min(float(self.epsilon), log_ceil((1 + self.slope) / (1 - self.slope)))
+
+    @property
+    @override
+    def codes(self) -> int:
+        return 2
+
+    @property
+    @override
+    def public(self) -> Mapping[str, int]:
+        return {"lean": self._lean, "coin_bits": COIN_BITS}
+
+    @override
+    def sample(self, grid: Ints, rng: Generator) -> Codes:
+        draws = rng.integers(0, 1 << COIN_BITS, size=grid.shape)
+        return (draws < (1 << (COIN_BITS - 1)) + grid * self._lean).astype(np.int64)
+
+    @override
+    def probability(self, codes: Codes, grid: int) -> Floats:
+        one = Fraction(1, 2) + grid * self.slope / 2
+        return np.where(codes == 1, float(one), float(1 - one))
+
+    @override
+    def summed(self, codes: Codes) -> Ints:
+        return (2 * codes - 1)[..., None]
+
+    @override
+    def total(self, sums: Ints) -> Floats:
+        return np.asarray(sums[..., 0] / float(self.slope))
+
+    @override
+    def second_moment(self, x: float) -> float:
+        return float(1 / self.slope**2)
+
+
+@dataclass(frozen=True)
+class Plain(CodeDistribution):
+    """The number itself, with 36 fractional bits, unprotected."""
+
+    epsilon: float | Fraction = inf
+
+    name: ClassVar[str] = "plain"
+    levels: ClassVar[int] = 1 << 36
+    covers_one_hot: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Accept any epsilon: there is no privacy."""
+
+    @property
+    @override
+    def exact_epsilon(self) -> float:
+        return inf
+
+    @property
+    @override
+    def codes(self) -> int:
+        return 2 * self.levels + 1
+
+    @property
+    @override
+    def public(self) -> Mapping[str, int]:
+        return {"levels": self.levels}
+
+    @override
+    def sample(self, grid: Ints, rng: Generator) -> Codes:
+        return grid + self.levels
+
+    @override
+    def probability(self, codes: Codes, grid: int) -> Floats:
+        return np.where(codes == grid + self.levels, 1.0, 0.0)
+
+    @override
+    def summed(self, codes: Codes) -> Ints:
+        return (codes - self.levels)[..., None]
+
+    @override
+    def total(self, sums: Ints) -> Floats:
+        return np.asarray(sums[..., 0] / self.levels)
+
+    @override
+    def second_moment(self, x: float) -> float:
+        return x * x
+
+
 _BYTE: Final = 8
-_WORK_BYTES: Final = 64  # per code: its input, its draws and its summands
+_CODE_BYTES: Final = 64  # per code: its input, its draws and its summands
 
 
 @dataclass(frozen=True)
@@ -128,7 +337,8 @@ class Means(LocalRandomiser):
         is_there = labels[:, None, None] == np.arange(self.classes)
         return np.where(is_there, grid[:, :, None], 0)
 
-    def _require(self, values: NDArray[Any]) -> Floats:
+    @override
+    def _checked(self, values: NDArray[Any]) -> Floats:
         columns = self.features + (self.classes > 1)
         if values.shape[1:] != (columns,):
             raise InputError.because(
@@ -141,6 +351,8 @@ class Means(LocalRandomiser):
                 f"{self.classes - 1}",
                 field="values",
             )
+        # All numbers are checked before any draw: an error must not reveal a drawn feature.
+        require_normalised(values[:, : self.features])
         return values.astype(np.float64, copy=False)
 
     def _packed(self, codes: Codes) -> Reports:
@@ -163,36 +375,42 @@ class Means(LocalRandomiser):
 
     @property
     @override
-    def _judging_bytes(self) -> int:
-        return self._code_count * _WORK_BYTES
+    def _work_bytes(self) -> int:
+        return self._code_count * _CODE_BYTES
 
-    def _chunks(self, clients: int) -> Iterator[slice]:
-        return client_slices(clients, self._code_count * _WORK_BYTES)
+    @property
+    @override
+    def _summands(self) -> None:
+        return None  # the sums of codes are not checked
 
-    def _rough(self, counts: Ints) -> Bools:
-        """Return whether each mean is based on too few reports, given its number of reports."""
+    @abstractmethod
+    def _split(self, sums: Sums, clients: int) -> tuple[Ints, Ints]:
+        """Return the number of reports about each feature, and its sums, one row per feature."""
+
+    @override
+    def rough(self, sums: Sums, clients: int) -> Bools:
+        counts, _ = self._split(sums, clients)
         # The probability of the rarer of the two extreme reports, one for and one against.
         rarest = (1 - 1 / self.distribution.influence) / 2
         few = counts * rarest < RAREST_MIN if np.isfinite(self.exact_epsilon) else counts < 1
         return np.repeat(few, self.classes)
 
-    def _estimate(
-        self, sums: Ints, counts: Ints, clients: int, confidence: float
-    ) -> SurveyEstimate:
-        """Return means from sums of shape (features, classes, parts).
-
-        `counts` is the number of clients that reported each feature.
+    @override
+    def _estimate(self, sums: Sums, clients: int, z: float) -> SurveyEstimate:
+        """Return means, with 0, an infinite variance and [-1, 1] for those without reports.
 
         The variance is the maximum that the distribution allows with this mean: the variance at the
         ends of [-1, 1], where the clients' values also differ most.
         """
-        counted = counts[:, None]
-        known = np.broadcast_to(counted > 0, sums.shape[:2])
-        least = np.maximum(counted, 1)
-        values = np.where(known, self.distribution.total(sums) / least, 0.0)
+        counts, table = self._split(sums, clients)
+        shape = (self.features, self.classes)
+        known = np.broadcast_to(counts[:, None] > 0, shape)
+        least = np.maximum(counts[:, None], 1)
+        total = self.distribution.total(table.reshape(*shape, self.distribution.parts))
+        values = np.where(known, total / least, 0.0)
         spread = self.distribution.second_moment(1.0) - np.clip(values, -1.0, 1.0) ** 2
         variance = np.where(known, spread / least, np.inf)
-        reach = z_score(confidence) * np.sqrt(variance)
+        reach = z * np.sqrt(variance)
         low = np.where(known, values - reach, -1.0)
         high = np.where(known, values + reach, 1.0)
         flat = (values.ravel(), variance.ravel(), low.ravel(), high.ravel())
@@ -208,16 +426,12 @@ class EachFeature(Means):
     @property
     @override
     def exact_epsilon(self) -> float:
-        if not self._is_private:
-            return np.inf
+        if not np.isfinite(self.distribution.exact_epsilon):
+            return inf
         exact = self.features * min(
             Fraction(self.distribution.epsilon), Fraction(self.distribution.exact_epsilon)
         )
         return float_ceil(exact)
-
-    @property
-    def _is_private(self) -> bool:
-        return bool(np.isfinite(self.distribution.exact_epsilon))
 
     @property
     @override
@@ -235,13 +449,9 @@ class EachFeature(Means):
         return self.features * self.classes
 
     @override
-    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
-        numbers = self._require(values)
-        reports = np.empty((len(numbers), self.report_bytes), dtype=np.uint8)
-        for chunk in self._chunks(len(numbers)):
-            codes = self.distribution.sample(self._grid(numbers[chunk], rng), rng)
-            reports[chunk] = self._packed(codes.reshape(len(codes), -1))
-        return reports
+    def _draw(self, values: Floats, rng: Generator) -> Reports:
+        codes = self.distribution.sample(self._grid(values, rng), rng)
+        return self._packed(codes.reshape(len(codes), -1))
 
     @override
     def _fits(self, reports: Reports) -> Bools:
@@ -250,21 +460,13 @@ class EachFeature(Means):
     @override
     def aggregate(self, reports: Reports) -> Sums:
         sums = np.zeros((self._code_count, self.distribution.parts), dtype=np.int64)
-        for chunk in self._chunks(len(reports)):
+        for chunk in client_slices(len(reports), self._work_bytes):
             sums += self.distribution.summed(self._unpacked(reports[chunk])).sum(axis=0)
         return sums.ravel()
 
     @override
-    def rough(self, sums: Sums, clients: int) -> Bools:
-        return self._rough(np.full(self.features, clients))
-
-    @override
-    def estimate(
-        self, sums: Sums, clients: int, *, confidence: float = INTERVAL_CONFIDENCE
-    ) -> SurveyEstimate:
-        require_sums(sums, self.cells, clients)
-        shaped = sums.reshape(self.features, self.classes, self.distribution.parts)
-        return self._estimate(shaped, np.full(self.features, clients), clients, confidence)
+    def _split(self, sums: Sums, clients: int) -> tuple[Ints, Ints]:
+        return np.full(self.features, clients), sums.reshape(self.features, -1)
 
 
 @dataclass(frozen=True)
@@ -272,8 +474,7 @@ class SampledFeature(Means):
     """One feature per client, drawn by the client; its number precedes the report.
 
     Each mean is over the clients that drew its feature. It is unbiased if there are any, and has a
-    smaller variance than the paper's sum over all clients times `n / m`. A feature that no client
-    drew gets 0 with an infinite variance and the interval [-1, 1].
+    smaller variance than the paper's sum over all clients times `n / m`.
     """
 
     name: ClassVar[str] = "sampled-feature"
@@ -304,20 +505,12 @@ class SampledFeature(Means):
         return self.classes
 
     @override
-    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
-        numbers = self._require(values)
-        # All numbers are checked before a feature is drawn: an error must not reveal the drawn
-        # feature.
-        require_normalised(numbers[:, : self.features])
-        reports = np.empty((len(numbers), self.report_bytes), dtype=np.uint8)
-        for chunk in self._chunks(len(numbers)):
-            drawn = rng.integers(self.features, size=len(numbers[chunk]))
-            only = np.take_along_axis(numbers[chunk], drawn[:, None], axis=1)
-            chosen = np.hstack((only, numbers[chunk, self.features :]))
-            codes = self.distribution.sample(self._grid(chosen, rng), rng)[:, 0]
-            index = encoded(drawn, self._index_bytes)
-            reports[chunk] = np.hstack((index, self._packed(codes)))
-        return reports
+    def _draw(self, values: Floats, rng: Generator) -> Reports:
+        drawn = rng.integers(self.features, size=len(values))
+        only = np.take_along_axis(values, drawn[:, None], axis=1)
+        chosen = np.hstack((only, values[:, self.features :]))
+        codes = self.distribution.sample(self._grid(chosen, rng), rng)[:, 0]
+        return np.hstack((encoded(drawn, self._index_bytes), self._packed(codes)))
 
     @override
     def _fits(self, reports: Reports) -> Bools:
@@ -327,7 +520,7 @@ class SampledFeature(Means):
     @override
     def aggregate(self, reports: Reports) -> Sums:
         sums = np.zeros((self.features, 1 + self.classes * self.distribution.parts), dtype=np.int64)
-        for chunk in self._chunks(len(reports)):
+        for chunk in client_slices(len(reports), self._work_bytes):
             drawn = decoded(reports[chunk, : self._index_bytes])
             codes = self._unpacked(reports[chunk, self._index_bytes :])
             ones = np.ones((len(drawn), 1), dtype=np.int64)
@@ -336,14 +529,7 @@ class SampledFeature(Means):
         return sums.ravel()
 
     @override
-    def rough(self, sums: Sums, clients: int) -> Bools:
-        return self._rough(sums.reshape(self.features, -1)[:, 0])
-
-    @override
-    def estimate(
-        self, sums: Sums, clients: int, *, confidence: float = INTERVAL_CONFIDENCE
-    ) -> SurveyEstimate:
-        require_sums(sums, self.cells, clients)
+    def _split(self, sums: Sums, clients: int) -> tuple[Ints, Ints]:
         table = sums.reshape(self.features, -1)
         counts = table[:, 0]
         if counts.min() < 0 or counts.sum() != clients:
@@ -352,134 +538,7 @@ class SampledFeature(Means):
                 "be in one of them",
                 field="sums",
             )
-        shaped = table[:, 1:].reshape(self.features, self.classes, self.distribution.parts)
-        return self._estimate(shaped, counts, clients, confidence)
-
-
-_WORD_BITS: Final = 62  # the sum of all weights stays below 2^63
-_LEAST_BITS: Final = 16  # the ratio of two weights is exact to at least 2^-16
-_SIGN_BYTES: Final = 32  # per feature: its rounding, its position in a permutation, and its sign
-
-
-@dataclass(frozen=True)
-class SignVector(LocalRandomiser):
-    """Each number becomes a random sign with that mean; the report tends to agree with most signs.
-
-    A vector of signs has one weight if more than half of its signs agree, and otherwise a weight
-    smaller by the factor `e^epsilon`: ties count as disagreement. A report is the signs as bits, 1
-    for plus, in the order of `numpy.packbits`.
-
-    Attributes:
-        epsilon: The greatest ε of a report, above 0 and at most 20. It must be large enough for
-            different weights; 2**-15 always suffices.
-        features: The number of features, at least 1; `features + epsilon / ln(2)` is at most 46.
-    """
-
-    epsilon: float
-    features: int
-
-    name: ClassVar[str] = "sign-vector"
-
-    def __post_init__(self) -> None:
-        if not 0 < self.epsilon <= REPORT_EPSILON_MAX:
-            raise InputError("epsilon", self.epsilon, f"in (0, {REPORT_EPSILON_MAX:g}]")
-        if self.features < 1 or self._low_bits < _LEAST_BITS:
-            most = _WORD_BITS - _LEAST_BITS - ceil(self.epsilon / log(2))
-            raise InputError("features", self.features, f"an integer from 1 to {most}")
-        low, high = self.weights
-        if low == high:
-            # The weights differ by at least one unless epsilon is too small: e^epsilon is above 1 +
-            # epsilon.
-            allowed = f"from {1 / low} to {REPORT_EPSILON_MAX:g} for {self.features} features"
-            raise InputError("epsilon", self.epsilon, allowed)
-
-    @property
-    def _low_bits(self) -> int:
-        return _WORD_BITS - self.features - ceil(self.epsilon / log(2))
-
-    @cached_property
-    def weights(self) -> tuple[int, int]:
-        """The weights of a vector with at most half of the signs agreeing, and of any other."""
-        low = 1 << self._low_bits
-        return low, int(exp_floor(self.epsilon) * low)
-
-    @cached_property
-    def _agreements(self) -> tuple[int, ...]:
-        """The total weight of all vectors with each number of agreeing signs."""
-        low, high = self.weights
-        n = self.features
-        return tuple(comb(n, a) * (high if 2 * a > n else low) for a in range(n + 1))
-
-    @cached_property
-    def slope(self) -> Fraction:
-        """The mean of a sign whose number is 1: signs are divided by it."""
-        n = self.features
-        lead = sum((2 * a - n) * weight for a, weight in enumerate(self._agreements))
-        return Fraction(lead, n * sum(self._agreements))
-
-    @property
-    @override
-    def exact_epsilon(self) -> float:
-        low, high = self.weights
-        return min(self.epsilon, log_ceil(Fraction(high, low)))
-
-    @property
-    @override
-    def report_bytes(self) -> int:
-        return bitmap_bytes(self.features)
-
-    @property
-    @override
-    def cells(self) -> int:
-        return self.features
-
-    @property
-    @override
-    def public(self) -> Mapping[str, int | str]:
-        low, high = self.weights
-        return {"means": self.name, "features": self.features, "low": low, "high": high}
-
-    @override
-    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
-        if values.shape[1:] != (self.features,):
-            raise InputError.because(
-                f"values has the shape {values.shape}; it must be (clients, {self.features})",
-                field="values",
-            )
-        require_normalised(values)
-        reports = np.empty((len(values), self.report_bytes), dtype=np.uint8)
-        ends = np.cumsum(self._agreements)
-        for chunk in client_slices(len(values), self.features * _SIGN_BYTES):
-            # On [0, 1], the grid of one level consists of the two signs.
-            plus = rounded((values[chunk] + 1) / 2, 1, rng)
-            draws = rng.integers(ends[-1], size=len(plus))
-            agreeing = np.searchsorted(ends, draws, side="right")
-            order = rng.permuted(np.tile(np.arange(self.features), (len(plus), 1)), axis=1)
-            agrees = order < agreeing[:, None]
-            reports[chunk] = np.packbits((plus == agrees).astype(np.uint8), axis=1)
-        return reports
-
-    @override
-    def _fits(self, reports: Reports) -> Bools:
-        return is_padded(reports, self.features)
-
-    @override
-    def aggregate(self, reports: Reports) -> Sums:
-        """Return the number of reports with plus for each feature."""
-        return column_sums(reports, self.features)
-
-    @override
-    def rough(self, sums: Sums, clients: int) -> Bools:
-        return np.full(self.entries, clients * float(1 - self.slope) / 2 < RAREST_MIN)
-
-    @override
-    def estimate(
-        self, sums: Sums, clients: int, *, confidence: float = INTERVAL_CONFIDENCE
-    ) -> SurveyEstimate:
-        require_sums(sums, self.features, clients, low=0, high=clients)
-        values = (2 * sums - clients) / (clients * float(self.slope))
-        variance = (float(1 / self.slope**2) - np.clip(values, -1.0, 1.0) ** 2) / clients
-        return normal_estimate(values, variance, clients, confidence)
+        return counts, table[:, 1:]
 
 
 def make_means(epsilon: float, features: int, classes: int = 1) -> Means:

@@ -23,7 +23,6 @@ Sources: Wang et al., USENIX Security 2017, Section 4; Kairouz, Oh and Viswanath
 """
 
 import math
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -51,13 +50,7 @@ from veilring.protocols.ldp.algorithm.packing import (
     is_padded,
     width_of,
 )
-from veilring.protocols.ldp.algorithm.randomiser import (
-    BITS,
-    PureOracle,
-    Reports,
-    Sums,
-    require_values,
-)
+from veilring.protocols.ldp.algorithm.randomiser import BITS, PureOracle, Reports, Sums
 
 _START_BITS: Final = 16  # bits of the coins for an initial set, which need not be exact
 
@@ -123,27 +116,23 @@ class SubsetSelection(PureOracle):
 
     @property
     def _listed(self) -> bool:
-        return self._list_bytes < bitmap_bytes(self.domain)
-
-    @property
-    def _list_bytes(self) -> int:
-        return self.size * width_of(self.domain)
+        return self.size * width_of(self.domain) < bitmap_bytes(self.domain)
 
     @property
     @override
     def report_bytes(self) -> int:
-        return self._list_bytes if self._listed else bitmap_bytes(self.domain)
+        return min(self.size * width_of(self.domain), bitmap_bytes(self.domain))
 
     @override
-    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
-        own = require_values(values, self.domain)
-        reports = np.empty((len(own), self.report_bytes), dtype=np.uint8)
-        for chunk in client_slices(len(own), self._work_bytes):
-            bitmaps = self._bitmaps(own[chunk], rng)
-            reports[chunk] = self._list(bitmaps) if self._listed else bitmaps
-        return reports
+    def _draw(self, values: Ints, rng: Generator) -> Reports:
+        bitmaps = self._bitmaps(values, rng)
+        if not self._listed:
+            return bitmaps
+        members = np.nonzero(np.unpackbits(bitmaps, axis=1))[1].reshape(-1, self.size)
+        return encoded(members, width_of(self.domain)).reshape(len(bitmaps), -1)
 
     @property
+    @override
     def _work_bytes(self) -> int:
         # A list is built from bytes with one bit each.
         return 32 + (self.domain if self._listed else bitmap_bytes(self.domain))
@@ -190,17 +179,10 @@ class SubsetSelection(PureOracle):
             if unfinished.size < left.size:  # otherwise the copies would be equal
                 left, missing, own = left[unfinished], missing[unfinished], own[unfinished]
 
-    def _list(self, bitmaps: NDArray[np.uint8]) -> Reports:
-        members = np.nonzero(np.unpackbits(bitmaps, axis=1))[1].reshape(-1, self.size)
-        return encoded(members, width_of(self.domain)).reshape(len(bitmaps), -1)
-
-    def _members(self, reports: Reports) -> Ints:
-        return decoded(reports.reshape(len(reports), self.size, -1))
-
     @override
     def _fits(self, reports: Reports) -> Bools:
         if self._listed:
-            members = self._members(reports)
+            members = decoded(reports.reshape(len(reports), self.size, -1))
             ascending = (members[:, 1:] > members[:, :-1]).all(axis=1)
             return np.asarray(ascending & (members[:, -1] < self.domain))
         sizes = np.bitwise_count(reports).sum(axis=1, dtype=np.int64)
@@ -261,11 +243,7 @@ class HashFamily:
         return Fraction(squares, 1 << 2 * self.high_bits)
 
     def bucket(self, a: HashWords, b: HashWords, values: Ints) -> Ints:
-        """Return the bucket of each value under each function.
-
-        Args:
-            values: The values, in `[0, domain)`; the three arguments are broadcast.
-        """
+        """Return the bucket of each value under each function; the arguments are broadcast."""
         words = a * values.astype(self.word) + b
         high = (words >> (self.word_bits - self.high_bits)).astype(np.uint64)
         return (high * np.uint64(self.buckets) >> np.uint64(self.high_bits)).astype(np.int64)
@@ -278,7 +256,6 @@ class HashFamily:
 
         Args:
             sums: One sum per value; changed in place.
-            a: The factors, shape (functions,).
         """
         words = b - self.starts[buckets]
         length = self.starts[buckets + 1] - self.starts[buckets]
@@ -292,7 +269,6 @@ class HashFamily:
 # A bucket's number has two bytes: above epsilon 11.1 there are fewer buckets than optimal.
 _MOST_BUCKETS: Final = 1 << 16
 _SEED_BYTES: Final = 8  # two words of the hash family
-_HASH_BYTES: Final = 16  # per value: two hash words, the bucket's length, and a comparison
 
 
 @dataclass(frozen=True)
@@ -305,6 +281,7 @@ class LocalHashing(PureOracle):
     """
 
     name: ClassVar[str] = "olh"
+    _work_bytes = 16  # two hash words, the bucket's length, and a comparison
 
     @cached_property
     def family(self) -> HashFamily:
@@ -349,16 +326,11 @@ class LocalHashing(PureOracle):
         return _SEED_BYTES + width_of(self.family.buckets)
 
     @override
-    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
-        own = require_values(values, self.domain)
-        reports = np.empty((len(own), self.report_bytes), dtype=np.uint8)
-        for chunk in client_slices(len(own), _HASH_BYTES):
-            words = rng.integers(1 << 32, size=(len(own[chunk]), 2), dtype=np.uint32).astype("<u4")
-            true = self.family.bucket(words[:, 0], words[:, 1], own[chunk])
-            said = randomised_response(true, self._response, rng)
-            reports[chunk, :_SEED_BYTES] = words.view(np.uint8)
-            reports[chunk, _SEED_BYTES:] = encoded(said, width_of(self.family.buckets))
-        return reports
+    def _draw(self, values: Ints, rng: Generator) -> Reports:
+        words = rng.integers(1 << 32, size=(len(values), 2), dtype=np.uint32).astype("<u4")
+        true = self.family.bucket(words[:, 0], words[:, 1], values)
+        said = randomised_response(true, self._response, rng)
+        return np.hstack((words.view(np.uint8), encoded(said, width_of(self.family.buckets))))
 
     @override
     def _fits(self, reports: Reports) -> Bools:
@@ -367,19 +339,11 @@ class LocalHashing(PureOracle):
     @override
     def aggregate(self, reports: Reports) -> Sums:
         sums = np.zeros(self.domain, dtype=np.int64)
-        for chunk in client_slices(len(reports), _HASH_BYTES):
-            a, b = _words(reports[chunk])
+        for chunk in client_slices(len(reports), self._work_bytes):
+            words = np.ascontiguousarray(reports[chunk, :_SEED_BYTES]).view("<u4")
+            a, b = np.ascontiguousarray(words.T)
             self.family.add_supported(sums, a, b, decoded(reports[chunk, _SEED_BYTES:]))
         return sums
-
-
-def _words(reports: Reports) -> tuple[HashWords, HashWords]:
-    """Return the two words of each report."""
-    words = np.ascontiguousarray(reports[:, :_SEED_BYTES]).view("<u4")
-    return np.ascontiguousarray(words[:, 0]), np.ascontiguousarray(words[:, 1])
-
-
-_ROW_BYTES: Final = 32  # per client: a row, its sign, a coin and the code
 
 
 @dataclass(frozen=True)
@@ -393,6 +357,7 @@ class HadamardResponse(PureOracle):
     """
 
     name: ClassVar[str] = "hr"
+    _work_bytes = 32  # a row, its sign, a coin and the code
 
     @property
     def order(self) -> int:
@@ -430,15 +395,11 @@ class HadamardResponse(PureOracle):
         return width_of(2 * self.order)
 
     @override
-    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
-        own = require_values(values, self.domain)
-        reports = np.empty((len(own), self.report_bytes), dtype=np.uint8)
-        for chunk in client_slices(len(own), _ROW_BYTES):
-            rows = rng.integers(self.order, size=len(own[chunk]), dtype=np.uint32)
-            minus = np.bitwise_count(rows & (own[chunk] + 1).astype(np.uint32)) & 1
-            plus = minus != bernoulli(self._keep, len(rows), rng)
-            reports[chunk] = encoded(rows << 1 | plus, self.report_bytes)
-        return reports
+    def _draw(self, values: Ints, rng: Generator) -> Reports:
+        rows = rng.integers(self.order, size=len(values), dtype=np.uint32)
+        minus = np.bitwise_count(rows & (values + 1).astype(np.uint32)) & 1
+        plus = minus != bernoulli(self._keep, len(rows), rng)
+        return encoded(rows << 1 | plus, self.report_bytes)
 
     @override
     def _fits(self, reports: Reports) -> Bools:
@@ -452,20 +413,13 @@ class HadamardResponse(PureOracle):
 
 
 def walsh_hadamard(numbers: Ints) -> Ints:
-    """Return the product of the Sylvester Hadamard matrix and a vector, in `K log K` steps.
-
-    Args:
-        numbers: Shape (K,), where K is a power of two.
-    """
+    """Return the product of the Sylvester Hadamard matrix and a vector, in `K log K` steps."""
     product = numbers
     for half in (1 << place for place in range(len(numbers).bit_length() - 1)):
         pairs = product.reshape(-1, 2, half)
         both = (pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1])
         product = np.stack(both, axis=1).reshape(-1)
     return product
-
-
-_WORK_BYTES: Final = 32  # per client: a value, a draw, another value and the answer
 
 
 @dataclass(frozen=True)
@@ -477,6 +431,7 @@ class DirectEncoding(PureOracle):
     """
 
     name: ClassVar[str] = "de"
+    _work_bytes = 32  # a value, a draw, another value and the answer
 
     @cached_property
     def _response(self) -> ResponseDistribution:
@@ -508,13 +463,8 @@ class DirectEncoding(PureOracle):
         return width_of(self.domain)
 
     @override
-    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
-        own = require_values(values, self.domain)
-        reports = np.empty((len(own), self.report_bytes), dtype=np.uint8)
-        for chunk in client_slices(len(own), _WORK_BYTES):
-            said = randomised_response(own[chunk], self._response, rng)
-            reports[chunk] = encoded(said, self.report_bytes)
-        return reports
+    def _draw(self, values: Ints, rng: Generator) -> Reports:
+        return encoded(randomised_response(values, self._response, rng), self.report_bytes)
 
     @override
     def _fits(self, reports: Reports) -> Bools:
@@ -525,21 +475,28 @@ class DirectEncoding(PureOracle):
         return counted(reports, self.domain)
 
 
-class UnaryOracle(PureOracle):
+_COIN_BYTES: Final = 32  # per client: a value, its place and mask, and a coin
+
+
+@dataclass(frozen=True)
+class OptimisedUnary(PureOracle):
     """One bit per value, set with probability `p` for the client's own and `q` for all others.
 
-    A report is the bits packed in the order of `numpy.packbits`; padding bits are 0.
+    All of epsilon is used for the many bits that are not the client's own: `p = 1/2`. A report is
+    the bits packed in the order of `numpy.packbits`; padding bits are 0.
     """
 
-    @property
-    @abstractmethod
-    def own(self) -> Dyadic:
-        """The probability that the client's own bit is set."""
+    name: ClassVar[str] = "oue"
 
     @property
-    @abstractmethod
+    def own(self) -> Dyadic:
+        """The probability that the client's own bit is set."""
+        return Dyadic(1, 1)
+
+    @cached_property
     def other(self) -> Dyadic:
         """The probability that each other bit is set."""
+        return Dyadic.ceil(1 / (exp_floor(self.epsilon) + 1), BITS)
 
     @property
     @override
@@ -568,10 +525,14 @@ class UnaryOracle(PureOracle):
 
     @override
     def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
-        own = require_values(values, self.domain)
-        reports = packed_bernoulli(self.other, len(own), self.domain, rng)
-        for chunk in client_slices(len(own), _WORK_BYTES):
-            rows, (place, mask) = reports[chunk], bit_of(own[chunk])
+        # The bits of all values are drawn before the clients' own.
+        return self._draw(self._checked(values), rng)
+
+    @override
+    def _draw(self, values: Ints, rng: Generator) -> Reports:
+        reports = packed_bernoulli(self.other, len(values), self.domain, rng)
+        for chunk in client_slices(len(values), _COIN_BYTES):
+            rows, (place, mask) = reports[chunk], bit_of(values[chunk])
             coin = bernoulli(self.own, len(rows), rng)
             clients = np.arange(len(rows))
             rows[clients, place] = rows[clients, place] & ~mask | mask * coin
@@ -592,20 +553,3 @@ class UnaryOracle(PureOracle):
     @override
     def aggregate(self, reports: Reports) -> Sums:
         return column_sums(reports, self.domain)
-
-
-@dataclass(frozen=True)
-class OptimisedUnary(UnaryOracle):
-    """`p = 1/2`: all of epsilon is used for the many bits that are not the client's own."""
-
-    name: ClassVar[str] = "oue"
-
-    @property
-    @override
-    def own(self) -> Dyadic:
-        return Dyadic(1, 1)
-
-    @cached_property
-    @override
-    def other(self) -> Dyadic:
-        return Dyadic.ceil(1 / (exp_floor(self.epsilon) + 1), BITS)

@@ -29,7 +29,7 @@ def reports_at_once(at_once: int | None, usual: int) -> int:
 
 
 def bitmap_bytes(bits: int) -> int:
-    """Return the size in bytes of a bitmap with the given number of bits."""
+    """Return the size of a bitmap."""
     return -(-bits // 8)
 
 
@@ -53,12 +53,7 @@ def width_of(count: int) -> int:
 
 
 def encoded(numbers: NDArray[np.integer], width: int) -> NDArray[np.uint8]:
-    """Return numbers as bytes, lowest first, shape (..., width).
-
-    Args:
-        numbers: At least 0 and below `256**width`, shape (...).
-        width: From 1 to 8.
-    """
+    """Return numbers, below `256**width`, as bytes: lowest first, shape (..., width)."""
     words = np.ascontiguousarray(numbers, dtype="<u8")
     return words.view(np.uint8).reshape(*words.shape, 8)[..., :width]
 
@@ -71,11 +66,7 @@ def decoded(digits: NDArray[np.uint8]) -> Ints:
 
 
 def counted(digits: NDArray[np.uint8], count: int) -> Ints:
-    """Return how often each number from 0 to `count - 1` occurs, shape (count,).
-
-    Args:
-        digits: The output of `encoded` for such numbers, shape (numbers, width).
-    """
+    """Return how often each number from 0 to `count - 1` occurs in the output of `encoded`."""
     sums = np.zeros(count, dtype=np.int64)
     for chunk in client_slices(len(digits), _NUMBER_BYTES):
         # With a large count, a histogram of each chunk (`bincount`) would be larger than the chunk.
@@ -97,10 +88,6 @@ def column_sums(packed: NDArray[np.uint8], columns: int) -> Ints:
 
     Three rows of bits are added as fields of two bits, five of these sums as fields of four, and
     seventeen of those as fields of eight: 255 rows, with a handful of operations per word.
-
-    Args:
-        packed: Shape (rows, ceil(columns / 8)), in the order of `numpy.packbits`.
-        columns: The number of bits in a row, without padding.
     """
     if packed.size * 8 <= _FEW_BITS:
         bits = np.unpackbits(packed, axis=1, count=columns)
@@ -124,20 +111,14 @@ def _sums(rows: NDArray[np.uint8], together: int) -> Ints:
     for shift, terms, mask in _LEVELS:
         halves = np.uint64(mask * 0x0101_0101_0101_0101)
         fields = {
-            place + high: _added((words >> np.uint64(high) if high else words) & halves, terms)
+            place + high: (
+                ((words >> np.uint64(high) if high else words) & halves)
+                .reshape(terms, -1)
+                .sum(axis=0)
+            )
             for place, words in fields.items()
             for high in (0, shift)
         }
     # The first bit of a byte is the highest.
-    bits = [_by_byte(fields[place], width) for place in range(7, -1, -1)]
-    return np.stack(bits, axis=1)
-
-
-def _added(words: NDArray[np.uint64], terms: int) -> NDArray[np.uint64]:
-    total: NDArray[np.uint64] = words.reshape(terms, -1).sum(axis=0)
-    return total
-
-
-def _by_byte(words: NDArray[np.uint64], width: int) -> Ints:
-    sums: Ints = words.view(np.uint8).reshape(-1, width).sum(axis=0, dtype=np.int64)
-    return sums
+    counts = (fields[place].view(np.uint8).reshape(-1, width) for place in range(7, -1, -1))
+    return np.stack([each.sum(axis=0, dtype=np.int64) for each in counts], axis=1)

@@ -1,11 +1,10 @@
 """The frequency oracles by name, and the choice of one by exact variance and report size."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import inf
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.oracles import (
@@ -36,6 +35,11 @@ ORACLES: Final[Mapping[str, type[FrequencyOracle]]] = MappingProxyType(
 """All oracles by name; each is built from a domain and an epsilon."""
 AUTO: Final = "auto"
 """The name that leaves the choice of the oracle to `recommend_oracle`."""
+if TYPE_CHECKING:
+    OracleName: TypeAlias = str
+else:
+    OracleName = Literal[(AUTO, *ORACLES)]
+    """A name that a parameter `oracle` may have."""
 MakeOracle: TypeAlias = Callable[[int], LocalRandomiser]
 """Makes a frequency oracle for a domain of the given size."""
 
@@ -43,49 +47,17 @@ MakeOracle: TypeAlias = Callable[[int], LocalRandomiser]
 _AS_GOOD: Final = 1.01
 
 
-@dataclass(frozen=True, slots=True)
-class OracleOption:
-    """An oracle with its cost and its accuracy.
-
-    Attributes:
-        variance: The variance of a frequency times the number of clients, averaged over the values
-            of the domain. It equals the variance at the frequency `1 / domain`, for any
-            frequencies.
-        influence: The number of clients by which one false report moves the count of a value.
-    """
-
-    oracle: FrequencyOracle
-    variance: float
-    influence: float
-    report_bytes: int
-    exact_epsilon: float
-
-    @property
-    def name(self) -> str:
-        """The oracle's name."""
-        return self.oracle.name
-
-
 # A call takes about 10 ms, and the questions of a survey share an epsilon and a few sizes.
 @lru_cache(maxsize=64, typed=True)
-def oracle_options(domain: int, epsilon: float) -> tuple[OracleOption, ...]:
+def oracle_options(domain: int, epsilon: float) -> tuple[FrequencyOracle, ...]:
     """Return all oracles for a domain, in order of increasing variance."""
     oracles = (kind(domain, epsilon) for kind in ORACLES.values())
-    found = (
-        OracleOption(
-            oracle,
-            # A variance is affine in the frequency, and the frequencies add up to 1.
-            oracle.variance(1 / domain),
-            oracle.influence,
-            oracle.report_bytes,
-            oracle.exact_epsilon,
-        )
-        for oracle in oracles
-    )
-    return tuple(sorted(found, key=lambda option: (option.variance, option.report_bytes)))
+    return tuple(sorted(oracles, key=lambda oracle: (oracle.mean_variance, oracle.report_bytes)))
 
 
-def recommend_oracle(domain: int, epsilon: float, *, max_bytes: int | None = None) -> OracleOption:
+def recommend_oracle(
+    domain: int, epsilon: float, *, max_bytes: int | None = None
+) -> FrequencyOracle:
     """Return the oracle with the shortest reports among those with nearly the smallest variance.
 
     Args:
@@ -94,10 +66,10 @@ def recommend_oracle(domain: int, epsilon: float, *, max_bytes: int | None = Non
     every = oracle_options(domain, epsilon)
     fitting = [each for each in every if max_bytes is None or each.report_bytes <= max_bytes]
     if not fitting:
-        least = min(option.report_bytes for option in every)
+        least = min(oracle.report_bytes for oracle in every)
         raise InputError("max_bytes", max_bytes, f"at least {least} for a domain of {domain}")
-    good = [option for option in fitting if option.variance <= _AS_GOOD * fitting[0].variance]
-    return min(good, key=lambda option: (option.report_bytes, option.variance))
+    good = [each for each in fitting if each.mean_variance <= _AS_GOOD * fitting[0].mean_variance]
+    return min(good, key=lambda oracle: (oracle.report_bytes, oracle.mean_variance))
 
 
 def make_oracle(name: str, epsilon: float) -> MakeOracle:
@@ -108,6 +80,4 @@ def make_oracle(name: str, epsilon: float) -> MakeOracle:
 
 
 def _make(name: str, epsilon: float, domain: int) -> LocalRandomiser:
-    return (
-        recommend_oracle(domain, epsilon).oracle if name == AUTO else ORACLES[name](domain, epsilon)
-    )
+    return recommend_oracle(domain, epsilon) if name == AUTO else ORACLES[name](domain, epsilon)

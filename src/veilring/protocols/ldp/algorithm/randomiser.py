@@ -104,23 +104,28 @@ class LocalRandomiser(ABC):
         Two randomisers with equal public numbers give the same reports from the same draws.
         """
 
-    @abstractmethod
     def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
         """Return one report per client.
 
         Args:
             rng: The clients' secret randomness.
         """
+        own = self._checked(values)
+        reports = np.empty((len(own), self.report_bytes), dtype=np.uint8)
+        for chunk in client_slices(len(own), self._work_bytes):
+            reports[chunk] = self._draw(own[chunk], rng)
+        return reports
+
+    @abstractmethod
+    def _checked(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return values of the right type; reject others before any draw."""
+
+    @abstractmethod
+    def _draw(self, values: NDArray[Any], rng: Generator) -> Reports:
+        """Return one report per client, for as many clients as fit into the memory of a step."""
 
     def accept(self, reports: Reports) -> Bools:
-        """Return whether `perturb` can produce each report; false for a wrong width.
-
-        Args:
-            reports: Any received reports, as bytes of shape (clients, width).
-
-        Returns:
-            Shape (clients,).
-        """
+        """Return whether `perturb` can produce each received report; false for a wrong width."""
         if reports.dtype != np.uint8 or not is_table(reports):
             raise InputError.because(
                 f"reports are {reports.dtype} of the shape {reports.shape}; they must be uint8 of "
@@ -129,13 +134,13 @@ class LocalRandomiser(ABC):
             )
         fits = np.zeros(len(reports), dtype=np.bool_)
         if reports.shape[1] == self.report_bytes:
-            for chunk in client_slices(len(reports), self._judging_bytes):
+            for chunk in client_slices(len(reports), self._work_bytes):
                 fits[chunk] = self._fits(reports[chunk])
         return fits
 
     @property
-    def _judging_bytes(self) -> int:
-        """The maximum memory for checking one report: each of its bytes as a whole number."""
+    def _work_bytes(self) -> int:
+        """The memory to draw or to check one report: by default each byte as a whole number."""
         return 8 * self.report_bytes
 
     @abstractmethod
@@ -146,46 +151,53 @@ class LocalRandomiser(ABC):
     def aggregate(self, reports: Reports) -> Sums:
         """Return the sums over accepted reports, in bounded memory."""
 
-    @abstractmethod
     def estimate(
         self, sums: Sums, clients: int, *, confidence: float = INTERVAL_CONFIDENCE
     ) -> SurveyEstimate:
-        """Return unbiased estimates from the sums over the given number of reports."""
+        """Return unbiased estimates from the sums over the given number of reports.
+
+        The estimates and their intervals are not clipped. The intervals describe only the clients
+        that reported: if these are a sample, add the sampling error.
+
+        Args:
+            confidence: The confidence of each interval on its own, in (0, 1).
+        """
+        if clients < 1:
+            raise InputError("clients", clients, "an integer of at least 1")
+        if sums.shape != (self.cells,) or sums.dtype != np.int64:
+            raise InputError.because(
+                f"sums are {sums.dtype} of the shape {sums.shape}; they must be int64 of the shape "
+                f"({self.cells},)",
+                field="sums",
+            )
+        if self._summands is not None:
+            low, high = (clients * each for each in self._summands)
+            if sums.min() < low or sums.max() > high:
+                raise InputError.because(
+                    f"sums must be integers from {low} to {high}", field="sums"
+                )
+        if not 0 < confidence < 1:
+            raise InputError("confidence", confidence, "a number in (0, 1)")
+        return self._estimate(sums, clients, NormalDist().inv_cdf((1 + confidence) / 2))
+
+    @property
+    def _summands(self) -> tuple[int, int] | None:
+        """The least and the greatest number that a report adds to each sum, if they are checked."""
+        return 0, 1
+
+    @abstractmethod
+    def _estimate(self, sums: Sums, clients: int, z: float) -> SurveyEstimate:
+        """Return unbiased estimates, with intervals of `z` standard deviations to each side."""
 
     @abstractmethod
     def rough(self, sums: Sums, clients: int) -> Bools:
         """Return whether each entry's interval is based on too few reports for its confidence."""
 
 
-def require_sums(
-    sums: Sums, cells: int, clients: int, *, low: int | None = None, high: int | None = None
-) -> None:
-    """Reject sums that no `clients` reports could have, within the given bounds."""
-    if clients < 1:
-        raise InputError("clients", clients, "an integer of at least 1")
-    if sums.shape != (cells,) or sums.dtype != np.int64:
-        raise InputError.because(
-            f"sums are {sums.dtype} of the shape {sums.shape}; they must be int64 of the shape "
-            f"({cells},)",
-            field="sums",
-        )
-    if (low is not None and sums.min() < low) or (high is not None and sums.max() > high):
-        raise InputError.because(f"sums must be integers from {low} to {high}", field="sums")
-
-
-def normal_estimate(
-    values: Floats, variance: Floats, clients: int, confidence: float
-) -> SurveyEstimate:
+def normal_estimate(values: Floats, variance: Floats, clients: int, z: float) -> SurveyEstimate:
     """Return estimates with normal intervals."""
-    reach = z_score(confidence) * np.sqrt(variance)
+    reach = z * np.sqrt(variance)
     return SurveyEstimate(values, variance, values - reach, values + reach, clients)
-
-
-def z_score(confidence: float) -> float:
-    """Return the half-width of an interval in standard deviations."""
-    if not 0 < confidence < 1:
-        raise InputError("confidence", confidence, "a number in (0, 1)")
-    return NormalDist().inv_cdf((1 + confidence) / 2)
 
 
 # The bits of a client's coins: at epsilon 20 the rarest still has a numerator of two digits.
@@ -218,13 +230,11 @@ class FrequencyOracle(LocalRandomiser):
     @property
     @override
     def cells(self) -> int:
-        """One sum per value."""
         return self.domain
 
     @property
     @override
     def public(self) -> Mapping[str, int | str]:
-        """The exact numbers that define the oracle."""
         return {"oracle": self.name, "domain": self.domain, **self.exact_parameters}
 
     @property
@@ -257,9 +267,17 @@ class FrequencyOracle(LocalRandomiser):
             frequency: The fraction of clients with the value; 0 gives `V` of the papers.
         """
 
+    @property
+    def mean_variance(self) -> float:
+        """The variance averaged over the values of the domain, for any frequencies."""
+        return self.variance(1 / self.domain)  # it is affine, and the frequencies add up to 1
 
-def require_values(values: NDArray[Any], domain: int) -> Ints:
-    """Return one value per client as 64-bit integers; reject values outside the domain."""
+    @override
+    def _checked(self, values: NDArray[Any]) -> Ints:
+        return _numbered(values, self.domain)
+
+
+def _numbered(values: NDArray[Any], domain: int) -> Ints:
     if values.ndim != 1 or values.dtype.kind not in "iu":
         raise InputError.because(
             f"values have the type {values.dtype} and the shape {values.shape}; they must be "
@@ -317,28 +335,18 @@ class PureOracle(FrequencyOracle):
         return np.full(self.entries, clients * rarest < RAREST_MIN)
 
     @override
-    def estimate(
-        self, sums: Sums, clients: int, *, confidence: float = INTERVAL_CONFIDENCE
-    ) -> SurveyEstimate:
+    def _estimate(self, sums: Sums, clients: int, z: float) -> SurveyEstimate:
         """Return `(c/m - q) / (p - q)` for each value, with its score interval.
 
         The interval contains all frequencies `f` for which the count is within `z` standard
         deviations of its mean, both taken at `f` (Wilson 1927). At the ends of the domain it is
         wider than the usual normal interval. Entries flagged by `rough` have counts too small for
-        either interval: a nominal 95 % may cover only 82 %. Neither the estimates nor the intervals
-        are clipped to [0, 1]; `make_consistent` clips the estimates. The intervals describe only
-        the clients that reported: if these are a sample, add the sampling error.
-
-        Args:
-            sums: The number of reports that support each value, shape (domain,).
-            clients: The number of reports, at least 1.
-            confidence: The confidence of each interval on its own, in (0, 1).
+        either interval: a nominal 95 % may cover only 82 %.
         """
-        require_sums(sums, self.cells, clients, low=0, high=clients)
         share = sums / clients
         values = (share - float(self.q)) / self._gap
         idle, own = self.variance(), self.variance(1.0)
-        spread = z_score(confidence) ** 2 / clients
+        spread = z**2 / clients
         slope = float(1 - self.p - self.q)
         above = share - float(self.q)
         centre = above + spread * slope / 2
@@ -390,8 +398,12 @@ class PlainOracle(LocalRandomiser):
         return {"oracle": self.name, "domain": self.domain}
 
     @override
-    def perturb(self, values: NDArray[Any], rng: Generator) -> Reports:
-        return encoded(require_values(values, self.domain), self.report_bytes)
+    def _checked(self, values: NDArray[Any]) -> Ints:
+        return _numbered(values, self.domain)
+
+    @override
+    def _draw(self, values: Ints, rng: Generator) -> Reports:
+        return encoded(values, self.report_bytes)
 
     @override
     def _fits(self, reports: Reports) -> Bools:
@@ -406,23 +418,20 @@ class PlainOracle(LocalRandomiser):
         return np.zeros(self.domain, dtype=np.bool_)
 
     @override
-    def estimate(
-        self, sums: Sums, clients: int, *, confidence: float = INTERVAL_CONFIDENCE
-    ) -> SurveyEstimate:
-        require_sums(sums, self.cells, clients, low=0, high=clients)
-        return normal_estimate(sums / clients, np.zeros(self.domain), clients, confidence)
+    def _estimate(self, sums: Sums, clients: int, z: float) -> SurveyEstimate:
+        return normal_estimate(sums / clients, np.zeros(self.domain), clients, z)
 
 
-Consistency = Literal["paper", "clip", "norm-sub", "raw"]
-"""Negative counts become 1; become 0; are projected on the simplex; or are kept."""
+Consistency = Literal["paper", "clip", "norm-sub"]
+"""Negative counts become 1, or become 0, or are projected on the simplex.
+
+They must be replaced, because a classifier takes logarithms.
+"""
+CONSISTENCIES: Final[tuple[Consistency, ...]] = get_args(Consistency)
 
 
 def make_consistent(estimate: SurveyEstimate, method: Consistency) -> Floats:
-    """Return frequencies of at least 0, unless the method is `"raw"`, shape (entries,).
-
-    Args:
-        estimate: Frequencies over a whole domain; not modified.
-    """
+    """Return frequencies of at least 0 from those over a whole domain, which are not modified."""
     raw = estimate.values
     match method:
         case "paper":
@@ -431,10 +440,6 @@ def make_consistent(estimate: SurveyEstimate, method: Consistency) -> Floats:
             return np.maximum(raw, 0.0)
         case "norm-sub":
             return project_on_simplex(raw)
-        case "raw":
-            return raw.copy()
-        case _:
-            raise InputError("method", method, f"one of {', '.join(get_args(Consistency))}")
 
 
 def project_on_simplex(values: Floats) -> Floats:
@@ -442,9 +447,6 @@ def project_on_simplex(values: Floats) -> Floats:
 
     A unique number is subtracted from all entries, and negative results become 0; sorting finds
     that number (Held, Wolfe and Crowder 1974).
-
-    Args:
-        values: Shape (entries,), at least one.
     """
     falling = np.sort(values)[::-1]
     excess = (np.cumsum(falling) - 1) / np.arange(1, len(values) + 1)

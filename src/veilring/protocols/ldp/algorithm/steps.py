@@ -49,8 +49,7 @@ def apply_steps(steps: Sequence[Step], rows: NDArray[Any]) -> NDArray[Any]:
 class Scaling(Step):
     """Scale each feature from a public range to [-1, 1]; values outside are clipped.
 
-    Attributes:
-        ranges: The range of each feature; a range of zero width becomes 0.
+    A range of zero width becomes 0.
     """
 
     ranges: Ranges
@@ -69,9 +68,7 @@ class Scaling(Step):
 class Bins(Step):
     """Equal-width bins over public ranges (the paper's EWD, Section 3.2), numbered from 0.
 
-    Attributes:
-        ranges: The range of each feature; values outside go to the outermost bins.
-        counts: The number of bins of each feature, at least 1.
+    Values outside of their ranges go to the outermost bins.
     """
 
     ranges: Ranges
@@ -104,12 +101,7 @@ def _plain(ranges: Ranges) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class LinearProjection(Step):
-    """A public linear map: `(row - centre) @ axes.T`.
-
-    Attributes:
-        centre: Shape (features,).
-        axes: One tuple per new feature, each of shape (features,).
-    """
+    """A public linear map: `(row - centre) @ axes.T`, with an axis per new feature."""
 
     centre: tuple[float, ...]
     axes: tuple[tuple[float, ...], ...]
@@ -156,7 +148,6 @@ def principal_components(public_rows: Floats, components: int, *, origin: str) -
 
     Args:
         public_rows: Shape (rows, features); no client's.
-        components: The number of components, from 1 to the smaller of rows and features.
     """
     require_extra("sklearn")
     from sklearn.decomposition import PCA
@@ -179,8 +170,6 @@ def discriminant_components(
 
     Args:
         public_rows: Shape (rows, features); no client's.
-        labels: The class of each row, at least two different ones.
-        components: The number of components, from 1 to the features.
         ridge: `rho` as a multiple of the mean eigenvalue of `S_W`, above 0.
     """
     from scipy.linalg import eigh

@@ -8,7 +8,7 @@ Source of the two surveys for naive Bayes: Yilmaz, Al-Rubaie and Chang, 2019, Se
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar, Self, TypeAlias
@@ -21,11 +21,10 @@ from typing_extensions import override
 from veilring.arrays import Ints
 from veilring.errors import InputError
 from veilring.privacy.checks import floats
-from veilring.protocols.ldp.algorithm.distributions import require_normalised
-from veilring.protocols.ldp.algorithm.means import Means, SignVector
-from veilring.protocols.ldp.algorithm.planner import MakeOracle
+from veilring.protocols.ldp.algorithm.means import Means, make_means, require_normalised
+from veilring.protocols.ldp.algorithm.planner import MakeOracle, make_oracle
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, Reports, Sums
-from veilring.protocols.ldp.algorithm.steps import Step, apply_steps, require_columns
+from veilring.protocols.ldp.algorithm.steps import Bins, Scaling, Step, apply_steps, require_columns
 
 ValidRows: TypeAlias = tuple[NDArray[Any], Ints]
 """Rows after public steps with every cell checked, and the class of each row."""
@@ -80,11 +79,7 @@ class Survey(ABC):
 
 @dataclass(frozen=True)
 class FrequencySurvey(Survey):
-    """A survey of the frequency of each value of one attribute, the only column of the rows.
-
-    Attributes:
-        oracle: The frequency oracle over the attribute's values, numbered from 0.
-    """
+    """A survey of the frequency of each value of one attribute, the only column of the rows."""
 
     oracle: LocalRandomiser
 
@@ -103,19 +98,15 @@ class FrequencySurvey(Survey):
 
 @dataclass(frozen=True)
 class MeanSurvey(Survey):
-    """A survey of the mean of each feature over all clients.
+    """A survey of the mean of each feature over all clients, clipped to [-1, 1] after the steps."""
 
-    Attributes:
-        steps: The public steps that are applied to a row first; their result is clipped to [-1, 1].
-    """
-
-    means: Means | SignVector
+    means: Means
     steps: tuple[Step, ...] = ()
 
     name: ClassVar[str] = "means"
 
     def __post_init__(self) -> None:
-        if isinstance(self.means, Means) and self.means.classes > 1:
+        if self.means.classes > 1:
             raise InputError.because(
                 "a survey of means takes no classes; these means are taken within "
                 f"{self.means.classes}",
@@ -140,10 +131,8 @@ class DiscreteBayesSurvey(Survey):
 
     A client reports its class, or one of its features together with its class. Question 0 is the
     class. Question i is feature i, from 1, and value and class are encoded as one number: `a *
-    classes + v`, which is the paper's `(a_i - 1) k + v` counted from 0.
-
-    Attributes:
-        steps: The public steps that are applied to a row first; they give values numbered from 0.
+    classes + v`, which is the paper's `(a_i - 1) k + v` counted from 0. The steps give values
+    numbered from 0.
     """
 
     domains: tuple[int, ...]
@@ -171,9 +160,7 @@ class DiscreteBayesSurvey(Survey):
     ) -> Self:
         """Return the survey whose oracles are all of one kind.
 
-        Args:
-            make: A function that makes an oracle for a number of values, at least 2: a single value
-                needs no protection.
+        Each has a domain of at least 2: a single value needs no protection.
         """
         sizes = (classes, *(classes * values for values in domains))
         oracles = tuple(make(max(2, size)) for size in sizes)
@@ -213,10 +200,7 @@ class GaussianBayesSurvey(Survey):
     A client reports its class, a feature, or a feature's square. Question 0 is the class. Questions
     1 and 2 are the features and their squares, each as a vector that is 0 except at the client's
     class; with `SampledFeature` the client also draws the feature. Each client answers only one
-    question, because all are about the same row.
-
-    Attributes:
-        steps: The public steps that are applied to a row first; their result is clipped to [-1, 1].
+    question, because all are about the same row. The result of the steps is clipped to [-1, 1].
     """
 
     oracle: LocalRandomiser
@@ -254,8 +238,24 @@ class GaussianBayesSurvey(Survey):
         return moments if self.means.classes == 1 else np.column_stack((moments, classes))
 
 
-BayesSurvey: TypeAlias = DiscreteBayesSurvey | GaussianBayesSurvey
-"""A survey from which a classifier can be learned."""
+def make_survey(step: Bins | Scaling, classes: int | None, epsilon: float, oracle: str) -> Survey:
+    """Return the survey of values (bins) or of scaled numbers, within classes for naive Bayes.
+
+    Args:
+        step: The public step that a client applies to its row. A survey of frequencies has one
+            column, and its clients apply the step themselves.
+        classes: The number of classes; None for a survey of frequencies or means.
+        epsilon: The maximum ε of a report; infinite for no noise.
+    """
+    make = make_oracle(oracle, epsilon)
+    if isinstance(step, Bins):
+        if classes is None:
+            return FrequencySurvey(make(step.counts[0]))
+        return DiscreteBayesSurvey.of(step.counts, classes, make, (step,))
+    means = make_means(epsilon, len(step.ranges), 1 if classes is None else classes)
+    if classes is None:
+        return MeanSurvey(means, (step,))
+    return GaussianBayesSurvey(make(max(2, classes)), means, (step,))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -283,10 +283,19 @@ class Tally:
         )
 
     @classmethod
+    def of(cls, survey: Survey, reports: Iterable[tuple[int, Reports]]) -> Self:
+        """Return the tally of accepted reports, in groups with their question."""
+        sums = [np.zeros(each.cells, dtype=np.int64) for each in survey.questions]
+        counts = [0] * len(sums)
+        for question, some in reports:
+            sums[question] += survey.questions[question].aggregate(some)
+            counts[question] += len(some)
+        return cls(tuple(sums), tuple(counts))
+
+    @classmethod
     def empty(cls, survey: Survey) -> Self:
         """Return an empty tally."""
-        zeros = tuple(np.zeros(each.cells, dtype=np.int64) for each in survey.questions)
-        return cls(zeros, (0,) * len(zeros))
+        return cls.of(survey, ())
 
     @property
     def clients(self) -> int:
@@ -312,9 +321,7 @@ def answer(survey: Survey, rows: NDArray[Any], labels: Ints, rng: Generator) -> 
 
 def tally_reports(survey: Survey, reports: Sequence[Reports]) -> Tally:
     """Return the tally of accepted reports, given by question."""
-    pairs = zip(survey.questions, reports, strict=True)
-    sums = tuple(randomiser.aggregate(each) for randomiser, each in pairs)
-    return Tally(sums, tuple(map(len, reports)))
+    return Tally.of(survey, enumerate(reports))
 
 
 def census(survey: Survey, rows: NDArray[Any], labels: Ints, rng: Generator) -> Tally:

@@ -30,7 +30,7 @@ from veilring.protocols.ldp.store.base import (
     statement_values,
     sums_blob,
 )
-from veilring.protocols.ldp.store.sqlite import STORE_FILE
+from veilring.protocols.ldp.store.sqlite import REPORTS
 
 # A server that takes longer for its first answer is treated as unreachable; clients send again.
 SERVER_SECONDS: Final = 10
@@ -131,7 +131,7 @@ class PostgresStore(Store):
     def _open_task(self) -> None:
         db = self._connection()
         if not _exists(db):
-            raise missing_state("its PostgreSQL database", STORE_FILE)
+            raise missing_state("its PostgreSQL database", REPORTS.name, REPORTS.loss)
         if not self._read_only:
             db.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
             db.execute(

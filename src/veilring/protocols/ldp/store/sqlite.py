@@ -16,7 +16,7 @@ from typing_extensions import override
 from veilring.arrays import Ints
 from veilring.errors import StoreFailed
 from veilring.privacy.files import as_store_failed
-from veilring.privacy.statefile import Format, StateFile, open_state_file, read_state_file
+from veilring.privacy.statefile import Section, StateFile, open_state_file, read_state_file
 from veilring.protocols.ldp.messages import Task
 from veilring.protocols.ldp.store.base import (
     DIGEST_END,
@@ -43,9 +43,8 @@ LOG_BYTES_MAX: Final = 64 << 20
 
 _WHAT: Final = "SQLite"
 _DIGEST_BYTES: Final = 8
-STORE_FILE: Final = Format(
+REPORTS: Final = Section(
     name="store of reports",
-    application=0x7665696C,  # "veil", so that other programs' files are not mistaken for ours
     version=1,
     schema="""
 CREATE TABLE task (digest BLOB NOT NULL, body BLOB NOT NULL) STRICT;
@@ -94,7 +93,7 @@ def begin_sqlite(path: Path) -> None:
         StoreFailed: If it existed, as its lock file shows, or the disk fails.
     """
     with as_store_failed(_WHAT, path):
-        open_state_file(path, STORE_FILE, new=True).close()
+        open_state_file(path, REPORTS, new=True).close()
 
 
 class SqliteStore(Store):
@@ -132,7 +131,7 @@ class SqliteStore(Store):
 
     def _open(self) -> StateFile:
         """Open the file, even after a failure has closed it, and check its content."""
-        file = open_state_file(self._path, STORE_FILE, check=self._require_sound)
+        file = open_state_file(self._path, REPORTS, check=self._require_sound)
         try:
             db = file.connection
             db.execute(f"PRAGMA cache_size = -{CACHE_BYTES_MAX >> 10}")
@@ -179,7 +178,7 @@ class SqliteStore(Store):
         name = self._path.name
         return StoreFailed(
             f"{self._path} is damaged (its reports are not those that were stored). Restore your "
-            f"newest copy of it. Without it, {STORE_FILE.loss}; to start over "
+            f"newest copy of it. Without it, {REPORTS.loss}; to start over "
             f"nevertheless, move away {name}, {name}.lock, {name}-wal and {name}-shm"
         )
 
@@ -215,7 +214,7 @@ class SqliteStore(Store):
 
     @contextmanager
     def _read_at_once(self) -> Iterator[None]:
-        with read_state_file(self._path, STORE_FILE) as database:
+        with read_state_file(self._path, REPORTS) as database:
             self._require_task(database)
             self._reading = database
             try:

@@ -41,7 +41,7 @@ Shares that protect a row
     colluders is protected only by its own share.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
@@ -51,7 +51,6 @@ from typing import Final
 import numpy as np
 
 from veilring.arrays import Floats
-from veilring.data.table import Rows
 from veilring.extras import require_extra
 from veilring.privacy.checks import require, require_that
 from veilring.privacy.divisible import POLYA_SCALE_MAX
@@ -64,7 +63,7 @@ from veilring.protocols.radius.algorithm.conversion import (
     ByGrid,
     require_candidates,
 )
-from veilring.protocols.ring.algorithm.sums import SumMethod, leaked_groups, walecki_cycles
+from veilring.protocols.ring.algorithm.sums import SumMethod, walecki_cycles
 
 _PAIR: Final = 2  # colluders that enclose a party of a ring
 
@@ -103,32 +102,9 @@ def guarantee(
 
     Of the parties outside of the coalition, `missing` others than the victim add no noise.
     """
-    shares = protecting_shares(parties, coalition, method)
-    return _by_shares(spent, parties, shares - missing, tolerated)
-
-
-def guarantee_in_ring(
-    spent: Sequence[Allocation],
-    parties: int,
-    coalition: Collection[int],
-    method: SumMethod,
-    *,
-    tolerated: int,
-    missing: int = 0,
-) -> float:
-    """Return the epsilon that protects each honest party of a ring with known positions.
-
-    The coalition has the given positions in the ring, from 0; `missing` is as in `guarantee`.
-    """
-    members = set(coalition)
-    _require_coalition(parties, len(members), method)
-    inside = members <= set(range(parties))
-    require_that(inside, "coalition", f"coalition must hold places from 0 to {parties - 1}")
-    if not method.goes_round:
-        smallest = parties - len(members)
-    else:
-        smallest = min(map(len, leaked_groups(_cycles(parties, method), members)))
-    return _by_shares(spent, parties, smallest - missing, tolerated)
+    shares = protecting_shares(parties, coalition, method) - missing
+    there = max(1, shares)  # the victim's own share is
+    return remaining_epsilon(spent, parties, tolerated=tolerated, missing=parties - there)
 
 
 def protecting_shares(parties: int, coalition: int, method: SumMethod) -> int:
@@ -140,7 +116,8 @@ def protecting_shares(parties: int, coalition: int, method: SumMethod) -> int:
     tried, 2s colluders, the neighbours of one party, are needed to separate s edge-disjoint cycles
     of `walecki_cycles`; this function computes the number.
     """
-    _require_coalition(parties, coalition, method)
+    method.check(parties)
+    require(0 <= coalition < parties, "coalition", coalition, f"0 to {parties - 1} of {parties}")
     if not method.goes_round or coalition < _PAIR:
         return parties - coalition
     if coalition >= 2 * method.cycles or coalition >= _connectivity(parties, method):
@@ -153,18 +130,6 @@ def _release_loss(plan: Allocation, exponent: Fraction) -> Fraction:
     return max(crowd * Fraction(count_loss(epsilon, exponent)) for crowd, epsilon in pairs)
 
 
-def _by_shares(spent: Sequence[Allocation], parties: int, shares: int, tolerated: int) -> float:
-    there = max(1, shares)  # the victim's own share is
-    return remaining_epsilon(spent, parties, tolerated=tolerated, missing=parties - there)
-
-
-def _cycles(parties: int, method: SumMethod) -> Sequence[Sequence[int]]:
-    """Return the cycles over positions in the ring, in the form of `ring.roles.sums.sum_cycles`."""
-    if method.cycles == 1:
-        return (range(parties),)
-    return walecki_cycles(parties)[: method.cycles]
-
-
 @lru_cache
 def _connectivity(parties: int, method: SumMethod) -> int:
     """Return the number of parties whose removal disconnects the union of the cycles."""
@@ -172,14 +137,9 @@ def _connectivity(parties: int, method: SumMethod) -> int:
     import networkx as nx
 
     graph: nx.Graph[int] = nx.Graph()
-    for cycle in _cycles(parties, method):
+    for cycle in walecki_cycles(parties)[: method.cycles]:
         nx.add_cycle(graph, cycle)
     return int(nx.node_connectivity(graph))
-
-
-def _require_coalition(parties: int, coalition: int, method: SumMethod) -> None:
-    method.check(parties)
-    require(0 <= coalition < parties, "coalition", coalition, f"0 to {parties - 1} of {parties}")
 
 
 _SHARES: Final = SumMethod("shares")
@@ -324,19 +284,6 @@ class NoisyVotesParameters:
             return None
         require_radii(queries, radii)
         return np.asarray(radii, dtype=np.float64)
-
-    def check_rows(self, rows: Rows) -> None:
-        """Refuse a party's rows if they do not fit the schema; an empty set is allowed."""
-        width = rows.features.shape[1]
-        require_that(
-            width == self.features,
-            "rows",
-            f"the rows have {width} features; the parameters have {self.features}",
-        )
-        known = rows.labels.size == 0 or int(rows.labels.max()) < self.classes
-        require_that(
-            known, "rows.labels", f"labels must be below {self.classes}, the number of classes"
-        )
 
 
 def _require_whole(field_name: str, value: int, least: int, most: int) -> None:

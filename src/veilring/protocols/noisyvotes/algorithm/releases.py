@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from veilring.arrays import Floats, Ints
-from veilring.data.table import Rows
+from veilring.data.table import Rows, check_rows
 from veilring.privacy.checks import require_that
 from veilring.privacy.divisible import POLYA_SCALE_MAX, polya_difference
 from veilring.protocols.noisyvotes.algorithm.parameters import (
@@ -215,7 +215,7 @@ def noisy_votes(
     """
     exponent = parameters.exponent(len(parts))
     for rows in parts:
-        parameters.check_rows(rows)
+        check_rows(rows, parameters.features, parameters.classes)
     steps = batch_steps(queries, parameters, radii)
     release = next(steps)
     while True:

@@ -61,7 +61,6 @@ def quantise(
     """Return rows normalised to length 1, as whole numbers in steps of 1 / 4090.
 
     Args:
-        features: The rows, shape (rows, features), finite and other than zero.
         origin: The origin of directions, by default 0. Each row is first scaled to length 1, then
             the origin is subtracted, and the difference is scaled. The exact mean of private rows
             reveals them: use a public point, or the result of `private_mean`.
@@ -144,10 +143,8 @@ def private_mean(rows: NDArray[np.floating], sigma: float, rng: Generator) -> Or
     """Release the mean direction of rows by a Gaussian mechanism on their sum and number.
 
     Args:
-        rows: The secret rows, shape (rows, features), finite and other than zero.
         sigma: The standard deviation of the noise of each sum. The noise of the mean is smaller by
             a factor of the number of rows. The price is `1 / sigma**2` in the unit of zCDP.
-        rng: The secret source of randomness.
     """
     if not 0 < sigma < math.inf:
         raise InputError("sigma", sigma, "a finite number above 0")
@@ -222,11 +219,6 @@ def tau_share(features: int, rows: int, epsilon: float) -> float:
     It is 0.8 n^(-4 / (min(f, 8) + 4)) ε^(-0.15). The numbers were fitted on wine, digits, glass,
     banana, australian and mushroom, at ε = 0.5 to 4 and in streams of 20 and 100 queries.
     `python -m benchmarks defaults` shows their accuracy on these tables and on others.
-
-    Args:
-        features: f, the number of features, at least 1.
-        rows: n, the number of records, at least 1.
-        epsilon: The ε of the stream, above 0.
     """
     return near_share(rows, features, _NEAR_FACTOR * epsilon**-_NEAR_EXPONENT)
 
@@ -236,9 +228,6 @@ def public_tau(queries: NDArray[np.float32], kernel: "Kernel", share: float) -> 
 
     Its cosine is from 0.2 to 0.99. Fewer than `NEAR_QUERIES_MIN` different queries are too small a
     sample of the records; then τ is `TAU`.
-
-    Args:
-        queries: The quantised queries, shape (queries, features).
     """
     different = np.unique(queries, axis=0).astype(np.float64)
     if len(different) < NEAR_QUERIES_MIN:
@@ -281,15 +270,7 @@ class Kernel:
     def neighbours(
         self, products: NDArray[np.float32], row_lengths: Floats, query_length: float
     ) -> tuple[NDArray[np.intp], Floats]:
-        """Find the neighbours of a query: the rows with κ ≥ τ.
-
-        Args:
-            products: The exact inner products of the rows with the query, shape (rows,).
-            row_lengths: The lengths of the rows, shape (rows,).
-
-        Returns:
-            The positions of the neighbours in ascending order, and the κ of each.
-        """
+        """Return the ascending positions of the rows with κ ≥ τ, and the κ of each."""
         # One cheap comparison excludes nearly all rows; the kernel is computed for the rest only.
         least = (self.least_cosine - _MARGIN) * query_length
         extreme = row_lengths.min(initial=LENGTH_MAX) if least > 0 else LENGTH_MAX
@@ -316,11 +297,6 @@ def kernel_vote(
     """Return the class with the greatest sum of κ over rows with κ ≥ τ, without privacy.
 
     A query without a neighbour gets the label of the nearest row.
-
-    Args:
-        rows: The quantised rows, shape (rows, features), at least one.
-        labels: The label of each row, shape (rows,).
-        queries: The quantised queries, shape (queries, features).
     """
     row_lengths, found = lengths(rows), np.empty(len(queries), np.int64)
     products = zip(products_by_query(queries, rows), lengths(queries).tolist(), strict=True)
@@ -368,15 +344,7 @@ class Hashing:
         return np.ascontiguousarray(packed[:, 0])
 
     def candidates(self, rows: NDArray[np.uint8], query: NDArray[np.uint8]) -> NDArray[np.intp]:
-        """Return the rows that share a code with the query in at least one table.
-
-        Args:
-            rows: The codes of the rows, shape (tables, rows).
-            query: The codes of the query, shape (tables,).
-
-        Returns:
-            The positions of these rows in ascending order.
-        """
+        """Return the ascending positions of rows that share a code with the query in any table."""
         found = np.zeros(rows.shape[1], np.bool_)
         for table, code in zip(rows, query, strict=True):
             found |= table == code

@@ -46,10 +46,6 @@ def public_sigma2(epsilon: float, queries: int) -> float:
     A vote is clipped at σ2 √(2 K z), where z is the record's remaining budget. A greater ε needs
     less noise, and in a long stream each query gets so little that fewer but larger votes are more
     informative. The numbers were fitted like those of `tau_share`.
-
-    Args:
-        epsilon: The ε of the stream, above 0.
-        queries: T, at least 1.
     """
     found = math.pow(queries / _STREAM, _STREAM_EXPONENT) / math.sqrt(epsilon)
     return min(SIGMA_MAX, max(SIGMA_MIN, found))
@@ -99,7 +95,6 @@ class Neighbours(NamedTuple):
     """The records within the threshold of a query, whatever their remaining budgets.
 
     Attributes:
-        records: The positions of the records, shape (m,), each once.
         kernels: The κ of each record, at least τ.
     """
 
@@ -169,8 +164,15 @@ def answer_query(
     return PricedLabel(int(noisy.argmax()), active.astype(np.int64), units, paid_for)
 
 
-class _Buffers(NamedTuple):
-    """Buffers of rows. The codes of a table are contiguous, for comparison in one operation."""
+class RowColumns(NamedTuple):
+    """Rows and what is known of them, in no particular order, along the first axis of each column.
+
+    Attributes:
+        features: The quantised features.
+        remaining: The units that each row has left; the filter charges them in place.
+        codes: The hash codes, shape (tables, rows): those of a table are contiguous, for comparison
+            in one operation.
+    """
 
     features: NDArray[np.float32]
     lengths: Floats
@@ -181,63 +183,41 @@ class _Buffers(NamedTuple):
 
     @classmethod
     def of(cls, room: int, features: int, tables: int) -> Self:
+        """Return columns of zeros."""
         labels, ids, remaining = np.zeros((3, room), np.int64)
         codes = np.zeros((tables, room), np.uint8)
         rows = np.zeros((room, features), np.float32)
         return cls(rows, np.zeros(room), labels, ids, remaining, codes)
 
+    def first(self, count: int) -> "RowColumns":
+        """Return a view of the first rows."""
+        *columns, codes = (column[:count] for column in self.by_row)
+        return RowColumns._make((*columns, codes.T))
+
     @property
-    def columns(self) -> tuple[NDArray[Any], ...]:
-        """All buffers, rows along the first axis."""
+    def by_row(self) -> tuple[NDArray[Any], ...]:
+        """All columns, with rows along the first axis."""
         return (*self[:-1], self.codes.T)
 
 
 class StoredRows:
-    """Features, labels and budgets of live records, in no particular order.
+    """Features, labels and budgets of live records.
 
     Positions are below the number of records; forgetting a record moves others. Capacity grows by
     doubling. Abandoned buffers and forgotten rows are overwritten.
-
-    Args:
-        hashing: The hashing that assigns codes to rows; none by default.
     """
 
     def __init__(self, features: int, hashing: Hashing | None = None) -> None:
         self._count, self._hashing = 0, hashing
-        self._buffers = _Buffers.of(_ROOM_MIN, features, hashing.tables if hashing else 0)
+        self._buffers = RowColumns.of(_ROOM_MIN, features, hashing.tables if hashing else 0)
 
     def __len__(self) -> int:
         return self._count
 
     @property
-    def features(self) -> NDArray[np.float32]:
-        """The quantised features, shape (rows, features)."""
-        return self._buffers.features[: self._count]
-
-    @property
-    def lengths(self) -> Floats:
-        """The length of each row, shape (rows,)."""
-        return self._buffers.lengths[: self._count]
-
-    @property
-    def labels(self) -> Ints:
-        """The label of each row, shape (rows,)."""
-        return self._buffers.labels[: self._count]
-
-    @property
-    def ids(self) -> Ints:
-        """The id of each row, shape (rows,)."""
-        return self._buffers.ids[: self._count]
-
-    @property
-    def remaining(self) -> Ints:
-        """A view of the units that each row has left, shape (rows,), which the filter charges."""
-        return self._buffers.remaining[: self._count]
-
-    @property
-    def codes(self) -> NDArray[np.uint8]:
-        """The hash codes, shape (tables, rows)."""
-        return self._buffers.codes[:, : self._count]
+    def live(self) -> RowColumns:
+        """A view of the live rows."""
+        return self._buffers.first(self._count)
 
     def add(self, ids: Ints, features: NDArray[np.float32], labels: Ints, remaining: Ints) -> None:
         """Append rows that `Predictor.add` has checked, except for the features."""
@@ -247,19 +227,15 @@ class StoredRows:
         first, self._count = self._count, self._count + len(ids)
         self._make_room(first)
         given = (features, long, labels, ids, remaining, codes.T)
-        for column, values in zip(self._buffers.columns, given, strict=True):
+        for column, values in zip(self._buffers.by_row, given, strict=True):
             column[first : self._count] = values
 
     def forget(self, positions: NDArray[np.intp]) -> None:
-        """Overwrite rows with the last rows, and the places of those with zeros.
-
-        Args:
-            positions: The positions of the rows, each once.
-        """
+        """Overwrite rows with the last rows, and the places of those with zeros."""
         left = self._count - len(positions)
         holes = positions[positions < left]
         moving = np.setdiff1d(np.arange(left, self._count), positions, assume_unique=True)
-        for column in self._buffers.columns:
+        for column in self._buffers.by_row:
             column[holes] = column[moving]
             column[left : self._count] = 0
         self._count = left
@@ -271,7 +247,7 @@ class StoredRows:
         if self._count <= room:
             return
         tables = len(old.codes)
-        self._buffers = _Buffers.of(max(self._count, 2 * room), features, tables)
-        for column, before in zip(self._buffers.columns, old.columns, strict=True):
+        self._buffers = RowColumns.of(max(self._count, 2 * room), features, tables)
+        for column, before in zip(self._buffers.by_row, old.by_row, strict=True):
             column[:used] = before[:used]
             before[:used] = 0

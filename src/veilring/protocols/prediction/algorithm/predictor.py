@@ -139,22 +139,15 @@ class Predictor:
     @property
     def ids(self) -> Ints:
         """A copy of the ids of all records, in the same arbitrary order as `remaining`."""
-        return self._rows.ids.copy()
+        return self._rows.live.ids.copy()
 
     @property
     def remaining(self) -> Ints:
         """A copy of the units that each record has left. They and any summary are secret."""
-        return self._rows.remaining.copy()
+        return self._rows.live.remaining.copy()
 
     def add(self, ids: Ints, features: NDArray[np.float32], labels: Ints, remaining: Ints) -> None:
-        """Add records, which take part from the next query on.
-
-        Args:
-            ids: The new ids of the records, shape (m,).
-            features: The result of `quantise`, shape (m, features).
-            labels: The class numbers, below the number of classes, shape (m,).
-            remaining: The units that each record has left in the ledger, shape (m,).
-        """
+        """Add records, which take part from the next query on."""
         for field, column in (("ids", ids), ("labels", labels), ("remaining", remaining)):
             if column.shape != (len(features),) or column.dtype != np.int64:
                 given = f"{column.dtype} of shape {column.shape}"
@@ -162,7 +155,7 @@ class Predictor:
                     f"{field} are {given}; they must be int64 of the shape ({len(features)},)",
                     field=field,
                 )
-        if len(np.unique(ids)) < len(ids) or np.isin(ids, self._rows.ids).any():
+        if len(np.unique(ids)) < len(ids) or np.isin(ids, self._rows.live.ids).any():
             raise InputError.because(
                 "an id exists already, or occurs twice; each record needs a new one", field="ids"
             )
@@ -176,22 +169,15 @@ class Predictor:
         self._clear()
 
     def restock(self, remaining: Ints) -> None:
-        """Set the remaining budgets, from a ledger or for another client.
-
-        Args:
-            remaining: The units in the order of `ids`, shape (records,).
-        """
-        self._rows.remaining[:] = remaining
+        """Set the remaining budgets in the order of `ids`, from a ledger or for another client."""
+        self._rows.live.remaining[:] = remaining
 
     def forget(self, ids: Ints) -> None:
         """Forget records: all their data here is overwritten before this returns.
 
         The data includes features, labels, budgets, codes, and inner products with queries.
-
-        Args:
-            ids: The ids of the records, shape (m,).
         """
-        gone = np.flatnonzero(np.isin(self._rows.ids, ids))
+        gone = np.flatnonzero(np.isin(self._rows.live.ids, ids))
         if len(gone) < len(np.unique(ids)):
             raise InputError.because("there is an unknown id; add it first", field="ids")
         self._rows.forget(gone)
@@ -199,10 +185,6 @@ class Predictor:
 
     def answer_block(self, queries: NDArray[np.float32], rng: Generator) -> list[PricedLabel]:
         """Answer queries one after the other, and charge the working copy.
-
-        Args:
-            queries: The result of `quantise`, shape (queries, features).
-            rng: The server's secret randomness.
 
         Returns:
             The label of each query with its price; `payers` are ids.
@@ -227,15 +209,15 @@ class Predictor:
             if self._released is not None:
                 votes = self._released.votes(self.kernel, public[place], float(long[place]))
             found = answer_query(
-                self.parameters, neighbours, self._rows.remaining, rng, released=votes
+                self.parameters, neighbours, self._rows.live.remaining, rng, released=votes
             )
             if self._released is not None:
                 self._released.join(queries[place], float(long[place]), found.label)
-            yield replace(found, payers=self._rows.ids[found.payers])
+            yield replace(found, payers=self._rows.live.ids[found.payers])
 
     def _among_all(self, queries: NDArray[np.float32], long: Floats) -> Iterator[Neighbours]:
-        rows = self._rows
-        products = self._scratch(len(queries), len(rows))
+        rows = self._rows.live
+        products = self._scratch(len(queries), len(self._rows))
         if self._device is None:
             np.matmul(queries, rows.features.T, out=products)
         else:
@@ -247,7 +229,7 @@ class Predictor:
     def _among_candidates(
         self, hashing: Hashing, queries: NDArray[np.float32], long: Floats
     ) -> Iterator[Neighbours]:
-        rows = self._rows
+        rows = self._rows.live
         codes = hashing.codes(queries)
         for query, code, length in zip(queries, codes.T, long.tolist(), strict=True):
             among = hashing.candidates(rows.codes, code)

@@ -53,12 +53,7 @@ class Allocation:
 
 
 def allocate_budget(graph: Bools, epsilon: float, *, work: int = WORK_MAX) -> Allocation:
-    """Divide a budget among the queries of a batch: each gets its share of its largest clique.
-
-    Args:
-        graph: The overlap graph, shape (Q, Q), from `overlap_graph`.
-        epsilon: The budget of the batch, above 0.
-    """
+    """Divide a budget among the queries of a batch: each gets its share of its largest clique."""
     require(0 < epsilon < np.inf, "epsilon", epsilon, "a finite number above 0")
     bounds = largest_cliques(graph, work=work)
     return Allocation(
@@ -88,7 +83,6 @@ def largest_cliques(graph: Bools, *, work: int = WORK_MAX) -> CliqueBounds:
     vertices from searches for larger cliques.
 
     Args:
-        graph: The adjacency matrix, shape (V, V), symmetric, without loops.
         work: The approximate number of vertices that may be coloured. With 0, the bounds follow
             from a single colouring of the whole graph.
     """

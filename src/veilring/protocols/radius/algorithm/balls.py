@@ -42,11 +42,6 @@ def count_votes(queries: Floats, radii: Floats, rows: Rows, classes: int) -> Int
 
     A row is in a ball if its computed distance is `<=` the radius. The counts are secret: release
     them only through a mechanism.
-
-    Args:
-        queries: The queries, shape (Q, f), in [0, 1].
-        radii: The radii, shape (Q,), finite, at least 0.
-        classes: The number of classes; every label is below it.
     """
     require_radii(queries, radii)
     _require_rows(queries, rows, classes)
@@ -59,12 +54,7 @@ def count_votes(queries: Floats, radii: Floats, rows: Rows, classes: int) -> Int
 
 
 def count_labels(voting: Bools, labels: Ints, classes: int) -> Ints:
-    """Return the number of a chunk's rows that vote for each class, shape (Q, classes).
-
-    Args:
-        voting: Whether each row votes in each ball, shape (Q, rows).
-        labels: The label of each row, shape (rows,).
-    """
+    """Return the number of a chunk's rows that vote for each class, shape (Q, classes)."""
     ballots = np.eye(classes, dtype=np.float32)[labels]
     # A chunk has at most 2^22 rows, so sums of ones are exact in single precision.
     return (voting.astype(np.float32) @ ballots).astype(np.int64)
@@ -83,8 +73,6 @@ def overlap_graph(
     explains why the slack makes this safe. No query has an edge to itself.
 
     Args:
-        queries: The queries, shape (Q, f), in [0, 1]; at most `BATCH_MAX`.
-        radii: The radii, shape (Q,), finite, at least 0.
         relative_slack: The relative increase of the sum of two radii. Less than the default is
             unsafe.
         absolute_slack: The absolute increase of that sum. Less than the default is unsafe for tiny

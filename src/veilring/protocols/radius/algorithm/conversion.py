@@ -19,7 +19,7 @@ is a function of public numbers: queries, radii and the grid. The leading axis i
 from dataclasses import dataclass
 from fractions import Fraction
 from math import exp, lgamma, log, pi
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -66,11 +66,7 @@ _EXACT_CELLS: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class ByCandidates:
-    """The interactive conversion, which chooses each query's radius among candidates (Algorithm 6).
-
-    Attributes:
-        number: The number of candidates, from 2 to `CANDIDATES_MAX`.
-    """
+    """The interactive conversion: each query chooses a radius among candidates (Algorithm 6)."""
 
     number: int = 10
 
@@ -94,6 +90,14 @@ class ByGrid:
 
 Conversion = ByCandidates | ByGrid
 """A conversion of k. Prefer the grid, except with many features or very few queries."""
+ConversionName = Literal["auto", "grid", "candidates"]
+
+
+def conversion_of(name: ConversionName, features: int) -> Conversion:
+    """Return the conversion that a name denotes: `auto` prefers the grid where it can be used."""
+    if name == "grid" or (name == "auto" and features <= GRID_FEATURES_MAX):
+        return ByGrid()
+    return ByCandidates()
 
 
 def convert_to_radii(
@@ -107,15 +111,7 @@ def convert_to_radii(
     known_rows: int,
     work: int = WORK_MAX,
 ) -> Floats:
-    """Release a radius for each query, shape (Q,), all under `epsilon`.
-
-    Args:
-        queries: The queries, shape (Q, f), in [0, 1].
-        rows: The secret table with f features.
-        k: The number of neighbours, at least 1.
-        rng: The secret source of randomness.
-        epsilon: The budget, above 0.
-    """
+    """Release a radius for each query, shape (Q,), all under `epsilon`."""
     require_width(queries, rows)
     features = queries.shape[1]
     if isinstance(conversion, ByGrid):
@@ -142,11 +138,6 @@ def plan_conversion(
 
     A row outside the largest candidate's ball changes no count of the query, so only those balls
     matter. The number of them that contain one row is at most the size of the largest clique.
-
-    Args:
-        queries: The queries, shape (Q, f), in [0, 1].
-        k: The number of neighbours, at least 1.
-        epsilon: The budget, above 0.
     """
     r_unif = uniform_radius(k, known_rows, queries.shape[-1])
     largest = candidate_radii(r_unif, conversion.number)[-1]
@@ -160,9 +151,7 @@ def uniform_radius(k: int, rows: int, features: int) -> float:
     It solves `k = rows * pi^(f/2) / Gamma(f/2 + 1) * r^f` (Section 4.3).
 
     Args:
-        k: The number of neighbours, at least 1.
         rows: The number of rows, public or released with noise; less than 1 counts as 1.
-        features: f, at least 1.
     """
     require(k >= 1, "k", k, "a whole number of at least 1")
     require(features >= 1, "features", features, "a whole number of at least 1")
@@ -174,21 +163,13 @@ def candidate_radii(r_unif: float, number: int) -> Floats:
     """Return the candidates, ascending in equal ratios, shape (number,); the last is 2 `r_unif`.
 
     The paper's equal steps (Algorithm 6, line 4) lack small candidates for dense regions.
-
-    Args:
-        number: The number of candidates, from 2 to `CANDIDATES_MAX`.
     """
     require_candidates(number)
     return _LARGEST * r_unif * _SPAN ** (np.arange(1 - number, 1) / (number - 1))
 
 
 def candidate_counts(queries: Floats, candidates: Floats, rows: Rows) -> Ints:
-    """Return the secret number of rows in each candidate's ball, shape (Q, n).
-
-    Args:
-        queries: The queries, shape (Q, f), in [0, 1].
-        candidates: The candidate radii, shape (n,).
-    """
+    """Return the secret number of rows in each candidate's ball, shape (Q, n)."""
     require_queries(queries)
     require_width(queries, rows)
     counts = np.zeros((len(queries), len(candidates)), dtype=np.int64)
@@ -204,11 +185,6 @@ def candidate_qualities(queries: Floats, candidates: Floats, rows: Rows, k: int)
 
     The qualities are secret. Their sensitivity is 1. An additional row may raise one candidate's
     quality and lower another's: quality is not monotone, so mechanisms must halve their rate.
-
-    Args:
-        queries: The queries, shape (Q, f), in [0, 1].
-        candidates: The candidate radii, shape (n,).
-        k: The number of neighbours, at least 1.
     """
     return -np.abs(candidate_counts(queries, candidates, rows) - k)
 
@@ -238,13 +214,7 @@ class NoisyGrid:
 
 
 def noisy_grid(rows: Rows, side: int, epsilon: float, rng: Generator) -> NoisyGrid:
-    """Release the number of rows in each cell, under epsilon (Algorithm 7, line 1).
-
-    Args:
-        rows: The secret rows, in [0, 1].
-        epsilon: The ε of the release, above 0.
-        rng: The secret source of randomness.
-    """
+    """Release the number of rows in each cell, under epsilon (Algorithm 7, line 1)."""
     counts = cell_counts(rows, side)
     noisy = counts + discrete_laplace(1 / Fraction(epsilon), len(counts), rng)
     return NoisyGrid(side, rows.features.shape[1], np.maximum(noisy, 0))
@@ -255,9 +225,6 @@ def grid_side(rows: int, features: int, epsilon: float) -> int:
 
     If this gives more than `GRID_CELLS_MAX` cells, the grid is made coarser for up to six features,
     with at least six cells per side. More features are refused.
-
-    Args:
-        features: The number of features, at least 1.
     """
     side = max(1, round((max(rows, 1) * epsilon / 10) ** (2 / (2 + features))))
     most = int(GRID_CELLS_MAX ** (1 / features) + 1e-9)  # the root of a power must be whole
@@ -275,10 +242,6 @@ def cell_counts(rows: Rows, side: int) -> Ints:
     """Return the secret number of rows in each cell, shape (side ** f,) in C order.
 
     A row is in one cell, so adding or removing it changes one count by one.
-
-    Args:
-        rows: The rows, in [0, 1].
-        side: The number of cells on each side, at least 1.
     """
     features = rows.features.shape[1]
     place = np.minimum((rows.features * side).astype(np.int64), side - 1)
@@ -292,11 +255,6 @@ def grid_radii(grid: NoisyGrid, queries: Floats, k: int, gamma: float = GAMMA) -
     Rows are assumed to be spread evenly over each cell. Radii are multiples of `gamma` times the
     diagonal, and at most the diagonal. The share of a cell within a ball is exact in one and two
     dimensions up to 4,096 cells; otherwise it is estimated from a fixed set of points in the cell.
-
-    Args:
-        queries: The queries, shape (Q, f), in [0, 1].
-        k: The number of neighbours, at least 1.
-        gamma: The step of radii, from `GAMMA_MIN` to 1.
     """
     require_queries(queries)
     width = queries.shape[1]
@@ -353,12 +311,7 @@ def require_gamma(gamma: float) -> None:
 
 
 def covered_1d(queries: Floats, radii: Floats, side: int) -> Floats:
-    """Return the share of each of `side` cells of [0, 1] within each interval, shape (Q, side).
-
-    Args:
-        queries: The queries, shape (Q, 1), in [0, 1].
-        radii: The radii, shape (Q,).
-    """
+    """Return the share of each of `side` cells of [0, 1] within each interval, shape (Q, side)."""
     edges = np.linspace(0.0, 1.0, side + 1)
     low, high = queries - radii[:, None], queries + radii[:, None]
     return np.diff(np.clip(edges, low, high), axis=1) * side
@@ -371,8 +324,6 @@ def covered_2d(queries: Floats, radii: Floats, side: int) -> Floats:
     area to the lower left of the corner, which has a closed form.
 
     Args:
-        queries: The queries, shape (Q, 2), in [0, 1].
-        radii: The radii, shape (Q,), above 0.
         side: The number of cells on each side; cells are in C order.
     """
     edges = np.linspace(0.0, 1.0, side + 1)

@@ -16,13 +16,14 @@ public. Rows, counts and the generator are secret. Labels are released.
 from dataclasses import dataclass
 from fractions import Fraction
 from math import inf, nextafter
-from typing import Final
+from typing import Final, NamedTuple, Self
 
 from numpy.random import Generator
 
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
 from veilring.privacy.checks import require
+from veilring.privacy.exact import float_ceil
 from veilring.privacy.noise import discrete_laplace
 from veilring.privacy.selection import permute_and_flip
 from veilring.protocols.radius.algorithm.allocation import WORK_MAX, Allocation, allocate_budget
@@ -35,48 +36,57 @@ from veilring.protocols.radius.algorithm.balls import (
 from veilring.protocols.radius.algorithm.conversion import ByGrid, Conversion, convert_to_radii
 
 
-@dataclass(frozen=True, slots=True)
-class RNParameters:
-    """The public parameters of a batch with radii.
-
-    Attributes:
-        epsilon: The budget of the batch, above 0, if a row is added or removed; twice as much if a
-            row is replaced.
-    """
-
-    epsilon: float
-    classes: int
-    work: int = WORK_MAX
-
-
 def label_within(
-    queries: Floats, radii: Floats, rows: Rows, parameters: RNParameters, rng: Generator
+    queries: Floats,
+    radii: Floats,
+    rows: Rows,
+    rng: Generator,
+    *,
+    epsilon: float,
+    classes: int,
+    work: int = WORK_MAX,
 ) -> Ints:
-    """Release a label for each query, shape (Q,), all under `parameters.epsilon` (Algorithm 3).
+    """Release a label for each query, shape (Q,), all under one budget (Algorithm 3).
 
     For a ball without rows, the label is random.
 
     Args:
-        queries: The queries, shape (Q, f), in [0, 1].
-        radii: The radii, shape (Q,), finite, at least 0.
-        rows: The secret table with f features.
-        rng: The secret source of randomness.
+        epsilon: The budget of the batch, above 0, if a row is added or removed; twice as much if a
+            row is replaced.
     """
     require_width(queries, rows)
-    shares = plan_batch(queries, radii, parameters).epsilons
-    counts = count_votes(queries, radii, rows, parameters.classes)
+    shares = plan_batch(queries, radii, epsilon, work=work).epsilons
+    counts = count_votes(queries, radii, rows, classes)
     return permute_and_flip(counts, shares, rng, monotone=True)
 
 
-def plan_batch(queries: Floats, radii: Floats, parameters: RNParameters) -> Allocation:
-    """Return the share of the budget of each query, from public values alone.
+def plan_batch(
+    queries: Floats, radii: Floats, epsilon: float, *, work: int = WORK_MAX
+) -> Allocation:
+    """Return the share of the budget of each query, from public values alone."""
+    return allocate_budget(overlap_graph(queries, radii), epsilon, work=work)
 
-    Args:
-        queries: The queries, shape (Q, f), in [0, 1].
-        radii: The radii, shape (Q,), finite, at least 0.
-    """
-    graph = overlap_graph(queries, radii)
-    return allocate_budget(graph, parameters.epsilon, work=parameters.work)
+
+class BudgetParts(NamedTuple):
+    """The parts of the ε of a batch with k: for counting rows, for radii, and for the votes."""
+
+    counting: float
+    converting: float
+    voting: float
+
+    @classmethod
+    def of(cls, epsilon: float, count_share: float, conversion_share: float) -> Self:
+        """Divide an ε.
+
+        Args:
+            count_share: The share that pays for counting the rows; 0 if their number is public.
+            conversion_share: The share of the rest that pays for converting k; the paper's w.
+        """
+        counting = epsilon * count_share
+        converting = (epsilon - counting) * conversion_share
+        # Rounded down, so that the parts together do not exceed the price of a batch.
+        voting = -float_ceil(Fraction(counting) + Fraction(converting) - Fraction(epsilon))
+        return cls(counting, converting, voting)
 
 
 DEFAULT_CONVERSION: Final = ByGrid()
@@ -87,34 +97,28 @@ class NearestParameters:
     """The public parameters of a batch with k.
 
     Attributes:
-        k: The number of neighbours, at least 1.
-        epsilon_conversion: The ε of the conversion of k into radii, above 0.
-        epsilon_vote: The ε of the votes, above 0.
+        parts: The parts of the ε, above 0; `counting` is 0 if `rows` is given.
         rows: The number of rows, if it is public. It is stated here, never computed from the data,
             because neighbouring tables differ in size and their size would be a release.
-        epsilon_count: The ε of counting the rows: above 0 if `rows` is none, otherwise 0.
     """
 
     k: int
     classes: int
-    epsilon_conversion: float
-    epsilon_vote: float
+    parts: BudgetParts
     rows: int | None = None
-    epsilon_count: float = 0.0
     conversion: Conversion = DEFAULT_CONVERSION
     work: int = WORK_MAX
 
     def __post_init__(self) -> None:
-        paid = 0 < self.epsilon_count < inf
-        either = paid if self.rows is None else self.epsilon_count == 0
+        counting = self.parts.counting
+        either = 0 < counting < inf if self.rows is None else counting == 0
         allowed = "above 0 if the number of rows is not given, otherwise 0"
-        require(either, "epsilon_count", self.epsilon_count, allowed)
+        require(either, "counting", counting, allowed)
 
     @property
     def epsilon(self) -> float:
         """The total ε of a batch, rounded up."""
-        parts = (self.epsilon_count, self.epsilon_conversion, self.epsilon_vote)
-        exact = sum(map(Fraction, parts))
+        exact = sum(map(Fraction, self.parts))
         total = float(exact)
         return total if Fraction(total) >= exact else nextafter(total, inf)
 
@@ -135,13 +139,7 @@ class LabelledBatch:
 def label_nearest(
     queries: Floats, rows: Rows, parameters: NearestParameters, rng: Generator
 ) -> LabelledBatch:
-    """Release a radius and a label for each query, all under `parameters.epsilon` (Algorithm 5).
-
-    Args:
-        queries: The queries, shape (Q, f), in [0, 1].
-        rows: The secret table with f features.
-        rng: The secret source of randomness.
-    """
+    """Release a radius and a label for each query, all under `parameters.epsilon` (Algorithm 5)."""
     require_queries(queries)
     radii = convert_to_radii(
         queries,
@@ -149,22 +147,25 @@ def label_nearest(
         parameters.k,
         parameters.conversion,
         rng,
-        epsilon=parameters.epsilon_conversion,
+        epsilon=parameters.parts.converting,
         known_rows=release_row_count(rows, parameters, rng),
         work=parameters.work,
     )
-    voting = RNParameters(parameters.epsilon_vote, parameters.classes, parameters.work)
-    return LabelledBatch(label_within(queries, radii, rows, voting, rng), radii)
+    labels = label_within(
+        queries,
+        radii,
+        rows,
+        rng,
+        epsilon=parameters.parts.voting,
+        classes=parameters.classes,
+        work=parameters.work,
+    )
+    return LabelledBatch(labels, radii)
 
 
 def release_row_count(rows: Rows, parameters: NearestParameters, rng: Generator) -> int:
-    """Return the number of rows if it is public, otherwise that number with noise; at least 1.
-
-    Args:
-        rows: The secret table.
-        rng: The secret source of randomness.
-    """
+    """Return the number of rows if it is public, otherwise that number with noise; at least 1."""
     if parameters.rows is not None:
         return max(1, parameters.rows)
-    noise = discrete_laplace(1 / Fraction(parameters.epsilon_count), 1, rng)
+    noise = discrete_laplace(1 / Fraction(parameters.parts.counting), 1, rng)
     return max(1, len(rows) + int(noise[0]))

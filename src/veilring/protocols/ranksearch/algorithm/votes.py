@@ -8,7 +8,6 @@ rows of each party; for ties, all rows within the radius are looked up again.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, Self
 
 import numpy as np
@@ -16,14 +15,7 @@ from numpy.typing import NDArray
 
 from veilring.arrays import Bools, Floats, Ints
 from veilring.data.table import Rows, pairwise_distances
-from veilring.protocols.ranksearch.algorithm.search import (
-    Asked,
-    End,
-    Found,
-    TotalsSearch,
-    clipped_counts,
-    run_search,
-)
+from veilring.protocols.ranksearch.algorithm.search import Asked, End, Found, clipped_counts
 from veilring.protocols.ring.algorithm.classify import Weights
 from veilring.protocols.ring.algorithm.topk import cut_rows
 
@@ -236,29 +228,3 @@ def count_rows(near: Sequence[Nearest], asked: Asked) -> Ints:
     """Return the total of all parties' clipped counts at each threshold, shape (thresholds,)."""
     totals: Ints = np.add.reduce([clipped_counts(own.distances, asked) for own in near])
     return totals
-
-
-def search_rows(
-    queries: Floats,
-    parts: Sequence[Rows],
-    *,
-    classes: int,
-    k: int,
-    upper: float,
-    arity: int,
-    weights: Weights,
-) -> Ranked:
-    """Search the rows of all parties with the parties' own steps.
-
-    With one party it is the pooled classifier: whether T is below, equal to or above k does not
-    depend on the partition of the rows, so neither does any result.
-    """
-    near = [nearest_rows(queries, rows, k) for rows in parts]
-    search = TotalsSearch(len(queries), k=k, upper=upper, arity=arity, parties=len(parts))
-    found = run_search(search, partial(count_rows, near))
-    votes = [
-        own_votes(queries, rows, own, found, classes=classes, weights=weights)
-        for rows, own in zip(parts, near, strict=True)
-    ]
-    arrays = zip(*(each.arrays(found.tied, k) for each in votes), strict=True)
-    return Ranked(found, Votes.of([np.add.reduce(each) for each in arrays], found.tied))

@@ -287,8 +287,7 @@ class DirectionClassifier(Classifier):
     """A linear classifier of the direction of a row from the origin of a frame.
 
     Attributes:
-        origin: The origin of the frame, shape (features,).
-        units: The units of the frame, shape (features,).
+        origin: As in `Frame`, like `units`.
         weights: Shape (classes, features).
         biases: Shape (classes,).
         calibrated: Whether scores estimate log-probabilities, as those of a discriminant do.
@@ -419,8 +418,7 @@ class TreesClassifier(Classifier):
     """A classifier by the mean of the leaves' distributions over several trees.
 
     Attributes:
-        tested: The feature that each inner node tests, shape (trees, inner nodes).
-        cuts: The thresholds, same shape.
+        tested: As in `Trees`, like `cuts`.
         log_shares: Shape (trees, leaves, classes).
     """
 

@@ -28,22 +28,13 @@ from veilring.privacy.checks import require, require_that
 from veilring.protocols.release.algorithm.classifiers import DirectionClassifier, Frame
 from veilring.protocols.release.algorithm.noise import Norm
 from veilring.protocols.release.algorithm.statistic import (
-    Bound,
     Entries,
-    Statistic,
+    ScaledStatistic,
     apportion,
     cut_off,
-    read_released,
     require_labels,
-    require_scale,
 )
 
-L2_SCALE: Final = 2**16
-"""The number of steps in 1 with Gaussian noise: a step is about a thousandth of the smallest noise,
-so truncation loses nothing that survives the noise."""
-L1_SCALE: Final = 2**14
-"""The steps in 1 under Laplace noise. It is less, since the table of an exact Pólya share grows
-with `scale / epsilon`: at epsilon = 1 it is 2**14, and may be 2**15."""
 # The weights of counts and of the second moment relative to the sums by class, and their squares.
 # From 0.2 to 0.4 and from 0.5 to 0.7, accuracies are equal within their errors; a second moment of
 # weight 1 costs two points with many classes.
@@ -57,29 +48,23 @@ SPREAD_MIN: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Centre(Statistic[Frame]):
-    """The sum of rows around the middle of their ranges: a first release, for a frame.
+class _FrameStatistic(ScaledStatistic[Frame]):
+    """A first release, for a frame.
 
     Attributes:
         rows: The declared number of rows, at least 1.
-        scale: The steps in 1.
-        reach: The maximum L2 norm of a row around the middle, if a smaller norm than the schema's
-            is publicly known, such as 1/2 for embeddings of norm 1 in the ranges [-1, 1]; longer
-            rows are shortened. The default, 0, means the schema's. Only for `"l2"`.
     """
 
-    features: Features
     rows: int
-    norm: Norm = "l2"
-    scale: int = L2_SCALE
-    reach: float = 0.0
 
     def __post_init__(self) -> None:
-        require_scale(self.scale)
+        ScaledStatistic.__post_init__(self)
         require(self.rows >= 1, "rows", self.rows, "a whole number of at least 1")
-        greatest = _greatest(self.features, "l2", moments=False)
-        most = sqrt(greatest) if self.norm == "l2" else 0.0
-        require(0 <= self.reach <= most, "reach", self.reach, f"a number from 0 to {most:g}")
+
+
+@dataclass(frozen=True, slots=True)
+class Centre(_FrameStatistic):
+    """The sum of rows around the middle of their ranges."""
 
     @property
     @override
@@ -88,11 +73,8 @@ class Centre(Statistic[Frame]):
 
     @property
     @override
-    def bound(self) -> Bound:
-        if self.reach:
-            return Bound.scaled(self.norm, self.scale, Fraction(self.reach) ** 2)
-        greatest = _greatest(self.features, self.norm, moments=False)
-        return Bound.scaled(self.norm, self.scale, greatest)
+    def largest(self) -> Fraction:
+        return _greatest(self.features, self.norm, moments=False)
 
     @override
     def entries(self, rows: Floats, labels: Ints) -> Entries:
@@ -102,27 +84,13 @@ class Centre(Statistic[Frame]):
     @override
     def decode(self, noisy: Ints, deviation: float) -> Frame:
         """Return the frame around the released mean; more noise moves it nearer to the middle."""
-        sums, noise = read_released(noisy, deviation, self.length, self.scale)
+        sums, noise = self.read(noisy, deviation)
         return Frame.middle(self.features).about(_released_mean(sums, self.rows, noise))
 
 
 @dataclass(frozen=True, slots=True)
-class Moments(Statistic[Frame]):
-    """The sums of rows around the middle and of twice their squares: a first release, for a frame.
-
-    Attributes:
-        rows: The declared number of rows, at least 1.
-        scale: The steps in 1.
-    """
-
-    features: Features
-    rows: int
-    norm: Norm = "l2"
-    scale: int = L2_SCALE
-
-    def __post_init__(self) -> None:
-        require_scale(self.scale)
-        require(self.rows >= 1, "rows", self.rows, "a whole number of at least 1")
+class Moments(_FrameStatistic):
+    """The sums of rows around the middle and of twice their squares."""
 
     @property
     @override
@@ -131,9 +99,8 @@ class Moments(Statistic[Frame]):
 
     @property
     @override
-    def bound(self) -> Bound:
-        greatest = _greatest(self.features, self.norm, moments=True)
-        return Bound.scaled(self.norm, self.scale, greatest)
+    def largest(self) -> Fraction:
+        return _greatest(self.features, self.norm, moments=True)
 
     @override
     def entries(self, rows: Floats, labels: Ints) -> Entries:
@@ -147,7 +114,7 @@ class Moments(Statistic[Frame]):
 
         A variance is at least the standard deviation of its own noise, which hides smaller values.
         """
-        released, noise = read_released(noisy, deviation, self.length, self.scale)
+        released, noise = self.read(noisy, deviation)
         sums = released.reshape(2, -1)
         mean = _released_mean(sums[0], self.rows, noise)
         blur = np.hypot(noise / 2, 2 * mean * noise) / self.rows
@@ -187,22 +154,23 @@ def _greatest(features: Features, norm: Norm, *, moments: bool) -> Fraction:
 
 
 @dataclass(frozen=True, slots=True)
-class ClassMeans(Statistic[DirectionClassifier]):
-    """The sum of directions of each class.
+class _DirectionStatistic(ScaledStatistic[DirectionClassifier]):
+    """A sum of directions in a frame."""
 
-    Attributes:
-        norm: The norm in which each direction has length 1.
-        scale: The steps in 1.
-    """
-
-    features: Features
     frame: Frame
-    norm: Norm = "l2"
-    scale: int = L2_SCALE
 
     def __post_init__(self) -> None:
-        _require_frame(self.frame, self.features)
-        require_scale(self.scale)
+        ScaledStatistic.__post_init__(self)
+        require_that(
+            len(self.frame.origin) == len(self.features),
+            "frame",
+            f"the frame has {len(self.frame.origin)} features; the schema has {len(self.features)}",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClassMeans(_DirectionStatistic):
+    """The sum of directions of each class; each has length 1 in the norm of the bound."""
 
     @property
     @override
@@ -211,8 +179,8 @@ class ClassMeans(Statistic[DirectionClassifier]):
 
     @property
     @override
-    def bound(self) -> Bound:
-        return Bound.scaled(self.norm, self.scale, 1)
+    def largest(self) -> int:
+        return 1
 
     @property
     @override
@@ -234,7 +202,7 @@ class ClassMeans(Statistic[DirectionClassifier]):
     @override
     def decode(self, noisy: Ints, deviation: float) -> DirectionClassifier:
         """Return the classifier by nearest class mean in cosine; a class of sum 0 scores 0."""
-        released, _ = read_released(noisy, deviation, self.length, self.scale)
+        released, _ = self.read(noisy, deviation)
         classes, frame = self.features.classes, self.frame
         sums = released.reshape(len(classes), -1)
         lengths = np.linalg.norm(sums, axis=1, keepdims=True)
@@ -246,23 +214,19 @@ class ClassMeans(Statistic[DirectionClassifier]):
 
 
 @dataclass(frozen=True, slots=True)
-class Discriminant(Statistic[DirectionClassifier]):
+class Discriminant(_DirectionStatistic):
     """Sums of directions u by class, the numbers of rows, and the sum of `u u^T`; L2 only.
 
     Attributes:
         kappa: The number of spectral norms of the noise to add to each eigenvalue of the
             covariance, at least 0.
-        scale: The steps in 1.
     """
 
-    features: Features
-    frame: Frame
     kappa: float = 1.0
-    scale: int = L2_SCALE
 
     def __post_init__(self) -> None:
-        _require_frame(self.frame, self.features)
-        require_scale(self.scale)
+        _DirectionStatistic.__post_init__(self)
+        require(self.norm == "l2", "norm", self.norm, "l2")
         require(0 <= self.kappa < np.inf, "kappa", self.kappa, "a finite number of at least 0")
 
     @property
@@ -273,8 +237,8 @@ class Discriminant(Statistic[DirectionClassifier]):
 
     @property
     @override
-    def bound(self) -> Bound:
-        return Bound.scaled("l2", self.scale, DISCRIMINANT_SQUARE)
+    def largest(self) -> Fraction:
+        return DISCRIMINANT_SQUARE
 
     @property
     @override
@@ -302,7 +266,7 @@ class Discriminant(Statistic[DirectionClassifier]):
     @override
     def decode(self, noisy: Ints, deviation: float) -> DirectionClassifier:
         """Return a linear discriminant: the nearest class mean after whitening, with priors."""
-        released, noise = read_released(noisy, deviation, self.length, self.scale)
+        released, noise = self.read(noisy, deviation)
         classes, width = len(self.features.classes), len(self.features)
         summed, counts, entries = np.split(released, (classes * width, classes * (width + 1)))
         first, second = np.triu_indices(width)
@@ -321,14 +285,6 @@ class Discriminant(Statistic[DirectionClassifier]):
         origin, units = self.frame.origin, self.frame.units
         names = self.features.classes
         return DirectionClassifier(names, origin, units, weights, biases, calibrated=True)
-
-
-def _require_frame(frame: Frame, features: Features) -> None:
-    require_that(
-        len(frame.origin) == len(features),
-        "frame",
-        f"the frame has {len(frame.origin)} features; the schema has {len(features)}",
-    )
 
 
 def keep_share(vectors: Floats, noise: float) -> Floats:

@@ -313,9 +313,9 @@ def scale_for(
     return 1 << (whole.bit_length() - 1)
 
 
-def account_of(noises: Sequence[SumNoise], missing: int | None = None) -> Account:
+def account_of(noises: Sequence[SumNoise]) -> Account:
     """Return the combined guarantee of sums, the later of which may depend on the earlier."""
-    accounts: list[Any] = [each.account(missing) for each in noises]
+    accounts: list[Any] = [each.account() for each in noises]
     first, *others = accounts
     total: Account = first.compose(*others)
     return total

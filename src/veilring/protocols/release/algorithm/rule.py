@@ -6,9 +6,11 @@ feature or a leaf with the noise on it: if noise dominates, the statistic with f
 chosen.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import sqrt
+from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from numpy.random import Generator
@@ -26,8 +28,6 @@ from veilring.protocols.release.algorithm.classifiers import (
     count_columns,
 )
 from veilring.protocols.release.algorithm.directions import (
-    L1_SCALE,
-    L2_SCALE,
     Centre,
     ClassMeans,
     Discriminant,
@@ -41,7 +41,14 @@ from veilring.protocols.release.algorithm.noise import (
     rule_deviation,
     scale_for,
 )
-from veilring.protocols.release.algorithm.statistic import SCALE_MAX, Bound, Statistic
+from veilring.protocols.release.algorithm.statistic import (
+    L1_SCALE,
+    L2_SCALE,
+    SCALE_MAX,
+    Bound,
+    ScaledStatistic,
+    Statistic,
+)
 from veilring.protocols.release.algorithm.tallies import (
     ClassCounts,
     LabelledGrid,
@@ -153,7 +160,7 @@ class Rule:
             )
         else:
             method = self._choose() if statistic == "auto" else statistic
-            found = self._shape(method)
+            found = _STATISTICS[method].shape(self)
         pure = found.norm == "l1"
         return Plan(
             method,
@@ -188,25 +195,20 @@ class Rule:
             return "trees"
         return "counts" if 2 * len(self.features.categories) >= columns else "means"
 
-    def _shape(self, method: Method) -> _Shape:
-        match method:
-            case "lda":
-                return self._discriminant()
-            case "means":
-                if self.delta:
-                    return _Shape("l2", "centre")
-                return _Shape("l1", "centre" if self._finds_centre() else "middle")
-            case "grid":
-                factor = float(self.trust.factor)
-                return _Shape(
-                    "l1", side=grid_side(self.rows, len(self.features), self.epsilon, factor)
-                )
-            case "counts":
-                return _Shape(self._quieter(count_columns(self.features)))
-            case "trees":
-                return _Shape(self._quieter(TREES))
+    def grid(self) -> _Shape:
+        """Use a grid that is as fine as the noise allows."""
+        factor = float(self.trust.factor)
+        side = grid_side(self.rows, len(self.features), self.epsilon, factor)
+        return _Shape("l1", side=side)
 
-    def _discriminant(self) -> _Shape:
+    def means(self) -> _Shape:
+        """Use a released centre, unless pure noise would hide it."""
+        if self.delta:
+            return _Shape("l2", "centre")
+        return _Shape("l1", "centre" if self._finds_centre() else "middle")
+
+    def discriminant(self) -> _Shape:
+        """Use released moments if most eigenvalues exceed the noise, otherwise a centre."""
         require_that(
             self.delta > 0,
             "statistic",
@@ -225,10 +227,38 @@ class Rule:
         seen = self.rows * share / (self._laplace * columns) >= _CENTRE_MIN
         return seen and _CENTRE_STEPS * columns <= POLYA_SCALE_MAX * self.epsilon * share
 
-    def _quieter(self, places: int) -> Norm:
-        """Return the norm with less noise if a row adds 1 at some places; L1 in a tie."""
+    def tally(self, places: int) -> _Shape:
+        """Use the norm with less noise if a row adds 1 at some places; L1 in a tie."""
         louder = self.delta > 0 and places * self._laplace > sqrt(places) * self._deviation
-        return "l2" if louder else "l1"
+        return _Shape("l2" if louder else "l1")
+
+
+class _Kind(NamedTuple):
+    """The rule for the numbers of a statistic, and how to make it."""
+
+    shape: Callable[[Rule], _Shape]
+    made: Callable[[Plan, Features, Generator, Frame], ScaledStatistic[Classifier]]
+
+
+_STATISTICS: Final[Mapping[Method, _Kind]] = MappingProxyType(
+    {
+        "means": _Kind(Rule.means, lambda _, features, __, frame: ClassMeans(features, frame)),
+        "lda": _Kind(
+            Rule.discriminant,
+            lambda plan, features, _, frame: Discriminant(features, frame, plan.kappa),
+        ),
+        "counts": _Kind(
+            lambda rule: rule.tally(count_columns(rule.features)),
+            lambda _, features, *__: ClassCounts(features),
+        ),
+        "grid": _Kind(Rule.grid, lambda plan, features, *_: LabelledGrid(features, plan.side)),
+        "trees": _Kind(
+            lambda rule: rule.tally(TREES),
+            lambda _, features, public, __: RandomTrees(features, Trees.draw(features, public)),
+        ),
+    }
+)
+"""Each built-in statistic, by its name."""
 
 
 def first_statistic(plan: Plan, features: Features) -> Statistic[Frame] | None:
@@ -236,7 +266,7 @@ def first_statistic(plan: Plan, features: Features) -> Statistic[Frame] | None:
     if plan.reference == "middle":
         return None
     kind = Centre if plan.reference == "centre" else Moments
-    made = kind(features, plan.rows, plan.norm, SCALE_MAX)
+    made = kind(features, plan.rows, norm=plan.norm, scale=SCALE_MAX)
     return replace(made, scale=_scale(plan, made.bound, plan.weights[0]))
 
 
@@ -245,33 +275,17 @@ def main_statistic(
 ) -> Statistic[Classifier]:
     """Return the statistic for the classifier; its bound does not depend on the frame."""
     about = Frame.middle(features) if frame is None else frame
-    made = _made(plan, features, public, about)
+    if plan.method == "own":
+        raise InputError.because(
+            "a plan cannot build a custom statistic; pass it to `ReleaseParameters`",
+            field="statistic",
+        )
+    made = _STATISTICS[plan.method].made(plan, features, public, about)
+    made = replace(made, norm=plan.norm, scale=SCALE_MAX)
     # Pure noise is exact at any scale, and tallies are already whole numbers.
     if plan.distribution == "laplace" and plan.method != "means":
         return replace(made, scale=1)
     return replace(made, scale=_scale(plan, made.bound, plan.weights[-1]))
-
-
-def _made(
-    plan: Plan, features: Features, public: Generator, frame: Frame
-) -> ClassMeans | Discriminant | ClassCounts | LabelledGrid | RandomTrees:
-    """Return the statistic at the finest scale."""
-    match plan.method:
-        case "means":
-            return ClassMeans(features, frame, plan.norm, SCALE_MAX)
-        case "lda":
-            return Discriminant(features, frame, plan.kappa, SCALE_MAX)
-        case "counts":
-            return ClassCounts(features, plan.norm, SCALE_MAX)
-        case "grid":
-            return LabelledGrid(features, plan.side, plan.norm, SCALE_MAX)
-        case "trees":
-            return RandomTrees(features, Trees.draw(features, public), plan.norm, SCALE_MAX)
-        case "own":
-            raise InputError.because(
-                "a plan cannot build a custom statistic; pass it to `ReleaseParameters`",
-                field="statistic",
-            )
 
 
 def _scale(plan: Plan, finest: Bound, weight: Fraction) -> int:

@@ -11,12 +11,13 @@ the sum. Replacing a row costs twice that.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from math import isqrt, sqrt
 from typing import Final, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
+from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Features, is_table
@@ -26,6 +27,12 @@ from veilring.protocols.release.algorithm.noise import Norm, Sensitivity
 
 # The squares of a million entries still fit into 63 bits, and the noise hides finer steps.
 SCALE_MAX: Final = 2**20
+L2_SCALE: Final = 2**16
+"""The number of steps in 1 with Gaussian noise: a step is about a thousandth of the smallest noise,
+so truncation loses nothing that survives the noise."""
+L1_SCALE: Final = 2**14
+"""The steps in 1 under Laplace noise. It is less, since the table of an exact Pólya share grows
+with `scale / epsilon`: at epsilon = 1 it is 2**14, and may be 2**15."""
 # The numbers of one block of rows: 32 MiB of positions and values.
 _BLOCK: Final = 2**21
 
@@ -193,15 +200,47 @@ class Statistic(ABC, Generic[Decoded_co]):
         return found
 
 
-def read_released(noisy: Ints, deviation: float, length: int, scale: int) -> tuple[Floats, float]:
-    """Return a valid released sum, of the given length, and its noise in units of a row."""
-    require_that(
-        noisy.shape == (length,),
-        "noisy",
-        f"the released sum has the shape {noisy.shape}; its statistic has {length} numbers",
-    )
-    require(0 <= deviation < np.inf, "deviation", deviation, "a finite number of at least 0")
-    return noisy / scale, deviation / scale
+@dataclass(frozen=True, slots=True)
+class ScaledStatistic(Statistic[Decoded_co]):
+    """A built-in statistic: vectors of reals, in whole numbers of steps.
+
+    Attributes:
+        norm: The norm of the bound.
+        scale: The number of steps in 1.
+    """
+
+    features: Features
+    norm: Norm = field(default="l2", kw_only=True)
+    scale: int = field(default=L2_SCALE, kw_only=True)
+
+    def __post_init__(self) -> None:
+        require(
+            1 <= self.scale <= SCALE_MAX,
+            "scale",
+            self.scale,
+            f"a whole number from 1 to {SCALE_MAX}",
+        )
+
+    @property
+    @abstractmethod
+    def largest(self) -> float | Fraction:
+        """The maximum norm of a row's real vector (`"l1"`), or its square (`"l2"`)."""
+
+    @property
+    @override
+    def bound(self) -> Bound:
+        return Bound.scaled(self.norm, self.scale, self.largest)
+
+    def read(self, noisy: Ints, deviation: float) -> tuple[Floats, float]:
+        """Return a released sum and its noise in units of a row."""
+        require_that(
+            noisy.shape == (self.length,),
+            "noisy",
+            f"the released sum has the shape {noisy.shape}; its statistic has {self.length}"
+            " numbers",
+        )
+        require(0 <= deviation < np.inf, "deviation", deviation, "a finite number of at least 0")
+        return noisy / self.scale, deviation / self.scale
 
 
 def require_labels(labels: Ints, features: Features) -> None:
@@ -211,11 +250,6 @@ def require_labels(labels: Ints, features: Features) -> None:
         "labels",
         f"every label must be the position of one of the {len(features.classes)} public classes",
     )
-
-
-def require_scale(scale: int) -> None:
-    """Reject a scale that is out of range."""
-    require(1 <= scale <= SCALE_MAX, "scale", scale, f"a whole number from 1 to {SCALE_MAX}")
 
 
 def cut_off(vectors: Floats, scale: int, bound: Bound) -> Ints:

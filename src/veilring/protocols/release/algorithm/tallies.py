@@ -9,7 +9,7 @@ the majority of a cell or of leaves.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import sqrt
 from typing import Final
 
@@ -29,12 +29,10 @@ from veilring.protocols.release.algorithm.classifiers import (
 )
 from veilring.protocols.release.algorithm.noise import Norm
 from veilring.protocols.release.algorithm.statistic import (
-    Bound,
+    Decoded_co,
     Entries,
-    Statistic,
-    read_released,
+    ScaledStatistic,
     require_labels,
-    require_scale,
 )
 
 GRID_COLUMNS_MAX: Final = 4
@@ -62,29 +60,26 @@ LEAF_SMOOTHING: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class ClassCounts(Statistic[CountsClassifier]):
-    """The number of rows of each class in each bin of each column, for naive Bayes.
+class Tally(ScaledStatistic[Decoded_co]):
+    """Counts of rows: a row adds 1 at `support` positions."""
 
-    Attributes:
-        norm: The norm of the bound: d (`"l1"`) or its root (`"l2"`), for d columns.
-    """
+    norm: Norm = field(default="l1", kw_only=True)
+    scale: int = field(default=1, kw_only=True)
 
-    features: Features
-    norm: Norm = "l1"
-    scale: int = 1
+    @property
+    @override
+    def largest(self) -> int:
+        return self.support
 
-    def __post_init__(self) -> None:
-        require_scale(self.scale)
+
+@dataclass(frozen=True, slots=True)
+class ClassCounts(Tally[CountsClassifier]):
+    """The number of rows of each class in each bin of each column, for naive Bayes."""
 
     @property
     @override
     def length(self) -> int:
         return len(self.features.classes) * sum(Bins.of(self.features).sizes)
-
-    @property
-    @override
-    def bound(self) -> Bound:
-        return Bound.scaled(self.norm, self.scale, self.support)
 
     @property
     @override
@@ -104,7 +99,7 @@ class ClassCounts(Statistic[CountsClassifier]):
     def decode(self, noisy: Ints, deviation: float) -> CountsClassifier:
         """Return naive Bayes: bin frequencies by class, smoothed towards those of all classes."""
         classes, bins = self.features.classes, Bins.of(self.features)
-        sums, noise = read_released(noisy, deviation, self.length, self.scale)
+        sums, noise = self.read(noisy, deviation)
         alpha = max(SMOOTHING * noise, SMOOTHING_MIN)
         counts = sums.reshape(len(classes), -1)
         blocks = np.split(counts, np.cumsum(bins.sizes)[:-1], axis=1)
@@ -129,21 +124,17 @@ class ClassCounts(Statistic[CountsClassifier]):
 
 
 @dataclass(frozen=True, slots=True)
-class LabelledGrid(Statistic[GridClassifier]):
+class LabelledGrid(Tally[GridClassifier]):
     """The number of rows of each class in each cell of a grid over numeric columns.
 
     Attributes:
         side: The number of cells per side, from 1 to `SIDE_MAX`.
-        norm: The norm of the bound, which is 1 in either norm.
     """
 
-    features: Features
     side: int
-    norm: Norm = "l1"
-    scale: int = 1
 
     def __post_init__(self) -> None:
-        require_scale(self.scale)
+        ScaledStatistic.__post_init__(self)
         require_that(
             fits_grid(self.features),
             "features",
@@ -162,11 +153,6 @@ class LabelledGrid(Statistic[GridClassifier]):
     @override
     def length(self) -> int:
         return self.cells * len(self.features.classes)
-
-    @property
-    @override
-    def bound(self) -> Bound:
-        return Bound.scaled(self.norm, self.scale, 1)
 
     @property
     @override
@@ -191,7 +177,7 @@ class LabelledGrid(Statistic[GridClassifier]):
         used.
         """
         classes, columns = self.features.classes, len(self.features)
-        sums, noise = read_released(noisy, deviation, self.length, self.scale)
+        sums, noise = self.read(noisy, deviation)
         shares, best = np.zeros((len(classes), self.cells)), np.full(self.cells, -1.0)
         for around, squares in _around_cells(sums.reshape(-1, *(self.side,) * columns)):
             spread = np.maximum(noise, QUIET) * np.sqrt(2 * squares)
@@ -257,30 +243,15 @@ def _leads(sums: Floats) -> Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class RandomTrees(Statistic[TreesClassifier]):
-    """The number of rows of each class that reach each leaf of several public trees.
+class RandomTrees(Tally[TreesClassifier]):
+    """The number of rows of each class that reach each leaf of several public trees."""
 
-    Attributes:
-        norm: The norm of the bound: the number of trees (`"l1"`), or its root (`"l2"`).
-    """
-
-    features: Features
     trees: Trees
-    norm: Norm = "l1"
-    scale: int = 1
-
-    def __post_init__(self) -> None:
-        require_scale(self.scale)
 
     @property
     @override
     def length(self) -> int:
         return self.support * self.trees.leaves * len(self.features.classes)
-
-    @property
-    @override
-    def bound(self) -> Bound:
-        return Bound.scaled(self.norm, self.scale, self.support)
 
     @property
     @override
@@ -298,7 +269,7 @@ class RandomTrees(Statistic[TreesClassifier]):
     @override
     def decode(self, noisy: Ints, deviation: float) -> TreesClassifier:
         """Return the class frequencies in each leaf, smoothed according to the noise."""
-        sums, noise = read_released(noisy, deviation, self.length, self.scale)
+        sums, noise = self.read(noisy, deviation)
         counts = sums.reshape(self.support, self.trees.leaves, -1)
         kept = np.maximum(counts, 0.0) + max(LEAF_SMOOTHING * noise, SMOOTHING_MIN)
         shares = np.log(kept / kept.sum(axis=2, keepdims=True))

@@ -91,7 +91,6 @@ class FixedPoint:
     parties: int
 
     def __post_init__(self) -> None:
-        """Reject values outside the documented ranges."""
         allowed = f"an integer from 0 to {MOST_SCALE_BITS}"
         require(0 <= self.scale_bits <= MOST_SCALE_BITS, "scale_bits", self.scale_bits, allowed)
         allowed = "an integer from 1 to 2**63 - 1"

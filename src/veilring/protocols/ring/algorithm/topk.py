@@ -56,7 +56,6 @@ class TopKParameters:
     lower: float = 0.0
 
     def __post_init__(self) -> None:
-        """Reject values outside the documented ranges."""
         _require_noise(self.k, self.P0, self.d)
         require(self.rounds >= 1, "rounds", self.rounds, "an integer of at least 1")
         require(0 < self.delta < math.inf, "delta", self.delta, "a finite number above 0")
@@ -135,15 +134,9 @@ def topk_step(  # noqa: PLR0917  (the inputs of Algorithm 2, no more)
     each of these runs that answers with noise, in the order of the runs; the draws therefore depend
     only on shapes and data.
 
-    Args:
-        G: The vector received, shape (T, k), rows ascending and finite.
-        V: The party's own k smallest, shape (T, k), from `own_smallest`.
-        inserted: Whether the party has inserted before, shape (T,).
-        round_number: The round, from 1.
-        rng: The source of the coins and of the noise. Both are secrets of the party.
-
-    Returns:
-        New arrays: the vector passed on, shape (T, k), and `inserted` afterwards, shape (T,).
+    The vector received, G, and the party's own `own_smallest`, V, have the shape (T, k), and
+    `inserted` has (T,); results are new arrays. Rounds count from 1. Coins and noise are secrets of
+    the party.
     """
     passed, inserted_out = G.copy(), inserted.copy()
     active = np.flatnonzero((V[:, 0] < G[:, -1]) & ~inserted)

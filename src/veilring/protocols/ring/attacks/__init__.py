@@ -50,7 +50,6 @@ class CoalitionView:
     own: Mapping[str, Floats] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Reject views and inputs that do not belong to one coalition in the ring."""
         if not self.views:
             raise InputError.because(
                 "there are no views; give the view of at least one member", field="views"

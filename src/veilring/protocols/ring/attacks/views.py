@@ -33,8 +33,8 @@ import numpy as np
 from veilring.arrays import Bools, Floats, Ints
 from veilring.errors import InputError
 from veilring.protocols.ring.algorithm.consistency import difference, overlap
-from veilring.protocols.ring.algorithm.topk import TopKParameters, true_topk
-from veilring.protocols.ring.leakage import transcript, uniform_values
+from veilring.protocols.ring.algorithm.topk import TopKParameters
+from veilring.protocols.ring.leakage import uniform_values
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,7 +117,6 @@ class UniformPrior:
     upper: float = 1.0
 
     def __post_init__(self) -> None:
-        """Reject values outside the documented ranges."""
         if self.rows_per_party < 1:
             raise InputError("rows_per_party", self.rows_per_party, "at least 1")
         if not 0 < self.upper < np.inf:
@@ -205,11 +204,6 @@ def judge_claims(claims: Floats, own: Floats, decided: Bools | None = None) -> S
 ROUNDING: Final = 1e-9
 
 
-# Queries that are asked together share their rings, so their results are dependent; a few of them
-# cost hardly more than one, and many would make the estimate look more precise than it is.
-QUERIES_TOGETHER: Final = 4
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Owners:
     """The probability that each candidate owns each value, shape (T, v, candidates).
@@ -258,55 +252,6 @@ def find_owners(sessions: Sequence[TopKView], values: Floats, tolerance: float =
     weight = np.exp(log - np.where(np.isneginf(peak), 0.0, peak))
     total = weight.sum(axis=-1, keepdims=True)
     return Owners(candidates, weight / np.where(total > 0, total, 1.0))
-
-
-def tracing_success(
-    parties: int,
-    parameters: TopKParameters,
-    prior: UniformPrior,
-    *,
-    coalition: int,
-    sessions: int,
-    batches: int,
-    rng: np.random.Generator,
-    failed_after: int | None = None,
-) -> Floats:
-    """Return the fraction of values whose owner is found, after 1, 2, … sessions.
-
-    The same queries are asked in each session, with a fresh ring, coins and noise. The coalition
-    names the most probable owner of each true result that is not its own, at random in a tie; a
-    blind guess is right with probability `1 / (parties - coalition)`.
-
-    The coalition's positions are drawn with each ring, and each batch has `QUERIES_TOGETHER`
-    queries. The first session may fail after some hops. The result is NaN if no true result was an
-    honest party's.
-    """
-    if not 1 <= coalition < parties:
-        raise InputError("coalition", coalition, f"1 to {parties - 1} of {parties} parties")
-    found = np.zeros(sessions)
-    honest_values = 0
-    for _ in range(batches):
-        values = prior.draw(QUERIES_TOGETHER, parties, parameters.k, rng)
-        top = true_topk(values, parameters)
-        owner = (values[:, :, None] == top[:, None, :, None]).any(axis=-1).argmax(axis=1)
-        honest = owner >= coalition
-        honest_values += int(honest.sum())
-        held = np.eye(parties, dtype=np.bool_)[owner[honest], coalition:]
-        likelihood = np.ones(held.shape)
-        for number in range(sessions):
-            places = rng.permutation(parties)
-            vectors = transcript(values[:, places], parameters, rng)
-            # Names whose order is that of their numbers, so that candidate j is party coalition +
-            # j.
-            order = [f"{place:06}" for place in places]
-            members = [name for name in order if int(name) < coalition]
-            failed = None if number else failed_after
-            view = simulated_view(vectors, parameters, order, members, failed)
-            # All are equally likely beforehand, so the posteriors of single sessions multiply.
-            likelihood *= find_owners([view], top).posterior[honest]
-            likelihood /= likelihood.max(axis=-1, keepdims=True)  # otherwise many would underflow
-            found[number] += expected_hits(likelihood, held)
-    return found / honest_values if honest_values else np.full(sessions, np.nan)
 
 
 def expected_hits(posterior: Floats, held: Bools) -> float:

@@ -36,8 +36,6 @@ def buckets_of(splits: Floats, queries: Floats, level: int) -> Ints:
 
     Args:
         splits: The splits of a tree, at least down to that level, shape (at least 2**level,).
-        queries: The queries, shape (queries, dimensions).
-        level: The level, from 0 to the depth of the tree.
     """
     nodes = np.ones(len(queries), dtype=np.int64)
     for above in range(level):
@@ -46,12 +44,7 @@ def buckets_of(splits: Floats, queries: Floats, level: int) -> Ints:
 
 
 def bucket_distribution(depth: int, splits: int, epsilon: float) -> ResponseDistribution:
-    """Return the exact probabilities of randomised response over the 2**(L - s) buckets.
-
-    Args:
-        splits: s; a bucket has at most 2**s points.
-        epsilon: The ε of a response, at δ = 0.
-    """
+    """Return the exact probabilities of randomised response over the 2**(L - s) buckets."""
     if not 0 <= splits < depth:
         raise InputError(
             "splits", splits, f"0 to {depth - 1}, so that there are at least two buckets"
@@ -66,13 +59,8 @@ def respond(
 
     Args:
         splits: The splits of the levels above the buckets, shape (at least distribution.domain,).
-        queries: The queries, shape (queries, dimensions), finite.
         distribution: The result of `bucket_distribution`; a response spends `distribution.epsilon`
             at δ = 0.
-        rng: The client's secret randomness.
-
-    Returns:
-        The numbers of the buckets from 0, shape (queries,).
     """
     own = buckets_of(splits, queries, distribution.domain.bit_length() - 1) - distribution.domain
     return randomised_response(own, distribution, rng)
@@ -123,12 +111,7 @@ class Comparison:
             raise InputError("epsilon", self.epsilon, allowed)
 
     def judge(self, exposed: Floats, queries: Floats, level: int) -> WalkStep:
-        """Return the step of each walk.
-
-        Args:
-            exposed: The splits of the nodes reached, shape (walks,).
-            queries: The query of each walk, shape (walks, dimensions).
-        """
+        """Return the step of each walk."""
         # A `least-right` split is the coordinate of a point in the right half.
         right = exposed <= queries[:, level % queries.shape[1]]
         return WalkStep(right, np.array(self.slip, dtype=np.uint64))
@@ -156,11 +139,7 @@ def loss_of(slip: int) -> float:
 
 
 def answer_bits(step: WalkStep, rng: Generator) -> Bools:
-    """Return each walk's answer, true for the right child. The server sees nothing else.
-
-    Args:
-        rng: The client's secret randomness.
-    """
+    """Return each walk's answer, true for the right child. The server sees nothing else."""
     coins = rng.integers(0, 2**64, size=step.right.shape, dtype=np.uint64)
     return step.right ^ (coins < step.slip)
 
@@ -187,9 +166,7 @@ def walk(tree: Tree, queries: Floats, steps: Comparison, splits: int, rng: Gener
     """Walk once for each query, down to a bucket.
 
     Args:
-        queries: The clients' secret queries, shape (queries, dimensions).
         splits: s, from 0 to L: the number of levels above the leaves at which walks stop.
-        rng: The clients' secret randomness.
     """
     check_queries(tree, queries)
     nodes, seen = np.ones(len(queries), dtype=np.int64), [np.zeros((len(queries), 0), np.bool_)]

@@ -67,7 +67,6 @@ def build_tree(points: Floats, splits: Splits | None = None) -> Tree:
     Points with equal coordinates keep their order, so the tree is deterministic.
 
     Args:
-        points: The points, shape (N, dimensions), finite.
         splits: The kind of splits. By default the midpoint in one dimension, where it leads to the
             nearest point instead of the next lower one, and otherwise `least-right`.
     """
@@ -194,9 +193,6 @@ class Places:
     def with_neighbours(self, found: NDArray[np.int32], neighbours: int) -> NDArray[np.int32]:
         """Add the B true neighbours of each point found, which is free post-processing.
 
-        Args:
-            found: Positions in the tree, shape (walks, found).
-
         Returns:
             The positions, shape (walks, found · (1 + B)); each point is followed by its neighbours.
         """
@@ -229,12 +225,7 @@ class Places:
 
 
 def nearest_found(queries: Floats, points: Floats) -> tuple[Ints, Floats]:
-    """Return the index and distance of the nearest point found for each query.
-
-    Args:
-        queries: The queries, shape (walks, dimensions).
-        points: The points found, shape (walks, found, dimensions).
-    """
+    """Return the index and distance of the nearest point found for each query."""
     with np.errstate(over="ignore"):  # a malicious server may send points whose distance overflows
         apart = np.sqrt(np.square(points - queries[:, None]).sum(axis=2))
     nearest = apart.argmin(axis=1)

@@ -1,0 +1,75 @@
+"""Three nodes on one in-memory network, their roles and their messages."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tests.roles import Word
+
+from veilring.nodes.node import Node
+from veilring.nodes.party import Parties, Party
+from veilring.nodes.session import SESSION_SECONDS, SessionLimits
+from veilring.randomness import Streams
+from veilring.testing import ProtocolRunner
+from veilring.transport.endpoint import MemoryNetwork
+
+NAMES = Parties(["ada", "bob", "cy"])
+PAIR = Parties(["ada", "bob"])
+FIRST, SECOND = bytes(16), bytes(15) + b"\x01"
+TERMS, OTHER_TERMS = bytes(32), bytes(31) + b"\x01"
+
+SIMULATED = ProtocolRunner("simulated")
+
+Role = Callable[..., Awaitable[Any]]
+
+
+@asynccontextmanager
+async def started(
+    *more: str, seconds: float = SESSION_SECONDS, limits: SessionLimits | None = None
+) -> AsyncIterator[dict[str, Node]]:
+    """Yield the nodes of ada, bob, cy and of more parties, on one network."""
+    network = MemoryNetwork((*NAMES, *more))
+    nodes = {
+        name: Node(network.endpoint(name), Streams(1), seconds=seconds, limits=limits)
+        for name in network.names
+    }
+    for node in nodes.values():
+        node.start()
+    try:
+        yield nodes
+    finally:
+        for node in nodes.values():
+            await node.close()
+
+
+async def begun(
+    node: Node, role: Role, session: bytes = FIRST, parties: Parties = NAMES
+) -> asyncio.Task[Any]:
+    """Start a role at a node, and let it have its first turn."""
+    task = asyncio.create_task(node.run(role, session, parties))
+    await asyncio.sleep(0)
+    return task
+
+
+async def played(nodes: dict[str, Node], parties: Parties = NAMES, **roles: Role) -> dict[str, Any]:
+    """Play a role at each of the given nodes, and return the results or errors."""
+    runs = [nodes[name].run(role, FIRST, parties) for name, role in roles.items()]
+    results = await asyncio.gather(*runs, return_exceptions=True)
+    return dict(zip(roles, results, strict=True))
+
+
+async def turns(count: int = 20) -> None:
+    """Let the loop take some turns."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def listen_to_ada(party: Party) -> str:
+    """Wait for a word from ada."""
+    return (await party.receive(Word, sender="ada")).text
+
+
+async def pass_word(party: Party) -> None:
+    """Send a word to bob."""
+    await party.send("bob", Word(text="after"))

@@ -1,0 +1,177 @@
+"""Refusals of an owner's and a prediction server's clients: they never depend on a row."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from tests.outcomes import Outcome, neighbours, world
+
+from veilring.data.table import Rows
+from veilring.nodes.party import Party
+from veilring.nodes.service import opening, run_inline
+from veilring.privacy.accounting import Accountant
+from veilring.privacy.budgets import Budgets
+from veilring.privacy.ledger import open_ledger
+from veilring.protocols.prediction.algorithm.directions import WIDTH_MAX, KernelName, quantise
+from veilring.protocols.prediction.algorithm.filter import SIGMA_MAX, SIGMA_MIN
+from veilring.protocols.prediction.client import Stream, make_request, request_status
+from veilring.protocols.prediction.messages import Clients, PredictionRequest, ServerRules
+from veilring.protocols.prediction.records import LabelledRecords
+from veilring.protocols.prediction.server import PREDICT, STATUS, PredictionServer
+from veilring.protocols.prediction.state import open_state
+from veilring.protocols.prediction.system import IndKNN
+from veilring.protocols.promise import Facts
+from veilring.protocols.radius.messages import (
+    REQUEST_EPSILON_MAX,
+    REQUEST_EPSILON_MIN,
+    LabelRequest,
+    OwnerRules,
+)
+from veilring.protocols.radius.owner import (
+    LABEL_SERVICE,
+    Owner,
+    ask_nearest,
+    ask_within,
+    request_labels,
+)
+from veilring.protocols.radius.system import DataOwner
+
+pytestmark = pytest.mark.slow
+
+TERMS = bytes(32)
+FEATURES, CLASSES = 2, 3
+CLIENTS = ("ann", "bob")
+# Of as much as 64 bits can count, the largest budget that there is.
+BUDGET_MAX = 1e6
+# From nothing to the largest budget that a ledger counts.
+EPSILONS = (1e-9, 1e-3, 1.0, 10.0, 1000.0)
+
+Played = Callable[[Rows], Coroutine[None, None, list[Outcome]]]
+"""The outcomes of requests to a real server with these rows, under drawn public settings."""
+
+
+@st.composite
+def owner_requests(draw: st.DrawFn, rules: OwnerRules) -> LabelRequest:
+    """Draw a request within the rules; keys may be shared, and names may repeat."""
+    cells = st.lists(st.floats(0, 1), min_size=FEATURES, max_size=FEATURES)
+    queries = np.array(draw(st.lists(cells, min_size=1, max_size=4)))
+    epsilon = draw(
+        st.sampled_from([REQUEST_EPSILON_MIN, 0.5, REQUEST_EPSILON_MAX]) | st.floats(0.01, 10)
+    )
+    name = draw(st.sampled_from(["a", "b"]))
+    if draw(st.booleans()):
+        asked = ask_nearest(queries, draw(st.integers(1, 30)), epsilon, name=name)
+    else:
+        radius = draw(st.sampled_from([0.0, 0.25, 0.5, rules.radius_max]))
+        asked = ask_within(queries, np.full(len(queries), radius), epsilon, name=name)
+    return asked.model_copy(update={"key": bytes(16)}) if draw(st.booleans()) else asked
+
+
+@st.composite
+def owners(draw: st.DrawFn) -> Played:
+    """Draw an owner in every mode, with budgets from none to the largest, and its requests."""
+    shares = st.floats(0.01, 0.99)
+    system = DataOwner(
+        conversion=draw(st.sampled_from(["grid", "candidates"])),
+        count_share=draw(shares),
+        conversion_share=draw(shares),
+        epsilon=REQUEST_EPSILON_MAX,
+    )
+    facts = Facts(1, FEATURES, CLASSES, rows=draw(st.none() | st.integers(0, 20)))
+    rules = OwnerRules(system, facts, work=draw(st.sampled_from([0, 10_000])))
+    amounts = st.sampled_from([0.0, 0.5, 20.0, BUDGET_MAX]) | st.floats(0, 100)
+    budgets = Budgets(total=draw(st.none() | amounts), analyst=draw(st.none() | amounts))
+    asked = draw(st.lists(owner_requests(rules), min_size=1, max_size=3))
+    asked += draw(st.lists(st.sampled_from(asked), max_size=2))
+    requests = [(draw(st.sampled_from(CLIENTS)), each) for each in asked]
+
+    async def play(rows: Rows) -> list[Outcome]:
+        role = opening(request_labels, LABEL_SERVICE, TERMS)
+        with open_ledger(None, budgets) as ledger:
+            owner, told = Owner(rows, rules, ledger, run_inline), {"charged": ledger.totals}
+            async with world({"server": lambda _node: owner.offers(TERMS)}, *CLIENTS) as served:
+                return [
+                    await served.ask(role, who, "server", each, rules=rules, **told)
+                    for who, each in requests
+                ]
+
+    return play
+
+
+async def ask_block(party: Party, request: PredictionRequest, *, rules: ServerRules) -> None:
+    """Ask one block, whose labels are not part of an outcome."""
+    await Stream(party, rules).ask(request)
+
+
+def records_of(rows: Rows) -> LabelledRecords:
+    """Return rows as records; a row in the middle has the direction of the diagonal."""
+    away = 2 * rows.features - 1
+    away[np.square(away).sum(axis=1) == 0] = 1.0
+    ids = [f"record {place}" for place in range(len(rows))]
+    quantised = quantise(away) if len(rows) else np.zeros((0, FEATURES), np.float32)
+    return LabelledRecords.of(ids, quantised, rows.labels)
+
+
+@st.composite
+def prediction_servers(draw: st.DrawFn) -> Played:
+    """Draw rules up to the extremes, and blocks that repeat, share a key, or are too long for T."""
+    system = IndKNN(
+        queries=draw(st.sampled_from([4, 10, 1_000_000])),
+        epsilon=draw(st.sampled_from(EPSILONS)),
+        kernel=draw(st.sampled_from(get_args(KernelName))),
+        tau=draw(st.sampled_from([5e-324, 0.3, 1 - 2**-53, 1.0])),
+        width=draw(st.sampled_from([5e-324, 1e-20, 1.0, WIDTH_MAX])),
+        sigma2=draw(st.sampled_from([SIGMA_MIN, 0.5, 1e3, SIGMA_MAX])),
+        accountant=draw(st.sampled_from(get_args(Accountant))),
+        clients=draw(st.sampled_from(get_args(Clients))),
+    )
+    rules = system.bind(Facts(1, FEATURES, CLASSES))
+    cells = st.sampled_from([-4000, -1, 0, 1, 700, 2800, 4000])
+    vectors = st.lists(cells, min_size=FEATURES, max_size=FEATURES).filter(any)
+    asked = list[PredictionRequest]()
+    for _ in range(draw(st.integers(1, 3))):
+        drawn = np.array(draw(st.lists(vectors, min_size=1, max_size=4)), np.float64)
+        request = make_request(quantise(drawn), name=draw(st.sampled_from(["a", "b"])))
+        shared = request.model_copy(update={"key": bytes(16)})
+        asked.append(shared if draw(st.booleans()) else request)
+    asked += draw(st.lists(st.sampled_from(asked), max_size=2))
+    requests = [(draw(st.sampled_from(CLIENTS)), each) for each in asked]
+
+    async def play(rows: Rows) -> list[Outcome]:
+        role, status = opening(ask_block, PREDICT, TERMS), opening(request_status, STATUS, TERMS)
+        with open_state(rules, None) as state:
+            state.add(records_of(rows))
+            server, found = PredictionServer(state, run_inline), list[Outcome]()
+
+            def charged() -> object:
+                return [state.status(who, [each.key for each in asked]) for who in CLIENTS]
+
+            async with world({"server": lambda _node: server.offers(TERMS)}, *CLIENTS) as served:
+                for who, request in requests:
+                    for one, given_, public in (
+                        (role, request, {"rules": rules}),
+                        (status, [request.key], {}),
+                    ):
+                        found.append(
+                            await served.ask(one, who, "server", given_, charged=charged, **public)
+                        )
+        return found
+
+    return play
+
+
+@pytest.mark.parametrize("kind", [owners, prediction_servers])
+@settings(max_examples=150)
+@given(tables=neighbours(FEATURES, CLASSES), data=st.data())
+def test_no_outcome_depends_on_a_row(
+    kind: Callable[[], st.SearchStrategy[Played]], tables: tuple[Rows, Rows], data: st.DataObject
+) -> None:
+    """For any legal requests, ending, messages, sizes and charges are equal for both tables."""
+    play = data.draw(kind())
+    one, other = (asyncio.run(play(rows)) for rows in tables)
+    event(", ".join(sorted({outcome.ending for outcome in one})))
+    assert one == other

@@ -1,0 +1,702 @@
+"""The loop with a SimPy environment as its clock: timers, tasks, refusals and deadlocks."""
+
+import asyncio
+import contextvars
+import inspect
+import itertools
+import math
+import signal
+import socket
+import sys
+import threading
+import warnings
+from collections.abc import AsyncIterator, Callable, Generator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from simpy import Environment
+from simpy.events import Event
+from tests.simulation.running import simulated
+
+from veilring.errors import Deadlock, InputError, SimulationError
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.party import Party
+from veilring.randomness import Streams
+from veilring.simulation import Order, SimulatedLoop, running_environment, simulate, wait_event
+from veilring.simulation import loop as loops
+from veilring.simulation.beside import complete
+from veilring.simulation.loop import REFUSED, LoopTrace
+from veilring.transport.messages import Message
+
+
+def now() -> float:
+    """Return the running loop's time."""
+    return asyncio.get_running_loop().time()
+
+
+@simulated
+async def test_sleep_takes_simulated_time_only() -> None:
+    """A sleep of a year ends exactly a year later on the simulated clock."""
+    await asyncio.sleep(31_536_000)
+    assert now() == 31_536_000
+
+
+def test_environment_keeps_its_time() -> None:
+    """A run starts at the time of the given environment and leaves it at its end time."""
+    environment = Environment(initial_time=7)
+
+    async def main() -> float:
+        await asyncio.sleep(1.5)
+        return now()
+
+    assert simulate(main(), env=environment) == environment.now == 8.5
+
+
+def test_a_result_is_not_formatted() -> None:
+    """The result of a run is never formatted, since formatting could take as long as the run."""
+    formatted: list[object] = []
+
+    class Result:
+        def __repr__(self) -> str:
+            formatted.append(self)
+            return "a result"
+
+    async def main() -> Result:
+        await asyncio.sleep(1)
+        return Result()
+
+    assert isinstance(simulate(main()), Result)
+    assert not formatted
+
+
+def test_interrupt_ends_the_run() -> None:
+    """Ctrl-C cancels the main task, as in asyncio's own loop, and ends the run."""
+    cancelled: list[bool] = []
+
+    async def main() -> None:
+        try:
+            for second in range(10):
+                await asyncio.sleep(1)
+                if second == 5:
+                    signal.raise_signal(signal.SIGINT)
+        except asyncio.CancelledError:
+            cancelled.append(True)
+            raise
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(main())
+    assert cancelled == [True]
+
+
+def test_closed_loop_refuses_work() -> None:
+    """A closed loop starts neither timers nor tasks."""
+    loop = SimulatedLoop()
+    loop.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        loop.call_later(1, print)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(RuntimeError, match="closed"):
+            loop.create_task(asyncio.sleep(0))
+
+
+def test_runner_shuts_down_asynchronous_generators() -> None:
+    """A suspended generator is closed when the run ends."""
+    closed: list[bool] = []
+
+    async def numbers() -> AsyncIterator[int]:
+        try:
+            yield 1
+        finally:
+            closed.append(True)
+
+    async def main() -> AsyncIterator[int]:
+        generator = numbers()
+        await anext(generator)
+        return generator
+
+    simulate(main())
+    assert closed == [True]
+
+
+def test_a_real_loop_has_no_environment() -> None:
+    """The error explains how to start a simulation, and inside a loop, not to nest one."""
+
+    async def nest() -> None:
+        with pytest.raises(SimulationError, match=r"veilring\.simulation\.simulate"):
+            running_environment()
+        simulate(asyncio.sleep(0))
+
+    with pytest.raises(SimulationError, match="await"):
+        asyncio.run(nest())
+    with pytest.raises(SimulationError, match=r"veilring\.simulation\.simulate"):
+        running_environment()
+
+
+def test_run_works_in_any_thread() -> None:
+    """A simulation may run in a separate thread."""
+    results: list[float] = []
+
+    async def main() -> None:
+        await asyncio.sleep(1)
+        asyncio.get_running_loop().call_soon_threadsafe(lambda: None)
+        results.append(now())
+
+    thread = threading.Thread(target=lambda: simulate(main()))
+    thread.start()
+    thread.join()
+    assert results == [1]
+
+
+def test_trace_distinguishes_runs() -> None:
+    """Equal runs have equal digests; a change in the last bit of one timer changes the digest."""
+
+    def digest(seconds: float) -> str:
+        trace = LoopTrace(keep=True)
+        simulate(asyncio.sleep(seconds), trace=trace)
+        assert len(trace.entries) == trace.count > 0
+        return trace.digest
+
+    assert digest(0.1) == digest(0.1) != digest(math.nextafter(0.1, 1))
+
+
+INSTANTS = st.floats(min_value=0, max_value=1e6)
+
+
+@given(st.lists(INSTANTS, min_size=1), INSTANTS)
+@simulated
+async def test_timers_ring_exactly_on_time(instants: list[float], start: float) -> None:
+    """A timer fires at its instant to the last bit; an overdue timer fires now."""
+    rung: list[tuple[float, float]] = []
+    loop = asyncio.get_running_loop()
+    await asyncio.sleep(start)
+    for instant in instants:
+        loop.call_at(instant, lambda due: rung.append((due, now())), instant)
+    await asyncio.sleep(1e6)
+    await asyncio.sleep(1e6)
+    assert len(rung) == len(instants)
+    assert all(max(due, start) == time for due, time in rung)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=40))
+@simulated
+async def test_timers_for_one_instant_ring_in_the_order_they_were_set(
+    timers: list[tuple[int, int]],
+) -> None:
+    """Timers with equal deadlines fire in order of creation, even if set at different times."""
+    rung: list[tuple[float, int]] = []
+    loop = asyncio.get_running_loop()
+    order = 0
+    for set_at in range(4):
+        for wanted, due in timers:
+            if wanted == set_at:
+                # Tenths: sums of them round differently from different starts.
+                instant = max(due, set_at) / 10
+                loop.call_at(instant, rung.append, (instant, order))
+                order += 1
+        await asyncio.sleep((set_at + 1) / 10 - now())
+    await asyncio.sleep(1)
+    assert len(rung) == len(timers)
+    assert rung == sorted(rung)
+
+
+@simulated
+async def test_cancelled_timer_does_not_ring() -> None:
+    """A timer cancelled in time does not fire and reports it; other timers are unaffected."""
+    rung: list[str] = []
+    loop = asyncio.get_running_loop()
+    cancelled = loop.call_later(1, rung.append, "cancelled")
+    kept = loop.call_later(1, rung.append, "kept")
+    loop.call_later(0.5, cancelled.cancel)
+    await asyncio.sleep(2)
+    kept.cancel()
+    assert cancelled.cancelled()
+    assert (cancelled.when(), kept.when()) == (1, 1)
+    assert rung == ["kept"]
+
+
+@simulated
+async def test_timer_cancelled_between_ringing_and_running_does_not_run() -> None:
+    """A due timer can be cancelled until its callback runs."""
+    rung: list[str] = []
+    loop = asyncio.get_running_loop()
+    environment = running_environment()
+    victim = loop.call_at(1, rung.append, "victim")
+    environment.timeout(1).callbacks.append(lambda _: victim.cancel())
+    environment.run(until=1.5)  # both events, before the loop gets to run a callback
+    await asyncio.sleep(1)
+    assert rung == []
+
+
+@simulated
+async def test_timer_keeps_its_context() -> None:
+    """A timer's callback runs in the context in which the timer was set."""
+    variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable", default=0)
+    seen: list[int] = []
+    loop = asyncio.get_running_loop()
+    variable.set(1)
+    loop.call_later(1, lambda: seen.append(variable.get()))
+    loop.call_later(2, lambda: seen.append(variable.get()), context=contextvars.Context())
+    variable.set(2)
+    await asyncio.sleep(3)
+    assert seen == [1, 0]
+
+
+def test_timer_refuses_nan() -> None:
+    """NaN is no instant."""
+
+    async def main() -> None:
+        asyncio.get_running_loop().call_at(math.nan, print)
+
+    with pytest.raises(InputError, match="instant is nan"):
+        simulate(main())
+
+
+def test_primitives_work_unchanged() -> None:
+    """Groups, limits, queues, events, semaphores, wait, gather and as_completed work in time."""
+
+    async def main() -> list[object]:
+        log: list[object] = []
+        queue: asyncio.Queue[int] = asyncio.Queue(maxsize=1)
+        turn, opened = asyncio.Semaphore(2), asyncio.Event()
+
+        async def produce() -> None:
+            for item in range(3):
+                await asyncio.sleep(1)
+                await queue.put(item)
+            opened.set()
+
+        async def consume() -> None:
+            while len(log) < 3:
+                item = await queue.get()
+                log.append((now(), item))
+            await opened.wait()
+
+        async def work(seconds: float) -> float:
+            async with turn:
+                await asyncio.sleep(seconds)
+            return seconds
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(produce())
+            group.create_task(consume())
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await queue.get()
+        log.append(now())
+        log.append(await asyncio.gather(work(3), work(1), work(1)))
+        log.append(now())
+        tasks = [asyncio.create_task(work(seconds)) for seconds in (3, 2)]
+        log.append([await task for task in asyncio.as_completed(tasks)])
+        done, pending = await asyncio.wait(
+            [asyncio.create_task(work(seconds)) for seconds in (2, 1)],
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        log.append(([task.result() for task in done], len(pending)))
+        return [*log, now()]
+
+    expected = [(1, 0), (2, 1), (3, 2), 3.5, [3, 1, 1], 6.5, [2, 3], ([1], 1), 10.5]
+    assert simulate(main()) == expected
+    assert simulate(main(), debug=True) == expected
+
+
+def test_failing_member_ends_its_group() -> None:
+    """A group that aborts cancels all its members, always in the same order."""
+
+    def ended() -> list[int]:
+        order: list[int] = []
+
+        async def member(index: int) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                order.append(index)
+
+        async def main() -> None:
+            async with asyncio.TaskGroup() as group:
+                for index in range(50):
+                    group.create_task(member(index))
+                await asyncio.sleep(1)
+                raise ValueError
+
+        with pytest.raises(ExceptionGroup):
+            simulate(main())
+        return order
+
+    first = ended()
+    assert sorted(first) == list(range(50))
+    assert ended() == first
+
+
+def test_tasks_left_over_are_cancelled_oldest_first() -> None:
+    """Tasks still running at the end of the main coroutine are cancelled in order of creation."""
+    ended: list[int] = []
+
+    async def member(index: int) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(1)
+            ended.append(index)
+
+    async def main() -> list[asyncio.Task[None]]:
+        tasks = [asyncio.create_task(member(index)) for index in range(1_000)]
+        await asyncio.sleep(0)
+        for index, task in enumerate(tasks):
+            if index % 37:  # those that stay have numbers far apart, which a set does not keep
+                task.cancel()
+        await asyncio.sleep(2)
+        ended.clear()
+        return tasks
+
+    assert all(task.cancelled() for task in simulate(main()))
+    assert ended == list(range(0, 1_000, 37))
+
+
+@simulated
+async def test_own_task_factory_is_used() -> None:
+    """A task factory that the program sets is respected."""
+    loop = asyncio.get_running_loop()
+
+    def factory(loop: Any, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        return asyncio.Task(coro, loop=loop, **options)
+
+    loop.set_task_factory(factory)
+    task = asyncio.create_task(asyncio.sleep(0, "done"))
+    assert type(task) is asyncio.Task
+    assert await task == "done"
+
+
+@pytest.mark.parametrize("by_timer", [True, False])
+def test_an_order_permutes_what_one_instant_makes_ready(by_timer: bool) -> None:
+    """Tasks woken at one instant run in every order, for timers and link events alike."""
+
+    def play(seed: int) -> str:
+        turns = ""
+
+        async def take_turn(name: str) -> None:
+            nonlocal turns
+            due = asyncio.sleep(1) if by_timer else wait_event(running_environment().timeout(1))
+            await due
+            turns += name
+
+        async def main() -> None:
+            await asyncio.gather(*map(take_turn, "abc"))
+
+        simulate(main(), order=Order(Streams(seed).generator("order")))
+        return turns
+
+    # That 100 permutations drawn at random miss one of six: below 6 (5/6)^100 = 7.3e-8.
+    assert len({play(seed) for seed in range(100)}) == 6
+
+
+def test_process_and_tasks_share_the_clock() -> None:
+    """A task can wait for a SimPy process and get its result while other processes run."""
+    log: list[float] = []
+
+    def tick(environment: Environment, count: int) -> Generator[Event, Any, int]:
+        for _ in range(count):
+            yield environment.timeout(1)
+            log.append(environment.now)
+        return count
+
+    async def main() -> tuple[int, float]:
+        environment = running_environment()
+        environment.process(tick(environment, 5))
+        count = await wait_event(environment.process(tick(environment, 3)))
+        return count, now()
+
+    assert simulate(main()) == (3, 3)
+    assert log == [1, 1, 2, 2, 3, 3]
+
+
+def fail(environment: Environment) -> Generator[Event, Any, None]:
+    """Fail after a second."""
+    yield environment.timeout(1)
+    raise KeyError("broken")
+
+
+@simulated
+async def test_failed_event_raises_in_the_waiting_task() -> None:
+    """A process's error reaches the task that waits for it, even afterwards."""
+    environment = running_environment()
+    process = environment.process(fail(environment))
+    for _ in range(2):
+        with pytest.raises(KeyError, match="broken"):
+            await wait_event(process)
+
+
+def test_failed_event_without_a_waiter_ends_the_run() -> None:
+    """A process's error is never lost, even if the waiting task gave up."""
+
+    async def main() -> None:
+        environment = running_environment()
+        process = environment.process(fail(environment))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await wait_event(process)
+        await asyncio.sleep(1)
+
+    with pytest.raises(KeyError, match="broken"):
+        simulate(main())
+
+
+def test_event_of_another_environment_is_refused() -> None:
+    """An event of another environment could never happen here."""
+
+    async def main() -> None:
+        await wait_event(Environment().timeout(1))
+
+    with pytest.raises(InputError, match="another environment"):
+        simulate(main())
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_method_is_refused_by_name(name: str) -> None:
+    """Each method that would access the real world names itself and an alternative."""
+
+    async def main() -> None:
+        getattr(asyncio.get_running_loop(), name)()
+
+    with pytest.raises(SimulationError, match=rf"loop\.{name} would leave .*; \w+"):
+        simulate(main())
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: asyncio.open_connection("localhost", 1),
+        lambda: asyncio.start_server(lambda _reader, _writer: None, "localhost", 0),
+        lambda: asyncio.to_thread(print),
+        lambda: asyncio.create_subprocess_exec(sys.executable),
+        lambda: asyncio.create_subprocess_shell("true"),
+    ],
+)
+def test_convenience_of_asyncio_is_refused(call: Callable[[], "asyncio.Future[object]"]) -> None:
+    """Convenience functions of asyncio are refused in the same way, without a warning."""
+
+    async def main() -> None:
+        await call()
+
+    with pytest.raises(SimulationError, match="would leave the simulated clock"):
+        simulate(main())
+
+
+def test_every_method_of_the_loop_is_listed() -> None:
+    """Every public I/O coroutine of an event loop is in the table."""
+    harmless = {"shutdown_asyncgens", "shutdown_default_executor"}
+    loop_methods = vars(asyncio.AbstractEventLoop)
+    coroutines = {name for name in loop_methods if inspect.iscoroutinefunction(loop_methods[name])}
+    assert coroutines - harmless <= set(REFUSED)
+
+
+@simulated
+async def test_another_thread_is_refused() -> None:
+    """Another thread cannot wake the loop, because its timing cannot be replayed."""
+    errors: list[BaseException] = []
+    loop = asyncio.get_running_loop()
+
+    def poke() -> None:
+        try:
+            loop.call_soon_threadsafe(lambda: None)
+        except SimulationError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=poke)
+    thread.start()
+    thread.join()
+    assert "another thread" in str(errors[0])
+
+
+def test_transport_over_a_socket_is_refused() -> None:
+    """The selector accepts only asyncio's own file, however it is called."""
+    first, second = socket.socketpair()
+    with first, second:
+
+        async def main() -> None:
+            loop = asyncio.get_running_loop()
+            asyncio.SelectorEventLoop.add_reader(loop, first, print)  # type: ignore[arg-type]  # past the refusal, on purpose
+
+        with pytest.raises(SimulationError, match="watching a file or socket"):
+            simulate(main())
+
+
+def test_as_completed_over_bare_coroutines_is_refused() -> None:
+    """`as_completed` starts coroutines in the order of their addresses, so it requires tasks."""
+    coroutines = [asyncio.sleep(1), asyncio.sleep(2)]
+
+    async def main() -> None:
+        for _ in asyncio.as_completed(coroutines):
+            pass
+
+    with pytest.raises(SimulationError, match="give it tasks"):
+        simulate(main())
+    for coroutine in coroutines:
+        coroutine.close()
+
+
+class Ball(Message, kind="test.deadlock.ball"):
+    """A message that goes to and fro."""
+
+
+def test_a_deadlock_can_be_released() -> None:
+    """At a deadlock, each function that may end a wait is asked; if one did, tasks go on."""
+    asked: list[str] = []
+
+    async def main() -> float:
+        loop, event = asyncio.get_running_loop(), asyncio.Event()
+        assert isinstance(loop, SimulatedLoop)
+
+        def release() -> bool:
+            asked.append("ada")
+            event.set()
+            return True
+
+        loop.at_deadlock(release)
+        loop.at_deadlock(lambda: "bob" in asked)
+        loop.limit(9, event.set)
+        await asyncio.sleep(1)
+        await event.wait()
+        return loop.time()
+
+    assert simulate(main()) == 1
+    assert asked == ["ada"]
+
+
+@simulated
+async def test_a_limit_ends_a_loop_that_sleeps() -> None:
+    """Where time passes, a limit is called at its time, unless it was cancelled."""
+    called: list[float] = []
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimulatedLoop)
+    loop.limit(2.5, lambda: called.append(loop.time()))
+    loop.limit(1.5, lambda: called.append(loop.time())).cancel()
+    for _ in range(4):
+        await asyncio.sleep(1)
+    assert called == [2.5]
+
+
+def test_a_task_that_never_waits_is_named() -> None:
+    """A loop without an event ends with an error that names its task, file and line."""
+
+    async def spin() -> None:
+        for _ in itertools.count():
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        await asyncio.sleep(0.25)
+        await asyncio.create_task(spin(), name="spinner")
+
+    line = spin.__code__.co_firstlineno + 2
+    with pytest.raises(
+        SimulationError,
+        match=rf"at 0\.25 s.*spinner, at .*{__name__.rpartition('.')[2]}\.py:{line};",
+    ):
+        simulate(main())
+
+
+def test_a_task_that_waits_for_no_time_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop of events at one instant ends, too; a few of them do not end it."""
+    monkeypatch.setattr(loops, "EVENTS_MAX", 50)
+
+    async def spin(laps: int) -> None:
+        for _ in range(laps):
+            await wait_event(Event(running_environment()).succeed())
+
+    async def main(laps: int) -> None:
+        await asyncio.sleep(0.25)
+        await asyncio.create_task(spin(laps), name="spinner")
+        await asyncio.sleep(0.25)
+
+    simulate(main(99))  # of two tasks
+    line = spin.__code__.co_firstlineno + 2
+    with pytest.raises(SimulationError, match=rf"10\d events at 0\.25 s.*spinner, at .*:{line};"):
+        simulate(main(1_000))
+
+
+async def ping_pong(party: Party) -> None:
+    """Send a message to and fro for ever."""
+    party.round(1)
+    peer = next(name for name in party.peers)
+    for _ in itertools.count():
+        await party.send(peer, Ball())
+        await party.receive(Ball, sender=peer)
+
+
+def test_a_role_that_sends_for_ever_without_latency_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The error names the role's own line, although its time limit is never reached."""
+    monkeypatch.setattr(loops, "EVENTS_MAX", 100)
+
+    async def main() -> None:
+        async with Cluster(2, runtime="simulated", seed=1) as cluster:
+            await cluster.run(ping_pong, seconds=5.0)
+
+    line = ping_pong.__code__.co_firstlineno + 6
+    with pytest.raises(SimulationError, match=rf"events at 0 s.*{line};"):
+        simulate(main())
+
+
+def test_deadlock_falls_back_on_tasks() -> None:
+    """The pending tasks are named; all are then cancelled, and clean up."""
+    cleaned: list[float] = []
+
+    async def wait_for_ever() -> None:
+        try:
+            await asyncio.sleep(math.inf)
+        finally:
+            await asyncio.sleep(2)
+            cleaned.append(now())
+
+    async def main() -> None:
+        child = asyncio.create_task(wait_for_ever(), name="child")
+        await asyncio.sleep(1)
+        await child
+
+    with pytest.raises(Deadlock) as caught:
+        simulate(main())
+    main_task, child_task = caught.value.waits
+    assert main_task.startswith("Task-1 (test_deadlock_falls_back_on_tasks.")
+    assert child_task.endswith("wait_for_ever) is waiting")
+    assert cleaned == [3]
+
+
+def test_deadlock_leaves_a_usable_runner() -> None:
+    """After a deadlock asyncio's own runner can run something else and close without a warning."""
+
+    async def stuck() -> None:
+        await asyncio.Event().wait()
+
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+        with pytest.raises(Deadlock):
+            runner.run(stuck())
+        assert runner.run(asyncio.sleep(1, "done")) == "done"
+
+
+def test_loop_without_tasks_is_a_deadlock() -> None:
+    """A loop that has nothing left to do raises a deadlock."""
+    loop = SimulatedLoop()
+    with pytest.raises(Deadlock, match="without any task"):
+        loop.run_forever()
+    loop.close()
+
+
+async def _where() -> tuple[bool, str, float]:
+    await asyncio.sleep(2.0)
+    loop = asyncio.get_running_loop()
+    return isinstance(loop, SimulatedLoop), threading.current_thread().name, loop.time()
+
+
+def test_without_a_loop_it_runs_in_this_thread() -> None:
+    """The simulated clock runs in the caller's thread."""
+    assert complete(_where) == (True, threading.current_thread().name, 2.0)
+
+
+async def test_beside_a_loop_it_runs_in_another_thread() -> None:
+    """In a notebook cell, where a loop runs, the result of a simulation is returned."""
+    simulated, thread, seconds = complete(_where)
+    assert (simulated, seconds) == (True, 2.0)
+    assert thread != threading.current_thread().name

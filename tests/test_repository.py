@@ -1,0 +1,156 @@
+"""Files beside the package: marked tests, locked versions, suppressions and the mutation score."""
+
+import itertools
+import json
+import re
+import runpy
+import shlex
+import tomllib
+from pathlib import Path
+from statistics import fmean, pvariance
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[1]
+PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def test_ci_runs_all_tests_omitted_by_default() -> None:
+    """By default no test with a custom mark runs, and `.ci/run` runs all of them."""
+    options = PROJECT["tool"]["pytest"]["ini_options"]
+    marks = [line.partition(":")[0] for line in options["markers"]]
+    words = shlex.split(options["addopts"])
+    assert words[words.index("-m") + 1] == " and ".join(f"not {mark}" for mark in marks)
+    (command,) = re.findall(
+        r"^time \.venv/bin/python -m pytest (.+)$", (ROOT / ".ci/run").read_text(), re.MULTILINE
+    )
+    assert shlex.split(command)[-2:] == ["-m", " or ".join(marks)]
+    (shown,) = re.findall(
+        r"^python3 .*-m pytest(.*)$", (ROOT / "README.md").read_text(), re.MULTILINE
+    )
+    assert shown.split() == ["-n", "auto"]
+
+
+HASHED: Final = ("requirements.lock", "requirements-server.lock")
+TOOLS: Final = {"pytest", "sphinx", "mypy", "ruff", "furo", "hypothesis", "import-linter"}
+_PINNED: Final = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)((?:.*\\\n)*.*)", re.MULTILINE)
+
+
+def pinned(name: str) -> dict[str, set[str]]:
+    """Return the versions of each package in a file of locked versions."""
+    found: dict[str, set[str]] = {}
+    for package, version, _ in _PINNED.findall((ROOT / name).read_text()):
+        found.setdefault(package, set()).add(version)
+    return found
+
+
+@pytest.mark.parametrize("name", HASHED)
+def test_all_files_have_the_same_versions(name: str) -> None:
+    """Each version in a file of hashes is one of `constraints.txt`."""
+    constraints = pinned("constraints.txt")
+    assert all(versions <= constraints[package] for package, versions in pinned(name).items())
+
+
+def test_tools_are_not_installed_on_servers() -> None:
+    """The tools for tests and documentation are in `requirements.lock`, and not on servers."""
+    assert set(pinned("requirements.lock")) >= TOOLS
+    assert not TOOLS & set(pinned("requirements-server.lock"))
+
+
+def test_a_server_has_all_requirements() -> None:
+    """It has every dependency of the package, and the extras that servers use."""
+    extras = [each for name in ("uvloop", "postgres", "geo") for each in optional(name)]
+    served = pinned("requirements-server.lock")
+    for requirement in (*PROJECT["project"]["dependencies"], *extras):
+        assert re.split(r"[\[>=;]", requirement)[0] in served
+
+
+def test_contributors_have_all_requirements() -> None:
+    """They have everything for the package, its tests, its checks and its pages."""
+    extras = ("dask", "docs", "geo", "lab", "lint", "parquet", "plot", "postgres", "test", "uvloop")
+    locked = pinned("requirements.lock")
+    needed = {
+        *PROJECT["project"]["dependencies"],
+        *(each for name in extras for each in optional(name)),
+    }
+    assert {re.split(r"[\[>=;]", each)[0] for each in needed} <= {*locked, "veilring"}
+
+
+def optional(extra: str) -> list[str]:
+    """Return the requirements of an extra."""
+    listed: list[str] = PROJECT["project"]["optional-dependencies"][extra]
+    return listed
+
+
+@pytest.mark.parametrize("name", HASHED)
+def test_each_version_has_hashes(name: str) -> None:
+    """Each requirement has hashes, as `pip install --require-hashes` demands."""
+    entries = _PINNED.findall((ROOT / name).read_text())
+    assert len(entries) > 20
+    assert all("--hash=sha256:" in rest for _, _, rest in entries)
+
+
+FOLDERS: Final = ("src", "tests", "benchmarks", "docs", ".ci")
+SUPPRESSION: Final = re.compile(r"# (?:noqa|type: ignore|pragma: no cover)\b")
+REASONED: Final = re.compile(
+    r"# noqa: [A-Z]+\d+(?:, [A-Z]+\d+)*  \([^)]"  # with its reason in brackets
+    r"|# type: ignore\[[a-z-]+(?:, ?[a-z-]+)*\]  # \w"  # with its reason as a comment
+)
+
+
+def test_every_suppression_has_a_reason() -> None:
+    """Each `noqa` and `type: ignore` names its rule, and its reason after it."""
+    bare = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for folder in FOLDERS
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if path != Path(__file__)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if SUPPRESSION.search(line) and not REASONED.search(line)
+    ]
+    assert not bare
+
+
+SCRIPT: Final = runpy.run_path(str(ROOT / ".ci/mutation.py"))
+
+
+@pytest.mark.parametrize(("noticed", "sampled"), [(5, 2), (5, 3), (1, 4), (7, 6)])
+def test_the_standard_error_is_unbiased(noticed: int, sampled: int) -> None:
+    """Its square is, on average over all samples of seven changes, the variance of their shares."""
+    changes = [True] * noticed + [False] * (7 - noticed)
+    samples = [sum(each) for each in itertools.combinations(changes, sampled)]
+    errors = [SCRIPT["standard_error"](each, sampled, len(changes)) for each in samples]
+    shares = [each / sampled for each in samples]
+    assert fmean(error**2 for error in errors) == pytest.approx(pvariance(shares), abs=1e-12)
+
+
+def test_a_sample_of_all_changes_has_no_error() -> None:
+    """The score of all changes is exact."""
+    assert SCRIPT["standard_error"](5, 7, 7) == 0
+
+
+def test_the_seed_determines_the_sample() -> None:
+    """Equal seeds draw equal samples from any order of the changes, and no change twice."""
+    changes = [f"change {number}" for number in range(50)]
+    drawn = SCRIPT["draw"](changes, 20, 7)
+    assert drawn == SCRIPT["draw"](changes[::-1], 20, 7)
+    assert drawn != SCRIPT["draw"](changes, 20, 8)
+    assert len(set(drawn)) == 20
+    assert set(SCRIPT["draw"](changes, 99, 7)) == set(changes)
+
+
+def test_hangs_and_crashes_are_noticed() -> None:
+    """A change without tests counts against the score, and one that hangs or crashes for it."""
+    name = "veilring.privacy.bounds.x_part__mutmut_"
+    statuses = ("killed", "timeout", "segfault", "survived", "no tests", "suspicious")
+    results = {f"{name}{number}": status for number, status in enumerate(statuses)}
+    counts = {"sampled": 6, "noticed": 3}
+    assert SCRIPT["score"](results, 9) == {"changes": 9, **counts, "modules": {"bounds": counts}}
+
+
+def test_the_record_adds_up() -> None:
+    """The counts of the modules in `.ci/mutation.json` add up to those of the package."""
+    record = json.loads((ROOT / ".ci/mutation.json").read_text(encoding="utf-8"))
+    for key in ("sampled", "noticed"):
+        assert record[key] == sum(module[key] for module in record["modules"].values())

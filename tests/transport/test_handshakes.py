@@ -1,0 +1,441 @@
+"""Refused connections: each causes an error that names the reason, on both sides."""
+
+import asyncio
+import datetime as dt
+import socket
+import ssl
+from collections.abc import Callable
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from tests.transport.towns import PATIENCE_SECONDS, Town, both_fail, hello, refused, stranger, until
+
+from veilring.errors import FrameError, HandshakeError, InputError
+from veilring.transport import connection, tls
+from veilring.transport.frames import on_stream, pack
+from veilring.transport.handshake import (
+    PROTOCOL_VERSION,
+    REASON_CHARACTERS_MAX,
+    TERMS_CHARACTERS_MAX,
+    TOO_SLOW,
+    About,
+    Hello,
+    Refuse,
+    Welcome,
+    check_hello,
+    greeting,
+    read_greeting,
+)
+from veilring.transport.messages import SESSION_BYTES
+from veilring.transport.roster import Identity, Member, Roster, make_identity
+from veilring.transport.tls import LOOPBACK, TlsEndpoint, client_context, server_context
+
+ContextMaker = Callable[[Identity, Roster], ssl.SSLContext]
+
+
+def without_certificate(_identity: Identity, roster: Roster) -> ssl.SSLContext:
+    """Create a dialler's context without a certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.load_verify_locations(cadata="\n".join(m.certificate for m in roster.members))
+    return context
+
+
+def with_another_key(make: ContextMaker) -> ContextMaker:
+    """Present a certificate of the right name with a key that is not in the roster."""
+    return lambda identity, roster: make(make_identity(identity.name), roster)
+
+
+def with_tls_1_2(make: ContextMaker) -> ContextMaker:
+    """Speak only TLS 1.2."""
+
+    def made(identity: Identity, roster: Roster) -> ssl.SSLContext:
+        context = make(identity, roster)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        return context
+
+    return made
+
+
+HUNG_UP = "ended the connection during the handshake"
+
+
+WRONG: dict[str, tuple[str, ContextMaker, str, str]] = {
+    "no certificate": ("client", without_certificate, HUNG_UP, "it showed no certificate"),
+    "unknown certificate of the dialler": (
+        "client",
+        with_another_key(client_context),
+        HUNG_UP,
+        "self-signed certificate",
+    ),
+    "unknown certificate of the listener": (
+        "server",
+        with_another_key(server_context),
+        "self-signed certificate",
+        HUNG_UP,
+    ),
+    "TLS 1.2 dialler": ("client", with_tls_1_2(client_context), HUNG_UP, "not speak TLS 1.3"),
+    "TLS 1.2 listener": ("server", with_tls_1_2(server_context), HUNG_UP, "not speak TLS 1.3"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+async def test_tls_itself_fails(pair: Town, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The refusing side names the reason, and the other side suspects it."""
+    side, broken, dialler_says, listener_says = WRONG[wrong]
+    monkeypatch.setattr(tls, f"{side}_context", broken)
+    at_alice, at_bob = await both_fail(pair)
+    assert dialler_says in at_alice
+    assert listener_says in at_bob
+
+
+def renewed(identity: Identity) -> Identity:
+    """Return another certificate for the same key, valid today."""
+    now = dt.datetime.now(dt.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(identity.certificate.subject)
+        .issuer_name(identity.certificate.subject)
+        .public_key(identity.private_key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .sign(identity.private_key, hashes.SHA256())
+    )
+    return Identity(identity.name, certificate, identity.private_key)
+
+
+def with_certificate_of(pair: Town, name: str, now: dt.datetime) -> Identity:
+    """Give a member a certificate made at a time, in the roster too, and return it."""
+    made = make_identity(name, now=now)
+    changed = Member.of(made, LOOPBACK, pair.ports[name])
+    pair.roster = Roster(tuple(changed if m.name == name else m for m in pair.roster.members))
+    pair.identities[name] = made
+    return made
+
+
+PAST = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize("name", ["alice", "bob"])
+async def test_a_clock_that_is_behind(pair: Town, name: str) -> None:
+    """A certificate that is not yet valid suggests a wrong clock, and both sides say so."""
+    with_certificate_of(pair, name, dt.datetime.now(dt.UTC) + dt.timedelta(days=30))
+    reasons = dict(zip(("alice", "bob"), await both_fail(pair), strict=True))
+    assert "its clock or ours is wrong" in reasons.pop(name)
+    (refusal,) = reasons.values()
+    assert "certificate is not yet valid; or our own clock is wrong" in refusal
+
+
+async def test_own_expired_certificate_is_named_at_once(pair: Town) -> None:
+    """A party with an expired certificate is refused at its start, before it dials."""
+    with_certificate_of(pair, "alice", PAST)
+    with pytest.raises(InputError, match="the certificate of alice expired on 2020-12-31"):
+        await pair.start("alice")
+
+
+@pytest.mark.parametrize("name", ["alice", "bob"], ids=["dialler", "listener"])
+async def test_expired_certificate(pair: Town, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer's expired certificate is reported as expired."""
+    expired = with_certificate_of(pair, name, PAST)
+    pair.identities[name] = renewed(expired)  # so that it does not notice by itself
+
+    for side, make in (("client", client_context), ("server", server_context)):
+
+        def made(identity: Identity, roster: Roster, make: ContextMaker = make) -> ssl.SSLContext:
+            return make(expired if identity.name == name else identity, roster)
+
+        monkeypatch.setattr(tls, f"{side}_context", made)
+    reasons = await both_fail(pair)
+    refuser = 1 if name == "alice" else 0
+    assert "certificate has expired" in reasons[refuser]
+    assert HUNG_UP in reasons[1 - refuser]
+
+
+async def test_wrong_version(pair: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both sides name both versions and the older side at once, without waiting for a timeout."""
+    monkeypatch.setattr(connection, "PROTOCOL_VERSION", PROTOCOL_VERSION + 1)
+    reasons = await both_fail(pair)
+    assert all(f"protocol version: {PROTOCOL_VERSION + 1} at " in reason for reason in reasons)
+    assert all(", which is older" in reason for reason in reasons)
+
+
+async def test_swapped_identities() -> None:
+    """If bob's address answers with carol's key, alice reports it and carol is told."""
+    town = Town(("alice", "bob", "carol"))
+    there = {"bob": (LOOPBACK, town.ports["carol"]), "carol": (LOOPBACK, town.ports["bob"])}
+    others = [town.start("bob"), town.start("carol")]
+    await asyncio.sleep(0)
+    town.roster = town.roster.at(there)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        alice, *rest = await asyncio.gather(town.start("alice"), *others, return_exceptions=True)
+    assert isinstance(alice, HandshakeError)
+    assert "answered with the key of" in alice.reason
+    for error in rest:
+        assert isinstance(error, HandshakeError)
+        assert "it refused us: the address of" in error.reason
+
+
+async def test_self_connection(pair: Town) -> None:
+    """A party that reaches itself under another party's address reports it."""
+    pair.roster = pair.roster.at({"bob": (LOOPBACK, pair.ports["alice"])})
+    reasons = await both_fail(pair)
+    assert "alice reached itself" in reasons[0]
+    assert "did not connect within" in reasons[1]
+
+
+async def test_duplicate_identity() -> None:
+    """While a member is connected, a second connection is refused and the first continues."""
+    town = Town(("alice",), ("carol",))
+    async with town.start_all() as endpoints:
+        alice, carol = endpoints["alice"], endpoints["carol"]
+        await refused(town, "carol", alice, "carol is connected already")
+        await carol.send("alice", b"still me")
+        assert await alice.receive() == ("carol", b"still me")
+
+
+OLDER = (
+    f"protocol version: 0 at carol, {PROTOCOL_VERSION} at alice; update veilring at carol, which is"
+    " older"
+)
+
+
+def other_hello(version: int, fields: int) -> bytes:
+    """Return a greeting of another version, which has other fields after its number."""
+    others = (1.5, "other", (), b"", None, True)[: fields - 1]
+    return on_stream(pack((bytes(SESSION_BYTES), Hello.kind, version, *others)))
+
+
+def test_every_version_reads_a_greeting_and_its_refusal() -> None:
+    """The number and the types of these fields are fixed: no later version may change them."""
+    said = Hello(version=7, roster=b"r", sender="carol", receiver="alice")
+    assert said.fields() == (7, b"r", "carol", "alice", "")
+    assert Refuse(reason="why", again=False).fields() == ("why", False)
+
+
+GREETINGS: dict[str, tuple[Callable[[Town], bytes], str]] = {
+    "version": (
+        lambda t: greeting(hello(t, version=9)),
+        f"protocol version: 9 at carol, {PROTOCOL_VERSION} at alice; update veilring at alice",
+    ),
+    "four fields": (lambda _: other_hello(0, 4), OLDER),
+    "five fields": (lambda _: other_hello(0, 5), OLDER),
+    "six fields": (lambda _: other_hello(0, 6), OLDER),
+    "no other field": (lambda _: other_hello(0, 1), OLDER),
+    "newer": (
+        lambda _: other_hello(9, 7),
+        f"protocol version: 9 at carol, {PROTOCOL_VERSION} at alice; update veilring at alice,",
+    ),
+    "fewer fields": (
+        lambda _: other_hello(PROTOCOL_VERSION, 4),
+        "number of fields in a greeting: 4 at carol, 5 at alice; update veilring at carol",
+    ),
+    "no version": (lambda _: on_stream(pack((bytes(16), "transport.hello"))), "was invalid"),
+    "roster": (lambda t: greeting(hello(t, roster=bytes(32))), "the rosters differ"),
+    "name": (lambda t: greeting(hello(t, sender="alice")), "with the key of carol"),
+    "receiver": (lambda t: greeting(hello(t, receiver="bob")), "at the address of"),
+    "welcome": (lambda _: greeting(Welcome()), "its welcome came before any greeting"),
+    "garbage": (lambda _: on_stream(b"\xc1 garbage"), "its greeting was invalid"),
+    "too long": (lambda _: b"\xff" * 9, "its greeting was invalid: a frame of 4294967295"),
+}
+
+
+@pytest.mark.parametrize(("make", "reason"), GREETINGS.values(), ids=GREETINGS)
+async def test_wrong_greeting(
+    town: Town, alice: TlsEndpoint, make: Callable[[Town], bytes], reason: str
+) -> None:
+    """A wrong greeting is reported to the member and in the listener's log."""
+    async with stranger(town) as carol:
+        carol.writer.write(make(town))
+        refusal = read_greeting(await carol.frame())
+        assert isinstance(refusal, Refuse)
+        assert reason in refusal.reason
+        assert await carol.reader.read() == b""
+        await until(lambda: bool(alice.refusals))
+        error = alice.refusals[-1]
+        assert error.peer == "carol"
+        assert reason in error.reason
+
+
+@pytest.mark.usefixtures("alice")
+async def test_no_session_is_resumed(town: Town) -> None:
+    """No session ticket lets a later connection skip the certificates."""
+    async with stranger(town, greet=True) as carol:
+        session = carol.writer.get_extra_info("ssl_object").session
+        assert session is None or not session.has_ticket
+
+
+ADA, BOB = make_identity("ada"), make_identity("bob")
+ROSTER = Roster((Member.of(ADA, "h", 1), Member.of(BOB, "h", 2)))
+KEYS = {"protocol.k": "5", "protocol.sum": '"ring"'}
+
+
+def refusal(theirs: str, ours: dict[str, str]) -> str:
+    """Return the reason for which ada refuses bob's greeting, if any."""
+    hello = Hello(
+        version=PROTOCOL_VERSION, roster=ROSTER.hash, sender="bob", receiver="ada", about=theirs
+    )
+    found = check_hello(
+        hello, ROSTER, me="ada", peer="bob", ours=About.of_terms(ours), today=dt.date(2030, 6, 1)
+    )
+    return found.reason if found else ""
+
+
+def about(terms: dict[str, str]) -> str:
+    """Return the description of a side with these terms."""
+    return About.of_terms(terms).text
+
+
+def test_keys_that_differ_are_named_with_both_values() -> None:
+    """A key that only one side has is shown as missing on the other."""
+    assert refusal(about(KEYS), KEYS) == ""
+    changed = about(KEYS | {"protocol.k": "7", "edition": "2"})
+    said = "the terms differ: edition: 2 at bob, nothing at ada; protocol.k: 7 at bob, 5 at ada"
+    assert refusal(changed, KEYS) == said
+
+
+def test_formats_are_named_before_all_other_keys() -> None:
+    """An older side is named even if a hundred other keys differ with the format."""
+    many = {f"a {number}": "x" * 100 for number in range(100)} | {"votes format": "2"}
+    said = refusal(about(dict.fromkeys(many, "y") | {"votes format": "1"}), many)
+    older = "votes format: 1 at bob, 2 at ada (update veilring at bob, which is older)"
+    assert said.startswith(f"the terms differ: {older}; a 0: ")
+    assert said.endswith(" more")
+    assert len(said) < REASON_CHARACTERS_MAX
+
+
+def test_long_values_are_compared_in_full() -> None:
+    """Two keys or values that differ only after the shown part still differ."""
+    long = "x" * 100
+    assert refusal(about({"a": f"{long}1"}), {"a": f"{long}2"}).startswith("the terms differ: a: ")
+    assert refusal(about({f"{long}1": "a"}), {f"{long}2": "a"}).startswith("the terms differ: xx")
+
+
+def test_a_member_without_terms_compares_none() -> None:
+    """Records administrators and survey clients get the terms from the party that they ask."""
+    assert refusal("", KEYS) == refusal(about({}), KEYS) == refusal(about(KEYS), {}) == ""
+
+
+@pytest.mark.parametrize("text", ["[]", "{", "[" * 5000, '{"terms": {"a": {"b": 1}}}'])
+def test_an_invalid_description_is_refused(text: str) -> None:
+    """A peer cannot skip the comparison of terms with a text that nobody can read."""
+    with pytest.raises(FrameError):
+        refusal(text, KEYS)
+
+
+def test_the_terms_of_a_peer_are_shown_in_printable_characters() -> None:
+    """The terms that a peer sends appear in errors as one short line of printable characters."""
+    said = refusal(about({"\u0007" * 100: "\n"}), KEYS)
+    assert said.startswith("the terms differ: ????")
+    assert said.isprintable()
+
+
+def test_parts_of_later_versions_are_ignored() -> None:
+    """A later version may describe itself in more words."""
+    assert refusal('{"terms": {"a": "1"}, "colour": ["red"]}', {"a": "1"}) == ""
+
+
+def test_long_terms_are_compared_by_a_hash() -> None:
+    """A greeting stays small for any number of keys."""
+    many = {f"key {number}": "x" for number in range(TERMS_CHARACTERS_MAX)}
+    theirs = about(many | {"key 1": "y"})
+    assert max(len(about(many)), len(theirs)) < 200
+    assert "terms: " in refusal(theirs, many)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "said"),
+    [
+        (("1.0", 1e9), ("1.0", 1e9 + 60), []),
+        (("1.0", 1e9), ("", None), []),
+        (("1.1", 1e9), ("1.0", 1e9), ["bob runs veilring 1.0, we run 1.1"]),
+        (("1", 1e9), ("1", 1e9 - 2_592_000), ["our clock and that of bob differ by 30 days"]),
+        (("1", 1e9), ("1", 1e9 + 3600), ["our clock and that of bob differ by 60 minutes"]),
+    ],
+)
+def test_sides_name_other_versions_and_clocks(
+    ours: tuple[str, float], theirs: tuple[str, float | None], said: list[str]
+) -> None:
+    """Versions of veilring and clocks that differ are named, because they may explain a failure."""
+    here, there = (About(veilring=v, clock=clock) for v, clock in (ours, theirs))
+    assert here.differences("bob", there) == said
+
+
+# Long enough for a handshake among much else that the machine has to do.
+SILENCE_SECONDS = 3.0
+
+
+async def test_an_absent_peer_is_named() -> None:
+    """A peer that does not listen is named with the reason, and so is one that never dials."""
+    town = Town(("alice", "bob", "carol"))
+    town.sockets.pop("bob").close()
+    with pytest.raises(HandshakeError, match=r"bob.*nothing listens") as caught:
+        await town.start("alice", seconds=2.0)
+    assert caught.value.peer == "bob, carol"
+    with pytest.raises(HandshakeError, match="did not connect within"):
+        await town.start("carol", seconds=0.2)
+
+
+async def test_plaintext_client() -> None:
+    """A client without TLS is disconnected and logged."""
+    town = Town(("alice",))
+    async with town.start_all() as endpoints:
+        reader, writer = await asyncio.open_connection(LOOPBACK, town.ports["alice"])
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            (answer,) = await asyncio.gather(reader.read(), return_exceptions=True)
+        assert answer == b"" or isinstance(answer, ConnectionError)
+        writer.close()
+        await until(lambda: bool(endpoints["alice"].refusals))
+        error = endpoints["alice"].refusals[-1]
+        assert "does not speak TLS" in error.reason
+        assert error.peer.startswith(LOOPBACK)
+
+
+async def test_plaintext_server(pair: Town) -> None:
+    """A server without TLS is reported as such."""
+
+    async def answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 ready\r\n")
+        writer.close()
+        await writer.wait_closed()
+
+    async with await asyncio.start_server(answer, sock=pair.sockets.pop("bob")):
+        with pytest.raises(HandshakeError, match="does not speak TLS"):
+            await pair.start("alice")
+
+
+async def test_silence() -> None:
+    """A peer that is silent before, during or after TLS is given up, on either side."""
+    town = Town(("alice", "bob"), ("carol",))
+    silent_server = town.sockets.pop("bob")  # listens, and never accepts
+    alice = asyncio.create_task(
+        TlsEndpoint.start(
+            town.identities["alice"],
+            town.roster,
+            listen=town.sockets.pop("alice"),
+            connect_to=(),
+            handshake_seconds=SILENCE_SECONDS,
+        )
+    )
+    endpoint = await alice
+    dialler = TlsEndpoint.start(
+        town.identities["carol"], town.roster, connect_to=("bob",), timeout=SILENCE_SECONDS
+    )
+    silent = socket.create_connection((LOOPBACK, town.ports["alice"]))
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS), stranger(town) as carol:
+            outcome, told = await asyncio.gather(dialler, carol.frame(), return_exceptions=True)
+            await until(lambda: len(endpoint.refusals) == 2)
+        assert isinstance(outcome, HandshakeError)
+        assert outcome.peer == "bob"
+        refusal = read_greeting(told) if isinstance(told, bytes) else None
+        assert isinstance(refusal, Refuse)
+        reasons = [refusal.reason, *(error.reason for error in endpoint.refusals)]
+        assert all(TOO_SLOW in reason for reason in reasons)
+    finally:
+        silent.close()
+        silent_server.close()
+        await endpoint.close()

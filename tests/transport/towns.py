@@ -1,0 +1,152 @@
+"""Parties over TLS on loopback, their refusals, and strangers among them."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from veilring.errors import HandshakeError, PeerLost
+from veilring.transport.frames import PREFIX_BYTES
+from veilring.transport.handshake import PROTOCOL_VERSION, Hello, Welcome, greeting, read_greeting
+from veilring.transport.listener import bind
+from veilring.transport.roster import Identity, Member, Roster, make_identity
+from veilring.transport.tls import LOOPBACK, TlsEndpoint, client_context
+
+# What takes milliseconds may take very long on a machine with much else to do.
+PATIENCE_SECONDS = 120.0
+
+
+def port_of(sock: socket.socket) -> int:
+    """Return the port to which a socket is bound."""
+    port: int = sock.getsockname()[1]
+    return port
+
+
+class Town:
+    """Identities, listening sockets and the roster of some parties and clients."""
+
+    def __init__(self, parties: Sequence[str], clients: Sequence[str] = ()) -> None:
+        self.identities: dict[str, Identity] = {n: make_identity(n) for n in (*parties, *clients)}
+        self.sockets = {name: bind(LOOPBACK, 0) for name in parties}
+        self.ports = {name: port_of(sock) for name, sock in self.sockets.items()}
+        listening = [Member.of(self.identities[n], LOOPBACK, self.ports[n]) for n in parties]
+        dialling = [Member.of(self.identities[n], kind="client") for n in clients]
+        self.roster = Roster((*listening, *dialling))
+        self.rosters = dict[str, Roster]()  # of members that have another one
+
+    def start(self, name: str, *, seconds: float = PATIENCE_SECONDS) -> asyncio.Task[TlsEndpoint]:
+        """Start the endpoint of a member."""
+        starting = TlsEndpoint.start(
+            self.identities[name],
+            self.rosters.get(name, self.roster),
+            listen=self.sockets.pop(name, LOOPBACK),
+            timeout=seconds,
+            handshake_seconds=PATIENCE_SECONDS,
+        )
+        return asyncio.create_task(starting)
+
+    @asynccontextmanager
+    async def start_all(self, *names: str) -> AsyncIterator[dict[str, TlsEndpoint]]:
+        """Start some members, by default all, and close them at the end."""
+        chosen = names or tuple(self.identities)
+        started = await asyncio.gather(*(self.start(name) for name in chosen))
+        try:
+            yield dict(zip(chosen, started, strict=True))
+        finally:
+            await asyncio.gather(*(endpoint.close() for endpoint in started))
+
+    def close(self) -> None:
+        """Close the sockets that no endpoint used."""
+        for sock in self.sockets.values():
+            sock.close()
+
+
+@asynccontextmanager
+async def tls_endpoints(names: Sequence[str]) -> AsyncIterator[dict[str, TlsEndpoint]]:
+    """Connect parties over TLS."""
+    async with Town(names).start_all() as endpoints:
+        yield endpoints
+
+
+async def both_fail(town: Town, seconds: float = 2.0) -> tuple[str, str]:
+    """Start alice as dialler and bob as listener; return the reasons that they report."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        errors = await asyncio.gather(
+            town.start("alice", seconds=seconds),
+            town.start("bob", seconds=seconds),
+            return_exceptions=True,
+        )
+    alice, bob = errors
+    assert isinstance(alice, HandshakeError)
+    assert isinstance(bob, HandshakeError)
+    assert (alice.peer, bob.peer) == ("bob", "alice")
+    return alice.reason, bob.reason
+
+
+async def lose(endpoint: TlsEndpoint) -> PeerLost:
+    """Receive a loss and return it."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        with pytest.raises(PeerLost) as caught:
+            await endpoint.receive()
+    return caught.value
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds, turn by turn of the loop."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not condition():  # noqa: ASYNC110  (a deque has no notification)
+            await asyncio.sleep(0.005)
+
+
+async def refused(town: Town, name: str, by: TlsEndpoint, reason: str) -> None:
+    """Start a member, and wait until it is refused for a reason and gives up."""
+    by.refusals.clear()
+    trying = town.start(name)
+    await until(lambda: any(reason in error.reason for error in by.refusals))
+    trying.cancel()
+    await asyncio.gather(trying, return_exceptions=True)
+
+
+class Stranger:
+    """A peer that holds carol's key and speaks TLS, but not as an endpoint would."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def frame(self) -> bytes:
+        """Read one frame."""
+        size = int.from_bytes(await self.reader.readexactly(PREFIX_BYTES), "big")
+        return await self.reader.readexactly(size)
+
+
+@asynccontextmanager
+async def stranger(town: Town, *, greet: bool = False) -> AsyncIterator[Stranger]:
+    """Connect a stranger with alice's address, and greet as carol if requested."""
+    reader, writer = await asyncio.open_connection(
+        LOOPBACK,
+        town.ports["alice"],
+        ssl=client_context(town.identities["carol"], town.roster),
+        server_hostname="",
+    )
+    peer = Stranger(reader, writer)
+    try:
+        if greet:
+            writer.write(greeting(hello(town)))
+            assert isinstance(read_greeting(await peer.frame()), Welcome)
+        yield peer
+    finally:
+        writer.transport.abort()
+        await asyncio.gather(writer.wait_closed(), return_exceptions=True)
+
+
+def hello(town: Town, **changed: object) -> Hello:
+    """Return carol's greeting for alice, with changes."""
+    said = {
+        "version": PROTOCOL_VERSION,
+        "roster": town.roster.hash,
+        "sender": "carol",
+        "receiver": "alice",
+    }
+    return Hello.model_validate(said | changed)
