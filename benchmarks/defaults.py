@@ -19,7 +19,7 @@ from benchmarks.samples import LARGE, TABLES, TEST_SHARE, at_hand, read_table
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows, Table, TrainTestSplit, scale_to_unit, split
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.planner import make_oracle
+from veilring.protocols.ldp.algorithm.oracles import make_oracle
 from veilring.protocols.ldp.algorithm.survey import DiscreteBayesSurvey, answer, tally_reports
 from veilring.protocols.ldp.system import LDPBayes
 from veilring.protocols.noisyvotes.system import NoisyVotes

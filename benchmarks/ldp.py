@@ -26,7 +26,7 @@ from typing import Self
 import numpy as np
 
 from benchmarks.measurement import Bound, Measurement, Skipped, Timed, ratios
-from veilring.protocols.ldp.algorithm.planner import ORACLES
+from veilring.protocols.ldp.algorithm.oracles import ORACLES
 from veilring.randomness import Streams
 
 _SCRIPT = Path(__file__).with_name("ldp_library.py")

@@ -43,9 +43,8 @@ from veilring.privacy.checks import require, require_that
 from veilring.privacy.draws import require_scale
 from veilring.privacy.exact import Dyadic, exp_ceil, exp_floor, log_ceil
 from veilring.privacy.tables import WEIGHT_BITS
-from veilring.protocols.ldp.algorithm.oracles import OptimisedUnary
+from veilring.protocols.ldp.algorithm.oracles import ORACLES, OptimisedUnary
 from veilring.protocols.ldp.algorithm.packing import client_slices
-from veilring.protocols.ldp.algorithm.planner import ORACLES
 from veilring.protocols.ldp.algorithm.randomiser import (
     BITS,
     FrequencyOracle,

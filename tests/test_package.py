@@ -25,6 +25,9 @@ RUN: Any = vr.run
 OWNER: Any = vr.DataOwner
 SYSTEMS = (
     vr.PrivateKNN(k=3),
+    vr.RankSearch(k=3),
+    vr.find_system("release")(epsilon=1.0),
+    vr.TreeWalk(),
     vr.NoisyVotes(epsilon=1.0),
     vr.DataOwner(epsilon=1.0),
     vr.IndKNN(epsilon=1.0),
@@ -35,6 +38,11 @@ SYSTEMS = (
 def _wine() -> tuple[list[vr.Table], vr.Table]:
     train, test = vr.load("wine").split(test_share=0.25, seed=1)
     return train.partition(4, seed=1), test
+
+
+def test_every_system_is_tried() -> None:
+    """The systems of this module are those of the registry."""
+    assert {system.name for system in SYSTEMS} == set(vr.system_names())
 
 
 def test_exported_names_are_few_and_importable() -> None:
@@ -67,7 +75,7 @@ def test_a_system_runs_equally_on_every_runtime(system: vr.System) -> None:
     rows = sum(map(len, parts))
     forecast = system.forecast(parties=4, queries=len(test), features=test.features, rows=rows)
     cost, most = first.cost, forecast.most or forecast
-    assert forecast.rounds == cost.rounds
+    assert forecast.rounds <= cost.rounds <= most.rounds
     assert forecast.traffic.messages <= cost.messages <= most.traffic.messages
     assert forecast.traffic.bytes <= cost.bytes <= most.traffic.bytes
     assert first.accuracy is not None

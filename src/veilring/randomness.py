@@ -96,6 +96,9 @@ def _cipher(key: bytes) -> ChaCha:
 
 
 def _digest(name: tuple[str | int, ...]) -> bytes:
-    """Hash a name; each part carries its length, so that no two names have the same encoding."""
-    parts = (str(part).encode() for part in name)
+    return hash_parts(*(str(part).encode() for part in name))
+
+
+def hash_parts(*parts: bytes) -> bytes:
+    """Return the SHA-256 of parts with their lengths: no two lists of parts have the same bytes."""
     return hashlib.sha256(b"".join(len(p).to_bytes(4, "big") + p for p in parts)).digest()

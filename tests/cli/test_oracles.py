@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from veilring.cli.app import app
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.planner import ORACLES, oracle_options, recommend_oracle
+from veilring.protocols.ldp.algorithm.oracles import ORACLES, oracle_options, recommend_oracle
 from veilring.scenarios.charts import draw_oracles
 
 
@@ -36,7 +36,7 @@ def test_an_impossible_chart_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_command_prints_the_planners_table(tmp_path: Path) -> None:
+def test_the_command_prints_the_table_of_all_oracles(tmp_path: Path) -> None:
     """It lists each oracle for each domain with its numbers, and stars the recommended one."""
     plot = tmp_path / "oracles.png"
     command = ["oracles", "--domain", "4", "--domain", "300", "--epsilon", "0.5", "--json"]

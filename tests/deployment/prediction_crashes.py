@@ -121,7 +121,7 @@ class Trial:
         entry = rules.predictor().parameters.entry_units
         dearest = entry + int(UNITS / (2 * rules.sigma2**2 * 30)) + 1
         with open_ledger(self.served.state, rules.budgets) as ledger:
-            accounts = Accounts(ledger, rules.clients)
+            accounts = Accounts(ledger, rules.system.clients)
             numbers = np.arange(STABLE)
             accounts.add(self.records.ids[:STABLE], numbers)
             left = accounts.remaining("", numbers)

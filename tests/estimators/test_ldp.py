@@ -16,7 +16,8 @@ from veilring.errors import InputError
 from veilring.estimators import LDPGaussianNaiveBayes, LDPNaiveBayes
 from veilring.nodes.cluster import Cluster
 from veilring.protocols.ldp import ClientPool, Task, gather
-from veilring.protocols.ldp.algorithm.planner import ORACLES, recommend_oracle
+from veilring.protocols.ldp.algorithm.bayes import GaussianBayes
+from veilring.protocols.ldp.algorithm.oracles import ORACLES, recommend_oracle
 from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle
 from veilring.protocols.ldp.algorithm.survey import answer, tally_reports
 from veilring.randomness import Streams
@@ -93,18 +94,25 @@ def test_auto_uses_the_best_oracle_for_each_domain(blobs: Blobs) -> None:
 
 
 def test_without_noise_they_equal_scikit_learns(blobs: Blobs) -> None:
-    """Labels equal those of CategoricalNB on binned rows and of GaussianNB on scaled rows."""
+    """They equal CategoricalNB on binned rows, and GaussianNB on scaled rows to 36 bits."""
     rows, labels = blobs
     ranges = (rows.min(axis=0), rows.max(axis=0))
-    discrete = LDPNaiveBayes(math.inf, bins=6, ranges=ranges, smoothing=1.0).fit(rows, labels)
-    binned = discrete.survey_.steps[0](rows)
-    reference = CategoricalNB(alpha=1.0, min_categories=6).fit(binned, labels)
-    assert (discrete.predict(rows) == reference.predict(binned)).all()
-    assert discrete.score(rows, labels) == reference.score(binned, labels)
+    for alpha in (1e-10, 0.5, 1.0):
+        discrete = LDPNaiveBayes(math.inf, bins=6, ranges=ranges, smoothing=alpha).fit(rows, labels)
+        binned = discrete.survey_.steps[0](rows)
+        reference = CategoricalNB(alpha=alpha, min_categories=6).fit(binned, labels)
+        assert (discrete.predict(rows) == reference.predict(binned)).all()
+        assert discrete.score(rows, labels) == reference.score(binned, labels)
+        logs = reference.predict_log_proba(binned)
+        assert discrete.predict_log_proba(rows) == pytest.approx(logs, abs=1e-9)
     gaussian = LDPGaussianNaiveBayes(math.inf, ranges=ranges, variance_floor=1e-9).fit(rows, labels)
     scaled = gaussian.survey_.steps[0](rows)
     plain = GaussianNB(var_smoothing=0).fit(scaled, labels)
     assert (gaussian.predict(rows) == plain.predict(scaled)).all()
+    learned = gaussian.model_.model
+    assert isinstance(learned, GaussianBayes)
+    assert pytest.approx(plain.theta_, abs=1e-9) == learned.means.T
+    assert pytest.approx(plain.var_, abs=1e-9) == learned.variances.T
     assert gaussian.predict_proba(rows).sum(axis=1) == pytest.approx(np.ones(len(rows)))
 
 

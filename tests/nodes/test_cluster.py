@@ -37,7 +37,7 @@ from veilring.nodes.run import Outcome, join_outcomes
 from veilring.nodes.runtimes.simulated import SIMULATED_SECONDS
 from veilring.testing import ProtocolRunner, assert_cost
 from veilring.transport.frames import frame_size
-from veilring.transport.messages import Message, encode
+from veilring.transport.messages import encode
 
 
 def test_each_party_is_given_its_own_data(run_protocol: ProtocolRunner) -> None:
@@ -293,18 +293,12 @@ async def test_large_inputs_and_results_cross_processes() -> None:
 PARTS = {"ann": ("ann", "bob"), "bob": ("ann", "bob"), "cid": ("cid", "dee"), "dee": ("cid", "dee")}
 
 
-class Greeting(Message, kind="test.within.greeting"):
-    """A name."""
-
-    name: str
-
-
 async def greet(party: Party) -> dict[str, Any]:
     """Greet all others of the subset, and return the properties of the inner party."""
     inside = SubParty(party, Parties(PARTS[party.me]))
     inside.round(1)
-    await broadcast(inside, Greeting(name=inside.me))
-    heard = [(await inside.receive(Greeting, sender=peer)).name for peer in inside.peers]
+    await broadcast(inside, Word(text=inside.me))
+    heard = [(await inside.receive(Word, sender=peer)).text for peer in inside.peers]
     same = (inside.session == party.session, inside.rng is party.rng)
     return {"heard": heard, "parties": inside.parties, "same": same}
 

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simpy import Environment
 from simpy.events import Event
+from tests.roles import Word
 from tests.simulation.running import simulated
 
 from veilring.errors import Deadlock, InputError, SimulationError
@@ -28,7 +29,6 @@ from veilring.simulation import Order, SimulatedLoop, running_environment, simul
 from veilring.simulation import loop as loops
 from veilring.simulation.beside import complete
 from veilring.simulation.loop import REFUSED, LoopTrace
-from veilring.transport.messages import Message
 
 
 def now() -> float:
@@ -537,10 +537,6 @@ def test_as_completed_over_bare_coroutines_is_refused() -> None:
         coroutine.close()
 
 
-class Ball(Message, kind="test.deadlock.ball"):
-    """A message that goes to and fro."""
-
-
 def test_a_deadlock_can_be_released() -> None:
     """At a deadlock, each function that may end a wait is asked; if one did, tasks go on."""
     asked: list[str] = []
@@ -621,8 +617,8 @@ async def ping_pong(party: Party) -> None:
     party.round(1)
     peer = next(name for name in party.peers)
     for _ in itertools.count():
-        await party.send(peer, Ball())
-        await party.receive(Ball, sender=peer)
+        await party.send(peer, Word(text="ball"))
+        await party.receive(Word, sender=peer)
 
 
 def test_a_role_that_sends_for_ever_without_latency_is_named(

@@ -68,11 +68,10 @@ async def test_idle_connections_do_not_block_members(
         assert all("it sent nothing while others waited" in e.reason for e in alice.refusals)
 
 
-async def test_plaintext_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_plaintext_takes_no_place(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     """Plaintext is rejected by its first byte, and does not count as a handshake."""
     monkeypatch.setattr(listener, "FAILURES_MAX", 1)
     monkeypatch.setattr(listener, "FAILURES_PER_SECOND", 1e-9)
-    town = Town(("alice",), ("carol",))
     async with town.start_all("alice") as endpoints:
         alice = endpoints["alice"]
         async with crowd(town, 50, b"GET / HTTP/1.1\r\n\r\n"):
@@ -120,9 +119,8 @@ def raise_at_end(said: bytes) -> None:
         raise ConnectionResetError
 
 
-async def test_a_slow_handshake_may_continue_on_an_idle_server() -> None:
+async def test_a_slow_handshake_may_continue_on_an_idle_server(town: Town) -> None:
     """A slow link alone is no reason for rejection."""
-    town = Town(("alice",), ("carol",))
     said = client_hello()
     async with town.start_all("alice") as endpoints, crowd(town, 1, said[:100]) as (slow,):
         slow.setblocking(False)
@@ -135,12 +133,11 @@ async def test_a_slow_handshake_may_continue_on_an_idle_server() -> None:
 
 
 async def test_failing_handshakes_of_an_address_are_budgeted(
-    monkeypatch: pytest.MonkeyPatch,
+    town: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An address with only failing handshakes gets a few; successful ones cost nothing."""
     monkeypatch.setattr(listener, "FAILURES_MAX", 2)
     monkeypatch.setattr(listener, "FAILURES_PER_SECOND", 1e-9)
-    town = Town(("alice",), ("carol",))
     async with town.start_all("alice") as endpoints:
         alice = endpoints["alice"]
         for _ in range(5):
@@ -235,11 +232,10 @@ async def test_a_paused_peer_loses_nothing() -> None:
             assert await alice.receive() == ("carol", bytes([number]))
 
 
-async def test_endless_reconnecting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_endless_reconnecting_is_refused(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     """A member that connects and leaves in a loop is told that it does so too often."""
     monkeypatch.setattr(connection, "CONNECTS_MAX", 2)
     monkeypatch.setattr(connection, "CONNECTS_PER_SECOND", 1e-9)
-    town = Town(("alice",), ("carol",))
     async with town.start_all("alice") as endpoints:
         for _ in range(2):
             await pass_through(town, endpoints["alice"])

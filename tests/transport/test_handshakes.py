@@ -186,9 +186,8 @@ async def test_self_connection(pair: Town) -> None:
     assert "did not connect within" in reasons[1]
 
 
-async def test_duplicate_identity() -> None:
+async def test_duplicate_identity(town: Town) -> None:
     """While a member is connected, a second connection is refused and the first continues."""
-    town = Town(("alice",), ("carol",))
     async with town.start_all() as endpoints:
         alice, carol = endpoints["alice"], endpoints["carol"]
         await refused(town, "carol", alice, "carol is connected already")

@@ -67,9 +67,8 @@ async def test_a_restarted_party_is_reachable_again(pair: Town, lost: str) -> No
             await fresh.close()
 
 
-async def test_a_loss_is_reported_before_the_return() -> None:
+async def test_a_loss_is_reported_before_the_return(town: Town) -> None:
     """A peer stays disconnected until its loss is reported, so that no message is lost."""
-    town = Town(("alice",), ("carol",))
     async with town.start_all() as endpoints:
         alice = endpoints["alice"]
         endpoints["carol"].abort()

@@ -319,7 +319,7 @@ def oracles_command(
         veilring oracles --domain 32 --epsilon 1
         veilring oracles --epsilon 0.5 --plot oracles.svg
     """
-    from veilring.protocols.ldp.algorithm.planner import oracle_options, recommend_oracle
+    from veilring.protocols.ldp.algorithm.oracles import oracle_options, recommend_oracle
 
     domains = domain or [4, 32, 1024]
     tables = [

@@ -28,7 +28,7 @@ from veilring.data.schema import (
 from veilring.data.table import Ranges
 from veilring.deployment.config import Terms
 from veilring.errors import HandshakeError, InputError, ProtocolViolation, ScenarioError
-from veilring.protocols.ldp.algorithm.planner import OracleName
+from veilring.protocols.ldp.algorithm.oracles import OracleName
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
 from veilring.protocols.ldp.algorithm.survey import make_survey
 from veilring.protocols.ldp.messages import TASK_FORMAT, Task, other_format

@@ -27,7 +27,7 @@ from veilring.nodes.journal import Traffic
 from veilring.privacy.accounting import PureDP
 from veilring.privacy.checks import doubt_of_delta, require
 from veilring.protocols.ldp.algorithm.bayes import Classifier
-from veilring.protocols.ldp.algorithm.planner import make_oracle
+from veilring.protocols.ldp.algorithm.oracles import make_oracle
 from veilring.protocols.ldp.algorithm.survey import (
     DiscreteBayesSurvey,
     GaussianBayesSurvey,

@@ -6,7 +6,6 @@ enough for an order that nobody could steer, except that the last member to reve
 dislikes the result: that ends the session and names it.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
 
@@ -15,6 +14,7 @@ from pydantic import Field
 
 from veilring.errors import InputError, ProtocolViolation, Tampered, VeilringError
 from veilring.nodes.party import Parties, Party, broadcast
+from veilring.randomness import hash_parts
 from veilring.transport.messages import Message
 
 PARTIES_MIN: Final = 3  # with two parties, each learns the other's input from the sum
@@ -86,7 +86,7 @@ def committee_for(parties: Parties, session: bytes) -> tuple[str, ...]:
     """Return the parties that draw the ring: all, or `COMMITTEE_SIZE` picked by the session."""
     if len(parties) <= COMMITTEE_SIZE:
         return parties
-    by_lot = sorted(parties, key=lambda name: _hash(session, name.encode()))
+    by_lot = sorted(parties, key=lambda name: hash_parts(session, name.encode()))
     chosen = frozenset(by_lot[:COMMITTEE_SIZE])
     return tuple(name for name in parties if name in chosen)
 
@@ -118,7 +118,9 @@ async def draw_ring(party: Party, public: bytes = b"", sent_by: Sequence[str] = 
         if member != party.me:
             commit = await party.receive(RingCommit, sender=member, due=-1)
             commitments[member] = commit.commitment
-    heard = _hash(*(commitments[member] for member in committee), *([public] if public else []))
+    heard = hash_parts(
+        *(commitments[member] for member in committee), *([public] if public else [])
+    )
     if party.me in committee:
         await broadcast(party, RingReveal(nonce=nonce, heard=heard))
     nonces = {party.me: nonce}
@@ -136,7 +138,7 @@ def ring_of(parties: Parties, session: bytes, nonces: Mapping[str, bytes]) -> Ri
     Args:
         nonces: The revealed nonce of each member of the committee, by name; others are ignored.
     """
-    lot = _hash(session, *(nonces[member] for member in committee_for(parties, session)))
+    lot = hash_parts(session, *(nonces[member] for member in committee_for(parties, session)))
     return deal_ring(parties, Generator(PCG64DXSM(SeedSequence(int.from_bytes(lot, "big")))))
 
 
@@ -169,8 +171,4 @@ def _inconsistent_reports(party: Party, member: str, sent_by: Sequence[str]) -> 
 
 
 def _commit(session: bytes, member: str, nonce: bytes) -> bytes:
-    return _hash(session, member.encode(), nonce)
-
-
-def _hash(*parts: bytes) -> bytes:
-    return hashlib.sha256(b"".join(len(p).to_bytes(4, "big") + p for p in parts)).digest()
+    return hash_parts(session, member.encode(), nonce)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from veilring.errors import InputError
 from veilring.extras import require_extra
-from veilring.protocols.ldp.algorithm.planner import ORACLES, oracle_options
+from veilring.protocols.ldp.algorithm.oracles import ORACLES, oracle_options
 from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle
 
 if TYPE_CHECKING:

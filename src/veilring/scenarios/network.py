@@ -139,7 +139,7 @@ def _make(key: str, table: Mapping[str, Any], parties: tuple[str, ...]) -> Fault
     if kind.strength is not None:
         strength, least = given[kind.strength.key], kind.strength.least
         allowed = f"a finite number {f'of at least {least:g}' if least else 'above 0'}"
-        fits = max(least, math.ulp(0.0)) <= strength < math.inf
+        fits = strength > 0 and least <= strength < math.inf
         require_key(fits, f"{key}.{kind.strength.key}", strength, allowed)
     struck = list[str]()
     for role in kind.keys:

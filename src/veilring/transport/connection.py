@@ -36,6 +36,7 @@ from veilring.transport.handshake import (
     Welcome,
     check_hello,
     greeting,
+    printable,
     read_greeting,
 )
 from veilring.transport.pacing import SparingLog, TokenBuckets, TurnOutcome, Turns, loop_time
@@ -280,7 +281,7 @@ class Connection(asyncio.Protocol, ABC):
     def _greet(self, frame: bytes) -> None:
         message = read_greeting(frame)
         if isinstance(message, Refuse):
-            reason = "".join(c if c.isprintable() else "?" for c in message.reason)
+            reason = printable(message.reason)
             self.turn_away(ConnectionRefusal(f"it refused us: {reason}", again=message.again))
         else:
             self.heard(message)

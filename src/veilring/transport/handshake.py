@@ -283,8 +283,13 @@ def _update(theirs: int, peer: str, ours: int, me: str) -> str:
     return f"update veilring at {peer if theirs < ours else me}, which is older"
 
 
+def printable(text: str) -> str:
+    """Return a text that came from the other side without control characters."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
 def _shown(text: str) -> str:
-    text = "".join(c if c.isprintable() else "?" for c in text)
+    text = printable(text)
     return text if len(text) <= _VALUE_SHOWN else f"{text[:_VALUE_SHOWN]}…"
 
 

@@ -21,8 +21,7 @@ from veilring.protocols.ldp.algorithm.means import (
     OneBit,
     SampledFeature,
 )
-from veilring.protocols.ldp.algorithm.oracles import DirectEncoding, OptimisedUnary
-from veilring.protocols.ldp.algorithm.planner import ORACLES
+from veilring.protocols.ldp.algorithm.oracles import ORACLES, DirectEncoding, OptimisedUnary
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, PlainOracle
 from veilring.protocols.ldp.attacks import (
     Guesses,

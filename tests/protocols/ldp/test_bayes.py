@@ -1,10 +1,11 @@
-"""Naive Bayes from tallies, compared with the paper's example and scikit-learn."""
+"""Naive Bayes from tallies: the paper's example, noisy counts, and what is refused."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.naive_bayes import CategoricalNB, GaussianNB
+from numpy.typing import NDArray
 from tests.privacy.generators import seeded
 
 from papers import means as published
@@ -23,13 +24,15 @@ from veilring.protocols.ldp.algorithm.oracles import DirectEncoding, OptimisedUn
 from veilring.protocols.ldp.algorithm.randomiser import CONSISTENCIES, Consistency, PlainOracle
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
 from veilring.protocols.ldp.algorithm.survey import (
+    Answers,
     DiscreteBayesSurvey,
     FrequencySurvey,
     GaussianBayesSurvey,
+    Survey,
     Tally,
     answer,
     census,
-    tally_reports,
+    make_survey,
 )
 
 # The paper's Table 1: age, income, gender; whether a payment was missed (C_1) or not (C_2).
@@ -71,12 +74,18 @@ def categories() -> Codes:
     return np.column_stack(columns), labels
 
 
-def learned(codes: Codes, smoothing: float | None = None) -> DiscreteBayes:
-    """Return the classifier learned without noise."""
-    rows, labels = codes
-    survey = DiscreteBayesSurvey.of(DOMAINS, CLASSES, PlainOracle)
-    found = census(survey, rows, labels, np.random.default_rng(0))
-    return learn_discrete(survey, found, smoothing=smoothing)
+PLAIN = DiscreteBayesSurvey.of(DOMAINS, CLASSES, PlainOracle)
+
+
+def counted(survey: Survey, rows: NDArray[Any], labels: Ints) -> Tally:
+    """Return the tally of all answers without noise."""
+    return census(survey, rows, labels, np.random.default_rng(0))
+
+
+def told(survey: Survey, rows: NDArray[Any], labels: Ints, *name: str) -> tuple[Answers, Tally]:
+    """Return noisy answers and their tally."""
+    answers = answer(survey, rows, labels, seeded(*name))
+    return answers, Tally.of(survey, answers)
 
 
 def test_the_papers_example_has_these_numbers() -> None:
@@ -86,7 +95,7 @@ def test_the_papers_example_has_these_numbers() -> None:
     """
     rows, labels = the_papers_table()
     survey = DiscreteBayesSurvey.of((3, 3, 2), 2, PlainOracle)
-    model = learn_discrete(survey, census(survey, rows, labels, np.random.default_rng(0)))
+    model = learn_discrete(survey, counted(survey, rows, labels))
     assert np.exp(model.log_priors) == pytest.approx([4 / 10, 6 / 10])
     ages = [[2 / 4, 1 / 6], [1 / 4, 2 / 6], [1 / 4, 3 / 6]]  # the paper's Table 2
     assert np.exp(model.log_conditionals[0]) == pytest.approx(np.array(ages))
@@ -95,48 +104,15 @@ def test_the_papers_example_has_these_numbers() -> None:
     assert model.classify(asked).tolist() == [0]
 
 
-@pytest.mark.parametrize("smoothing", [1e-10, 0.5, 1.0])
-def test_without_noise_it_equals_scikit_learns_categorical(
-    categories: Codes, smoothing: float
-) -> None:
-    """Equal smoothing gives equal labels and log-probabilities for all possible rows."""
-    rows, labels = categories
-    reference = CategoricalNB(alpha=smoothing, min_categories=np.array(DOMAINS)).fit(rows, labels)
-    every = np.indices(DOMAINS).reshape(len(DOMAINS), -1).T
-    model = learned(categories, smoothing)
-    assert (model.classify(every) == reference.predict(every)).all()
-    ours, theirs = model.log_probabilities(every), reference.predict_log_proba(every)
-    assert ours == pytest.approx(theirs, abs=1e-9)
-
-
-def test_without_noise_it_equals_scikit_learns_gaussian() -> None:
-    """Labels are equal, and log-probabilities agree to the reported 36 bits."""
-    rng = seeded("gaussian")
-    labels = rng.choice(CLASSES, 2000, p=[0.6, 0.3, 0.1])
-    centres, widths = rng.uniform(-0.5, 0.5, (CLASSES, 4)), rng.uniform(0.05, 0.2, (CLASSES, 4))
-    rows = np.clip(rng.normal(centres[labels], widths[labels]), -1, 1)
-    survey = GaussianBayesSurvey(PlainOracle(CLASSES), make_means(math.inf, 4, CLASSES))
-    found = census(survey, rows, labels, rng)
-    model = learn_gaussian(survey, found, variance_floor=1e-9)
-    reference = GaussianNB(var_smoothing=0).fit(rows, labels)
-    asked = rng.uniform(-1, 1, (2000, 4))
-    assert (model.classify(asked) == reference.predict(asked)).all()
-    assert pytest.approx(reference.theta_, abs=1e-9) == model.means.T
-    assert pytest.approx(reference.var_, abs=1e-9) == model.variances.T
-
-
 def test_with_noise_counts_are_near_the_true_ones(categories: Codes) -> None:
     """All raw estimates lie within intervals of Bonferroni's confidence."""
-    rows, labels = (
-        np.tile(each, (20, 1)) if each.ndim == 2 else np.tile(each, 20) for each in categories
-    )
+    rows, labels = (np.repeat(each, 20, axis=0) for each in categories)
     survey = DiscreteBayesSurvey.of(DOMAINS, CLASSES, lambda d: OptimisedUnary(d, 2.0))
-    rng = seeded("noisy counts")
-    answers = answer(survey, rows, labels, rng)
-    model = learn_discrete(survey, tally_reports(survey, answers.reports), confidence=1 - 1e-8)
+    answers, tally = told(survey, rows, labels, "noisy counts")
+    model = learn_discrete(survey, tally, confidence=1 - 1e-8)
     for number, (found, who) in enumerate(zip(model.evidence, answers.clients, strict=True)):
-        told = survey.encode(*survey.validated(rows[who], labels[who]), number)
-        true = np.bincount(told, minlength=len(found.values)) / len(who)
+        own = survey.encode(*survey.validated(rows[who], labels[who]), number)
+        true = np.bincount(own, minlength=len(found.values)) / len(who)
         assert ((found.low < true) & (true < found.high)).all()
 
 
@@ -147,8 +123,8 @@ def test_with_noise_moments_are_near_the_true_ones(approach: published.Approach)
     labels = rng.integers(0, 2, 60_000)
     rows = np.clip(rng.normal([[-0.4, 0.1], [0.4, -0.1]], 0.25)[labels], -1, 1)
     survey = GaussianBayesSurvey(DirectEncoding(2, 2.0), published.make_means(approach, 2.0, 2, 2))
-    answers = answer(survey, rows, labels, rng)
-    model = learn_gaussian(survey, tally_reports(survey, answers.reports), confidence=1 - 1e-8)
+    _, tally = told(survey, rows, labels, "told moments", approach)
+    model = learn_gaussian(survey, tally, confidence=1 - 1e-8)
     inside = labels[:, None] == np.arange(2)
     for power, found in ((1, model.evidence[1]), (2, model.evidence[2])):
         true = (rows[:, :, None] ** power * inside[:, None]).mean(axis=0).ravel()
@@ -162,8 +138,8 @@ def test_raw_estimates_are_kept_beside_the_model(categories: Codes, how: Consist
     """The evidence keeps negative values for every method, whereas counts are never negative."""
     rows, labels = categories
     survey = DiscreteBayesSurvey.of(DOMAINS, CLASSES, lambda d: DirectEncoding(d, 0.1))
-    found = tally_reports(survey, answer(survey, rows, labels, seeded("kept")).reports)
-    model = learn_discrete(survey, found, consistency=how)
+    _, tally = told(survey, rows, labels, "kept")
+    model = learn_discrete(survey, tally, consistency=how)
     raw = np.concatenate([each.values for each in model.evidence])
     assert raw.min() < 0
     counts = [model.class_counts, *(counts.ravel() for counts in model.feature_counts)]
@@ -191,14 +167,13 @@ def test_without_answers_nothing_is_learned() -> None:
 
 def test_invalid_learning_methods_are_refused(categories: Codes) -> None:
     """Raw counts have no logarithms, smoothing and floors are above 0, and shares are no model."""
-    survey = DiscreteBayesSurvey.of(DOMAINS, CLASSES, PlainOracle)
-    found = census(survey, *categories, np.random.default_rng(0))
+    found = counted(PLAIN, *categories)
     with pytest.raises(InputError, match="consistency is 'raw'; allowed: paper, clip, norm-sub"):
-        learn_discrete(survey, found, consistency="raw")  # type: ignore[arg-type]  # the refused argument
+        learn_discrete(PLAIN, found, consistency="raw")  # type: ignore[arg-type]  # the refused argument
     with pytest.raises(InputError, match="smoothing"):
-        learn_discrete(survey, found, smoothing=0.0)
+        learn_discrete(PLAIN, found, smoothing=0.0)
     with pytest.raises(InputError, match="tally"):
-        learn_discrete(survey, Tally((), ()))
+        learn_discrete(PLAIN, Tally((), ()))
     gaussian = GaussianBayesSurvey(PlainOracle(2), make_means(math.inf, 1, 2))
     with pytest.raises(InputError, match="variance_floor"):
         learn_gaussian(gaussian, Tally.empty(gaussian), variance_floor=0.0)
@@ -217,7 +192,7 @@ def test_probabilities_far_apart_do_not_underflow() -> None:
 
 def test_rows_of_another_shape_are_refused(categories: Codes) -> None:
     """Another number of features, or an unknown value, is refused; a number outside is clipped."""
-    model = learned(categories)
+    model = learn_discrete(PLAIN, counted(PLAIN, *categories))
     with pytest.raises(InputError, match="rows"):
         model.joint(np.zeros((1, 3), dtype=np.int64))
     with pytest.raises(InputError, match="rows"):
@@ -234,14 +209,13 @@ def test_a_classifier_labels_original_rows(categories: Codes) -> None:
     """The public steps of the survey come first, for both kinds of naive Bayes."""
     rows, labels = categories
     numbers = rows * 0.5 - 3.0
-    rng = np.random.default_rng(0)
     ranges = Ranges((-3.25,) * len(DOMAINS), tuple(0.5 * values - 3.25 for values in DOMAINS))
-    binned = DiscreteBayesSurvey.of(DOMAINS, CLASSES, PlainOracle, (Bins(ranges, DOMAINS),))
-    found = learn(binned, census(binned, numbers, labels, rng))
-    expected = learned(categories).classify(rows)
+    binned, scaled = (
+        make_survey(step, CLASSES, math.inf, "auto")
+        for step in (Bins(ranges, DOMAINS), Scaling(ranges))
+    )
+    found, gaussian = (learn(each, counted(each, numbers, labels)) for each in (binned, scaled))
+    expected = learn_discrete(PLAIN, counted(PLAIN, rows, labels)).classify(rows)
     assert (found.classify(numbers) == expected).all()
-    means = make_means(math.inf, len(DOMAINS), CLASSES)
-    scaled = GaussianBayesSurvey(PlainOracle(CLASSES), means, (Scaling(ranges),))
-    gaussian = learn(scaled, census(scaled, numbers, labels, rng))
     assert isinstance(gaussian.model, GaussianBayes)
     assert (gaussian.joint(numbers) == gaussian.model.joint(Scaling(ranges)(numbers))).all()

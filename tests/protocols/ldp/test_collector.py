@@ -2,7 +2,7 @@
 
 import asyncio
 import tracemalloc
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -383,23 +383,14 @@ def _lies(made: list[ClientBatch]) -> Iterator[Sent]:
 
 
 async def _send_lies(party: Party, lies: list[Sent], seen: Counter[ReportVerdict]) -> None:
-    flying: deque[tuple[int, ReportVerdict]] = deque()
-    for left, (message, verdict) in zip(range(len(lies) - 1, -1, -1), lies, strict=True):
-        while len(flying) >= WINDOW_MESSAGES_MAX:
-            await _compare(party, flying, seen)
-        flying.append((len(message.ids) // ID_BYTES, verdict))
-        await party.send("census", with_fields(message, more=left > 0))
-    while flying:
-        await _compare(party, flying, seen)
-
-
-async def _compare(
-    party: Party, flying: deque[tuple[int, ReportVerdict]], seen: Counter[ReportVerdict]
-) -> None:
-    """Receive a receipt, and compare it with the sent messages."""
-    verdicts = await heard(party)
-    while len(verdicts):
-        reports, due = flying.popleft()
-        assert (verdicts[:reports] == due).all(), f"not {due!r}"
-        seen[due] += reports
-        verdicts = verdicts[reports:]
+    for start in range(0, len(lies), 100):
+        part = lies[start : start + 100]
+        for message, _ in part:
+            more = message is not lies[-1][0]
+            await party.send("census", with_fields(message, more=more))
+        due = [verdict for message, verdict in part for _ in range(len(message.ids) // ID_BYTES)]
+        found = list[int]()
+        while len(found) < len(due):
+            found += (await heard(party)).tolist()
+        assert found == due
+        seen.update(due)

@@ -13,7 +13,7 @@ from tests.privacy.generators import FALSE_ALARM, seeded
 from tests.protocols.ldp.distributions import bernstein
 
 from veilring.errors import InputError
-from veilring.protocols.ldp.algorithm.planner import ORACLES, oracle_options, recommend_oracle
+from veilring.protocols.ldp.algorithm.oracles import ORACLES, oracle_options, recommend_oracle
 from veilring.protocols.ldp.algorithm.randomiser import (
     CONSISTENCIES,
     FrequencyOracle,

@@ -2,6 +2,7 @@
 
 import contextlib
 import sqlite3
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from tests.protocols.ldp.collecting import accepted, batches, keep, make_task, n
 from tests.protocols.ldp.conftest import OpenStore
 
 from veilring.deployment import back_up_state
-from veilring.errors import InputError, StoreFailed
+from veilring.errors import InputError, StoreFailed, VeilringError
 from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.messages import ID_BYTES, Accepted, ReportVerdict
 from veilring.protocols.ldp.store import base, open_report_store
@@ -410,3 +411,29 @@ def test_a_copy_made_during_a_collection_is_complete(tmp_path: Path) -> None:
     with contextlib.closing(open_report_store(str(copy), TASK)) as copied:
         require_equal(copied.recount(), expected(first))
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("secret", "port", "kind"),
+    [
+        ("hid%den", 1, InputError),
+        ("hid%zzden", 1, InputError),
+        ("hid den", 1, InputError),
+        ("x@hidden", 1, InputError),
+        ("1/hidden", 1, InputError),
+        ("hidden", "one", StoreFailed),
+        ("hidden", 1, StoreFailed),
+        ("%40hidden", 1, StoreFailed),
+    ],
+)
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
+def test_the_password_of_a_database_is_never_shown(
+    scheme: str, secret: str, port: object, kind: type[VeilringError]
+) -> None:
+    """Neither an unreadable URL nor an unreachable server shows a part of it in the error."""
+    pytest.importorskip("psycopg", reason="psycopg is part of the extra `postgres`")
+    with pytest.raises(kind) as caught:
+        open_report_store(f"{scheme}://census:{secret}@127.0.0.1:{port}/survey", TASK)
+    shown = "".join(traceback.format_exception(caught.value, limit=0)) + repr(caught.value)
+    for part in ("hid", "den"):
+        assert part not in shown

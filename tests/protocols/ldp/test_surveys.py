@@ -19,8 +19,7 @@ from veilring.arrays import Floats, Ints
 from veilring.data.table import Ranges
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.means import EachFeature, OneBit, make_means
-from veilring.protocols.ldp.algorithm.oracles import DirectEncoding
-from veilring.protocols.ldp.algorithm.planner import make_oracle
+from veilring.protocols.ldp.algorithm.oracles import DirectEncoding, make_oracle
 from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle, PlainOracle
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
 from veilring.protocols.ldp.algorithm.survey import (

@@ -16,7 +16,7 @@ from veilring.protocols.ldp.algorithm.bayes import (
     learn_gaussian,
 )
 from veilring.protocols.ldp.algorithm.means import make_means
-from veilring.protocols.ldp.algorithm.planner import (
+from veilring.protocols.ldp.algorithm.oracles import (
     ORACLES,
     make_oracle,
     oracle_options,

@@ -16,7 +16,7 @@ from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
 from veilring.protocols.claims import Argument, Comparison, Example, replace_row
 from veilring.protocols.ldp.algorithm.bayes import SMOOTHING_MIN, VARIANCE_FLOOR, Classifier, learn
-from veilring.protocols.ldp.algorithm.planner import OracleName
+from veilring.protocols.ldp.algorithm.oracles import OracleName
 from veilring.protocols.ldp.algorithm.randomiser import (
     CONSISTENCIES,
     REPORT_EPSILON_MAX,

@@ -1,4 +1,4 @@
-"""The frequency oracles.
+"""The frequency oracles by name, and the choice of one by exact variance and report size.
 
 - `DirectEncoding`: the client reports its value or another one (k-ary randomised response).
 - `OptimisedUnary`: one bit per value, of which only the client's own is set; then each bit is
@@ -23,11 +23,12 @@ Sources: Wang et al., USENIX Security 2017, Section 4; Kairouz, Oh and Viswanath
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
-from typing import Any, ClassVar, Final, TypeAlias
+from functools import cached_property, lru_cache, partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.random import Generator
@@ -35,6 +36,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring.arrays import Bools, Ints
+from veilring.errors import InputError
 from veilring.privacy.bounds import binomial_range
 from veilring.privacy.draws import bernoulli, packed_bernoulli
 from veilring.privacy.exact import Dyadic, epsilon_of, exp_floor, log_ceil, unary_epsilon
@@ -50,7 +52,15 @@ from veilring.protocols.ldp.algorithm.packing import (
     is_padded,
     width_of,
 )
-from veilring.protocols.ldp.algorithm.randomiser import BITS, PureOracle, Reports, Sums
+from veilring.protocols.ldp.algorithm.randomiser import (
+    BITS,
+    FrequencyOracle,
+    LocalRandomiser,
+    PlainOracle,
+    PureOracle,
+    Reports,
+    Sums,
+)
 
 _START_BITS: Final = 16  # bits of the coins for an initial set, which need not be exact
 
@@ -553,3 +563,66 @@ class OptimisedUnary(PureOracle):
     @override
     def aggregate(self, reports: Reports) -> Sums:
         return column_sums(reports, self.domain)
+
+
+ORACLES: Final[Mapping[str, type[FrequencyOracle]]] = MappingProxyType(
+    {
+        oracle.name: oracle
+        for oracle in (
+            DirectEncoding,
+            OptimisedUnary,
+            LocalHashing,
+            HadamardResponse,
+            SubsetSelection,
+        )
+    }
+)
+"""All oracles by name; each is built from a domain and an epsilon."""
+AUTO: Final = "auto"
+"""The name that leaves the choice of the oracle to `recommend_oracle`."""
+if TYPE_CHECKING:
+    OracleName: TypeAlias = str
+else:
+    OracleName = Literal[(AUTO, *ORACLES)]
+    """A name that a parameter `oracle` may have."""
+MakeOracle: TypeAlias = Callable[[int], LocalRandomiser]
+"""Makes a frequency oracle for a domain of the given size."""
+
+# A variance up to this factor above the smallest counts as equal: 1 % more clients offset it.
+_AS_GOOD: Final = 1.01
+
+
+# A call takes about 10 ms, and the questions of a survey share an epsilon and a few sizes.
+@lru_cache(maxsize=64, typed=True)
+def oracle_options(domain: int, epsilon: float) -> tuple[FrequencyOracle, ...]:
+    """Return all oracles for a domain, in order of increasing variance."""
+    oracles = (kind(domain, epsilon) for kind in ORACLES.values())
+    return tuple(sorted(oracles, key=lambda oracle: (oracle.mean_variance, oracle.report_bytes)))
+
+
+def recommend_oracle(
+    domain: int, epsilon: float, *, max_bytes: int | None = None
+) -> FrequencyOracle:
+    """Return the oracle with the shortest reports among those with nearly the smallest variance.
+
+    Args:
+        max_bytes: The maximum size of a report; any size by default.
+    """
+    every = oracle_options(domain, epsilon)
+    fitting = [each for each in every if max_bytes is None or each.report_bytes <= max_bytes]
+    if not fitting:
+        least = min(oracle.report_bytes for oracle in every)
+        raise InputError("max_bytes", max_bytes, f"at least {least} for a domain of {domain}")
+    good = [each for each in fitting if each.mean_variance <= _AS_GOOD * fitting[0].mean_variance]
+    return min(good, key=lambda oracle: (oracle.report_bytes, oracle.mean_variance))
+
+
+def make_oracle(name: str, epsilon: float) -> MakeOracle:
+    """Return a factory of oracles of one kind; without noise if epsilon is infinite."""
+    if name not in {AUTO, *ORACLES}:
+        raise InputError("oracle", name, ", ".join((AUTO, *ORACLES)))
+    return PlainOracle if epsilon == math.inf else partial(_make, name, epsilon)
+
+
+def _make(name: str, epsilon: float, domain: int) -> LocalRandomiser:
+    return recommend_oracle(domain, epsilon) if name == AUTO else ORACLES[name](domain, epsilon)

@@ -291,8 +291,9 @@ class Store(ABC):
         if not closed and room.has_for(who):
             verdicts = self._try_all_new(question, sent)
         if verdicts is None:
-            fits = _Fits(who, order, room)
-            verdicts = self._some_known(question, sent, fits, closed=closed)
+            verdicts = self._some_known(
+                question, sent, lambda some: room.first_of(who, order[some]), closed=closed
+            )
         fresh = verdicts == ReportVerdict.COUNTED
         room.take(who[order][fresh])
         self._count(question, sent.at(np.flatnonzero(fresh)))
@@ -309,7 +310,7 @@ class Store(ABC):
         return None
 
     def _some_known(
-        self, question: int, sent: StoredReports, fits: "_Fits", *, closed: bool
+        self, question: int, sent: StoredReports, fits: Callable[[Ints], Bools], *, closed: bool
     ) -> Verdicts:
         repeats, left = _Repeats(sent.ids, sent.reports), len(sent) + 1
         while True:
@@ -322,7 +323,7 @@ class Store(ABC):
             if closed:
                 verdicts[absent] = ReportVerdict.CLOSED
                 break
-            fit = fits.first_of(repeats.first[absent])
+            fit = fits(repeats.first[absent])
             verdicts[absent[~fit]] = ReportVerdict.OVER_QUOTA
             self._mark()
             new = sent.at(repeats.first[absent[fit]])
@@ -415,13 +416,18 @@ class _Headroom:
         """Return whether one more report may be counted for each mention of a member."""
         return bool((self._counted(who) <= np.maximum(self._left, 0)).all())
 
-    def first_of(self, who: Ints) -> Bools:
-        """Return whether each mention of a member is within its limit, earliest first."""
-        order = np.argsort(who, kind="stable")
-        members = who[order]
+    def first_of(self, who: Ints, places: Ints) -> Bools:
+        """Return whether some reports are within their members' limits, earliest first.
+
+        Args:
+            who: The member of each report, in order of arrival.
+            places: Which reports, as positions in that order.
+        """
+        order = np.lexsort((places, who[places]))
+        members = who[places][order]
         starts = np.searchsorted(members, members, side="left")
-        fits = np.empty(len(who), dtype=np.bool_)
-        fits[order] = np.arange(len(who)) - starts < self._left[members]
+        fits = np.empty(len(places), dtype=np.bool_)
+        fits[order] = np.arange(len(places)) - starts < self._left[members]
         return fits
 
     def take(self, who: Ints) -> None:
@@ -432,25 +438,6 @@ class _Headroom:
 
     def _counted(self, who: Ints) -> Ints:
         return np.bincount(who, minlength=len(self._left)).astype(np.int64)
-
-
-class _Fits(NamedTuple):
-    """The reports of a group that fit the quotas: the first reports of each member.
-
-    Attributes:
-        who: The member of each report, in order of arrival.
-    """
-
-    who: Ints
-    order: Ints
-    room: _Headroom
-
-    def first_of(self, places: Ints) -> Bools:
-        """Return whether each report fits the quotas, given positions in processing order."""
-        came = np.argsort(self.order[places])
-        fits = np.empty(len(places), dtype=np.bool_)
-        fits[came] = self.room.first_of(self.who[self.order[places]][came])
-        return fits
 
 
 def statement_values(question: int, some: StoredReports) -> dict[str, int | bytes]:
