@@ -12,7 +12,7 @@ from tests.privacy.generators import GENERATORS, follows, scripted, seeded
 
 from veilring.errors import InputError
 from veilring.privacy.exact import exp_floor, loss
-from veilring.privacy.tables import ResponseDistribution, randomised_response
+from veilring.privacy.selection import ResponseDistribution, randomised_response
 
 
 @given(st.integers(2, 9), st.integers(1, 6), st.integers(0, 9), st.data())

@@ -211,7 +211,7 @@ def test_a_long_reader_delays_no_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """During an endless read, transactions continue, and the main file stays incomplete."""
-    monkeypatch.setattr("veilring.privacy.witness.BUSY_SECONDS", 1e6)
+    monkeypatch.setattr("veilring.privacy.statefile._BUSY_SECONDS", 1e6)
     path, copy = tmp_path / "notebook", tmp_path / "copy"
     file = open_state_file(path, FORMAT, new=True)
     with read_state_file(path, FORMAT) as reader:

@@ -139,11 +139,7 @@ def read_labels(path: Path, cells: FileCells, classes: Sequence[str]) -> Ints:
 def look_up(
     path: Path, column: str, cells: NDArray[np.str_], names: Sequence[str], *, note: str = ""
 ) -> Ints:
-    """Return the position of each cell in a list of names.
-
-    Args:
-        cells: Shape (rows,).
-    """
+    """Return the position of each cell in a list of names."""
     numbers = {name: number for number, name in enumerate(names)}
     found = np.array([numbers.get(cell, -1) for cell in cells.tolist()], dtype=np.int64)
     if (found < 0).any():
@@ -201,14 +197,7 @@ def check_ranges(
     outside_max: float,
     log: logging.Logger,
 ) -> int:
-    """Count the values outside of their public ranges, and log the counts.
-
-    Args:
-        log: The party's own log.
-
-    Returns:
-        The number of rows, at least one.
-    """
+    """Count the values outside of their public ranges, and log the counts; return the rows."""
     rows = len(next(iter(cells.values()), ()))
     if not rows:
         raise InputError.because(
@@ -350,10 +339,7 @@ class RowSchema(Section):
         return scaled
 
     def _encode(self, path: Path, cells: FileCells) -> Floats:
-        return self._scaled([_features_of(path, feature, cells) for feature in self.features])
-
-    def _scaled(self, columns: list[Floats]) -> Floats:
-        """Return the features of all columns, scaled into [0, 1] like those of a table."""
+        columns = [_features_of(path, feature, cells) for feature in self.features]
         return self.encoded.ranges.to_unit(np.hstack(columns), constant=0.0)
 
 
@@ -378,11 +364,7 @@ def feature_terms(features: Features) -> tuple[FeatureTerms, ...]:
 
 
 class _Columns(Section):
-    """The columns of a file of ranges or of terms.
-
-    Attributes:
-        features: The columns.
-    """
+    """The columns of a file of ranges or of terms."""
 
     features: FeatureList = Field(min_length=1)
 
@@ -393,8 +375,12 @@ def with_ranges(features: Features, path: Path) -> Features:
     Args:
         path: A TOML file with the columns under `features`, as in terms; other keys are ignored.
     """
+    try:
+        columns = _Columns(features=read_tables(path, "ranges").get("features", ())).features
+    except ValidationError as error:
+        raise scenario_error(error, _Columns) from None
     ends = list(zip(features.ranges.lows, features.ranges.highs, strict=True))
-    by_name = {each.name: (each.low, each.high) for each in _read_columns(path)}
+    by_name = {each.name: (each.low, each.high) for each in columns}
     of_categories = {
         number
         for each in features.categories
@@ -410,13 +396,6 @@ def with_ranges(features: Features, path: Path) -> Features:
             )
         ends[number] = by_name[name]
     return replace(features, ranges=Ranges(*zip(*ends, strict=True)))
-
-
-def _read_columns(path: Path) -> tuple[FeatureTerms, ...]:
-    try:
-        return _Columns(features=read_tables(path, "ranges").get("features", ())).features
-    except ValidationError as error:
-        raise scenario_error(error, _Columns) from None
 
 
 def _features_of(path: Path, feature: FeatureTerms, cells: FileCells) -> Floats:
