@@ -12,31 +12,16 @@ from numpy.random import Generator
 from papers.__main__ import reproduce, run_program
 from papers.claims import Claim, CurveKey
 from papers.evidence import LAST, heights
-from papers.figure import ACCURACY, Axis, Figure, draw_hold_out, held_out_rows, measure_figure
+from papers.figure import ACCURACY, Axis, Figure, draw_hold_out, held_out_rows
 from papers.reproduce import FIGURES, find_figure, reproduce_figure
 from papers.ring import ESTIMATORS, ORDINARY, PRIVATE, deal_rows
+from tests.papers.measuring import measure
 
 from veilring.data.sources import load
 from veilring.data.table import Table, scale_to_unit
 from veilring.errors import InputError
 from veilring.protocols.ring import pooled_knn
 from veilring.randomness import Streams
-
-
-def _measure(name: str, splits: int = 2, table: str = "iris") -> Mapping[CurveKey, object]:
-    """Measure a figure at few points."""
-    found = measure_figure(
-        find_figure(name),
-        load(table),
-        splits=splits,
-        quick=True,
-        streams=Streams(1),
-        tell=lambda _: None,
-    )
-    for curve in found.curves.values():
-        assert curve.shape == (splits, len(found.x))
-        assert np.isfinite(curve).all()
-    return found.curves
 
 
 def test_the_ring_has_the_papers_five_figures() -> None:
@@ -50,41 +35,39 @@ def test_the_ring_has_the_papers_five_figures() -> None:
 
 def test_figure_2_compares_both_classifiers() -> None:
     """Its ordinary classifier is the pooled one on the same split as the parties."""
-    curves = _measure("ring/figure-2")
+    curves = measure("ring/figure-2").curves
     table = scale_to_unit(load("iris"))
     for number in range(2):
         rng = Streams(1).generator("figure", "ring/figure-2", "iris", number)
         train, held_out = deal_rows(table, rng).split
         labels = pooled_knn(held_out.X, train.X, train.y, 3, 5, weights="distance")
-        ordinary = np.asarray(curves[CurveKey(ACCURACY, ORDINARY)])[number, 1]
+        ordinary = curves[CurveKey(ACCURACY, ORDINARY)][number, 1]
         assert ordinary == (labels == held_out.y).mean()
-    assert (
-        np.asarray(curves[CurveKey(ACCURACY, PRIVATE)]).mean() > 0.8
-    )  # of iris, where 1/3 is a guess
+    assert curves[CurveKey(ACCURACY, PRIVATE)].mean() > 0.8  # of iris, where 1/3 is a guess
 
 
 @pytest.mark.parametrize("name", ["ring/figure-3", "ring/figure-4"])
 def test_gaps_are_fractions(name: str) -> None:
     """Figures 3 and 4 have one curve of absolute differences for each k."""
-    curves = _measure(name)
+    curves = measure(name).curves
     assert [key.series for key in curves] == ["k = 5", "k = 10", "k = 20"]
-    for curve in map(np.asarray, curves.values()):
+    for curve in curves.values():
         assert ((curve >= 0) & (curve <= 1)).all()
 
 
 def test_figure_5_ends_with_all_rows_voting() -> None:
     """If k is the number of rows, both classifiers give the same answer."""
-    curves = _measure("ring/figure-5", table="wine")
-    private, ordinary = (np.asarray(curves[CurveKey(ACCURACY, s)]) for s in (PRIVATE, ORDINARY))
+    curves = measure("ring/figure-5", "wine").curves
+    private, ordinary = (curves[CurveKey(ACCURACY, s)] for s in (PRIVATE, ORDINARY))
     assert private[:, -1].tolist() == ordinary[:, -1].tolist()
 
 
 @pytest.mark.slow
 def test_figure_6_has_three_estimators_for_each_ring() -> None:
     """Two rounds with P0 = 1 and d = 1/2 expose a message with probability at most 1/4."""
-    curves = _measure("ring/figure-6")
+    curves = measure("ring/figure-6").curves
     assert {key.measure for key in curves} == set(ESTIMATORS)
-    exposures = [np.asarray(c) for key, c in curves.items() if key.measure == "exposure"]
+    exposures = [curve for key, curve in curves.items() if key.measure == "exposure"]
     # A run exposes at most half of its messages, as a party inserts once in two rounds: a mean
     # over 100 runs is 0.2 too high in 1e-14 of all cases (Hoeffding).
     assert all((curve < 0.25 + 0.2).all() for curve in exposures)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from docs.examples.treewalk_where import CELLS, beliefs_after, draw_beliefs
 from papers.claims import Measured, judge_claim
-from papers.figure import measure_figure
 from papers.reproduce import find_figure, reproduce_figure
 from papers.treewalk import (
     SIDE,
@@ -20,6 +19,7 @@ from papers.treewalk import (
 )
 from papers.treewalk_figures import EQUAL, PRINTED, RAW, SPENT, TOP, TREEWALK_FIGURES
 from scipy.spatial import cKDTree
+from tests.papers.measuring import measure
 
 from veilring.errors import InputError
 from veilring.protocols.treewalk.algorithm.mechanisms import bucket_distribution
@@ -32,15 +32,8 @@ pytestmark = pytest.mark.slow
 POINTS = load_points("uniform:512")
 
 
-def _measure(number: int, splits: int = 2) -> Measured:
-    return measure_figure(
-        find_figure(f"treewalk/figure-6.{number}"),
-        POINTS,
-        splits=splits,
-        quick=True,
-        streams=Streams(1),
-        tell=lambda _: None,
-    )
+def _measure(number: int) -> Measured:
+    return measure(f"treewalk/figure-6.{number}", POINTS)
 
 
 def test_the_family_has_the_thesis_figures() -> None:
@@ -57,7 +50,6 @@ def test_all_claims_of_a_figure_can_be_decided(number: int) -> None:
     """Every series in a claim is measured; raw fractions are at most those of the top 5."""
     measured, figure = _measure(number), find_figure(f"treewalk/figure-6.{number}")
     for curve in measured.curves.values():
-        assert curve.shape == (2, len(measured.x))
         assert ((curve >= 0) & (curve <= 1)).all()
     for suffix in {"", EQUAL, PRINTED, SPENT}:
         for series, raw in measured.of(RAW + suffix).items():

@@ -52,6 +52,12 @@ def notes_in(connection: sqlite3.Connection) -> dict[str, bytes]:
     return dict(connection.execute("SELECT name, text FROM notes").fetchall())
 
 
+def reopened(path: Path) -> dict[str, bytes]:
+    """Return the notes of a file that is opened for writing and closed again."""
+    with closing(open_state_file(path, FORMAT)) as file:
+        return notes_in(file.connection)
+
+
 def notebook(folder: Path, way: str) -> Path:
     """Create a file with all notes, in the state left by a process that ended in a given way."""
     live, left = folder / "live" / "notebook", folder / "left"
@@ -80,8 +86,7 @@ def test_an_untouched_file_has_everything(tmp_path: Path, way: str) -> None:
     """The file is complete for any end of its process, and when opened again."""
     path = notebook(tmp_path, way)
     for _ in range(2):
-        with closing(open_state_file(path, FORMAT)) as file:
-            assert notes_in(file.connection) == NOTES
+        assert reopened(path) == NOTES
         with read_state_file(path, FORMAT) as connection:
             assert notes_in(connection) == NOTES
 
@@ -114,8 +119,7 @@ def test_damage_is_refused_or_changes_nothing(
             (folder / name).write_bytes(damage(content, where))
             before = contents(folder)
             try:
-                with closing(open_state_file(path, FORMAT)) as file:
-                    assert notes_in(file.connection) == NOTES, (name, where)
+                assert reopened(path) == NOTES, (name, where)
             except StoreFailed as error:
                 refused += str(error).startswith(str(path))
                 after = contents(folder)
@@ -153,8 +157,7 @@ def test_a_removed_file_is_refused_or_changes_nothing(tmp_path: Path, way: str, 
         with pytest.raises(StoreFailed, match=r"notebook.* (missing|not complete)"):
             open_state_file(path, FORMAT)
     else:
-        with closing(open_state_file(path, FORMAT)) as file:
-            assert notes_in(file.connection) == NOTES
+        assert reopened(path) == NOTES
 
 
 def test_the_main_file_without_its_log_is_complete_or_refused(tmp_path: Path) -> None:
@@ -163,8 +166,7 @@ def test_the_main_file_without_its_log_is_complete_or_refused(tmp_path: Path) ->
         path, moved = notebook(tmp_path / way, way), tmp_path / f"moved {way}"
         shutil.copy(path, moved)
         if way == "closed":
-            with closing(open_state_file(moved, FORMAT)) as file:
-                assert notes_in(file.connection) == NOTES
+            assert reopened(moved) == NOTES
             continue
         with pytest.raises(StoreFailed, match="was in use when it was copied"):
             open_state_file(moved, FORMAT)
@@ -236,8 +238,7 @@ def test_a_long_reader_is_named_at_the_start(
         pytest.raises(InputError, match="another process is reading it"),
     ):
         open_state_file(path, FORMAT)
-    with closing(open_state_file(path, FORMAT)) as file:
-        assert notes_in(file.connection) == {"a": b"b"}
+    assert reopened(path) == {"a": b"b"}
 
 
 @pytest.mark.slow
@@ -291,8 +292,7 @@ def test_a_transaction_that_fails_changes_neither_rows_nor_seal(tmp_path: Path) 
         connection.execute(two)
     with pytest.raises(InputError, match="closed"):
         file.require_open()
-    with closing(open_state_file(path, FORMAT)) as again:
-        assert notes_in(again.connection) == {"a": b"kept"}
+    assert reopened(path) == {"a": b"kept"}
 
 
 _STEPS = st.lists(
@@ -332,8 +332,7 @@ def test_the_seal_follows_every_statement(
             with file.transaction() as connection:
                 connection.execute(statement, values)
         kept = notes_in(file.connection)
-    with closing(open_state_file(path, FORMAT)) as file:
-        assert notes_in(file.connection) == kept
+    assert reopened(path) == kept
 
 
 def test_a_manually_changed_row_is_detected(tmp_path: Path) -> None:
@@ -445,8 +444,7 @@ def test_an_existing_file_is_never_begun_again(tmp_path: Path) -> None:
     with pytest.raises(StoreFailed, match=r"missing or empty, although notebook\.lock"):
         open_state_file(path, FORMAT, new=True)
     (tmp_path / "moved").rename(path)
-    with closing(open_state_file(path, FORMAT)) as file:
-        assert notes_in(file.connection) == {"a": b"b"}
+    assert reopened(path) == {"a": b"b"}
 
 
 def test_memory_needs_no_file() -> None:
