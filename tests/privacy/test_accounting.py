@@ -1,7 +1,6 @@
 """Conversions to (epsilon, delta), compared with dp-accounting, closed forms and enumeration."""
 
 import math
-from collections.abc import Callable
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from itertools import product
@@ -16,10 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from veilring.errors import InputError
 from veilring.privacy.accounting import (
     ORDERS,
-    STEPS_MAX,
     ZCDP,
     Accountant,
     BoundedRange,
@@ -215,34 +212,6 @@ def test_noise_and_guarantee_are_inverse() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "call"),
-    [
-        ("bound", lambda: PureDP(-0.1)),
-        ("rho", lambda: ZCDP(math.nan)),
-        ("mu", lambda: GaussianDP(-1)),
-        ("delta", lambda: ZCDP(1.0).epsilon(0.0)),
-        ("delta", lambda: GaussianDP(1.0).epsilon(1.0)),
-        ("epsilon", lambda: individual_budget(-1.0, 1e-5)),
-        ("sigma", lambda: GaussianDP.of_gaussian(0.0)),
-        ("sensitivity", lambda: ZCDP(1.0).sigma(math.inf)),
-        ("orders", lambda: RenyiDP((1.0,), (0.0,))),
-        ("divergences", lambda: RenyiDP((2.0, 3.0), (0.0,))),
-        ("divergences", lambda: RenyiDP((2.0,), (math.nan,))),
-        ("orders", lambda: RenyiDP.subsampled_gaussian(1.0, 0.1, orders=(1.5,))),
-        ("orders", lambda: RenyiDP.of_gaussian(1.0).compose(RenyiDP((2.0,), (0.0,)))),
-        ("steps", lambda: BoundedRange.calibrate(1.0, 1e-5, 0)),
-        ("count", lambda: PureDP(1.0).repeat(-1)),
-        ("target", lambda: least_noise(lambda _: ZCDP(1.0), 0.1, 1e-5)),
-    ],
-)
-def test_invalid_arguments_are_refused(field: str, call: Callable[[], object]) -> None:
-    """The error names the invalid argument."""
-    with pytest.raises(InputError) as caught:
-        call()
-    assert caught.value.field == field
-
-
-@pytest.mark.parametrize(
     ("rho", "epsilon", "delta"),
     [
         (1000.0, 1.0, 1.0),
@@ -378,14 +347,6 @@ def test_many_steps_cost_what_gaussian_noise_does(bound: float, count: int) -> N
     assert mean + 3.5 * math.sqrt(variance) < found < mean + 4.76 * math.sqrt(variance)
 
 
-def test_more_steps_than_can_be_counted_are_refused() -> None:
-    """The error names the field, for given and for composed steps."""
-    with pytest.raises(InputError, match="count"):
-        PureSteps(0.1, STEPS_MAX + 1)
-    with pytest.raises(InputError, match="count"):
-        PureSteps(0.1, STEPS_MAX).repeat(2)
-
-
 def test_without_delta_losses_add_up() -> None:
     """For delta = 0 the epsilon is the sum."""
     assert PureSteps(0.25, 8).epsilon() == 2.0
@@ -396,17 +357,3 @@ def test_the_loss_is_never_above_bounded_range(epsilon: float, count: int) -> No
     """Binary steps at epsilon / 2 each cost at most the bounded-range bound at epsilon."""
     known = BoundedRange.step(epsilon).repeat(count).epsilon(1e-6)
     assert PureSteps(epsilon / 2, count).epsilon(1e-6) <= known * (1 + 1e-9)
-
-
-def test_steps_of_different_bounds_are_refused() -> None:
-    """Only equal steps compose into one distribution."""
-    with pytest.raises(InputError, match="bound"):
-        PureSteps(0.1).compose(PureSteps(0.2))
-
-
-@pytest.mark.parametrize("bound", [math.inf, math.nan, -0.1])
-def test_an_invalid_bound_is_refused_by_name(bound: float) -> None:
-    """A bound is finite and at least 0; the error names the field."""
-    with pytest.raises(InputError) as caught:
-        PureSteps(bound)
-    assert caught.value.field == "bound"

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from scipy import stats
 from tests.privacy.generators import FALSE_ALARM, GENERATORS, follows, scripted, seeded
 
-from veilring.errors import InputError
 from veilring.privacy.draws import bernoulli, packed_bernoulli
 from veilring.privacy.exact import Dyadic
 
@@ -89,10 +88,3 @@ def test_certain_coins_take_no_randomness() -> None:
     assert bernoulli(Dyadic(4, 2), (2, 3), rng).all()
     assert not bernoulli(Dyadic(0, 64), (2, 3), rng).any()
     assert rng.bit_generator.state == before
-
-
-def test_negative_sizes_are_refused() -> None:
-    """Neither rows nor columns can be negative."""
-    for rows, columns in ((-1, 3), (3, -1)):
-        with pytest.raises(InputError, match="at least 0"):
-            packed_bernoulli(Dyadic(1, 1), rows, columns, seeded())

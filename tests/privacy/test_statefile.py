@@ -37,6 +37,12 @@ NOTES = {f"note {number}": bytes([number]) * (40 * number) for number in range(6
 WAYS = ("closed", "killed", "killed after its log was moved into it")
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return the path of a notebook that does not exist yet."""
+    return tmp_path / "notebook"
+
+
 def write(file: StateFile, name: str, text: bytes) -> None:
     """Write a note, or a new text for it."""
     with file.transaction() as connection:
@@ -194,9 +200,8 @@ def test_an_older_copy_and_another_file_are_refused(tmp_path: Path) -> None:
         open_state_file(path, FORMAT)
 
 
-def test_a_second_writer_stops_the_first(tmp_path: Path) -> None:
+def test_a_second_writer_stops_the_first(path: Path) -> None:
     """If the lock file is removed, another process's writes are never overwritten."""
-    path = tmp_path / "notebook"
     first = open_state_file(path, FORMAT, new=True)
     write(first, "a", b"of the first")
     with pytest.raises(InputError, match="is locked"):
@@ -225,11 +230,8 @@ def test_a_long_reader_delays_no_transaction(
     file.close()
 
 
-def test_a_long_reader_is_named_at_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_reader_is_named_at_the_start(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A closed file is not opened for writing while it is read, and nothing is lost."""
-    path = tmp_path / "notebook"
     with closing(open_state_file(path, FORMAT, new=True)) as file:
         write(file, "a", b"b")
     monkeypatch.setattr("veilring.privacy.statefile.READER_SECONDS", 0.01)
@@ -282,9 +284,8 @@ def _open_and_die(path: Path, statement: int) -> None:
     os._exit(0)  # without closing it
 
 
-def test_a_transaction_that_fails_changes_neither_rows_nor_seal(tmp_path: Path) -> None:
+def test_a_transaction_that_fails_changes_neither_rows_nor_seal(path: Path) -> None:
     """A failure closes the file; reopened, it is sound and has its previous content."""
-    path = tmp_path / "notebook"
     file = open_state_file(path, FORMAT, new=True)
     write(file, "a", b"kept")
     two = "INSERT INTO notes VALUES ('b', 1, x'00'), ('c', 1, NULL)"
@@ -349,9 +350,8 @@ def test_a_manually_changed_row_is_detected(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("version", "age"), [(0, "an older"), (2, "a newer")])
-def test_a_file_of_another_version_is_named(tmp_path: Path, version: int, age: str) -> None:
+def test_a_file_of_another_version_is_named(path: Path, version: int, age: str) -> None:
     """A healthy file of another format is not called damaged, and is left as it is."""
-    path = tmp_path / "notebook"
     open_state_file(path, replace(FORMAT, version=version), new=True).close()
     content = path.read_bytes()
     with pytest.raises(InputError) as refused:
@@ -372,10 +372,9 @@ def test_a_file_of_another_version_is_named(tmp_path: Path, version: int, age: s
     ],
 )
 def test_files_of_earlier_versions_are_named(
-    tmp_path: Path, application: int, version: int, name: str
+    path: Path, application: int, version: int, name: str
 ) -> None:
     """Files from before all state of a party was in one file are refused by their kind and age."""
-    path = tmp_path / "notebook"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA application_id = {application}")
         connection.execute(f"PRAGMA user_version = {version}")
@@ -386,9 +385,8 @@ def test_files_of_earlier_versions_are_named(
     assert path.read_bytes() == content
 
 
-def test_sections_share_a_file_and_its_seal(tmp_path: Path) -> None:
+def test_sections_share_a_file_and_its_seal(path: Path) -> None:
     """A process that uses one section keeps the other as it is, and notices a change of it."""
-    path = tmp_path / "notebook"
     other = Section("index", 1, "CREATE TABLE words (word TEXT);", ("words",), "no word is found")
     with closing(open_state_file(path, FORMAT, other, new=True)) as file:
         write(file, "a", b"b")
@@ -409,9 +407,8 @@ def test_sections_share_a_file_and_its_seal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["removed", "replaced"])
-def test_a_file_that_is_removed_while_open_is_noticed(tmp_path: Path, how: str) -> None:
+def test_a_file_that_is_removed_while_open_is_noticed(path: Path, tmp_path: Path, how: str) -> None:
     """Nothing is written to a file that nobody would find again."""
-    path = tmp_path / "notebook"
     file = open_state_file(path, FORMAT, new=True)
     write(file, "first", b"a")
     path.rename(tmp_path / "aside")
@@ -421,9 +418,8 @@ def test_a_file_that_is_removed_while_open_is_noticed(tmp_path: Path, how: str) 
         write(file, "second", b"b")
 
 
-def test_a_missing_file_is_never_begun_unasked(tmp_path: Path) -> None:
+def test_a_missing_file_is_never_begun_unasked(path: Path, tmp_path: Path) -> None:
     """Without `new` a missing file is an error that leaves nothing behind, not even a lock."""
-    path = tmp_path / "notebook"
     with pytest.raises(
         InputError, match=r"no notebook at .*may not be mounted.*all notes are lost"
     ):
@@ -433,9 +429,8 @@ def test_a_missing_file_is_never_begun_unasked(tmp_path: Path) -> None:
     open_state_file(path, FORMAT).close()
 
 
-def test_an_existing_file_is_never_begun_again(tmp_path: Path) -> None:
+def test_an_existing_file_is_never_begun_again(path: Path, tmp_path: Path) -> None:
     """With `new` an existing file, or one whose lock remains, is an error, and is unchanged."""
-    path = tmp_path / "notebook"
     with closing(open_state_file(path, FORMAT, new=True)) as file:
         write(file, "a", b"b")
     with pytest.raises(InputError, match=r"there is a notebook at .* already"):

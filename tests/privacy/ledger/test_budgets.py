@@ -1,17 +1,17 @@
 """Charges, budgets and their units: validated on creation, rounded safely, and not shown."""
 
+from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import ArrayLike
 from tests.privacy.ledger.charged import charge
 
-from veilring.arrays import Ints
 from veilring.errors import InputError
 from veilring.privacy.budgets import (
     AMOUNT_MAX,
@@ -83,27 +83,44 @@ def test_other_numbers_are_refused_and_not_shown(amount: float) -> None:
     assert "must be from 0 to" in str(caught.value)
 
 
+NO_SLOTS: list[Any] = [[0.5], [1.0], ["1"], [True], [None]]
+
+
+def _charge(**changed: Any) -> Charge:
+    good = {"analyst": "ann", "key": "1", "request": b"?", "answer": b"!", "amount": 0.1}
+    return Charge(**{**good, **changed})
+
+
 @pytest.mark.parametrize(
-    ("field", "change"),
+    ("field", "make"),
     [
-        ("analyst", {"analyst": ""}),
-        ("key", {"key": "k" * (KEY_SIZE + 1)}),
-        ("key", {"key": "\ud800"}),
-        ("answer", {"answer": bytes(ANSWER_BYTES_MAX + 1)}),
-        ("amount", {"amount": -0.1}),
+        ("analyst", lambda: _charge(analyst="")),
+        ("key", lambda: _charge(key="k" * (KEY_SIZE + 1))),
+        ("key", lambda: _charge(key="\ud800")),
+        ("answer", lambda: _charge(answer=bytes(ANSWER_BYTES_MAX + 1))),
+        ("amount", lambda: _charge(amount=-0.1)),
+        ("total", lambda: Budgets(total=-1.0)),
+        ("record", lambda: Budgets(record=float("nan"))),
+        ("unit", lambda: Budgets(unit="")),
+        ("analysts.eve", lambda: Budgets(analysts={"ann": 1.0, "eve": -1.0})),
+        ("slots", lambda: RecordCharge.of([[0]], 0.1)),
+        ("amounts", lambda: RecordCharge.of([0, 1], [0.1, 0.1, 0.1])),
+        ("amounts", lambda: RecordCharge.of([0], [-0.1])),
+        ("amounts", lambda: RecordCharge.of([0], [float("nan")])),
+        ("amounts", lambda: RecordCharge.of([0] * 10, 1e6)),  # beyond 64 bits in total
+        # A fraction is refused: rounded, it would be another record's slot.
+        *(("slots", partial(RecordCharge.of, slots, 0.5)) for slots in NO_SLOTS),
+        ("slots", lambda: RecordCharge(np.array([1.0]), np.array([1]))),
+        ("units", lambda: RecordCharge(np.array([1]), np.array([1.5]))),
+        ("units", lambda: RecordCharge(np.array([1]), np.array([1], np.int32))),
     ],
 )
-def test_a_charge_is_validated_on_creation(field: str, change: dict[str, Any]) -> None:
-    """The error names the invalid field."""
-    good: dict[str, Any] = {
-        "analyst": "ann",
-        "key": "1",
-        "request": b"?",
-        "answer": b"!",
-        "amount": 0.1,
-    }
+def test_charges_and_budgets_are_validated_on_creation(
+    field: str, make: Callable[[], object]
+) -> None:
+    """The error names the invalid field; amounts that would be rounded or overflow are invalid."""
     with pytest.raises(InputError) as caught:
-        Charge(**{**good, **change})
+        make()
     assert caught.value.field == field
 
 
@@ -119,59 +136,6 @@ def test_a_charge_does_not_show_its_content() -> None:
     """The representation contains neither the request nor the answer."""
     shown = repr(charge("ann", "1", 0.1, answer=b"secret", request=b"secret"))
     assert "secret" not in shown
-
-
-@pytest.mark.parametrize("budget", [{"total": -1.0}, {"record": float("nan")}, {"unit": ""}])
-def test_budgets_are_validated_on_creation(budget: dict[str, Any]) -> None:
-    """The error names the invalid budget."""
-    with pytest.raises(InputError) as caught:
-        Budgets(**budget)
-    assert caught.value.field in budget
-    with pytest.raises(InputError) as caught:
-        Budgets(analysts={"ann": 1.0, "eve": -1.0})
-    assert caught.value.field == "analysts.eve"
-
-
-@pytest.mark.parametrize(
-    ("field", "slots", "amounts"),
-    [
-        ("slots", [[0]], 0.1),
-        ("amounts", [0, 1], [0.1, 0.1, 0.1]),
-        ("amounts", [0], [-0.1]),
-        ("amounts", [0], [float("nan")]),
-        ("amounts", [0] * 10, 1e6),
-    ],
-)
-def test_a_charge_of_records_is_validated_on_creation(
-    field: str, slots: ArrayLike, amounts: ArrayLike
-) -> None:
-    """The error names the argument; sums beyond 64 bits are refused as well."""
-    with pytest.raises(InputError) as caught:
-        RecordCharge.of(slots, amounts)
-    assert caught.value.field == field
-
-
-@pytest.mark.parametrize("slots", [[0.5], [1.0], ["1"], [True], [None]])
-def test_a_slot_is_a_whole_number(slots: ArrayLike) -> None:
-    """A fraction is refused: rounded, it would be another record's slot."""
-    with pytest.raises(InputError) as caught:
-        RecordCharge.of(slots, 0.5)
-    assert caught.value.field == "slots"
-
-
-@pytest.mark.parametrize(
-    ("field", "slots", "units"),
-    [
-        ("slots", np.array([1.0]), np.array([1])),
-        ("units", np.array([1]), np.array([1.5])),
-        ("units", np.array([1]), np.array([1], np.int32)),
-    ],
-)
-def test_units_are_whole_numbers_of_64_bits(field: str, slots: Ints, units: Ints) -> None:
-    """Amounts that would be rounded or overflow are refused, and the error names the field."""
-    with pytest.raises(InputError) as caught:
-        RecordCharge(slots, units)
-    assert caught.value.field == field
 
 
 def test_payments_are_validated_slot_by_slot() -> None:
