@@ -206,9 +206,7 @@ def check_ranges(
     fits = list(_fits(path, features, cells))
     counted = f"{path.name}: {rows} {'row' if rows == 1 else 'rows'}"
     if fits:
-        shown = "; ".join(map(str, fits[:_COLUMNS_SHOWN]))
-        more = len(fits) - _COLUMNS_SHOWN
-        log.warning("%s; %s%s", counted, shown, f"; {more} more columns" if more > 0 else "")
+        log.warning("%s; %s", counted, _listed(fits))
     else:
         log.info("%s; all values are in their ranges", counted)
     refused = [
@@ -218,6 +216,12 @@ def check_ranges(
         first, *others = (_refusal(path, fit, outside_max) for fit in refused)
         raise first.with_others(others)
     return rows
+
+
+def _listed(columns: Sequence[object]) -> str:
+    more = len(columns) - _COLUMNS_SHOWN
+    shown = "; ".join(map(str, columns[:_COLUMNS_SHOWN]))
+    return shown + (f"; {more} more columns" if more > 0 else "")
 
 
 def _fits(path: Path, features: Sequence[FeatureTerms], cells: FileCells) -> Iterator[_Fit]:
@@ -285,9 +289,7 @@ class RowSchema(Section):
     def read_rows(self, path: Path, outside_max: float = 1.0, log: logging.Logger = _log) -> Rows:
         """Read a party's own rows, and log how they fit the public ranges.
 
-        Args:
-            path: A file with all columns of the terms, and the label as the last column.
-            log: The party's own log.
+        The file has all columns of the terms, and the label as the last column.
         """
         cells = read_cells(path)
         if check_ranges(path, self.features, cells, outside_max, log) == 1:
@@ -310,10 +312,8 @@ class RowSchema(Section):
     def of_frame(self, frame: Frame) -> Floats:
         """Return the rows of a data frame, scaled into [0, 1]: shape (rows, features).
 
-        Columns are found by name, in any order; other columns, such as a label, are ignored.
-
-        Args:
-            frame: A data frame with all columns of the schema, in the units of their ranges.
+        Columns, in the units of their ranges, are found by name, in any order; other columns, such
+        as a label, are ignored.
         """
         columns = [_features_in(frame, feature) for feature in self.features]
         return self.of_array(np.hstack(columns))
@@ -321,8 +321,7 @@ class RowSchema(Section):
     def of_array(self, rows: Floats) -> Floats:
         """Return features by position, scaled into [0, 1], and log counts outside of their ranges.
 
-        Args:
-            rows: Shape (rows, features), in the units of the ranges.
+        Rows have the shape (rows, features), in the units of the ranges.
         """
         features = self.encoded
         scaled = features.ranges.to_unit(rows, constant=0.0)
@@ -333,9 +332,7 @@ class RowSchema(Section):
             if count
         ]
         if found:
-            more = len(found) - _COLUMNS_SHOWN
-            shown = "; ".join(found[:_COLUMNS_SHOWN])
-            _log.warning("rows: %s%s", shown, f"; {more} more columns" if more > 0 else "")
+            _log.warning("rows: %s", _listed(found))
         return scaled
 
     def _encode(self, path: Path, cells: FileCells) -> Floats:
@@ -372,8 +369,7 @@ class _Columns(Section):
 def with_ranges(features: Features, path: Path) -> Features:
     """Return a schema of features with the public ranges of a file; categories keep theirs.
 
-    Args:
-        path: A TOML file with the columns under `features`, as in terms; other keys are ignored.
+    It is a TOML file with the columns under `features`, as in terms; other keys are ignored.
     """
     try:
         columns = _Columns(features=read_tables(path, "ranges").get("features", ())).features
