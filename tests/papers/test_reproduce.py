@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -82,8 +82,9 @@ def test_held_out_rows_are_counted() -> None:
             assert held_out_rows(table, share) == len(split.held_out)
 
 
-def _known(monkeypatch: pytest.MonkeyPatch) -> Figure:
-    """Register a figure with known numbers: the split's first uniform, and 1."""
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Register a figure with known numbers, the split's first uniform and 1; return its name."""
 
     def observe(_: Table, x: Sequence[float], rng: Generator) -> Mapping[CurveKey, Sequence[float]]:
         return {
@@ -93,7 +94,7 @@ def _known(monkeypatch: pytest.MonkeyPatch) -> Figure:
 
     below = Claim("it is below two", "the last value", "below", 2.0, heights("y", at=LAST))
     above = Claim("it is above two", "the last value", "above", 2.0, heights("y", at=LAST))
-    known = Figure(
+    figure = Figure(
         "known/figure-1",
         "A figure of known numbers",
         "nowhere",
@@ -104,18 +105,15 @@ def _known(monkeypatch: pytest.MonkeyPatch) -> Figure:
         observe,
         (below, above),
     )
-    monkeypatch.setattr("papers.reproduce.FIGURES", {**FIGURES, known.name: known})
-    return known
+    monkeypatch.setattr("papers.reproduce.FIGURES", {**FIGURES, figure.name: figure})
+    return figure.name
 
 
-def test_the_files_contain_the_measurements(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_files_contain_the_measurements(tmp_path: Path, known: str) -> None:
     """There are numbers per split, verdicts, and a plot in two formats, for all data sets."""
-    name = _known(monkeypatch).name
     told: list[tuple[int, int]] = []
     done = reproduce_figure(
-        name,
+        known,
         ["iris", "wine"],
         tmp_path / "new",
         quick=True,
@@ -130,7 +128,7 @@ def test_the_files_contain_the_measurements(
     assert len(rows) == 2 * 2 * 2 * 10
     drawn = [r for r in rows if (r["data"], r["series"], r["x"]) == ("wine", "drawn", "10")]
     expected = [
-        Streams(5).generator("figure", name, "wine", number).random() for number in range(10)
+        Streams(5).generator("figure", known, "wine", number).random() for number in range(10)
     ]
     assert [float(row["value"]) for row in drawn] == expected
     written = json.loads(verdicts.read_text(encoding="utf-8"))
@@ -142,75 +140,68 @@ def test_the_files_contain_the_measurements(
         assert text in texts
 
 
-def test_equal_seeds_give_equal_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_seeds_give_equal_files(tmp_path: Path, known: str) -> None:
     """Equal seeds give byte-identical files, except for the version of the plotting library."""
-    name = _known(monkeypatch).name
     first, again = (
-        reproduce_figure(name, ["iris"], tmp_path / folder, quick=True).files
+        reproduce_figure(known, ["iris"], tmp_path / folder, quick=True).files
         for folder in ("a", "b")
     )
     for one, other in zip(first, again, strict=True):
         assert one.read_bytes() == other.read_bytes()
 
 
-def test_nothing_is_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_overwritten(tmp_path: Path, known: str) -> None:
     """An existing file is refused before the measurement."""
-    name = _known(monkeypatch).name
     (tmp_path / "known-figure-1.svg").write_text("mine")
     with pytest.raises(InputError, match=r"without known-figure-1\.svg"):
-        reproduce_figure(name, ["iris"], tmp_path, quick=True)
+        reproduce_figure(known, ["iris"], tmp_path, quick=True)
     assert [path.name for path in tmp_path.iterdir()] == ["known-figure-1.svg"]
 
 
-def test_a_folder_that_cannot_be_created_is_wrong_input(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_created_is_wrong_input(tmp_path: Path, known: str) -> None:
     """The error names a file in its place."""
-    name = _known(monkeypatch).name
     (tmp_path / "file").write_text("mine")
     with pytest.raises(InputError, match=r"out is .*file; allowed: a folder that can be made"):
-        reproduce_figure(name, ["iris"], tmp_path / "file", quick=True)
+        reproduce_figure(known, ["iris"], tmp_path / "file", quick=True)
 
 
-def _papers(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str
-) -> tuple[object, str, str]:
-    """Run `python -m papers`; return its exit code, standard output and standard error."""
-    monkeypatch.setattr("sys.argv", ["papers", *words])
-    with pytest.raises(SystemExit) as ended:
-        run_program(reproduce, "papers")
-    shown = capsys.readouterr()
-    return ended.value.code, shown.out, shown.err
+Papers = Callable[..., tuple[object, str, str]]
 
 
-def test_all_figures_are_listed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def papers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Papers:
+    """Return `python -m papers`, which returns its exit code and its two outputs."""
+
+    def run(*words: str) -> tuple[object, str, str]:
+        monkeypatch.setattr("sys.argv", ["papers", *words])
+        with pytest.raises(SystemExit) as ended:
+            run_program(reproduce, "papers")
+        return ended.value.code, *capsys.readouterr()
+
+    return run
+
+
+def test_all_figures_are_listed(papers: Papers) -> None:
     """They have titles; without a figure or with the list, nothing is measured."""
-    code, out, _ = _papers(monkeypatch, capsys, "--list")
+    code, out, _ = papers("--list")
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()] == [*FIGURES]
-    code, _, err = _papers(monkeypatch, capsys)
+    code, _, err = papers()
     assert (code, err) == (2, "papers: no figure is given; name at least one, or use --list\n")
 
 
 def test_the_command_reports_whether_claims_hold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, known: str, papers: Papers
 ) -> None:
     """There is a line per claim and data set with the numbers; a failed claim is not an error."""
-    name = _known(monkeypatch).name
-    code, out, _ = _papers(
-        monkeypatch, capsys, name, "--quick", "--data", "iris", "--out", str(tmp_path)
-    )
+    code, out, _ = papers(known, "--quick", "--data", "iris", "--out", str(tmp_path))
     assert code == 0
     assert "iris: holds: it is below two. Tested: the last value below 2" in out
     assert "iris: does not hold: it is above two." in out
 
 
-def test_an_unknown_figure_is_wrong_input(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_figure_is_wrong_input(papers: Papers) -> None:
     """The error lists the known figures, and nothing is measured."""
-    code, _, err = _papers(monkeypatch, capsys, "ring/figure-2", "ring/figure-9")
+    code, _, err = papers("ring/figure-2", "ring/figure-9")
     assert code == 2
     assert "ring/figure-6" in err

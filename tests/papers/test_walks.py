@@ -87,24 +87,18 @@ class Losses:
         right = np.log(np.where(step.right, 1 - slip, slip))
         return left[:, None] - left, right[:, None] - right
 
-    def thread(self, node: int, levels: int) -> Floats:
-        """Return the greatest loss of one thread from a node down."""
-        if not levels:
-            return np.zeros((len(self._queries),) * 2)
-        bits = self._of_bits(node)
-        below = [self.thread(2 * node + bit, levels - 1) for bit in (0, 1)]
-        return np.maximum(bits[0] + below[0], bits[1] + below[1])
+    def thread(self, node: int, levels: int, *, greedy: bool = False) -> Floats:
+        """Return the greatest loss of one thread from a node down.
 
-    def greedy(self, node: int, levels: int) -> Floats:
-        """Return the greatest loss of a thread that sends another down each child it leaves."""
+        A greedy one sends another down each child that it leaves.
+        """
         if not levels:
             return np.zeros((len(self._queries),) * 2)
-        bits = self._of_bits(node)
         ways = [
-            bits[bit]
-            + self.greedy(2 * node + bit, levels - 1)
-            + self.thread(2 * node + 1 - bit, levels - 1)
-            for bit in (0, 1)
+            loss
+            + self.thread(2 * node + bit, levels - 1, greedy=greedy)
+            + (self.thread(2 * node + 1 - bit, levels - 1) if greedy else 0)
+            for bit, loss in enumerate(self._of_bits(node))
         ]
         return np.maximum(*ways)
 
@@ -112,7 +106,7 @@ class Losses:
         """Return the greatest loss of a walk."""
         depth = self._tree.depth
         if variant.kind == "greedy":
-            return self.greedy(1, depth)
+            return self.thread(1, depth, greedy=True)
         levels, first = len(variant.levels(depth)), variant.levels(depth).start
         starts = range(1 << first, 2 << first)
         return sum((self.thread(node, levels) for node in starts), np.zeros(1))
