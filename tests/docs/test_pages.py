@@ -1,4 +1,4 @@
-"""The pages of the documentation agree with the code."""
+"""The pages and examples of the documentation agree with the code."""
 
 import dataclasses
 import doctest
@@ -235,7 +235,7 @@ def test_every_dependency_is_justified() -> None:
     assert {name for name in packages if f"| `{name}` |" not in page} == set()
 
 
-REFERENCE: Final = Path(__file__).parents[2] / "docs" / "api"
+REFERENCE: Final = ROOT / "docs" / "api"
 NAMES_MAX: Final = 200
 # A directive with the options below it.
 DIRECTIVE: Final = re.compile(r"^\.\. auto(\w+):: (\S+)\n((?:   .*\n)*)", re.MULTILINE)
@@ -275,7 +275,7 @@ def test_the_reference_lists_all_names_of_the_package() -> None:
         assert f"`{name}`" in table
 
 
-PAGE = Path(__file__).parents[2] / "docs/how-to/released-models.md"
+PAGE = ROOT / "docs/how-to/released-models.md"
 
 
 @pytest.mark.parametrize("name", ["wine", "digits"])
@@ -308,3 +308,17 @@ def test_the_page_names_every_key_and_kind() -> None:
     arrays = {field.name for kind in _KINDS.values() for field in dataclasses.fields(kind)}
     for name in keys | promised | arrays | set(_KINDS):
         assert f"`{name}" in page, name
+
+
+EXAMPLES = ROOT / "docs" / "examples"
+
+
+@pytest.mark.docs
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_an_example_prints_what_the_pages_show(example: Path) -> None:
+    """The output of each example equals its `.out` file exactly."""
+    run = subprocess.run(
+        [sys.executable, str(example)], capture_output=True, text=True, check=False
+    )
+    assert run.stderr == ""
+    assert run.stdout == example.with_suffix(".out").read_text(encoding="utf-8")

@@ -315,7 +315,6 @@ def read_csv(
     Args:
         path: The file; a pipe is read once.
         label: The column with the class of each row; by default the last one.
-        separator: The separator between cells.
         needs_label: Whether to refuse a file of one column. If not, this column is a feature, and
             all rows have one class with an empty name.
     """

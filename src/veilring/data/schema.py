@@ -248,12 +248,7 @@ def _refusal(path: Path, fit: _Fit, outside_max: float) -> ScenarioError:
 
 
 class RowSchema(Section):
-    """The schema of a row.
-
-    Attributes:
-        classes: The names of all classes.
-        features: All columns except the label.
-    """
+    """The schema of a row: all classes, and all columns except the label."""
 
     classes: Words = Field(min_length=1, description="a list of different names of classes")
     features: FeatureList = Field(min_length=1)
