@@ -45,13 +45,9 @@ def _observe(name: str, x: tuple[float, ...]) -> Mapping[CurveKey, Floats]:
     return {key: np.asarray(curve) for key, curve in found.items()}
 
 
-def test_each_figure_and_table_of_the_paper_has_claims_and_a_grid() -> None:
-    """They are found by name, and their grids ascend, for large and small tables."""
-    names = [f"prediction/figure-{number}" for number in range(1, 6)]
-    tables = [f"prediction/table-{number}" for number in (1, 3, 5)]
-    assert [figure.name for figure in PREDICTION_FIGURES] == [*names, *tables]
+def test_each_figure_and_table_of_the_paper_has_a_grid() -> None:
+    """The grids ascend, for large and small tables."""
     for figure in PREDICTION_FIGURES:
-        assert figure.claims
         for table in map(load, ("iris", "digits")):
             for quick in (False, True):
                 grid = figure.grid(table, quick)

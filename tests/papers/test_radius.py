@@ -13,7 +13,6 @@ from papers.radius import (
     NON_PRIVATE,
     PER_BALL,
     PROPOSED,
-    RADIUS_FIGURES,
     split_for_owner,
 )
 from papers.reproduce import find_figure
@@ -22,14 +21,6 @@ from tests.papers.measuring import measure
 from veilring.data.sources import load
 from veilring.data.table import scale_to_unit
 from veilring.protocols.radius.algorithm.balls import count_votes
-
-
-def test_the_family_has_the_papers_nine_figures() -> None:
-    """Each has claims, and the paper's number of splits."""
-    assert [figure.name for figure in RADIUS_FIGURES] == [
-        f"radius/figure-{n}" for n in range(7, 16)
-    ]
-    assert all(figure.claims and figure.splits == 20 for figure in RADIUS_FIGURES)
 
 
 @pytest.mark.parametrize(

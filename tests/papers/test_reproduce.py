@@ -24,11 +24,26 @@ from veilring.protocols.ring import pooled_knn
 from veilring.randomness import Streams
 
 
-def test_the_ring_has_the_papers_five_figures() -> None:
-    """They are found by name, and each has claims."""
-    of_the_ring = [name for name in FIGURES if name.startswith("ring/")]
-    assert of_the_ring == [f"ring/figure-{number}" for number in range(2, 7)]
-    assert all(figure.claims for figure in FIGURES.values())
+@pytest.mark.parametrize(
+    ("family", "splits", "names"),
+    [
+        ("ring", 100, [f"figure-{n}" for n in range(2, 7)]),
+        ("ldp", 100, [f"figure-{n}" for n in range(2, 5)]),
+        ("radius", 20, [f"figure-{n}" for n in range(7, 16)]),
+        ("prediction", 5, [*(f"figure-{n}" for n in range(1, 6)), "table-1", "table-3", "table-5"]),
+        ("treewalk", 8, [f"figure-6.{n}" for n in range(2, 32)]),
+    ],
+)
+def test_a_family_has_the_figures_of_its_paper(family: str, splits: int, names: list[str]) -> None:
+    """Each is found by name, and has claims and its number of splits."""
+    found = [figure for name, figure in FIGURES.items() if name.startswith(f"{family}/")]
+    assert [figure.name for figure in found] == [f"{family}/{name}" for name in names]
+    assert all(figure.claims and figure.splits == splits for figure in found)
+    assert family != "treewalk" or {figure.measurement for figure in found} == {family}
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
+    """The error lists the figures."""
     with pytest.raises(InputError, match="figure is 'ring/figure-1'; allowed: ring/figure-2"):
         find_figure("ring/figure-1")
 
