@@ -52,11 +52,7 @@ _DECIMAL_COMMA: Final = re.compile(r"([+-]?\d+),(\d+)", re.ASCII)
 
 @dataclass(frozen=True)
 class TextColumn:
-    """A column of a CSV file.
-
-    Attributes:
-        cells: The cells as text, without blanks around them.
-    """
+    """A column of a CSV file: its cells as text, without blanks around them."""
 
     name: str
     cells: Sequence[str]
@@ -343,11 +339,7 @@ def _without_label(file: str, column: TextColumn) -> Table:
 
 
 def read_cells(path: Path) -> dict[str, NDArray[np.str_]]:
-    """Read a CSV file with a header, in UTF-8, as columns of text, by their names.
-
-    Args:
-        path: The file; a pipe is read once.
-    """
+    """Read a CSV file or pipe with a header, in UTF-8, as columns of text, by their names."""
     return {
         column.name: np.array(column.cells, np.str_) for column in _read(path, ",", offered=False)
     }

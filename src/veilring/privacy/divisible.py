@@ -109,8 +109,7 @@ def poisson(
 class PoissonDistribution:
     """A Poisson distribution relative to its middle: x is the distance of a number from the middle.
 
-    Attributes:
-        peak: The constant c, at least `|x| / scale - surprise(x)` for any x.
+    The constant c is `peak`, at least `|x| / scale - surprise(x)` for any x.
     """
 
     mean: Fraction

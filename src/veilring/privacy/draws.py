@@ -58,8 +58,7 @@ _WIDTHS: Final[tuple[type[Word], ...]] = (np.uint8, np.uint16, np.uint32, np.uin
 class Scales:
     """Scales as floats for computation, and as the exact fractions that they stand for.
 
-    Attributes:
-        common: The exact scale if it is the same for all; otherwise each is its own float.
+    Without a common exact scale, each is its own float.
     """
 
     floats: Floats
@@ -163,11 +162,7 @@ def _chunks(words: int) -> Iterator[slice]:
 
 
 class UniformBits:
-    """A uniform real number in [0, 1), of which more and more bits are drawn.
-
-    Args:
-        start: Its first 53 bits, from `Generator.random`.
-    """
+    """A uniform real number in [0, 1): its first 53 bits, and more of them as they are needed."""
 
     def __init__(self, start: float) -> None:
         self.low, self.width = Fraction(start), Fraction(1, 1 << _FLOAT_BITS)

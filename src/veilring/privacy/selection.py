@@ -3,8 +3,8 @@
 Scores are whole numbers, budgets are exact fractions of floats, and every mechanism draws from
 exactly the distribution that it claims. Permute-and-flip is never worse than the exponential
 mechanism at the same budget: each candidate's expected error is at most as large (McKenna and
-Sheldon, NeurIPS 2020), and its distribution is that of the highest score plus exponential noise
-(Ding et al., 2021).
+Sheldon, NeurIPS 2020). Its distribution is that of the highest score plus exponential noise (Ding
+et al., 2021).
 
 With sensitivity D, scores enter as `epsilon * score / (2 D)`. If a change of the data moves all
 scores in one direction, as adding a row does to counts, they are *monotone*, and the factor 2 is

@@ -142,9 +142,6 @@ class Witness:
     """The file next to a state file: its lock, and the last written state of that file.
 
     It is an SQLite file as well, so that locks use each operating system's own mechanism.
-
-    Raises:
-        StoreFailed: If the witness is damaged.
     """
 
     def __init__(self, path: Path, name: str) -> None:
@@ -209,11 +206,8 @@ class Witness:
 class StateFile:
     """An open state file. Create it with `open_state_file`.
 
-    Args:
-        witness: The holder of the lock; none for a file in memory, which has no seal either.
-
-    Attributes:
-        guard: The lock that each transaction holds, for threads that share the file.
+    The `guard` is held by each transaction, for threads that share the file. A file in memory has
+    neither a witness nor a seal.
     """
 
     def __init__(
@@ -412,12 +406,8 @@ def open_state_file(
 def read_state_file(path: Path, *sections: Section) -> Iterator[sqlite3.Connection]:
     """Open a snapshot of a state file for reading, without disturbing its writer.
 
-    Args:
-        sections: The sections that it must have.
-
-    Yields:
-        A connection in a transaction, so that everything read belongs to one moment. The seal has
-        been checked.
+    The file must have these sections. The connection is in a transaction, so that everything read
+    belongs to one moment, and the seal has been checked.
 
     Raises:
         StoreFailed: If it is damaged or incomplete.
@@ -797,11 +787,7 @@ def _companions(path: Path) -> tuple[Path, ...]:
 
 
 def _known_to_readers(path: Path) -> tuple[bytes, int] | None:
-    """Return the witness's id and count, or `None` while a writer, which checked them, holds it.
-
-    Raises:
-        StoreFailed: If the witness is damaged.
-    """
+    """Return the witness's id and count, or `None` while a writer, which checked them, holds it."""
     beside = _lock_path(path)
     if not beside.exists():
         return None
