@@ -172,6 +172,10 @@ class _Additive:
     __slots__ = ()
     __match_args__: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        for name in self.__match_args__:
+            require_loss(name, getattr(self, name))
+
     def compose(self, *others: Self) -> Self:
         """Return the guarantee of all together: each field is the sum of theirs."""
         every = (self, *others)
@@ -194,9 +198,6 @@ class ZCDP(_Additive):
     """
 
     rho: float
-
-    def __post_init__(self) -> None:
-        require_loss("rho", self.rho)
 
     @classmethod
     def of_gaussian(cls, sigma: float, sensitivity: float = 1.0) -> Self:
@@ -261,9 +262,6 @@ class PureDP(_Additive):
     """A privacy loss of at most `bound`, the epsilon of pure DP, at least 0."""
 
     bound: float
-
-    def __post_init__(self) -> None:
-        require_loss("bound", self.bound)
 
     @classmethod
     def calibrate(cls, epsilon: float, delta: float = 0.0) -> Self:
