@@ -42,7 +42,6 @@ from veilring.privacy.bounds import NEVER_BITS
 from veilring.privacy.checks import require, require_that
 from veilring.privacy.draws import require_scale
 from veilring.privacy.exact import Dyadic, exp_ceil, exp_floor, log_ceil
-from veilring.privacy.tables import WEIGHT_BITS
 from veilring.protocols.ldp.algorithm.oracles import ORACLES, OptimisedUnary
 from veilring.protocols.ldp.algorithm.packing import client_slices
 from veilring.protocols.ldp.algorithm.randomiser import (
@@ -54,6 +53,7 @@ from veilring.protocols.ldp.algorithm.randomiser import (
     normal_estimate,
 )
 
+_WEIGHT_BITS: Final = 64
 _SURE: Final = NEVER_BITS * math.log(2)
 _STEPS: Final = 1024  # parts of the mean of a sum: rounding up costs a thousandth
 # 2 MiB of words at a time: the table and the working set stay in the cache
@@ -99,7 +99,7 @@ class TableDistributions:
             f"weights has {self.outcomes} outcomes; it must have from 1 to {_MOST_OUTCOMES}",
         )
         for row in self.weights:
-            right = min(row) >= 0 and sum(row) == 1 << WEIGHT_BITS
+            right = min(row) >= 0 and sum(row) == 1 << _WEIGHT_BITS
             require_that(
                 right,
                 "weights",
@@ -130,8 +130,8 @@ class TableDistributions:
         return drawn.reshape(inputs.shape)
 
     def _draw(self, inputs: NDArray[np.integer], rng: np.random.Generator) -> NDArray[np.intp]:
-        words = rng.integers(0, 2**WEIGHT_BITS - 1, inputs.size, dtype=np.uint64, endpoint=True)
-        low_bits = WEIGHT_BITS - self._column_bits
+        words = rng.integers(0, 2**_WEIGHT_BITS - 1, inputs.size, dtype=np.uint64, endpoint=True)
+        low_bits = _WEIGHT_BITS - self._column_bits
         columns = (words >> np.uint64(low_bits)).astype(np.intp)
         words &= np.uint64((1 << low_bits) - 1)
         cells = (inputs.astype(np.intp) << self._column_bits) + columns
@@ -140,17 +140,17 @@ class TableDistributions:
 
     def probabilities(self, i: int) -> tuple[Fraction, ...]:
         """Return the exact distribution of input `i`, from the least outcome to the greatest."""
-        return tuple(Fraction(weight, 1 << WEIGHT_BITS) for weight in self.weights[i])
+        return tuple(Fraction(weight, 1 << _WEIGHT_BITS) for weight in self.weights[i])
 
     def mean(self, i: int) -> Fraction:
         """Return the exact mean of the outcomes for input `i`."""
         total = sum(weight * (self.first + j) for j, weight in enumerate(self.weights[i]))
-        return Fraction(total, 1 << WEIGHT_BITS)
+        return Fraction(total, 1 << _WEIGHT_BITS)
 
     def variance(self, i: int) -> Fraction:
         """Return the exact variance of the outcomes for input `i`."""
         total = sum(weight * (self.first + j) ** 2 for j, weight in enumerate(self.weights[i]))
-        return Fraction(total, 1 << WEIGHT_BITS) - self.mean(i) ** 2
+        return Fraction(total, 1 << _WEIGHT_BITS) - self.mean(i) ** 2
 
     def loss(self, i: int, j: int) -> float:
         """Return the exact privacy loss of inputs `i` and `j`, rounded up; it may be infinite."""
@@ -178,7 +178,7 @@ def greatest_ratio(a: Sequence[int], b: Sequence[int]) -> Fraction | None:
 
 def _alias(weights: Sequence[int], column_bits: int) -> tuple[list[int], list[int]]:
     """Return the threshold of the low bits for each column's own outcome, and its other outcome."""
-    columns, capacity = 1 << column_bits, 1 << (WEIGHT_BITS - column_bits)
+    columns, capacity = 1 << column_bits, 1 << (_WEIGHT_BITS - column_bits)
     left = [*weights, *[0] * (columns - len(weights))]
     thresholds, aliases = [capacity] * columns, list(range(columns))
     small = [column for column in range(columns) if left[column] < capacity]
@@ -216,7 +216,7 @@ def clamped_laplace(
     require_that(right, "inputs", f"inputs must increase from {-bound} to {bound}")
     rate = float(1 / exact)
     least = float(_ideal(inputs, rate, bound).min())
-    fine = f"a bound at which each outcome has a probability of at least 2**-{WEIGHT_BITS - 16}"
+    fine = f"a bound at which each outcome has a probability of at least 2**-{_WEIGHT_BITS - 16}"
     require(least >= _LEAST_WEIGHT, "bound", bound, fine)
     waste = (4 / least + _FLOAT_ERROR) / min(steps, default=1)
     while waste <= _MOST_WASTE * rate:
@@ -234,7 +234,7 @@ def _ideal(inputs: Sequence[int], rate: float, bound: int) -> Floats:
     weights[:, 1:-1] *= np.tanh(rate / 2)
     # the mass on the ends or beyond: a geometric sum
     weights[:, [0, -1]] /= 1 + np.exp(-rate)
-    return np.asarray(np.ldexp(weights, WEIGHT_BITS))
+    return np.asarray(np.ldexp(weights, _WEIGHT_BITS))
 
 
 def _whole(ideal: Floats) -> list[list[int]]:
@@ -242,7 +242,7 @@ def _whole(ideal: Floats) -> list[list[int]]:
     rows = []
     for weights in ideal:
         row = [int(weight) for weight in np.rint(weights)]
-        row[int(weights.argmax())] += (1 << WEIGHT_BITS) - sum(row)
+        row[int(weights.argmax())] += (1 << _WEIGHT_BITS) - sum(row)
         rows.append(row)
     return rows
 

@@ -22,8 +22,8 @@ from papers.walks import BASIC, Blur, Comparison, Distance, Utility, Variant, bl
 from veilring.arrays import Floats
 from veilring.data.csv import read_cells
 from veilring.errors import InputError
-from veilring.privacy.tables import EPSILON_MAX as RESPONSE_MAX
-from veilring.privacy.tables import ResponseDistribution
+from veilring.privacy.selection import EPSILON_MAX as RESPONSE_MAX
+from veilring.privacy.selection import ResponseDistribution
 from veilring.protocols.treewalk.algorithm.mechanisms import (
     STEP_EPSILON_MAX,
     bucket_points,

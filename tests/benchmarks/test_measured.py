@@ -1,10 +1,17 @@
-"""Measurements of this machine, and in processes apart."""
+"""Measurements in processes apart: of a benchmark, a collection, and of this machine."""
 
+import json
 import math
 import os
 import platform
+import subprocess
+import sys
+from pathlib import Path
 
+import pytest
+from benchmarks.collecting import Drive, drive_collection
 from benchmarks.measurement import apart, describe_machine, peak_mib
+from tests.deployment.commands import SECONDS
 
 
 def test_a_separate_process_computes_in_one_thread() -> None:
@@ -23,3 +30,49 @@ def test_the_machine_is_described_without_its_name() -> None:
     assert platform.python_version() in line
     assert "\n" not in line
     assert platform.node() not in line.split()
+
+
+_ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.slow
+def test_a_quick_benchmark_writes_its_numbers(tmp_path: Path) -> None:
+    """A single benchmark prints its table, and its file has ratios with their spread."""
+    output = tmp_path / "results.json"
+    options = ("--quick", "--only", "simulated", "--output", str(output))
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", *options],
+        cwd=_ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=SECONDS,
+    )
+    document = json.loads(output.read_text(encoding="utf-8"))
+    assert document["quick"] is True
+    assert list(document["results"]) == ["simulated"]
+    for measured in document["results"]["simulated"]:
+        assert measured["name"] in done.stdout
+        assert measured["unit"] == "x"
+        assert 0 < measured["min"] <= measured["median"] <= measured["max"]
+        assert len(measured["values"]) == 3
+        assert measured["verdict"] in {"held", "missed"}
+
+
+@pytest.mark.slow
+def test_every_report_of_a_driven_collection_is_durable() -> None:
+    """One collector stores a survey client's reports over TLS; bytes and memory include both."""
+    seen = list[int]()
+
+    def spent(process: int) -> float:
+        seen.append(process)
+        return 10.0 * len(seen)
+
+    found = drive_collection(200, Drive(survey_clients=1, at_once=64, spent=spent))
+    assert found.reports == 200
+    assert found.seconds > 0
+    # An id of 16 bytes each, and its report.
+    assert found.wire_bytes > 200 * 16 < found.disk_bytes
+    assert found.mib > 10
+    assert found.spent == 10.0
+    assert seen[0] == seen[1] != os.getpid()

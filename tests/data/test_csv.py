@@ -1,5 +1,9 @@
-"""Tables from CSV files."""
+"""Tables from CSV files; mistakes that could pass for data are refused with a place, or noted."""
 
+import codecs
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -7,7 +11,10 @@ import numpy as np
 import pytest
 from numpy.random import default_rng
 from sklearn.preprocessing import OneHotEncoder
+from typer.testing import CliRunner
 
+from veilring.cli.app import app
+from veilring.data.csv import Separator, read_cells, read_csv
 from veilring.data.sources import load
 from veilring.data.table import scale_to_unit, split
 from veilring.errors import InputError
@@ -177,3 +184,213 @@ class TestCsv:
         path.write_bytes("a,class\né,x\n".encode("latin-1"))
         with pytest.raises(InputError, match="UTF-8"):
             load(str(path))
+
+
+ROWS = 40
+"""The notes on a table without mistakes."""
+
+
+def table(path: Path, columns: dict[str, Iterable[object]], separator: str = ",") -> Path:
+    """Write a file of columns."""
+    lines = [separator.join(columns)]
+    lines += [separator.join(map(str, row)) for row in zip(*columns.values(), strict=True)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def good() -> dict[str, Iterable[object]]:
+    """Return columns without mistakes."""
+    return {
+        "glucose": [(7 * row) % 41 + 0.5 for row in range(ROWS)],
+        "ward": [f"w{row % 3}" for row in range(ROWS)],
+        "class": [row % 2 for row in range(ROWS)],
+    }
+
+
+def test_a_good_table_has_no_notes(tmp_path: Path) -> None:
+    """Neither a good table nor the tables of the package have notes."""
+    assert load(str(table(tmp_path / "rows.csv", good()))).notes == ()
+    for name in ("wine", "iris"):
+        assert load(name).notes == ()
+
+
+@pytest.mark.parametrize("read", [read_csv, read_cells])
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (
+            "a,class\n1,x\n2,é\n".encode("latin-1"),
+            r"rows\.csv, line 3 is not in UTF-8, but perhaps in Latin-1 \(byte 0xe9\).*UTF-8",
+        ),
+        ("glucose\n5\nmü\n".encode("cp1252"), "line 3 is not in UTF-8, but perhaps in Latin-1"),
+        ("a,class\n1,x\n".encode("utf-16"), r"rows\.csv is in UTF-16; save it in UTF-8"),
+        (codecs.BOM_UTF16_BE + "a,class\n1,x\n".encode("utf-16-be"), "is in UTF-16"),
+        ("a,class\n1,x\n".encode("utf-16-le"), "is in UTF-16, or is not text"),
+        ("a,class\n1,x\n".encode("utf-32"), "is in UTF-32"),
+        (
+            b"glucose,age,glucose,class\n1,2,3,x\n",
+            r"line 1: columns 1 and 3 are both named 'glucose'; .* different name",
+        ),
+        (b"a, a ,class\n1,2,x\n", "columns 1 and 2 are both named 'a'"),
+        (b",a,class\n1,2,x\n", "line 1: column 1 has no name"),
+        (b"a;b;class\n1;2;x\n", r"separated by semicolons, not by commas"),
+        (b"a\tb\tclass\n1\t2\tx\n", r"separated by tabs, not by commas"),
+        (b"a|b|class\n1|2|x\n", r"separated by vertical bars, not by commas"),
+        (b"\na,b,class\n1,2,x\n", "line 1: there is no header"),
+        (b"a" * 200_000 + b",class\n1,x\n", "line 1: there is no header"),
+    ],
+)
+def test_a_file_that_is_not_csv_in_utf_8_is_refused(
+    tmp_path: Path, content: bytes, says: str, read: Callable[[Path], object]
+) -> None:
+    """The error names the file, the mistake and the way to save it, even if cells stay text."""
+    path = tmp_path / "rows.csv"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=says):
+        read(path)
+
+
+@pytest.mark.parametrize("end", ["\n", "\n\n", "\r\n \r\n", "  \n   \n"])
+def test_empty_lines_at_the_end_do_not_count(tmp_path: Path, end: str) -> None:
+    """A table with them equals the table without them."""
+    path = tmp_path / "rows.csv"
+    path.write_bytes(f"a,class\n1,x\n2,y{end}".encode())
+    read = load(str(path))
+    assert read.X.tolist() == [[1], [2]]
+    assert read.features.classes == ("x", "y")
+    assert read_cells(path)["class"].tolist() == ["x", "y"]
+
+
+def test_a_column_of_ids_is_refused(tmp_path: Path) -> None:
+    """A column of ids would add a feature per row to the public terms."""
+    path = table(tmp_path / "rows.csv", {"patient": [f"p{n}" for n in range(ROWS)], **good()})
+    with pytest.raises(InputError, match=r"'patient': each of the 40 rows has a different value"):
+        load(str(path))
+    deployed = CliRunner().invoke(
+        app, ["deploy", "owner", str(path), "--radius", "0.1", "--out", str(tmp_path / "owner")]
+    )
+    assert deployed.exit_code == 2
+    assert not (tmp_path / "owner").exists()
+
+
+def test_numbers_with_decimal_commas_are_refused(tmp_path: Path) -> None:
+    """With another separator they would become categories."""
+    columns = {**good(), "glucose": [f"{row % 7},5" for row in range(ROWS)]}
+    path = table(tmp_path / "rows.csv", columns, ";")
+    with pytest.raises(InputError, match=r"'glucose': numbers have a decimal comma; .*1\.5"):
+        read_csv(path, separator=";")
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"class": ["yes"] * ROWS}, "column 'class', the label, has one class"),
+        (
+            {"glucose": [10**30 if row == 30 else 80 + row % 9 for row in range(ROWS)]},
+            "column 'glucose', line 32, is far from all other values",
+        ),
+        (
+            {"glucose": [9999 if row == 3 else 0 if row % 4 else row for row in range(ROWS)]},
+            "column 'glucose', line 5, is far from all other values",
+        ),
+        ({"glucose": range(1, ROWS + 1)}, "column 'glucose' numbers the rows"),
+        (
+            {"ward": [f"Ann {row % 30}" for row in range(ROWS)]},
+            "column 'ward' has 30 categories in 40 rows",
+        ),
+    ],
+)
+def test_a_plausible_mistake_is_noted(
+    tmp_path: Path, changed: dict[str, Iterable[object]], says: str
+) -> None:
+    """One sentence names the column, and the table is read."""
+    (note,) = load(str(table(tmp_path / "rows.csv", {**good(), **changed}))).notes
+    assert note.startswith(says)
+
+
+@pytest.mark.parametrize("name", ["label", "Class", "target"])
+def test_a_column_named_label_is_suggested(tmp_path: Path, name: str) -> None:
+    """It is suggested if it is not last; chosen by name, it is used without a note."""
+    columns = good()
+    labels = columns.pop("class")
+    path = table(tmp_path / "rows.csv", {name: labels, **columns})
+    (note,) = load(str(path)).notes
+    assert note.startswith("the last column, 'ward', is taken as the label, although there is")
+    assert note.endswith(f"choose it with --label {name}")
+    chosen = load(str(path), label=name)
+    assert (chosen.notes, chosen.label_name) == ((), name)
+    assert chosen.features.names == ("glucose", "ward=w0", "ward=w1", "ward=w2")
+    np.testing.assert_array_equal(chosen.y, np.array([*labels]))
+
+
+def test_a_label_of_many_numbers_is_noted(tmp_path: Path) -> None:
+    """A file whose label comes first ends in a measured column, such as an age."""
+    rows = 520
+    columns: dict[str, Iterable[object]] = {
+        "sick": [row % 2 for row in range(rows)],
+        "age": [row % 52 for row in range(rows)],
+    }
+    path = table(tmp_path / "rows.csv", columns)
+    (note,) = load(str(path)).notes
+    assert "'age', is taken as the label: it has 52 classes, all numbers" in note
+    assert "--label" in note
+    assert load(str(path), label="sick").notes == ()
+
+
+def test_a_label_that_is_not_a_column_is_refused(tmp_path: Path) -> None:
+    """The error lists the columns; sets other than CSV files keep their label."""
+    path = table(tmp_path / "rows.csv", good())
+    with pytest.raises(InputError, match=r"label is 'sick'; allowed: .*glucose, ward, class"):
+        load(str(path), label="sick")
+    with pytest.raises(InputError, match=r"label is for a \.csv file only"):
+        load("wine", label="class")
+    with pytest.raises(InputError, match=r"separator is for a \.csv file only"):
+        load("wine", separator=";")
+
+
+@pytest.mark.parametrize(("separator", "mark"), [(";", ";"), ("|", "|"), ("tab", "\t")])
+def test_commands_take_the_label_and_the_separator(
+    tmp_path: Path, separator: Separator, mark: str
+) -> None:
+    """The error suggests the option, which makes the file readable for `run` and `deploy`."""
+    columns = good()
+    path = table(tmp_path / "rows.csv", {"class": columns.pop("class"), **columns}, mark)
+    runner, folder = CliRunner(), tmp_path / "owner"
+    words = ["deploy", "owner", str(path), "--radius", "0.1", "--out", str(folder)]
+    refused = runner.invoke(app, words)
+    assert refused.exit_code == 2
+    assert "--separator" in refused.output
+    chosen = ["--label", "class", "--separator", separator]
+    assert runner.invoke(app, [*words, *chosen]).exit_code == 0
+    assert (folder / "owner.csv").read_text().startswith("glucose,ward,label\n")
+    source, folder = f"data.source={path}", tmp_path / "ring"
+    words = ["deploy", "peers", "wine", "--set", source, "--out", str(folder)]
+    assert runner.invoke(app, [*words, *chosen]).exit_code == 0
+    assert (folder / "party-1.csv").read_text().startswith("glucose,ward,label\n")
+    sized = ["--set", f"data.source={path}", "--set", "parties.count=3"]
+    run = runner.invoke(app, ["run", "wine", "--runtime", "memory", *sized, *chosen])
+    assert run.exit_code == 0, run.output
+    assert "label 'class' (2 classes)" in run.output
+
+
+def test_notes_of_a_run_stand_beside_its_json(tmp_path: Path) -> None:
+    """Notes go to standard error, and standard output is one JSON document."""
+    path = table(tmp_path / "rows.csv", {**good(), "class": ["yes"] * ROWS})
+    words = ["run", "wine", "--runtime", "memory", "--json", "--set", "parties.count=3"]
+    run = CliRunner().invoke(app, [*words, "--set", f"data.source={path}"])
+    assert run.exit_code == 0, run.output
+    assert run.stderr == (
+        "rows.csv: column 'class', the label, has one class: nothing can be classified\n"
+    )
+    assert json.loads(run.stdout)
+
+
+def test_a_file_may_be_a_pipe(tmp_path: Path) -> None:
+    """The cells of a pipe are read once."""
+    path = table(tmp_path / "rows.csv", good())
+    read = "from pathlib import Path; from veilring.data.csv import read_cells; "
+    read += "print(len(read_cells(Path('/dev/stdin'))['ward']))"
+    done = subprocess.run(
+        [sys.executable, "-c", read], input=path.read_bytes(), capture_output=True, check=True
+    )
+    assert done.stdout.strip() == str(ROWS).encode()

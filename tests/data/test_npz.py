@@ -102,6 +102,16 @@ def header(shape: tuple[int, ...], kind: str = "<f8") -> bytes:
     return file.getvalue()
 
 
+def require_refused(folder: Path, member: bytes, compression: int, *, more: int = 0) -> None:
+    """Refuse an archive with this array, whose directory claims more bytes than it has."""
+    path = folder / "hostile.npz"
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        archive.writestr("X.npy", member)
+        archive.infolist()[0].file_size += more
+    with pytest.raises(InputError, match="with arrays of numbers and texts"):
+        read_vectors(path, "source")
+
+
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 @pytest.mark.parametrize(
     "member",
@@ -124,32 +134,18 @@ def test_an_array_that_announces_more_than_the_file_holds_is_refused(
     tmp_path: Path, member: bytes, compression: int
 ) -> None:
     """It is refused before memory is allocated, for any announced numbers and brackets."""
-    path = tmp_path / "hostile.npz"
-    with zipfile.ZipFile(path, "w", compression) as archive:
-        archive.writestr("X.npy", member)
-    with pytest.raises(InputError, match="with arrays of numbers and texts"):
-        read_vectors(path, "source")
+    require_refused(tmp_path, member, compression)
 
 
 def test_an_archive_that_lies_about_a_member_is_refused(tmp_path: Path) -> None:
     """The archive's directory claims the announced size, but the file is too small for it."""
-    path = tmp_path / "hostile.npz"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("X.npy", header((1 << 22, 1 << 5)))
-        claimed = archive.infolist()[0]
-        claimed.file_size += 1 << 30
-    with pytest.raises(InputError, match="with arrays of numbers and texts"):
-        read_vectors(path, "source")
+    require_refused(tmp_path, header((1 << 22, 1 << 5)), zipfile.ZIP_STORED, more=1 << 30)
 
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_other_compressions_are_refused(tmp_path: Path, compression: int) -> None:
     """NumPy writes no others, and their compression of zeros has no known bound."""
-    path = tmp_path / "other.npz"
-    with zipfile.ZipFile(path, "w", compression) as archive:
-        archive.writestr("X.npy", header((3, 2)) + bytes(48))
-    with pytest.raises(InputError, match="with arrays of numbers and texts"):
-        read_vectors(path, "source")
+    require_refused(tmp_path, header((3, 2)) + bytes(48), compression)
 
 
 def test_large_arrays_of_zeros_are_read(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ BY_HAND: Final = (
     ("README.md", ".ci/run types it"),
     ("README.md", "a part of tests/docs/test_class_counts.py"),
     ("README.md", "a part of docs/examples/class_counts.py"),
-    ("docs/benchmarks.md", "it takes minutes; tests/benchmarks/test_peers.py runs the second line"),
+    ("docs/benchmarks.md", "it takes minutes; tests/benchmarks/test_measured.py runs a quick one"),
     ("docs/how-to/audit-views.md", "a part of docs/examples/intersection_size.py"),
     ("docs/how-to/audit-views.md", "a part of docs/examples/intersection_size.py"),
     ("docs/how-to/audit-views.md", "a part of a test of your own"),

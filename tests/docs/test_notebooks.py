@@ -13,6 +13,16 @@ SECONDS: Final = 600
 """A cell may take this long on a busy machine; on an idle one the longest takes ten seconds."""
 
 
+def _play(notebook: NotebookNode, folder: Path) -> None:
+    """Run all cells of a notebook in a folder."""
+    NotebookClient(
+        notebook,
+        timeout=SECONDS,
+        coalesce_streams=True,
+        resources={"metadata": {"path": str(folder)}},
+    ).execute()
+
+
 def _shown(cell: NotebookNode) -> list[str]:
     """Return the text of a cell's outputs."""
     return [
@@ -27,12 +37,7 @@ def test_a_notebook_prints_what_it_shows(path: Path, tmp_path: Path) -> None:
     """Each cell runs without an error and prints the output that the page shows below it."""
     text = path.read_text(encoding="utf-8")
     kept, played = (nbformat.reads(text, as_version=4) for _ in range(2))  # type: ignore[no-untyped-call]  # nbformat's
-    NotebookClient(
-        played,
-        timeout=SECONDS,
-        coalesce_streams=True,
-        resources={"metadata": {"path": str(tmp_path)}},
-    ).execute()
+    _play(played, tmp_path)
     for cell, again in zip(kept.cells, played.cells, strict=True):
         assert _shown(again) == _shown(cell), cell.source
     assert sum(bool(_shown(cell)) for cell in kept.cells) >= 5
@@ -47,11 +52,6 @@ def test_the_exercise_of_the_student_notebook_finds_a_leak(tmp_path: Path) -> No
     notebook.cells = notebook.cells[: tested + 1]
     shares = next(cell for cell in notebook.cells if "integers(0, P," in cell.source)
     shares.source = shares.source.replace("integers(0, P,", "integers(0, 2,")
-    NotebookClient(
-        notebook,
-        timeout=SECONDS,
-        coalesce_streams=True,
-        resources={"metadata": {"path": str(tmp_path)}},
-    ).execute()
+    _play(notebook, tmp_path)
     assert "yes votes: 3" in _shown(shares)[0]
     assert "shared_vote reveals:" in _shown(notebook.cells[tested])[0]

@@ -1,19 +1,28 @@
-"""The pages of the documentation agree with the code."""
+"""The pages and examples of the documentation agree with the code."""
 
+import dataclasses
 import doctest
 import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from textwrap import dedent
+from typing import Final
 
+import numpy as np
 import pytest
 from docs._ext.tables import key_rows, label_cells, limits, system_rows
 from myst_parser.mdit_to_docutils.base import default_slugify
 
+import veilring as vr
+from veilring.deployment.examples import write_table
 from veilring.protocols.registry import BUILT_IN
+from veilring.protocols.release.algorithm.classifiers import _KINDS
+from veilring.protocols.release.model import ReleasedModel, _Document
 from veilring.randomness import Streams
 from veilring.scenarios import Scenario, make_scenario
 from veilring.scenarios.network import make_faults
@@ -224,3 +233,92 @@ def test_every_dependency_is_justified() -> None:
     groups = (project["dependencies"], *project["optional-dependencies"].values())
     packages = {re.split(r"[><=;[]", need)[0] for need in chain(*groups)} - {project["name"]}
     assert {name for name in packages if f"| `{name}` |" not in page} == set()
+
+
+REFERENCE: Final = ROOT / "docs" / "api"
+NAMES_MAX: Final = 200
+# A directive with the options below it.
+DIRECTIVE: Final = re.compile(r"^\.\. auto(\w+):: (\S+)\n((?:   .*\n)*)", re.MULTILINE)
+MEMBERS: Final = re.compile(r"^   :members:(.*)$", re.MULTILINE)
+
+
+def listed() -> Iterator[object]:
+    """Yield the objects that the pages list, without their members."""
+    for page in REFERENCE.glob("*.md"):
+        for kind, name, options in DIRECTIVE.findall(page.read_text(encoding="utf-8")):
+            if kind != "module":
+                home, _, last = name.rpartition(".")
+                yield getattr(import_module(home), last)
+                continue
+            module, members = import_module(name), MEMBERS.search(options)
+            assert members is not None, name
+            given = members[1].replace(",", " ").split()
+            own = [each for each in vars(module) if not each.startswith("_")]
+            for each in given or getattr(module, "__all__", own):
+                found = getattr(module, each)
+                if given or getattr(found, "__module__", "").startswith(name):
+                    yield found
+
+
+def test_the_reference_lists_at_most_200_names() -> None:
+    """Everything that it does not list is private."""
+    names = {id(each) for each in listed()}
+    assert 100 < len(names) <= NAMES_MAX
+
+
+def test_the_reference_lists_all_names_of_the_package() -> None:
+    """Each name of `import veilring` is described on some page."""
+    names = {id(each) for each in listed()}
+    table = (REFERENCE / "veilring.md").read_text(encoding="utf-8")
+    for name in set(vr.__all__) - {"__version__"}:
+        assert id(getattr(vr, name)) in names, name
+        assert f"`{name}`" in table
+
+
+PAGE = ROOT / "docs/how-to/released-models.md"
+
+
+@pytest.mark.parametrize("name", ["wine", "digits"])
+@pytest.mark.parametrize("statistic", ["means", "lda"])
+def test_ten_lines_label_as_veilring_does(
+    name: str, statistic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page's NumPy program labels like veilring, even for columns of zero width."""
+    (listing,) = LISTING.findall(PAGE.read_text(encoding="utf-8"))
+    assert "veilring" not in listing
+    (start,) = (n for n, line in enumerate(listing.splitlines()) if not line)
+    assert len(listing.splitlines()) - start - 1 <= 10
+    table = vr.load(name)
+    system = vr.Release(epsilon=4.0, statistic=statistic)  # type: ignore[arg-type]  # one of its words
+    model = vr.run(system, table.partition(3, seed=1), table.take(np.arange(2))).model
+    assert isinstance(model, ReleasedModel)
+    model.save(tmp_path / "model.json")
+    write_table(tmp_path / "rows.csv", table)
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, object] = {}
+    exec(listing, found)  # noqa: S102  (the code on the page)
+    assert found["labels"] == model.predict(table).tolist()
+
+
+def test_the_page_names_every_key_and_kind() -> None:
+    """The page names each key of the file, and each classifier."""
+    page = PAGE.read_text(encoding="utf-8")
+    keys = {*_Document.model_fields}
+    promised = {*vr.Promise.__dataclass_fields__}
+    arrays = {field.name for kind in _KINDS.values() for field in dataclasses.fields(kind)}
+    for name in keys | promised | arrays | set(_KINDS):
+        assert f"`{name}" in page, name
+
+
+EXAMPLES = ROOT / "docs" / "examples"
+
+
+@pytest.mark.docs
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_an_example_prints_what_the_pages_show(example: Path) -> None:
+    """The output of each example equals its `.out` file exactly."""
+    run = subprocess.run(
+        [sys.executable, str(example)], capture_output=True, text=True, check=False
+    )
+    assert run.stderr == ""
+    assert run.stdout == example.with_suffix(".out").read_text(encoding="utf-8")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from papers.claims import CurveKey, Measured
 from papers.evidence import heights, in_measure, leads, near, ratios, since, up_to
-from papers.figure import MAJORITY_CLASS, measure_figure
+from papers.figure import MAJORITY_CLASS
 from papers.ldp import (
     ALL_FEATURES,
     ALL_QUESTIONS,
@@ -16,9 +16,10 @@ from papers.ldp import (
     PLAIN,
     number_values,
 )
-from papers.reproduce import FIGURES, find_figure
+from papers.reproduce import find_figure
 from sklearn.naive_bayes import CategoricalNB, GaussianNB
 from sklearn.preprocessing import MinMaxScaler
+from tests.papers.measuring import measure
 
 from veilring.data.sources import load
 from veilring.data.table import Categories, Table, scale_to_unit, split
@@ -29,17 +30,9 @@ SPLITS = 2
 
 def measured(name: str) -> Measured:
     """Measure a figure on iris at few points, and check the properties of every figure."""
-    found = measure_figure(
-        find_figure(name),
-        load("iris"),
-        splits=SPLITS,
-        quick=True,
-        streams=Streams(1),
-        tell=lambda _: None,
-    )
+    found = measure(name, splits=SPLITS)
     assert {key.measure for key in found.curves} == set(find_figure(name).measures)
     for curve in found.curves.values():
-        assert curve.shape == (SPLITS, len(found.x))
         assert ((curve >= 0) & (curve <= 1)).all()
     for claim in find_figure(name).claims:
         evidence = claim.take(found)
@@ -47,13 +40,6 @@ def measured(name: str) -> Measured:
         assert np.isfinite(evidence.values).all()
         assert len(set(evidence.labels)) == len(evidence.labels)
     return found
-
-
-def test_the_papers_three_figures_exist() -> None:
-    """Each has claims that can fail."""
-    names = [name for name in FIGURES if name.startswith("ldp/")]
-    assert names == [f"ldp/figure-{number}" for number in range(2, 5)]
-    assert all(FIGURES[name].claims for name in names)
 
 
 def test_figure_2_has_five_oracles_beside_scikit_learns_classifier() -> None:

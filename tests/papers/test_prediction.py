@@ -1,6 +1,7 @@
-"""The figures of private prediction: their measures are the stated ones."""
+"""The figures of private prediction, and its parameter selection in two rounds."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,11 +27,14 @@ from papers.prediction import (
     stream_queries,
 )
 from papers.reproduce import find_figure
+from papers.tuning import THRESHOLDS, PublicTable, best_tau, stream_accuracy, tune_parameters
+from tests.protocols.prediction.serving import clustered
 
 from veilring.arrays import Floats
 from veilring.data.sources import load
 from veilring.errors import InputError
-from veilring.protocols.prediction.algorithm.directions import LENGTH, quantise
+from veilring.protocols.prediction.algorithm.directions import LENGTH, Kernel, kernel_vote, quantise
+from veilring.protocols.prediction.algorithm.filter import FilterParameters
 
 
 def _observe(name: str, x: tuple[float, ...]) -> Mapping[CurveKey, Floats]:
@@ -41,13 +45,9 @@ def _observe(name: str, x: tuple[float, ...]) -> Mapping[CurveKey, Floats]:
     return {key: np.asarray(curve) for key, curve in found.items()}
 
 
-def test_each_figure_and_table_of_the_paper_has_claims_and_a_grid() -> None:
-    """They are found by name, and their grids ascend, for large and small tables."""
-    names = [f"prediction/figure-{number}" for number in range(1, 6)]
-    tables = [f"prediction/table-{number}" for number in (1, 3, 5)]
-    assert [figure.name for figure in PREDICTION_FIGURES] == [*names, *tables]
+def test_each_figure_and_table_of_the_paper_has_a_grid() -> None:
+    """The grids ascend, for large and small tables."""
     for figure in PREDICTION_FIGURES:
-        assert figure.claims
         for table in map(load, ("iris", "digits")):
             for quick in (False, True):
                 grid = figure.grid(table, quick)
@@ -148,3 +148,57 @@ def test_the_best_threshold_is_compared_split_by_split() -> None:
     curves = {CurveKey(ACCURACY, "low"): low, CurveKey(ACCURACY, "high"): high}
     evidence = best_tau_growth("low", "high")(Measured("x", (0.1, 0.2, 0.4), curves))
     assert evidence.values.ravel().tolist() == pytest.approx([0.3, 0.0])
+
+
+PARAMETERS = FilterParameters(classes=3, queries=60, budget=0.1, sigma2=1.0)
+
+
+def _public() -> PublicTable:
+    table = clustered(460, 12, 3, np.random.default_rng(1))
+    rows, queries = table.take(slice(0, 400)), table.take(slice(400, 460))
+    return PublicTable(rows.features, rows.labels, queries.features, queries.labels)
+
+
+def test_the_first_round_finds_the_best_threshold_without_noise() -> None:
+    """No threshold gives a better vote, and no lower threshold an equally good one."""
+    public = _public()
+
+    def accuracy(tau: float) -> float:
+        labels = kernel_vote(
+            public.rows, public.labels, public.queries, Kernel("cosine", tau), classes=3
+        )
+        return float((labels == public.truth).mean())
+
+    found = best_tau(public, Kernel(), 3)
+    assert all(accuracy(tau) <= accuracy(found) for tau in THRESHOLDS)
+    assert all(accuracy(tau) < accuracy(found) for tau in THRESHOLDS if tau < found)
+
+
+@pytest.mark.parametrize("step", [0.05, 0.2])
+def test_the_second_round_continues_while_it_improves(step: float) -> None:
+    """It has tried one step beyond the best pair on each side, and measured every pair."""
+    public = _public()
+    found = tune_parameters(
+        public, PARAMETERS, Kernel(), np.random.default_rng(2), sigmas=(0.3, 1.0), step=step
+    )
+    taus = {each.tau for each in found}
+    start, best = best_tau(public, Kernel(), 3), found[0]
+    assert start in taus
+    assert best.accuracy == max(each.accuracy for each in found)
+    for side in (-step, step):
+        assert round(best.tau + side, 9) in taus or not 0 < best.tau + side <= 1
+    seed = np.random.default_rng(2).integers(2**62, size=1)[0]
+    again = stream_accuracy(
+        public,
+        replace(PARAMETERS, sigma2=best.sigma2),
+        replace(Kernel(), tau=best.tau),
+        np.random.default_rng(seed),
+    )
+    assert again == best.accuracy
+
+
+def test_tuning_needs_data() -> None:
+    """There is at least one row and one query."""
+    public = _public()
+    with pytest.raises(InputError, match="rows"):
+        PublicTable(public.rows[:0], public.labels[:0], public.queries, public.truth)

@@ -1,11 +1,9 @@
 """The figures of the radius family: their measures are the stated ones."""
 
-from collections.abc import Mapping
-
 import numpy as np
 import pytest
-from papers.claims import CurveKey, Measured, judge_claim
-from papers.figure import ACCURACY, MAJORITY_CLASS, measure_figure
+from papers.claims import CurveKey, judge_claim
+from papers.figure import ACCURACY, MAJORITY_CLASS
 from papers.radius import (
     ALLOCATED,
     BASELINE,
@@ -15,44 +13,14 @@ from papers.radius import (
     NON_PRIVATE,
     PER_BALL,
     PROPOSED,
-    RADIUS_FIGURES,
     split_for_owner,
 )
 from papers.reproduce import find_figure
+from tests.papers.measuring import measure
 
-from veilring.arrays import Floats
 from veilring.data.sources import load
 from veilring.data.table import scale_to_unit
 from veilring.protocols.radius.algorithm.balls import count_votes
-from veilring.randomness import Streams
-
-
-def _measure(number: int, table: str = "iris", splits: int = 2) -> Measured:
-    """Measure a figure at few points."""
-    found = measure_figure(
-        find_figure(f"radius/figure-{number}"),
-        load(table),
-        splits=splits,
-        quick=True,
-        streams=Streams(1),
-        tell=lambda _: None,
-    )
-    for curve in found.curves.values():
-        assert curve.shape == (splits, len(found.x))
-        assert np.isfinite(curve).all()
-    return found
-
-
-def test_the_family_has_the_papers_nine_figures() -> None:
-    """Each has claims, and the paper's number of splits."""
-    assert [figure.name for figure in RADIUS_FIGURES] == [
-        f"radius/figure-{n}" for n in range(7, 16)
-    ]
-    assert all(figure.claims and figure.splits == 20 for figure in RADIUS_FIGURES)
-
-
-def _series(curves: Mapping[CurveKey, Floats]) -> set[str]:
-    return {key.series for key in curves}
 
 
 @pytest.mark.parametrize(
@@ -67,8 +35,8 @@ def _series(curves: Mapping[CurveKey, Floats]) -> set[str]:
 )
 def test_each_figure_has_its_curves(number: int, series: set[str]) -> None:
     """On 150 rows, all claims can be decided, and accuracies are fractions."""
-    found = _measure(number)
-    assert _series(found.curves) == series
+    found = measure(f"radius/figure-{number}")
+    assert {key.series for key in found.curves} == series
     for claim in find_figure(f"radius/figure-{number}").claims:
         assert judge_claim(claim, found).intervals
     for key, curve in found.curves.items():
@@ -77,7 +45,7 @@ def test_each_figure_has_its_curves(number: int, series: set[str]) -> None:
 
 def test_the_proposed_classifier_is_more_accurate_than_the_baseline() -> None:
     """On wine at epsilon = 2, its mean over six splits is higher for each batch size."""
-    found = _measure(9, "wine", splits=6)
+    found = measure("radius/figure-9", "wine", splits=6)
     proposed, baseline = (found.curves[CurveKey(ACCURACY, name)] for name in (PROPOSED, BASELINE))
     assert (proposed.mean(axis=0) > baseline.mean(axis=0)).all()
 

@@ -1,4 +1,4 @@
-"""The thesis' walks and blurred queries: their exact losses, and their charges."""
+"""The thesis' walks, blurred queries and planar noise: exact losses, charges, distributions."""
 
 from fractions import Fraction
 from itertools import product
@@ -17,11 +17,13 @@ from papers.walks import (
     Variant,
     blur,
     on_grid,
+    planar_laplace,
     spending,
     walk,
     walk_log_likelihood,
 )
 from scipy.spatial import cKDTree
+from scipy.stats import chi2, gamma, kstest
 
 from papers import walks
 from veilring.arrays import Floats
@@ -85,24 +87,18 @@ class Losses:
         right = np.log(np.where(step.right, 1 - slip, slip))
         return left[:, None] - left, right[:, None] - right
 
-    def thread(self, node: int, levels: int) -> Floats:
-        """Return the greatest loss of one thread from a node down."""
-        if not levels:
-            return np.zeros((len(self._queries),) * 2)
-        bits = self._of_bits(node)
-        below = [self.thread(2 * node + bit, levels - 1) for bit in (0, 1)]
-        return np.maximum(bits[0] + below[0], bits[1] + below[1])
+    def thread(self, node: int, levels: int, *, greedy: bool = False) -> Floats:
+        """Return the greatest loss of one thread from a node down.
 
-    def greedy(self, node: int, levels: int) -> Floats:
-        """Return the greatest loss of a thread that sends another down each child it leaves."""
+        A greedy one sends another down each child that it leaves.
+        """
         if not levels:
             return np.zeros((len(self._queries),) * 2)
-        bits = self._of_bits(node)
         ways = [
-            bits[bit]
-            + self.greedy(2 * node + bit, levels - 1)
-            + self.thread(2 * node + 1 - bit, levels - 1)
-            for bit in (0, 1)
+            loss
+            + self.thread(2 * node + bit, levels - 1, greedy=greedy)
+            + (self.thread(2 * node + 1 - bit, levels - 1) if greedy else 0)
+            for bit, loss in enumerate(self._of_bits(node))
         ]
         return np.maximum(*ways)
 
@@ -110,7 +106,7 @@ class Losses:
         """Return the greatest loss of a walk."""
         depth = self._tree.depth
         if variant.kind == "greedy":
-            return self.greedy(1, depth)
+            return self.thread(1, depth, greedy=True)
         levels, first = len(variant.levels(depth)), variant.levels(depth).start
         starts = range(1 << first, 2 << first)
         return sum((self.thread(node, levels) for node in starts), np.zeros(1))
@@ -400,3 +396,53 @@ def test_bad_parameters_are_named() -> None:
     for wrong in (np.zeros((1, 3)), np.full((1, 1), np.nan)):
         with pytest.raises(InputError, match="queries"):
             blur(wrong, Blur(1.0, (0.0,), (1.0,), 0.1), RNG)
+
+
+DRAWS = 200_000
+ALARM = 1e-6
+
+
+def test_planar_noise_has_its_distribution_on_a_coarse_grid() -> None:
+    """Draws at scale 1.5 pass a chi-square test against e^(-|v| / scale) at each grid point.
+
+    The false-alarm rate is 1e-6; the seed is fixed.
+    """
+    draws = planar_laplace(1.5, DRAWS, Streams(3).generator("coarse"))
+    reach = 60  # beyond, all points together have less than e^-39
+    x, y = np.meshgrid(np.arange(-reach, reach + 1), np.arange(-reach, reach + 1))
+    weights = np.exp(-np.hypot(x, y) / 1.5)
+    expected = DRAWS * weights / weights.sum()
+    counts = np.zeros_like(expected)
+    np.add.at(counts, (draws[:, 1] + reach, draws[:, 0] + reach), 1)
+    seldom = expected < 10
+    pooled = np.append(expected[~seldom], expected[seldom].sum())
+    found = np.append(counts[~seldom], counts[seldom].sum())
+    statistic = (np.square(found - pooled) / pooled).sum()
+    assert statistic < chi2.isf(ALARM, df=len(pooled) - 1)
+
+
+def test_on_a_fine_grid_it_is_the_planar_distribution() -> None:
+    """At a scale of a million steps, lengths follow Gamma(2, scale) and angles are uniform.
+
+    Each Kolmogorov-Smirnov test has a false-alarm rate of 5e-7; the seed is fixed.
+    """
+    scale = 1e6
+    draws = planar_laplace(scale, DRAWS, Streams(4).generator("fine"))
+    lengths = np.hypot(*draws.T)
+    angles = (np.arctan2(*draws.T) / np.pi + 1) / 2
+    assert kstest(lengths, gamma(2, scale=scale).cdf).pvalue > ALARM / 2
+    assert kstest(angles, "uniform").pvalue > ALARM / 2
+
+
+@pytest.mark.parametrize("seed", [0, None])
+def test_any_generator_works(seed: int | None) -> None:
+    """Seeded and cryptographic generators both give the requested number of points."""
+    draws = planar_laplace(10.0, 1000, Streams(seed).generator("any"))
+    assert draws.shape == (1000, 2)
+    assert draws.dtype == np.int64
+
+
+def test_a_scale_out_of_range_is_refused() -> None:
+    """A scale of zero is refused by its name."""
+    with pytest.raises(InputError, match="scale"):
+        planar_laplace(0.0, 1, Streams(0).generator("none"))

@@ -1,4 +1,4 @@
-"""Discrete Laplace and Gaussian noise: their distributions, exact paths and exact losses."""
+"""Coins, discrete Laplace and Gaussian noise, and grids: distributions, exact paths and losses."""
 
 import math
 from collections.abc import Callable
@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.privacy.generators import GENERATORS, follows, seeded, spelling
+from scipy import stats
+from tests.privacy.generators import FALSE_ALARM, GENERATORS, follows, scripted, seeded, spelling
 
 from veilring.arrays import Ints
 from veilring.errors import InputError
-from veilring.privacy.draws import Scale, bernoulli_exp, geometric
-from veilring.privacy.exact import exp_ceil, exp_floor
+from veilring.privacy.draws import Scale, bernoulli, bernoulli_exp, geometric, packed_bernoulli
+from veilring.privacy.exact import Dyadic, exp_ceil, exp_floor
 from veilring.privacy.noise import (
+    PublicGrid,
     discrete_gaussian,
     discrete_gaussian_pmf,
     discrete_gaussian_variance,
@@ -25,6 +27,84 @@ from veilring.privacy.noise import (
     discrete_laplace_pmf,
     discrete_laplace_variance,
 )
+
+
+@given(st.integers(1, 2**8 - 1))
+def test_a_coin_shows_heads_for_its_numerator_of_all_bits(numerator: int) -> None:
+    """Over all 256 values of the bits, exactly `numerator` give heads."""
+    rng = scripted(np.arange(256, dtype=np.uint8))
+    assert bernoulli(Dyadic(numerator, 8), 256, rng).sum() == numerator
+
+
+@given(st.integers(0, 2**8))
+def test_a_packed_coin_shows_heads_for_its_numerator_of_all_bits(numerator: int) -> None:
+    """Over all 256 values of their eight bits, exactly `numerator` packed coins give heads."""
+    bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)
+    slices = [np.packbits(bits[:, place]).view(np.uint64) for place in range(8)]
+    packed = packed_bernoulli(Dyadic(numerator, 8), 32, 8, scripted(*slices))
+    assert np.unpackbits(packed).sum() == numerator
+
+
+@pytest.mark.parametrize("generator", GENERATORS.values(), ids=GENERATORS)
+@pytest.mark.parametrize(
+    "p",
+    [Dyadic(1, 1), Dyadic(3, 8), Dyadic(3, 10), Dyadic(17626, 16), Dyadic(2**33 - 7, 37),
+     Dyadic.ceil(0.2689414213699951, 64)],
+    ids=str,
+)  # fmt: skip
+def test_coins_are_as_frequent_as_their_probability(
+    p: Dyadic, generator: Callable[[], np.random.Generator]
+) -> None:
+    """Heads in 400,000 single and 400,000 packed coins pass an exact binomial test."""
+    rng, trials = generator(), 400_000
+    packed = np.unpackbits(packed_bernoulli(p, 400, 1000, rng))
+    for heads in (bernoulli(p, trials, rng).sum(), packed.sum()):
+        assert stats.binomtest(int(heads), trials, float(p)).pvalue > FALSE_ALARM / 24
+
+
+def test_rare_heads_are_everywhere() -> None:
+    """Heads decided only by the tenth bit or later fall into each part of a row alike."""
+    for p in (Dyadic(3, 11), Dyadic(2**9 + 1, 20)):
+        packed = packed_bernoulli(p, 1, 64 * 2**15, seeded("everywhere", p.bits))
+        heads = np.unpackbits(packed).reshape(16, -1).sum(axis=1)
+        pmf = np.full(16, 1 / 16)
+        assert follows(heads, pmf, tests=2)
+
+
+def test_neighbouring_packed_coins_are_independent() -> None:
+    """The count of pairs that both show heads passes an exact binomial test, at any distance."""
+    p = Dyadic(700, 11)
+    coins = np.unpackbits(packed_bernoulli(p, 600_000, 2, seeded("pairs")), axis=1)[:, :2]
+    words = np.unpackbits(packed_bernoulli(p, 1, 64 * 20_000, seeded("words"))).reshape(-1, 64)
+    for pair in (
+        coins,
+        words[:, [0, 1]],
+        words[:, [0, 63]],
+        np.stack([words[:-1, 5], words[1:, 5]], 1),
+    ):
+        both = int(pair.all(axis=1).sum())
+        assert stats.binomtest(both, len(pair), float(p) ** 2).pvalue > FALSE_ALARM / 4
+
+
+@given(st.integers(0, 5), st.integers(0, 70), st.integers(0, 2**12))
+def test_padding_bits_are_zero(rows: int, columns: int, numerator: int) -> None:
+    """A row takes the minimum number of bytes, and padding is 0 even if every coin is heads."""
+    packed = packed_bernoulli(Dyadic(numerator, 12), rows, columns, seeded(rows, columns))
+    assert packed.shape == (rows, -(-columns // 8))
+    bits = np.unpackbits(packed, axis=1) if packed.size else np.zeros((rows, columns), np.uint8)
+    assert not bits[:, columns:].any()
+    if numerator in {0, 2**12}:
+        assert (bits[:, :columns] == (numerator > 0)).all()
+
+
+def test_certain_coins_take_no_randomness() -> None:
+    """Probabilities 0 and 1 give constant results and leave the generator unchanged."""
+    rng = seeded("certain")
+    before = rng.bit_generator.state
+    assert bernoulli(Dyadic(4, 2), (2, 3), rng).all()
+    assert not bernoulli(Dyadic(0, 64), (2, 3), rng).any()
+    assert rng.bit_generator.state == before
+
 
 DRAWS = 200_000
 SCALES = (0.2, Fraction(1, 3), 1, 7.3, 40)
@@ -191,18 +271,59 @@ def test_gaussian_noise_loses_no_more_than_it_claims(
     assert divergence <= claim * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("scale", [0, -1.0, math.inf, math.nan, 2.0**41, 2.0**-21])
-def test_scales_out_of_range_are_refused(scale: float) -> None:
-    """Scales outside [2**-20, 2**40] are refused, alone or in an array."""
-    for draw, _ in DISTRIBUTIONS.values():
-        with pytest.raises(InputError, match=r"scale|sigma"):
-            draw(scale, 3, seeded())
-        with pytest.raises(InputError, match=r"scale|sigma"):
-            draw(np.array([1.0, scale]), 2, seeded())
-
-
 @pytest.mark.parametrize("draw", [discrete_laplace, discrete_gaussian, geometric])
 def test_scales_of_another_shape_are_refused(draw: Callable[..., object]) -> None:
     """The error names the shape of scales that differs from that of the draws."""
     with pytest.raises(InputError, match=r"has the shape \(2,\), which does not fit \(4, 3\)"):
         draw(np.array([1.0, 2.0]), (4, 3), seeded())
+
+
+VECTORS = st.lists(
+    st.tuples(st.floats(-100, 100), st.floats(-100, 100)), min_size=1, max_size=6
+).map(np.array)
+STEPS = st.integers(-20, 6).map(lambda power: 2.0**power)
+
+
+@given(VECTORS, STEPS)
+def test_rounding_to_the_nearest_costs_the_stated_sensitivity(
+    pair: np.ndarray, step: float
+) -> None:
+    """Two vectors are at most `sensitivity(their distance)` steps apart, in both norms."""
+    grid = PublicGrid(step)
+    apart = [Fraction(a) - Fraction(b) for a, b in pair.tolist()]
+    steps = np.abs(grid.nearest(pair[:, 0]) - grid.nearest(pair[:, 1])).tolist()
+    assert sum(steps) <= grid.sensitivity(sum(map(abs, apart), Fraction(0)), len(apart), 1)
+    # A square root that is rounded up: the claim is for any distance that is not too small.
+    square = sum(d**2 for d in apart)
+    distance = Fraction(math.isqrt(math.ceil(square * 2**120)) + 1, 2**60)
+    assert sum(s**2 for s in steps) <= Fraction(grid.sensitivity(distance, len(apart), 2)) ** 2
+
+
+def test_the_cost_of_rounding_is_reached() -> None:
+    """Nearly equal vectors in nine dimensions can be three steps apart, and the bound is 3."""
+    grid = PublicGrid(0.25)
+    low, high = np.full(9, 0.1249), np.full(9, 0.1251)
+    assert np.linalg.norm(grid.nearest(low) - grid.nearest(high)) == 3
+    assert 3 <= grid.sensitivity(0, 9, 2) <= 3 + 1e-12
+
+
+@given(st.fractions(0, 100), st.integers(1, 40))
+def test_a_sensitivity_is_rounded_up_to_the_next_float(distance: Fraction, dimensions: int) -> None:
+    """In the L1 norm, it is the least float that is not below the exact sum of fractions."""
+    found, exact = PublicGrid(0.25).sensitivity(distance, dimensions, 1), 4 * distance + dimensions
+    assert Fraction(math.nextafter(found, 0)) < exact <= Fraction(found)
+
+
+def test_steps_are_read_back_exactly() -> None:
+    """Whole steps survive the conversion to real numbers and back."""
+    grid, steps = PublicGrid(2.0**-16), np.arange(-(10**6), 10**6, 997)
+    assert np.array_equal(grid.nearest(grid.values(steps)), steps)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1e300, 2.0**54])
+def test_values_off_the_grid_are_refused_unseen(value: float) -> None:
+    """Values that are not a whole number of steps are refused and not shown."""
+    for grid in (PublicGrid(1.0), PublicGrid(2.0**-60)):
+        with pytest.raises(InputError, match="must be finite") as refusal:
+            grid.nearest(np.array([0.0, value]))
+        assert str(value) not in str(refusal.value)

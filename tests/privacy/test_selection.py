@@ -1,4 +1,4 @@
-"""Selection by score: distributions from enumerated coins and orders, and exact privacy losses."""
+"""Choices by scores, and randomised response: their distributions, losses and exact paths."""
 
 import math
 from collections.abc import Callable
@@ -10,17 +10,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.privacy.generators import GENERATORS, follows, seeded, spelling
+from tests.privacy.generators import GENERATORS, follows, scripted, seeded, spelling
 
 from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
 from veilring.privacy.draws import bernoulli_exp
-from veilring.privacy.exact import exp_ceil, exp_floor
+from veilring.privacy.exact import exp_ceil, exp_floor, loss
 from veilring.privacy.selection import (
+    ResponseDistribution,
     exponential_mechanism,
     exponential_probabilities,
     permute_and_flip,
     permute_and_flip_probabilities,
+    randomised_response,
 )
 
 Draw = Callable[..., Ints]
@@ -159,29 +161,6 @@ def test_hopeless_candidates_do_no_harm(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scores", "epsilon", "sensitivity", "field"),
-    [
-        (np.zeros(3, dtype=np.int64), 1.0, 1, "scores"),
-        (np.zeros((2, 0), dtype=np.int64), 1.0, 1, "scores"),
-        (np.zeros((2, 2)), 1.0, 1, "scores"),
-        (np.full((2, 2), -(2**63)), 1.0, 1, "scores"),
-        (np.zeros((2, 2), dtype=np.int64), 0.0, 1, "epsilon"),
-        (np.zeros((2, 2), dtype=np.int64), math.inf, 1, "epsilon"),
-        (np.zeros((2, 2), dtype=np.int64), [1.0, math.nan], 1, "epsilon"),
-        (np.zeros((2, 2), dtype=np.int64), [1.0, 1.0, 1.0], 1, "epsilon"),
-        (np.zeros((2, 2), dtype=np.int64), 1.0, 0, "sensitivity"),
-    ],
-)
-@pytest.mark.parametrize("name", MECHANISMS)
-def test_invalid_parameters_are_refused(
-    name: str, scores: Ints, epsilon: float, sensitivity: int, field: str
-) -> None:
-    """Scores, budgets and sensitivities out of range are refused by name."""
-    with pytest.raises(InputError, match=f"^{field}"):
-        MECHANISMS[name][0](scores, epsilon, seeded(), sensitivity=sensitivity)
-
-
-@pytest.mark.parametrize(
     "distribution", [distribution for _, distribution in MECHANISMS.values()], ids=MECHANISMS
 )
 def test_narrow_scores_are_as_far_apart_as_wide_ones(distribution: Distribution) -> None:
@@ -190,3 +169,79 @@ def test_narrow_scores_are_as_far_apart_as_wide_ones(distribution: Distribution)
     np.testing.assert_array_equal(
         distribution(scores, 0.01), distribution(scores.astype(np.int64), 0.01)
     )
+
+
+@given(st.integers(2, 9), st.integers(1, 6), st.integers(0, 9), st.data())
+def test_each_report_has_exactly_its_weight(
+    domain: int, other: int, more: int, data: st.DataObject
+) -> None:
+    """Over all draws, the true value is reported `own` times and each other `other` times."""
+    distribution = ResponseDistribution(domain, other + more, other)
+    value = data.draw(st.integers(0, domain - 1))
+    rng = scripted(np.arange(distribution.total))
+    reports = randomised_response(np.full(distribution.total, value), distribution, rng)
+    expected = [distribution.own if x == value else distribution.other for x in range(domain)]
+    assert np.bincount(reports, minlength=domain).tolist() == expected
+
+
+@given(st.floats(0.001, 40), st.integers(2, 2**20))
+def test_a_distribution_spends_at_most_its_budget(epsilon: float, domain: int) -> None:
+    """The exact loss is at most epsilon, and close to it with 63 bits."""
+    distribution = ResponseDistribution.spending(epsilon, domain)
+    assert Fraction(distribution.own, distribution.other) <= exp_floor(epsilon)
+    assert distribution.epsilon <= epsilon
+    # `own` has at least 63 - 1 - log2(domain) - 1 bits.
+    assert epsilon - distribution.epsilon <= domain * 2.0**-60 + 1e-15 * epsilon
+    assert distribution.p + (domain - 1) * distribution.q == 1
+    assert distribution.total <= 2**63
+
+
+@given(st.integers(2, 6), st.floats(0.1, 5))
+def test_the_loss_of_any_two_values_is_the_one_reported(domain: int, epsilon: float) -> None:
+    """The distributions of any two values, as fractions, have the loss `distribution.epsilon`."""
+    distribution = ResponseDistribution.spending(epsilon, domain)
+    one, other = (
+        [distribution.p if x == value else distribution.q for x in range(domain)]
+        for value in (0, 1)
+    )
+    assert loss(one, other) == distribution.epsilon
+
+
+@pytest.mark.parametrize("generator", GENERATORS.values(), ids=GENERATORS)
+def test_reports_follow_their_distribution(generator: Callable[[], np.random.Generator]) -> None:
+    """Reports of two values, in a two-dimensional array, pass a G-test."""
+    distribution = ResponseDistribution.spending(1.3, 12)
+    values = np.tile(np.array([0, 7], dtype=np.uint8), (100_000, 1))
+    reports = randomised_response(values, distribution, generator())
+    for column, value in enumerate((0, 7)):
+        expected = np.full(12, float(distribution.q))
+        expected[value] = float(distribution.p)
+        assert follows(np.bincount(reports[:, column], minlength=12), expected, tests=4)
+
+
+def test_two_values_are_warners_coin() -> None:
+    """With two values the true one is reported with probability e**epsilon / (1 + e**epsilon)."""
+    distribution = ResponseDistribution.spending(math.log(3), 2)
+    assert float(distribution.p) == pytest.approx(0.75, rel=1e-15)
+
+
+def test_a_tiny_budget_gives_equal_weights() -> None:
+    """Weights are equal if the exponential of the budget equals 1 in floats."""
+    distribution = ResponseDistribution.spending(1e-300, 4)
+    assert (distribution.own, distribution.epsilon) == (distribution.other, 0.0)
+
+
+def test_the_largest_domain_has_63_bits() -> None:
+    """With weights of 1, a domain may have 2**63 values, and no more."""
+    assert ResponseDistribution.spending(1e-300, 2**63).total == 2**63
+    with pytest.raises(InputError, match="domain"):
+        ResponseDistribution.spending(1e-300, 2**63 + 1)
+
+
+def test_values_outside_the_domain_are_refused_unseen() -> None:
+    """A value outside the domain is refused, and the error does not show it."""
+    distribution = ResponseDistribution(4, 3, 1)
+    for value in (-77, 4, 77):
+        with pytest.raises(InputError, match="values must be from 0 to") as refusal:
+            randomised_response(np.array([0, value]), distribution, seeded())
+        assert "77" not in str(refusal.value)

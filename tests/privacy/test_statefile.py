@@ -37,6 +37,12 @@ NOTES = {f"note {number}": bytes([number]) * (40 * number) for number in range(6
 WAYS = ("closed", "killed", "killed after its log was moved into it")
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return the path of a notebook that does not exist yet."""
+    return tmp_path / "notebook"
+
+
 def write(file: StateFile, name: str, text: bytes) -> None:
     """Write a note, or a new text for it."""
     with file.transaction() as connection:
@@ -50,6 +56,12 @@ def write(file: StateFile, name: str, text: bytes) -> None:
 def notes_in(connection: sqlite3.Connection) -> dict[str, bytes]:
     """Return all notes."""
     return dict(connection.execute("SELECT name, text FROM notes").fetchall())
+
+
+def reopened(path: Path) -> dict[str, bytes]:
+    """Return the notes of a file that is opened for writing and closed again."""
+    with closing(open_state_file(path, FORMAT)) as file:
+        return notes_in(file.connection)
 
 
 def notebook(folder: Path, way: str) -> Path:
@@ -80,8 +92,7 @@ def test_an_untouched_file_has_everything(tmp_path: Path, way: str) -> None:
     """The file is complete for any end of its process, and when opened again."""
     path = notebook(tmp_path, way)
     for _ in range(2):
-        with closing(open_state_file(path, FORMAT)) as file:
-            assert notes_in(file.connection) == NOTES
+        assert reopened(path) == NOTES
         with read_state_file(path, FORMAT) as connection:
             assert notes_in(connection) == NOTES
 
@@ -114,8 +125,7 @@ def test_damage_is_refused_or_changes_nothing(
             (folder / name).write_bytes(damage(content, where))
             before = contents(folder)
             try:
-                with closing(open_state_file(path, FORMAT)) as file:
-                    assert notes_in(file.connection) == NOTES, (name, where)
+                assert reopened(path) == NOTES, (name, where)
             except StoreFailed as error:
                 refused += str(error).startswith(str(path))
                 after = contents(folder)
@@ -153,8 +163,7 @@ def test_a_removed_file_is_refused_or_changes_nothing(tmp_path: Path, way: str, 
         with pytest.raises(StoreFailed, match=r"notebook.* (missing|not complete)"):
             open_state_file(path, FORMAT)
     else:
-        with closing(open_state_file(path, FORMAT)) as file:
-            assert notes_in(file.connection) == NOTES
+        assert reopened(path) == NOTES
 
 
 def test_the_main_file_without_its_log_is_complete_or_refused(tmp_path: Path) -> None:
@@ -163,8 +172,7 @@ def test_the_main_file_without_its_log_is_complete_or_refused(tmp_path: Path) ->
         path, moved = notebook(tmp_path / way, way), tmp_path / f"moved {way}"
         shutil.copy(path, moved)
         if way == "closed":
-            with closing(open_state_file(moved, FORMAT)) as file:
-                assert notes_in(file.connection) == NOTES
+            assert reopened(moved) == NOTES
             continue
         with pytest.raises(StoreFailed, match="was in use when it was copied"):
             open_state_file(moved, FORMAT)
@@ -192,9 +200,8 @@ def test_an_older_copy_and_another_file_are_refused(tmp_path: Path) -> None:
         open_state_file(path, FORMAT)
 
 
-def test_a_second_writer_stops_the_first(tmp_path: Path) -> None:
+def test_a_second_writer_stops_the_first(path: Path) -> None:
     """If the lock file is removed, another process's writes are never overwritten."""
-    path = tmp_path / "notebook"
     first = open_state_file(path, FORMAT, new=True)
     write(first, "a", b"of the first")
     with pytest.raises(InputError, match="is locked"):
@@ -211,7 +218,7 @@ def test_a_long_reader_delays_no_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """During an endless read, transactions continue, and the main file stays incomplete."""
-    monkeypatch.setattr("veilring.privacy.witness.BUSY_SECONDS", 1e6)
+    monkeypatch.setattr("veilring.privacy.statefile._BUSY_SECONDS", 1e6)
     path, copy = tmp_path / "notebook", tmp_path / "copy"
     file = open_state_file(path, FORMAT, new=True)
     with read_state_file(path, FORMAT) as reader:
@@ -223,11 +230,8 @@ def test_a_long_reader_delays_no_transaction(
     file.close()
 
 
-def test_a_long_reader_is_named_at_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_reader_is_named_at_the_start(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A closed file is not opened for writing while it is read, and nothing is lost."""
-    path = tmp_path / "notebook"
     with closing(open_state_file(path, FORMAT, new=True)) as file:
         write(file, "a", b"b")
     monkeypatch.setattr("veilring.privacy.statefile.READER_SECONDS", 0.01)
@@ -236,8 +240,7 @@ def test_a_long_reader_is_named_at_the_start(
         pytest.raises(InputError, match="another process is reading it"),
     ):
         open_state_file(path, FORMAT)
-    with closing(open_state_file(path, FORMAT)) as file:
-        assert notes_in(file.connection) == {"a": b"b"}
+    assert reopened(path) == {"a": b"b"}
 
 
 @pytest.mark.slow
@@ -281,9 +284,8 @@ def _open_and_die(path: Path, statement: int) -> None:
     os._exit(0)  # without closing it
 
 
-def test_a_transaction_that_fails_changes_neither_rows_nor_seal(tmp_path: Path) -> None:
+def test_a_transaction_that_fails_changes_neither_rows_nor_seal(path: Path) -> None:
     """A failure closes the file; reopened, it is sound and has its previous content."""
-    path = tmp_path / "notebook"
     file = open_state_file(path, FORMAT, new=True)
     write(file, "a", b"kept")
     two = "INSERT INTO notes VALUES ('b', 1, x'00'), ('c', 1, NULL)"
@@ -291,8 +293,7 @@ def test_a_transaction_that_fails_changes_neither_rows_nor_seal(tmp_path: Path) 
         connection.execute(two)
     with pytest.raises(InputError, match="closed"):
         file.require_open()
-    with closing(open_state_file(path, FORMAT)) as again:
-        assert notes_in(again.connection) == {"a": b"kept"}
+    assert reopened(path) == {"a": b"kept"}
 
 
 _STEPS = st.lists(
@@ -332,8 +333,7 @@ def test_the_seal_follows_every_statement(
             with file.transaction() as connection:
                 connection.execute(statement, values)
         kept = notes_in(file.connection)
-    with closing(open_state_file(path, FORMAT)) as file:
-        assert notes_in(file.connection) == kept
+    assert reopened(path) == kept
 
 
 def test_a_manually_changed_row_is_detected(tmp_path: Path) -> None:
@@ -350,9 +350,8 @@ def test_a_manually_changed_row_is_detected(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("version", "age"), [(0, "an older"), (2, "a newer")])
-def test_a_file_of_another_version_is_named(tmp_path: Path, version: int, age: str) -> None:
+def test_a_file_of_another_version_is_named(path: Path, version: int, age: str) -> None:
     """A healthy file of another format is not called damaged, and is left as it is."""
-    path = tmp_path / "notebook"
     open_state_file(path, replace(FORMAT, version=version), new=True).close()
     content = path.read_bytes()
     with pytest.raises(InputError) as refused:
@@ -373,10 +372,9 @@ def test_a_file_of_another_version_is_named(tmp_path: Path, version: int, age: s
     ],
 )
 def test_files_of_earlier_versions_are_named(
-    tmp_path: Path, application: int, version: int, name: str
+    path: Path, application: int, version: int, name: str
 ) -> None:
     """Files from before all state of a party was in one file are refused by their kind and age."""
-    path = tmp_path / "notebook"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA application_id = {application}")
         connection.execute(f"PRAGMA user_version = {version}")
@@ -387,9 +385,8 @@ def test_files_of_earlier_versions_are_named(
     assert path.read_bytes() == content
 
 
-def test_sections_share_a_file_and_its_seal(tmp_path: Path) -> None:
+def test_sections_share_a_file_and_its_seal(path: Path) -> None:
     """A process that uses one section keeps the other as it is, and notices a change of it."""
-    path = tmp_path / "notebook"
     other = Section("index", 1, "CREATE TABLE words (word TEXT);", ("words",), "no word is found")
     with closing(open_state_file(path, FORMAT, other, new=True)) as file:
         write(file, "a", b"b")
@@ -410,9 +407,8 @@ def test_sections_share_a_file_and_its_seal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["removed", "replaced"])
-def test_a_file_that_is_removed_while_open_is_noticed(tmp_path: Path, how: str) -> None:
+def test_a_file_that_is_removed_while_open_is_noticed(path: Path, tmp_path: Path, how: str) -> None:
     """Nothing is written to a file that nobody would find again."""
-    path = tmp_path / "notebook"
     file = open_state_file(path, FORMAT, new=True)
     write(file, "first", b"a")
     path.rename(tmp_path / "aside")
@@ -422,9 +418,8 @@ def test_a_file_that_is_removed_while_open_is_noticed(tmp_path: Path, how: str) 
         write(file, "second", b"b")
 
 
-def test_a_missing_file_is_never_begun_unasked(tmp_path: Path) -> None:
+def test_a_missing_file_is_never_begun_unasked(path: Path, tmp_path: Path) -> None:
     """Without `new` a missing file is an error that leaves nothing behind, not even a lock."""
-    path = tmp_path / "notebook"
     with pytest.raises(
         InputError, match=r"no notebook at .*may not be mounted.*all notes are lost"
     ):
@@ -434,9 +429,8 @@ def test_a_missing_file_is_never_begun_unasked(tmp_path: Path) -> None:
     open_state_file(path, FORMAT).close()
 
 
-def test_an_existing_file_is_never_begun_again(tmp_path: Path) -> None:
+def test_an_existing_file_is_never_begun_again(path: Path, tmp_path: Path) -> None:
     """With `new` an existing file, or one whose lock remains, is an error, and is unchanged."""
-    path = tmp_path / "notebook"
     with closing(open_state_file(path, FORMAT, new=True)) as file:
         write(file, "a", b"b")
     with pytest.raises(InputError, match=r"there is a notebook at .* already"):
@@ -445,8 +439,7 @@ def test_an_existing_file_is_never_begun_again(tmp_path: Path) -> None:
     with pytest.raises(StoreFailed, match=r"missing or empty, although notebook\.lock"):
         open_state_file(path, FORMAT, new=True)
     (tmp_path / "moved").rename(path)
-    with closing(open_state_file(path, FORMAT)) as file:
-        assert notes_in(file.connection) == {"a": b"b"}
+    assert reopened(path) == {"a": b"b"}
 
 
 def test_memory_needs_no_file() -> None:

@@ -52,11 +52,7 @@ _DECIMAL_COMMA: Final = re.compile(r"([+-]?\d+),(\d+)", re.ASCII)
 
 @dataclass(frozen=True)
 class TextColumn:
-    """A column of a CSV file.
-
-    Attributes:
-        cells: The cells as text, without blanks around them.
-    """
+    """A column of a CSV file: its cells as text, without blanks around them."""
 
     name: str
     cells: Sequence[str]
@@ -101,6 +97,14 @@ class TextColumn:
         return len(self) > 0 and self.is_number.sum() >= NUMBERS_MIN * len(self)
 
 
+def _mistake(where: str, message: str) -> InputError:
+    return InputError.because(f"{where}: {message}", field=where)
+
+
+def _in_column(file: str, column: TextColumn, message: str) -> InputError:
+    return _mistake(f"{file}, column {column.name!r}", message)
+
+
 def cell_at(file: str, column: str, row: int) -> str:
     """Describe the place of a cell; row 0 is line 2. Line breaks within cells are not counted."""
     return f"{file}, column {column!r}, line {row + 2}"
@@ -118,10 +122,10 @@ def require_header(file: str, columns: Sequence[TextColumn]) -> None:
         return
     counted = [[str(number + first) for number in range(len(names))] for first in (0, 1)]
     if len(names) == 1 or names not in counted:
-        raise InputError.because(
-            f"{file}, line 1: all cells are numbers ({', '.join(names)[:_SHOWN]}), but "
-            "the header must name the columns",
-            field=f"{file}, line 1",
+        raise _mistake(
+            f"{file}, line 1",
+            f"all cells are numbers ({', '.join(names)[:_SHOWN]}), but the header must name the"
+            " columns",
         )
 
 
@@ -131,16 +135,16 @@ def require_names(file: str, header: Sequence[str]) -> None:
     first: dict[str, int] = {}
     for position, name in enumerate(header, start=1):
         if not name:
-            raise InputError.because(
-                f"{where}: column {position} has no name; name it, or leave out a column "
-                "that numbers the rows",
-                field=where,
+            raise _mistake(
+                where,
+                f"column {position} has no name; name it, or leave out a column that numbers the"
+                " rows",
             )
         if name in first:
-            raise InputError.because(
-                f"{where}: columns {first[name]} and {position} are both named "
-                f"{name[:_SHOWN]!r}; each column needs a different name",
-                field=where,
+            raise _mistake(
+                where,
+                f"columns {first[name]} and {position} are both named {name[:_SHOWN]!r}; each"
+                " column needs a different name",
             )
         first[name] = position
 
@@ -149,21 +153,18 @@ def require_points(file: str, column: TextColumn) -> None:
     """Refuse numbers with decimal commas, which would be categories."""
     points = [_DECIMAL_COMMA.sub(r"\1.\2", cell) for cell in column.cells]
     if TextColumn(column.name, points).are_numbers and not column.are_numbers:
-        raise InputError.because(
-            f"{file}, column {column.name!r}: numbers have a decimal comma; write a decimal "
-            "point, such as 1.5",
-            field=f"{file}, column {column.name!r}",
-        )
+        asked = "numbers have a decimal comma; write a decimal point, such as 1.5"
+        raise _in_column(file, column, asked)
 
 
 def require_no_ids(file: str, column: TextColumn) -> None:
     """Refuse a column of words that differ in each row, because each would become a feature."""
     if column.different == len(column) >= IDS_ROWS_MIN:
-        raise InputError.because(
-            f"{file}, column {column.name!r}: each of the {len(column)} rows has a different"
-            " value, as if they were ids or names; remove the column from the file, or group the"
-            " values into categories",
-            field=f"{file}, column {column.name!r}",
+        raise _in_column(
+            file,
+            column,
+            f"each of the {len(column)} rows has a different value, as if they were ids or names;"
+            " remove the column from the file, or group the values into categories",
         )
 
 
@@ -175,10 +176,8 @@ def require_full(file: str, columns: Sequence[TextColumn]) -> None:
             is_number = TextColumn(column.name, full).are_numbers
             unknown = "fill it in; write '?' for an unknown category"
             advice = "drop the row or fill in a number" if is_number else unknown
-            raise InputError.because(
-                f"{cell_at(file, column.name, column.cells.index(''))} is empty; {advice}",
-                field=cell_at(file, column.name, column.cells.index("")),
-            )
+            where = cell_at(file, column.name, column.cells.index(""))
+            raise InputError.because(f"{where} is empty; {advice}", field=where)
 
 
 def require_one_kind(file: str, column: TextColumn) -> None:
@@ -187,11 +186,12 @@ def require_one_kind(file: str, column: TextColumn) -> None:
     if count < len(column) and column.are_numbers:
         other = int(column.is_number.argmin())
         line, cell = other + 2, column.cells[other][:_SHOWN]
-        raise InputError.because(
-            f"{file}, column {column.name!r}: {count} of {len(column)} cells are numbers, "
-            f"but line {line} is {cell!r}; drop or correct the other cells, or use "
-            f"categories of which fewer than {NUMBERS_MIN:.0%} are numbers",
-            field=f"{file}, column {column.name!r}",
+        raise _in_column(
+            file,
+            column,
+            f"{count} of {len(column)} cells are numbers, but line {line} is {cell!r}; drop or"
+            " correct the other cells, or use categories of which fewer than"
+            f" {NUMBERS_MIN:.0%} are numbers",
         )
 
 
@@ -202,7 +202,7 @@ def require_classes(file: str, column: TextColumn, *, is_chosen: bool = False) -
     per class on average, up to `CLASSES_MAX` classes; words may form at most one class per two
     rows. By default the label is the last column.
     """
-    where, rows = f"{file}, column {column.name!r}", len(column)
+    rows = len(column)
     are_numbers = bool(column.is_number.all())
     most = max(CLASSES_SURE, rows // 2)
     if are_numbers:
@@ -211,14 +211,10 @@ def require_classes(file: str, column: TextColumn, *, is_chosen: bool = False) -
     if not is_chosen:
         allowed += " (the last column is taken as the label; run, compare and deploy take --label)"
     if are_numbers and not (column.numbers % 1 == 0).all():
-        raise InputError.because(
-            f"{where}: not all of its numbers are whole; {allowed}", field=where
-        )
+        raise _in_column(file, column, f"not all of its numbers are whole; {allowed}")
     if column.different > most:
         kind = "numbers" if are_numbers else "words"
-        raise InputError.because(
-            f"{where}: it has {column.different} different {kind}; {allowed}", field=where
-        )
+        raise _in_column(file, column, f"it has {column.different} different {kind}; {allowed}")
 
 
 def require_features(file: str, columns: Sequence[TextColumn]) -> None:
@@ -315,7 +311,6 @@ def read_csv(
     Args:
         path: The file; a pipe is read once.
         label: The column with the class of each row; by default the last one.
-        separator: The separator between cells.
         needs_label: Whether to refuse a file of one column. If not, this column is a feature, and
             all rows have one class with an empty name.
     """
@@ -344,11 +339,7 @@ def _without_label(file: str, column: TextColumn) -> Table:
 
 
 def read_cells(path: Path) -> dict[str, NDArray[np.str_]]:
-    """Read a CSV file with a header, in UTF-8, as columns of text, by their names.
-
-    Args:
-        path: The file; a pipe is read once.
-    """
+    """Read a CSV file or pipe with a header, in UTF-8, as columns of text, by their names."""
     return {
         column.name: np.array(column.cells, np.str_) for column in _read(path, ",", offered=False)
     }
@@ -360,16 +351,12 @@ def _read(path: Path, separator: Separator, *, offered: bool) -> list[TextColumn
     try:
         header = next(csv.reader(StringIO(text, newline=""), delimiter=mark), [])
     except csv.Error as error:
-        raise InputError.because(
-            f"{path.name}, line 1: there is no header ({error}); {_HEADER}",
-            field=f"{path.name}, line 1",
-        ) from None
+        found = f"there is no header ({error}); {_HEADER}"
+        raise _mistake(f"{path.name}, line 1", found) from None
     names = [name.strip() for name in header]
     _require_separator(path.name, names, mark, offered=offered)
     if not names:
-        raise InputError.because(
-            f"{path.name}, line 1: there is no header; {_HEADER}", field=f"{path.name}, line 1"
-        )
+        raise _mistake(f"{path.name}, line 1", f"there is no header; {_HEADER}")
     columns = [TextColumn(*each) for each in zip(names, _cells(path, text, mark), strict=True)]
     require_header(path.name, columns)
     require_names(path.name, names)
@@ -416,10 +403,8 @@ def _require_separator(file: str, names: Sequence[str], separator: str, *, offer
         if other != separator and other in names[0]:
             chosen = _SEPARATORS[separator][0]
             choose = f"; use --separator {option} with run, compare or deploy" if offered else ""
-            raise InputError.because(
-                f"{file}, line 1: the cells are separated by {word}, not by {chosen}{choose}",
-                field=f"{file}, line 1",
-            )
+            found = f"the cells are separated by {word}, not by {chosen}{choose}"
+            raise _mistake(f"{file}, line 1", found)
 
 
 def _cells(path: Path, text: str, mark: str) -> list[list[str]]:
@@ -464,5 +449,5 @@ def _typed(file: str, column: TextColumn) -> Floats | NDArray[np.str_]:
     finite = np.isfinite(column.numbers)
     if not finite.all():
         where = cell_at(file, column.name, int(finite.argmin()))
-        raise InputError.because(f"{where}: the number is not finite", field=where)
+        raise _mistake(where, "the number is not finite")
     return column.numbers

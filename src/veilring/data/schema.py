@@ -139,11 +139,7 @@ def read_labels(path: Path, cells: FileCells, classes: Sequence[str]) -> Ints:
 def look_up(
     path: Path, column: str, cells: NDArray[np.str_], names: Sequence[str], *, note: str = ""
 ) -> Ints:
-    """Return the position of each cell in a list of names.
-
-    Args:
-        cells: Shape (rows,).
-    """
+    """Return the position of each cell in a list of names."""
     numbers = {name: number for number, name in enumerate(names)}
     found = np.array([numbers.get(cell, -1) for cell in cells.tolist()], dtype=np.int64)
     if (found < 0).any():
@@ -201,14 +197,7 @@ def check_ranges(
     outside_max: float,
     log: logging.Logger,
 ) -> int:
-    """Count the values outside of their public ranges, and log the counts.
-
-    Args:
-        log: The party's own log.
-
-    Returns:
-        The number of rows, at least one.
-    """
+    """Count the values outside of their public ranges, and log the counts; return the rows."""
     rows = len(next(iter(cells.values()), ()))
     if not rows:
         raise InputError.because(
@@ -217,9 +206,7 @@ def check_ranges(
     fits = list(_fits(path, features, cells))
     counted = f"{path.name}: {rows} {'row' if rows == 1 else 'rows'}"
     if fits:
-        shown = "; ".join(map(str, fits[:_COLUMNS_SHOWN]))
-        more = len(fits) - _COLUMNS_SHOWN
-        log.warning("%s; %s%s", counted, shown, f"; {more} more columns" if more > 0 else "")
+        log.warning("%s; %s", counted, _listed(fits))
     else:
         log.info("%s; all values are in their ranges", counted)
     refused = [
@@ -229,6 +216,12 @@ def check_ranges(
         first, *others = (_refusal(path, fit, outside_max) for fit in refused)
         raise first.with_others(others)
     return rows
+
+
+def _listed(columns: Sequence[object]) -> str:
+    more = len(columns) - _COLUMNS_SHOWN
+    shown = "; ".join(map(str, columns[:_COLUMNS_SHOWN]))
+    return shown + (f"; {more} more columns" if more > 0 else "")
 
 
 def _fits(path: Path, features: Sequence[FeatureTerms], cells: FileCells) -> Iterator[_Fit]:
@@ -255,12 +248,7 @@ def _refusal(path: Path, fit: _Fit, outside_max: float) -> ScenarioError:
 
 
 class RowSchema(Section):
-    """The schema of a row.
-
-    Attributes:
-        classes: The names of all classes.
-        features: All columns except the label.
-    """
+    """The schema of a row: all classes, and all columns except the label."""
 
     classes: Words = Field(min_length=1, description="a list of different names of classes")
     features: FeatureList = Field(min_length=1)
@@ -296,9 +284,7 @@ class RowSchema(Section):
     def read_rows(self, path: Path, outside_max: float = 1.0, log: logging.Logger = _log) -> Rows:
         """Read a party's own rows, and log how they fit the public ranges.
 
-        Args:
-            path: A file with all columns of the terms, and the label as the last column.
-            log: The party's own log.
+        The file has all columns of the terms, and the label as the last column.
         """
         cells = read_cells(path)
         if check_ranges(path, self.features, cells, outside_max, log) == 1:
@@ -321,10 +307,8 @@ class RowSchema(Section):
     def of_frame(self, frame: Frame) -> Floats:
         """Return the rows of a data frame, scaled into [0, 1]: shape (rows, features).
 
-        Columns are found by name, in any order; other columns, such as a label, are ignored.
-
-        Args:
-            frame: A data frame with all columns of the schema, in the units of their ranges.
+        Columns, in the units of their ranges, are found by name, in any order; other columns, such
+        as a label, are ignored.
         """
         columns = [_features_in(frame, feature) for feature in self.features]
         return self.of_array(np.hstack(columns))
@@ -332,8 +316,7 @@ class RowSchema(Section):
     def of_array(self, rows: Floats) -> Floats:
         """Return features by position, scaled into [0, 1], and log counts outside of their ranges.
 
-        Args:
-            rows: Shape (rows, features), in the units of the ranges.
+        Rows have the shape (rows, features), in the units of the ranges.
         """
         features = self.encoded
         scaled = features.ranges.to_unit(rows, constant=0.0)
@@ -344,16 +327,11 @@ class RowSchema(Section):
             if count
         ]
         if found:
-            more = len(found) - _COLUMNS_SHOWN
-            shown = "; ".join(found[:_COLUMNS_SHOWN])
-            _log.warning("rows: %s%s", shown, f"; {more} more columns" if more > 0 else "")
+            _log.warning("rows: %s", _listed(found))
         return scaled
 
     def _encode(self, path: Path, cells: FileCells) -> Floats:
-        return self._scaled([_features_of(path, feature, cells) for feature in self.features])
-
-    def _scaled(self, columns: list[Floats]) -> Floats:
-        """Return the features of all columns, scaled into [0, 1] like those of a table."""
+        columns = [_features_of(path, feature, cells) for feature in self.features]
         return self.encoded.ranges.to_unit(np.hstack(columns), constant=0.0)
 
 
@@ -378,11 +356,7 @@ def feature_terms(features: Features) -> tuple[FeatureTerms, ...]:
 
 
 class _Columns(Section):
-    """The columns of a file of ranges or of terms.
-
-    Attributes:
-        features: The columns.
-    """
+    """The columns of a file of ranges or of terms."""
 
     features: FeatureList = Field(min_length=1)
 
@@ -390,11 +364,14 @@ class _Columns(Section):
 def with_ranges(features: Features, path: Path) -> Features:
     """Return a schema of features with the public ranges of a file; categories keep theirs.
 
-    Args:
-        path: A TOML file with the columns under `features`, as in terms; other keys are ignored.
+    It is a TOML file with the columns under `features`, as in terms; other keys are ignored.
     """
+    try:
+        columns = _Columns(features=read_tables(path, "ranges").get("features", ())).features
+    except ValidationError as error:
+        raise scenario_error(error, _Columns) from None
     ends = list(zip(features.ranges.lows, features.ranges.highs, strict=True))
-    by_name = {each.name: (each.low, each.high) for each in _read_columns(path)}
+    by_name = {each.name: (each.low, each.high) for each in columns}
     of_categories = {
         number
         for each in features.categories
@@ -410,13 +387,6 @@ def with_ranges(features: Features, path: Path) -> Features:
             )
         ends[number] = by_name[name]
     return replace(features, ranges=Ranges(*zip(*ends, strict=True)))
-
-
-def _read_columns(path: Path) -> tuple[FeatureTerms, ...]:
-    try:
-        return _Columns(features=read_tables(path, "ranges").get("features", ())).features
-    except ValidationError as error:
-        raise scenario_error(error, _Columns) from None
 
 
 def _features_of(path: Path, feature: FeatureTerms, cells: FileCells) -> Floats:

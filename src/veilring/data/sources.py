@@ -198,11 +198,7 @@ def _openml_column(values: Floats, categories: list[str] | None) -> Floats | NDA
 
 
 def embed(texts: list[str], model: Path) -> NDArray[np.float32]:
-    """Return the embedding of each text, of length 1, shape (texts, dimensions).
-
-    Args:
-        texts: The texts, at least one.
-    """
+    """Return the embedding of each text, of length 1, shape (texts, dimensions)."""
     if not texts:
         raise InputError.because("there are no texts; give at least one", field="texts")
     encoder = _load_model(model)
@@ -215,11 +211,7 @@ def embed(texts: list[str], model: Path) -> NDArray[np.float32]:
 def embed_csv(
     path: Path, text: str, model: Path, *, key: str | None = None, labelled: bool = True
 ) -> Vectors:
-    """Embed a column of a CSV file, ignoring all columns except text, id and label.
-
-    Args:
-        key: The column with the id of each text's owner, if there is one.
-    """
+    """Embed a column of a CSV file, ignoring all columns except text, label and the owner's id."""
     cells = read_cells(path)
     label = list(cells)[-1] if labelled else None
     columns = [name for name in cells if name != label]

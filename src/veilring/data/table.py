@@ -509,11 +509,8 @@ def _encode_column(
     if values.dtype == np.float64:
         finite = np.isfinite(values)
         if not finite.all():
-            row = int(np.argmin(finite)) + 1
-            raise InputError.because(
-                f"{table}, column {column!r}, row {row}: the number is not finite",
-                field=f"{table}, column {column!r}, row {row}",
-            )
+            where = f"{table}, column {column!r}, row {int(np.argmin(finite)) + 1}"
+            raise InputError.because(f"{where}: the number is not finite", field=where)
         return values[:, None], None
     categories, positions = np.unique(values, return_inverse=True)
     _require_few(table, column, len(categories))

@@ -30,7 +30,7 @@ from veilring.extras import require_extra
 from veilring.nodes.service import opening
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import Ledger, open_ledger
-from veilring.privacy.tables import EPSILON_MAX
+from veilring.privacy.selection import EPSILON_MAX
 from veilring.protocols.treewalk.algorithm.mechanisms import (
     SPLITS_MAX,
     Comparison,

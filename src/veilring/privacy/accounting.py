@@ -41,11 +41,9 @@ WHOLE_ORDERS: Final = tuple(float(order) for order in range(2, 257))
 
 @dataclass(frozen=True, slots=True)
 class RenyiDP:
-    """The Renyi divergence of order `orders[i]` is at most `divergences[i]`.
+    """The Renyi divergence of order `orders[i]` is at most `divergences[i]`, infinite if unknown.
 
-    Attributes:
-        orders: The orders, above 1, once each, in any order.
-        divergences: The divergence of each order, at least 0; infinite if unknown.
+    Orders are above 1, once each, in any order.
     """
 
     orders: tuple[float, ...]
@@ -83,12 +81,7 @@ class RenyiDP:
 
         Neighbours differ by one row added or removed, and each row is included in the
         sample independently. Section 3.3 covers no other way to sample, such as drawing a fixed
-        number of rows.
-
-        Args:
-            rate: The probability that a row is in the sample, in [0, 1].
-            sensitivity: The L2 sensitivity of the release on a sample.
-            orders: Whole numbers: the formula is finite only for these.
+        number of rows. The formula is finite only for whole orders.
         """
         require_noise(sigma, sensitivity)
         require(0 <= rate <= 1, "rate", rate, "a probability")
@@ -173,18 +166,38 @@ class Guarantee(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ZCDP:
-    """The Renyi divergence of every order alpha > 1 is at most `alpha * rho`.
+class _Additive:
+    """A guarantee whose fields add up under composition."""
 
-    Attributes:
-        rho: At least 0.
+    __slots__ = ()
+    __match_args__: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        for name in self.__match_args__:
+            require_loss(name, getattr(self, name))
+
+    def compose(self, *others: Self) -> Self:
+        """Return the guarantee of all together: each field is the sum of theirs."""
+        every = (self, *others)
+        return type(self)(
+            *(math.fsum(getattr(each, name) for each in every) for name in self.__match_args__)
+        )
+
+    def repeat(self, count: int) -> Self:
+        """Return the guarantee of `count` releases like this together."""
+        require_count(count)
+        fields = (getattr(self, name) for name in self.__match_args__)
+        return type(self)(*(count * each if count else 0.0 for each in fields))
+
+
+@dataclass(frozen=True, slots=True)
+class ZCDP(_Additive):
+    """The Renyi divergence of every order alpha > 1 is at most `alpha * rho`, with rho >= 0.
+
+    Under composition rho adds up (Bun and Steinke, Lemma 1.7).
     """
 
     rho: float
-
-    def __post_init__(self) -> None:
-        require_loss("rho", self.rho)
 
     @classmethod
     def of_gaussian(cls, sigma: float, sensitivity: float = 1.0) -> Self:
@@ -198,15 +211,6 @@ class ZCDP:
         require_epsilon(epsilon)
         require_delta(delta)
         return cls(find_greatest(lambda rho: cls(rho).epsilon(delta) <= epsilon))
-
-    def compose(self, *others: Self) -> Self:
-        """Return the combined guarantee: rho adds up (Bun and Steinke, Lemma 1.7)."""
-        return type(self)(math.fsum((self.rho, *(other.rho for other in others))))
-
-    def repeat(self, count: int) -> Self:
-        """Return the guarantee of `count` releases like this together."""
-        require_count(count)
-        return type(self)(count * self.rho if count else 0.0)
 
     def epsilon(self, delta: float) -> float:
         """Return the smallest epsilon over all orders, by the tight conversion.
@@ -254,17 +258,10 @@ class ZCDP:
 
 
 @dataclass(frozen=True, slots=True)
-class PureDP:
-    """A privacy loss of at most `bound`.
-
-    Attributes:
-        bound: The epsilon of pure DP, at least 0.
-    """
+class PureDP(_Additive):
+    """A privacy loss of at most `bound`, the epsilon of pure DP, at least 0."""
 
     bound: float
-
-    def __post_init__(self) -> None:
-        require_loss("bound", self.bound)
 
     @classmethod
     def calibrate(cls, epsilon: float, delta: float = 0.0) -> Self:
@@ -276,15 +273,6 @@ class PureDP:
         ):  # beyond which delta gains less than ln(1 / (1 - delta))
             return cls(epsilon)
         return cls(log_floor((exp_floor(epsilon) + Fraction(delta)) / (1 - Fraction(delta))))
-
-    def compose(self, *others: Self) -> Self:
-        """Return the combined guarantee: the losses add up."""
-        return type(self)(math.fsum((self.bound, *(other.bound for other in others))))
-
-    def repeat(self, count: int) -> Self:
-        """Return the guarantee of `count` releases like this together."""
-        require_count(count)
-        return type(self)(count * self.bound if count else 0.0)
 
     def delta(self, epsilon: float) -> float:
         """Return the smallest delta: that of randomised response, an upper bound for all.
@@ -324,10 +312,6 @@ class PureSteps:
 
     Such steps leak at most as much as the same number of randomised responses, whose loss is known
     exactly. For delta = 0 the losses add up; for any other delta the total is smaller.
-
-    Attributes:
-        bound: The epsilon of one step, at least 0 and finite.
-        count: The number of steps, from 0 to `STEPS_MAX`.
     """
 
     bound: float
@@ -391,10 +375,7 @@ class PureSteps:
 
         Numbers omitted on either side are less likely than the nearest included one by `_FAR`. The
         distribution of the lies is log-concave: s lies from its peak m the logarithm has fallen by
-        at least s**2 / (2 (m + s)).
-
-        Returns:
-            The numbers, the logarithms, and the maximum error of these.
+        at least s**2 / (2 (m + s)). The last result is the maximum error of the logarithms.
         """
         n, shrunk = self.count, math.log1p(math.exp(-self.bound))
         peak = min(top, int((n + 1) / (1 + math.exp(self.bound))))
@@ -417,7 +398,7 @@ class PureSteps:
 
 
 @dataclass(frozen=True, slots=True)
-class BoundedRange:
+class BoundedRange(_Additive):
     """Steps, each with its privacy loss in an interval of length `epsilon_i`.
 
     Every epsilon-DP exponential mechanism (with its factor 2) is epsilon-bounded-range, which is
@@ -441,20 +422,6 @@ class BoundedRange:
         require_delta(delta)
         require(steps >= 1, "steps", steps, "a whole number of at least 1")
         return find_greatest(lambda each: cls.step(each).repeat(steps).epsilon(delta) <= epsilon)
-
-    def compose(self, *others: Self) -> Self:
-        """Return the guarantee of all steps together."""
-        every = (self, *others)
-        return type(self)(
-            math.fsum(each.linear for each in every),
-            math.fsum(each.divergence for each in every),
-            math.fsum(each.squares for each in every),
-        )
-
-    def repeat(self, count: int) -> Self:
-        """Return the guarantee of `count` times these steps together."""
-        require_count(count)
-        return type(self)(count * self.linear, count * self.divergence, count * self.squares)
 
     def epsilon(self, delta: float) -> float:
         """Return the smallest of three valid bounds, for a delta in (0, 1).
@@ -483,12 +450,9 @@ def _divergence(epsilon: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class GaussianDP:
-    """Neighbours are at least as hard to distinguish as N(0, 1) and N(mu, 1).
+    """Neighbours are at least as hard to distinguish as N(0, 1) and N(mu, 1), with mu >= 0.
 
     For Gaussian noise this is exact: composition and conversion lose nothing.
-
-    Attributes:
-        mu: At least 0.
     """
 
     mu: float
@@ -570,8 +534,6 @@ def individual_budget(epsilon: float, delta: float, accountant: Accountant = "rd
     delta)-DP.
 
     Args:
-        epsilon: The target, above 0.
-        delta: The target, in (0, 1).
         accountant: `"rdp"`: (alpha, alpha B)-Renyi DP for all alpha, converted as by Balle et al.
             2020 (the accounting of Individual Kernelized Nearest Neighbor; filters: Feldman and
             Zrnic 2021). `"gdp"`: exact Gaussian DP with mu = sqrt(2 B), which is larger and
@@ -592,12 +554,7 @@ def least_noise(of: Callable[[float], Guarantee], epsilon: float, delta: float) 
 
     Use it to calibrate guarantees without a closed form, such as many steps of a subsampled
     mechanism: `least_noise(lambda sigma: RenyiDP.subsampled_gaussian(sigma, 0.01).repeat(1000),
-    1.0, 1e-5)`.
-
-    Args:
-        of: A function from the noise to its guarantee; more noise must not give a weaker guarantee.
-        epsilon: The target, above 0.
-        delta: The target, in (0, 1).
+    1.0, 1e-5)`. More noise must not give a weaker guarantee.
     """
     require_epsilon(epsilon)
     require_delta(delta)
@@ -609,8 +566,7 @@ def find_least(holds: Callable[[float], bool]) -> float:
 
     The result fulfils the condition; the float before it does not.
     """
-    good = _walk(holds, 1.0, 2.0)
-    return _bisect(holds, good, _walk(_opposite(holds), good, 0.5))
+    return _edge(holds, 2.0)
 
 
 def find_greatest(holds: Callable[[float], bool]) -> float:
@@ -618,8 +574,16 @@ def find_greatest(holds: Callable[[float], bool]) -> float:
 
     The result fulfils the condition; the float after it does not.
     """
-    good = _walk(holds, 1.0, 0.5)
-    return _bisect(holds, good, _walk(_opposite(holds), good, 2.0))
+    return _edge(holds, 0.5)
+
+
+def _edge(holds: Callable[[float], bool], factor: float) -> float:
+    """Return the float at the edge of a condition, to which multiplying by the factor leads."""
+    good = _walk(holds, 1.0, factor)
+    bad = _walk(lambda x: not holds(x), good, 1 / factor)
+    while (middle := good + (bad - good) / 2) not in {good, bad}:
+        good, bad = (middle, bad) if holds(middle) else (good, middle)
+    return good
 
 
 def _walk(holds: Callable[[float], bool], start: float, factor: float) -> float:
@@ -630,14 +594,3 @@ def _walk(holds: Callable[[float], bool], start: float, factor: float) -> float:
         if x in {0.0, float("inf")}:
             raise InputError.because("no positive finite number reaches the target", field="target")
     return x
-
-
-def _opposite(holds: Callable[[float], bool]) -> Callable[[float], bool]:
-    return lambda x: not holds(x)
-
-
-def _bisect(holds: Callable[[float], bool], good: float, bad: float) -> float:
-    """Narrow down to two neighbouring floats and return the one that fulfils the condition."""
-    while (middle := good + (bad - good) / 2) not in {good, bad}:
-        good, bad = (middle, bad) if holds(middle) else (good, middle)
-    return good

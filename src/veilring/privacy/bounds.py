@@ -32,14 +32,10 @@ _SURE: Final = NEVER_BITS * math.log(2)
 
 
 def binomial_range(trials: int, chance: float) -> tuple[int, int]:
-    """Return the minimum and the maximum count that a binomial distribution ever gives.
+    """Return the minimum and the maximum count that n coins of probability q ever give.
 
     `P[count >= k]` is at most `e**(-n D(k/n, q))` for `k` above the mean `n q`, with the relative
     entropy `D` of two coins (Hoeffding 1963, Theorem 1), and `P[count <= k]` below it.
-
-    Args:
-        trials: The number of coins, `n`, at least 0.
-        chance: The probability of each, `q`, from 0 to 1.
     """
     mean = trials * chance
 
@@ -69,12 +65,7 @@ def _last(holds: Callable[[int], bool], most: int) -> int:
 
 
 class ProportionBounds(NamedTuple):
-    """Bounds of probabilities, one for each count.
-
-    Attributes:
-        low: At least 0.
-        high: At most 1.
-    """
+    """Bounds of probabilities, one for each count."""
 
     low: Floats
     high: Floats
@@ -83,9 +74,7 @@ class ProportionBounds(NamedTuple):
 def proportion_bounds(counts: Ints, runs: int, alarm: float) -> ProportionBounds:
     """Return a lower and an upper bound on each event's probability (Clopper and Pearson 1934).
 
-    Args:
-        counts: The number of occurrences of each event, from 0 to `runs`, of any shape.
-        runs: The number of independent runs, at least 1.
+    `counts`, of any shape, are the occurrences of each event in independent runs.
     """
     from scipy.special import betainccinv, betaincinv
 
@@ -102,11 +91,8 @@ def audited_epsilon(one: Ints, other: Ints, alarm: float = ALARM) -> float:
     """Return a proven lower bound on the mechanism's epsilon, at least 0.
 
     The probability of each event on one data set is at most `e^epsilon` times that on the other.
-    The events may be any partition of the answers that does not depend on these runs.
-
-    Args:
-        one: The counts of each event in independent runs on one data set, shape (events,).
-        other: The counts on a neighbouring data set, shape (events,).
+    The events may be any partition of the answers that does not depend on these runs; each array
+    has their counts in independent runs on one of two neighbouring data sets, shape (events,).
     """
     each = alarm / (4 * len(one))  # an upper and a lower bound for each event and data set
     first, second = (proportion_bounds(counts, int(counts.sum()), each) for counts in (one, other))
@@ -119,11 +105,8 @@ def audited_epsilon_of_scores(
 ) -> float:
     """Return a proven lower bound on the mechanism's epsilon at this delta, at least 0.
 
-    A test infers that the record is present if the score of a run reaches a threshold.
-
-    Args:
-        present: The scores of independent runs with the record, 0 to `highest`, shape (runs,).
-        absent: The scores of independent runs without the record.
+    A test infers that the record is present if the score of a run, from 0 to `highest`, reaches a
+    threshold. The scores are those of independent runs, shape (runs,).
     """
     one, other = _threshold_bounds(present, absent, highest, alarm)
     likely = np.concatenate([one.low, 1 - one.high, other.low, 1 - other.high])
@@ -166,29 +149,21 @@ def guess_membership(labels: Ints, present: Floats, absent: Floats) -> Bools:
     Args:
         labels: The labels of the batch asked in each run, shape (runs, queries).
         present: The distribution of each query's label with the record, shape (queries, classes).
-        absent: The distribution of each query's label without the record.
+        absent: Those without it.
     """
     ratios = np.log(present) - np.log(absent)
     return np.asarray(ratios[np.arange(labels.shape[1]), labels].sum(axis=1) > 0)
 
 
 def membership_advantage(with_record: Bools, without: Bools) -> float:
-    """Return the rate of true positives minus the rate of false positives.
-
-    Args:
-        with_record: The guesses in runs with the record, shape (runs,).
-        without: The guesses in runs without the record, shape (runs,).
-    """
+    """Return the rate of true positives minus the rate of false positives of guesses in runs."""
     return float(with_record.mean() - without.mean())
 
 
 def exact_advantage(present: Floats, absent: Floats) -> float:
     """Return the greatest advantage of any test: half the sum of differences over all answers.
 
-    Args:
-        present: The distribution of each query's label with the record, shape (queries, classes);
-            `classes ** queries` answers are enumerated.
-        absent: The distribution of each query's label without the record.
+    The distributions are those of `guess_membership`; `classes ** queries` answers are enumerated.
     """
     queries, classes = present.shape
     answers = np.array(list(product(range(classes), repeat=queries)))
@@ -198,11 +173,7 @@ def exact_advantage(present: Floats, absent: Floats) -> float:
 
 
 def advantage_bound(epsilon: float) -> float:
-    """Return the greatest advantage that epsilon-DP allows: `(e^eps - 1) / (e^eps + 1)`.
-
-    Args:
-        epsilon: At least 0.
-    """
+    """Return the greatest advantage that epsilon-DP allows: `(e^eps - 1) / (e^eps + 1)`."""
     return math.tanh(epsilon / 2)
 
 

@@ -160,7 +160,8 @@ class RecordCharge:
             "slots, or one for all",
         )
         least, most = int(units.min(initial=0)), int(units.max(initial=0))
-        summable = least >= 0 and most * _occurrences_max(slots) < _UNITS_END
+        _, occurrences = np.unique(slots, return_counts=True)
+        summable = least >= 0 and most * int(occurrences.max(initial=0)) < _UNITS_END
         require_that(
             summable,
             "amounts",
@@ -231,14 +232,6 @@ def require_request_names(analyst: str, key: str) -> None:
 def digest_of(request: bytes) -> bytes:
     """Return the stored hash of a request."""
     return hashlib.sha256(request).digest()
-
-
-def _occurrences_max(slots: Ints) -> int:
-    """Return the number of occurrences of the most frequent slot."""
-    if not slots.size:
-        return 0
-    _, counts = np.unique(slots, return_counts=True)
-    return int(counts.max())
 
 
 def merge_slots(slots: Ints, units: Ints) -> tuple[Ints, Ints]:

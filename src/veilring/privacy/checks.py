@@ -55,11 +55,7 @@ DELTA_DOUBTFUL: Final = 1e-3
 
 
 def doubt_of_delta(delta: float, rows: int = 1) -> str:
-    """Return a warning about a delta that is allowed but too large, or an empty string.
-
-    Args:
-        rows: The number of rows, if the reader of the warning may know it.
-    """
+    """Return a warning about a too large delta, which tells the number of rows, or no text."""
     most = min(DELTA_DOUBTFUL, 1 / max(1, rows))
     if delta <= most:
         return ""

@@ -35,7 +35,7 @@ rare undecided case is computed with more and more digits, as in `draws`.
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, Self
 
 import numpy as np
@@ -64,12 +64,7 @@ _MARGIN: Final = 2.0**-20
 def skellam(
     variance: float | Fraction, shape: int | tuple[int, ...], rng: np.random.Generator
 ) -> Ints:
-    """Draw exact Skellam noise with mean 0: the difference of two Poisson numbers.
-
-    Args:
-        variance: From `SKELLAM_VARIANCE_MIN` to `SKELLAM_VARIANCE_MAX`. A float is treated as an
-            exact fraction.
-    """
+    """Draw exact Skellam noise with mean 0: the difference of two Poisson numbers."""
     mean = _checked(variance) / 2
     return poisson(mean, shape, rng) - poisson(mean, shape, rng)
 
@@ -90,9 +85,7 @@ def poisson(
 ) -> Ints:
     """Draw exact Poisson numbers.
 
-    Args:
-        mean: Half of a variance allowed by `skellam`. A float is treated as an exact fraction.
-        slack: The float error for each unit of the summands. A larger one changes only the speed.
+    `slack` is the float error for each unit of the summands; a larger one changes only the speed.
     """
     low, high = SKELLAM_VARIANCE_MIN // 2, SKELLAM_VARIANCE_MAX // 2
     require(low <= mean <= high, "mean", mean, f"from {low} to {high:,}")
@@ -116,8 +109,7 @@ def poisson(
 class PoissonDistribution:
     """A Poisson distribution relative to its middle: x is the distance of a number from the middle.
 
-    Attributes:
-        peak: The constant c, at least `|x| / scale - surprise(x)` for any x.
+    The constant c is `peak`, at least `|x| / scale - surprise(x)` for any x.
     """
 
     mean: Fraction
@@ -218,14 +210,10 @@ def polya(
     *,
     slack: float = _SLACK,
 ) -> Ints:
-    """Draw exact Pólya noise, at least 0.
+    """Draw exact Pólya noise, at least 0; floats are treated as exact fractions.
 
-    Args:
-        exponent: a, above 0 and at most 1. A float is treated as an exact fraction.
-        scale: From 2**-20 to `POLYA_SCALE_MAX`, or to 2**40 if the exponent is 1. A float is
-            treated as an exact fraction.
-        slack: The error of a table entry in roundings, for each unit of its index and of the scale.
-            A larger one changes only the speed.
+    `slack` is the error of a table entry in roundings, for each unit of its index and of the scale;
+    a larger one changes only the speed.
     """
     require(0 < exponent <= 1, "exponent", exponent, "above 0 and at most 1")
     if exponent == 1:
@@ -236,7 +224,8 @@ def polya(
     rising = _polya_tail(a, s)
     drawn = len(rising) - np.searchsorted(rising, draws.ravel(), side="right")
     for index in np.flatnonzero(_doubtful(rising, draws.ravel(), drawn, float(s), slack)):
-        drawn[index] = _settled(UniformBits(float(draws.flat[index])), a, s, rng)
+        number = UniformBits(float(draws.flat[index]))
+        drawn[index] = number.settle(partial(_found, number, a, s), rng)
     return drawn.astype(np.int64).reshape(shape)
 
 
@@ -246,19 +235,14 @@ def polya_difference(
     shape: int | tuple[int, ...],
     rng: np.random.Generator,
 ) -> Ints:
-    """Draw the difference of two draws: a share of discrete Laplace noise.
-
-    The arguments are those of `polya`; shares whose exponents add up to 1 make all of the noise.
-    """
+    """Draw a share of discrete Laplace noise: exponents add up, to 1 for all of it."""
     return polya(exponent, scale, shape, rng) - polya(exponent, scale, shape, rng)
 
 
 def polya_pmf(k: ArrayLike, exponent: float | Fraction, scale: float | Fraction) -> Floats:
     """Return the probabilities of whole numbers, of the same shape; 0 below 0.
 
-    Args:
-        k: Whole numbers; time and memory grow with the largest.
-        exponent: a, above 0.
+    Time and memory grow with the largest number.
     """
     a, s = require_positive("exponent", exponent), require_scale("scale", scale)
     numbers = np.asarray(k, dtype=np.int64)
@@ -272,11 +256,7 @@ def polya_difference_pmf(
     """Return the distribution of `polya_difference`: discrete Laplace if the exponent is 1.
 
     It is the sum of `P[j] P[j + |k|]` over all j, so that even small probabilities have small
-    relative errors.
-
-    Args:
-        k: Whole numbers. Each takes time in proportion to the scale.
-        exponent: a, above 0: the sum over all shares.
+    relative errors. Each number takes time in proportion to the scale.
     """
     a, s = require_positive("exponent", exponent), require_scale("scale", scale)
     apart, back = np.unique(np.abs(np.asarray(k, dtype=np.int64)), return_inverse=True)
@@ -313,17 +293,11 @@ def _doubtful(
     return np.asarray(near_above | (draws - below <= below * share + _BEYOND))
 
 
-def _settled(number: UniformBits, a: Fraction, scale: Fraction, rng: np.random.Generator) -> int:
-    """Return the greatest k such that the number is below `S[k]`, drawing bits of it as needed."""
-    while True:
-        found = _found(number, a, scale)
-        if found is not None:
-            return found
-        number.refine(rng)
-
-
 def _found(number: UniformBits, a: Fraction, scale: Fraction) -> int | None:
-    """Return that k if the known bits of the number determine it; terms are in 10**-digits."""
+    """Return the greatest k such that the number is below `S[k]` if its known bits determine it.
+
+    Terms are in 10**-digits.
+    """
     unit = 10**number.digits
     q_low, q_high = _ratio(scale, number.digits)
     first = _first(a, q_low, q_high, unit)

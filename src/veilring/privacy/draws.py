@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import Final, Self, TypeAlias
+from typing import Final, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,9 @@ _CHUNK_WORDS: Final = 2**15
 # From here on few words contain an undecided coin (one in four), so gathering them pays off.
 _GATHER_FROM: Final = 8
 _ALL: Final = np.uint64(2**64 - 1)
-# An array has one scale for each draw. A float is treated as an exact fraction.
+_Decision = TypeVar("_Decision")
+# From 2**-20 to 2**40, one for all draws, or an array that fits their shape. A float is treated as
+# an exact fraction.
 Scale: TypeAlias = float | Fraction | Floats
 Word: TypeAlias = np.uint8 | np.uint16 | np.uint32 | np.uint64
 _WIDTHS: Final[tuple[type[Word], ...]] = (np.uint8, np.uint16, np.uint32, np.uint64)
@@ -56,8 +58,7 @@ _WIDTHS: Final[tuple[type[Word], ...]] = (np.uint8, np.uint16, np.uint32, np.uin
 class Scales:
     """Scales as floats for computation, and as the exact fractions that they stand for.
 
-    Attributes:
-        common: The exact scale if it is the same for all; otherwise each is its own float.
+    Without a common exact scale, each is its own float.
     """
 
     floats: Floats
@@ -100,8 +101,7 @@ def require_scale(field: str, value: float | Fraction) -> Fraction:
 def bernoulli(p: Dyadic, shape: int | tuple[int, ...], rng: np.random.Generator) -> Bools:
     """Flip coins that show heads with probability exactly `p`.
 
-    Args:
-        rng: The source of the coins; it uses one number of 8, 16, 32 or 64 bits per coin.
+    Each takes one number of 8, 16, 32 or 64 bits of the generator.
     """
     if p.numerator in {0, 2**p.bits}:
         return np.full(shape, p.numerator != 0)
@@ -116,12 +116,7 @@ def packed_bernoulli(
 ) -> NDArray[np.uint8]:
     """Flip many coins that show heads with probability exactly `p`, eight to a byte.
 
-    Args:
-        rows: The number of rows, at least 0.
-        columns: The number of coins in a row, at least 0.
-
-    Returns:
-        Shape (rows, ceil(columns / 8)), in the order of `numpy.packbits`; padding bits are 0.
+    The shape is (rows, ceil(columns / 8)), in the order of `numpy.packbits`; padding bits are 0.
     """
     require(rows >= 0, "rows", rows, "a whole number of at least 0")
     require(columns >= 0, "columns", columns, "a whole number of at least 0")
@@ -167,14 +162,7 @@ def _chunks(words: int) -> Iterator[slice]:
 
 
 class UniformBits:
-    """A uniform real number in [0, 1), of which more and more bits are drawn.
-
-    Args:
-        start: Its first 53 bits, from `Generator.random`.
-
-    Attributes:
-        width: The number is below `low + width`.
-    """
+    """A uniform real number in [0, 1): its first 53 bits, and more of them as they are needed."""
 
     def __init__(self, start: float) -> None:
         self.low, self.width = Fraction(start), Fraction(1, 1 << _FLOAT_BITS)
@@ -190,6 +178,12 @@ class UniformBits:
     def high(self) -> Fraction:
         """The smallest known upper bound; the number is below it."""
         return self.low + self.width
+
+    def settle(self, decide: Callable[[], _Decision | None], rng: np.random.Generator) -> _Decision:
+        """Draw bits until `decide`, which returns none before, decides; return the decision."""
+        while (decided := decide()) is None:
+            self.refine(rng)
+        return decided
 
 
 def coins(
@@ -212,7 +206,7 @@ def coins(
     heads = np.asarray(draws < chances)
     for index in np.flatnonzero(np.abs(draws - chances) < slack):
         number = UniformBits(float(draws.flat[index]))
-        heads.flat[index] = _below(number, partial(bounds, int(index)), rng)
+        heads.flat[index] = number.settle(partial(_below, number, partial(bounds, int(index))), rng)
     return heads
 
 
@@ -237,25 +231,18 @@ def bernoulli_exp(
     return coins(np.exp(-gamma), bounds, rng, slack=slack)
 
 
-def _below(
-    number: UniformBits, bounds: Callable[[int], FractionBounds], rng: np.random.Generator
-) -> bool:
-    """Return whether a uniform number is below a threshold with arbitrarily tight bounds."""
-    while True:
-        low, high = bounds(number.digits)
-        if number.high <= low:
-            return True
-        if number.low >= high:
-            return False
-        number.refine(rng)
+def _below(number: UniformBits, bounds: Callable[[int], FractionBounds]) -> bool | None:
+    """Return whether a uniform number is below a threshold; none if its known bits do not tell."""
+    low, high = bounds(number.digits)
+    if number.high <= low:
+        return True
+    return None if number.low < high else False
 
 
 def propose(size: int, proposals: Callable[[NDArray[np.intp]], tuple[Ints, Bools]]) -> Ints:
     """Return the first accepted proposal of each draw, shape (size,).
 
-    Args:
-        proposals: A function that makes one proposal for each of these draws, and returns which are
-            accepted.
+    `proposals` makes one proposal for each of these draws, and returns which are accepted.
     """
     accepted = np.empty(size, dtype=np.int64)
     missing = np.arange(size)
@@ -271,13 +258,8 @@ def geometric(
 ) -> Ints:
     """Draw whole numbers that are at least k with probability exactly `e**(-k / scale)`.
 
-    By inversion: the whole part of `-scale * ln(U)`.
-
-    Args:
-        scale: From 2**-20 to 2**40, for all draws or an array that fits `shape`. A float is treated
-            as an exact fraction.
-        slack: The relative distance above which floats decide. A larger one changes only the
-            speed.
+    By inversion: the whole part of `-scale * ln(U)`, decided by floats unless they are within the
+    relative `slack`, of which a larger one changes only the speed.
     """
     scales = Scales.of("scale", scale, shape)
     draws = rng.random(scales.floats.size)
@@ -285,16 +267,15 @@ def geometric(
         high = np.floor(np.log(draws) * scales.floats * -(1 + slack))
     low = np.floor(np.log(draws + 2.0**-_FLOAT_BITS) * scales.floats * -(1 - slack))
     for index in np.flatnonzero(low != high):
-        low[index] = _inverse(UniformBits(float(draws[index])), scales.exact(int(index)), rng)
+        number = UniformBits(float(draws[index]))
+        low[index] = number.settle(partial(_inverse, number, scales.exact(int(index))), rng)
     return low.astype(np.int64).reshape(shape)
 
 
-def _inverse(number: UniformBits, scale: Fraction, rng: np.random.Generator) -> int:
-    """Return the whole part of `-scale * ln(number)`."""
-    while True:
-        if number.low > 0:
-            least = math.floor(-scale * log_bounds(number.high, number.digits)[1])
-            most = math.floor(-scale * log_bounds(number.low, number.digits)[0])
-            if least == most:
-                return least
-        number.refine(rng)
+def _inverse(number: UniformBits, scale: Fraction) -> int | None:
+    """Return the whole part of `-scale * ln(number)` if its known bits determine it."""
+    if number.low == 0:
+        return None
+    least = math.floor(-scale * log_bounds(number.high, number.digits)[1])
+    most = math.floor(-scale * log_bounds(number.low, number.digits)[0])
+    return least if least == most else None

@@ -11,7 +11,7 @@ float, so the reported value is never below the truth.
 
 import decimal
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -32,12 +32,7 @@ FractionBounds = tuple[Fraction, Fraction]
 
 @dataclass(frozen=True, slots=True)
 class Dyadic:
-    """The probability `numerator / 2**bits`.
-
-    Attributes:
-        numerator: From 0 to `2**bits`, both included.
-        bits: From 0 to 64: the number of random bits that decide one coin.
-    """
+    """The probability `numerator / 2**bits`, of a coin that this number of random bits decides."""
 
     numerator: int
     bits: int
@@ -87,11 +82,7 @@ def _scaled(x: float | Fraction, bits: int) -> Fraction:
 
 
 def epsilon_of(p: Probability, q: Probability) -> float:
-    """Return the loss of two coins: the `epsilon` of a bit that is set with `p` or with `q`.
-
-    Returns:
-        Rounded up; infinite if one coin has a side that the other lacks.
-    """
+    """Return the `epsilon` of a bit that is set with `p` or with `q`, rounded up like `loss`."""
     a, b = fraction_of(p), fraction_of(q)
     return loss((a, 1 - a), (b, 1 - b))
 
@@ -110,13 +101,10 @@ def unary_epsilon(p: Probability, q: Probability) -> float:
 
 
 def loss(a: Sequence[Probability], b: Sequence[Probability]) -> float:
-    """Return the maximum `|ln(a[i] / b[i])|` over all i with a probability above 0.
+    """Return the maximum `|ln(a[i] / b[i])|` over all outcomes i of two inputs, rounded up.
 
-    Args:
-        a: The distribution of the outcomes for one input. Weights with a common total work as well.
-
-    Returns:
-        Rounded up; infinite if one input has an outcome that the other lacks.
+    It is infinite if one input has an outcome that the other lacks. Weights with a common total
+    work as well as probabilities.
     """
     require_that(
         len(a) == len(b), "b", f"a and b must have the same length; they have {len(a)} and {len(b)}"
@@ -137,26 +125,18 @@ def loss(a: Sequence[Probability], b: Sequence[Probability]) -> float:
 
 
 def log_ceil(ratio: Fraction) -> float:
-    """Return a float that is not below `ln(ratio)`, and at most the second one above it.
-
-    Args:
-        ratio: A number of at least 1.
-    """
-    require(ratio >= 1, "ratio", ratio, "a number of at least 1")
-    if ratio == 1:
-        return 0.0
-    bound = log_bounds(ratio, _DIGITS)[1]
-    return float_ceil(bound)
+    """Return a float that is not below `ln(ratio)`, and at most the second one above it."""
+    return float_ceil(_log_bounds_from_one(ratio)[1])
 
 
 def log_floor(ratio: Fraction) -> float:
-    """Return a float that is not above `ln(ratio)`, and at least the second one below it.
+    """Return a float that is not above `ln(ratio)`, and at least the second one below it."""
+    return max(0.0, -float_ceil(-_log_bounds_from_one(ratio)[0]))
 
-    Args:
-        ratio: A number of at least 1.
-    """
+
+def _log_bounds_from_one(ratio: Fraction) -> FractionBounds:
     require(ratio >= 1, "ratio", ratio, "a number of at least 1")
-    return 0.0 if ratio == 1 else -float_ceil(-log_bounds(ratio, _DIGITS)[0])
+    return log_bounds(ratio, _DIGITS)
 
 
 def float_ceil(x: Fraction) -> float:
@@ -169,20 +149,12 @@ def float_ceil(x: Fraction) -> float:
 
 
 def exp_floor(x: float | Fraction) -> Fraction:
-    """Return a fraction just below `e**x`, by less than 1e-50 of it; exactly 1 for 0.
-
-    Args:
-        x: From -10,000 to 10,000.
-    """
+    """Return a fraction just below `e**x`, by less than 1e-50 of it; exactly 1 for 0."""
     return exp_bounds(_power(x), _DIGITS)[0]
 
 
 def exp_ceil(x: float | Fraction) -> Fraction:
-    """Return a fraction just above `e**x`, by less than 1e-50 of it; exactly 1 for 0.
-
-    Args:
-        x: From -10,000 to 10,000.
-    """
+    """Return a fraction just above `e**x`, by less than 1e-50 of it; exactly 1 for 0."""
     return exp_bounds(_power(x), _DIGITS)[1]
 
 
@@ -193,42 +165,30 @@ def _power(x: float | Fraction) -> Fraction:
 
 
 def exp_bounds(x: Fraction, digits: int) -> FractionBounds:
-    """Return fractions below and above `e**x`; both are 1 if `x` is 0.
-
-    Args:
-        x: Any number of at most 10,000; below -10,000 the lower bound is 0.
-    """
+    """Return fractions below and above `e**x` for x up to `EXP_MAX`; both are 1 for 0."""
     if x == 0:
         return Fraction(1), Fraction(1)
     if x < _DEEPEST:
         return Fraction(0), exp_bounds(_DEEPEST, digits)[1]
-    down, up = _contexts(digits)
-    low, high = _quotients(x, down, up)
-    return Fraction(down.next_minus(down.exp(low))), Fraction(up.next_plus(up.exp(high)))
+    return _enclosed(decimal.Context.exp, x, digits)
 
 
 def log_bounds(x: Fraction, digits: int) -> FractionBounds:
-    """Return fractions below and above `ln(x)`; both are 0 if `x` is 1.
-
-    Args:
-        x: Any number above 0.
-    """
+    """Return fractions below and above `ln(x)` for x above 0; both are 0 for 1."""
     if x == 1:
         return Fraction(0), Fraction(0)
-    down, up = _contexts(digits)
-    low, high = _quotients(x, down, up)
-    return Fraction(down.next_minus(down.ln(low))), Fraction(up.next_plus(up.ln(high)))
+    return _enclosed(decimal.Context.ln, x, digits)
 
 
-def _contexts(digits: int) -> tuple[decimal.Context, decimal.Context]:
-    """Return contexts that round down and up; `exp` and `ln` round to the nearest in both."""
-    return _context(digits, decimal.ROUND_FLOOR), _context(digits, decimal.ROUND_CEILING)
+_Applied = Callable[[decimal.Context, Decimal], Decimal]
 
 
-def _context(digits: int, rounding: str) -> decimal.Context:
-    return decimal.Context(digits, rounding, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
-
-
-def _quotients(x: Fraction, down: decimal.Context, up: decimal.Context) -> tuple[Decimal, Decimal]:
-    numerator, denominator = Decimal(x.numerator), Decimal(x.denominator)
-    return down.divide(numerator, denominator), up.divide(numerator, denominator)
+def _enclosed(function: _Applied, x: Fraction, digits: int) -> FractionBounds:
+    """Return bounds on an increasing function, which rounds to the nearest in any context."""
+    down, up = (
+        decimal.Context(digits, rounding, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
+        for rounding in (decimal.ROUND_FLOOR, decimal.ROUND_CEILING)
+    )
+    above, below = Decimal(x.numerator), Decimal(x.denominator)
+    low, high = (function(each, each.divide(above, below)) for each in (down, up))
+    return Fraction(down.next_minus(low)), Fraction(up.next_plus(high))

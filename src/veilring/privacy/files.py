@@ -5,6 +5,7 @@ import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -35,21 +36,14 @@ def open_private(path: Path, mode: Literal["w", "x", "wb", "xb"]) -> IO[Any]:
     """
     encoding, newline = (None, None) if "b" in mode else ("utf-8", "")
     # `Path` has no argument for an opener
-    return open(path, mode, encoding=encoding, newline=newline, opener=_for_the_owner)
-
-
-def _for_the_owner(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+    return open(path, mode, encoding=encoding, newline=newline, opener=partial(os.open, mode=0o600))
 
 
 def write_whole(path: Path, text: str, *, new: bool = False, private: bool = False) -> None:
-    """Write a text to a file completely or not at all; line ends are written unchanged.
+    """Write a text in UTF-8 to a file completely or not at all; line ends are written unchanged.
 
-    Args:
-        path: The path of the file. A device, such as `/dev/stdout`, is written directly.
-        text: The text, which is stored in UTF-8.
-        new: Whether an existing file is an error; otherwise it is replaced.
-        private: Whether only the owner can read the file.
+    A device, such as `/dev/stdout`, is written directly. An existing file is replaced, or an error
+    if the file has to be `new`; only its owner can read one that is `private`.
 
     Raises:
         FileExistsError: If `new` and the file exists.

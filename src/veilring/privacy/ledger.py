@@ -101,8 +101,12 @@ def open_ledger(
             to have budgets after answers were charged without them, even with `amend`.
         StoreFailed: If the disk failed, or the file is damaged; the message gives the remedy.
     """
-    if key is not None:
-        _require_key_size(key)  # before a file is created
+    shortest, longest = _OWN_KEY_BYTES
+    require_that(  # before a file is created
+        key is None or shortest <= len(key) <= longest,
+        "key",
+        f"the key has {len(key or b'')} bytes; it must have {shortest} to {longest}, and be secret",
+    )
     limits = Limits.of(budgets)
     where = path.path if isinstance(path, StateFile) else path
     try:
@@ -424,12 +428,21 @@ def _settle_budgets(store: StateFile, limits: Limits, *, amend: bool) -> None:
             "the ledger was created with other budgets; use those, or change them with `amend`",
             field="budgets",
         )
-    if kept is not None and (counted := Limits.from_json(kept.decode()).unit) != limits.unit:
-        raise InputError.because(
-            f"the ledger counts in {counted}, not in {limits.unit}", field="budgets.unit"
-        )
     if kept is not None:
-        _require_known_spending(Limits.from_json(kept.decode()), limits)
+        before = Limits.from_json(kept.decode())
+        require_that(
+            before.unit == limits.unit,
+            "budgets.unit",
+            f"the ledger counts in {before.unit}, not in {limits.unit}",
+        )
+        # the leakage of answers without them is known only for all records together
+        require_that(
+            before.record is not None or limits.record is None,
+            "budgets.record",
+            "a budget for each record cannot be added after answers were charged without one; leave"
+            " it out as before, or create another ledger whose budgets are reduced by the amounts"
+            " spent from this one",
+        )
     _set(store, "budgets", limits.to_json().encode())
 
 
@@ -438,20 +451,6 @@ def _is_unused(store: StateFile) -> bool:
         "SELECT EXISTS (SELECT 1 FROM answers UNION ALL SELECT 1 FROM records)"
     ).fetchone()
     return not used
-
-
-def _require_known_spending(before: Limits, limits: Limits) -> None:
-    """Refuse budgets of records if answers were charged without them.
-
-    The leakage of those answers is known only for all records together.
-    """
-    require_that(
-        before.record is not None or limits.record is None,
-        "budgets.record",
-        "a budget for each record cannot be added after answers were charged without one; leave"
-        " it out as before, or create another ledger whose budgets are reduced by the amounts"
-        " spent from this one",
-    )
 
 
 def _settle_key(store: StateFile, key: bytes | None) -> bytes:
@@ -476,16 +475,6 @@ def _settle_key(store: StateFile, key: bytes | None) -> bytes:
     return key
 
 
-def _require_key_size(key: bytes) -> None:
-    shortest, longest = _OWN_KEY_BYTES
-    fits = shortest <= len(key) <= longest
-    require_that(
-        fits,
-        "key",
-        f"the key has {len(key)} bytes; it must have {shortest} to {longest}, and be secret",
-    )
-
-
 def _setting(store: StateFile, name: str) -> bytes | None:
     row = store.connection.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
     return None if row is None else bytes(row[0])
@@ -502,8 +491,11 @@ def read_totals(path: Path) -> Totals:
     Raises:
         StoreFailed: If the disk failed, or the file is damaged.
     """
-    with _read_ledger(path) as connection:
-        return _totals_of(connection)
+    try:
+        with read_state_file(path, LEDGER) as connection:
+            return _totals_of(connection)
+    except sqlite3.Error as error:
+        raise ledger_unreadable(path, error) from error
 
 
 def _totals_of(connection: sqlite3.Connection) -> Totals:
@@ -534,20 +526,6 @@ def _totals_of(connection: sqlite3.Connection) -> Totals:
 
 def _amount(units: int | None) -> float | None:
     return None if units is None else units / UNITS
-
-
-@contextmanager
-def _read_ledger(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a ledger for reading, without disturbing its writer: see `read_state_file`.
-
-    Raises:
-        StoreFailed: If the disk failed, or the file is damaged or incomplete.
-    """
-    try:
-        with read_state_file(path, LEDGER) as connection:
-            yield connection
-    except sqlite3.Error as error:
-        raise ledger_unreadable(path, error) from error
 
 
 def ledger_unreadable(path: Path | None, error: Exception) -> StoreFailed:

@@ -28,15 +28,11 @@ from numpy.typing import ArrayLike
 from veilring.arrays import Bools, Floats, Ints
 from veilring.privacy.checks import require, require_that
 from veilring.privacy.draws import Scale, Scales, bernoulli_exp, geometric, propose, require_scale
+from veilring.privacy.exact import float_ceil
 
 
 def discrete_laplace(scale: Scale, shape: int | tuple[int, ...], rng: np.random.Generator) -> Ints:
-    """Draw exact discrete Laplace noise: the difference of two geometric numbers.
-
-    Args:
-        scale: In whole numbers (or steps of a grid), from 2**-20 to 2**40, for all draws or an
-            array that fits `shape`. A float is treated as an exact fraction.
-    """
+    """Draw exact discrete Laplace noise: the difference of two geometric numbers."""
     return geometric(scale, shape, rng) - geometric(scale, shape, rng)
 
 
@@ -68,12 +64,7 @@ _GAUSSIAN_REACH: Final = 80
 
 
 def discrete_gaussian(sigma: Scale, shape: int | tuple[int, ...], rng: np.random.Generator) -> Ints:
-    """Draw exact discrete Gaussian noise, by rejection (their Algorithm 3).
-
-    Args:
-        sigma: In whole numbers (or steps of a grid), from 2**-20 to 2**40 - 1, for all draws or an
-            array that fits `shape`. A float is treated as an exact fraction.
-    """
+    """Draw exact discrete Gaussian noise, by rejection (their Algorithm 3)."""
     sigmas = Scales.of("sigma", sigma, shape)
     inside = bool((sigmas.floats <= _SIGMA_MAX).all())
     require_that(inside, "sigma", f"each sigma must be at most {_SIGMA_MAX}")
@@ -127,11 +118,7 @@ _MOST_STEPS: Final = 2**53
 
 @dataclass(frozen=True, slots=True)
 class PublicGrid:
-    """The grid of whole multiples of a step.
-
-    Attributes:
-        step: A power of two, such as 2**-16.
-    """
+    """The grid of whole multiples of a step, which is a power of two, such as 2**-16."""
 
     step: float
 
@@ -144,7 +131,11 @@ class PublicGrid:
 
         Vectors that differ by D in a norm then differ by at most `sensitivity(D, ...)` steps.
         """
-        return self._whole(np.rint(self._in_steps(values)))
+        with np.errstate(over="ignore"):  # infinite values are refused
+            rounded = np.rint(values / self.step)
+        inside = bool((np.abs(rounded) <= _MOST_STEPS).all())
+        require_that(inside, "values", "values must be finite, and at most 2**53 steps from 0")
+        return rounded.astype(np.int64)
 
     def values(self, steps: Ints) -> Floats:
         """Return whole steps as real numbers; exact up to 2**53 steps."""
@@ -155,11 +146,7 @@ class PublicGrid:
 
         Rounding moves each entry by at most half a step, so the difference of two vectors by at
         most a vector of ones, whose L1 norm is `dimensions` and whose L2 norm is its square root.
-
-        Args:
-            distance: The maximum distance of the vectors, at least 0, in the same norm.
-            dimensions: The number of entries, at least 1.
-            norm: 1 or 2.
+        `distance` is the maximum distance of the vectors in the same norm, the L1 or the L2 norm.
         """
         finite = math.isfinite(distance) and distance >= 0
         require(finite, "distance", distance, "a finite number of at least 0")
@@ -167,14 +154,4 @@ class PublicGrid:
         require(norm in {1, 2}, "norm", norm, "1 or 2")
         steps = Fraction(distance) / Fraction(self.step)
         ones = dimensions if norm == 1 else math.nextafter(math.sqrt(dimensions), math.inf)
-        exact = steps + Fraction(ones)
-        return float(exact) if float(exact) >= exact else math.nextafter(float(exact), math.inf)
-
-    def _in_steps(self, values: Floats) -> Floats:
-        with np.errstate(over="ignore"):  # infinite values are refused
-            return np.asarray(values / self.step)
-
-    def _whole(self, rounded: Floats) -> Ints:
-        inside = bool((np.abs(rounded) <= _MOST_STEPS).all())
-        require_that(inside, "values", "values must be finite, and at most 2**53 steps from 0")
-        return rounded.astype(np.int64)
+        return float_ceil(steps + Fraction(ones))

@@ -1,27 +1,35 @@
-"""Choosing a candidate by its score: the exponential mechanism, and permute-and-flip.
+"""Choosing a candidate by its score, or reporting a value as itself or as another.
 
-Scores are whole numbers, budgets are exact fractions of floats, and both mechanisms draw from
-exactly the distribution that they claim. Permute-and-flip is never worse at the same budget: each
-candidate's expected error is at most that of the exponential mechanism (McKenna and Sheldon,
-NeurIPS 2020), and its distribution is that of the highest score plus exponential noise
-(Ding et al., 2021).
+Scores are whole numbers, budgets are exact fractions of floats, and every mechanism draws from
+exactly the distribution that it claims. Permute-and-flip is never worse than the exponential
+mechanism at the same budget: each candidate's expected error is at most as large (McKenna and
+Sheldon, NeurIPS 2020). Its distribution is that of the highest score plus exponential noise (Ding
+et al., 2021).
 
 With sensitivity D, scores enter as `epsilon * score / (2 D)`. If a change of the data moves all
 scores in one direction, as adding a row does to counts, they are *monotone*, and the factor 2 is
 not needed.
+
+`ResponseDistribution` is k-ary randomised response, also called generalised randomised response or
+direct encoding (Kairouz, Oh and Viswanath, 2014; Wang et al., USENIX Security 2017). The true value
+is reported with `p = a / N`, each of the other `d - 1` values with `q = b / N`, where
+`N = a + (d - 1) b`; the loss is exactly `ln(a / b)`.
 """
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final
+from functools import partial
+from typing import Final, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from veilring.arrays import Floats, Ints
-from veilring.privacy.checks import require, require_that
+from veilring.privacy.checks import require, require_positive, require_that
 from veilring.privacy.draws import UniformBits, bernoulli_exp
-from veilring.privacy.exact import FractionBounds, exp_bounds
+from veilring.privacy.exact import FractionBounds, exp_bounds, exp_floor, log_ceil
 
 # the maximum error of a computed share of the probability mass, per candidate
 _SLACK: Final = 2.0**-46
@@ -58,18 +66,16 @@ def exponential_mechanism(
     doubtful = (np.abs(distances[:, :-1]) < _SLACK * gamma.shape[1]).any(axis=1)
     for run in np.flatnonzero(doubtful):
         gammas = [exact(int(run) * gamma.shape[1] + i) for i in range(gamma.shape[1])]
-        chosen[run] = _invert(UniformBits(float(draws[run])), gammas, rng)
+        number = UniformBits(float(draws[run]))
+        chosen[run] = number.settle(partial(_holder, number, gammas), rng)
     return chosen
 
 
-def _invert(number: UniformBits, gammas: list[Fraction], rng: np.random.Generator) -> int:
-    """Return the candidate whose interval a uniform number is in."""
-    while True:
-        weights = [exp_bounds(-gamma, number.digits) for gamma in gammas]
-        for candidate, (low, high) in enumerate(_intervals(weights)):
-            if low <= number.low and number.high <= high:
-                return candidate
-        number.refine(rng)
+def _holder(number: UniformBits, gammas: list[Fraction]) -> int | None:
+    """Return the candidate whose interval a uniform number is in, if its known bits tell."""
+    intervals = _intervals([exp_bounds(-gamma, number.digits) for gamma in gammas])
+    inside = (low <= number.low and number.high <= high for low, high in intervals)
+    return next((candidate for candidate, holds in enumerate(inside) if holds), None)
 
 
 def _intervals(weights: list[FractionBounds]) -> list[FractionBounds]:
@@ -99,13 +105,7 @@ def permute_and_flip(
     a coin with probability `e**(epsilon * (score - best) / (2 D))`, and the first heads wins. The
     order and the coins are independent, so all coins are flipped, and one of the heads is drawn.
 
-    Args:
-        scores: Shape (runs, candidates), at least one candidate, from -2**52 to 2**52.
-        epsilon: The budget of a run: a number above 0 for all, or shape (runs,).
-        sensitivity: D, the maximum change of any score by one record, at least 1.
-
-    Returns:
-        The chosen candidates, shape (runs,).
+    The arguments and the result are those of `exponential_mechanism`.
     """
     heads = bernoulli_exp(*_exponents(scores, epsilon, sensitivity, monotone=monotone), rng)
     winner = rng.integers(0, heads.sum(axis=1))
@@ -169,3 +169,71 @@ def _exponents(
         return int(behind.flat[index]) * Fraction(float(budgets[run])) / divisor
 
     return behind * budgets[:, None] / divisor, exact
+
+
+# A draw below N takes one word, and stays a signed whole number.
+_GREATEST_TOTAL: Final = 2**63
+EPSILON_MAX: Final = 40.0
+"""The maximum epsilon of a response: e**43 is 2**62, above which no weight is left for the other
+values."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseDistribution:
+    """The exact probabilities of reporting one of d values as itself or as another.
+
+    The weights `own` and `other` are a and b above.
+    """
+
+    domain: int
+    own: int
+    other: int
+
+    def __post_init__(self) -> None:
+        require(self.domain >= 2, "domain", self.domain, "a whole number of at least 2")  # noqa: PLR2004  (one value needs no noise)
+        require(1 <= self.other <= self.own, "other", self.other, f"from 1 to {self.own}")
+        require(self.total <= _GREATEST_TOTAL, "own, other", self.total, "2**63 at most in total")
+
+    @classmethod
+    def spending(cls, epsilon: float | Fraction, domain: int) -> Self:
+        """Return the distribution with the largest loss up to `epsilon` that 63 bits represent."""
+        exact = require_positive("epsilon", epsilon)
+        require(exact <= EPSILON_MAX, "epsilon", epsilon, f"at most {EPSILON_MAX:g}")
+        ratio = max(Fraction(1), exp_floor(exact))  # for a tiny budget the floor is below 1
+        room = ratio + domain - 1 <= _GREATEST_TOTAL
+        require(room, "domain", domain, "fewer values; at this epsilon these exceed 63 bits")
+        other = 1 << (math.floor(_GREATEST_TOTAL / (ratio + domain - 1)).bit_length() - 1)
+        return cls(domain, math.floor(ratio * other), other)
+
+    @property
+    def total(self) -> int:
+        """N, the sum of all weights."""
+        return self.own + (self.domain - 1) * self.other
+
+    @property
+    def p(self) -> Fraction:
+        """The probability that the true value is reported."""
+        return Fraction(self.own, self.total)
+
+    @property
+    def q(self) -> Fraction:
+        """The probability that a certain other value is reported."""
+        return Fraction(self.other, self.total)
+
+    @property
+    def epsilon(self) -> float:
+        """The exact loss, `ln(p / q)`, rounded up to a float."""
+        return log_ceil(Fraction(self.own, self.other))
+
+
+def randomised_response(
+    values: NDArray[np.integer], distribution: ResponseDistribution, rng: np.random.Generator
+) -> Ints:
+    """Report each value as itself or as another, with exactly the distribution's probabilities."""
+    inside = values.size == 0 or bool(values.min() >= 0 and values.max() < distribution.domain)
+    require_that(inside, "values", f"values must be from 0 to {distribution.domain - 1}")
+    draws = rng.integers(0, distribution.total, values.shape)
+    # The draws from `own` on are divided among the others, in their order.
+    others = (draws - distribution.own) // distribution.other
+    others += others >= values
+    return np.where(draws < distribution.own, values, others).astype(np.int64)

@@ -98,11 +98,7 @@ _REACH: Final = 26
 
 @dataclass(frozen=True, slots=True)
 class NearGaussian:
-    """The guarantee of Gaussian noise, but that probabilities may differ by a small factor.
-
-    Attributes:
-        slack: The maximum logarithm of the factor, at least 0.
-    """
+    """The guarantee of Gaussian noise, but that probabilities may differ by up to `e**slack`."""
 
     gaussian: GaussianDP
     slack: float
@@ -138,13 +134,9 @@ class NearGaussian:
 
 
 def gaussian_shares(sigma: float, shares: int, sensitivity: float, dimensions: int) -> NearGaussian:
-    """Return the guarantee of a sum of discrete Gaussian shares, proved above.
+    """Return the guarantee of a sum of m unknown discrete Gaussian shares, proved above.
 
-    Args:
-        sigma: The sigma of each share, in whole numbers; at least `GAUSSIAN_SIGMA_MIN`.
-        shares: m, the number of unknown shares, at least 1.
-        sensitivity: The L2 norm of a vector of whole numbers by which a row may change the sum.
-        dimensions: D, the number of coordinates, at least 1.
+    `sensitivity` is the L2 norm of the whole numbers by which a row may change the sum.
     """
     require_noise(sigma, sensitivity)
     allowed = f"at least {GAUSSIAN_SIGMA_MIN}"
@@ -171,10 +163,8 @@ def skellam_noise(
 ) -> RenyiDP:
     """Return the guarantee of Skellam noise, of one party or as a sum of shares.
 
-    Args:
-        sensitivity: The L2 norm of a vector of whole numbers by which a row may change the sum.
-        sensitivity_l1: The L1 norm of that vector; at most the square of its L2 norm.
-        orders: Whole numbers: the formula is proved only for these.
+    The sensitivities are the L2 and the L1 norm of the whole numbers by which a row may change the
+    sum. The formula is proved only for whole orders.
     """
     require_noise(variance, sensitivity)
     require_noise(variance, sensitivity_l1)
@@ -221,11 +211,7 @@ def vector_loss(
 ) -> float:
     """Return the loss of a vector of counts whose noise has this total exponent, rounded up.
 
-    Args:
-        epsilon: The loss of a unit if the exponent is 1; at least `1 / POLYA_SCALE_MAX`.
-        exponent: A, at least 0.
-        sensitivity: The maximum L1 norm of a row's change, a whole number of at least 1.
-        dimensions: The number of counts, at least 1.
+    `sensitivity` is the maximum L1 norm of a row's change, `epsilon` that of `count_loss`.
     """
     require(sensitivity >= 1, "sensitivity", sensitivity, "a whole number of at least 1")
     require(dimensions >= 1, "dimensions", dimensions, "a whole number of at least 1")

@@ -9,7 +9,8 @@ files between two runs, so five mechanisms are added:
   process dies for any reason. Readers are not delayed, and delay no transaction.
 - **A witness** in the same file records which state file was created here and its number of
   transactions. A state file that is missing, empty, different, or an older copy, or whose log was
-  lost or truncated, is refused.
+  lost or truncated, is refused. The witness is not synced at each transaction: after a power loss
+  it may record fewer transactions than were made, never more.
 - **A mark** in the main file's header, SQLite's own for a file with a log, is set before the first
   transaction, and cleared when the file is closed properly. A main file alone, without log and
   witness, is therefore never mistaken for a complete one.
@@ -29,32 +30,38 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
+from hashlib import blake2b
 from pathlib import Path
 from threading import RLock
 from typing import Final, NamedTuple
 
+import msgpack
+
 from veilring.errors import InputError, StoreFailed
 from veilring.privacy.checks import require, require_that
 from veilring.privacy.files import create_private, sync_folder
-from veilring.privacy.witness import (
-    BUSY_SECONDS,
-    SEAL_BYTES,
-    UNREADABLE,
-    Witness,
-    connect_to_read,
-    hash_row,
-    known_to_readers,
-    lock_path,
-    primary_code,
-)
 
+# The time to wait for the lock of a file; another writer's transaction takes less.
+_BUSY_SECONDS: Final = 5.0
+# The time to wait for a reader of the witness, which holds its lock for the time of one row.
+_WITNESS_SECONDS: Final = 0.5
+# Sums of hashes of this size: accidents do not produce two tables with one sum.
+_SEAL_BYTES: Final = 16
+_COUNT_BYTES: Final = 8
+# Errors of SQLite or Python on changed bytes: a broken page, or an invalid text.
+_UNREADABLE: Final = (sqlite3.DatabaseError, ValueError, TypeError, OverflowError)
+# The number of transactions is a blob: an integer would change its size as it grows, and the row
+# its place, which a power loss could tear.
+_WITNESS_SCHEMA: Final = """
+CREATE TABLE witness (id BLOB NOT NULL, transactions BLOB NOT NULL, digest BLOB NOT NULL);
+"""
 # The time to wait for a reader when a file is opened for writing, or its log is erased. Reading and
 # checking a gigabyte takes less.
 READER_SECONDS: Final = 30.0
 MEMORY: Final = ":memory:"
 
 _ID_BYTES: Final = 16
-_SEAL_END: Final = 1 << 8 * SEAL_BYTES
+_SEAL_END: Final = 1 << 8 * _SEAL_BYTES
 
 
 # A close leaves the log to the next writer if a reader still needs it or the disk does not take it.
@@ -131,14 +138,76 @@ class _State(NamedTuple):
         return hash_row(("statefile", self.id, self.transactions))
 
 
+class Witness:
+    """The file next to a state file: its lock, and the last written state of that file.
+
+    It is an SQLite file as well, so that locks use each operating system's own mechanism.
+    """
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.path, self.beside, self._name = path, _lock_path(path), name
+        create_private(self.beside, name)
+        self._lock = sqlite3.connect(
+            self.beside, timeout=_WITNESS_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        try:
+            self.known = self._locked()
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def write(self, file_id: bytes, transactions: int) -> None:
+        """Store the current state of the state file."""
+        count = transactions.to_bytes(_COUNT_BYTES)
+        digest = hash_row(("witness", file_id, count)).to_bytes(_SEAL_BYTES)
+        row = (file_id, count, digest)
+        if self.known is None:
+            self._lock.executescript(f"BEGIN;{_WITNESS_SCHEMA}")
+            self._lock.execute("INSERT INTO witness VALUES (?, ?, ?)", row)
+            self._lock.execute("COMMIT")
+            self._change_in_place()
+            # SQLite leaves the journal of a locked file, whose header it has zeroed.
+            self.beside.with_name(f"{self.beside.name}-journal").unlink(missing_ok=True)
+        else:
+            self._lock.execute("UPDATE witness SET id = ?, transactions = ?, digest = ?", row)
+        self.known = file_id, transactions
+
+    def close(self) -> None:
+        """Drop the lock."""
+        self._lock.close()
+
+    def _locked(self) -> tuple[bytes, int] | None:
+        try:
+            # the lock taken by the first transaction is kept until the connection is closed
+            self._lock.execute("PRAGMA locking_mode = EXCLUSIVE")
+            self._lock.execute("BEGIN EXCLUSIVE")
+            known = _known_in(self._lock, self.path)
+            self._lock.execute("COMMIT")
+            if known is not None:
+                self._change_in_place()
+        except sqlite3.OperationalError as error:
+            if _primary_code(error) != sqlite3.SQLITE_BUSY:
+                raise _damaged_witness(self.path) from None
+            raise InputError.because(
+                f"{self.path} is locked: another process is writing the {self._name}; end that "
+                "process first",
+                field=self._name,
+            ) from None
+        except _UNREADABLE:
+            raise _damaged_witness(self.path) from None
+        return known
+
+    def _change_in_place(self) -> None:
+        """Write without a journal on disk and without waiting: a row never changes its size."""
+        self._lock.execute("PRAGMA journal_mode = MEMORY")
+        self._lock.execute("PRAGMA synchronous = OFF")
+
+
 class StateFile:
     """An open state file. Create it with `open_state_file`.
 
-    Args:
-        witness: The holder of the lock; none for a file in memory, which has no seal either.
-
-    Attributes:
-        guard: The lock that each transaction holds, for threads that share the file.
+    The `guard` is held by each transaction, for threads that share the file. A file in memory has
+    neither a witness nor a seal.
     """
 
     def __init__(
@@ -233,7 +302,7 @@ class StateFile:
         try:
             self._connection.execute("PRAGMA journal_mode = MEMORY")  # moves the log into the file
         except sqlite3.OperationalError as error:
-            if primary_code(error) not in _LOG_KEPT:
+            if _primary_code(error) not in _LOG_KEPT:
                 raise
         finally:
             self._let_go()
@@ -337,12 +406,8 @@ def open_state_file(
 def read_state_file(path: Path, *sections: Section) -> Iterator[sqlite3.Connection]:
     """Open a snapshot of a state file for reading, without disturbing its writer.
 
-    Args:
-        sections: The sections that it must have.
-
-    Yields:
-        A connection in a transaction, so that everything read belongs to one moment. The seal has
-        been checked.
+    The file must have these sections. The connection is in a transaction, so that everything read
+    belongs to one moment, and the seal has been checked.
 
     Raises:
         StoreFailed: If it is damaged or incomplete.
@@ -351,17 +416,17 @@ def read_state_file(path: Path, *sections: Section) -> Iterator[sqlite3.Connecti
     path, kind = path.resolve(), _Content(sections)
     if not path.exists():
         raise InputError(kind.name, path, "an existing file")
-    known = known_to_readers(
+    known = _known_to_readers(
         path
     )  # before the moment that is read, because its writer may end meanwhile
-    with closing(connect_to_read(path)) as connection:
+    with closing(_connect_to_read(path)) as connection:
         with _as_damage(path, kind):
             _require_format(connection, path, kind)
             connection.execute("BEGIN")
             state = _state_of(connection)
         if known is not None:
             _require_known(path, kind, state, known)
-        elif _needs_log(connection) and not (_log_size(path) or lock_path(path).exists()):
+        elif _needs_log(connection) and not (_log_size(path) or _lock_path(path).exists()):
             raise _incomplete(path, kind)
         _require_sealed(connection, path, kind, state)
         yield connection
@@ -401,7 +466,7 @@ def _inspected(
         _require_never_begun(path, kind, witness)
         raise missing_state(str(path), kind.name, kind.loss)
     logged = bool(_log_size(path))
-    with closing(connect_to_read(path)) as connection:
+    with closing(_connect_to_read(path)) as connection:
         with _as_damage(path, kind):
             _require_format(connection, path, kind, begun=witness.known is not None)
             connection.execute("BEGIN")
@@ -420,8 +485,8 @@ def _inspected(
 def _require_never_begun(path: Path, kind: _Content, witness: Witness) -> None:
     if witness.known is not None or _log_size(path):
         raise StoreFailed(
-            f"{path} is missing or empty, although {lock_path(path).name} or its log shows that it "
-            f"existed. Restore it. Without it, {kind.loss}; to start over nevertheless, remove "
+            f"{path} is missing or empty, although {_lock_path(path).name} or its log shows that "
+            f"it existed. Restore it. Without it, {kind.loss}; to start over nevertheless, remove "
             f"{', '.join(each.name for each in _companions(path))} as well"
         )
 
@@ -431,15 +496,15 @@ def _require_known(path: Path, kind: _Content, state: _State, known: tuple[bytes
     name, transactions = known
     if name != state.id:
         raise StoreFailed(
-            f"{path} is not the {kind.name} recorded in {lock_path(path).name}. Restore "
-            f"the right one; or, if it is the right one, remove {lock_path(path).name}"
+            f"{path} is not the {kind.name} recorded in {_lock_path(path).name}. Restore "
+            f"the right one; or, if it is the right one, remove {_lock_path(path).name}"
         )
     if state.transactions < transactions:
         raise StoreFailed(
             f"{path} is not complete: its last {transactions - state.transactions} transactions "
             f"are missing. It is an older copy, or its log {_log(path).name} was damaged or "
             f"removed. Restore your newest files. To continue without these transactions, remove "
-            f"{lock_path(path).name}; their loss means that {kind.loss}"
+            f"{_lock_path(path).name}; their loss means that {kind.loss}"
         )
 
 
@@ -459,7 +524,7 @@ def _begun(path: Path, kind: _Content, witness: Witness) -> _State:
 
 def _connect(path: str, kind: _Content) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
     )
     try:
         connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
@@ -488,7 +553,7 @@ def _use_log(connection: sqlite3.Connection, kind: _Content) -> None:
             connection.execute("PRAGMA journal_mode = MEMORY")
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     except sqlite3.OperationalError as error:
-        if primary_code(error) == sqlite3.SQLITE_BUSY:
+        if _primary_code(error) == sqlite3.SQLITE_BUSY:
             raise _being_read(kind) from None
         raise
     require_that(
@@ -512,7 +577,7 @@ def _patient(connection: sqlite3.Connection) -> Iterator[None]:
     try:
         yield
     finally:
-        connection.execute(f"PRAGMA busy_timeout = {int(1000 * BUSY_SECONDS)}")
+        connection.execute(f"PRAGMA busy_timeout = {int(1000 * _BUSY_SECONDS)}")
 
 
 def _make_tables(connection: sqlite3.Connection, kind: _Content) -> _State:
@@ -521,7 +586,7 @@ def _make_tables(connection: sqlite3.Connection, kind: _Content) -> _State:
         f"BEGIN; PRAGMA application_id = {_APPLICATION};"
         f"PRAGMA user_version = {_VERSION}; {_OWN_SCHEMA} {kind.schema}"
     )
-    connection.execute("INSERT INTO statefile VALUES (?, 0, ?)", (file_id, bytes(SEAL_BYTES)))
+    connection.execute("INSERT INTO statefile VALUES (?, 0, ?)", (file_id, bytes(_SEAL_BYTES)))
     sections = ((each.name, each.version, " ".join(each.sealed)) for each in kind.sections)
     connection.executemany("INSERT INTO sections VALUES (?, ?, ?)", sections)
     state = _State(file_id, 0, _seal_of(connection))
@@ -548,7 +613,7 @@ def _require_format(
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
     except sqlite3.DatabaseError as error:
-        if primary_code(error) != sqlite3.SQLITE_NOTADB:
+        if _primary_code(error) != sqlite3.SQLITE_NOTADB:
             raise
     if application in _EARLIER or (application == _APPLICATION and version != _VERSION):
         name = _EARLIER.get(application, kind.name)
@@ -636,7 +701,7 @@ def _state_of(connection: sqlite3.Connection) -> _State:
 
 
 def _write_state(connection: sqlite3.Connection, state: _State) -> None:
-    seal = ((state.seal + state.digest) % _SEAL_END).to_bytes(SEAL_BYTES)
+    seal = ((state.seal + state.digest) % _SEAL_END).to_bytes(_SEAL_BYTES)
     connection.execute(
         "UPDATE statefile SET transactions = ?, seal = ?", (state.transactions, seal)
     )
@@ -651,10 +716,10 @@ def _as_damage(path: Path, kind: _Content) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
-        if primary_code(error) != sqlite3.SQLITE_ERROR:
+        if _primary_code(error) != sqlite3.SQLITE_ERROR:
             raise
         raise _damaged(path, kind, error) from None
-    except UNREADABLE as error:
+    except _UNREADABLE as error:
         if isinstance(error, InputError):
             raise
         raise _damaged(path, kind, error) from None
@@ -717,5 +782,69 @@ def _log_size(path: Path) -> int:
 
 
 def _companions(path: Path) -> tuple[Path, ...]:
-    every = (lock_path(path), _log(path), path.with_name(f"{path.name}-shm"))
+    every = (_lock_path(path), _log(path), path.with_name(f"{path.name}-shm"))
     return tuple(each for each in every if each.exists())
+
+
+def _known_to_readers(path: Path) -> tuple[bytes, int] | None:
+    """Return the witness's id and count, or `None` while a writer, which checked them, holds it."""
+    beside = _lock_path(path)
+    if not beside.exists():
+        return None
+    with closing(_connect_to_read(beside)) as witness:
+        witness.execute("PRAGMA busy_timeout = 0")
+        try:
+            return _known_in(witness, path)
+        except sqlite3.OperationalError as error:
+            if _primary_code(error) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_READONLY}:
+                return None  # it is being written, or was when its process died
+            raise _damaged_witness(path) from None
+        except _UNREADABLE:
+            raise _damaged_witness(path) from None
+
+
+def _known_in(witness: sqlite3.Connection, path: Path) -> tuple[bytes, int] | None:
+    """Return the id and the number of transactions in a witness, if it records a file."""
+    (tables,) = witness.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if not tables:
+        return None
+    if witness.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
+        raise _damaged_witness(path)
+    rows = witness.execute("SELECT id, transactions, digest FROM witness").fetchall()
+    for name, count, digest in rows:
+        if digest == hash_row(("witness", name, count)).to_bytes(_SEAL_BYTES):
+            return name, int.from_bytes(count)
+    raise _damaged_witness(path)
+
+
+def _connect_to_read(path: Path) -> sqlite3.Connection:
+    """Connect to a file for reading only."""
+    uri = f"{path.as_uri()}?mode=ro"
+    return sqlite3.connect(
+        uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+    )
+
+
+def hash_row(values: tuple[object, ...]) -> int:
+    """Return the hash of a row, a whole number of `_SEAL_BYTES` bytes."""
+    packed: Callable[[object], bytes] = msgpack.packb
+    return int.from_bytes(blake2b(packed(values), digest_size=_SEAL_BYTES).digest())
+
+
+def _primary_code(error: sqlite3.Error) -> int:
+    """Return SQLite's primary error code, or `SQLITE_ERROR` if the error has no code."""
+    code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    return code & 0xFF
+
+
+def _damaged_witness(path: Path) -> StoreFailed:
+    beside = _lock_path(path)
+    return StoreFailed(
+        f"{beside} is damaged, so that nothing shows whether {path.name} is complete and the "
+        f"latest version. If you are sure that it is, remove {beside.name} and start again"
+    )
+
+
+def _lock_path(path: Path) -> Path:
+    """Return the path of the witness of a state file."""
+    return path.with_name(f"{path.name}.lock")

@@ -92,9 +92,8 @@ _STATEMENTS = 14
 
 
 @pytest.mark.parametrize("statement", range(_STATEMENTS))
-def test_an_interrupted_charge_did_not_happen(tmp_path: Path, statement: int) -> None:
+def test_an_interrupted_charge_did_not_happen(path: Path, statement: int) -> None:
     """Killed before any statement of a charge, the process has charged and given nothing."""
-    path = tmp_path / "ledger"
     with _charging(path, 0, str(statement)) as process:
         assert process.stdout is not None
         assert process.stdout.read() == ""
@@ -103,9 +102,8 @@ def test_an_interrupted_charge_did_not_happen(tmp_path: Path, statement: int) ->
         assert _require_kept(ledger, {}, 0) == 0
 
 
-def test_killed_after_its_commit_the_answer_waits_for_the_retry(tmp_path: Path) -> None:
+def test_killed_after_its_commit_the_answer_waits_for_the_retry(path: Path) -> None:
     """If a process is killed after a commit, the answer is stored and returned on retry."""
-    path = tmp_path / "ledger"
     with _charging(path, 0, str(_STATEMENTS)) as process:
         assert process.stdout is not None
         given = _answers(process.stdout.readlines())
@@ -114,9 +112,8 @@ def test_killed_after_its_commit_the_answer_waits_for_the_retry(tmp_path: Path) 
         assert _require_kept(ledger, given, 0) == 1
 
 
-def test_a_second_process_is_refused_and_readers_are_not(tmp_path: Path) -> None:
+def test_a_second_process_is_refused_and_readers_are_not(path: Path) -> None:
     """A second writer fails with a clear error, while totals stay readable."""
-    path = tmp_path / "ledger"
     with open_ledger(path, BUDGETS, new=True) as ledger:
         ledger.records.add(IDS)
         command = [sys.executable, str(PROGRAM), str(path), "0"]
@@ -168,9 +165,8 @@ def test_a_copy_of_the_folder_at_any_moment_opens(tmp_path: Path) -> None:
                 assert _require_kept(crashed, dict.fromkeys(range(number), b"yes"), 1) == number + 1
 
 
-def test_the_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
+def test_the_file_is_readable_by_its_owner_only(path: Path, tmp_path: Path) -> None:
     """The ledger, its log and its lock are readable by their owner only."""
-    path = tmp_path / "ledger"
     with open_ledger(path, BUDGETS, new=True):
         modes = {each.name: each.stat().st_mode & 0o777 for each in tmp_path.iterdir()}
     assert modes.pop("ledger.lock") == modes.pop("ledger") == 0o600

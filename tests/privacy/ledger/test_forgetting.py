@@ -13,9 +13,8 @@ from veilring.privacy.budgets import Charge, RecordCharge
 from veilring.privacy.ledger import open_ledger
 
 
-def test_a_forgotten_record_pays_nothing_and_comes_back_with_its_budget(tmp_path: Path) -> None:
+def test_a_forgotten_record_pays_nothing_and_comes_back_with_its_budget(path: Path) -> None:
     """This holds at once and after a restart; a record that joins meanwhile has a fresh budget."""
-    path = tmp_path / "a"
     with open_ledger(path, RECORD_BUDGETS, new=True) as ledger:
         ledger.records.add(["ann", "bob"])
         ledger.charge(charge_records(1, [0, 1], [0.25, 0.5]))
@@ -53,9 +52,8 @@ def test_nothing_is_forgotten_if_a_record_is_unknown() -> None:
         assert left(ledger) == [1.0]
 
 
-def test_no_byte_of_a_forgotten_record_is_left(tmp_path: Path) -> None:
+def test_no_byte_of_a_forgotten_record_is_left(path: Path) -> None:
     """The id of a forgotten record is in no file, and neither are its payments."""
-    path = tmp_path / "a"
     name = "a-name-that-is-nowhere"
     paid = [np.array([n], "<i8").tobytes() for n in (0x1234567, 0x2345678, 0x3456789)]
     with open_ledger(path, RECORD_BUDGETS, new=True) as ledger:
@@ -93,10 +91,9 @@ def test_a_crash_before_the_wiping_is_repaired(tmp_path: Path) -> None:
         assert left(ledger) == [0.0]
 
 
-def test_a_blocking_reader_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_blocking_reader_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The record is forgotten; its traces are removed with the next one, once no reader is left."""
     monkeypatch.setattr("veilring.privacy.statefile.READER_SECONDS", 0.01)
-    path = tmp_path / "a"
     with open_ledger(path, RECORD_BUDGETS, new=True) as ledger:
         ledger.records.add(["ann", "bob"])
         ledger.charge(charge_records(1, [0, 1], [0.25, 0.25]))

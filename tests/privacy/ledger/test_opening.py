@@ -14,9 +14,8 @@ from veilring.privacy.ledger import LEDGER, open_ledger, read_totals
 from veilring.privacy.statefile import open_state_file
 
 
-def test_other_budgets_must_be_intended(tmp_path: Path) -> None:
+def test_other_budgets_must_be_intended(path: Path) -> None:
     """A ledger opens only with its original budgets; amending them keeps all spending."""
-    path = tmp_path / "a"
     with open_ledger(path, Budgets(total=1.0), new=True) as ledger:
         ledger.charge(charge("ann", "1", 0.8))
     with pytest.raises(InputError, match="budgets"):
@@ -27,9 +26,8 @@ def test_other_budgets_must_be_intended(tmp_path: Path) -> None:
         assert read_totals(path).budget == total
 
 
-def test_an_unused_ledger_takes_other_budgets(tmp_path: Path) -> None:
+def test_an_unused_ledger_takes_other_budgets(path: Path) -> None:
     """Budgets and unit can be corrected until there is an answer or a record."""
-    path = tmp_path / "a"
     open_ledger(path, Budgets(total=1.0), new=True).close()
     with open_ledger(path, Budgets("rho", total=2.0, record=1.0)) as ledger:
         ledger.records.add(["ann"])
@@ -38,9 +36,8 @@ def test_an_unused_ledger_takes_other_budgets(tmp_path: Path) -> None:
         open_ledger(path, Budgets("rho", total=3.0, record=1.0))
 
 
-def test_amounts_are_never_counted_in_another_unit(tmp_path: Path) -> None:
+def test_amounts_are_never_counted_in_another_unit(path: Path) -> None:
     """Spending in one unit is never counted in another unit, even with amended budgets."""
-    path = tmp_path / "a"
     with open_ledger(path, Budgets("epsilon within 10.0", total=1.0), new=True) as ledger:
         ledger.charge(charge("ann", "1", 0.8))
     with pytest.raises(InputError, match=r"counts in epsilon within 10"):
@@ -48,18 +45,16 @@ def test_amounts_are_never_counted_in_another_unit(tmp_path: Path) -> None:
     assert read_totals(path).unit == "epsilon within 10.0"
 
 
-def test_another_key_changes_no_budget(tmp_path: Path) -> None:
+def test_another_key_changes_no_budget(path: Path) -> None:
     """The budgets of a ledger cannot be amended without its key."""
-    path = tmp_path / "a"
     open_ledger(path, Budgets(total=1.0), key=bytes(16), new=True).close()
     with pytest.raises(InputError, match="key"):
         open_ledger(path, Budgets(total=9.0), key=bytes(15) + b"1", amend=True)
     assert read_totals(path).budget == 1.0
 
 
-def test_a_record_over_a_lowered_budget_delays_no_others(tmp_path: Path) -> None:
+def test_a_record_over_a_lowered_budget_delays_no_others(path: Path) -> None:
     """A record that has spent more than its lowered budget still takes part at no cost."""
-    path = tmp_path / "a"
     for budget, key, amounts in ((1.0, "1", [0.9, 0.0]), (0.5, "2", [0.0, 0.1])):
         new = not path.exists()
         with open_ledger(path, Budgets(record=budget), amend=True, new=new) as ledger:
@@ -67,9 +62,8 @@ def test_a_record_over_a_lowered_budget_delays_no_others(tmp_path: Path) -> None
             assert ledger.charge(Charge("ann", key, b"?", b"yes", records=paid)) == b"yes"
 
 
-def test_an_error_of_the_disk_closes_the_ledger(tmp_path: Path) -> None:
+def test_an_error_of_the_disk_closes_the_ledger(path: Path) -> None:
     """After a disk error the ledger closes; reopened, it shows all charges."""
-    path = tmp_path / "a"
     with open_ledger(path, Budgets(), new=True) as ledger:
         ledger.charge(charge("ann", "1", 0.5))
         ledger._store.connection.execute("PRAGMA max_page_count = 1")  # noqa: SLF001  (a full disk)
@@ -86,9 +80,8 @@ def test_an_error_of_the_disk_closes_the_ledger(tmp_path: Path) -> None:
         assert ledger.totals().spent == 0.5
 
 
-def test_a_full_disk_fails_no_close(tmp_path: Path) -> None:
+def test_a_full_disk_fails_no_close(path: Path) -> None:
     """A ledger whose disk takes nothing more closes without an error and keeps its charges."""
-    path = tmp_path / "a"
     ledger = open_ledger(path, Budgets(), new=True)
     ledger.charge(charge("ann", "1", 0.5, answer=bytes(ANSWER_BYTES_MAX // 2)))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -102,9 +95,8 @@ def test_a_full_disk_fails_no_close(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 5000, b"SQLite format 3\0" + bytes(5000)])
-def test_a_file_that_is_not_a_ledger_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_ledger_is_refused(path: Path, content: bytes) -> None:
     """It cannot be written or read, is not overwritten by a new one, and is left unchanged."""
-    path = tmp_path / "a"
     path.write_bytes(content)
     with pytest.raises(InputError, match="a ledger of veilring"):
         read_totals(path)
@@ -116,9 +108,8 @@ def test_a_file_that_is_not_a_ledger_is_refused(tmp_path: Path, content: bytes) 
     assert path.read_bytes() == content
 
 
-def test_a_damaged_ledger_is_named(tmp_path: Path) -> None:
+def test_a_damaged_ledger_is_named(path: Path) -> None:
     """Overwritten pages are detected on opening or reading, and the lock is released."""
-    path = tmp_path / "a"
     with open_ledger(path, BUDGETS, new=True) as ledger:
         ledger.charge(charge("ann", "1", 0.5))
     content = path.read_bytes()
@@ -128,9 +119,8 @@ def test_a_damaged_ledger_is_named(tmp_path: Path) -> None:
             use()
 
 
-def test_another_programs_database_is_refused(tmp_path: Path) -> None:
+def test_another_programs_database_is_refused(path: Path, tmp_path: Path) -> None:
     """An SQLite file of another program is left unchanged."""
-    path = tmp_path / "a"
     other = sqlite3.connect(path)
     other.execute("CREATE TABLE theirs (x)")
     other.close()
@@ -142,9 +132,8 @@ def test_another_programs_database_is_refused(tmp_path: Path) -> None:
         read_totals(tmp_path / "nowhere")
 
 
-def test_an_uninitialised_ledger_has_no_totals(tmp_path: Path) -> None:
+def test_an_uninitialised_ledger_has_no_totals(path: Path) -> None:
     """A process that died between creating the file and its budgets leaves a usable file."""
-    path = tmp_path / "a"
     open_state_file(path, LEDGER, new=True).close()
     with pytest.raises(InputError, match="ledger has no budgets"):
         read_totals(path)
@@ -152,9 +141,8 @@ def test_an_uninitialised_ledger_has_no_totals(tmp_path: Path) -> None:
     assert read_totals(path).budget == BUDGETS.total
 
 
-def test_records_get_no_budgets_after_unpaid_answers(tmp_path: Path) -> None:
+def test_records_get_no_budgets_after_unpaid_answers(path: Path) -> None:
     """Records cannot get budgets after answers that did not charge records."""
-    path = tmp_path / "a"
     with open_ledger(path, Budgets(total=9.0), new=True):
         pass
     with open_ledger(path, Budgets(total=9.0, record=1.0), amend=True):

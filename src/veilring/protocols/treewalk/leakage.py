@@ -17,7 +17,7 @@ from numpy.random import Generator
 
 from veilring.arrays import Bools, Floats
 from veilring.errors import InputError
-from veilring.privacy.tables import ResponseDistribution
+from veilring.privacy.selection import ResponseDistribution
 from veilring.protocols.treewalk.algorithm.mechanisms import Comparison, buckets_of, respond, walk
 from veilring.protocols.treewalk.algorithm.tree import Tree, check_queries
 

@@ -20,7 +20,7 @@ from pydantic import Field
 from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.privacy.checks import require
-from veilring.privacy.tables import EPSILON_MAX
+from veilring.privacy.selection import EPSILON_MAX
 from veilring.protocols.digests import DIGEST_BYTES
 from veilring.protocols.promise import Forecast, repeated
 from veilring.protocols.treewalk.algorithm.mechanisms import SPLITS_MAX, bucket_distribution

@@ -18,7 +18,7 @@ from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party
 from veilring.nodes.ring import Ring
 from veilring.privacy.checks import require
-from veilring.privacy.tables import ResponseDistribution
+from veilring.privacy.selection import ResponseDistribution
 from veilring.protocols.claims import Argument
 from veilring.protocols.promise import Facts, Forecast, Promise, Spent, in_batches
 from veilring.protocols.system import PARTIES, Play, ServerSetup, System, together

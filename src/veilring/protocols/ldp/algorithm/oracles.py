@@ -40,7 +40,7 @@ from veilring.errors import InputError
 from veilring.privacy.bounds import binomial_range
 from veilring.privacy.draws import bernoulli, packed_bernoulli
 from veilring.privacy.exact import Dyadic, epsilon_of, exp_floor, log_ceil, unary_epsilon
-from veilring.privacy.tables import ResponseDistribution, randomised_response
+from veilring.privacy.selection import ResponseDistribution, randomised_response
 from veilring.protocols.ldp.algorithm.packing import (
     bit_of,
     bitmap_bytes,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from veilring.arrays import Bools, Floats, Ints
 from veilring.errors import InputError
 from veilring.privacy.accounting import PureSteps
-from veilring.privacy.tables import ResponseDistribution, randomised_response
+from veilring.privacy.selection import ResponseDistribution, randomised_response
 from veilring.protocols.treewalk.algorithm.tree import Tree, check_queries
 
 # With a greater ε the slip would be less than 2**-64, and the walk would not be private at all.

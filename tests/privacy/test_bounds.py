@@ -1,21 +1,92 @@
-"""Audits: closed forms of advantages, and lower bounds that are proven and near the truth."""
+"""Bounds: of honest counts, of probabilities, and of the losses and advantages that runs prove."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
-from scipy.stats import beta
+from papers.oracles import laplace_sum_max
+from scipy import stats
+from scipy.stats import beta, binom, gamma
 
 from veilring.privacy.bounds import (
+    NEVER_BITS,
     advantage_bound,
     audited_epsilon,
     audited_epsilon_of_scores,
     audited_mu,
+    binomial_range,
     exact_advantage,
     gaussian_advantage_bound,
     guess_membership,
     membership_advantage,
+    proportion_bounds,
 )
+from veilring.privacy.noise import discrete_laplace_pmf
+
+# A bound by Chernoff is looser than the exact tail by less than a factor of 2^8 here.
+LOOSE_BITS = 8
+
+
+@pytest.mark.parametrize(
+    ("trials", "chance"),
+    [(999, 0.2689), (63, 0.5), (1 << 20, 0.2689), (1 << 20, 1e-9), (1000, 1 - 1e-6), (3, 0.26)],
+)
+def test_a_count_outside_of_its_range_is_never_seen(trials: int, chance: float) -> None:
+    """Each tail outside is at most 2^-64, but would not be for a range shorter by one."""
+    low, high = binomial_range(trials, chance)
+    assert 0 <= low <= trials * chance <= high <= trials
+    above, below = binom.logsf(high, trials, chance), binom.logcdf(low - 1, trials, chance)
+    assert max(above, below) <= -NEVER_BITS * math.log(2)
+    shorter = max(binom.logsf(high - 1, trials, chance), binom.logcdf(low, trials, chance))
+    assert shorter >= -(NEVER_BITS + LOOSE_BITS) * math.log(2)
+
+
+def test_a_certain_coin_has_one_count() -> None:
+    """Without trials, or with probability 0 or 1, there is one count."""
+    assert binomial_range(0, 0.3) == (0, 0)
+    assert binomial_range(10, 0.0) == (0, 0)
+    assert binomial_range(10, 1.0) == (10, 10)
+
+
+@pytest.mark.parametrize("count", [1, 3, 100, 10_000])
+def test_a_sum_of_noise_above_its_bound_is_never_seen(count: int) -> None:
+    """The exponential bound on the noise is exceeded with probability at most 2^-64."""
+    scale = Fraction(1000)
+    sum_max = laplace_sum_max(scale, count)
+    tail = gamma.logsf((sum_max - count) / 1000, count) / math.log(2)
+    assert -(NEVER_BITS + LOOSE_BITS) <= tail <= -NEVER_BITS
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 30.0])
+def test_noise_is_no_greater_than_an_exponential_number_and_one(scale: float) -> None:
+    """Each tail of the absolute value is at most the tail of `1 + E` used by the bound."""
+    outcomes = np.arange(1, 60)
+    exact = 2 * np.array([discrete_laplace_pmf(np.arange(k, 2000), scale).sum() for k in outcomes])
+    assert (exact <= np.exp(-(outcomes - 1) / scale) * (1 + 1e-9)).all()
+
+
+@pytest.mark.parametrize("runs", [1, 10, 100_000])
+@pytest.mark.parametrize("alarm", [2.5e-9, 1e-3, 0.3])
+def test_bounds_are_the_ends_of_exact_intervals(runs: int, alarm: float) -> None:
+    """The bounds are SciPy's exact intervals, for all counts from none to all."""
+    counts = np.unique([0, 1, runs // 3, runs - 1, runs])
+    found = proportion_bounds(counts, runs, alarm)
+    for count, low, high in zip(counts.tolist(), *found, strict=True):
+        exact = stats.binomtest(count, runs).proportion_ci(1 - 2 * alarm, "exact")
+        assert (low, high) == pytest.approx((exact.low, exact.high), rel=1e-6)
+
+
+def test_a_bound_misses_at_most_at_its_rate() -> None:
+    """Summed over the exact binomial distribution, each bound misses at most at the alarm rate."""
+    runs, alarm = 50, 0.05
+    counts = np.arange(runs + 1)
+    low, high = proportion_bounds(counts, runs, alarm)
+    for p in np.linspace(0.01, 0.99, 99):
+        pmf = stats.binom.pmf(counts, runs, p)
+        assert pmf[low > p].sum() <= alarm
+        assert pmf[high < p].sum() <= alarm
+
 
 RUNS = 10**6
 
