@@ -46,7 +46,7 @@ _CHUNK_WORDS: Final = 2**15
 # From here on few words contain an undecided coin (one in four), so gathering them pays off.
 _GATHER_FROM: Final = 8
 _ALL: Final = np.uint64(2**64 - 1)
-T = TypeVar("T")
+_Decision = TypeVar("_Decision")
 # From 2**-20 to 2**40, one for all draws, or an array that fits their shape. A float is treated as
 # an exact fraction.
 Scale: TypeAlias = float | Fraction | Floats
@@ -179,8 +179,8 @@ class UniformBits:
         """The smallest known upper bound; the number is below it."""
         return self.low + self.width
 
-    def settle(self, decide: Callable[[], T | None], rng: np.random.Generator) -> T:
-        """Return the decision on the number, after as many bits as it needs; none if undecided."""
+    def settle(self, decide: Callable[[], _Decision | None], rng: np.random.Generator) -> _Decision:
+        """Draw bits until `decide`, which returns none before, decides; return the decision."""
         while (decided := decide()) is None:
             self.refine(rng)
         return decided
@@ -234,7 +234,9 @@ def bernoulli_exp(
 def _below(number: UniformBits, bounds: Callable[[int], FractionBounds]) -> bool | None:
     """Return whether a uniform number is below a threshold; none if its known bits do not tell."""
     low, high = bounds(number.digits)
-    return True if number.high <= low else False if number.low >= high else None
+    if number.high <= low:
+        return True
+    return None if number.low < high else False
 
 
 def propose(size: int, proposals: Callable[[NDArray[np.intp]], tuple[Ints, Bools]]) -> Ints:
