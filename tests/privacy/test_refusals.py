@@ -24,7 +24,7 @@ from veilring.privacy.accounting import (
 )
 from veilring.privacy.draws import packed_bernoulli
 from veilring.privacy.exact import Dyadic, exp_floor, log_ceil, loss, unary_epsilon
-from veilring.privacy.noise import PublicGrid, discrete_gaussian, discrete_laplace
+from veilring.privacy.noise import discrete_gaussian, discrete_laplace
 from veilring.privacy.selection import ResponseDistribution, exponential_mechanism, permute_and_flip
 from veilring.privacy.shares import (
     NearGaussian,
@@ -84,9 +84,6 @@ NUMBERS: tuple[Case, ...] = (
     ("x: 10000", lambda: exp_floor(10_001)),
     ("rows: at least 0", lambda: packed_bernoulli(Dyadic(1, 1), -1, 3, seeded())),
     ("columns: at least 0", lambda: packed_bernoulli(Dyadic(1, 1), 3, -1, seeded())),
-    ("distance", lambda: PublicGrid(1.0).sensitivity(-1, 1, 1)),
-    ("dimensions", lambda: PublicGrid(1.0).sensitivity(1, 0, 2)),
-    ("norm", lambda: PublicGrid(1.0).sensitivity(1, 1, 3)),
     ("exponent", lambda: div.polya(0, 1, 3, seeded())),
     ("exponent: above 0 and at most 1", lambda: div.polya(1.5, 1, 3, seeded())),
     ("scale", lambda: div.polya(0.5, div.POLYA_SCALE_MAX + 1, 3, seeded())),
@@ -110,8 +107,6 @@ def _of_mechanisms() -> Iterator[Case]:
         for field, draw in (("scale", discrete_laplace), ("sigma", discrete_gaussian)):
             yield field, partial(draw, scale, 3, seeded())
             yield field, partial(draw, np.array([1.0, scale]), 2, seeded())
-    for step in (0.0, -0.5, 0.3, math.inf, math.nan):
-        yield "step: power of two", partial(PublicGrid, step)
     for variance in (1.9, 0, -3.0, math.nan, math.inf, div.SKELLAM_VARIANCE_MAX * 2):
         yield "variance", partial(div.skellam, variance, 3, seeded())
         yield "variance", partial(div.skellam_pmf, [0], variance)

@@ -1,4 +1,4 @@
-"""Noise on whole numbers, and the grids that turn real statistics into whole numbers.
+"""Noise on whole numbers.
 
 Mironov (CCS 2012): the low bits of a float reveal the value to which float noise was added. On a
 grid there are no low bits: a statistic is rounded to whole steps, and the noise is a whole number
@@ -18,7 +18,6 @@ differential privacy: account for it by `shares.gaussian_shares`, or by Rényi o
 """
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
@@ -26,9 +25,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from veilring.arrays import Bools, Floats, Ints
-from veilring.privacy.checks import require, require_that
+from veilring.privacy.checks import require_that
 from veilring.privacy.draws import Scale, Scales, bernoulli_exp, geometric, propose, require_scale
-from veilring.privacy.exact import float_ceil
 
 
 def discrete_laplace(scale: Scale, shape: int | tuple[int, ...], rng: np.random.Generator) -> Ints:
@@ -110,48 +108,3 @@ def _gaussian_mass(sigma: float) -> float:
         return math.sqrt(2 * math.pi) * sigma
     k = np.arange(-_GAUSSIAN_REACH, _GAUSSIAN_REACH + 1)
     return float(np.sum(np.exp(-(k**2) / (2 * sigma**2))))
-
-
-# Whole numbers up to here are exact floats, and their sums with any noise stay below 2**63.
-_MOST_STEPS: Final = 2**53
-
-
-@dataclass(frozen=True, slots=True)
-class PublicGrid:
-    """The grid of whole multiples of a step, which is a power of two, such as 2**-16."""
-
-    step: float
-
-    def __post_init__(self) -> None:
-        power = math.isfinite(self.step) and math.frexp(self.step)[0] == 0.5  # noqa: PLR2004  (the mantissa of a power of two)
-        require(power, "step", self.step, "a power of two")
-
-    def nearest(self, values: Floats) -> Ints:
-        """Return values in whole steps, rounded to the nearest.
-
-        Vectors that differ by D in a norm then differ by at most `sensitivity(D, ...)` steps.
-        """
-        with np.errstate(over="ignore"):  # infinite values are refused
-            rounded = np.rint(values / self.step)
-        inside = bool((np.abs(rounded) <= _MOST_STEPS).all())
-        require_that(inside, "values", "values must be finite, and at most 2**53 steps from 0")
-        return rounded.astype(np.int64)
-
-    def values(self, steps: Ints) -> Floats:
-        """Return whole steps as real numbers; exact up to 2**53 steps."""
-        return np.asarray(steps * self.step)
-
-    def sensitivity(self, distance: float | Fraction, dimensions: int, norm: int) -> float:
-        """Return the maximum difference of two vectors in steps after `nearest`, rounded up.
-
-        Rounding moves each entry by at most half a step, so the difference of two vectors by at
-        most a vector of ones, whose L1 norm is `dimensions` and whose L2 norm is its square root.
-        `distance` is the maximum distance of the vectors in the same norm, the L1 or the L2 norm.
-        """
-        finite = math.isfinite(distance) and distance >= 0
-        require(finite, "distance", distance, "a finite number of at least 0")
-        require(dimensions >= 1, "dimensions", dimensions, "a whole number of at least 1")
-        require(norm in {1, 2}, "norm", norm, "1 or 2")
-        steps = Fraction(distance) / Fraction(self.step)
-        ones = dimensions if norm == 1 else math.nextafter(math.sqrt(dimensions), math.inf)
-        return float_ceil(steps + Fraction(ones))
