@@ -24,16 +24,18 @@ from veilring.protocols.ring import knn_cost, rounds_for
 from veilring.protocols.ring.system import PrivateKNN
 from veilring.protocols.system import Play, System
 from veilring.scenarios.comparison import (
+    Baseline,
     Line,
     Question,
     SystemComparison,
     compare,
+    find_contenders,
+    installed,
     make_question,
     running,
 )
 from veilring.scenarios.comparison.comparison import HINDSIGHT, MAJORITY, POOLED
 from veilring.scenarios.comparison.question import draw_splits, load_facts
-from veilring.scenarios.comparison.running import Baseline, find_contenders, installed
 from veilring.scenarios.comparison.tuning import SystemAt
 
 FORMS: dict[str, tuple[str, ...]] = {

@@ -23,8 +23,7 @@ from veilring.protocols.ranksearch import roles
 from veilring.protocols.registry import BUILT_IN, find_system
 from veilring.protocols.release.algorithm.noise import SumNoise
 from veilring.testing import audit
-from veilring.testing.auditing import Claim, Verdict
-from veilring.testing.auditing.audits import check_answers, check_liars
+from veilring.testing.auditing import Claim, Verdict, check_answers, check_liars
 from veilring.testing.auditing.findings import FULL, QUICK, AuditedSystem
 from veilring.testing.auditing.views import (
     Loss,

@@ -26,9 +26,9 @@ from veilring.protocols.claims import Comparison
 from veilring.protocols.promise import Promise
 from veilring.randomness import Streams
 from veilring.testing.auditing.findings import AuditedSystem, Claim, Effort, RoleClaims, Verdict
+from veilring.testing.hiding import PILOT_RUNS, compare_views
+from veilring.testing.hiding import Audit as Views
 from veilring.testing.hiding.attackers import POWER, Likelihood, find_varied, learn_best
-from veilring.testing.hiding.audit import PILOT_RUNS, compare_views
-from veilring.testing.hiding.audit import Audit as Views
 from veilring.testing.hiding.features import Layout, Strip
 from veilring.testing.hiding.leaves import Columns, same_leaves
 from veilring.testing.hiding.worlds import World, play_world, strip_masks

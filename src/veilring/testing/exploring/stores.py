@@ -43,7 +43,7 @@ from veilring.protocols.prediction.state import ServerState, open_state
 from veilring.protocols.prediction.system import IndKNN
 from veilring.protocols.promise import Facts
 from veilring.randomness import Streams
-from veilring.testing.exploring.campaign import Campaign
+from veilring.testing.exploring import Campaign
 from veilring.testing.exploring.worlds import Explored
 
 _H = TypeVar("_H")
