@@ -286,12 +286,7 @@ class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             raise InputError.because(f"{error} (n_samples = 1)", field=error.field) from error
 
     def _facts(self, rows: Rows) -> Facts:
-        return Facts(
-            parties=len(self.parts_),
-            features=rows.features.shape[1],
-            classes=len(self.classes_),
-            rows=len(rows),
-        )
+        return Facts.of(len(self.parts_), rows.features.shape[1], len(self.classes_), len(rows))
 
     def _set_up(self, parts: Mapping[str, Rows], facts: Facts) -> Setup:
         return self.system_.setup(parts, facts)

@@ -15,7 +15,7 @@ of all rows. Their guarantees are their authors' claims and are not checked here
 import asyncio
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -29,7 +29,7 @@ from veilring.data.table import Table
 from veilring.errors import InputError, UnforeseenCost
 from veilring.nodes.journal import Traffic
 from veilring.nodes.runtimes import Memory, Simulated
-from veilring.protocols.promise import Forecast, Leakage, Promise
+from veilring.protocols.promise import Forecast, Leakage, Promise, total_cost
 from veilring.protocols.registry import find_system, system_names
 from veilring.protocols.ring.algorithm.classify import pooled_knn
 from veilring.protocols.system import SERVER, Setup, System
@@ -250,27 +250,22 @@ def mark(contender: Contender, split: DealtSplit, question: Question, right: Rig
     )
 
 
-class _SplitMarks(NamedTuple):
-    number: int
-    marks: Mapping[_Key, Marks]
-
-
-def _mark_split(number: int, contenders: Sequence[Contender], asked: _Asked) -> _SplitMarks:
+def _mark_split(
+    number: int, contenders: Sequence[Contender], asked: _Asked
+) -> Mapping[_Key, Marks]:
     """Return the marks of all contenders on one split."""
     split = draw_split(asked.table, asked.question, number)
     right = Right.on(split, asked.question.k)
     pooled, majority = float(right.pooled.mean()), float(right.majority.mean())
     queries = len(right.pooled)
-    marks = {
+    return {
         (POOLED, "", None): Marks(pooled, pooled, majority, queries),
         (MAJORITY, "", None): Marks(majority, pooled, majority, queries),
         **{each.key: mark(each, split, asked.question, right) for each in contenders},
     }
-    return _SplitMarks(number, marks)
 
 
 class _BatchPlayed(NamedTuple):
-    key: _Key
     cost: Played
     leakage: Leakage | None
 
@@ -293,17 +288,15 @@ def _play_batch(contender: SystemAt, asked: _Asked) -> _BatchPlayed:
         rng = Streams(question.seed).generator("comparison", "leakage")
         leakage = setup.leakage(batch.X, _TRIALS, rng)
     topology = make_topology(question.network, (SERVER, *question.names))
-    return _BatchPlayed(contender.key, _play(setup, batch, topology, question.seed), leakage)
+    return _BatchPlayed(_play(setup, batch, topology, question.seed), leakage)
 
 
 class _Hindsight(NamedTuple):
-    of: _Key
-    key: _Key
     parameters: Mapping[str, object]
     accuracies: tuple[float, ...]
 
 
-def _search_in_hindsight(contender: SystemAt, of: _Key, asked: _Asked) -> _Hindsight:
+def _search_in_hindsight(contender: SystemAt, asked: _Asked, *, is_line: bool) -> _Hindsight:
     """Return the best parameters, and their accuracy on splits not used to choose them."""
     question = asked.question
     splits = [draw_split(asked.table, question, each) for each in range(question.splits)]
@@ -323,18 +316,24 @@ def _search_in_hindsight(contender: SystemAt, of: _Key, asked: _Asked) -> _Hinds
     fixed = frozenset(question.settings)
     search = Search(contender.system, splits[0].facts, measure, fixed)
     best, honest = search.best(), search.honest()
-    if not best.parameters and contender.key == of:
-        return _Hindsight(of, of, {}, honest)  # on the others it is the line itself
+    if not best.parameters and is_line:
+        return _Hindsight({}, honest)  # on the others it is the line itself
     system = contender.system.replaced(**best.parameters)
     shares = (*honest, *accuracies(system, others))
-    return _Hindsight(of, contender.key, best.parameters, shares)
+    return _Hindsight(best.parameters, shares)
 
 
-_Job = Callable[[_Asked], _SplitMarks | _BatchPlayed | _Hindsight]
+class _Job(NamedTuple):
+    """A task of one process, and the place of its result: a table of `_Results`, and a key."""
+
+    table: str
+    key: object
+    task: Callable[[_Asked], object]
 
 
-def _run(job: tuple[_Job, _Asked]) -> _SplitMarks | _BatchPlayed | _Hindsight:
-    return job[0](job[1])
+def _run(given: tuple[_Job, _Asked]) -> tuple[str, object, object]:
+    job, asked = given
+    return job.table, job.key, job.task(asked)
 
 
 def compare(
@@ -364,8 +363,11 @@ def compare(
     searched = _searched(systems, question) if question.hindsight else ()
     jobs: list[_Job] = [
         *searched,
-        *(partial(_play_batch, each) for each in systems),
-        *(partial(_mark_split, number, contenders) for number in range(question.splits)),
+        *(_Job("played", each.key, partial(_play_batch, each)) for each in systems),
+        *(
+            _Job("marks", number, partial(_mark_split, number, contenders))
+            for number in range(question.splits)
+        ),
     ]
     results = _results(jobs, asked, Engine(workers=workers), progress or ignore_progress)
     lines = _lines(question, facts, contenders, results)
@@ -427,9 +429,10 @@ def _searched(systems: Sequence[SystemAt], question: Question) -> Iterator[_Job]
     for each in systems:
         kind, epsilon = type(each.system), each.key[-1]
         if epsilon == question.epsilon[-1] and set(kind.tunable()) - set(question.settings):
-            yield partial(_search_in_hindsight, each, each.key)
-            quiet = each.system.replaced(epsilon=min(_EPSILON_QUIET, _most(kind)))
-            yield partial(_search_in_hindsight, SystemAt(quiet, each.form), each.key)
+            yield _Job("hindsight", each.key, partial(_search_in_hindsight, each, is_line=True))
+            without = each.system.replaced(epsilon=min(_EPSILON_QUIET, _most(kind)))
+            quiet = SystemAt(without, each.form)
+            yield _Job("quiet", each.key, partial(_search_in_hindsight, quiet, is_line=False))
 
 
 def _most(kind: type[System]) -> float:
@@ -449,32 +452,27 @@ def describe_rules(systems: Sequence[SystemAt], asked: _Asked) -> tuple[tuple[st
 
 @dataclass(frozen=True, slots=True)
 class _Results:
-    """The results of all jobs."""
+    """The results of all jobs, by the number of a split or by a contender."""
 
-    marks: Sequence[Mapping[_Key, Marks]]
-    played: Mapping[_Key, _BatchPlayed]
-    hindsight: Mapping[_Key, _Hindsight]
-    quiet: Mapping[_Key, _Hindsight]
+    marks: dict[int, Mapping[_Key, Marks]] = field(default_factory=dict)
+    played: dict[_Key, _BatchPlayed] = field(default_factory=dict)
+    hindsight: dict[_Key, _Hindsight] = field(default_factory=dict)
+    quiet: dict[_Key, _Hindsight] = field(default_factory=dict)
+
+    def of(self, key: _Key) -> list[Marks]:
+        """Return the marks of a line on each split."""
+        return [self.marks[number][key] for number in sorted(self.marks)]
 
 
 def _results(jobs: Sequence[_Job], asked: _Asked, engine: Engine, progress: Progress) -> _Results:
     """Run all jobs, in any order."""
-    marks, played = dict[int, Mapping[_Key, Marks]](), dict[_Key, _BatchPlayed]()
-    hindsight, quiet = dict[_Key, _Hindsight](), dict[_Key, _Hindsight]()
+    found = _Results()
     progress("Comparing", 0, len(jobs))
     with each_done(_run, [(job, asked) for job in jobs], engine) as results:
-        for done, result in enumerate(results, 1):
-            match result:
-                case _SplitMarks():
-                    marks[result.number] = result.marks
-                case _BatchPlayed():
-                    played[result.key] = result
-                case _Hindsight() if result.key == result.of:
-                    hindsight[result.of] = result
-                case _:
-                    quiet[result.of] = result
+        for done, (table, key, result) in enumerate(results, 1):
+            getattr(found, table)[key] = result
             progress("Comparing", done, len(jobs))
-    return _Results([marks[number] for number in sorted(marks)], played, hindsight, quiet)
+    return found
 
 
 def _lines(
@@ -486,7 +484,7 @@ def _lines(
         _baseline(MAJORITY, "majority class", facts, results),
     ]
     for each in contenders:
-        marks = [of[each.key] for of in results.marks]
+        marks = results.of(each.key)
         if isinstance(each, Baseline):
             lines.append(_of_baseline(each, marks, facts))
             continue
@@ -505,7 +503,7 @@ def _lines(
 
 def _baseline(key: str, name: str, facts: TableFacts, results: _Results) -> Line:
     """Return the line of a baseline, which nobody plays and which protects nothing."""
-    marks = [of[key, "", None] for of in results.marks]
+    marks = results.of((key, "", None))
     return Line(
         system=key,
         name=name,
@@ -628,12 +626,9 @@ def _play(setup: Setup, asked: Table, topology: Topology, seed: int) -> Played:
 
 def _require_forecast(labelled: Labelled) -> Forecast:
     """Return the cost of all batches, checked against the closed form."""
-    total = Forecast(0, Traffic())
     for batch in labelled.batches:
         cost, forecast = batch.run.cost, batch.forecast
         found = Forecast(cost.rounds, Traffic(cost.messages, cost.bytes), cost.setup)
         if found != forecast:
             raise UnforeseenCost(forecast, found)
-        traffic, setup = total.traffic.plus(found.traffic), total.setup.plus(found.setup)
-        total = Forecast(total.rounds + found.rounds, traffic, setup)
-    return total
+    return total_cost(*(batch.forecast for batch in labelled.batches))

@@ -290,14 +290,12 @@ def _bands(lines: "Sequence[Line]", scale: _Scale) -> list[LevelBand]:
         alike.setdefault(line.accuracy, []).append(line)
     return [
         LevelBand(
-            *scale.ends(accuracy), f"{_together(own)}: {percent(accuracy.mean)}", own[0].system
+            *scale.ends(accuracy),
+            f"{', '.join(line.name for line in own)}: {percent(accuracy.mean)}",
+            own[0].system,
         )
         for accuracy, own in alike.items()
     ]
-
-
-def _together(lines: "Sequence[Line]") -> str:
-    return ", ".join(line.name for line in lines)
 
 
 def _down(scale: _Scale) -> list[AxisTick]:

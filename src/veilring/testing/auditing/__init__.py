@@ -92,11 +92,11 @@ class _Played:
 def check_runs(subject: AuditedSystem, _effort: Effort, seed: int) -> list[Claim]:
     """Play batches of several sizes: the cost, the labels, and the transcript of each."""
     runs = [*_play_sizes(subject, seed)]
-    again = [*_play_sizes(subject, seed)]
+    again = [each.run for each in _play_sizes(subject, seed)]
     claims = [_judge_cost(subject, runs)]
     if runs[0].setup.is_exact:
         claims.append(_judge_exact_labels(runs))
-    return [*claims, _judge_reproducible(runs, again)]
+    return [*claims, _judge_reproducible([each.run for each in runs], again)]
 
 
 def check_answers(subject: AuditedSystem, effort: Effort, seed: int) -> list[Claim]:
@@ -212,7 +212,7 @@ def check_role(subject: RoleClaims, _effort: Effort, seed: int) -> list[Claim]:
         "The audit would find any result that violates the invariant, for these inputs only.",
         (f"cost: {cost}",),
     )
-    return [result, _reproducible([one.transcript], equal=one.transcript == again.transcript)]
+    return [result, _judge_reproducible([one], [again])]
 
 
 def _play_sizes(subject: AuditedSystem, seed: int) -> Iterator[_Played]:
@@ -305,15 +305,11 @@ def _judge_exact_labels(runs: Sequence[_Played]) -> Claim:
     )
 
 
-def _judge_reproducible(runs: Sequence[_Played], again: Sequence[_Played]) -> Claim:
+def _judge_reproducible(runs: Sequence[Run[Any]], again: Sequence[Run[Any]]) -> Claim:
     equal = all(
-        one.run.transcript == two.run.transcript and one.run.cost == two.run.cost
+        one.transcript == two.transcript and one.cost == two.cost
         for one, two in zip(runs, again, strict=True)
     )
-    return _reproducible([played.run.transcript for played in runs], equal=equal)
-
-
-def _reproducible(transcripts: Sequence[str], *, equal: bool) -> Claim:
     return Claim(
         "reproducible",
         "Runs with the same seed have the same transcript.",
@@ -321,7 +317,7 @@ def _reproducible(transcripts: Sequence[str], *, equal: bool) -> Claim:
         "Each run was repeated with the same seed, and "
         + ("sent exactly the same bytes." if equal else "sent different bytes."),
         "The audit would find a difference of a single byte on any channel.",
-        tuple(f"transcript {each}" for each in transcripts),
+        tuple(f"transcript {each.transcript}" for each in runs),
     )
 
 

@@ -309,17 +309,11 @@ class _DirectParty(Party):
         self._network, self._ticks, self._view = network, ticks, view
         self._clock = asyncio.get_running_loop().time
         self._began = self._clock()
-        self._peers = tuple(peer for peer in parties if peer != name)
         self._round = SETUP_ROUND
         self._last: tuple[bytes, Message] = (b"", Message())
         self._passed = 0
         self._unread: dict[str, deque[tuple[Message, Arrival]]] = {}
         self._waiting: dict[str, asyncio.Future[None]] = {}
-
-    @property
-    @override
-    def peers(self) -> tuple[str, ...]:
-        return self._peers
 
     @property
     @override
