@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -309,11 +309,7 @@ async def play_queries(
 async def label_batch(
     queries: Floats, cluster: Cluster, among: tuple[str, ...], setup: Setup, conditions: Conditions
 ) -> Batch:
-    """Label a batch, queried by the first party that takes part.
-
-    Raises:
-        RunFailed: If the last attempt failed.
-    """
+    """Label a batch, queried by the first party that takes part."""
     clock, journal = asyncio.get_running_loop().time, conditions.journal
     # The ring follows from the name of the session, which is in the traces.
     trace: bool | Journal = bool(conditions.watch) if journal is None else journal
@@ -321,7 +317,9 @@ async def label_batch(
 
     def options(alive: tuple[str, ...]) -> dict[str, Any]:
         if journal is not None:
-            journal.note(_left_out(set(setup.parties).difference(alive), clock(), journal))
+            now, left = clock() - (journal.origin or 0.0), set(setup.parties).difference(alive)
+            said = "left out: the others ask again"
+            journal.note(Mark(now, party, said) for party in sorted(left))
         play = setup.play(queries, among=alive, ring=conditions.deal(alive))
         played.append(play)
         return {
@@ -371,11 +369,6 @@ def _colluding(coalition: Sequence[str]) -> list[Mark]:
         Mark(0.0, member, f"coalition: with {', '.join(names) or 'nobody else'}")
         for member, names in others.items()
     ]
-
-
-def _left_out(parties: Iterable[str], now: float, journal: Journal) -> Iterator[Mark]:
-    for party in sorted(parties):
-        yield Mark(now - (journal.origin or 0.0), party, "left out: the others ask again")
 
 
 def _reference(prepared: Prepared, labelled: Labelled) -> Ints:

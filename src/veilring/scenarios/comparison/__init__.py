@@ -271,14 +271,7 @@ class _BatchPlayed(NamedTuple):
 
 
 def _play_batch(contender: SystemAt, asked: _Asked) -> _BatchPlayed:
-    """Play one batch of the first split by the networked roles.
-
-    Returns:
-        Its cost, and its leakage if no ε bounds that.
-
-    Raises:
-        UnforeseenCost: If the cost differs from its closed form.
-    """
+    """Play one batch of the first split, and measure its leakage if no ε bounds that."""
     question = asked.question
     split = draw_split(asked.table, question, 0)
     batch = split.batches(question.queries)[0]

@@ -246,9 +246,7 @@ class DealtSplit:
         """Return held-out rows in equal batches; each batch is asked once, among fresh parties.
 
         Rows that would make a smaller batch are not asked, nor those beyond `BATCHES_MAX` batches.
-
-        Args:
-            size: The number of rows of a batch, or less if fewer are held out.
+        With fewer rows than `size`, all are one batch.
         """
         size = min(size, len(self.held_out))
         count = min(BATCHES_MAX, len(self.held_out) // size)

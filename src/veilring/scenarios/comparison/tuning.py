@@ -80,11 +80,7 @@ def over_splits(values: Sequence[float], overlap: float) -> Interval:
 
 
 def share_over_splits(shares: Sequence[float], overlap: float, queries: int) -> Interval:
-    """Return the mean of one share per split with its interval: see `INTERVAL`.
-
-    Args:
-        shares: The shares of equally many queries, at least two.
-    """
+    """Return the mean of shares of equally many queries with its interval: see `INTERVAL`."""
     mean, low, high = over_splits(shares, overlap)
     exact = proportion_interval(mean, queries * len(shares), CONFIDENCE)
     return Interval(mean, max(0.0, min(low, exact[0])), min(1.0, max(high, exact[1])))
@@ -182,11 +178,7 @@ class Search:
         return sorted(found, key=lambda each: -each.mean)
 
     def best(self, splits: Sequence[int] | None = None) -> Tried:
-        """Return the best choice.
-
-        Args:
-            splits: The splits used to choose; all by default.
-        """
+        """Return the best choice on the given splits; on all by default."""
         chosen: Parameters = {}
         self._measure([chosen])
         if not self._scores(chosen, splits).size:

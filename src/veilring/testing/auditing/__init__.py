@@ -500,14 +500,12 @@ def _smallest(name: str, campaign: Campaign) -> Iterator[tuple[str, str]]:
         yield f"{name.replace(' ', '-')}.toml", to_toml(smallest.subject, smallest.world)
 
 
-def _claimed_of_liars(subject: AuditedSystem | RoleClaims) -> tuple[bool, str]:
-    if isinstance(subject, RoleClaims):
-        return subject.notices_liars, ""
-    return subject.system.notices_liars, f"Threat model: {subject.promise.threat_model}."
-
-
 def _judge_liars(subject: AuditedSystem | RoleClaims, lies: Lies) -> Claim:
-    claimed, assumed = _claimed_of_liars(subject)
+    if isinstance(subject, RoleClaims):
+        claimed, assumed = subject.notices_liars, ""
+    else:
+        claimed = subject.system.notices_liars
+        assumed = f"Threat model: {subject.promise.threat_model}."
     counts = {verdict: lies.count(verdict) for verdict in Outcome if lies.count(verdict)}
     table = "; ".join(f"{verdict}: {count}" for verdict, count in counts.items())
     bad = lies.of(*_UNNOTICED)

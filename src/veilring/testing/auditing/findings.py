@@ -301,11 +301,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The verdicts on all claims of a system or a role.
-
-    Attributes:
-        seconds: The duration, in seconds of wall time.
-    """
+    """The verdicts on all claims of a system or a role."""
 
     system: str
     title: str

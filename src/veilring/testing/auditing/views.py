@@ -165,7 +165,6 @@ def prove_loss(
 
     Args:
         views: The coordinates of the runs of each world, both of shape (runs, coordinates).
-        alarm: The maximum probability that the bound is above the true loss.
     """
     half = len(views[0]) // 2
     held_out = len(views[0]) - half
@@ -194,11 +193,7 @@ def prove_loss(
 def least_violation(claimed: float, delta: float, held_out: int, alarm: float) -> float:
     """Return the least loss of randomised response that contradicts a claim in 95 % of audits.
 
-    Args:
-        alarm: The maximum probability that a bound is above the true loss.
-
-    Returns:
-        The loss; infinite if this number of runs cannot contradict any loss.
+    It is infinite if this number of runs cannot contradict any loss.
     """
     from scipy.stats import binom
 

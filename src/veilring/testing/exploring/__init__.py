@@ -76,7 +76,8 @@ class Shrunk(NamedTuple):
         world = self.world
         runs = len(world.runs or ())
         said = f"{len(self.subject.parties)} parties, {runs} run{'s' * (runs != 1)}"
-        faults = ", ".join(_describe(fault) for fault in world.faults) or "no fault"
+        struck = (f"{f.kind} of {', '.join(f.parties)} from {f.start:.2f} s" for f in world.faults)
+        faults = ", ".join(struck) or "no fault"
         order = "" if world.order is None else ", ready tasks in another order"
         return f"{said}, {faults}{order}: {'; '.join(self.wrong)}"
 
@@ -181,10 +182,6 @@ def _minimise(whole: Sequence[_T], goes_wrong: Callable[[list[_T]], bool]) -> No
             else:
                 place += size
         size //= 2
-
-
-def _describe(fault: Fault) -> str:
-    return f"{fault.kind} of {', '.join(fault.parties)} from {fault.start:.2f} s"
 
 
 SEEDS: Final = 100
@@ -330,7 +327,9 @@ def explore_subject(
     """
     worlds = partial(draw_world, parties=subject.parties)
     campaign = Campaign(subject, worlds, marks=subject.marks)
-    chunks = list(_chunks(list(seeds)))
+    every = list(seeds)
+    starts = range(0, len(every), _SEEDS_AT_ONCE)
+    chunks = [every[first : first + _SEEDS_AT_ONCE] for first in starts]
     for explored in _results(subject, chunks, workers):
         for each in explored:
             campaign.add(each)
@@ -348,11 +347,6 @@ def explore_seed(subject: Subject, seed: int) -> Explored:
     if explored != play_world(subject, world, trace=LoopTrace()):
         explored.wrong.append("replayed, the same seed made another world")
     return explored
-
-
-def _chunks(seeds: list[int]) -> Iterator[list[int]]:
-    for first in range(0, len(seeds), _SEEDS_AT_ONCE):
-        yield seeds[first : first + _SEEDS_AT_ONCE]
 
 
 def _results(

@@ -118,11 +118,7 @@ def explore_stores(subjects: Iterable[StoreSubject[Any]], seeds: Iterable[int]) 
 def explore_store(
     subject: StoreSubject[Any], seed: int, *, kind: StorageFault | None = None
 ) -> Explored:
-    """Use a store, let a fault strike, and open the store again.
-
-    Args:
-        kind: The class of the fault; drawn by default.
-    """
+    """Use a store, let a fault strike, drawn by default, and open the store again."""
     rng = Streams(seed).generator("store")
     drawn = STORAGE_FAULTS[int(rng.integers(len(STORAGE_FAULTS)))]
     kind = drawn if kind is None else kind

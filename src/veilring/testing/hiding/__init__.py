@@ -463,13 +463,9 @@ def judge(
     ]
     learner = learn_best(seen, told.astype(np.int64), int(rng.integers(1 << 31)))
     guessed = learner.attacker.guess(held) == 1
-    ordered = sorted(found, key=_by_certainty)
-    return Verdict(learner.name, judge_set(guessed, truth), tuple(ordered), alarm)
-
-
-def _by_certainty(difference: Difference) -> tuple[bool, float, float]:
-    """Sort by p-value, with coordinates of single messages before those of several."""
-    return difference.coordinate.is_combined, difference.p, -difference.advantage
+    # By p-value, with coordinates of single messages before those of several.
+    found.sort(key=lambda each: (each.coordinate.is_combined, each.p, -each.advantage))
+    return Verdict(learner.name, judge_set(guessed, truth), tuple(found), alarm)
 
 
 def _judge_coordinate(seen: Columns, told: Bools, held: Columns, truth: Bools) -> tuple[Split, ...]:

@@ -276,10 +276,6 @@ def find_varied(columns: Columns) -> Bools:
     return np.asarray(~same.all(axis=0))
 
 
-def _filled(columns: Columns) -> Columns:
-    return np.nan_to_num(columns, nan=-1.0)
-
-
 def _learn_trees(columns: Columns, labels: Labels, seed: int) -> Attacker:
     model = HistGradientBoostingClassifier(
         max_iter=_TREES,
@@ -297,7 +293,8 @@ def _learn_logistic(columns: Columns, labels: Labels, _seed: int) -> Attacker:
     """Learn from the rank of each coordinate among the learning runs, from 0 to 1."""
     ranks = QuantileTransformer(n_quantiles=min(_RANKS, len(columns)), random_state=0)
     learner = LogisticRegression(C=_SHRINKAGE)
-    return _Fitted(make_pipeline(FunctionTransformer(_filled), ranks, learner), columns, labels)
+    filled = FunctionTransformer(np.nan_to_num, kw_args={"nan": -1.0})
+    return _Fitted(make_pipeline(filled, ranks, learner), columns, labels)
 
 
 class Likelihood:

@@ -243,9 +243,7 @@ def name_parties(inputs: Inputs, parties: int | Sequence[str] | None) -> Parties
 def play_world(world: World, runs: int, streams: Streams, name: str = "") -> Iterator[Played]:
     """Run a world the given number of times, each with fresh keys and coins.
 
-    Raises:
-        VeilringError: If a run failed, since an audit needs a protocol that works.
-        Deadlock: If a run cannot end.
+    An error of a run is raised, since an audit needs a protocol that works.
     """
     from veilring.simulation.beside import complete  # noqa: PLC0415  (an extra)
 
