@@ -130,9 +130,10 @@ def make_question(
         network: The result of `read_network`; the default network unless given.
     """
     given = {name: value for name, value in fields.items() if value is not None}
-    links = default_network() if network is None else network
+    if network is None:  # the links of the built-in scenarios: the median one-way latency is 20 ms
+        network = load_scenario("wine").network.model_copy(update={_RUNTIME: "simulated"})
     try:
-        question = Question.model_validate({**given, "network": links})
+        question = Question.model_validate({**given, "network": network})
     except ValidationError as error:
         raise scenario_error(error, Question) from None
     systems = map(find_system, system_names())
@@ -154,12 +155,6 @@ def values_in_terms(terms: str, known: Collection[str]) -> dict[str, Any]:
         for name, value in table.items()
         if name in known
     }
-
-
-def default_network() -> NetworkSection:
-    """Return the links of the built-in scenarios: the median one-way latency is 20 ms."""
-    network = load_scenario("wine").network
-    return network.model_copy(update={_RUNTIME: "simulated"})
 
 
 def read_network(path: Path) -> dict[str, Any]:

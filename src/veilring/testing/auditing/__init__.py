@@ -612,7 +612,8 @@ def _checks_of_system(
         for number, comparison in enumerate(compared)
         for each in (seen[:1] if comparison.long else seen)
     ]
-    shared = effort.shared_by(len(views) + _LABEL_TESTS)
+    # The statistical tests share the false alarms.
+    shared = replace(effort, alarm=effort.alarm / (len(views) + _LABEL_TESTS))
     given = (subject, shared, seed)
     return [
         partial(check_runs, *given),

@@ -229,10 +229,6 @@ class Effort:
     long_views: bool
     alarm: float = ALARM
 
-    def shared_by(self, tests: int) -> "Effort":
-        """Return the effort whose false alarms are divided among statistical tests."""
-        return replace(self, alarm=self.alarm / max(1, tests))
-
 
 QUICK: Final = Effort(
     runs=1_600,
