@@ -22,7 +22,7 @@ output: the same attackers, given only the inputs and the results of the coaliti
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -48,7 +48,7 @@ from veilring.testing.hiding.attackers import (
     least_advantage,
     reject_holm,
 )
-from veilring.testing.hiding.features import READ_AT_ONCE, Layout, Strip
+from veilring.testing.hiding.features import Layout, Strip
 from veilring.testing.hiding.leaves import Columns, Coordinate, same_leaves
 from veilring.testing.hiding.worlds import (
     Arrival,
@@ -623,17 +623,16 @@ def _play(  # noqa: PLR0917  (runs, and everything that is examined in them)
     streams: Streams,
 ) -> tuple[Columns, NDArray[Any], dict[str, NDArray[Any]]]:
     """Return the coordinates of the runs that have a secret, their secrets, and all guesses."""
-    parts: list[Columns] = []
     found: list[Hashable] = []
     guessed: dict[str, list[Hashable]] = {name: [] for name in guess}
-    played = play_world(world, runs, streams, "world")
-    while chunk := list(islice(played, READ_AT_ONCE)):
-        secrets = [secret(each) for each in chunk]
-        kept = [each for each, known in zip(chunk, secrets, strict=True) if known is not None]
-        found += [known for known in secrets if known is not None]
-        for name, attacker in guess.items():
-            guessed[name] += [attacker(each.views) for each in kept]
-        if kept:
-            parts.append(layout.read(kept))
-    columns = np.concatenate(parts) if parts else np.empty((0, len(layout.coordinates)), np.float32)
+
+    def kept() -> Iterator[Played]:
+        for played in play_world(world, runs, streams, "world"):
+            if (known := secret(played)) is not None:
+                found.append(known)
+                for name, attacker in guess.items():
+                    guessed[name].append(attacker(played.views))
+                yield played
+
+    columns = layout.read(kept())
     return columns, np.array(found), {name: np.array(each) for name, each in guessed.items()}
