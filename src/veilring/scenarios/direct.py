@@ -20,6 +20,7 @@ from veilring.data.table import Features, Rows, Table, is_table
 from veilring.errors import InputError
 from veilring.nodes.cluster import RUNTIMES, Cluster, RuntimeName
 from veilring.nodes.journal import View
+from veilring.nodes.party import by_party
 from veilring.nodes.run import Run
 from veilring.protocols.membership import PublicModel
 from veilring.protocols.promise import Facts, Promise, Spent
@@ -219,12 +220,12 @@ def _ready(
                 f"{next(iter(public))} is not for a system, which has its own parameters{more}",
                 field=next(iter(public)),
             )
-        return _ready_system(what, _named(parts), queries, runtime, seed, watch)
+        return _ready_system(what, by_party(parts), queries, runtime, seed, watch)
     if queries is not None:
         raise InputError.because(
             "queries are for systems; give a role its arguments by their names", field="queries"
         )
-    named = _named(parts)
+    named: dict[str, Any] = by_party(parts)
 
     async def play() -> Run[R]:
         own = tuple(named.values())
@@ -239,12 +240,6 @@ def _runner(runtime: RuntimeName) -> Runner:
     if runtime not in RUNTIMES:
         raise InputError("runtime", runtime, ", ".join(RUNTIMES))
     return simulation.simulate if runtime == _SIMULATED else asyncio.run
-
-
-def _named(parts: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
-    if isinstance(parts, Mapping):
-        return dict(parts)
-    return {f"party-{number}": part for number, part in enumerate(parts)}
 
 
 def _ready_system(  # noqa: PLR0917  (what `run` takes for a system)

@@ -23,6 +23,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.journal import Journal, TracedMessage
+from veilring.nodes.party import by_party
 from veilring.simulation import LinkModel, LoopTrace, Uniform
 from veilring.simulation.faults import FAULT_CLASSES, FAULT_KINDS, Fault, FaultClass
 from veilring.testing.exploring.subjects import Invariant, Public, Role, RoleSubject, SystemSubject
@@ -299,8 +300,7 @@ def explore(
             f"give all public arguments in public=, or all as keywords: {', '.join(constant)}",
             field="public",
         )
-    if not isinstance(inputs, Mapping):
-        inputs = {f"party-{place}": own for place, own in enumerate(inputs)}
+    inputs = by_party(inputs)
     if len(inputs) < max(2, least):
         raise InputError.because(
             f"give the inputs of at least {max(2, least)} parties, not {len(inputs)}",
