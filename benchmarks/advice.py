@@ -16,10 +16,17 @@ import numpy as np
 
 from benchmarks.samples import read_table
 from veilring.data.table import Table
-from veilring.scenarios.comparison import Question, SystemComparison, compare, make_question
+from veilring.scenarios.comparison import (
+    Question,
+    Right,
+    SystemComparison,
+    compare,
+    find_contenders,
+    make_question,
+    mark,
+)
 from veilring.scenarios.comparison.comparison import SHARE_MIN
 from veilring.scenarios.comparison.question import draw_split
-from veilring.scenarios.comparison.running import Right, find_contenders, mark
 
 # A comparison of more rows is no other one, and takes longer.
 ROWS_MAX: Final = 2000

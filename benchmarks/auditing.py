@@ -33,10 +33,9 @@ from veilring.scenarios.runner import Conditions, play_queries
 from veilring.testing.auditing import Claim
 from veilring.testing.auditing import Verdict as Judged
 from veilring.testing.auditing.findings import QUICK, AuditedSystem
-from veilring.testing.exploring import STORAGE_FAULTS, SystemSubject, explore_store, subjects
+from veilring.testing.exploring import Campaign, SystemSubject, explore_seed, subjects
 from veilring.testing.exploring import Subject as ExploredSubject
-from veilring.testing.exploring.campaign import Campaign, explore_seed
-from veilring.testing.exploring.stores import STORES, StorageFault
+from veilring.testing.exploring.stores import STORAGE_FAULTS, STORES, StorageFault, explore_store
 from veilring.testing.hiding import World, play_world
 from veilring.testing.lies import Lies, Verdict, audit_lies
 

@@ -24,8 +24,7 @@ from veilring.protocols.ranksearch.system import RankSearch
 from veilring.protocols.ring import FixedPoint, SumMethod, TopKParameters, secure_sum
 from veilring.protocols.ring.roles import pp_topk
 from veilring.randomness import Streams
-from veilring.testing.hiding import Audit, World, assert_hides, play_world, strip_masks
-from veilring.testing.hiding.audit import Permitted
+from veilring.testing.hiding import Audit, Permitted, World, assert_hides, play_world, strip_masks
 from veilring.testing.hiding.features import Strip
 from veilring.testing.hiding.worlds import Role
 

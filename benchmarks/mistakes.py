@@ -42,7 +42,7 @@ from veilring.nodes.party import Party, broadcast
 from veilring.nodes.session import _Inbox
 from veilring.protocols.masks import KEY_BYTES
 from veilring.protocols.ring.roles import SumShare
-from veilring.testing.auditing.audits import check_answers
+from veilring.testing.auditing import check_answers
 from veilring.testing.auditing.views import check_comparison
 
 _FOLDER: Final = re.compile(r"/\S*veilring-store-\S*")

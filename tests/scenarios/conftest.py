@@ -19,7 +19,8 @@ from veilring.scenarios.network import make_topology
 from veilring.scenarios.prepare import prepare
 from veilring.scenarios.reporting import open_folder, write_failure, write_report
 from veilring.simulation.faults import Fault
-from veilring.testing.exploring import SystemSubject, draw_world, play_world, to_scenario
+from veilring.testing.exploring import SystemSubject, draw_world, play_world
+from veilring.testing.exploring.subjects import to_scenario
 
 SEED = 3
 CRASH_SECONDS = 1.1  # while PP-TopK's vector goes round: a run takes 2.4 s

@@ -110,9 +110,13 @@ def explore_command(
     """
     from veilring.cli.console import show_progress
     from veilring.scenarios.reporting import open_folder
-    from veilring.testing.exploring import explore_every_world, explore_stores, explore_subject
-    from veilring.testing.exploring.campaign import known_failures, remember_failures
-    from veilring.testing.exploring.stores import STORES
+    from veilring.testing.exploring import (
+        explore_every_world,
+        explore_subject,
+        known_failures,
+        remember_failures,
+    )
+    from veilring.testing.exploring.stores import STORES, explore_stores
 
     if names_object(scenario):
         _refuse_for_objects({"--protocol": protocol, "--shrink": shrink, "--report": report})
@@ -204,7 +208,8 @@ def _judge(
 
 def _write_smallest(campaign: "Campaign", scenario: Path | None, report: Path | None) -> None:
     from veilring.privacy.files import write_whole
-    from veilring.testing.exploring import SystemSubject, to_scenario, to_toml
+    from veilring.testing.exploring import SystemSubject
+    from veilring.testing.exploring.subjects import to_scenario, to_toml
 
     smallest = campaign.smallest()
     if smallest is None:
@@ -230,7 +235,7 @@ def _write_page(world: "Scenario", folder: Path) -> Path:
     from veilring.privacy.files import write_whole
     from veilring.scenarios.reporting import read_folder, write_failure
     from veilring.scenarios.reporting.page import render
-    from veilring.testing.exploring import replay
+    from veilring.testing.exploring.subjects import replay
 
     journal = Journal()
     try:

@@ -198,7 +198,7 @@ def _replay(world: "Scenario", out: Path | None) -> None:
     from veilring.errors import WorldWentWrong
     from veilring.nodes.journal import Journal
     from veilring.scenarios.reporting import open_folder, write_failure
-    from veilring.testing.exploring import replay
+    from veilring.testing.exploring.subjects import replay
 
     journal = Journal()
     folder = None if out is None else open_folder(out)

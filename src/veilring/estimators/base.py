@@ -24,6 +24,7 @@ from veilring.arrays import Floats, Ints
 from veilring.config import DescribedKey, attribute_meanings, describe_keys
 from veilring.data.table import ALPHA_MAX, ALPHA_MIN, Ranges, Rows, partition
 from veilring.errors import InputError, PrivacyLeakWarning
+from veilring.nodes.party import by_party
 from veilring.privacy.checks import require, require_that
 from veilring.protocols.promise import SEED_TELLS, Facts, Forecast, Promise, Spent
 from veilring.protocols.system import PARTIES, Setup, System
@@ -273,10 +274,7 @@ class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             )
             parts = partition(rows.labels, parties, rng, kind=self.partition, alpha=alpha)
         self.parts_ = tuple(parts)
-        held = {
-            f"party-{number}": Rows(rows.features[part], rows.labels[part])
-            for number, part in enumerate(parts)
-        }
+        held = by_party(Rows(rows.features[part], rows.labels[part]) for part in parts)
         try:
             self.setup_ = self._set_up(held, self._facts(rows))
         except InputError as error:
@@ -286,12 +284,7 @@ class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             raise InputError.because(f"{error} (n_samples = 1)", field=error.field) from error
 
     def _facts(self, rows: Rows) -> Facts:
-        return Facts(
-            parties=len(self.parts_),
-            features=rows.features.shape[1],
-            classes=len(self.classes_),
-            rows=len(rows),
-        )
+        return Facts.of(len(self.parts_), rows.features.shape[1], len(self.classes_), len(rows))
 
     def _set_up(self, parts: Mapping[str, Rows], facts: Facts) -> Setup:
         return self.system_.setup(parts, facts)

@@ -186,11 +186,10 @@ class ReleasedClassifier(SystemClassifier):
 
     @override
     def _facts(self, rows: Rows) -> Facts:
-        facts = super()._facts(rows)
-        unnamed = [f"x{number}" for number in range(facts.features)]
+        unnamed = [f"x{number}" for number in range(rows.features.shape[1])]
         names = tuple(map(str, getattr(self, "feature_names_in_", unnamed)))
         classes = tuple(map(str, self.classes_.tolist()))
-        return replace(facts, schema=Features(names, self._ranges, classes))
+        return Facts.of(len(self.parts_), Features(names, self._ranges, classes), rows=len(rows))
 
     @override
     def _spent(self) -> Promise:

@@ -129,6 +129,7 @@ def _nobody(why: str) -> Blame:
 
 
 _M = TypeVar("_M", bound=Message)
+_T = TypeVar("_T")
 
 
 class Parties(tuple[str, ...]):  # noqa: SLOT001  (CPython allows no slots on subtypes of tuple)
@@ -155,6 +156,13 @@ class Parties(tuple[str, ...]):  # noqa: SLOT001  (CPython allows no slots on su
     def position(self, name: str) -> int:
         """Return the position of a party, from 0."""
         return self._positions[name]
+
+
+def by_party(each: Mapping[str, _T] | Iterable[_T]) -> dict[str, _T]:
+    """Return values by the names of parties; without names, those of `party-0`, `party-1`, …."""
+    if isinstance(each, Mapping):
+        return dict(each)
+    return {f"party-{number}": value for number, value in enumerate(each)}
 
 
 class Party(Protocol):

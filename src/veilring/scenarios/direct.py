@@ -8,7 +8,6 @@ a run is interrupted or cancelled, no thread or process stays behind.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from html import escape
 from typing import Any, Final, TypeAlias, TypeVar, cast, overload
 
@@ -21,10 +20,11 @@ from veilring.data.table import Features, Rows, Table, is_table
 from veilring.errors import InputError
 from veilring.nodes.cluster import RUNTIMES, Cluster, RuntimeName
 from veilring.nodes.journal import View
+from veilring.nodes.party import by_party
 from veilring.nodes.run import Run
 from veilring.protocols.membership import PublicModel
 from veilring.protocols.promise import Facts, Promise, Spent
-from veilring.protocols.system import Setup, System
+from veilring.protocols.system import System
 from veilring.scenarios.report import CostSummary
 from veilring.scenarios.runner import Conditions, play_queries
 from veilring.simulation.beside import Runner, Start, begin, complete
@@ -220,13 +220,12 @@ def _ready(
                 f"{next(iter(public))} is not for a system, which has its own parameters{more}",
                 field=next(iter(public)),
             )
-        prepared = _prepare(what, _named(parts), queries)
-        return partial(_play_system, prepared, runtime, seed, tuple(watch))
+        return _ready_system(what, by_party(parts), queries, runtime, seed, watch)
     if queries is not None:
         raise InputError.because(
             "queries are for systems; give a role its arguments by their names", field="queries"
         )
-    named = _named(parts)
+    named: dict[str, Any] = by_party(parts)
 
     async def play() -> Run[R]:
         own = tuple(named.values())
@@ -243,25 +242,14 @@ def _runner(runtime: RuntimeName) -> Runner:
     return simulation.simulate if runtime == _SIMULATED else asyncio.run
 
 
-def _named(parts: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
-    if isinstance(parts, Mapping):
-        return dict(parts)
-    return {f"party-{number}": part for number, part in enumerate(parts)}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Prepared:
-    """A system whose parties hold their rows, with its queries."""
-
-    setup: Setup
-    queries: Floats
-    truth: Ints | None
-    classes: tuple[str, ...]
-
-
-def _prepare(
-    system: System, parts: Mapping[str, Table | Rows], queries: Table | Frame | Floats | None
-) -> _Prepared:
+def _ready_system(  # noqa: PLR0917  (what `run` takes for a system)
+    system: System,
+    parts: Mapping[str, Table | Rows],
+    queries: Table | Frame | Floats | None,
+    runtime: RuntimeName,
+    seed: int | None,
+    watch: Sequence[str],
+) -> Start[SystemRun]:
     if queries is None:
         raise InputError.because(
             "queries are missing; give a table, or an array of shape (queries, features)",
@@ -278,34 +266,30 @@ def _prepare(
         sum(map(len, rows.values())),
         len(asked),
     )
-    return _Prepared(system.setup(rows, facts), asked, truth, classes)
+    setup, conditions = system.setup(rows, facts), Conditions(watch=tuple(watch))
 
+    async def play() -> SystemRun:
+        labelled = await play_queries(setup, asked, runtime, seed=seed, conditions=conditions)
+        labels, batches = labelled.labels, labelled.batches
+        return SystemRun(
+            system=setup.system,
+            labels=tuple(classes[label] for label in labels),
+            accuracy=None if truth is None else float((labels == truth).mean()),
+            reference=tuple(classes[label] for label in setup.reference(asked)),
+            cost=CostSummary.measured(batch.run.cost for batch in batches),
+            forecast=CostSummary.forecast(batch.forecast for batch in batches),
+            promise=setup.system.promise(parties=len(setup.parts)).among(setup.facts.rows),
+            spent=setup.spent(labelled.attempts),
+            transcript=labelled.transcript,
+            views={
+                name: tuple(each.run.views[name] for each in batches if name in each.run.views)
+                for name in watch
+            },
+            seconds=labelled.seconds,
+            model=labelled.model_of(setup, seeded=seed is not None),
+        )
 
-async def _play_system(
-    prepared: _Prepared, runtime: RuntimeName, seed: int | None, watch: tuple[str, ...]
-) -> SystemRun:
-    setup, classes = prepared.setup, prepared.classes
-    labelled = await play_queries(
-        setup, prepared.queries, runtime, seed=seed, conditions=Conditions(watch=watch)
-    )
-    labels, system, truth = labelled.labels, setup.system, prepared.truth
-    return SystemRun(
-        system=system,
-        labels=tuple(classes[label] for label in labels),
-        accuracy=None if truth is None else float((labels == truth).mean()),
-        reference=tuple(classes[label] for label in setup.reference(prepared.queries)),
-        cost=CostSummary.measured(batch.run.cost for batch in labelled.batches),
-        forecast=CostSummary.forecast(batch.forecast for batch in labelled.batches),
-        promise=system.promise(parties=len(setup.parts)).among(setup.facts.rows),
-        spent=setup.spent(labelled.attempts),
-        transcript=labelled.transcript,
-        views={
-            name: tuple(each.run.views[name] for each in labelled.batches if name in each.run.views)
-            for name in watch
-        },
-        seconds=labelled.seconds,
-        model=labelled.model_of(setup, seeded=seed is not None),
-    )
+    return play
 
 
 def _schema(parts: Any) -> Features | None:  # noqa: ANN401  (the parts of all parties)

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -157,15 +157,36 @@ def run_scenario(
     if prepared.coalition:
         tell("Attacking the views of the coalition", 0, 1)
         found = _attack(prepared, labelled, scenario.run.leakage_trials, streams)
-    return assemble(
+    pooled, truth, setup = prepared.pooled, prepared.held_out.y, prepared.setup
+    labels, reference = labelled.labels, _reference(prepared, labelled)
+    simulated_seconds = sum(batch.seconds for batch in labelled.batches)
+    return Report(
         scenario=scenario,
-        prepared=prepared,
-        labelled=labelled,
-        struck=struck,
+        runtime=scenario.network.runtime,
+        parties=len(setup.parts),
+        rows=len(pooled),
+        queries=len(truth),
+        rounds=setup.rounds,
+        accuracy=_share(labels == truth),
+        reference_accuracy=_share(reference == truth),
+        majority_accuracy=_share(truth == np.bincount(pooled.y).argmax()),
+        agreement=_share(labels == reference),
+        labels=tuple(pooled.features.classes[label] for label in labels),
+        cost=CostSummary.measured(batch.run.cost for batch in labelled.batches),
+        forecast=CostSummary.forecast(batch.forecast for batch in labelled.batches),
+        ring=_origin(scenario),
+        promise=setup.system.promise(parties=len(setup.parts)).among(len(pooled)),
+        spent=setup.spent(labelled.attempts),
+        seconds=labelled.seconds,
+        start_seconds=labelled.start_seconds,
+        simulated_seconds=simulated_seconds if scenario.network.runtime == "simulated" else None,
         leakage=leakage,
-        findings=found,
-        origin=_origin(scenario),
+        transcript=labelled.transcript,
         seed=known_seed,
+        secrets="cryptographic" if own_seed is None else "seeded",
+        coalition=found,
+        faults=_faults(prepared.faults, struck),
+        recovery=_recovery(prepared, labelled),
     )
 
 
@@ -288,11 +309,7 @@ async def play_queries(
 async def label_batch(
     queries: Floats, cluster: Cluster, among: tuple[str, ...], setup: Setup, conditions: Conditions
 ) -> Batch:
-    """Label a batch, queried by the first party that takes part.
-
-    Raises:
-        RunFailed: If the last attempt failed.
-    """
+    """Label a batch, queried by the first party that takes part."""
     clock, journal = asyncio.get_running_loop().time, conditions.journal
     # The ring follows from the name of the session, which is in the traces.
     trace: bool | Journal = bool(conditions.watch) if journal is None else journal
@@ -300,7 +317,9 @@ async def label_batch(
 
     def options(alive: tuple[str, ...]) -> dict[str, Any]:
         if journal is not None:
-            journal.note(_left_out(set(setup.parties).difference(alive), clock(), journal))
+            now, left = clock() - (journal.origin or 0.0), set(setup.parties).difference(alive)
+            said = "left out: the others ask again"
+            journal.note(Mark(now, party, said) for party in sorted(left))
         play = setup.play(queries, among=alive, ring=conditions.deal(alive))
         played.append(play)
         return {
@@ -350,58 +369,6 @@ def _colluding(coalition: Sequence[str]) -> list[Mark]:
         Mark(0.0, member, f"coalition: with {', '.join(names) or 'nobody else'}")
         for member, names in others.items()
     ]
-
-
-def _left_out(parties: Iterable[str], now: float, journal: Journal) -> Iterator[Mark]:
-    for party in sorted(parties):
-        yield Mark(now - (journal.origin or 0.0), party, "left out: the others ask again")
-
-
-def assemble(
-    *,
-    scenario: Scenario,
-    prepared: Prepared,
-    labelled: Labelled,
-    struck: tuple[Fault, ...],
-    leakage: Leakage | None,
-    findings: Findings | None,
-    origin: RingOrigin | None,
-    seed: int,
-) -> Report:
-    """Return the report of a run."""
-    pooled, truth = prepared.pooled, prepared.held_out.y
-    system, setup = scenario.protocol, prepared.setup
-    batches, labels = labelled.batches, labelled.labels
-    reference = _reference(prepared, labelled)
-    on_simulated_clock = scenario.network.runtime == "simulated"
-    return Report(
-        scenario=scenario,
-        runtime=scenario.network.runtime,
-        parties=len(setup.parts),
-        rows=len(pooled),
-        queries=len(truth),
-        rounds=setup.rounds,
-        accuracy=_share(labels == truth),
-        reference_accuracy=_share(reference == truth),
-        majority_accuracy=_share(truth == np.bincount(pooled.y).argmax()),
-        agreement=_share(labels == reference),
-        labels=tuple(pooled.features.classes[label] for label in labels),
-        cost=CostSummary.measured(batch.run.cost for batch in batches),
-        forecast=CostSummary.forecast(batch.forecast for batch in batches),
-        ring=origin,
-        promise=system.promise(parties=len(setup.parts)).among(len(pooled)),
-        spent=setup.spent(labelled.attempts),
-        seconds=labelled.seconds,
-        start_seconds=labelled.start_seconds,
-        simulated_seconds=sum(b.seconds for b in batches) if on_simulated_clock else None,
-        leakage=leakage,
-        transcript=labelled.transcript,
-        seed=seed,
-        secrets="cryptographic" if scenario.run.seed is None else "seeded",
-        coalition=findings,
-        faults=_faults(prepared.faults, struck),
-        recovery=_recovery(prepared, labelled),
-    )
 
 
 def _reference(prepared: Prepared, labelled: Labelled) -> Ints:

@@ -37,7 +37,7 @@ from veilring.nodes.adversary import (
 )
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.journal import Seen
-from veilring.nodes.party import find_fault
+from veilring.nodes.party import by_party, find_fault
 from veilring.nodes.run import Outcome, blamed_party
 from veilring.nodes.runtimes import Simulated
 from veilring.randomness import Streams
@@ -148,9 +148,8 @@ def audit_lies(
     Raises:
         InputError: If an honest run fails or has a wrong result.
     """
-    if not isinstance(inputs, Mapping):
-        inputs = {f"party-{place}": own for place, own in enumerate(inputs)}
-    subject = RoleSubject(role, inputs, invariant or (lambda _given, _found: None), public or {})
+    given = by_party(inputs)
+    subject = RoleSubject(role, given, invariant or (lambda _given, _found: None), public or {})
     if invariant is None:
         honest = _play(subject, {}, seed)
         subject = replace(subject, invariant=partial(_same, results_by_party(honest.outcomes)))

@@ -24,16 +24,17 @@ from veilring.protocols.ring import knn_cost, rounds_for
 from veilring.protocols.ring.system import PrivateKNN
 from veilring.protocols.system import Play, System
 from veilring.scenarios.comparison import (
+    Baseline,
     Line,
     Question,
     SystemComparison,
     compare,
+    find_contenders,
+    installed,
     make_question,
-    running,
 )
 from veilring.scenarios.comparison.comparison import HINDSIGHT, MAJORITY, POOLED
-from veilring.scenarios.comparison.question import draw_splits, load_facts
-from veilring.scenarios.comparison.running import Baseline, find_contenders, installed
+from veilring.scenarios.comparison.question import draw_split, load_facts
 from veilring.scenarios.comparison.tuning import SystemAt
 
 FORMS: dict[str, tuple[str, ...]] = {
@@ -228,7 +229,7 @@ class TestAgain:
         """All randomness depends on the seed."""
         table, _ = load_facts(question)
         other = question.model_copy(update={"seed": question.seed + 1})
-        one, another = (next(draw_splits(table, asked)) for asked in (question, other))
+        one, another = (draw_split(table, asked, 0) for asked in (question, other))
         assert not np.array_equal(one.held_out.X, another.held_out.X)
 
 
@@ -246,7 +247,8 @@ class TestSplits:
     def test_parties_hold_all_training_rows(self, question: Question) -> None:
         """Each row belongs to one party, and no query is one of them."""
         table, facts = load_facts(question)
-        for split in draw_splits(table, question):
+        for number in range(question.splits):
+            split = draw_split(table, question, number)
             held = np.concatenate([rows.features for rows in split.parts.values()])
             assert sorted(held.tolist()) == sorted(split.train.X.tolist())
             assert facts.train + facts.held_out == facts.rows == 150
@@ -341,7 +343,9 @@ def asked(question: Question) -> Question:
 
 def test_are_listed_only_if_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A missing package has no lines; DP-EBM supports two classes only."""
-    monkeypatch.setattr(running, "find_spec", lambda package: package == "interpret" or None)
+    monkeypatch.setattr(
+        "veilring.scenarios.comparison.find_spec", lambda package: package == "interpret" or None
+    )
     assert [each.name for each in installed(2)] == ["dp-ebm"]
     assert not list(installed(3))
 
@@ -350,9 +354,9 @@ def test_a_library_that_fails_is_left_out(asked: Question, monkeypatch: pytest.M
     """A library that cannot be imported costs its own lines only, and the reason is shown."""
     why = "cannot import name 'DOUBLE'\nfrom 'tree'"
     broken = Baseline("broken", "Broken", f"{__name__}:Constant", lambda _split: {"why": why})
-    monkeypatch.setattr(running, "installed", lambda _classes: iter([broken]))
+    monkeypatch.setattr("veilring.scenarios.comparison.installed", lambda _classes: iter([broken]))
     table, _ = load_facts(asked)
-    contenders, left_out = running.find_contenders(table, asked)
+    contenders, left_out = find_contenders(table, asked)
     assert contenders
     assert all(each.key[0] != "broken" for each in contenders)
     (found,) = [each for each in left_out if each.name == "Broken"]
@@ -363,7 +367,7 @@ def test_a_library_that_fails_is_left_out(asked: Question, monkeypatch: pytest.M
 def test_have_a_line_at_each_epsilon(asked: Question, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is an owner's line with its authors' guarantee, for all held-out rows."""
     mine = Baseline("constant", "constant", f"{__name__}:Constant", lambda _split: {}, delta=1e-5)
-    monkeypatch.setattr(running, "installed", lambda _classes: iter([mine]))
+    monkeypatch.setattr("veilring.scenarios.comparison.installed", lambda _classes: iter([mine]))
     found = compare(asked, workers=1)
     lines = [line for line in found.lines if line.system == "constant"]
     assert [line.epsilon for line in lines] == [1.0, 2.0]
@@ -380,7 +384,7 @@ def test_a_system_of_another_package_has_its_lines(
 ) -> None:
     """The comparison finds systems only through the registry."""
     found: dict[str, type[System]] = {"mine": Mine}
-    monkeypatch.setattr(running, "system_names", lambda: tuple(found))
-    monkeypatch.setattr(running, "find_system", found.__getitem__)
+    monkeypatch.setattr("veilring.scenarios.comparison.system_names", lambda: tuple(found))
+    monkeypatch.setattr("veilring.scenarios.comparison.find_system", found.__getitem__)
     lines = compare(asked, workers=1).lines
     assert [line.key for line in lines[2:]] == [("mine", "", 1.0), ("mine", "", 2.0)]

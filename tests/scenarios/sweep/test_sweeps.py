@@ -20,10 +20,9 @@ from veilring.nodes.node import Node
 from veilring.scenarios.report import Report
 from veilring.scenarios.runner import run_scenario
 from veilring.scenarios.schema import Scenario
-from veilring.scenarios.sweep import Plan, parse_grid, run_sweep
+from veilring.scenarios.sweep import SYNC_SECONDS, Plan, open_journal, parse_grid, run_sweep
 from veilring.scenarios.sweep import cells as cells_module
 from veilring.scenarios.sweep.cells import CellOutcome
-from veilring.scenarios.sweep.run import SYNC_SECONDS, open_journal
 
 
 class TestResults:
@@ -338,7 +337,7 @@ WAITING = f"""
 import math
 import signal
 from veilring.cli import console, main
-from veilring.scenarios.sweep.run import SweepJournal
+from veilring.scenarios.sweep import SweepJournal
 
 append = SweepJournal.append
 

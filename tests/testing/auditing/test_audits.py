@@ -12,8 +12,7 @@ from tests.testing.auditing.planted import AUDIT, OPEN, Majority, QuietOwner
 from veilring.errors import InputError
 from veilring.protocols.registry import BUILT_IN, find_system
 from veilring.testing import audit
-from veilring.testing.auditing import Audit, Claim, Verdict, audits
-from veilring.testing.auditing.audits import Auditable, check_faults
+from veilring.testing.auditing import Audit, Auditable, Claim, Verdict, check_faults
 from veilring.testing.auditing.findings import (
     QUICK,
     AuditedSystem,
@@ -132,7 +131,7 @@ def test_an_audit_of_other_views_finds_a_leak_to_a_party_in_the_middle(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An effort with other views contradicts the claim about the one party that learns more."""
-    monkeypatch.setattr(audits, "QUICK", replace(QUICK, other_views=True))
+    monkeypatch.setattr("veilring.testing.auditing.QUICK", replace(QUICK, other_views=True))
     found = audit(Majority(mistake="leak to the second"), quick=True)
     assert contradicted(found) == {"cost", "privacy, view of party-1"}
     assert found["privacy"].verdict is Verdict.HOLDS

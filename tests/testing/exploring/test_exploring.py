@@ -28,15 +28,20 @@ from veilring.scenarios import load_scenario
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.simulation.faults import FAULT_CLASSES, Fault, FaultClass, conditions_of, draw_faults
 from veilring.testing.exploring import (
-    STORAGE_FAULTS,
-    StoreSubject,
     SystemSubject,
+    explore_seed,
+    explore_subject,
+    known_failures,
+    remember_failures,
+)
+from veilring.testing.exploring.stores import (
+    STORAGE_FAULTS,
+    STORES,
+    StorageFault,
+    StoreSubject,
     explore_store,
     explore_stores,
-    explore_subject,
 )
-from veilring.testing.exploring.campaign import explore_seed, known_failures, remember_failures
-from veilring.testing.exploring.stores import STORES, StorageFault
 
 SEEDS = 60
 """The number of seeds within which each mistake has to be found."""

@@ -21,13 +21,10 @@ from veilring.testing.exploring import (
     every_world,
     explore,
     explore_every_world,
-    from_scenario,
     play_world,
-    replay,
     shrink,
-    to_scenario,
-    to_toml,
 )
+from veilring.testing.exploring.subjects import from_scenario, replay, to_scenario, to_toml
 from veilring.testing.exploring.worlds import Start
 
 SIMPLE = RoleSubject(maximum, {f"party-{n}": n for n in range(3)}, is_greatest)

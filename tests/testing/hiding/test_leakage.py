@@ -21,8 +21,15 @@ from veilring.nodes.ring import Ring
 from veilring.protocols.ring import TopKParameters
 from veilring.protocols.ring.roles import pp_topk
 from veilring.randomness import Streams
-from veilring.testing.hiding import Audit, Leakage, Played, assert_hides, features, measure_leakage
-from veilring.testing.hiding.audit import RUNS_MIN
+from veilring.testing.hiding import (
+    RUNS_MIN,
+    Audit,
+    Leakage,
+    Played,
+    assert_hides,
+    features,
+    measure_leakage,
+)
 from veilring.testing.hiding.features import Layout
 from veilring.testing.hiding.leaves import Coordinate
 from veilring.testing.hiding.worlds import World, name_parties, play_world

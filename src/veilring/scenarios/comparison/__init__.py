@@ -1,13 +1,67 @@
 """Comparison of all applicable systems on the same splits: accuracy, privacy and cost.
 
-`question` defines the inputs and the shared rows, `running` plays all systems on them, and
-`comparison` contains the lines and the recommendation. `page` renders it. `tuning` computes the
-accuracy on a split and searches parameters, for `veilring tune` too.
+`question` defines the inputs and the shared rows; this module plays all systems on them, with one
+real batch each; `comparison` contains the lines and the recommendation, and `page` renders it.
+`tuning` computes the accuracy on a split and searches parameters, for `veilring tune` too.
+
+Parameters follow from public numbers alone: trying several on private rows and keeping the best
+leaks information that no budget accounts for. The rules are the same for all data. The best
+parameters in hindsight are measured too, and marked as not private.
+
+Baselines from other libraries, if installed, are lines on the same splits, each fitted by an owner
+of all rows. Their guarantees are their authors' claims and are not checked here.
 """
 
-from veilring.scenarios.comparison.comparison import Choice, Line, SystemComparison
-from veilring.scenarios.comparison.question import Question, make_question, read_network
-from veilring.scenarios.comparison.running import compare
+import asyncio
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from veilring import simulation
+from veilring.arrays import Bools, Floats, Ints
+from veilring.data.table import Table
+from veilring.errors import InputError, UnforeseenCost
+from veilring.nodes.journal import Traffic
+from veilring.nodes.runtimes import Memory, Simulated
+from veilring.protocols.promise import Forecast, Leakage, Promise, total_cost
+from veilring.protocols.registry import find_system, system_names
+from veilring.protocols.ring.algorithm.classify import pooled_knn
+from veilring.protocols.system import SERVER, Setup, System
+from veilring.randomness import Streams
+from veilring.scenarios.comparison.comparison import (
+    HINDSIGHT,
+    MAJORITY,
+    POOLED,
+    Choice,
+    Left,
+    Limits,
+    Line,
+    Played,
+    SystemComparison,
+    choose,
+    parameters_text,
+)
+from veilring.scenarios.comparison.question import (
+    DealtSplit,
+    Question,
+    TableFacts,
+    draw_split,
+    load_facts,
+    make_question,
+    read_network,
+)
+from veilring.scenarios.comparison.tuning import Search, SystemAt, over_splits, share_over_splits
+from veilring.scenarios.network import make_topology
+from veilring.scenarios.reporting import versions_used
+from veilring.scenarios.runner import Conditions, Labelled, Progress, ignore_progress, play_queries
+from veilring.scenarios.sweep.engine import Engine, each_done
+from veilring.simulation import Topology
 
 __all__ = (
     "Choice",
@@ -18,3 +72,556 @@ __all__ = (
     "make_question",
     "read_network",
 )
+
+_DELTA: Final = 1e-5
+_SEED_BITS: Final = 31  # the largest seed that scikit-learn accepts
+_BINARY: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """A classifier of another library at an ε.
+
+    Attributes:
+        model: Its class, as `module:name`; it takes `epsilon` and `random_state`.
+        options: A function that returns its other arguments, given a split.
+    """
+
+    name: str
+    title: str
+    model: str
+    options: Callable[[DealtSplit], Mapping[str, Any]]
+    epsilon: float = 1.0
+    delta: float = 0.0
+    binary: bool = False
+
+    @property
+    def key(self) -> tuple[str, str, float | None]:
+        """The name, the form and the ε."""
+        return self.name, "", self.epsilon
+
+    @property
+    def package(self) -> str:
+        """The package that contains the class."""
+        return self.model.partition(".")[0]
+
+    @property
+    def promise(self) -> Promise:
+        """The guarantee claimed by its authors."""
+        return Promise(
+            protects="the owner's rows",
+            against="anyone who sees the model or its answers",
+            threat_model="an owner that is trusted with all rows",
+            adjacency="as defined by its authors",
+            epsilon=self.epsilon,
+            delta=self.delta,
+            unit="model",
+            measure="(ε, δ)-DP" if self.delta else "pure ε-DP",
+            note=f"This is the claim of {self.package}; it is not checked here.",
+        )
+
+    def trouble(self, split: DealtSplit, question: Question) -> str | None:
+        """Try the library on a split, and return why it cannot be used here, or None if it can."""
+        try:
+            self.label(split, question)
+        except Exception as error:  # noqa: BLE001  (another library raises what it likes)
+            reason = str(error).partition("\n")[0]
+            return f"{self.package} cannot be used here: {type(error).__name__}: {reason}"
+        return None
+
+    def label(self, split: DealtSplit, question: Question) -> Ints:
+        """Fit the training rows and return the labels of all held-out rows."""
+        rng = Streams(question.seed).generator("comparison", *map(str, self.key), split.number)
+        module, _, name = self.model.partition(":")
+        with warnings.catch_warnings():
+            # They warn of a fixed seed, which a comparison needs, and of their dependencies.
+            warnings.simplefilter("ignore")
+            made = getattr(import_module(module), name)(
+                epsilon=self.epsilon,
+                random_state=int(rng.integers(2**_SEED_BITS)),
+                **self.options(split),
+            )
+            model = made.fit(split.train.X, split.train.y)
+            return np.asarray(model.predict(split.held_out.X), np.int64)
+
+
+_BASELINES: Final = (
+    Baseline(
+        "diffprivlib-forest",
+        "diffprivlib forest",
+        "diffprivlib.models:RandomForestClassifier",
+        lambda split: {"bounds": (0, 1), "classes": list(range(len(split.train.features.classes)))},
+    ),
+    Baseline(
+        "diffprivlib-bayes",
+        "diffprivlib Bayes",
+        "diffprivlib.models:GaussianNB",
+        lambda _split: {"bounds": (0, 1)},
+    ),
+    Baseline(
+        "diffprivlib-logistic",
+        "diffprivlib logistic",
+        "diffprivlib.models:LogisticRegression",
+        lambda split: {"data_norm": float(np.sqrt(split.train.X.shape[1]))},
+    ),
+    Baseline(
+        "dp-ebm",
+        "DP-EBM",
+        "interpret.privacy:DPExplainableBoostingClassifier",
+        lambda split: {
+            "delta": _DELTA,
+            "privacy_bounds": dict.fromkeys(range(split.train.X.shape[1]), (0.0, 1.0)),
+            "n_jobs": 1,
+        },
+        delta=_DELTA,
+        binary=True,
+    ),
+)
+
+
+def installed(classes: int) -> Iterator[Baseline]:
+    """Yield the installed baselines that support the given number of classes."""
+    for baseline in _BASELINES:
+        if find_spec(baseline.package) and (classes == _BINARY or not baseline.binary):
+            yield baseline
+
+
+_TRIALS: Final = 5_000  # of measured leakage: the default of a scenario's report
+# A search tries some twenty choices of parameters on each of them.
+_HINDSIGHT_SPLITS: Final = 8
+# Noise at this ε no longer decides anything; a system with a lower limit gets its maximum. At a
+# larger ε, public rules would cut grids into millions of cells.
+_EPSILON_QUIET: Final = 30.0
+
+Contender = SystemAt | Baseline
+"""A system at an ε, or a baseline."""
+_Key = tuple[str, str, float | None]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Asked:
+    """The inputs of all jobs; each job runs in a process of its own.
+
+    Attributes:
+        table: All rows, scaled into [0, 1].
+    """
+
+    table: Table
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """Whether the baselines label each held-out row correctly, shape (rows,) each."""
+
+    pooled: Bools
+    majority: Bools
+
+    @classmethod
+    def on(cls, split: DealtSplit, k: int) -> "Right":
+        """Return the correct answers of the baselines on a split."""
+        train, held_out = split.train, split.held_out
+        classes = len(train.features.classes)
+        pooled = pooled_knn(held_out.X, train.X, train.y, classes, k)
+        most = np.bincount(train.y).argmax()
+        return cls(pooled == held_out.y, most == held_out.y)
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The shares of the same queries that were labelled correctly."""
+
+    own: float
+    pooled: float
+    majority: float
+    queries: int
+
+
+def mark(contender: Contender, split: DealtSplit, question: Question, right: Right) -> Marks:
+    """Return the accuracy of a system on a split, and of the baselines on the same queries."""
+    labels = contender.label(split, question)
+    asked = slice(len(labels))
+    own = labels == split.held_out.y[asked]
+    return Marks(
+        own=float(own.mean()),
+        pooled=float(right.pooled[asked].mean()),
+        majority=float(right.majority[asked].mean()),
+        queries=len(labels),
+    )
+
+
+def _mark_split(
+    number: int, contenders: Sequence[Contender], asked: _Asked
+) -> Mapping[_Key, Marks]:
+    """Return the marks of all contenders on one split."""
+    split = draw_split(asked.table, asked.question, number)
+    right = Right.on(split, asked.question.k)
+    pooled, majority = float(right.pooled.mean()), float(right.majority.mean())
+    queries = len(right.pooled)
+    return {
+        (POOLED, "", None): Marks(pooled, pooled, majority, queries),
+        (MAJORITY, "", None): Marks(majority, pooled, majority, queries),
+        **{each.key: mark(each, split, asked.question, right) for each in contenders},
+    }
+
+
+class _BatchPlayed(NamedTuple):
+    cost: Played
+    leakage: Leakage | None
+
+
+def _play_batch(contender: SystemAt, asked: _Asked) -> _BatchPlayed:
+    """Play one batch of the first split, and measure its leakage if no ε bounds that."""
+    question = asked.question
+    split = draw_split(asked.table, question, 0)
+    batch = split.batches(question.queries)[0]
+    setup = contender.set_up(split, len(batch))
+    leakage = None
+    if not contender.system.is_bounded():
+        rng = Streams(question.seed).generator("comparison", "leakage")
+        leakage = setup.leakage(batch.X, _TRIALS, rng)
+    topology = make_topology(question.network, (SERVER, *question.names))
+    return _BatchPlayed(_play(setup, batch, topology, question.seed), leakage)
+
+
+class _Hindsight(NamedTuple):
+    parameters: Mapping[str, object]
+    accuracies: tuple[float, ...]
+
+
+def _search_in_hindsight(contender: SystemAt, asked: _Asked, *, is_line: bool) -> _Hindsight:
+    """Return the best parameters, and their accuracy on splits not used to choose them."""
+    question = asked.question
+    splits = [draw_split(asked.table, question, each) for each in range(question.splits)]
+    searched, others = splits[:_HINDSIGHT_SPLITS], splits[_HINDSIGHT_SPLITS:]
+
+    def accuracies(system: System, splits: Sequence[DealtSplit]) -> list[float]:
+        at = SystemAt(system, contender.form)
+        return [at.accuracy(split, question) for split in splits]
+
+    def measure(systems: Sequence[System]) -> Iterator[Floats | None]:
+        for system in systems:
+            try:
+                yield np.array(accuracies(system, searched))
+            except InputError:  # not for these rows
+                yield None
+
+    fixed = frozenset(question.settings)
+    search = Search(contender.system, splits[0].facts, measure, fixed)
+    best, honest = search.best(), search.honest()
+    if not best.parameters and is_line:
+        return _Hindsight({}, honest)  # on the others it is the line itself
+    system = contender.system.replaced(**best.parameters)
+    shares = (*honest, *accuracies(system, others))
+    return _Hindsight(best.parameters, shares)
+
+
+class _Job(NamedTuple):
+    """A task of one process, and the place of its result: a table of `_Results`, and a key."""
+
+    table: str
+    key: object
+    task: Callable[[_Asked], object]
+
+
+def _run(given: tuple[_Job, _Asked]) -> tuple[str, object, object]:
+    job, asked = given
+    return job.table, job.key, job.task(asked)
+
+
+def compare(
+    question: Question,
+    *,
+    table: Table | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> SystemComparison:
+    """Compare every applicable system on the same splits of the same data.
+
+    Args:
+        table: The rows, instead of those that the question names; its ranges count as public.
+        workers: The number of processes; by default one per core.
+
+    Raises:
+        InputError: If the data, the network or a parameter does not fit the question.
+        RunFailed: If a played batch failed at any party.
+        UnforeseenCost: If a played batch cost anything other than its closed form.
+    """
+    rows, facts = load_facts(question, table)
+    # Checked before anything takes long.
+    make_topology(question.network, (SERVER, *question.names))
+    asked = _Asked(rows, question)
+    contenders, left_out = find_contenders(rows, question)
+    systems = tuple(each for each in contenders if isinstance(each, SystemAt))
+    searched = _searched(systems, question) if question.hindsight else ()
+    jobs: list[_Job] = [
+        *searched,
+        *(_Job("played", each.key, partial(_play_batch, each)) for each in systems),
+        *(
+            _Job("marks", number, partial(_mark_split, number, contenders))
+            for number in range(question.splits)
+        ),
+    ]
+    results = _results(jobs, asked, Engine(workers=workers), progress or ignore_progress)
+    lines = _lines(question, facts, contenders, results)
+    return SystemComparison(
+        question=question,
+        facts=facts,
+        lines=lines,
+        choice=choose(lines, Streams(question.seed).generator("comparison", "resamples")),
+        left_out=left_out,
+        rules=describe_rules(systems, asked),
+        versions=versions_used(),
+    )
+
+
+def find_contenders(
+    table: Table, question: Question
+) -> tuple[tuple[Contender, ...], tuple[Left, ...]]:
+    """Return the contenders, and the systems that do not apply, with the reason.
+
+    Args:
+        table: All rows, scaled into [0, 1].
+    """
+    found, left_out = list[Contender](), dict[str, Left]()
+    split = draw_split(table, question, 0)
+    size = len(split.batches(question.queries)[0])
+    for kind in map(find_system, system_names()):
+        if not kind.hides_rows:
+            left_out[kind.title] = Left(kind.title, "it protects a query, not rows")
+            continue
+        for contender in _forms_of(kind, question):
+            try:
+                contender.set_up(split, size)
+            except InputError as error:
+                name = _name(contender)
+                left_out[name] = Left(name, f"it does not fit this table: {error.sentence}")
+            else:
+                found.append(contender)
+    for baseline in installed(len(table.features.classes)):
+        if why := baseline.trouble(split, question):
+            left_out[baseline.title] = Left(baseline.title, why)
+            continue
+        found += [replace(baseline, epsilon=epsilon) for epsilon in question.epsilon]
+    return tuple(found), tuple(left_out.values())
+
+
+def _forms_of(kind: type[System], question: Question) -> Iterator[SystemAt]:
+    """Yield each form of a system with the parameters of the question: once, or at each ε."""
+    settings = {name: value for name, value in question.settings.items() if name in kind.tunable()}
+    at = [
+        kind.forms(epsilon=epsilon, k=question.k, tolerated=question.colluding)
+        for epsilon in (question.epsilon if kind.is_bounded() else (None,))
+    ]
+    for form in at[0]:
+        yield from (SystemAt(forms[form].replaced(**settings), form) for forms in at)
+
+
+def _searched(systems: Sequence[SystemAt], question: Question) -> Iterator[_Job]:
+    """Yield the searches in hindsight: for each form at its largest ε, and without noise."""
+    for each in systems:
+        kind, epsilon = type(each.system), each.key[-1]
+        if epsilon == question.epsilon[-1] and set(kind.tunable()) - set(question.settings):
+            yield _Job("hindsight", each.key, partial(_search_in_hindsight, each, is_line=True))
+            without = each.system.replaced(epsilon=min(_EPSILON_QUIET, _most(kind)))
+            quiet = SystemAt(without, each.form)
+            yield _Job("quiet", each.key, partial(_search_in_hindsight, quiet, is_line=False))
+
+
+def _most(kind: type[System]) -> float:
+    """Return the largest ε that a system supports."""
+    bounds = (getattr(each, "le", None) for each in kind.model_fields["epsilon"].metadata)
+    return min((float(each) for each in bounds if each is not None), default=_EPSILON_QUIET)
+
+
+def describe_rules(systems: Sequence[SystemAt], asked: _Asked) -> tuple[tuple[str, str], ...]:
+    """Return each rule in words, with its values for this table at the smallest ε."""
+    public, said = draw_split(asked.table, asked.question, 0).facts, dict[str, str]()
+    for each in systems:
+        said.setdefault(_name(each), each.system.rule(public))
+    ranges = "features are scaled into [0, 1] by public ranges; values outside are clipped"
+    return ("ranges", ranges), *((name, rule) for name, rule in said.items() if rule)
+
+
+@dataclass(frozen=True, slots=True)
+class _Results:
+    """The results of all jobs, by the number of a split or by a contender."""
+
+    marks: dict[int, Mapping[_Key, Marks]] = field(default_factory=dict)
+    played: dict[_Key, _BatchPlayed] = field(default_factory=dict)
+    hindsight: dict[_Key, _Hindsight] = field(default_factory=dict)
+    quiet: dict[_Key, _Hindsight] = field(default_factory=dict)
+
+    def of(self, key: _Key) -> list[Marks]:
+        """Return the marks of a line on each split."""
+        return [self.marks[number][key] for number in sorted(self.marks)]
+
+
+def _results(jobs: Sequence[_Job], asked: _Asked, engine: Engine, progress: Progress) -> _Results:
+    """Run all jobs, in any order."""
+    found = _Results()
+    progress("Comparing", 0, len(jobs))
+    with each_done(_run, [(job, asked) for job in jobs], engine) as results:
+        for done, (table, key, result) in enumerate(results, 1):
+            getattr(found, table)[key] = result
+            progress("Comparing", done, len(jobs))
+    return found
+
+
+def _lines(
+    question: Question, facts: TableFacts, contenders: Sequence[Contender], results: _Results
+) -> tuple[Line, ...]:
+    """Return the lines: the baselines, and each contender followed by its line in hindsight."""
+    lines = [
+        _baseline(POOLED, f"pooled {question.k}-NN", facts, results),
+        _baseline(MAJORITY, "majority class", facts, results),
+    ]
+    for each in contenders:
+        marks = results.of(each.key)
+        if isinstance(each, Baseline):
+            lines.append(_of_baseline(each, marks, facts))
+            continue
+        line = _of_system(each, marks, facts, question, results.played[each.key])
+        if each.key in results.hindsight:
+            found, quiet = results.hindsight[each.key], results.quiet[each.key]
+            as_ruled = (mark.own for mark in marks[len(found.accuracies) :])
+            found = found._replace(accuracies=(*found.accuracies, *as_ruled))
+            limits = _limits(marks, found, quiet, facts)
+            lines.append(replace(line, limits=limits))
+            lines.append(_best_line(line, marks, found, facts))
+        else:
+            lines.append(line)
+    return tuple(lines)
+
+
+def _baseline(key: str, name: str, facts: TableFacts, results: _Results) -> Line:
+    """Return the line of a baseline, which nobody plays and which protects nothing."""
+    marks = results.of((key, "", None))
+    return Line(
+        system=key,
+        name=name,
+        epsilon=None,
+        trusted=True,
+        trust="one place",
+        guarantee="none",
+        **_figures(marks, facts),
+    )
+
+
+def _name(contender: SystemAt) -> str:
+    title = contender.system.title
+    return f"{title}, {contender.form}" if contender.form else title
+
+
+def _of_system(
+    contender: SystemAt,
+    marks: Sequence[Marks],
+    facts: TableFacts,
+    question: Question,
+    played: _BatchPlayed,
+) -> Line:
+    system, parties = contender.system, question.parties
+    promise = system.promise(parties=parties)
+    return Line(
+        system=system.name,
+        form=contender.form,
+        name=_name(contender),
+        epsilon=contender.key[-1],
+        trusted=system.has_owner,
+        trust=system.trust.format(
+            parties=parties,
+            honest=parties - question.colluding,
+            outside=parties - system.pooling(parties),
+        ),
+        guarantee=promise.short,
+        lasting=system.is_lasting,
+        privacy=promise,
+        leakage=played.leakage if promise.epsilon is None else None,
+        cost=played.cost,
+        **_figures(marks, facts),
+    )
+
+
+def _of_baseline(baseline: Baseline, marks: Sequence[Marks], facts: TableFacts) -> Line:
+    return Line(
+        system=baseline.name,
+        name=baseline.title,
+        epsilon=baseline.epsilon,
+        trusted=True,
+        trust="an owner",
+        guarantee=baseline.promise.short,
+        lasting=True,
+        privacy=baseline.promise,
+        **_figures(marks, facts),
+    )
+
+
+def _best_line(line: Line, marks: Sequence[Marks], found: _Hindsight, facts: TableFacts) -> Line:
+    """Return the line of the best parameters in hindsight: these depend on the rows."""
+    best = [replace(mark, own=own) for mark, own in zip(marks, found.accuracies, strict=True)]
+    return Line(
+        system=f"{line.system}{HINDSIGHT}",
+        form=line.form,
+        name=f"{line.name}, in hindsight",
+        epsilon=line.epsilon,
+        trusted=line.trusted,
+        trust=line.trust,
+        guarantee=f"not private: {parameters_text(found.parameters) or 'same as the rule'}",
+        **_figures(best, facts),
+    )
+
+
+def _limits(
+    marks: Sequence[Marks], found: _Hindsight, quiet: _Hindsight, facts: TableFacts
+) -> Limits:
+    """Divide the loss of a line to the pooled classifier, split by split."""
+    overlap = marks[0].queries / facts.train
+    pairs = zip(marks, found.accuracies, quiet.accuracies, strict=True)
+    shares = [(best - mark.own, still - best, mark.pooled - still) for mark, best, still in pairs]
+    rule, noise, method = (over_splits(each, overlap) for each in zip(*shares, strict=True))
+    return Limits(dict(found.parameters), rule, noise, method)
+
+
+def _figures(marks: Sequence[Marks], facts: TableFacts) -> dict[str, Any]:
+    """Return the accuracy figures of a line, named like its fields."""
+    queries = marks[0].queries
+    overlap = queries / facts.train
+    own = tuple(mark.own for mark in marks)
+    losses = tuple(mark.pooled - mark.own for mark in marks)
+    gains = tuple(mark.own - mark.majority for mark in marks)
+    return {
+        "queries": queries,
+        "overlap": overlap,
+        "accuracies": own,
+        "losses": losses,
+        "gains": gains,
+        "accuracy": share_over_splits(own, overlap, queries),
+        "loss": over_splits(losses, overlap),
+        "gain": over_splits(gains, overlap),
+    }
+
+
+def _play(setup: Setup, asked: Table, topology: Topology, seed: int) -> Played:
+    """Play a batch in the simulation and in memory, and check its cost against the closed form."""
+    label = partial(play_queries, setup, asked.X, seed=seed, conditions=Conditions())
+    simulated = simulation.simulate(label(Simulated(topology)))
+    here = asyncio.run(label(Memory()))
+    forecast = _require_forecast(simulated)
+    _require_forecast(here)
+    return Played(
+        forecast.rounds,
+        *forecast.traffic,
+        *forecast.setup,
+        simulated_seconds=sum(batch.seconds for batch in simulated.batches),
+        seconds=sum(batch.seconds for batch in here.batches),
+    )
+
+
+def _require_forecast(labelled: Labelled) -> Forecast:
+    """Return the cost of all batches, checked against the closed form."""
+    for batch in labelled.batches:
+        cost, forecast = batch.run.cost, batch.forecast
+        found = Forecast(cost.rounds, Traffic(cost.messages, cost.bytes), cost.setup)
+        if found != forecast:
+            raise UnforeseenCost(forecast, found)
+    return total_cost(*(batch.forecast for batch in labelled.batches))

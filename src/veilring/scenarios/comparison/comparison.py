@@ -16,7 +16,7 @@ from numpy.random import Generator
 from veilring.arrays import Floats, Ints
 from veilring.protocols.promise import Leakage, Promise, delta_warning
 from veilring.scenarios.comparison.question import Question, TableFacts
-from veilring.scenarios.comparison.tuning import CONFIDENCE, INTERVAL, Interval
+from veilring.scenarios.comparison.tuning import CONFIDENCE, INTERVAL, Interval, reach_over_splits
 from veilring.scenarios.report import percent
 from veilring.scenarios.reporting.charts import interval
 
@@ -193,12 +193,12 @@ class SystemComparison:
     @property
     def pooled(self) -> Line:
         """The line of the pooled classifier."""
-        return next(line for line in self.lines if line.system == POOLED)
+        return _line(self.lines, POOLED)
 
     @property
     def majority(self) -> Line:
         """The line of the majority class."""
-        return next(line for line in self.lines if line.system == MAJORITY)
+        return _line(self.lines, MAJORITY)
 
     @property
     def delta_warning(self) -> str:
@@ -208,6 +208,8 @@ class SystemComparison:
 
     def as_json(self) -> dict[str, Any]:
         """Return everything as values that JSON can express."""
+        choice = asdict(self.choice)
+        recommended = {name: choice[name] for name in ("system", "form", "epsilon", "share")}
         return {
             "question": self.question.model_dump(mode="json", exclude_none=True),
             "facts": asdict(self.facts),
@@ -217,8 +219,8 @@ class SystemComparison:
             "unprotected": self.unprotected,
             "delta_warning": self.delta_warning,
             "lines": [_plain(line) for line in self.lines],
-            "recommended": _recommended(self.choice),
-            "choice": asdict(self.choice),
+            "recommended": None if self.choice.system is None else recommended,
+            "choice": choice,
             "left_out": [asdict(each) for each in self.left_out],
             "rules": dict(self.rules),
             "versions": self.versions,
@@ -231,17 +233,6 @@ def parameters_text(parameters: Mapping[str, Any]) -> str:
         f"{name} = {value:.3g}" if isinstance(value, float) else f"{name} = {value}"
         for name, value in parameters.items()
     )
-
-
-def _recommended(choice: Choice) -> dict[str, Any] | None:
-    if choice.system is None:
-        return None
-    return {
-        "system": choice.system,
-        "form": choice.form,
-        "epsilon": choice.epsilon,
-        "share": choice.share,
-    }
 
 
 def _plain(line: Line) -> dict[str, Any]:
@@ -343,19 +334,6 @@ class _Scores:
     gains: Floats
     overlaps: Floats
 
-    def gain_low(self, gains: Floats) -> Floats:
-        """Return the lower ends of intervals that hold jointly for all lines (Bonferroni).
-
-        The interval is the corrected resampled t interval of `over_splits`.
-        """
-        from scipy.special import stdtrit
-
-        lines, splits = gains.shape
-        quantile = float(stdtrit(splits - 1, 1 - (1 - CONFIDENCE) / (2 * lines)))
-        reach = quantile * gains.std(axis=1, ddof=1) * np.sqrt(1 / splits + self.overlaps)
-        low: Floats = gains.mean(axis=1) - reach
-        return low
-
 
 def choose(lines: Sequence[Line], rng: Generator) -> Choice:
     """Choose a line by `RULE`."""
@@ -378,7 +356,10 @@ def choose(lines: Sequence[Line], rng: Generator) -> Choice:
     elif picked is None:
         says = f"None of the private systems is useful here: {_why_none(pooled, majority)}."
     else:
-        says = f"{_why(picked, private, pooled)} {_agreed(share)}"
+        says = (
+            f"{_why(picked, private, pooled)} The rule chooses this system and ε in"
+            f" {percent(share)} of {RESAMPLES:,} resamples of the splits."
+        )
     return Choice(
         system=None if picked is None else picked.system,
         form="" if picked is None else picked.form,
@@ -431,7 +412,10 @@ def _pick(candidates: Sequence[_Candidate], scores: _Scores, splits: Ints) -> in
     """Return the number of the line that the rule chooses on splits that may repeat."""
     means = scores.accuracies[:, splits].mean(axis=1)
     losses = scores.losses[:, splits].mean(axis=1)
-    good = (scores.gain_low(scores.gains[:, splits]) > 0) & (losses <= CLOSE)
+    gains = scores.gains[:, splits]
+    jointly = 1 - (1 - CONFIDENCE) / (2 * len(gains))  # for all lines (Bonferroni)
+    low = gains.mean(axis=1) - reach_over_splits(gains, scores.overlaps, jointly)
+    good = (low > 0) & (losses <= CLOSE)
     eligible = [
         number
         for number, own in enumerate(candidates)
@@ -448,13 +432,6 @@ def _pick(candidates: Sequence[_Candidate], scores: _Scores, splits: Ints) -> in
         return *own.order, -means[number], own.size
 
     return min(eligible, key=preference, default=None)
-
-
-def _agreed(share: float) -> str:
-    return (
-        f"The rule chooses this system and ε in {percent(share)} of {RESAMPLES:,} resamples of the"
-        " splits."
-    )
 
 
 def _unsure(label: str | None, shares: Sequence[tuple[str | None, float]]) -> str:
@@ -525,8 +502,9 @@ def _owner(private: Sequence[Line]) -> str:
     """Describe the gain from an owner trusted with all rows, at the largest ε tried."""
     top = max((line.epsilon for line in private if line.epsilon is not None), default=None)
     at_top = [line for line in private if line.epsilon == top]
-    owned = max(_of(at_top, trusted=True), key=_accuracy, default=None)
-    alone = max(_of(at_top, trusted=False), key=_accuracy, default=None)
+    by_accuracy = sorted(at_top, key=lambda line: -line.accuracy.mean)
+    owned = next((line for line in by_accuracy if line.trusted), None)
+    alone = next((line for line in by_accuracy if not line.trusted), None)
     if top is None or owned is None or alone is None:
         return "No systems with and without a trusted party were tried at the same ε."
     more = round(100 * (owned.accuracy.mean - alone.accuracy.mean), 1)
@@ -539,16 +517,8 @@ def _owner(private: Sequence[Line]) -> str:
     return f"Trusting a party with all rows would gain {more:.1f} points at ε = {top:g}: {scores}."
 
 
-def _of(lines: Iterable[Line], *, trusted: bool) -> list[Line]:
-    return [line for line in lines if line.trusted == trusted]
-
-
 def _line(lines: Iterable[Line], system: str) -> Line:
     return next(line for line in lines if line.system == system)
-
-
-def _accuracy(line: Line) -> float:
-    return line.accuracy.mean
 
 
 def _beside(line: Line, pooled: Line) -> str:

@@ -1,6 +1,6 @@
 """The inputs of a comparison, and its rows: reading, scaling, and the splits that systems share."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -130,40 +130,31 @@ def make_question(
         network: The result of `read_network`; the default network unless given.
     """
     given = {name: value for name, value in fields.items() if value is not None}
-    links = default_network() if network is None else network
+    if network is None:  # the links of the built-in scenarios: the median one-way latency is 20 ms
+        network = load_scenario("wine").network.model_copy(update={_RUNTIME: "simulated"})
     try:
-        question = Question.model_validate({**given, "network": links})
+        question = Question.model_validate({**given, "network": network})
     except ValidationError as error:
         raise scenario_error(error, Question) from None
-    settings = _terms_settings(question.terms) | question.settings
-    known = sorted(_tunable())
+    systems = map(find_system, system_names())
+    known = sorted({name for system in systems for name in system.tunable()})
+    settings = values_in_terms(question.terms, known) | question.settings
     for name, value in question.settings.items():
         require_key(name in known, name, value, f"nothing; the parameters are {', '.join(known)}")
     ascending = tuple(sorted(set(question.epsilon)))
     return question.model_copy(update={"epsilon": ascending, "settings": settings})
 
 
-def _tunable() -> set[str]:
-    """Return the parameters by which any system can be tuned."""
-    systems = map(find_system, system_names())
-    return {name for system in systems for name in system.tunable()}
-
-
-def _terms_settings(terms: str) -> dict[str, Setting]:
-    """Return the tunable parameters in the tables of a file of terms."""
-    if not terms:
-        return {}
-    known, found = _tunable(), dict[str, Setting]()
-    for table in read_tables(Path(terms), "terms").values():
-        if isinstance(table, dict):
-            found |= {name: value for name, value in table.items() if name in known}
-    return found
-
-
-def default_network() -> NetworkSection:
-    """Return the links of the built-in scenarios: the median one-way latency is 20 ms."""
-    network = load_scenario("wine").network
-    return network.model_copy(update={_RUNTIME: "simulated"})
+def values_in_terms(terms: str, known: Collection[str]) -> dict[str, Any]:
+    """Return the known parameters in the tables of a file of terms; none without a file."""
+    tables = read_tables(Path(terms), "terms").values() if terms else ()
+    return {
+        name: value
+        for table in tables
+        if isinstance(table, dict)
+        for name, value in table.items()
+        if name in known
+    }
 
 
 def read_network(path: Path) -> dict[str, Any]:
@@ -250,9 +241,7 @@ class DealtSplit:
         """Return held-out rows in equal batches; each batch is asked once, among fresh parties.
 
         Rows that would make a smaller batch are not asked, nor those beyond `BATCHES_MAX` batches.
-
-        Args:
-            size: The number of rows of a batch, or less if fewer are held out.
+        With fewer rows than `size`, all are one batch.
         """
         size = min(size, len(self.held_out))
         count = min(BATCHES_MAX, len(self.held_out) // size)
@@ -270,7 +259,7 @@ class DealtSplit:
 def load_facts(question: Question, given: Table | None = None) -> tuple[Table, TableFacts]:
     """Load a table, scaled into [0, 1], with its public facts."""
     table, bounds = _load(question) if given is None else (scale_to_unit(given), _GIVEN_BOUNDS)
-    first = next(draw_splits(table, question))
+    first = draw_split(table, question, 0)
     held_out = len(table) - len(first.train)
     require_rows(question, len(first.train), held_out)
     batches = first.batches(question.queries)
@@ -340,14 +329,8 @@ def _about_origin(table: Table, agreed: Mapping[str, Any]) -> Ranges:
     return Ranges(tuple((origin - reach).tolist()), tuple((origin + reach).tolist()))
 
 
-def draw_splits(table: Table, question: Question) -> Iterator[DealtSplit]:
-    """Yield the splits, each from a random stream of its own."""
-    for number in range(question.splits):
-        yield draw_split(table, question, number)
-
-
 def draw_split(table: Table, question: Question, number: int) -> DealtSplit:
-    """Return one of the splits.
+    """Return one of the splits, each from a random stream of its own.
 
     Args:
         table: All rows, scaled into [0, 1].

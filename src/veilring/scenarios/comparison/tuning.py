@@ -10,8 +10,6 @@ Ints come from `Setup.label`: the vectorised steps that parties run, without the
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import sqrt
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -19,7 +17,6 @@ import numpy as np
 import tomli_w
 
 from veilring.arrays import Floats, Ints
-from veilring.config import read_tables
 from veilring.data.table import Table
 from veilring.errors import InputError
 from veilring.protocols.promise import Facts
@@ -27,7 +24,13 @@ from veilring.protocols.registry import find_system
 from veilring.protocols.ring.leakage import proportion_interval
 from veilring.protocols.system import Setup, System
 from veilring.randomness import Streams
-from veilring.scenarios.comparison.question import DealtSplit, Question, draw_split, load_facts
+from veilring.scenarios.comparison.question import (
+    DealtSplit,
+    Question,
+    draw_split,
+    load_facts,
+    values_in_terms,
+)
 from veilring.scenarios.runner import Progress, ignore_progress
 from veilring.scenarios.sweep.engine import Engine, each_done
 
@@ -51,8 +54,8 @@ class Interval(NamedTuple):
     high: float
 
 
-def over_splits(values: Sequence[float], overlap: float) -> Interval:
-    """Return the mean of one number per split with its corrected resampled t interval.
+def reach_over_splits(values: Floats, overlap: Floats | float, below: float) -> Floats:
+    """Return the reach of corrected resampled t intervals around the means over the last axis.
 
     Source: Nadeau and Bengio, "Inference for the generalization error", Machine Learning 52 (2003),
     Section 3: the variance `s² (1/J + n2/n1)` accounts for the overlap of the splits.
@@ -60,22 +63,24 @@ def over_splits(values: Sequence[float], overlap: float) -> Interval:
     Args:
         values: One value per split, at least two.
         overlap: The number of queries of a split divided by that of its training rows, `n2/n1`.
+        below: The probability that the upper end of an interval is above.
     """
     from scipy.special import stdtrit
 
-    count, mean = len(values), float(np.mean(values))
-    deviation = float(np.std(values, ddof=1))
-    quantile = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2))
-    reach = quantile * deviation * sqrt(1 / count + overlap)
+    splits = values.shape[-1]
+    quantile = float(stdtrit(splits - 1, below))
+    return np.asarray(quantile * values.std(axis=-1, ddof=1) * np.sqrt(1 / splits + overlap))
+
+
+def over_splits(values: Sequence[float], overlap: float) -> Interval:
+    """Return the mean of one number per split with its interval: see `reach_over_splits`."""
+    mean = float(np.mean(values))
+    reach = float(reach_over_splits(np.array(values), overlap, (1 + CONFIDENCE) / 2))
     return Interval(mean, mean - reach, mean + reach)
 
 
 def share_over_splits(shares: Sequence[float], overlap: float, queries: int) -> Interval:
-    """Return the mean of one share per split with its interval: see `INTERVAL`.
-
-    Args:
-        shares: The shares of equally many queries, at least two.
-    """
+    """Return the mean of shares of equally many queries with its interval: see `INTERVAL`."""
     mean, low, high = over_splits(shares, overlap)
     exact = proportion_interval(mean, queries * len(shares), CONFIDENCE)
     return Interval(mean, max(0.0, min(low, exact[0])), min(1.0, max(high, exact[1])))
@@ -173,11 +178,7 @@ class Search:
         return sorted(found, key=lambda each: -each.mean)
 
     def best(self, splits: Sequence[int] | None = None) -> Tried:
-        """Return the best choice.
-
-        Args:
-            splits: The splits used to choose; all by default.
-        """
+        """Return the best choice on the given splits; on all by default."""
         chosen: Parameters = {}
         self._measure([chosen])
         if not self._scores(chosen, splits).size:
@@ -190,7 +191,7 @@ class Search:
                 chosen = self._along(name, values, chosen, splits)
             if chosen == before:
                 break
-        return self._of(chosen)
+        return Tried(chosen, tuple(self._scores(chosen, None).tolist()))
 
     def honest(self) -> tuple[float, ...]:
         """Return the accuracy in each split of the choice made by the other half of the splits."""
@@ -245,9 +246,6 @@ class Search:
         if scores is None:
             return np.empty(0)
         return scores if splits is None else scores[list(splits)]
-
-    def _of(self, choice: Parameters) -> Tried:
-        return Tried(choice, tuple(self._scores(choice, None).tolist()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +309,8 @@ def tune(
     kind = find_system(name)
     rows, facts = load_facts(question, table)
     given = kind.suited(epsilon=None, k=question.k, tolerated=question.colluding)
-    system = given.replaced(**_agreed(kind, question), **fixed)
+    agreed = values_in_terms(question.terms, kind.model_fields.keys() - {"name"})
+    system = given.replaced(**agreed, **fixed)
     split = draw_split(rows, question, 0)
     queries = len(SystemAt(system).label(split, question))  # refuses parameters that do not fit
     measured, tell = 0, progress or ignore_progress
@@ -351,21 +350,6 @@ def tune(
         queries=queries,
         splits=question.splits,
     )
-
-
-def _agreed(kind: type[System], question: Question) -> dict[str, Any]:
-    """Return the parameters of a system in the terms, where the search begins."""
-    if not question.terms:
-        return {}
-    known = kind.model_fields.keys() - {"name"}
-    tables = read_tables(Path(question.terms), "terms").values()
-    return {
-        key: value
-        for table in tables
-        if isinstance(table, dict)
-        for key, value in table.items()
-        if key in known
-    }
 
 
 def _score(job: tuple[int, int, System, Table, Question]) -> tuple[int, int, float]:

@@ -242,7 +242,7 @@ def accuracy_chart(lines: "Sequence[Line]", epsilons: Sequence[float]) -> Accura
     for style, name in enumerate(names):
         own = [line for line in bounded if line.name == name]
         aside = (style - (len(names) - 1) / 2) * _apart(len(across), len(names))
-        placed = [_point(line, style, where[_written(line)] + aside, scale) for line in own]
+        placed = [_point(line, style, where[f"{line.epsilon:.10g}"] + aside, scale) for line in own]
         points += placed
         segments += [PointJoin(a.x, a.y, b.x, b.y, style) for a, b in pairwise(placed)]
     return AccuracyChart(
@@ -261,10 +261,6 @@ def _across(epsilons: Sequence[float]) -> list[AxisTick]:
     first = (_LEFT + _RIGHT) / 2 if len(epsilons) == 1 else _LEFT
     step = _step(len(epsilons))
     return [AxisTick(first + place * step, f"{each:.10g}") for place, each in enumerate(epsilons)]
-
-
-def _written(line: "Line") -> str:
-    return f"{line.epsilon:.10g}"
 
 
 def _step(epsilons: int) -> float:
@@ -290,14 +286,12 @@ def _bands(lines: "Sequence[Line]", scale: _Scale) -> list[LevelBand]:
         alike.setdefault(line.accuracy, []).append(line)
     return [
         LevelBand(
-            *scale.ends(accuracy), f"{_together(own)}: {percent(accuracy.mean)}", own[0].system
+            *scale.ends(accuracy),
+            f"{', '.join(line.name for line in own)}: {percent(accuracy.mean)}",
+            own[0].system,
         )
         for accuracy, own in alike.items()
     ]
-
-
-def _together(lines: "Sequence[Line]") -> str:
-    return ", ".join(line.name for line in lines)
 
 
 def _down(scale: _Scale) -> list[AxisTick]:

@@ -29,6 +29,7 @@ from veilring.scenarios.report import (
     total,
     troubles,
 )
+from veilring.scenarios.reporting import RunFolder
 from veilring.scenarios.reporting.charts import (
     bar_chart,
     column_chart,
@@ -37,7 +38,6 @@ from veilring.scenarios.reporting.charts import (
     share_chart,
     whisker_chart,
 )
-from veilring.scenarios.reporting.folder import RunFolder
 from veilring.scenarios.reporting.stepping import build_story
 
 with name_missing_extras():

@@ -1,7 +1,322 @@
-"""Sweeps: a scenario at all points of a grid, on many processes or machines, one row per run."""
+"""Sweeps: a scenario at all points of a grid, on many processes or machines, one row per run.
 
-from veilring.scenarios.sweep.cells import CELLS_MAX, Grid, Plan, Value, parse_grid
-from veilring.scenarios.sweep.engine import Engine
-from veilring.scenarios.sweep.run import Files, run_sweep
+Finished cells are saved in a journal, and the results in Parquet.
+"""
+
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from importlib import metadata
+from pathlib import Path
+from types import MappingProxyType
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from veilring.errors import ClusterError, InputError, SweepFailed
+from veilring.extras import require_extra
+from veilring.scenarios.runner import Progress, ignore_progress
+from veilring.scenarios.sweep.cells import (
+    CELLS_MAX,
+    Cell,
+    CellOutcome,
+    Grid,
+    Plan,
+    Row,
+    Value,
+    check_cell,
+    parse_grid,
+    plan_cells,
+    run_cell,
+)
+from veilring.scenarios.sweep.engine import Engine, each_done
+
+if TYPE_CHECKING:
+    import polars as pl
 
 __all__ = ("CELLS_MAX", "Engine", "Files", "Grid", "Plan", "Value", "parse_grid", "run_sweep")
+
+_SUFFIX: Final = ".parquet"
+
+
+class Files:
+    """The files of a sweep.
+
+    Attributes:
+        results: One row per cell; the same bytes however the sweep was run.
+    """
+
+    def __init__(self, out: Path) -> None:
+        self.results = out
+        self.timing = out.with_suffix(f".timing{_SUFFIX}")
+        self.journal = out.with_name(f"{out.name}.journal")
+
+
+def open_files(out: Path) -> Files:
+    """Return the files of a sweep, creating their folder if necessary, before anything is run."""
+    require_extra("polars")
+    allowed = f"a path that ends in {_SUFFIX}, where no results are yet"
+    if out.suffix != _SUFFIX:
+        raise InputError("out", out, allowed)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError("out", out, f"{allowed} ({error})") from error
+    files = Files(out)
+    # Next to a journal they are those of a sweep that died before it could remove the journal.
+    if out.exists() and not files.journal.exists():
+        raise InputError.because(f"{out} exists already, and nothing is overwritten", field="out")
+    return files
+
+
+def write_results(files: Files, cells: Sequence[Cell], outcomes: Mapping[str, CellOutcome]) -> None:
+    """Write results and timings in the cells' order, each file completely or not at all."""
+    each = [(cell, outcomes[cell.name]) for cell in cells]
+    timing = [{**cell.point, "trial": cell.trial, **outcome.timing} for cell, outcome in each]
+    _write(files.timing, timing)
+    _write(files.results, [{**cell.key, **outcome.results} for cell, outcome in each])
+
+
+def _write(path: Path, rows: Sequence[Row]) -> None:
+    import polars as pl
+
+    names = dict.fromkeys(name for row in rows for name in row)
+    frame = pl.DataFrame([_column(name, [row.get(name) for row in rows]) for name in names])
+    draft = path.with_name(f".{path.name}.draft")
+    with draft.open("wb") as file:
+        # Everything that determines the bytes is explicit, so no changed default can change them.
+        frame.write_parquet(file, compression="zstd", compression_level=3, statistics=True)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+def _column(name: str, values: Sequence[Value | None]) -> "pl.Series":
+    import polars as pl
+
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {bool}:
+        return pl.Series(name, values, dtype=pl.Boolean)
+    if kinds == {int}:
+        return pl.Series(name, values, dtype=pl.Int64)
+    if kinds <= {int, float}:
+        numbers = (None if value is None else float(value) for value in values)
+        return pl.Series(name, list(numbers), dtype=pl.Float64)
+    texts = (None if value is None else _text(value) for value in values)
+    return pl.Series(name, list(texts), dtype=pl.String)
+
+
+def _text(value: Value) -> str:
+    """Return a value as a scenario would write it, for a column that also contains strings."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# A disk takes milliseconds to confirm a write, as long as a small cell runs. Once a second, that
+# costs nothing, and the loss of a second is harmless.
+SYNC_SECONDS: Final = 1.0
+
+
+class SweepJournal:
+    """The saved outcomes."""
+
+    def __init__(
+        self,
+        path: Path,
+        file: IO[bytes],
+        outcomes: Mapping[str, CellOutcome],
+        clock: Callable[[], float],
+    ) -> None:
+        self.path = path
+        self._file, self._outcomes, self._clock = file, dict(outcomes), clock
+        self._synced = clock()
+
+    @property
+    def outcomes(self) -> Mapping[str, CellOutcome]:
+        """The outcomes in it, by the cell's name."""
+        return MappingProxyType(self._outcomes)
+
+    def append(self, outcome: CellOutcome) -> None:
+        """Save an outcome."""
+        _append_line(self._file, asdict(outcome))
+        self._outcomes[outcome.cell] = outcome
+        if self._clock() - self._synced >= SYNC_SECONDS:
+            self.sync()
+
+    def sync(self) -> None:
+        """Wait until everything is on disk."""
+        os.fsync(self._file.fileno())
+        self._synced = self._clock()
+
+
+@contextmanager
+def open_journal(
+    path: Path, sweep: Mapping[str, Any], clock: Callable[[], float] = time.monotonic
+) -> Iterator[SweepJournal]:
+    """Open a sweep's journal, or create it."""
+    with path.open("ab+", buffering=0) as file:
+        _lock(file, path)
+        lines = _whole_lines(file)
+        if len(lines) > 1:
+            _require_same(path, _parse(path, 1, lines[0]), sweep)
+        else:  # a journal without a cell belongs to no sweep
+            file.truncate(0)
+            _append_line(file, sweep)
+        numbered = enumerate(lines[1:], start=2)
+        outcomes = (_outcome(path, number, line) for number, line in numbered)
+        journal = SweepJournal(path, file, {each.cell: each for each in outcomes}, clock)
+        journal.sync()
+        try:
+            yield journal
+        finally:
+            journal.sync()
+            file.close()
+            if not journal.outcomes:
+                path.unlink()
+
+
+def _lock(file: IO[bytes], path: Path) -> None:
+    if sys.platform == "win32":
+        return
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InputError.because(
+            f"{path} is locked: another sweep is writing it", field="out"
+        ) from None
+
+
+def _whole_lines(file: IO[bytes]) -> list[bytes]:
+    """Return the lines, after truncating an unfinished last one."""
+    file.seek(0)
+    content = file.read()
+    whole = content.rfind(b"\n") + 1
+    file.truncate(whole)
+    return content[:whole].splitlines()
+
+
+def _append_line(file: IO[bytes], entry: Mapping[str, Any]) -> None:
+    line = memoryview(json.dumps(entry).encode() + b"\n")
+    while line:
+        line = line[file.write(line) :]
+
+
+def _parse(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        entry = None
+    if not isinstance(entry, dict):
+        raise InputError.because(_broken(path, number), field="journal")
+    return entry
+
+
+def _outcome(path: Path, number: int, line: bytes) -> CellOutcome:
+    entry = _parse(path, number, line)
+    try:
+        return CellOutcome(**entry)
+    except TypeError:
+        raise InputError.because(_broken(path, number), field="journal") from None
+
+
+def _broken(path: Path, number: int) -> str:
+    return f"line {number} of {path} was not written by a sweep; remove the file to start over"
+
+
+def _require_same(path: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    for name in (*ours, *theirs):
+        if theirs.get(name) != ours.get(name):
+            was, now = json.dumps(theirs.get(name)), json.dumps(ours.get(name))
+            raise InputError.because(
+                f"{path} belongs to another sweep: its {name} is {was}, not {now}; give the same "
+                "arguments to continue that sweep, name another file, or remove this one",
+                field="out",
+            )
+
+
+LOCAL: Final = Engine()
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """A finished sweep.
+
+    Attributes:
+        cells: All its cells, in the order of the rows of its files.
+    """
+
+    cells: tuple[Cell, ...]
+    kept: int
+    files: Files
+
+
+def run_sweep(
+    plan: Plan, out: Path, *, engine: Engine = LOCAL, progress: Progress | None = None
+) -> Sweep:
+    """Run a scenario at all points of a grid and write one row per cell.
+
+    Finished cells are saved at once. Repeating the call after an interruption, on any engine, runs
+    the remaining ones. The results are the same bytes on every engine and after any interruption,
+    and those of a cell are the same in every sweep of that scenario and seed.
+
+    Raises:
+        SweepFailed: If cells failed, or their workers died. All others are saved.
+        KeyboardInterrupt: Cells finished before are saved.
+    """
+    tell = progress or ignore_progress
+    cells = plan_cells(plan)
+    files = open_files(out)
+    with open_journal(files.journal, _identity(plan, cells)) as journal:
+        kept = len(journal.outcomes)
+        left = [cell for cell in cells if cell.name not in journal.outcomes]
+        _check(left, tell)
+        _run(left, len(cells), engine, journal, tell)
+        write_results(files, cells, journal.outcomes)
+    files.journal.unlink()
+    return Sweep(cells, kept, files)
+
+
+def _identity(plan: Plan, cells: Sequence[Cell]) -> dict[str, Any]:
+    """Return the values that determine the results: the arguments, and the content of files."""
+    digest = hashlib.sha256()
+    for cell in cells:
+        digest.update(f"{cell.name} {cell.seed} {cell.scenario.model_dump_json()}\n".encode())
+    return {
+        **{field.name: getattr(plan, field.name) for field in fields(plan)},
+        "grid": {key: list(values) for key, values in plan.grid.items()},
+        "overrides": list(plan.overrides),
+        "veilring": metadata.version("veilring"),
+        "sha256 of all settings": digest.hexdigest(),
+    }
+
+
+def _check(left: Sequence[Cell], tell: Progress) -> None:
+    """Check one cell at each point here, so that a data set is fetched once rather than by each."""
+    firsts = [cell for cell in left if cell.trial == 0]
+    for done, cell in enumerate(firsts):
+        tell("Checking the cells", done, len(firsts))
+        check_cell(cell)
+
+
+def _run(
+    left: Sequence[Cell], total: int, engine: Engine, journal: SweepJournal, tell: Progress
+) -> None:
+    doing, failures = "Running the cells", dict[str, str]()
+    try:
+        with each_done(run_cell, left, engine) as outcomes:
+            tell(doing, total - len(left), total)
+            for done, outcome in enumerate(outcomes, start=total - len(left) + 1):
+                if outcome.failure:
+                    failures[outcome.cell] = outcome.failure
+                else:
+                    journal.append(outcome)
+                tell(doing, done, total)
+    except ClusterError as error:
+        failures["the workers"] = str(error)
+        raise SweepFailed(failures, len(journal.outcomes), total, str(journal.path)) from error
+    if failures:
+        raise SweepFailed(failures, len(journal.outcomes), total, str(journal.path))

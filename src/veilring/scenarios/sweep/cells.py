@@ -16,7 +16,6 @@ from veilring.errors import VeilringError
 from veilring.randomness import Streams
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.prepare import prepare
-from veilring.scenarios.report import Report
 from veilring.scenarios.runner import run_scenario
 from veilring.scenarios.schema import Scenario, load_scenario
 
@@ -300,12 +299,9 @@ def run_cell(cell: Cell, clock: Callable[[], float] = time.perf_counter) -> Cell
         error.add_note(f"in the cell {cell.name} (seed {cell.seed})")
         raise
     walls: Row = {name: getattr(report, name) for name in _WALL_SECONDS}
-    return CellOutcome(cell.name, _results(report), {"cell_seconds": clock() - began, **walls})
-
-
-def _results(report: Report) -> Row:
     whole = report.as_json()
-    return dict(_scalars("", {name: whole[name] for name in whole if name not in _ELSEWHERE}))
+    results = _scalars("", {name: whole[name] for name in whole if name not in _ELSEWHERE})
+    return CellOutcome(cell.name, dict(results), {"cell_seconds": clock() - began, **walls})
 
 
 def _scalars(prefix: str, table: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:

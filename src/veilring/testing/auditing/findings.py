@@ -229,10 +229,6 @@ class Effort:
     long_views: bool
     alarm: float = ALARM
 
-    def shared_by(self, tests: int) -> "Effort":
-        """Return the effort whose false alarms are divided among statistical tests."""
-        return replace(self, alarm=self.alarm / max(1, tests))
-
 
 QUICK: Final = Effort(
     runs=1_600,
@@ -301,11 +297,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The verdicts on all claims of a system or a role.
-
-    Attributes:
-        seconds: The duration, in seconds of wall time.
-    """
+    """The verdicts on all claims of a system or a role."""
 
     system: str
     title: str

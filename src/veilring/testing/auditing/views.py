@@ -26,9 +26,9 @@ from veilring.protocols.claims import Comparison
 from veilring.protocols.promise import Promise
 from veilring.randomness import Streams
 from veilring.testing.auditing.findings import AuditedSystem, Claim, Effort, RoleClaims, Verdict
+from veilring.testing.hiding import PILOT_RUNS, compare_views
+from veilring.testing.hiding import Audit as Views
 from veilring.testing.hiding.attackers import POWER, Likelihood, find_varied, learn_best
-from veilring.testing.hiding.audit import PILOT_RUNS, compare_views
-from veilring.testing.hiding.audit import Audit as Views
 from veilring.testing.hiding.features import Layout, Strip
 from veilring.testing.hiding.leaves import Columns, same_leaves
 from veilring.testing.hiding.worlds import World, play_world, strip_masks
@@ -42,9 +42,7 @@ _RIDGE: Final = 1e-6
 _STEPS: Final = 400
 _STEP: Final = 0.05
 
-Scores = Floats
-_Counts = Ints
-Statistic = Callable[[Columns], Scores]
+Statistic = Callable[[Columns], Floats]
 """A function from the coordinates of runs to one number each; events are its tails."""
 
 
@@ -84,13 +82,6 @@ class Loss:
     alarm: float
     delta: float
     left_out: int = 0
-
-    def least_violation(self, claimed: float) -> float:
-        """Return the least loss that contradicts a claim with probability `POWER`.
-
-        It is that of a protocol with randomised response in its views.
-        """
-        return least_violation(claimed, self.delta, self.held_out, self.alarm)
 
     def rarest(self, claimed: float) -> float:
         """Return the least probability of an event that contradicts a claim with `POWER`.
@@ -165,7 +156,6 @@ def prove_loss(
 
     Args:
         views: The coordinates of the runs of each world, both of shape (runs, coordinates).
-        alarm: The maximum probability that the bound is above the true loss.
     """
     half = len(views[0]) // 2
     held_out = len(views[0]) - half
@@ -194,11 +184,7 @@ def prove_loss(
 def least_violation(claimed: float, delta: float, held_out: int, alarm: float) -> float:
     """Return the least loss of randomised response that contradicts a claim in 95 % of audits.
 
-    Args:
-        alarm: The maximum probability that a bound is above the true loss.
-
-    Returns:
-        The loss; infinite if this number of runs cannot contradict any loss.
+    It is infinite if this number of runs cannot contradict any loss.
     """
     from scipy.stats import binom
 
@@ -211,7 +197,7 @@ def least_violation(claimed: float, delta: float, held_out: int, alarm: float) -
     return math.inf
 
 
-def _bound(likely: _Counts, rare: _Counts, runs: int, delta: float, alarm: float) -> Scores:
+def _bound(likely: Ints, rare: Ints, runs: int, delta: float, alarm: float) -> Floats:
     """Return the loss that counts of events in two worlds prove; below 0 if they prove nothing."""
     low = proportion_bounds(likely, runs, alarm / _BOUNDS).low - delta
     high = proportion_bounds(rare, runs, alarm / _BOUNDS).high
@@ -221,8 +207,8 @@ def _bound(likely: _Counts, rare: _Counts, runs: int, delta: float, alarm: float
 def _best_event(
     name: str,
     statistic: Statistic,
-    scores: list[Scores],
-    bound: Callable[[_Counts, _Counts], Scores],
+    scores: list[Floats],
+    bound: Callable[[Ints, Ints], Floats],
     held_out: int,
 ) -> tuple[float, Event]:
     """Return the tail of a statistic that is expected to prove the largest loss, and that loss."""
@@ -258,7 +244,7 @@ def _likelihoods(
 
 
 def _ratio(learned: Likelihood) -> Statistic:
-    def statistic(columns: Columns) -> Scores:
+    def statistic(columns: Columns) -> Floats:
         log = learned.log_likelihoods(columns)
         return np.asarray(log[:, 1] - log[:, 0])
 
@@ -473,9 +459,10 @@ def _drawn_loss(
 
 
 def _power_of(loss: Loss, claimed: float) -> str:
+    least = least_violation(claimed, loss.delta, loss.held_out, loss.alarm)
     return (
         f"With a probability of {POWER:.0%}, the audit would find a loss of ε ="
-        f" {loss.least_violation(claimed):.1f} or more that a single event shows, as in randomised"
+        f" {least:.1f} or more that a single event shows, as in randomised"
         " response. It would also find any event that cannot occur in the other world, if its"
         f" probability is at least {loss.rarest(claimed):.1%}. It examines no other view, and may"
         " miss a loss that is spread over many numbers or shown only by rarer events, for example"

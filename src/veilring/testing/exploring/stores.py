@@ -43,7 +43,7 @@ from veilring.protocols.prediction.state import ServerState, open_state
 from veilring.protocols.prediction.system import IndKNN
 from veilring.protocols.promise import Facts
 from veilring.randomness import Streams
-from veilring.testing.exploring.campaign import Campaign
+from veilring.testing.exploring import Campaign
 from veilring.testing.exploring.worlds import Explored
 
 _H = TypeVar("_H")
@@ -118,11 +118,7 @@ def explore_stores(subjects: Iterable[StoreSubject[Any]], seeds: Iterable[int]) 
 def explore_store(
     subject: StoreSubject[Any], seed: int, *, kind: StorageFault | None = None
 ) -> Explored:
-    """Use a store, let a fault strike, and open the store again.
-
-    Args:
-        kind: The class of the fault; drawn by default.
-    """
+    """Use a store, let a fault strike, drawn by default, and open the store again."""
     rng = Streams(seed).generator("store")
     drawn = STORAGE_FAULTS[int(rng.integers(len(STORAGE_FAULTS)))]
     kind = drawn if kind is None else kind

@@ -98,14 +98,11 @@ class RoleSubject(Subject):
         liars = options.get("adversaries") or {}
         honest = [outcome for outcome in outcomes if outcome.party not in liars]
         inputs = {name: self.inputs[name] for name in among}
-        return Played(outcomes, self._judge(inputs, results_by_party(honest)))
-
-    def _judge(self, inputs: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
         try:
-            self.invariant(inputs, results)
+            self.invariant(inputs, results_by_party(honest))
         except AssertionError as error:
-            return [str(error) or "the invariant does not hold"]
-        return []
+            return Played(outcomes, [str(error) or "the invariant does not hold"])
+        return Played(outcomes, [])
 
     @override
     def smaller(self, parties: int) -> Iterable[Self]:

@@ -194,9 +194,6 @@ def play_world(
     The checks are: every result of every party is right, even if others failed; every failure is a
     named error; everything ends within `CALM_SECONDS` after the faults; no task is left over. No
     role is busy without end, `QUIET_SECONDS` or more after the last fault.
-
-    Args:
-        trace: The record of all steps of the loop and all messages, if wanted.
     """
     explored, streams = Explored(world.seed), Streams(world.seed)
     order = None if world.order is None else Order(Streams(world.order).generator("order"))

@@ -25,8 +25,6 @@ POWER: Final = 0.95
 # few enough that a bin of 500 runs is not dominated by noise.
 CUTS: Final = 32
 
-_Reals = Floats
-
 
 class Split(NamedTuple):
     """The advantage of a set of outcomes, and its p-value if the two distributions are equal."""
@@ -131,7 +129,7 @@ def choose_bins(placed: Ints, second: Bools, number: int) -> Bools:
     return more if more_score >= fewer_score else ~fewer
 
 
-def _best_prefix(ours: _Reals, theirs: _Reals) -> tuple[Bools, float]:
+def _best_prefix(ours: Floats, theirs: Floats) -> tuple[Bools, float]:
     total, more = ours + theirs, ours - theirs
     order = np.argsort(-more / np.sqrt(np.maximum(total, 1)), kind="stable")
     scores = np.cumsum(more[order]) / np.sqrt(np.maximum(np.cumsum(total[order]), 1))
@@ -141,7 +139,7 @@ def _best_prefix(ours: _Reals, theirs: _Reals) -> tuple[Bools, float]:
     return chosen, float(scores[last])
 
 
-def reject_holm(p: _Reals, alarm: float) -> Bools:
+def reject_holm(p: Floats, alarm: float) -> Bools:
     """Return which hypotheses are rejected, with probability `alarm` at most of any false one.
 
     Source: Holm, "A simple sequentially rejective multiple test procedure", 1979.
@@ -276,10 +274,6 @@ def find_varied(columns: Columns) -> Bools:
     return np.asarray(~same.all(axis=0))
 
 
-def _filled(columns: Columns) -> Columns:
-    return np.nan_to_num(columns, nan=-1.0)
-
-
 def _learn_trees(columns: Columns, labels: Labels, seed: int) -> Attacker:
     model = HistGradientBoostingClassifier(
         max_iter=_TREES,
@@ -297,7 +291,8 @@ def _learn_logistic(columns: Columns, labels: Labels, _seed: int) -> Attacker:
     """Learn from the rank of each coordinate among the learning runs, from 0 to 1."""
     ranks = QuantileTransformer(n_quantiles=min(_RANKS, len(columns)), random_state=0)
     learner = LogisticRegression(C=_SHRINKAGE)
-    return _Fitted(make_pipeline(FunctionTransformer(_filled), ranks, learner), columns, labels)
+    filled = FunctionTransformer(np.nan_to_num, kw_args={"nan": -1.0})
+    return _Fitted(make_pipeline(filled, ranks, learner), columns, labels)
 
 
 class Likelihood:

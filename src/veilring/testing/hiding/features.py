@@ -53,8 +53,7 @@ ENTRIES_MAX: Final = 16
 # Coordinates share the rate of false alarms, and a hundred thousand runs of these take 400 MB. Of
 # more coordinates, those that vary come first, and each field keeps its first ones.
 COORDINATES_MAX: Final = 1_024
-READ_AT_ONCE: Final = 1_000
-"""The number of runs whose views are held at once, in a few MB."""
+_READ_AT_ONCE: Final = 1_000  # the number of runs whose views are held at once, in a few MB
 _MODULI: Final = (2, 16, 256)
 _MODULI_COMBINED: Final = (16,)
 # The messages of a channel that are combined in each way, and that draws are subtracted from: masks
@@ -181,7 +180,7 @@ class Layout:
         """Return the coordinates of runs, shape (runs, coordinates); NaN marks absent values."""
         left = iter(played)
         parts = [np.empty((0, len(self.coordinates)), np.float32)]
-        while chunk := [self._take(each) for each in islice(left, READ_AT_ONCE)]:
+        while chunk := [self._take(each) for each in islice(left, _READ_AT_ONCE)]:
             columns = self._columns(chunk)
             parts.append(np.stack([columns[name] for name in self.coordinates], axis=1))
         return np.concatenate(parts)

@@ -243,9 +243,7 @@ def name_parties(inputs: Inputs, parties: int | Sequence[str] | None) -> Parties
 def play_world(world: World, runs: int, streams: Streams, name: str = "") -> Iterator[Played]:
     """Run a world the given number of times, each with fresh keys and coins.
 
-    Raises:
-        VeilringError: If a run failed, since an audit needs a protocol that works.
-        Deadlock: If a run cannot end.
+    An error of a run is raised, since an audit needs a protocol that works.
     """
     from veilring.simulation.beside import complete  # noqa: PLC0415  (an extra)
 
@@ -309,17 +307,11 @@ class _DirectParty(Party):
         self._network, self._ticks, self._view = network, ticks, view
         self._clock = asyncio.get_running_loop().time
         self._began = self._clock()
-        self._peers = tuple(peer for peer in parties if peer != name)
         self._round = SETUP_ROUND
         self._last: tuple[bytes, Message] = (b"", Message())
         self._passed = 0
         self._unread: dict[str, deque[tuple[Message, Arrival]]] = {}
         self._waiting: dict[str, asyncio.Future[None]] = {}
-
-    @property
-    @override
-    def peers(self) -> tuple[str, ...]:
-        return self._peers
 
     @property
     @override
