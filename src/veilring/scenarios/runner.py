@@ -131,7 +131,7 @@ def run_scenario(
         scenario.world is None,
         "world",
         "this scenario is an explored world; replay it with `veilring run`, or with"
-        " veilring.testing.exploring.replay",
+        " veilring.testing.exploring.subjects.replay",
     )
     scenario = _with(scenario, runtime, seed)
     tell = progress or ignore_progress
