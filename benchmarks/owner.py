@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from papers.answers import hostile_batch
 
 from benchmarks.measurement import Measurement, pairs, ratios, timed
 from benchmarks.samples import clustered_balls
@@ -16,7 +17,6 @@ from veilring.nodes.service import Threads
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import Ledger, open_ledger
 from veilring.protocols.promise import Facts
-from veilring.protocols.radius.leakage import hostile_batch
 from veilring.protocols.radius.owner import Owner, ask_within
 from veilring.protocols.radius.system import DataOwner
 from veilring.transport.messages import encode

@@ -26,6 +26,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from papers.overheard import Overheard
 from veilring.arrays import Bools, Floats, Ints
 from veilring.errors import InputError
 from veilring.privacy.accounting import BoundedRange, PureSteps
@@ -43,7 +44,6 @@ from veilring.protocols.treewalk.algorithm.mechanisms import (
 )
 from veilring.protocols.treewalk.algorithm.mechanisms import Comparison as Steps
 from veilring.protocols.treewalk.algorithm.tree import Tree, check_queries
-from veilring.protocols.treewalk.leakage import Overheard
 
 _COIN_BITS: Final = 64
 _COIN: Final = 2.0**_COIN_BITS

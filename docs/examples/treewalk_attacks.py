@@ -1,15 +1,10 @@
 """A server's best guess of a query, by Bayes' rule on its view of each mechanism."""
 
 import numpy as np
+from papers.overheard import Overheard, attack_queries, overheard_response, overheard_walk
 
 from veilring.protocols.treewalk.algorithm.mechanisms import Comparison, bucket_distribution
 from veilring.protocols.treewalk.algorithm.tree import Tree, build_tree
-from veilring.protocols.treewalk.leakage import (
-    Overheard,
-    attack_queries,
-    overheard_response,
-    overheard_walk,
-)
 from veilring.protocols.treewalk.plan import own_probability
 from veilring.randomness import Streams
 

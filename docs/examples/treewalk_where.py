@@ -7,17 +7,12 @@ from pathlib import Path
 
 import numpy as np
 from numpy.random import Generator
+from papers.overheard import Overheard, overheard_response, overheard_walk, posterior
 
 from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.protocols.treewalk import Comparison, build_tree
 from veilring.protocols.treewalk.algorithm.mechanisms import bucket_distribution
-from veilring.protocols.treewalk.leakage import (
-    Overheard,
-    overheard_response,
-    overheard_walk,
-    posterior,
-)
 from veilring.randomness import Streams
 from veilring.scenarios.charts import chart_files
 

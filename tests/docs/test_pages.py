@@ -318,7 +318,10 @@ EXAMPLES = ROOT / "docs" / "examples"
 def test_an_example_prints_what_the_pages_show(example: Path) -> None:
     """The output of each example equals its `.out` file exactly."""
     run = subprocess.run(
-        [sys.executable, str(example)], capture_output=True, text=True, check=False
+        [sys.executable, "-m", f"docs.examples.{example.stem}"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert run.stderr == ""
     assert run.stdout == example.with_suffix(".out").read_text(encoding="utf-8")

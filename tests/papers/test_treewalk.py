@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from docs.examples.treewalk_where import CELLS, beliefs_after, draw_beliefs
 from papers.claims import Measured, judge_claim
+from papers.overheard import overheard_response
 from papers.reproduce import find_figure, reproduce_figure
 from papers.treewalk import (
     SIDE,
@@ -24,7 +25,6 @@ from tests.papers.measuring import measure
 from veilring.errors import InputError
 from veilring.protocols.treewalk.algorithm.mechanisms import bucket_distribution
 from veilring.protocols.treewalk.algorithm.tree import build_tree
-from veilring.protocols.treewalk.leakage import overheard_response
 from veilring.randomness import Streams
 
 pytestmark = pytest.mark.slow

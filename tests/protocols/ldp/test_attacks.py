@@ -7,6 +7,15 @@ import numpy as np
 import pytest
 from numpy.random import Generator
 from papers.means import Laplace, SignVector
+from papers.report_attacks import (
+    Guesses,
+    attack_codes,
+    attack_oracle,
+    epsilon_at_least,
+    likelihoods,
+    loss_of,
+    weights_of,
+)
 from scipy import stats
 from tests.privacy.generators import FALSE_ALARM, seeded
 from tests.protocols.ldp.distributions import DISTRIBUTIONS, words
@@ -23,15 +32,6 @@ from veilring.protocols.ldp.algorithm.means import (
 )
 from veilring.protocols.ldp.algorithm.oracles import ORACLES, DirectEncoding, OptimisedUnary
 from veilring.protocols.ldp.algorithm.randomiser import LocalRandomiser, PlainOracle
-from veilring.protocols.ldp.attacks import (
-    Guesses,
-    attack_codes,
-    attack_oracle,
-    epsilon_at_least,
-    likelihoods,
-    loss_of,
-    weights_of,
-)
 
 EPSILON = 1.5
 DOMAIN = 5

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from papers.answers import greatest_loss
 from papers.owner import PaperVotes, laplace_probabilities
 from tests.privacy.generators import follows
 from tests.protocols.noisyvotes.worlds import (
@@ -44,7 +45,6 @@ from veilring.protocols.radius.algorithm.conversion import (
     noisy_grid,
     uniform_radius,
 )
-from veilring.protocols.radius.leakage import greatest_loss
 from veilring.protocols.ring import SumMethod
 
 TWO = NoisyVotesParameters(1, 2, 0.9, tolerated=0)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.random import Generator
+from papers.answers import MakePredictor, canary_labels, label_probabilities
 from tests.protocols.prediction.serving import clustered
 
 from veilring.arrays import Ints
@@ -28,7 +29,6 @@ from veilring.protocols.prediction.algorithm.filter import (
     answer_query,
 )
 from veilring.protocols.prediction.algorithm.predictor import Predictor
-from veilring.protocols.prediction.leakage import MakePredictor, canary_labels, label_probabilities
 
 pytestmark = pytest.mark.slow
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from papers.answers import batch_probabilities, greatest_loss, hostile_batch
 from tests.protocols.radius.tables import ROUNDING, broken_by_plain_test, collinear, rows_of
 
 from veilring.arrays import Bools, Floats
@@ -19,7 +20,6 @@ from veilring.protocols.radius.algorithm.allocation import (
 )
 from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
 from veilring.protocols.radius.algorithm.nearest import plan_batch
-from veilring.protocols.radius.leakage import batch_probabilities, greatest_loss, hostile_batch
 
 NOBODY = rows_of((), 2)
 

@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 from numpy.random import Generator
+from papers.answers import batch_probabilities
 from tests.protocols.radius.tables import Crafted, banana, broken_by_plain_test, collinear
 
 from veilring.arrays import Floats, Ints
@@ -33,7 +34,6 @@ from veilring.protocols.radius.algorithm.nearest import (
     label_within,
     plan_batch,
 )
-from veilring.protocols.radius.leakage import batch_probabilities
 from veilring.protocols.radius.owner import Owner, ask_within
 from veilring.protocols.radius.system import DataOwner
 

@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from papers.answers import batch_probabilities, greatest_loss
 from tests.protocols.radius.tables import ROUNDING, Kind, all_tables, rows_of
 
 from veilring.arrays import Floats, Ints
@@ -22,7 +23,6 @@ from veilring.protocols.radius.algorithm.conversion import (
     uniform_radius,
 )
 from veilring.protocols.radius.algorithm.nearest import BudgetParts, NearestParameters, plan_batch
-from veilring.protocols.radius.leakage import batch_probabilities, greatest_loss
 
 EPSILON = 0.7
 # Balls that overlap in pairs, in threes, and that touch in a single place; one is alone.

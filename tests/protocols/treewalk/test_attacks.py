@@ -5,18 +5,18 @@ from math import exp
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
-
-from veilring.errors import InputError
-from veilring.protocols.treewalk.algorithm.mechanisms import Comparison, bucket_distribution
-from veilring.protocols.treewalk.algorithm.tree import build_tree
-from veilring.protocols.treewalk.leakage import (
+from papers.overheard import (
     Overheard,
     attack_queries,
     overheard_response,
     overheard_walk,
     walk_log_likelihood,
 )
+from scipy.stats import binomtest
+
+from veilring.errors import InputError
+from veilring.protocols.treewalk.algorithm.mechanisms import Comparison, bucket_distribution
+from veilring.protocols.treewalk.algorithm.tree import build_tree
 from veilring.randomness import Streams
 
 RUNS = 20_000

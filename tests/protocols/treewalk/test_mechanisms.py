@@ -6,6 +6,7 @@ from math import exp, log
 import numpy as np
 import pytest
 from numpy.random import Generator
+from papers.overheard import walk_log_likelihood
 from scipy.spatial import cKDTree
 from scipy.stats import binomtest, chi2
 
@@ -21,7 +22,6 @@ from veilring.protocols.treewalk.algorithm.mechanisms import (
     walk_loss,
 )
 from veilring.protocols.treewalk.algorithm.tree import Splits, Tree, build_tree
-from veilring.protocols.treewalk.leakage import walk_log_likelihood
 from veilring.randomness import Streams
 
 # Charges are rounded up by less than this, relative to themselves.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from papers.overheard import walk_log_likelihood
 
 from veilring.arrays import Bools, Floats
 from veilring.errors import BudgetExhausted, InputError, ProtocolViolation, RunFailed
@@ -18,7 +19,6 @@ from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
 from veilring.protocols.treewalk.algorithm.mechanisms import Comparison
 from veilring.protocols.treewalk.algorithm.tree import Places
-from veilring.protocols.treewalk.leakage import walk_log_likelihood
 from veilring.protocols.treewalk.memory import RememberedAnswer, WalkMemory, ask_once, snap
 from veilring.protocols.treewalk.plan import Bits, Ground, LookupPlan, Nodes, WalkRequest
 from veilring.protocols.treewalk.roles import (

@@ -4,8 +4,8 @@ Source: Yilmaz, Al-Rubaie and Chang, "Locally differentially private naive Bayes
 2019. Each client sends one perturbed report; the aggregator estimates frequencies and means, and
 learns a naive Bayes classifier.
 
-The mathematics is in `algorithm`; `attacks` has the attacks on reports. A long-lived collection
-uses a `collector` with a `store`, and an `outbox` at each survey client; `parquet` exports reports.
+The mathematics is in `algorithm`. A long-lived collection uses a `collector` with a `store`, and an
+`outbox` at each survey client; `parquet` exports reports.
 """
 
 from veilring.protocols.ldp.algorithm.bayes import (
