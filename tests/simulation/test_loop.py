@@ -27,8 +27,7 @@ from veilring.nodes.party import Party
 from veilring.randomness import Streams
 from veilring.simulation import Order, SimulatedLoop, running_environment, simulate, wait_event
 from veilring.simulation import loop as loops
-from veilring.simulation.beside import complete
-from veilring.simulation.loop import REFUSED, LoopTrace
+from veilring.simulation.loop import REFUSED, LoopTrace, complete
 
 
 def now() -> float:

@@ -33,7 +33,9 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Final, NoReturn, TypeVar
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from typing import Any, Final, NoReturn, TypeAlias, TypeVar, cast
 
 from numpy.random import Generator
 from simpy import Environment
@@ -83,7 +85,7 @@ class Order:
         return self._priorities[number]
 
 
-def _task_of(handle: asyncio.Handle) -> "asyncio.Task[object] | None":
+def _task_of(handle: asyncio.Handle) -> asyncio.Task[Any] | None:
     owner = getattr(getattr(handle, "_callback", None), "__self__", None)
     return owner if isinstance(owner, asyncio.Task) else None
 
@@ -344,8 +346,7 @@ def _work(task: asyncio.Task[Any]) -> str:
 
 def _tasks_of(ready: Iterable[asyncio.Handle]) -> list[asyncio.Task[Any]]:
     """Return the tasks among the owners of handles."""
-    owners = (getattr(handle._callback, "__self__", None) for handle in ready)  # type: ignore[attr-defined]  # noqa: SLF001  (in place of asyncio's own)
-    return [owner for owner in owners if isinstance(owner, asyncio.Task)]
+    return [task for task in map(_task_of, ready) if task is not None]
 
 
 def _endless(found: str, tasks: Sequence[asyncio.Task[Any]]) -> SimulationError:
@@ -478,6 +479,64 @@ def simulate(
         finally:
             loop.run_until_complete(loop.shutdown_tasks())
     return results[0]
+
+
+Start: TypeAlias = Callable[[], Coroutine[Any, Any, _T]]
+"""A function that makes the coroutine."""
+Runner: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
+"""A function that runs a coroutine on a new loop in this thread: `simulate` or `asyncio.run`."""
+
+
+def complete(start: Start[_T], runner: Runner = simulate) -> _T:
+    """Run a coroutine to its end and return its result. If interrupted, cancel it first.
+
+    In a notebook a loop runs in the thread of the cells, and asyncio allows one loop per thread:
+    the coroutine then runs on a loop of its own in another thread.
+    """
+    if _current_loop() is None:
+        return cast("_T", runner(start()))
+    outcome, stop = begin(start, runner)
+    try:
+        return outcome.result()
+    except KeyboardInterrupt:
+        stop()
+        wait([outcome])
+        raise
+
+
+def begin(start: Start[_T], runner: Runner) -> tuple[Future[_T], Callable[[], None]]:
+    """Start a coroutine in a thread of its own.
+
+    Returns:
+        The future result, and a function that cancels the coroutine.
+    """
+    begun: Future[asyncio.Task[Any]] = Future()
+
+    async def main() -> _T:
+        begun.set_result(cast("asyncio.Task[Any]", asyncio.current_task()))
+        return await start()
+
+    def stop() -> None:
+        either: tuple[Future[Any], ...] = (begun, outcome)
+        wait(either, return_when=FIRST_COMPLETED)
+        if begun.done():
+            _cancel(begun.result())
+
+    context = contextvars.copy_context()
+    executor = ThreadPoolExecutor(1, "veilring-run")
+    outcome: Future[_T] = executor.submit(lambda: context.run(lambda: runner(main())))
+    executor.shutdown(wait=False)
+    return outcome, stop
+
+
+def _cancel(task: asyncio.Task[Any]) -> None:
+    """Cancel a task of another thread's loop."""
+    loop = task.get_loop()
+    with suppress(RuntimeError):  # the task has ended meanwhile, and its loop is closed
+        if isinstance(loop, SimulatedLoop):
+            loop.cancel_from_outside(task)
+        else:
+            loop.call_soon_threadsafe(task.cancel)
 
 
 def running_environment() -> Environment:

@@ -247,7 +247,7 @@ def play_world(world: World, runs: int, streams: Streams, name: str = "") -> Ite
         VeilringError: If a run failed, since an audit needs a protocol that works.
         Deadlock: If a run cannot end.
     """
-    from veilring.simulation.beside import complete  # noqa: PLC0415  (an extra)
+    from veilring.simulation.loop import complete  # noqa: PLC0415  (an extra)
 
     drawn = streams.generator("inputs", name)
     coins = {party: streams.generator("coins", name, "party", party) for party in world.parties}
