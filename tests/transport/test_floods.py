@@ -69,14 +69,17 @@ async def test_idle_connections_do_not_block_members(
 
 
 async def test_plaintext_takes_no_place(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plaintext is rejected by its first byte, and does not count as a handshake."""
+    """Plaintext is disconnected at its first byte and logged, and is no handshake."""
     monkeypatch.setattr(listener, "FAILURES_MAX", 1)
     monkeypatch.setattr(listener, "FAILURES_PER_SECOND", 1e-9)
     async with town.start_all("alice") as endpoints:
         alice = endpoints["alice"]
-        async with crowd(town, 50, b"GET / HTTP/1.1\r\n\r\n"):
+        async with crowd(town, 50, b"GET / HTTP/1.1\r\n\r\n") as held:
             await until(lambda: len(alice.refusals) == 50)
+            with pytest.raises(ConnectionError):
+                raise_at_end(held[0].recv(1))
         assert all("does not speak TLS" in error.reason for error in alice.refusals)
+        assert all(error.peer.startswith(LOOPBACK) for error in alice.refusals)
         await pass_through(town, alice)
 
 

@@ -362,11 +362,7 @@ class Node:
         self.endpoint.cut(culprit, violation)
 
     def require(self, parties: Iterable[str], spare: int = 0) -> None:
-        """Require that parties are connected now.
-
-        Raises:
-            NotReady: Naming the first one that is not.
-        """
+        """Require that parties are connected now."""
         there = {self.name, *self.endpoint.connected}
         missing = [name for name in parties if name not in there]
         if len(missing) > spare:

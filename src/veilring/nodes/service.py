@@ -255,11 +255,7 @@ class FairTurns:
 
     @asynccontextmanager
     async def turn(self, client: str, seconds: float) -> AsyncIterator[None]:
-        """Wait for a turn, and hold it in the context.
-
-        Raises:
-            Busy: If there was no turn in this time.
-        """
+        """Wait for a turn, and hold it in the context."""
         turn = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(client, deque()).append(turn)
         self._admit()

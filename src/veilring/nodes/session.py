@@ -315,11 +315,7 @@ class Session(Party):
         return error
 
     def finish(self) -> None:
-        """Blame the senders of unread messages: honest parties send only expected ones.
-
-        Raises:
-            ProtocolViolation: If a peer sent a message that no role asked for.
-        """
+        """Blame the senders of unread messages: honest parties send only expected ones."""
         self._check()
         self._over = True
         for sender, inbox in self._inboxes.items():

@@ -242,21 +242,13 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        """Call `callback` soon; only from the loop's own thread, such as in a signal handler.
-
-        Raises:
-            SimulationError: If called from another thread, whose timing cannot be replayed.
-        """
+        """Call `callback` soon; only from the loop's thread, because others cannot be replayed."""
         if threading.get_ident() != self._thread:
             raise _refused("loop.call_soon_threadsafe from another thread", "use one thread")
         return super().call_soon_threadsafe(callback, *args, context=context)
 
     def cancel_from_outside(self, task: asyncio.Task[Any]) -> None:
-        """Cancel a task from another thread, like Ctrl-C in the loop's own; it cannot be replayed.
-
-        Raises:
-            RuntimeError: If the loop is closed.
-        """
+        """Cancel a task from another thread, like Ctrl-C in the loop's own; no replay has it."""
         super().call_soon_threadsafe(task.cancel)
 
     @override
@@ -274,12 +266,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         context: contextvars.Context | None = None,
         **options: Any,
     ) -> asyncio.Task[Any]:
-        """Start a task; its default name is its number among the tasks of this loop.
-
-        Raises:
-            SimulationError: If called by `asyncio.as_completed`, which starts bare coroutines in
-                the order of their addresses.
-        """
+        """Start a task; its default name is its number among the tasks of this loop."""
         if _started_by_as_completed():
             coro.close()
             instead = "give it tasks: it starts coroutines in the order of their addresses"
@@ -540,11 +527,7 @@ def _cancel(task: asyncio.Task[Any]) -> None:
 
 
 def running_environment() -> Environment:
-    """Return the SimPy environment of the running loop.
-
-    Raises:
-        SimulationError: If the running loop, if any, is not simulated.
-    """
+    """Return the SimPy environment of the running loop."""
     return _running_loop().environment
 
 

@@ -49,11 +49,7 @@ _log = logging.getLogger("veilring.transport")
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that listens.
-
-    Raises:
-        AddressTaken: If another process is using it.
-    """
+    """Return a socket that listens."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
