@@ -211,14 +211,8 @@ async def a_frame_arrives_whole(alice: Endpoint, bob: Endpoint) -> None:
 
 
 @check
-async def the_largest_frame_arrives(alice: Endpoint, bob: Endpoint) -> None:
-    """A frame may have `FRAME_BYTES_MAX` bytes."""
-    await _survive(alice, bob, bytes(range(256)) * (FRAME_BYTES_MAX // 256))
-
-
-@check
 async def frames_near_every_power_of_two_arrive(alice: Endpoint, bob: Endpoint) -> None:
-    """No size is special, including those near the size of a buffer or a TLS record."""
+    """No size is special, be it near that of a buffer or a TLS record, or the largest."""
     powers = [1 << k for k in range(1, FRAME_BYTES_MAX.bit_length())]
     sizes = {size + off for size in powers for off in (-1, 0, 1)}
     allowed = sorted(size for size in sizes if 0 < size <= FRAME_BYTES_MAX)
