@@ -18,7 +18,7 @@ from veilring.nodes.adversary import Adversary, Alter, Lines
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.nodes.run import Outcome
-from veilring.nodes.runtimes.simulated import Simulated
+from veilring.nodes.runtimes import Simulated
 from veilring.protocols.masks import MaskedWords, PairwiseKeys
 from veilring.protocols.promise import Facts
 from veilring.protocols.ranksearch.adversaries import WrongVotes
