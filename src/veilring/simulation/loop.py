@@ -178,9 +178,8 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         before = self.environment.now
         self.environment.step()
         self._events = self._events + 1 if self.environment.now == before else 0
-        if (
-            self._order is not None
-        ):  # everything that arrives at one instant is ready at one instant
+        if self._order is not None:
+            # everything that arrives at one instant is ready at one instant
             while self.environment.peek() == self.environment.now:
                 self.environment.step()
 

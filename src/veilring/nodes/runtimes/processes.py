@@ -468,9 +468,8 @@ def _some(names: Sequence[str]) -> str:
 
 def work(pipe: socket.socket, listener: socket.socket, output: socket.socket) -> None:
     """Run one party until the launcher stops it or is gone: the main function of the process."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches this process, too, but the launcher ends it
+    # Ctrl-C reaches this process, too, but the launcher ends it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     for stream in (1, 2):
         os.dup2(output.fileno(), stream)
     output.close()
