@@ -381,7 +381,8 @@ def test_an_order_permutes_what_one_instant_makes_ready(by_timer: bool) -> None:
     assert len({play(seed) for seed in range(100)}) == 6
 
 
-def test_process_and_tasks_share_the_clock() -> None:
+@simulated
+async def test_process_and_tasks_share_the_clock() -> None:
     """A task can wait for a SimPy process and get its result while other processes run."""
     log: list[float] = []
 
@@ -391,13 +392,9 @@ def test_process_and_tasks_share_the_clock() -> None:
             log.append(environment.now)
         return count
 
-    async def main() -> tuple[int, float]:
-        environment = running_environment()
-        environment.process(tick(environment, 5))
-        count = await wait_event(environment.process(tick(environment, 3)))
-        return count, now()
-
-    assert simulate(main()) == (3, 3)
+    environment = running_environment()
+    environment.process(tick(environment, 5))
+    assert (await wait_event(environment.process(tick(environment, 3))), now()) == (3, 3)
     assert log == [1, 1, 2, 2, 3, 3]
 
 
@@ -510,28 +507,24 @@ async def test_another_thread_is_refused() -> None:
     assert "another thread" in str(errors[0])
 
 
-def test_a_deadlock_can_be_released() -> None:
+@simulated
+async def test_a_deadlock_can_be_released() -> None:
     """At a deadlock, each function that may end a wait is asked; if one did, tasks go on."""
     asked: list[str] = []
+    loop, event = asyncio.get_running_loop(), asyncio.Event()
+    assert isinstance(loop, SimulatedLoop)
 
-    async def main() -> float:
-        loop, event = asyncio.get_running_loop(), asyncio.Event()
-        assert isinstance(loop, SimulatedLoop)
+    def release() -> bool:
+        asked.append("ada")
+        event.set()
+        return True
 
-        def release() -> bool:
-            asked.append("ada")
-            event.set()
-            return True
-
-        loop.at_deadlock(release)
-        loop.at_deadlock(lambda: "bob" in asked)
-        loop.limit(9, event.set)
-        await asyncio.sleep(1)
-        await event.wait()
-        return loop.time()
-
-    assert simulate(main()) == 1
-    assert asked == ["ada"]
+    loop.at_deadlock(release)
+    loop.at_deadlock(lambda: "bob" in asked)
+    loop.limit(9, event.set)
+    await asyncio.sleep(1)
+    await event.wait()
+    assert (loop.time(), asked) == (1, ["ada"])
 
 
 @simulated
