@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 from tests.transport.towns import PATIENCE_SECONDS, Town, hello, lose, refused, stranger, until
 
-from veilring.errors import HandshakeError, PeerLost, ProtocolViolation
+from veilring.errors import FrameError, HandshakeError, PeerLost, ProtocolViolation
 from veilring.transport import connection, listener
 from veilring.transport.frames import FRAME_BYTES_MAX, on_stream
 from veilring.transport.handshake import Refuse, Welcome, greeting, read_greeting
@@ -189,7 +189,10 @@ async def test_a_misbehaving_peer_is_refused_for_a_while(
     monkeypatch.setattr(connection, "CUT_SECONDS", 3600.0)
     async with stranger(town, greet=True) as carol:
         carol.writer.write(struct.pack(">I", FRAME_BYTES_MAX + 1))
-        await lose(alice)
+        loss = await lose(alice)
+        assert not loss.orderly
+        assert isinstance(loss.__cause__, FrameError)
+        assert await carol.reader.read() == b""
     for _ in range(5):
         async with stranger(town) as carol:
             carol.writer.write(greeting(hello(town)))
