@@ -68,7 +68,7 @@ async def test_concurrent_runs_all_report_a_death() -> None:
         runs = [asyncio.create_task(cluster.run(chat, rounds=100_000)) for _ in range(4)]
         await asyncio.sleep(0.1)
         os.kill(runtime.pids["party-2"], signal.SIGKILL)
-        outcomes = await asyncio.gather(*runs, return_exceptions=True)
+        outcomes: list[object] = [*await asyncio.gather(*runs, return_exceptions=True)]
         outcomes += await asyncio.gather(cluster.run(pass_on), return_exceptions=True)
     for outcome in outcomes:
         assert isinstance(outcome, RunFailed)

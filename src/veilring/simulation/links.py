@@ -27,12 +27,7 @@ class DelayDistribution(ABC):
 
     @abstractmethod
     def sampler(self, generator: Callable[[], Generator]) -> Callable[[], float]:
-        """Return a function that draws one duration in seconds.
-
-        Args:
-            generator: A function that returns the stream to draw from; called once if the
-                distribution is random, otherwise never.
-        """
+        """Return a function that draws one duration in seconds; only a random one has a stream."""
 
 
 @dataclass(frozen=True, slots=True)

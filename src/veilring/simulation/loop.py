@@ -612,9 +612,7 @@ class _Until(float):
 class SteppingSelector(selectors.BaseSelector):
     """A selector that advances the simulated time instead of waiting for files.
 
-    Args:
-        release: A function that is called if no event is left; it raises an error, or makes a
-            task ready.
+    If no event is left, `release` raises an error, or makes a task ready.
     """
 
     def __init__(

@@ -13,7 +13,7 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from veilring.errors import AddressTaken, InputError
@@ -77,7 +77,7 @@ class _Caller:
     since: float
     is_ready: bool = False
     has_begun: bool = False
-    task: asyncio.Task[bool] | None = field(default=None)
+    task: asyncio.Task[bool] | None = None
 
     @property
     def address(self) -> str:
@@ -226,11 +226,8 @@ class Listener:
             rivals = list(self._trying)
             if len(rivals) < HALF_OPEN_MAX:
                 return True
-        oldest = rivals[0]
-        if (
-            oldest.task is not None
-            and self._loop.time() - oldest.since > HANDSHAKE_PATIENCE_SECONDS
-        ):
+        oldest, patience = rivals[0], HANDSHAKE_PATIENCE_SECONDS
+        if oldest.task is not None and self._loop.time() - oldest.since > patience:
             oldest.task.cancel()
         return False
 
