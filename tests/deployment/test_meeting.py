@@ -9,7 +9,7 @@ import pytest
 from veilring.deployment import connecting
 from veilring.deployment.config import ServerConfig
 from veilring.deployment.connecting import Server
-from veilring.errors import HandshakeError
+from veilring.errors import HandshakeError, InputError
 from veilring.testing.ports import reserve_ports
 from veilring.transport.roster import Identity, Member, Roster, make_identity, save_identity
 from veilring.transport.tls import LOOPBACK
@@ -42,3 +42,15 @@ async def test_missing_parties_are_reported_repeatedly_with_their_addresses(
             HandshakeError, match=r"bob, cyd.*not all parties are connected after 0 s"
         ):
             await met.all_here(0.0)
+
+
+async def test_a_key_that_differs_from_the_roster_is_refused_before_waiting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The party's own mistake is reported at once, before it listens."""
+    keys = [make_identity(name) for name in ("ada", "bob", "cyd")]
+    roster = Roster(tuple(Member.of(key, LOOPBACK, 1 + n) for n, key in enumerate(keys)))
+    with pytest.raises(InputError, match="not the roster's key for ada"):
+        async with server(tmp_path, make_identity("ada"), roster).meet({}):
+            pass
+    assert "waits" not in caplog.text
