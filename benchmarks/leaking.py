@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
-from docs.examples.ring_attacks import settings
+from docs.examples.ring_attacks import Coalition, Setting, settings
 from numpy.random import Generator
 
 from benchmarks.measurement import Bound, Measurement
@@ -16,13 +16,7 @@ from veilring.arrays import Floats
 from veilring.nodes.ring import Ring
 from veilring.protocols.ring.algorithm.topk import TopKParameters
 from veilring.protocols.ring.attacks import CoalitionView, topk_view
-from veilring.protocols.ring.attacks.posterior import (
-    Coalition,
-    Setting,
-    decide_by,
-    fit_cells,
-    sandwich_posterior,
-)
+from veilring.protocols.ring.attacks.posterior import decide_by, fit_cells, sandwich_posterior
 from veilring.protocols.ring.attacks.views import TopKView, UniformPrior, claim_new, owned
 from veilring.protocols.ring.roles import pp_topk
 from veilring.testing.hiding import Leakage, MemberView, Played, measure_leakage

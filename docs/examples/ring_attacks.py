@@ -1,6 +1,8 @@
 """Success of a semi-honest coalition against PP-TopK, also when a query is repeated."""
 
-from typing import Final
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
 
 import numpy as np
 
@@ -8,16 +10,88 @@ from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.protocols.ring import TopKParameters
 from veilring.protocols.ring.algorithm.topk import true_topk
-from veilring.protocols.ring.attacks.posterior import Setting, attack_table
+from veilring.protocols.ring.attacks.posterior import decide_by, fit_cells, sandwich_posterior
 from veilring.protocols.ring.attacks.views import (
+    Success,
     UniformPrior,
+    claim_new,
     expected_hits,
     find_owners,
+    judge_claims,
     simulated_view,
 )
 from veilring.protocols.ring.leakage import transcript
 
 ROWS = 100
+
+Coalition = Literal["successor", "both neighbours"]
+_COALITIONS: Final[dict[Coalition, tuple[int, ...]]] = {
+    "successor": (1,),
+    "both neighbours": (-1, 1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A ring to attack; the first vector of the starter, position 0, is the easiest to read."""
+
+    parties: int
+    victim: int
+    parameters: TopKParameters
+    prior: UniformPrior
+
+
+@dataclass(frozen=True, slots=True)
+class AttackRow:
+    """The success of one coalition in one setting.
+
+    The optimal rule claims entries that are more likely the victim's own than not.
+    """
+
+    setting: Setting
+    coalition: Coalition
+    simple: Success
+    optimal: Success
+    expected: float
+
+
+def attack_table(
+    grid: Iterable[Setting], *, trials: int, simulated: int, rng: np.random.Generator
+) -> list[AttackRow]:
+    """Attack simulated runs in each setting, with both coalitions and both rules.
+
+    All attacks of a setting use the same runs. The posterior of both neighbours is exact; that of
+    the successor alone comes from other runs, simulated beforehand.
+    """
+    return [row for setting in grid for row in _rows(setting, trials, simulated, rng)]
+
+
+def _rows(
+    setting: Setting, trials: int, simulated: int, rng: np.random.Generator
+) -> Iterable[AttackRow]:
+    n, parameters, prior = setting.parties, setting.parameters, setting.prior
+    place, order = setting.victim, [f"party-{number}" for number in range(n)]
+    victim = order[place]
+    values = prior.draw(trials, n, parameters.k, rng)
+    vectors = transcript(values, parameters, rng)
+    own = values[:, place]
+    for coalition, beside in _COALITIONS.items():
+        places = [(place + step) % n for step in beside]
+        view = simulated_view(vectors, parameters, order, [order[p] for p in places])
+        claims = claim_new(view, victim)
+        if coalition == "successor":
+            cells = fit_cells(parameters, n, place, places, prior, simulated, rng)
+            posterior = cells.posterior(view, victim)
+        else:
+            posterior = sandwich_posterior(view, victim, prior)
+        new = posterior[np.isfinite(claims)]
+        yield AttackRow(
+            setting,
+            coalition,
+            simple=judge_claims(claims, own),
+            optimal=judge_claims(claims, own, decide_by(posterior)),
+            expected=float(np.maximum(new, 1 - new).mean()) if new.size else 1.0,
+        )
 
 
 # Queries that are asked together share their rings, so their results are dependent; a few of them

@@ -116,3 +116,59 @@ def test_noisy_votes_deploy_with_their_defaults(tmp_path: Path) -> None:
     terms = tomllib.loads((folder / "terms.toml").read_text())
     assert terms["protocol"] == {"name": "noisy-votes"}
     assert terms["rows"] == 112
+
+
+AGES = "\n".join(["age", *(str(20 + row) for row in range(40))])
+TRIPS = "\n".join(["age,travel", *(f"{20 + row},{row % 3}" for row in range(30))])
+WARDS = "\n".join(["size,ward,class", *(f"{n},{'abc'[n % 3]},{n % 2}" for n in range(30))])
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "feature"),
+    [
+        (TRIPS, ["--column", "age"], {"name": "age", "low": 20.0, "high": 49.0}),
+        (TRIPS, ["--column", "travel"], {"name": "travel", "categories": ["0", "1", "2"]}),
+        (WARDS, ["--column", "ward"], {"name": "ward", "categories": ["a", "b", "c"]}),
+        (AGES, [], {"name": "age", "low": 20.0, "high": 59.0}),
+        (AGES, ["--kind", "means"], {"name": "age", "low": 20.0, "high": 59.0}),
+    ],
+    ids=["numbers", "label", "categories", "only column", "means"],
+)
+def test_a_survey_asks_for_one_column(
+    tmp_path: Path, rows: str, options: list[str], feature: dict[str, object]
+) -> None:
+    """It may be the label of other systems; the only column needs neither a name nor a label."""
+    source, folder = tmp_path / "my.csv", tmp_path / "survey"
+    source.write_text(rows)
+    words: list[str | Path] = ["--kind", "frequency", *options, "--out", folder]
+    code, _, error = invoke("deploy", "survey", source, *words)
+    assert code == 0, error
+    assert tomllib.loads((folder / "terms.toml").read_text())["features"] == [feature]
+    for number in range(2):
+        written = (folder / f"survey-client-{number}.csv").read_text()
+        assert written.startswith(f"client,{feature['name']}\nclient-{number},")
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "said"),
+    [
+        (TRIPS, ["--kind", "frequency"], "--column is required with --kind frequency"),
+        (
+            TRIPS,
+            ["--kind", "frequency", "--column", "wing"],
+            "--column is 'wing'; allowed: a column: age, travel",
+        ),
+        ("travel\nbus\ncar\n", [], "its only column, 'travel', is taken as the label"),
+        ("travel\nbus\ncar\n", [], "veilring deploy survey --kind frequency or means"),
+    ],
+)
+def test_a_survey_without_its_column_is_refused(
+    tmp_path: Path, rows: str, options: list[str], said: str
+) -> None:
+    """The error names the option or the kinds of survey that take the file."""
+    source = tmp_path / "my.csv"
+    source.write_text(rows)
+    code, _, error = invoke("deploy", "survey", source, *options, "--out", tmp_path / "survey")
+    assert code == 2
+    assert said in error
+    assert not (tmp_path / "survey").exists()

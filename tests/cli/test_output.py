@@ -1,12 +1,13 @@
-"""Command output beside the results: progress, titles, lists and errors."""
+"""Command output beside the results: width, progress, titles, lists and errors."""
 
-import tomllib
 from pathlib import Path
 
 import pytest
 from tests.cli.invoking import invoke
+from typer.testing import CliRunner
 
-from veilring.cli.console import PROGRESS_LINES, show_progress
+from veilring.cli.app import app
+from veilring.cli.console import CONSOLE_COLUMNS, PROGRESS_LINES, make_console, show_progress
 from veilring.scenarios import load_scenario
 from veilring.scenarios.report import titled
 
@@ -93,63 +94,16 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     assert "has none of report.json and error.json" in err
 
 
-@pytest.mark.parametrize("column", ["petal width (cm)"])
-def test_a_survey_of_one_column_is_deployed(tmp_path: Path, column: str) -> None:
-    """`--column` selects the counted column; a frequency survey without it is refused."""
-    words = ("deploy", "survey", "iris", "--kind", "frequency", "--out")
-    code, _, err = invoke(*words, tmp_path / "none")
-    assert code == 2
-    assert err.startswith("veilring: --column is required with --kind frequency")
-    code, _, err = invoke(*words, tmp_path / "other", "--column", "wing")
-    assert code == 2
-    assert "--column is 'wing'; allowed: a column: sepal length (cm), " in err
-    assert invoke(*words, tmp_path / "survey", "--column", column)[0] == 0
-    rows = (tmp_path / "survey" / "survey-client-0.csv").read_text()
-    assert rows.startswith(f"client,{column}\nclient-0,")
+def test_without_a_terminal_all_output_has_one_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe has no width, so a run's report has the width of a page."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    settings = ("--set", "parties.count=3", "--set", "run.leakage_trials=20", "--seed", "1")
+    out = CliRunner().invoke(app, ["run", "wine", "--runtime", "memory", *settings]).stdout
+    assert make_console().width == CONSOLE_COLUMNS
+    assert max(map(len, out.splitlines())) == CONSOLE_COLUMNS
 
 
-def test_a_survey_counts_the_last_column(tmp_path: Path) -> None:
-    """The column used as the label by other systems can be counted, too."""
-    source = tmp_path / "my.csv"
-    source.write_text("\n".join(["age,travel", *(f"{20 + row},{row % 3}" for row in range(30))]))
-    words = ("deploy", "survey", source, "--kind", "frequency", "--column", "travel")
-    assert invoke(*words, "--out", tmp_path / "survey")[0] == 0
-    terms = tomllib.loads((tmp_path / "survey" / "terms.toml").read_text())
-    assert terms["features"] == [{"name": "travel", "categories": ["0", "1", "2"]}]
-    rows = (tmp_path / "survey" / "survey-client-0.csv").read_text().splitlines()
-    assert rows[0] == "client,travel"
-
-
-@pytest.mark.parametrize("kind", ["frequency", "means"])
-def test_a_table_of_one_column_is_surveyed(tmp_path: Path, kind: str) -> None:
-    """The only column of a file needs no name and no label if the survey has no classes."""
-    source = tmp_path / "one.csv"
-    source.write_text("\n".join(["age", *(str(20 + row) for row in range(40))]))
-    words = ("deploy", "survey", source, "--kind", kind, "--out", tmp_path / "survey")
-    assert invoke(*words)[0] == 0
-    terms = tomllib.loads((tmp_path / "survey" / "terms.toml").read_text())
-    assert terms["features"] == [{"name": "age", "low": 20.0, "high": 59.0}]
-    rows = (tmp_path / "survey" / "survey-client-0.csv").read_text().splitlines()
-    assert rows[0] == "client,age"
-
-
-def test_a_classifier_needs_more_than_a_label(tmp_path: Path) -> None:
-    """A survey with classes refuses a file of one column, and names the kinds that take it."""
-    source = tmp_path / "one.csv"
-    source.write_text("travel\nbus\ncar\n")
-    code, _, err = invoke("deploy", "survey", source, "--out", tmp_path / "survey")
-    assert code == 2
-    assert "its only column, 'travel', is taken as the label" in err
-    assert "veilring deploy survey --kind frequency or means" in err
-    assert not (tmp_path / "survey").exists()
-
-
-def test_a_survey_of_categories_is_deployed(tmp_path: Path) -> None:
-    """A column of categories is counted by its categories."""
-    source = tmp_path / "my.csv"
-    rows = [f"{row},{'abc'[row % 3]},{row % 2}" for row in range(30)]
-    source.write_text("\n".join(["size,ward,class", *rows]))
-    words = ("deploy", "survey", source, "--kind", "frequency", "--column", "ward")
-    assert invoke(*words, "--out", tmp_path / "survey")[0] == 0
-    assert '"c"' in (tmp_path / "survey" / "terms.toml").read_text()
-    assert (tmp_path / "survey" / "survey-client-1.csv").read_text().startswith("client,ward\n")
+def test_a_set_width_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable `COLUMNS` sets the width."""
+    monkeypatch.setenv("COLUMNS", "93")
+    assert make_console().width == 93

@@ -1,15 +1,36 @@
 """The processes of a deployed collection, for tests that start and kill them."""
 
+import asyncio
 import re
 import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from tests.deployment.commands import SECONDS, Command, call, start_serving
 
-from veilring.deployment import load_config
-from veilring.deployment.collector import CollectorConfig, open_configured_store
+from veilring.deployment import load_config_of
+from veilring.deployment.collector import CollectorConfig, open_configured_store, serve_collector
 from veilring.deployment.survey import SurveyTerms
 from veilring.testing.ports import reserve_ports
+
+
+@asynccontextmanager
+async def collecting(config: CollectorConfig) -> AsyncIterator[None]:
+    """Serve a collector in this process."""
+    ready = asyncio.Event()
+    serving = asyncio.create_task(serve_collector(config, on_ready=lambda _: ready.set()))
+    await ready.wait()
+    yield
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+
+
+def collector_of(folder: Path) -> CollectorConfig:
+    """Read the configuration of the collector in a folder."""
+    return load_config_of(folder / "collector.toml", CollectorConfig, "veilring serve")
 
 
 class Collection:
@@ -87,8 +108,7 @@ class Collection:
         assert all(reports[name] == report for name, report in stored.items())
         acknowledged = [(name, report) for _, name, report, v in made if v is not None]
         assert all(stored.get(name) == report for name, report in acknowledged)
-        config = load_config(self.folder / "collector.toml")
-        assert isinstance(config, CollectorConfig)
+        config = collector_of(self.folder)
         task = SurveyTerms.load(Path(config.terms)).task
         store = open_configured_store(config, task)
         assert store.recount().clients == len(stored)  # raises if the sums differ

@@ -2,17 +2,15 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.deployment.commands import SECONDS
 
-from veilring.deployment import load_config
-from veilring.deployment.peers import ClientConfig, Member, ask_member
+from veilring.deployment import load_config_of
+from veilring.deployment.peers import ClientConfig, Member, MemberConfig, ask_member, serve_member
 from veilring.privacy.ledger import read_totals
-
-Serve = Callable[..., Coroutine[Any, Any, None]]
 
 
 class Served:
@@ -21,14 +19,13 @@ class Served:
     Args:
         folder: The folder of their files.
         names: The names of all members.
-        serve: The coroutine function of their role.
 
     Attributes:
         members: The members that were ready, by name.
     """
 
-    def __init__(self, folder: Path, names: Sequence[str], serve: Serve) -> None:
-        self._folder, self._names, self._serve = folder, names, serve
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+        self._folder, self._names = folder, names
         self._tasks = dict[str, asyncio.Task[None]]()
         self.members: dict[str, Any] = {}
 
@@ -41,8 +38,8 @@ class Served:
             ready.release()
 
         for name in names:
-            config = load_config(self._folder / f"{name}.toml")
-            self._tasks[name] = asyncio.create_task(self._serve(config, on_ready=take))
+            config = load_config_of(self._folder / f"{name}.toml", MemberConfig, "this")
+            self._tasks[name] = asyncio.create_task(serve_member(config, on_ready=take))
         async with asyncio.timeout(SECONDS):
             for _ in names:
                 await ready.acquire()
@@ -64,9 +61,9 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def all_served(folder: Path, names: Sequence[str], serve: Serve) -> AsyncIterator[Served]:
+async def all_served(folder: Path, names: Sequence[str]) -> AsyncIterator[Served]:
     """Serve all of the given members."""
-    served = Served(folder, names, serve)
+    served = Served(folder, names)
     try:
         await served.serve(*names)
         yield served
@@ -79,6 +76,5 @@ async def labels_of(folder: Path, first: int, last: int, file: str = "client.csv
     header, *rows = (folder / file).read_text().splitlines()
     queries = folder / f"{first}-{last}.csv"
     queries.write_text("\n".join([header, *rows[first:last]]))
-    config = load_config(folder / "client.toml")
-    assert isinstance(config, ClientConfig)
+    config = load_config_of(folder / "client.toml", ClientConfig, "this")
     return (await ask_member(config, queries))["label"]

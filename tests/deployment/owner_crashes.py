@@ -9,30 +9,26 @@ import tempfile
 import time
 import tomllib
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import tomli_w
-from tests.deployment.commands import SECONDS, Server
+from tests.deployment.commands import Server
+from tests.deployment.prediction_clients import connected, play
 from typer.testing import CliRunner, Result
 
 from veilring.cli.app import app
 from veilring.data.sources import load
-from veilring.deployment.config import load_credentials
-from veilring.deployment.duties import load_config
 from veilring.deployment.examples import OWNER, NewDeployment, OwnerExample
 from veilring.deployment.owner import OwnerTerms
-from veilring.errors import BudgetExhausted, VeilringError
+from veilring.errors import BudgetExhausted
 from veilring.nodes.node import Node
-from veilring.nodes.party import Parties
 from veilring.nodes.service import opening
 from veilring.privacy.ledger import read_totals
-from veilring.protocols.radius.algorithm.nearest import LabelledBatch
 from veilring.protocols.radius.messages import LabelRequest
 from veilring.protocols.radius.owner import LABEL_SERVICE, ask_within, request_labels
-from veilring.randomness import Streams
 from veilring.testing.ports import reserve_ports
-from veilring.transport.tls import TlsEndpoint
 
 ANALYSTS = ("analyst-0", "analyst-1")
 PRICE, LAST_PRICE = 0.001, 0.5
@@ -102,29 +98,15 @@ class Analyst:
 
     async def ask(self, request: LabelRequest) -> None:
         """Ask until there is an answer, and compare it with an earlier one."""
-        while True:
-            try:
-                labels = (await self._try(request)).labels.tobytes()
-            except BudgetExhausted:
-                raise
-            except VeilringError:
-                self.seen.interrupted += 1
-                await asyncio.sleep(0.05)
-                continue
-            break
+        opened = opening(request_labels, LABEL_SERVICE, self.terms.digest)
+        role = partial(opened, rules=self.terms.rules)
+        labels = (await play(self.node, OWNER, role, request, self.seen)).labels.tobytes()
         if request.key in self.told:
             assert self.told[request.key][1] == labels, "a retry was answered differently"
             self.seen.retried += 1
         else:
             self.told[request.key] = request, labels
             self.seen.answered += 1
-
-    async def _try(self, request: LabelRequest) -> LabelledBatch:
-        pair = Parties((self.node.name, OWNER))
-        role = opening(request_labels, LABEL_SERVICE, self.terms.digest)
-        session = Streams().token("session")
-        rules = self.terms.rules
-        return await self.node.run(role, session, pair, request, seconds=SECONDS, rules=rules)
 
     async def ask_on(self, stop: asyncio.Event) -> None:
         """Ask new requests, and repeat some old ones, until told to stop."""
@@ -154,7 +136,11 @@ async def crash_rounds(folder: Path, rounds: int, seed: int) -> Crashes:
     seen, rng = Crashes(), np.random.default_rng(seed)
     await asyncio.to_thread(deployed.serve)
     try:
-        analysts = [await _analyst(folder, name, seen, rng) for name in ANALYSTS]
+        terms = OwnerTerms.load(folder / "terms.toml")
+        analysts = [
+            Analyst(await connected(folder, name, OWNER), terms, rng.spawn(1)[0], seen)
+            for name in ANALYSTS
+        ]
         for _ in range(rounds):
             await _round(deployed, analysts, float(rng.uniform(0.05, 0.5)))
         for analyst in analysts:
@@ -196,14 +182,6 @@ def _check(deployed: Deployed, seen: Crashes, dear: int) -> None:
     assert all(each.spent <= ANALYST for each in totals.analysts)
     assert TOTAL - spent < LAST_PRICE, "a budget was left that nobody could spend"
     seen.spent = spent
-
-
-async def _analyst(folder: Path, name: str, seen: Crashes, rng: np.random.Generator) -> Analyst:
-    identity, roster = load_credentials(load_config(folder / f"{name}.toml"))
-    endpoint = await TlsEndpoint.start(identity, roster, connect_to=(OWNER,))
-    node = Node(endpoint, Streams())
-    node.start()
-    return Analyst(node, OwnerTerms.load(folder / "terms.toml"), rng.spawn(1)[0], seen)
 
 
 if __name__ == "__main__":

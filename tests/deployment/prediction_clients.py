@@ -6,15 +6,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from pathlib import Path
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from tests.deployment.commands import SECONDS
 from typing_extensions import override
 
+from veilring.deployment import load_config
+from veilring.deployment.config import load_credentials
 from veilring.deployment.prediction import PredictionTerms
-from veilring.errors import VeilringError
+from veilring.errors import BudgetExhausted, VeilringError
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import opening
@@ -23,6 +26,7 @@ from veilring.protocols.prediction.records import LabelledRecords
 from veilring.protocols.prediction.server import ADD, FORGET, PREDICT
 from veilring.protocols.system import SERVER
 from veilring.randomness import Streams
+from veilring.transport.tls import TlsEndpoint
 
 BLOCK_MAX = 20
 
@@ -50,6 +54,38 @@ class Crashes:
     half_done: int = 0
 
 
+class Observations(Protocol):
+    """The observations of any crash test."""
+
+    interrupted: int
+
+
+async def play(
+    node: Node, server: str, role: Callable[..., Awaitable[T]], given: object, seen: Observations
+) -> T:
+    """Play a role again until the server stays available to the end, or a budget is exhausted."""
+    pair, deadline = Parties((node.name, server)), time.monotonic() + SECONDS
+    while True:
+        try:
+            session = Streams().token("session")
+            return await node.run(role, session, pair, given, seconds=SECONDS)
+        except BudgetExhausted:
+            raise
+        except VeilringError:
+            assert time.monotonic() < deadline, "the server does not come back"
+            seen.interrupted += 1
+            await asyncio.sleep(0.05)
+
+
+async def connected(folder: Path, name: str, server: str) -> Node:
+    """Return the node of a client that is connected to a server."""
+    config = load_config(folder / f"{name}.toml")
+    endpoint = await TlsEndpoint.start(*load_credentials(config), connect_to=(server,))
+    node = Node(endpoint, Streams())
+    node.start()
+    return node
+
+
 @dataclass
 class Client(ABC):
     """A client that retries until there is an answer."""
@@ -64,16 +100,8 @@ class Client(ABC):
         """Act repeatedly until told to stop."""
 
     async def do(self, role: Callable[..., Awaitable[T]], given: object) -> T:
-        """Play a role again until the server stays available to the end."""
-        pair, deadline = Parties((self.node.name, SERVER)), time.monotonic() + SECONDS
-        while True:
-            try:
-                session = Streams().token("session")
-                return await self.node.run(role, session, pair, given, seconds=SECONDS)
-            except VeilringError:
-                assert time.monotonic() < deadline, "the server does not come back"
-                self.seen.interrupted += 1
-                await asyncio.sleep(0.05)
+        """Play a role until there is an answer."""
+        return await play(self.node, SERVER, role, given, self.seen)
 
 
 @dataclass

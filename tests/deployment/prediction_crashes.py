@@ -7,18 +7,16 @@ import asyncio
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from tests.deployment.commands import Server
-from tests.deployment.prediction_clients import Administrator, Crashes, PredictionClient
+from tests.deployment.prediction_clients import Administrator, Crashes, PredictionClient, connected
 
 from veilring.data.sources import load
-from veilring.deployment import load_config
-from veilring.deployment.config import load_credentials
 from veilring.deployment.examples import REGISTRAR, NewDeployment, PredictionExample
 from veilring.deployment.prediction import PredictionTerms, read_records
-from veilring.nodes.node import Node
 from veilring.nodes.service import opening
 from veilring.privacy.budgets import UNITS
 from veilring.privacy.ledger import open_ledger, read_totals
@@ -28,9 +26,7 @@ from veilring.protocols.prediction.server import ADD
 from veilring.protocols.prediction.state import RowTable
 from veilring.protocols.prediction.system import IndKNN
 from veilring.protocols.system import SERVER
-from veilring.randomness import Streams
 from veilring.testing.ports import reserve_ports
-from veilring.transport.tls import TlsEndpoint
 
 CLIENTS = ("client-0", "client-1")
 # Each record is a neighbour of each query, and can pay for all of them.
@@ -74,15 +70,16 @@ class Trial:
 
     async def run(self, rounds: int) -> Crashes:
         """Kill the server the given number of times."""
+        node = partial(connected, self.served.folder, server=SERVER)
         await asyncio.to_thread(self.served.serve)
         try:
             given = (self.terms, self.rng.spawn(1)[0], self.seen)
             stable, others = (
                 self.records.take(range(*span)) for span in ((0, STABLE), (STABLE, STABLE + 30))
             )
-            administrator = Administrator(await self._node(REGISTRAR), *given, records=others)
+            administrator = Administrator(await node(REGISTRAR), *given, records=others)
             await administrator.do(opening(add_at_server, ADD, self.terms.digest), stable)
-            self.clients = [PredictionClient(await self._node(name), *given) for name in CLIENTS]
+            self.clients = [PredictionClient(await node(name), *given) for name in CLIENTS]
             for _ in range(rounds):
                 await self._round(administrator, float(self.rng.uniform(0.05, 0.5)))
             for client in self.clients:
@@ -95,13 +92,6 @@ class Trial:
         finally:
             self.served.kill()
         return self.seen
-
-    async def _node(self, name: str) -> Node:
-        config = load_config(self.served.folder / f"{name}.toml")
-        endpoint = await TlsEndpoint.start(*load_credentials(config), connect_to=(SERVER,))
-        node = Node(endpoint, Streams())
-        node.start()
-        return node
 
     async def _round(self, administrator: Administrator, seconds: float) -> None:
         """Let all clients act, kill the server at some point, restart it, and let all finish."""
@@ -131,7 +121,7 @@ class Trial:
         entry = rules.predictor().parameters.entry_units
         dearest = entry + int(UNITS / (2 * rules.sigma2**2 * 30)) + 1
         with open_ledger(self.served.state, rules.budgets) as ledger:
-            accounts = Accounts(ledger, rules.clients)
+            accounts = Accounts(ledger, rules.system.clients)
             numbers = np.arange(STABLE)
             accounts.add(self.records.ids[:STABLE], numbers)
             left = accounts.remaining("", numbers)

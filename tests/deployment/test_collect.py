@@ -140,7 +140,7 @@ def test_a_spent_budget_a_changed_task_and_a_pinned_one(start: Start) -> None:
     assert "collector.db is for the task" in refused.output
     assert "restore the terms and the version of veilring" in refused.output.replace("\n", " ")
     for path in collection.folder.glob("collector.db*"):
-        path.rename(path.with_name(path.name.replace("reports", "first")))
+        path.rename(path.with_name(path.name.replace("collector", "first")))
     begun = collection.run("state", "new", "collector.toml")
     assert begun.poll() == 0, begun.output
     collection.serve()

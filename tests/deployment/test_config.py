@@ -1,19 +1,22 @@
 """Configurations and keys: reading, writing and refusals on the command line."""
 
+import asyncio
 import inspect
 import re
 import stat
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from tests.deployment.commands import call
 
-from veilring.deployment import ask, load_config, serve
+from veilring.deployment import Duty, ask, load_config, load_config_of, serve
 from veilring.deployment.collector import CollectorConfig
-from veilring.deployment.config import load_credentials
+from veilring.deployment.config import TermsConfig, load_credentials
 from veilring.deployment.peers import ClientConfig, MemberConfig
 from veilring.deployment.survey_client import SurveyClientConfig
 from veilring.errors import ScenarioError
+from veilring.protocols.prediction.system import IndKNN
 from veilring.transport.roster import Roster
 
 MEMBER = """
@@ -60,26 +63,22 @@ def write(tmp_path: Path, text: str) -> Path:
 
 def test_paths_are_relative_to_the_configuration(tmp_path: Path) -> None:
     """A configuration can be read from any working directory."""
-    member = load_config(write(tmp_path, MEMBER))
-    assert isinstance(member, MemberConfig)
+    member = load_config_of(write(tmp_path, MEMBER), MemberConfig, "this")
     assert member.rows == str(tmp_path / "ada.csv")
     assert member.listen == "127.0.0.1"  # nothing is opened to others unless told
-    client = load_config(write(tmp_path, CLIENT))
-    assert isinstance(client, ClientConfig)
+    client = load_config_of(write(tmp_path, CLIENT), ClientConfig, "this")
     assert client.ask == "ada"
 
 
 def test_a_store_is_a_file_or_a_url(tmp_path: Path) -> None:
     """A path is relative to the configuration, and a database URL is left unchanged."""
-    collector = load_config(write(tmp_path, COLLECTOR))
-    assert isinstance(collector, CollectorConfig)
+    collector = load_config_of(write(tmp_path, COLLECTOR), CollectorConfig, "this")
     assert collector.state == str(tmp_path / "config.db")
     url = "postgresql://census@db/survey"
-    collector = load_config(write(tmp_path, COLLECTOR + f'state = "{url}"'))
-    assert isinstance(collector, CollectorConfig)
+    path = write(tmp_path, COLLECTOR + f'state = "{url}"')
+    collector = load_config_of(path, CollectorConfig, "this")
     assert collector.state == url
-    survey_client = load_config(write(tmp_path, SURVEY_CLIENT))
-    assert isinstance(survey_client, SurveyClientConfig)
+    survey_client = load_config_of(write(tmp_path, SURVEY_CLIENT), SurveyClientConfig, "this")
     assert survey_client.state == str(tmp_path / "config.db")
 
 
@@ -170,6 +169,34 @@ def test_a_script_serves_and_asks_by_the_path_of_a_configuration(tmp_path: Path)
         ScenarioError, match="not support `veilring ask` with a file; its role client does"
     ):
         ask(member, "queries.csv").close()
+
+
+class Oracle(TermsConfig):
+    """The configuration of a server of another package."""
+
+    role: Literal["server"]
+    answer: int
+
+
+async def serve_oracle(config: Oracle) -> None:
+    """End with the answer."""
+    raise LookupError(config.answer)
+
+
+DUTIES = {"server": Duty(Oracle, serve=serve_oracle)}
+"""The duties of a system of another package."""
+
+
+def test_a_system_names_the_module_that_deploys_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another package serves its own system, with a role and keys of its own configuration."""
+    monkeypatch.setattr(IndKNN, "deployment", __name__)
+    path = write(tmp_path, MEMBER.replace("member", "server").replace("rows", "answer = 42 #"))
+    with pytest.raises(LookupError, match="42"):
+        asyncio.run(serve(path))
+    with pytest.raises(ScenarioError, match="role is 'client'; allowed: server, which are"):
+        load_config(write(tmp_path, CLIENT + '# "server"'))
 
 
 def test_keys_are_created_once_and_added_to_a_roster(tmp_path: Path) -> None:

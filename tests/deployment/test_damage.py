@@ -8,7 +8,6 @@ it refuses to start with an error that names the file, and leaves the files unch
 import os
 import re
 import shutil
-import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from random import Random
 from typing import Final
 
 import pytest
-from tests.deployment.commands import SECONDS, VOTES, Command, Server, call
+from tests.deployment.commands import SECONDS, VOTES, Command, Server, call, wait_until
 from typing_extensions import override
 
 from veilring.deployment.prediction import PredictionTerms, read_records
@@ -155,10 +154,10 @@ class Submitting(Server):
         self._collector = collector
         words = ("submit", "survey-client-0.toml", "survey-client-0.csv", "--single")
         self._command = command = Command(folder, *words, output=self.log)
-        _wait_for(lambda: stored_in(folder) > 0)
+        wait_until(lambda: stored_in(folder) > 0)
         collector.kill()
         # It waits, or on a busy machine it had all its receipts before.
-        _wait_for(lambda: "WARNING" in self.log.read_text() or command.poll() is not None)
+        wait_until(lambda: "WARNING" in self.log.read_text() or command.poll() is not None)
 
     @override
     def end_in_order(self) -> None:
@@ -167,13 +166,6 @@ class Submitting(Server):
         assert self._command.wait(SECONDS) == 0, self.log.read_text()
         self._command = None
         self._collector.end_in_order()
-
-
-def _wait_for(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not happened():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.01)
 
 
 def deploy_survey(folder: Path, clients: int) -> Server:
@@ -269,6 +261,17 @@ def cut(content: bytes, place: int) -> bytes:
     return content[: place // 8]
 
 
+def damages(sound: Files, random: Random) -> tuple[list[Files], list[Files]]:
+    """Return the files with one of them damaged at some place, and without one of them."""
+    damaged = [
+        sound | {name: damage(content, random.randrange(8 * len(content)))}
+        for name, content in sound.items()
+        for damage in (flipped, cut)
+        for _ in range(PLACES)
+    ]
+    return damaged, [{each: sound[each] for each in sound if each != name} for name in sound]
+
+
 @pytest.mark.parametrize(
     "killed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["closed", "killed"]
 )
@@ -285,13 +288,7 @@ def test_damage_is_refused_or_harmless(tmp_path: Path, role: Role, *, killed: bo
     whole = role.content(folder)
     role.write(folder, sound)
     assert role.content(folder) == whole
-    removed = [{other: sound[other] for other in sound if other != name} for name in sound]
-    damaged = [
-        sound | {name: damage(content, random.randrange(8 * len(content)))}
-        for name, content in sound.items()
-        for damage in (flipped, cut)
-        for _ in range(PLACES)
-    ]
+    damaged, removed = damages(sound, random)
     refused = [_refusal(role, folder, files, whole) for files in damaged + removed]
     assert len(refused) - refused.count("") > len(sound)
     for files in removed:
@@ -336,14 +333,7 @@ def test_a_damaged_store_never_gives_a_partial_estimate(tmp_path: Path, *, kille
     if not killed:
         server.end_in_order()
     server.kill()
-    sound = role.read(folder)
-    removed = [{other: sound[other] for other in sound if other != name} for name in sound]
-    damaged = [
-        sound | {name: damage(content, random.randrange(8 * len(content)))}
-        for name, content in sound.items()
-        for damage in (flipped, cut)
-        for _ in range(PLACES)
-    ]
+    damaged, removed = damages(role.read(folder), random)
     named = list[bool]()
     for files in damaged + removed:
         role.write(folder, files)

@@ -61,6 +61,11 @@ class Deployment:
         wait_for(self.running[name], text)
         return self.running[name].output
 
+    def all_ready(self) -> None:
+        """Wait until all parties that were started are ready."""
+        for name in self.running:
+            self.wait_for(name, f"{name} is ready")
+
     def ask(self, *words: str, body: Body | None = None) -> Command:
         """Run the client, or another command."""
         chosen = words or self.client
@@ -169,16 +174,14 @@ def test_a_party_that_was_never_started(ring: Deployment) -> None:
     ring.fail_with("veilring: party-0 is not ready: it is waiting for party-2", honest=())
     ring.wait_for("party-0", "for client failed: party-0 is not ready: it is waiting for party-2")
     ring.serve("party-2")
-    for name in PARTIES:
-        ring.wait_for(name, f"{name} is ready")
+    ring.all_ready()
 
 
 @pytest.mark.slow
 def test_a_party_that_hangs(ring: Deployment) -> None:
     """A stopped party does not answer the inquiry, and the others name it."""
     ring.serve(*PARTIES)
-    for name in PARTIES:
-        ring.wait_for(name, "is ready")
+    ring.all_ready()
     ring.running["party-2"].freeze()
     ring.fail_with("(PeerSilent, blaming party-2)", honest=("party-0", "party-1"))
     ring.wait_for("party-0", "failed: party-2 has not answered for 2 s")
@@ -189,8 +192,7 @@ def test_a_party_that_hangs(ring: Deployment) -> None:
 def test_the_party_that_is_asked_hangs(ring: Deployment) -> None:
     """The client does not reach the party, and names it."""
     ring.serve(*PARTIES)
-    for name in PARTIES:
-        ring.wait_for(name, "is ready")
+    ring.all_ready()
     ring.running["party-0"].freeze()
     error = ring.fail()
     assert error.startswith("veilring: no connection with party-0: it did not finish the handshake")
@@ -200,8 +202,7 @@ def test_a_party_that_falls_silent(ring: Deployment) -> None:
     """It answers the inquiry but not the protocol: it is named, or a suspect beside a peer."""
     ring.serve("party-0", "party-1")
     ring.serve("party-2", body=run_silently)
-    for name in PARTIES:
-        ring.wait_for(name, "is ready")
+    ring.all_ready()
     said = re.compile(
         r"party-2 did not send \S+ to (\S+) when it was due(, or the report of \1 is false)?"
     )
@@ -224,8 +225,7 @@ def test_a_silent_party_that_blames_another(ring: Deployment) -> None:
     """A lie convicts no party: both are suspects, or their counts contradict each other."""
     ring.serve("party-0", "party-1")
     ring.serve("party-2", body=run_lying)
-    for name in PARTIES:
-        ring.wait_for(name, "is ready")
+    ring.all_ready()
     ring.fail_with("and nobody can be blamed", honest=("party-0", "party-1"))
     log = ring.wait_for("party-0", "for client failed: ")
     lie = "party-1 did not send x.y to party-2 when it was due"

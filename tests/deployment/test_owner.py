@@ -15,7 +15,7 @@ from tests.deployment.commands import call
 from tests.deployment.disks import FAULTS, Fault
 from tests.deployment.owner_crashes import Deployed, crash_rounds
 
-from veilring.deployment import load_config
+from veilring.deployment import load_config, load_config_of
 from veilring.deployment.duties import ask, serve
 from veilring.deployment.owner import (
     AnalystConfig,
@@ -115,8 +115,7 @@ def test_the_default_of_the_system_is_deployed(tmp_path: Path) -> None:
     """Without options, an analyst asks for the default radius of the system."""
     folder = tmp_path / "owner"
     call("deploy", "owner", "iris", "--out", folder)
-    config = load_config(folder / "analyst-0.toml")
-    assert isinstance(config, AnalystConfig)
+    config = load_config_of(folder / "analyst-0.toml", AnalystConfig, "this")
     terms = OwnerTerms.load(Path(config.terms))
     queries = terms.read_queries(folder / "analyst-0.csv")
     rows = terms.read_rows(folder / "owner.csv")

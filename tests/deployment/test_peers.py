@@ -58,7 +58,7 @@ def change(path: Path, old: str, new: str) -> None:
 
 async def test_a_release_labels_any_queries_at_one_price(folder: Path) -> None:
     """All members pay once; a second release is refused if the budgets do not suffice."""
-    async with all_served(folder, NAMES, serve_member) as served:
+    async with all_served(folder, NAMES) as served:
         first = await labels_of(folder, 0, 38, QUERIES)
         assert served.spent() == [EPSILON] * 3
         change(folder / "client.toml", "party-0", "party-2")
@@ -67,15 +67,15 @@ async def test_a_release_labels_any_queries_at_one_price(folder: Path) -> None:
     change(folder / "terms.toml", "budget = 4.5", "budget = 5.5")
     for name in NAMES:
         (folder / f"{name}.toml").write_text((folder / f"{name}.toml").read_text() + "amend = true")
-    async with all_served(folder, NAMES, serve_member) as served:
+    async with all_served(folder, NAMES) as served:
         assert await labels_of(folder, 0, 38, QUERIES) == first  # another budget, the same release
         assert served.spent() == [EPSILON] * 3
     change(folder / "terms.toml", "epsilon = 3.0", "epsilon = 2.5")
-    async with all_served(folder, NAMES, serve_member) as served:
+    async with all_served(folder, NAMES) as served:
         await labels_of(folder, 0, 38, QUERIES)
         assert served.spent() == [5.5] * 3
     change(folder / "terms.toml", "epsilon = 2.5", "epsilon = 2.0")
-    async with all_served(folder, NAMES, serve_member) as served:
+    async with all_served(folder, NAMES) as served:
         with pytest.raises(BudgetExhausted) as refused:
             await labels_of(folder, 0, 38, QUERIES)
         assert refused.value.__notes__ == [
@@ -89,7 +89,7 @@ async def test_a_release_is_made_while_the_first_party_is_down(tmp_path: Path) -
     system = Release(epsilon=EPSILON, tolerated=1, lost=1)
     folder = written(tmp_path / "peers", system, EPSILON)
     change(folder / "client.toml", "party-0", "party-2")
-    async with all_served(folder, NAMES, serve_member) as served:
+    async with all_served(folder, NAMES) as served:
         await served.end("party-0")
         first = await labels_of(folder, 0, 38, QUERIES)
         assert served.spent() == [0.0, EPSILON, EPSILON]
@@ -109,7 +109,7 @@ async def test_a_key_is_changed_while_the_others_answer(tmp_path: Path) -> None:
     members = tuple(moved if each is place else each for each in old.members)
     today = dt.datetime.now(dt.UTC).date()
     Roster(members).replacing(old, today + dt.timedelta(days=2), today).save(folder / "new.toml")
-    async with all_served(folder, NAMES, serve_member) as served:
+    async with all_served(folder, NAMES) as served:
         first = await labels_of(folder, 0, 2, QUERIES)
         for name in (*NAMES, "client", "party-1"):
             config = folder / f"{name}.toml"
@@ -127,11 +127,11 @@ async def test_queries_are_not_repeated_without_a_member(tmp_path: Path) -> None
     """Members restart with a smaller roster, and refuse the queries that they took part in."""
     names = (*NAMES, "party-3")
     folder = written(tmp_path / "peers", RankSearch(), None, names)
-    async with all_served(folder, names, serve_member):
+    async with all_served(folder, names):
         await labels_of(folder, 0, 2, QUERIES)
     members = Roster.load(folder / "roster.toml").members
     Roster(tuple(each for each in members if each.name != "party-3")).save(folder / "roster.toml")
-    async with all_served(folder, NAMES, serve_member):
+    async with all_served(folder, NAMES):
         with pytest.raises(SessionAborted) as refused:
             await labels_of(folder, 0, 2, QUERIES)
         assert refused.value.reason == "AskedBefore"
@@ -141,7 +141,7 @@ async def test_queries_are_not_repeated_without_a_member(tmp_path: Path) -> None
 async def test_a_member_that_cannot_remember_queries_ends(tmp_path: Path) -> None:
     """Its disk has failed, so the batch fails and it takes part in no other one."""
     folder = written(tmp_path / "peers", RankSearch(), None)
-    async with all_served(folder, NAMES, serve_member) as served:
+    async with all_served(folder, NAMES) as served:
         served.members["party-1"].kept.file.connection.execute("PRAGMA query_only = 1")
         with pytest.raises(SessionAborted):
             await labels_of(folder, 0, 2, QUERIES)
@@ -153,18 +153,18 @@ async def test_changed_rows_are_released_as_another_edition(folder: Path) -> Non
     """It is charged separately, and the first edition stays as it is."""
     first, second = 'edition = "1"\n', 'edition = "2026-11"\n'
     change(folder / "terms.toml", "budget = 4.5", "budget = 6.0")
-    async with all_served(folder, NAMES, serve_member):
+    async with all_served(folder, NAMES):
         before = await labels_of(folder, 0, 38, QUERIES)
     header, *rows = (folder / "party-0.csv").read_text().splitlines()
     (folder / "party-0.csv").write_text("\n".join([header, *rows[:5]]))
     terms = (folder / "terms.toml").read_text()
     (folder / "terms.toml").write_text(second + terms)
-    async with all_served(folder, NAMES, serve_member) as served:
+    async with all_served(folder, NAMES) as served:
         after = await labels_of(folder, 0, 38, QUERIES)
         assert await labels_of(folder, 0, 38, QUERIES) == after
         assert served.spent() == [2 * EPSILON] * 3
     (folder / "terms.toml").write_text(first + terms)
-    async with all_served(folder, NAMES, serve_member) as served:
+    async with all_served(folder, NAMES) as served:
         assert await labels_of(folder, 0, 38, QUERIES) == before
         assert served.spent() == [2 * EPSILON] * 3
 
@@ -172,7 +172,7 @@ async def test_changed_rows_are_released_as_another_edition(folder: Path) -> Non
 async def test_an_owner_releases_alone(tmp_path: Path) -> None:
     """The roster is one party with all rows, and its client."""
     folder = written(tmp_path / "one", Release(trusted=True), 1.0)
-    async with all_served(folder, ("owner",), serve_member) as served:
+    async with all_served(folder, ("owner",)) as served:
         labels = await labels_of(folder, 0, 38, QUERIES)
         assert labels == await labels_of(folder, 0, 38, QUERIES)
         assert served.spent() == [1.0]
@@ -281,7 +281,7 @@ def test_a_member_killed_before_storing_a_release_gets_it_from_the_others(folder
 async def test_a_client_keeps_the_model_of_a_release(folder: Path, tmp_path: Path) -> None:
     """The model labels as the client does; members of other systems report that they have none."""
     path = tmp_path / "model.json"
-    async with all_served(folder, NAMES, serve_member) as served:
+    async with all_served(folder, NAMES) as served:
         labels = await labels_of(folder, 0, 38, QUERIES)
         (await perform(folder / "client.toml", "model")).save(path)
         assert served.spent() == [EPSILON] * 3

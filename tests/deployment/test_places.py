@@ -13,7 +13,7 @@ from pyproj import Geod
 from tests.deployment.commands import Server, call
 
 from veilring.arrays import Floats
-from veilring.deployment import load_config
+from veilring.deployment import load_config, load_config_of
 from veilring.deployment.places import (
     Area,
     Near,
@@ -58,10 +58,9 @@ def _asked(folder: Path, *asked: Near, **changed: object) -> list[dict[str, list
     """Ask a server in this process several questions in sequence."""
 
     async def main() -> list[dict[str, list[object]]]:
-        server = load_config(folder / "server.toml")
-        assert isinstance(server, PlacesConfig)
-        client = load_config(folder / "client.toml").model_copy(update=changed)
-        assert isinstance(client, PlacesClientConfig)
+        server = load_config_of(folder / "server.toml", PlacesConfig, "this")
+        client = load_config_of(folder / "client.toml", PlacesClientConfig, "this")
+        client = client.model_copy(update=changed)
         ready = asyncio.Event()
         role = serve_places(server, on_ready=lambda _places: ready.set())
         serving = asyncio.create_task(role)
@@ -91,8 +90,7 @@ def test_results_are_near_on_the_ellipsoid(by: str, folder: Path) -> None:
 def test_the_same_cell_is_answered_without_the_server(folder: Path) -> None:
     """A location in the same grid cell gets the same places, without a server."""
     (first,) = _asked(folder, Near(*HERE, 3.0))
-    client = load_config(folder / "client.toml")
-    assert isinstance(client, PlacesClientConfig)
+    client = load_config_of(folder / "client.toml", PlacesClientConfig, "this")
     again = asyncio.run(ask_places(client, Near(HERE[0] + 1e-6, HERE[1], 3.0)))
     assert set(map(str, again["place"])) == set(map(str, first["place"]))
     assert read_totals(folder / "client.db").spent == pytest.approx(3.0)
@@ -110,8 +108,7 @@ def test_a_server_of_another_number_of_places_is_refused(folder: Path) -> None:
     """Rows that do not fit the terms are refused before anything is served."""
     text = (folder / "places.csv").read_text(encoding="utf-8")
     (folder / "places.csv").write_text(text + "one more,37.7,-122.4\n", encoding="utf-8")
-    config = load_config(folder / "server.toml")
-    assert isinstance(config, PlacesConfig)
+    config = load_config_of(folder / "server.toml", PlacesConfig, "this")
     with pytest.raises(ScenarioError, match="the terms have 200"):
         asyncio.run(serve_places(config))
 
@@ -190,8 +187,7 @@ def test_a_map_that_lacks_places_is_not_served(area: str, message: str, folder: 
     """Terms with a wrong box are refused before anything is served."""
     terms, _, _ = (folder / "terms.toml").read_text(encoding="utf-8").partition("[area]")
     (folder / "terms.toml").write_text(f"{terms}[area]\n{area}\n{NAMED}", encoding="utf-8")
-    config = load_config(folder / "server.toml")
-    assert isinstance(config, PlacesConfig)
+    config = load_config_of(folder / "server.toml", PlacesConfig, "this")
     with pytest.raises(ScenarioError, match=message):
         asyncio.run(serve_places(config))
 
@@ -199,8 +195,7 @@ def test_a_map_that_lacks_places_is_not_served(area: str, message: str, folder: 
 @pytest.mark.parametrize("by", ["response", "walk"])
 def test_the_chance_of_the_own_bucket_is_that_of_the_distribution(by: str, folder: Path) -> None:
     """For 200 places in buckets of 4 it equals the distribution's, and rises with epsilon."""
-    client = load_config(folder / "client.toml")
-    assert isinstance(client, PlacesClientConfig)
+    client = load_config_of(folder / "client.toml", PlacesClientConfig, "this")
     config = client.model_copy(update={"by": by, "splits": 2})
     chances = [chance_of(config, epsilon) for epsilon in (1.0, 6.0)]
     assert {chance.buckets for chance in chances} == {64}

@@ -17,7 +17,6 @@ from typer.testing import Result
 from veilring.arrays import Floats
 from veilring.data.sources import load
 from veilring.deployment.examples import write_peers
-from veilring.deployment.peers import serve_member
 from veilring.protocols.peers import PeerMember
 from veilring.protocols.ring.system import PrivateKNN
 from veilring.testing.ports import reserve_ports
@@ -114,7 +113,7 @@ async def test_a_client_batches_queries_as_the_terms_require(
     names = write_peers(
         load("wine"), protocol, folder, parties=parties, seed=0, port=reserve_ports(5)
     )
-    async with all_served(folder, names, serve_member):
+    async with all_served(folder, names):
         labels = await labels_of(folder, 0, 44, "queries.csv")
     assert asked == [20, 20, 4]
     assert len(labels) == 44

@@ -11,7 +11,7 @@ from tests.deployment.collection import Collection
 from tests.deployment.commands import call
 from tests.protocols.ldp.collecting import accepted, batches, keep, make_task
 
-from veilring.deployment import load_config
+from veilring.deployment import load_config_of
 from veilring.deployment.collector import CollectorConfig, open_configured_store
 from veilring.deployment.survey import SurveyTerms
 from veilring.errors import InputError
@@ -84,8 +84,7 @@ def test_a_cluster_refuses_the_same_reports_as_one_process(
 def test_exported_reports_give_the_estimates_of_the_store(tmp_path: Path) -> None:
     """`veilring tally` of exported files prints the same as `veilring estimate`."""
     folder = Collection(tmp_path / "survey", reports=10).folder
-    config = load_config(folder / "collector.toml")
-    assert isinstance(config, CollectorConfig)
+    config = load_config_of(folder / "collector.toml", CollectorConfig, "this")
     task = SurveyTerms.load(Path(config.terms)).task
     rng = np.random.default_rng(1)
     people = ClientPool(rng.uniform(0.0, 8.0, size=(3000, 4)), rng.integers(3, size=3000))

@@ -1,6 +1,8 @@
 """The terms of a deployment: the reading of rows and queries, and invalid terms."""
 
+import csv
 import datetime as dt
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 
 from veilring.data.sources import load
 from veilring.data.table import scale_to_unit
+from veilring.deployment.examples import write_peers
 from veilring.deployment.peers import PeerTerms
 from veilring.errors import InputError, ScenarioError
 from veilring.protocols.ring.system import PrivateKNN
@@ -199,3 +202,39 @@ def test_many_columns_are_compared_by_one_hash(tmp_path: Path) -> None:
     keys = PeerTerms.load(path).keys
     assert keys["features"].startswith("SHA-256 ")
     assert About.of_terms(keys).terms == keys
+
+
+LEVELS, SEXES = ("high", "low", "middle"), ("female", "male")
+
+
+def write_patients(path: Path) -> None:
+    """Write a CSV file of numbers and words with the line ends of a spreadsheet."""
+    rng = np.random.default_rng(1)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\r\n")
+        writer.writerow(["sex", "age", "level", "ill"])
+        for number in range(60):
+            age = int(rng.integers(20, 80))
+            writer.writerow(
+                [SEXES[number % 2], age, LEVELS[number % 3], "yes" if age > 50 else "no"]
+            )
+
+
+def test_a_trials_terms_are_a_draft_for_deployment(tmp_path: Path) -> None:
+    """Text columns have categories, numeric columns have ranges, and the files fit them."""
+    source = tmp_path / "patients.csv"
+    write_patients(source)
+    table = load(str(source))
+    folder = tmp_path / "ring"
+    names = write_peers(table, PrivateKNN(), folder, parties="abc", seed=0, port=7311)
+    sex, age, level = tomllib.loads((folder / "terms.toml").read_text())["features"]
+    assert sex == {"name": "sex", "categories": list(SEXES)}
+    assert (age["name"], age.keys()) == ("age", {"name", "low", "high"})
+    assert level == {"name": "level", "categories": list(LEVELS)}
+
+    terms = PeerTerms.load(folder / "terms.toml")
+    read = [terms.read_rows(folder / f"{name}.csv").features for name in names]
+    read.append(terms.read_queries(folder / "queries.csv"))
+    whole = scale_to_unit(table).X
+    found = sorted(np.concatenate(read).tolist())
+    np.testing.assert_array_equal(found, sorted(whole.tolist()))

@@ -16,7 +16,6 @@ from typing_extensions import override
 
 from veilring.cli.app import app
 from veilring.data.sources import load
-from veilring.deployment import load_config
 from veilring.deployment.duties import load_config_of
 from veilring.deployment.examples import write_peers
 from veilring.deployment.peers import MemberConfig, PeerTerms, serve_member
@@ -45,7 +44,7 @@ def folder(tmp_path: Path) -> Path:
 
 def all_served(folder: Path) -> AbstractAsyncContextManager[Served]:
     """Serve all three."""
-    return members.all_served(folder, NAMES, serve_member)
+    return members.all_served(folder, NAMES)
 
 
 async def test_batches_are_paid_by_all_members_once_until_a_budget_ends(folder: Path) -> None:
@@ -250,8 +249,7 @@ async def test_another_budget_must_be_intended(folder: Path) -> None:
     """A member with a changed budget does not start unless it is amended."""
     with open_ledger(folder / "party-0.db", Budgets(total=1.0)) as ledger:
         ledger.charge(Charge("client", "before", b"?", b"!", 0.5))
-    config = load_config(folder / "party-0.toml")
-    assert isinstance(config, MemberConfig)
+    config = load_config_of(folder / "party-0.toml", MemberConfig, "this")
     with pytest.raises(InputError, match="ledger was created with other budgets"):
         await serve_member(config)
 

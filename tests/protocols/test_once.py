@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
@@ -73,12 +73,13 @@ class Deployed:
         budgets = Budgets(total=budget, analysts={"eve": 0.0})
         self.ledgers = {name: open_ledger(None, budgets) for name in PARTIES}
         self.members: dict[str, OnceMember] = {}
+        self.world: World
 
     @asynccontextmanager
-    async def served(self) -> AsyncIterator[World]:
+    async def served(self) -> AsyncIterator[Self]:
         """Serve all members, as after a restart, until the context is left."""
-        async with world(dict.fromkeys(PARTIES, self._offers), *CLIENTS) as served:
-            yield served
+        async with world(dict.fromkeys(PARTIES, self._offers), *CLIENTS) as self.world:
+            yield self
 
     def _offers(self, node: Node) -> dict[str, Offer]:
         membership, once = membership_of(self._system)
@@ -102,36 +103,36 @@ class Deployed:
         return [self.ledgers[name].totals().spent for name in PARTIES]
 
 
-async def ask(served: World, member: str, client: str = "ann", system: Release = SYSTEM) -> bytes:
+async def ask(
+    deployed: Deployed, member: str, client: str = "ann", system: Release = SYSTEM
+) -> bytes:
     """Return the totals that a member gives a client."""
     role = result_client(TERMS, membership_of(system)[1], EPSILON)
     session, pair = Streams().token("session"), Parties((client, member))
-    released = await served.nodes[client].run(role, session, pair)
+    released = await deployed.world.nodes[client].run(role, session, pair)
     assert isinstance(released, Released)
     return b"".join(total.sums.tobytes() for total in released.totals)
 
 
 async def test_a_release_is_charged_once_and_shared_by_all_members() -> None:
     """A release is charged once, and every member answers every request with the same totals."""
-    deployed = Deployed()
-    async with deployed.served() as served:
-        first = await ask(served, "bob")
+    async with Deployed().served() as deployed:
+        first = await ask(deployed, "bob")
         assert deployed.spent() == [EPSILON] * 3
-        assert [await ask(served, name) for name in PARTIES] == [first] * 3
-    async with deployed.served() as served:
-        assert [await ask(served, name) for name in PARTIES] == [first] * 3
+        assert [await ask(deployed, name) for name in PARTIES] == [first] * 3
+    async with deployed.served():
+        assert [await ask(deployed, name) for name in PARTIES] == [first] * 3
         assert deployed.spent() == [EPSILON] * 3
 
 
 async def test_clients_of_all_members_at_once_get_one_release() -> None:
     """Concurrent requests, even at the same member, begin no second session."""
-    deployed = Deployed()
-    async with deployed.served() as served:
+    async with Deployed().served() as deployed:
         asked = [("cyd", "ann"), ("ada", "dan"), ("ada", "ann")]
-        answers = await asyncio.gather(*(ask(served, name, client) for name, client in asked))
+        answers = await asyncio.gather(*(ask(deployed, name, client) for name, client in asked))
         assert len(set(answers)) == 1
         assert deployed.spent() == [EPSILON] * 3
-        started = [frame[:2] for frame in served.passed if frame[2] == "result.start"]
+        started = [frame[:2] for frame in deployed.world.passed if frame[2] == "result.start"]
         assert started == [("ada", "bob"), ("ada", "cyd")]
 
 
@@ -155,8 +156,7 @@ async def test_a_client_of_many_requests_does_not_delay_another(
 
 async def test_a_session_waits_for_the_previous_one() -> None:
     """A restarted first party that forgot its session gets that session's result."""
-    deployed = Deployed()
-    async with deployed.served():
+    async with Deployed().served() as deployed:
         first = deployed.members["ada"]
         sessions = (first._obtain("ann") for _ in range(2))  # noqa: SLF001  (at once, as after a restart)
         one, other = await asyncio.gather(*sessions)
@@ -218,15 +218,15 @@ async def test_a_kill_anywhere_causes_no_second_release(
     known_after = set[bool]()
     for point in POINTS:
         deployed, told = Deployed(system=system), list[bytes]()
-        async with deployed.served() as served:
+        async with deployed.served():
             with killing(deployed, victim, point) as places, suppress(VeilringError):
-                told.append(await ask(served, asked, system=system))
+                told.append(await ask(deployed, asked, system=system))
             await asyncio.gather(*(asyncio.sleep(0) for _ in range(3)))
-        async with deployed.served() as served:
+        async with deployed.served():
             before = deployed.spent()
             kept = [deployed.stored(name) for name in PARTIES]
             assert not told or any(kept), "a client was told what no disk had"
-            answers = [*told, *[await ask(served, name, system=system) for name in PARTIES]]
+            answers = [*told, *[await ask(deployed, name, system=system) for name in PARTIES]]
             assert len(set(answers)) == 1
             again = 0.0 if any(kept) else EPSILON
             assert deployed.spent() == [spent + again for spent in before]
@@ -243,12 +243,11 @@ async def test_a_kill_anywhere_causes_no_second_release(
 @pytest.mark.parametrize("system", [SYSTEM, LOSING])
 async def test_no_member_begins_if_one_cannot_pay(system: Release) -> None:
     """A member with an exhausted ledger is named, and none is charged; likewise a client."""
-    deployed = Deployed(budget=EPSILON, system=system)
-    async with deployed.served() as served:
+    async with Deployed(budget=EPSILON, system=system).served() as deployed:
         deployed.ledgers["cyd"].charge(Charge("bob", "before", b"", b"", EPSILON))
         for asked in PARTIES:
             with pytest.raises(BudgetExhausted, match="member") as refused:
-                await ask(served, asked, system=system)
+                await ask(deployed, asked, system=system)
             assert refused.value.__notes__ == [
                 "cyd has less left than the 2 epsilon that the release costs."
             ]
@@ -258,16 +257,15 @@ async def test_no_member_begins_if_one_cannot_pay(system: Release) -> None:
 @pytest.mark.parametrize("asked", PARTIES)
 async def test_a_client_is_charged_at_the_asked_member(asked: str) -> None:
     """A client without a budget there is refused, but gets what others have paid for."""
-    deployed = Deployed()
-    async with deployed.served() as served:
+    async with Deployed().served() as deployed:
         with pytest.raises(BudgetExhausted, match="client") as refused:
-            await ask(served, asked, "eve")
+            await ask(deployed, asked, "eve")
         assert refused.value.__notes__ == [
             f"eve has less left at {asked} than the 2 epsilon that the release costs."
         ]
         assert deployed.spent() == [0.0] * 3
-        first = await ask(served, asked)
-        assert await ask(served, asked, "eve") == first
+        first = await ask(deployed, asked)
+        assert await ask(deployed, asked, "eve") == first
         assert deployed.spent() == [EPSILON] * 3
         assert deployed.payers(asked) == {"ann"}
 
@@ -276,18 +274,18 @@ async def test_a_client_that_cannot_pay_delays_nobody() -> None:
     """While it asks one member, others get the release, and no payer lacks a budget."""
     deployed, refused = Deployed(), asyncio.Event()
 
-    async def insist(served: World) -> None:
+    async def insist(deployed: Deployed) -> None:
         while True:
             with suppress(BudgetExhausted):
-                await ask(served, "bob", "eve")
+                await ask(deployed, "bob", "eve")
                 return
             refused.set()
 
-    async with deployed.served() as served:
-        poor = [asyncio.create_task(insist(served)) for _ in range(4)]
+    async with deployed.served():
+        poor = [asyncio.create_task(insist(deployed)) for _ in range(4)]
         await refused.wait()
         assert deployed.spent() == [0.0] * 3
-        await ask(served, "ada", "ann")
+        await ask(deployed, "ada", "ann")
         await asyncio.gather(*poor)  # each is answered now
         assert deployed.spent() == [EPSILON] * 3
         assert deployed.payers("bob") == {"ada"}
@@ -295,19 +293,17 @@ async def test_a_client_that_cannot_pay_delays_nobody() -> None:
 
 async def test_a_waiting_client_that_can_pay_pays_in_place_of_the_first_party() -> None:
     """A client without a budget that began to wait before it does not."""
-    deployed = Deployed()
-    async with deployed.served() as served:
+    async with Deployed().served() as deployed:
         waiting = deployed.members["bob"]._waiting  # noqa: SLF001  (as if both asked just before)
         waiting += ["eve", "dan"]
-        await ask(served, "ada", "ann")
+        await ask(deployed, "ada", "ann")
         assert deployed.payers("bob") == {"dan"}
 
 
 async def released() -> tuple[bytes, bytes]:
     """Return the totals of a release, and what its members store."""
-    deployed = Deployed()
-    async with deployed.served() as served:
-        whole, kept = await ask(served, "bob"), deployed.stored("bob")
+    async with Deployed().served() as deployed:
+        whole, kept = await ask(deployed, "bob"), deployed.stored("bob")
         assert kept is not None
         return whole, kept
 
@@ -331,11 +327,10 @@ def charge(deployed: Deployed, *names: str) -> None:
 @pytest.mark.parametrize("asked", ["ada", "cyd"])
 async def test_a_member_alone_cannot_present_a_release(asked: str) -> None:
     """A result that was not charged and that no other party has is neither stored nor sent."""
-    deployed = Deployed()
-    async with deployed.served() as served:
+    async with Deployed().served() as deployed:
         forge(deployed, "bob")
         with pytest.raises(SessionAborted, match=rf"{asked} aborted the session \(Tampered\)"):
-            await ask(served, asked)
+            await ask(deployed, asked)
         assert [deployed.stored(name) for name in ("ada", "cyd")] == [None] * 2
         assert deployed.spent() == [0.0] * 3
 
@@ -348,47 +343,43 @@ async def test_a_release_that_was_paid_for_or_confirmed_is_fetched(
 ) -> None:
     """Its own charge or more than the tolerated number of holders convince a member."""
     whole, kept = await released()
-    again = Deployed()
-    async with again.served() as served:
+    async with Deployed().served() as deployed:
         for name in holders:
-            again.members[name].till.keep(name, "result", CONTENT, kept)
-        charge(again, *charged)
-        before = again.spent()
-        assert await ask(served, "ada") == whole
-        assert again.spent() == before
+            deployed.members[name].till.keep(name, "result", CONTENT, kept)
+        charge(deployed, *charged)
+        before = deployed.spent()
+        assert await ask(deployed, "ada") == whole
+        assert deployed.spent() == before
 
 
 async def test_nobody_is_suspected_while_a_member_is_missing() -> None:
     """A member that does not believe another one waits for the rest, who could confirm it."""
-    deployed = Deployed()
-    async with deployed.served() as served:
+    async with Deployed().served() as deployed:
         forge(deployed, "bob")
-        served.nodes["cyd"].abort()
+        deployed.world.nodes["cyd"].abort()
         with pytest.raises(SessionAborted, match="it is waiting for cyd"):
-            await ask(served, "ada")
+            await ask(deployed, "ada")
 
 
 async def test_a_release_is_fetched_while_the_first_party_is_down() -> None:
     """A member that paid for a release and did not get it fetches it from any other member."""
     whole, kept = await released()
-    again = Deployed()
-    async with again.served() as served:
-        again.members["bob"].till.keep("bob", "result", CONTENT, kept)
-        charge(again, "cyd")
-        served.nodes["ada"].abort()
-        assert await ask(served, "cyd") == whole
+    async with Deployed().served() as deployed:
+        deployed.members["bob"].till.keep("bob", "result", CONTENT, kept)
+        charge(deployed, "cyd")
+        deployed.world.nodes["ada"].abort()
+        assert await ask(deployed, "cyd") == whole
 
 
 @pytest.mark.parametrize(("down", "asked"), [("ada", "cyd"), ("ada", "bob"), ("cyd", "bob")])
 async def test_a_release_is_made_without_a_party_that_is_down(down: str, asked: str) -> None:
     """If losses are tolerated, even the first party may be down; it fetches the release later."""
-    deployed = Deployed(system=LOSING)
-    async with deployed.served() as served:
-        served.nodes[down].abort()
-        whole = await ask(served, asked, system=LOSING)
+    async with Deployed(system=LOSING).served() as deployed:
+        deployed.world.nodes[down].abort()
+        whole = await ask(deployed, asked, system=LOSING)
         assert deployed.spent() == [0.0 if name == down else EPSILON for name in PARTIES]
-    async with deployed.served() as served:
-        assert [await ask(served, name, system=LOSING) for name in PARTIES] == [whole] * 3
+    async with deployed.served():
+        assert [await ask(deployed, name, system=LOSING) for name in PARTIES] == [whole] * 3
         assert deployed.spent() == [0.0 if name == down else EPSILON for name in PARTIES]
 
 
@@ -397,42 +388,39 @@ async def test_a_release_waits_for_the_parties_that_it_needs(
     system: Release, down: list[str]
 ) -> None:
     """If more are down than are tolerated, the error names the first, and nobody pays."""
-    deployed = Deployed(system=system)
-    async with deployed.served() as served:
+    async with Deployed(system=system).served() as deployed:
         for name in down:
-            served.nodes[name].abort()
+            deployed.world.nodes[name].abort()
         with pytest.raises(SessionAborted, match="it is waiting for ada"):
-            await ask(served, "cyd", system=system)
+            await ask(deployed, "cyd", system=system)
         assert deployed.spent() == [0.0] * 3
 
 
 @pytest.mark.parametrize("payer", ["bob", "cyd"])
 async def test_a_release_that_was_paid_for_waits_for_all_parties(payer: str) -> None:
     """A party that is down may have it, so the others make no second one."""
-    deployed = Deployed(system=LOSING)
-    async with deployed.served() as served:
+    async with Deployed(system=LOSING).served() as deployed:
         charge(deployed, payer)
         before = deployed.spent()
-        served.nodes["ada"].abort()
+        deployed.world.nodes["ada"].abort()
         with pytest.raises(SessionAborted, match="waiting for ada"):
-            await ask(served, "bob", system=LOSING)
+            await ask(deployed, "bob", system=LOSING)
         assert deployed.spent() == before
-    async with deployed.served() as served:
-        await ask(served, "bob", system=LOSING)
+    async with deployed.served():
+        await ask(deployed, "bob", system=LOSING)
         assert deployed.spent() == [spent + EPSILON for spent in before]
 
 
 @pytest.mark.slow
 async def test_two_parties_that_lead_at_once_make_one_release() -> None:
     """Both lead if their connection is broken: the party that both need takes part once."""
-    deployed = Deployed(system=LOSING)
-    async with deployed.served() as served:
+    async with Deployed(system=LOSING).served() as deployed:
         for one, other in (("ada", "bob"), ("bob", "ada")):
-            endpoint = served.nodes[one].endpoint
+            endpoint = deployed.world.nodes[one].endpoint
             assert isinstance(endpoint, MemoryEndpoint)
             endpoint.gone[other] = PeerLost(other)
         assert [deployed.members[name].convener for name in PARTIES] == ["ada", "bob", "ada"]
-        asked = (ask(served, "ada", "ann", LOSING), ask(served, "bob", "dan", LOSING))
+        asked = (ask(deployed, "ada", "ann", LOSING), ask(deployed, "bob", "dan", LOSING))
         found = await asyncio.gather(*asked, return_exceptions=True)
         assert len({each for each in found if isinstance(each, bytes)}) == 1
         assert max(deployed.spent()) == EPSILON
@@ -446,12 +434,11 @@ def fill(ledger: Ledger) -> None:
 @pytest.mark.parametrize("asked", PARTIES)
 async def test_nobody_pays_if_a_member_has_no_space_for_its_charge(asked: str) -> None:
     """It finds out before it agrees to take part, and ends; no other member is charged."""
-    deployed = Deployed()
-    async with deployed.served() as served:
+    async with Deployed().served() as deployed:
         fill(deployed.ledgers["cyd"])
         for _ in range(2):
             with pytest.raises(SessionAborted, match="StoreFailed"):
-                await ask(served, asked)
+                await ask(deployed, asked)
         with pytest.raises(StoreFailed, match="disk is full"):
             await deployed.members["cyd"].failure()
         paid = [deployed.ledgers[name].totals().spent for name in ("ada", "bob")]
@@ -463,24 +450,22 @@ async def test_a_member_that_sends_another_release_is_named(
     monkeypatch: pytest.MonkeyPatch, change: Callable[[bytes], bytes]
 ) -> None:
     """Bytes of another length, or with other parameters, are not a release."""
-    deployed = Deployed()
-    async with deployed.served() as served:
-        await ask(served, "bob")
+    async with Deployed().served() as deployed:
+        await ask(deployed, "bob")
         find = Till.find
         monkeypatch.setattr(Till, "find", lambda *given: change(find(*given) or b""))
         with pytest.raises(VeilringError, match="bob"):
-            await ask(served, "bob")
+            await ask(deployed, "bob")
 
 
 async def test_members_with_different_releases_are_suspected() -> None:
     """A member without the release does not choose between two, and none is charged."""
-    deployed = Deployed()
-    async with deployed.served() as served:
+    async with Deployed().served() as deployed:
         for name in ("bob", "cyd"):
             till, size = deployed.members[name].till, deployed.members[name].once.size
             till.keep(name, "result", CONTENT, size * name[:1].encode())
         with pytest.raises(SessionAborted, match="Tampered"):
-            await ask(served, "ada")
+            await ask(deployed, "ada")
         assert deployed.spent() == [0.0] * 3
 
 
@@ -500,19 +485,17 @@ async def test_a_result_may_be_larger_than_a_frame(monkeypatch: pytest.MonkeyPat
     """It is sent in pieces on request."""
     whole, _ = await released()
     monkeypatch.setattr(peers, "PIECE_BYTES", 17)
-    again = Deployed()
-    async with again.served() as served:
-        assert len(await ask(served, "cyd")) == len(whole)
-        pieces = [frame for frame in served.passed if frame[2] == "result.piece"]
+    async with Deployed().served() as deployed:
+        assert len(await ask(deployed, "cyd")) == len(whole)
+        pieces = [frame for frame in deployed.world.passed if frame[2] == "result.piece"]
         assert len(pieces) > 2 * len(whole) / 17
-        assert again.spent() == [EPSILON] * 3
+        assert deployed.spent() == [EPSILON] * 3
 
 
 async def test_a_ledger_with_a_release_of_another_plan_is_refused() -> None:
     """A member with an unreadable release does not start, and does not compute a new one."""
-    deployed = Deployed()
-    async with deployed.served() as served:
-        await ask(served, "ada")
+    async with Deployed().served() as deployed:
+        await ask(deployed, "ada")
         member = deployed.members["ada"]
         _, other = membership_of(SYSTEM.model_copy(update={"epsilon": 1.0}))
         with pytest.raises(InputError, match="does not fit the plan"):
@@ -523,9 +506,9 @@ async def outcomes_of(parts: tuple[Rows, ...], asked: list[tuple[str, str]]) -> 
     """Ask real members with these rows for the release, one client after another."""
     deployed = Deployed(budget=EPSILON, parts=dict(zip(PARTIES, parts, strict=True)))
     role = result_client(TERMS, membership_of()[1], EPSILON)
-    async with deployed.served() as served:
+    async with deployed.served():
         return [
-            await served.ask(role, client, member, charged=deployed.spent)
+            await deployed.world.ask(role, client, member, charged=deployed.spent)
             for client, member in asked
         ]
 

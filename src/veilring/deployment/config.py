@@ -247,7 +247,8 @@ class Schema(RowSchema, Terms):
 
     def facts(self, parties: int, rows: int | None = None) -> Facts:
         """Return the public facts about the data of the given number of parties."""
-        return Facts(parties, self.width, len(self.classes), rows, schema=self.encoded)
+        schema = self.encoded if self.features else None  # embeddings have none
+        return Facts(parties, self.width, len(self.classes), rows, schema=schema)
 
     @classmethod
     def of_table(cls, table: Table, **tables: Any) -> Self:

@@ -74,7 +74,7 @@ def write_folder(
     Args:
         folder: The folder, which must not exist.
         configs: The configuration of each member, `NAME.toml`, without the files that all have.
-        files: What writes each other file, by its name.
+        files: The function that writes each other file, by its name.
         port: The port of the first party; the others get the following ports.
         listening: The number of parties, which come first; all others are clients.
     """

@@ -349,7 +349,7 @@ def _refusal(
     asked = sum(len(part) for part, was in zip(parts, answered, strict=True) if not was)
     if asked <= left:
         return None
-    budget = "analyst" if rules.clients == "apart" else "total"
+    budget = "analyst" if rules.system.clients == "apart" else "total"
     error = BudgetExhausted(budget, asked, left, "queries")
     error.add_note(f"Nothing was sent or spent. Ask for at most {left:,} new rows.")
     return error

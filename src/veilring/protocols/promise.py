@@ -166,12 +166,18 @@ class Facts:
 
     @classmethod
     def of(
-        cls, parties: int, features: int | Features, classes: int, rows: int | None = None
+        cls,
+        parties: int,
+        features: int | Features,
+        classes: int = 0,
+        rows: int | None = None,
+        queries: int | None = None,
     ) -> Self:
         """Return the facts about rows of a schema, which also has the classes, or of numbers."""
         if isinstance(features, Features):
-            return cls(parties, len(features), len(features.classes), rows, schema=features)
-        return cls(parties, features, classes, rows)
+            width, classes = len(features), len(features.classes)
+            return cls(parties, width, classes, rows, queries, features)
+        return cls(parties, features, classes, rows, queries)
 
     @property
     def categorical(self) -> bool:

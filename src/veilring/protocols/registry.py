@@ -97,6 +97,8 @@ def model_naming(model: type[_S], tables: Mapping[str, Any]) -> type[_S]:
 
     Pydantic then names the system's own keys in errors.
     """
+    if not isinstance(tables.get("protocol", {}), Mapping):
+        return model  # whose error names the keys of that table
     return _with(model, named_system(tables))
 
 

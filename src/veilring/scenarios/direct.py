@@ -271,13 +271,12 @@ def _prepare(
     rows = {name: _rows(part) for name, part in parts.items()}
     asked, truth = _asked(queries, features)
     classes = _classes(features, rows.values())
-    facts = Facts(
-        parties=len(rows),
-        features=asked.shape[1],
-        classes=len(classes),
-        rows=sum(map(len, rows.values())),
-        queries=len(asked),
-        schema=features,
+    facts = Facts.of(
+        len(rows),
+        asked.shape[1] if features is None else features,
+        len(classes),
+        sum(map(len, rows.values())),
+        len(asked),
     )
     return _Prepared(system.setup(rows, facts), asked, truth, classes)
 

@@ -66,14 +66,7 @@ def prepare(scenario: Scenario, streams: Streams) -> Prepared:
         held_out = held_out.take(np.arange(min(scenario.data.queries, len(held_out))))
     adversaries = _adversaries(scenario)
     parts = dict(zip(parties, _deal(scenario.partition, train, len(parties), streams), strict=True))
-    facts = Facts(
-        parties=len(parties),
-        features=len(table.features),
-        classes=len(table.features.classes),
-        rows=len(train),
-        queries=len(held_out),
-        schema=loaded.features,
-    )
+    facts = Facts.of(len(parties), loaded.features, rows=len(train), queries=len(held_out))
     with as_scenario_errors({"parties": "parties.count"}, "protocol"):
         setup = scenario.protocol.setup(parts, facts)
     coalition, faults = _coalition(scenario), make_faults(scenario, setup.parties, streams)

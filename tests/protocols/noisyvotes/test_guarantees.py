@@ -264,7 +264,7 @@ async def test_a_client_refuses_such_a_batch_before_sending() -> None:
     assert found == {"party-1"}
 
 
-@pytest.mark.parametrize("epsilon", [2.0**-15, 2.0**-40, 2.0**21, 1e300, np.inf, np.nan])
+@pytest.mark.parametrize("epsilon", [0.0, 2.0**-15, 2.0**-40, 2.0**21, 1e300, np.inf, np.nan])
 def test_budgets_without_possible_noise_are_refused(epsilon: float) -> None:
     """They are refused when set, and not during a batch."""
     with pytest.raises(InputError, match="epsilon_vote is"):

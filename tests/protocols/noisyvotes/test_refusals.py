@@ -20,7 +20,7 @@ from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Offer
 from veilring.privacy.budgets import Budgets
-from veilring.privacy.ledger import Ledger, Totals, open_ledger
+from veilring.privacy.ledger import Ledger, open_ledger
 from veilring.protocols import peers as member
 from veilring.protocols.noisyvotes import (
     ByAnnuli,
@@ -52,27 +52,12 @@ class Case:
 
 @dataclass
 class Deployed:
-    """Three members with these rows and ledgers, with their nodes' world."""
+    """The ledgers and members of three parties, their nodes' world, and a client's role."""
 
-    parts: Sequence[Rows]
-    parameters: NoisyVotesParameters
     ledgers: Sequence[Ledger]
+    role: Callable[..., Awaitable[Any]]
     members: dict[str, PeerMember] = field(default_factory=dict)
-
-    @property
-    def role(self) -> Callable[..., Awaitable[Any]]:
-        """The role of a client."""
-        return peer_client(TERMS, CLASSES, self.parameters.epsilon)
-
-    def offers(self, place: int, node: Node) -> dict[str, Offer]:
-        """Return the services of a member that pays from its ledger."""
-        till = Till(self.ledgers[place], self.parameters.epsilon, TERMS)
-        membership = votes_membership(self.parameters, queries_max(self.parameters))
-        facts = Facts(parties=len(PARTIES), features=FEATURES, classes=CLASSES)
-        rows = self.parts[place]
-        member = PeerMember(node, rows, PARTIES, membership, facts, TERMS, till=till)
-        self.members[node.name] = member
-        return member.offers()
+    world: World = field(init=False)
 
     def spent(self) -> list[float]:
         """Return the charges of each member."""
@@ -82,25 +67,36 @@ class Deployed:
 @asynccontextmanager
 async def deployed(
     parts: Sequence[Rows], chosen: NoisyVotesParameters, budgets: Iterable[Budgets], *clients: str
-) -> AsyncIterator[tuple[Deployed, World]]:
-    """Serve three members with in-memory ledgers."""
+) -> AsyncIterator[Deployed]:
+    """Serve three members that pay from in-memory ledgers."""
+    membership = votes_membership(chosen, queries_max(chosen))
+    facts = Facts(parties=len(PARTIES), features=FEATURES, classes=CLASSES)
     with ExitStack() as stack:
         ledgers = [stack.enter_context(open_ledger(None, each)) for each in budgets]
-        made = Deployed(parts, chosen, ledgers)
-        servers = {name: partial(made.offers, place) for place, name in enumerate(PARTIES)}
-        async with world(servers, *clients) as served:
-            yield made, served
+        made = Deployed(ledgers, peer_client(TERMS, CLASSES, chosen.epsilon))
+
+        def offers(place: int, node: Node) -> dict[str, Offer]:
+            till, rows = Till(ledgers[place], chosen.epsilon, TERMS), parts[place]
+            member = PeerMember(node, rows, PARTIES, membership, facts, TERMS, till=till)
+            made.members[node.name] = member
+            return member.offers()
+
+        servers = {name: partial(offers, place) for place, name in enumerate(PARTIES)}
+        async with world(servers, *clients) as made.world:
+            yield made
 
 
 async def outcomes_of(parts: tuple[Rows, ...], case: Case) -> list[Outcome]:
     """Ask real parties with the given rows, batch after batch."""
-    async with deployed(parts, case.parameters, case.budgets, *CLIENTS) as (made, served):
-
-        def charged() -> list[Totals]:
-            return [ledger.totals() for ledger in made.ledgers]
-
+    async with deployed(parts, case.parameters, case.budgets, *CLIENTS) as made:
         return [
-            await served.ask(made.role, client, asked, queries, charged=charged)
+            await made.world.ask(
+                made.role,
+                client,
+                asked,
+                queries,
+                charged=lambda: [ledger.totals() for ledger in made.ledgers],
+            )
             for client, asked, queries in case.asked
         ]
 
@@ -187,10 +183,10 @@ async def test_a_party_that_cannot_count_its_rows_ends(
 
     monkeypatch.setattr(releases, "count_votes", fail_for_cyd)
     budgets = [Budgets(total=9.0)] * 3
-    async with deployed(parts, parameters, budgets, "ann") as (made, served):
+    async with deployed(parts, parameters, budgets, "ann") as made:
         for batch in range(3):
             queries = np.full((1, FEATURES), batch / 3)
-            outcome = await served.ask(made.role, "ann", "ada", queries, charged=made.spent)
+            outcome = await made.world.ask(made.role, "ann", "ada", queries, charged=made.spent)
             assert "StoreFailed" in outcome.text
             assert "cyd" in outcome.text
             assert outcome.charged == [1.0, 1.0, 0.0]
@@ -208,11 +204,11 @@ async def test_a_budget_for_one_batch_pays_for_one_of_several_at_once(
     parameters = NoisyVotesParameters(FEATURES, CLASSES, 1.0, WithinRadius(0.5))
     rows = Rows(np.full((4, FEATURES), 0.5), np.arange(4) % CLASSES)
     budgets = (Budgets(**limits), Budgets(), Budgets())
-    async with deployed([rows] * 3, parameters, budgets, "eve") as (made, served):
+    async with deployed([rows] * 3, parameters, budgets, "eve") as made:
         sessions = (
-            served.nodes["eve"].run(
+            made.world.nodes["eve"].run(
                 made.role,
-                served.streams.token("session", number),
+                made.world.streams.token("session", number),
                 Parties(("eve", "ada")),
                 np.full((1, FEATURES), number / 3),
             )

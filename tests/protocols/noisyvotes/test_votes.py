@@ -202,43 +202,41 @@ def test_the_greatest_k_and_numbers_of_rows_are_supported(
         assert np.isfinite(radii).all()
 
 
+GOOD: dict[type, dict[str, Any]] = {
+    NoisyVotesParameters: {"features": 2, "classes": 2, "epsilon_vote": 1.0},
+    NearestRows: {"k": 1, "epsilon_conversion": 0.1, "rows": 5},
+    ByAnnuli: {},
+}
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("kind", "wrong", "message"),
     [
-        ({"features": 0}, "features is 0"),
-        ({"features": 1.5}, "features is 1.5; allowed: a whole number from 1 to"),
+        (NoisyVotesParameters, {"features": 0}, "features is 0"),
         (
+            NoisyVotesParameters,
+            {"features": 1.5},
+            "features is 1.5; allowed: a whole number from 1 to",
+        ),
+        (
+            NoisyVotesParameters,
             {"features": 7, "neighbours": NearestRows(3, 0.1, 10)},
             "features is 7; allowed: a .* 1 to 6",
         ),
-        ({"epsilon_vote": 0.0}, "epsilon_vote is 0"),
-        ({"epsilon_vote": np.nan}, "epsilon_vote is nan"),
+        (NearestRows, {"k": 0}, "k is 0.*; allowed: a whole"),
+        (NearestRows, {"k": 2**53 + 1}, "k is 9007199254740993.*; allowed: a whole"),
+        (NearestRows, {"k": 10**400}, "k is 1000.*; allowed: a whole"),
+        (NearestRows, {"rows": 10**400}, "rows is 1000"),
+        (NearestRows, {"rows": -5}, "rows is -5"),
+        (NearestRows, {"rows": None}, "epsilon_count is 0"),
+        (NearestRows, {"epsilon_count": 1.0}, "epsilon_count is 1"),
+        (ByAnnuli, {"number": 1}, "candidates is 1"),
     ],
 )
-def test_invalid_parameters_are_refused(arguments: dict[str, Any], message: str) -> None:
+def test_invalid_parameters_are_refused(kind: type, wrong: dict[str, Any], message: str) -> None:
     """The error names the parameter and the allowed values."""
-    good: dict[str, Any] = {"features": 2, "classes": 2, "epsilon_vote": 1.0}
     with pytest.raises(InputError, match=message):
-        NoisyVotesParameters(**(good | arguments))
-
-
-def test_invalid_neighbourhoods_are_refused() -> None:
-    """Impossible radii, k, budgets and numbers of rows are refused."""
-    for k in (0, 2**53 + 1, 10**400):
-        with pytest.raises(InputError, match=f"k is {str(k)[:200]}.*; allowed: a whole"):
-            NearestRows(k, 0.1, 5)
-    with pytest.raises(InputError, match="rows is 1000"):
-        NearestRows(1, 0.1, 10**400)
-    with pytest.raises(InputError, match="epsilon_conversion is 0"):
-        NearestRows(1, 0.0, 5)
-    with pytest.raises(InputError, match="rows is -5"):
-        NearestRows(1, 0.1, -5)
-    with pytest.raises(InputError, match="epsilon_count is 0"):
-        NearestRows(1, 0.1)
-    with pytest.raises(InputError, match="epsilon_count is 1"):
-        NearestRows(1, 0.1, 5, 1.0)
-    with pytest.raises(InputError, match="candidates is 1"):
-        ByAnnuli(1)
+        kind(**GOOD[kind] | wrong)
 
 
 @pytest.mark.parametrize(
@@ -402,14 +400,10 @@ def test_an_audit_of_the_parties_steps_stays_below_the_claim(tolerated: int, mis
         assert claim <= 1.0
 
 
-def test_an_audit_detects_missing_shares() -> None:
-    """With shares of one third each and two missing, epsilon is disproved."""
-    assert audited(at_the_row(ONE), 3, Fraction(1, 3), missing=2) > 1.5
-
-
-def test_an_audit_detects_forgotten_noise() -> None:
-    """If no party adds noise, runs prove more than any promised epsilon."""
-    assert audited(at_the_row(ONE), 3, Fraction(1, 3), missing=3) > 7
+@pytest.mark.parametrize(("missing", "least"), [(2, 1.5), (3, 7.0)], ids=["some", "all"])
+def test_an_audit_detects_missing_noise(missing: int, least: float) -> None:
+    """With shares of one third each, epsilon is disproved if two or all of them are missing."""
+    assert audited(at_the_row(ONE), 3, Fraction(1, 3), missing) > least
 
 
 def test_an_audit_detects_a_party_between_two_colluders() -> None:

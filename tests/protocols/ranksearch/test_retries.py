@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.protocols.ranksearch.worlds import NAMES, QUERIES, options, pooled, set_up
+from tests.protocols.ranksearch.worlds import NAMES, QUERIES, label, options, pooled, set_up
 from typing_extensions import override
 
 from veilring import simulation
@@ -148,21 +148,12 @@ def test_a_party_remembers_queries_from_its_first_words_on(
     adding: str, silenced: type[Message]
 ) -> None:
     """Without all keys nothing is stored; from its first masked words on, a party refuses."""
-
-    async def main() -> list[SearchedRows]:
-        setup = set_up(sum=adding)
-        resident = setup.resident
-        async with Cluster(NAMES, runtime="simulated", own=resident, seed=1) as cluster:
-            with pytest.raises(RunFailed):
-                await cluster.run(
-                    setup.role,
-                    seconds=5.0,
-                    adversaries={"party-3": Drop((silenced,))},
-                    **options(setup, NAMES),
-                )
-        return list(resident)  # type: ignore[arg-type]  # the system's memory
-
-    for memory in simulation.simulate(main())[:3]:
+    setup = set_up(sum=adding)
+    resident, liars = setup.resident, {"party-3": Drop((silenced,))}
+    with pytest.raises(RunFailed):
+        simulation.simulate(label(setup, liars, own=resident, runtime="simulated", seconds=5.0))
+    for memory in resident[:3]:
+        assert isinstance(memory, SearchedRows)
         if silenced is MaskKey:
             memory.refuse(QUERIES, THREE)
         else:
@@ -216,12 +207,10 @@ async def test_a_restarted_client_is_not_accused() -> None:
     """The others refuse by their own memory, and the error reveals nothing else."""
     setup = set_up()
     resident = setup.resident
-    async with Cluster(NAMES, own=resident, seed=1) as cluster:
-        await cluster.run(setup.role, **options(setup, NAMES))
-        fresh = [SearchedRows(setup.parts["party-0"]), *resident[1:]]
-    async with Cluster(NAMES, own=fresh, seed=2) as cluster:
-        with pytest.raises(RunFailed) as caught:
-            await cluster.run(setup.role, among=NAMES[:3], **options(setup, NAMES[:3]))
+    await label(setup, {}, own=resident)
+    fresh = [SearchedRows(setup.parts["party-0"]), *resident[1:]]
+    with pytest.raises(RunFailed) as caught:
+        await label(setup, {}, own=fresh, among=NAMES[:3])
     assert isinstance(caught.value.root, AskedBefore)
     told = caught.value.errors["party-0"]
     assert isinstance(told, SessionAborted)

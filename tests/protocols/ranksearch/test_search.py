@@ -1,19 +1,34 @@
-"""The thresholds of a search, for any bound, arity and rows."""
+"""The thresholds of a search, its votes, and checks of both that detect visible lies."""
 
 import math
+import tracemalloc
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.protocols.ranksearch.worlds import (
+    INTEGERS,
+    TABLES,
+    bound,
+    dealings,
+    table,
+    votes_at,
+    votes_within,
+)
 
+from veilring.arrays import Floats
+from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
 from veilring.protocols.ranksearch.algorithm.search import (
     ARITY_MAX,
     ARITY_MIN,
     OCTAVES,
     End,
+    Found,
     TotalsSearch,
     clipped_counts,
     cuts_between,
@@ -22,6 +37,17 @@ from veilring.protocols.ranksearch.algorithm.search import (
     run_search,
     steps_at_most,
 )
+from veilring.protocols.ranksearch.algorithm.votes import (
+    WEIGHT_BITS,
+    Ranked,
+    Votes,
+    could_be_votes,
+    nearest_rows,
+    no_votes,
+    own_votes,
+)
+from veilring.protocols.ring import pooled_knn
+from veilring.protocols.ring.algorithm.classify import Weights
 
 _ARITIES = st.integers(ARITY_MIN, ARITY_MAX)
 _BOUNDS = st.floats(min_value=5e-324, max_value=1.7e308)
@@ -128,3 +154,230 @@ def test_arities_out_of_range_are_refused(arity: int) -> None:
     """An interval is divided into at least two parts."""
     with pytest.raises(InputError, match=f"arity is {arity}"):
         TotalsSearch(1, k=1, upper=1.0, arity=arity, parties=3)
+
+
+KS = (1, 5, 20, 100)
+
+
+def ranked(queries: Floats, parts: list[Rows], classes: int, k: int, **options: Any) -> Ranked:
+    """Search the rows of some parties."""
+    return bound(queries.shape[1], classes, k=k, **options).answer(queries, parts)
+
+
+@pytest.mark.parametrize("k", KS)
+@pytest.mark.parametrize("name", TABLES)
+def test_votes_equal_those_of_the_pooled_classifier(name: str, k: int) -> None:
+    """For any partition of the rows, each query has the pooled votes and label."""
+    rows, queries, classes = table(name)
+    votes = votes_within(queries, rows, classes, k)
+    labels = pooled_knn(queries, rows.features, rows.labels, classes, k)
+    for dealt, parts in dealings(rows):
+        found = ranked(queries, parts, classes, k)
+        np.testing.assert_array_equal(found.votes.values, votes, dealt)
+        np.testing.assert_array_equal(found.votes.labels, labels, dealt)
+
+
+@pytest.mark.parametrize("k", KS)
+@pytest.mark.parametrize("name", TABLES)
+def test_weighted_votes_do_not_depend_on_the_partition(name: str, k: int) -> None:
+    """They equal one party's to the last bit, and 1/distance up to rounding.
+
+    Each vote is rounded by at most half a unit of the fixed point.
+    """
+    rows, queries, classes = table(name)
+    alone = ranked(queries, [rows], classes, k, weights="distance")
+    for dealt, parts in dealings(rows):
+        found = ranked(queries, parts, classes, k, weights="distance")
+        np.testing.assert_array_equal(found.votes.values, alone.votes.values, dealt)
+        np.testing.assert_array_equal(found.found.radii, alone.found.radii, dealt)
+    distances, radii = pairwise_distances(queries, rows.features), alone.found.radii
+    matched = (distances == 0).any(axis=1)
+    weights = np.divide(radii[:, None], distances, out=np.ones_like(distances), where=distances > 0)
+    votes = votes_at(distances, rows.labels, classes, np.where(matched, 0.0, radii), weights)
+    voters = (distances <= radii[:, None]).sum(axis=1)
+    off = np.abs(alone.votes.values - votes) - 1e-12 * votes
+    assert (off <= voters[:, None] * 2.0 ** -(WEIGHT_BITS + 1)).all()
+
+
+@pytest.mark.parametrize("arity", [2, 3, 16, pytest.param(256, marks=pytest.mark.slow)])
+def test_the_arity_changes_no_votes(arity: int) -> None:
+    """A search in two parts has the same result as one in 256."""
+    rows, queries, classes = table(INTEGERS)
+    for _, parts in dealings(rows):
+        found = ranked(queries, parts, classes, 5, arity=arity)
+        votes = votes_within(queries, rows, classes, 5)
+        np.testing.assert_array_equal(found.votes.values, votes)
+
+
+@pytest.mark.parametrize("weights", ["uniform", "distance"])
+def test_fewer_rows_than_k_all_vote(weights: Weights) -> None:
+    """The radius is then the bound, even if no party has a row."""
+    rng = np.random.default_rng(1)
+    queries = rng.random((20, 2))
+    few = [Rows(rng.random((count, 2)), np.ones(count, np.int64)) for count in (2, 0, 1)]
+    found = ranked(queries, few, 2, 5, weights=weights)
+    assert (found.found.ends == End.FEW).all()
+    assert (found.found.radii == np.sqrt(2.0)).all()
+    assert (found.votes.labels == 1).all()
+    nobody = ranked(
+        queries, [Rows(np.zeros((0, 2)), np.zeros(0, np.int64))] * 3, 2, 5, weights=weights
+    )
+    assert (nobody.found.ends == End.FEW).all()
+    assert (nobody.votes.values == 0).all()
+    assert (nobody.votes.labels == 0).all()
+
+
+def test_exactly_k_rows_end_in_the_first_step() -> None:
+    """All rows are the k nearest, at any distance."""
+    rng = np.random.default_rng(2)
+    rows = Rows(np.repeat(rng.random((1, 2)), 5, axis=0), np.array([0, 1, 1, 0, 1]))
+    found = ranked(rng.random((9, 2)), [rows], 2, 5)
+    assert len(found.found.steps) == 1
+    assert (found.found.ends == End.EXACT).all()
+    assert (found.votes.labels == 1).all()
+
+
+@pytest.mark.parametrize("apart", [5e-324, 1e-310, 1e-200, 2.0**-53])
+def test_rows_may_be_at_the_smallest_distances(apart: float) -> None:
+    """Rows whose squared distances round to 0 tie at 0, and all others are distinguished."""
+    places = np.array([[0.0], [apart], [2 * apart], [1.0]])
+    rows = Rows(places, np.arange(4))
+    for k in (1, 2, 3, 4):
+        found = ranked(np.zeros((1, 1)), [rows], 4, k)
+        np.testing.assert_array_equal(
+            found.votes.values, votes_within(np.zeros((1, 1)), rows, 4, k)
+        )
+
+
+def test_the_sign_of_zero_does_not_matter() -> None:
+    """A query or a row at -0.0 is equal to one at 0.0."""
+    rows = Rows(np.array([[-0.0], [0.0], [0.5]]), np.array([1, 1, 0]))
+    for query in (-0.0, 0.0):
+        found = ranked(np.array([[query]]), [rows], 2, 1, weights="distance")
+        assert found.found.ends[0] == End.TIED
+        assert found.found.radii[0] == 0.0
+        assert found.votes.values.tolist() == [[0.0, 2.0]]
+
+
+def test_the_farthest_corner_is_within_the_bound() -> None:
+    """No distance in the unit cube is rounded above the root of its dimension."""
+    for features in range(1, 300):
+        rows = Rows(np.ones((1, features)), np.array([1]))
+        found = ranked(np.zeros((1, features)), [rows], 2, 1)
+        assert found.votes.labels[0] == 1
+
+
+@pytest.mark.parametrize("weights", ["uniform", "distance"])
+def test_memory_does_not_grow_with_rows_times_queries(weights: Weights) -> None:
+    """With ties of all rows for each query, distances and weights would take 320 MB at once."""
+    rows = Rows(np.full((50_000, 1), 0.5), np.arange(50_000) % 3)
+    ranked(np.zeros((1, 1)), [rows], 3, 5, weights=weights)  # loads the imports
+    tracemalloc.start()
+    found = ranked(np.linspace(0, 1, 400)[:, None], [rows], 3, 5, weights=weights)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found.found.tied.all()
+    assert peak < 80_000_000
+
+
+QUERY = np.zeros((1, 1))
+
+
+def search_of(parties: int, k: int, queries: int = 1) -> TotalsSearch:
+    """Return a search of one feature before its first step."""
+    return TotalsSearch(queries, k=k, upper=1.0, arity=4, parties=parties)
+
+
+@given(st.data())
+def test_no_honest_run_fails_a_check(data: st.DataObject) -> None:
+    """For any rows, ties and weights, totals and votes pass at every party."""
+    parties, k = data.draw(st.integers(3, 5)), data.draw(st.integers(1, 4))
+    steps = data.draw(st.integers(1, 4))  # few values, so there are many ties
+    weights: Weights = data.draw(st.sampled_from(["uniform", "distance"]))
+    values = st.integers(0, steps).map(lambda value: value / steps)
+    rows = [
+        Rows(np.array(held)[:, None].reshape(-1, 1), np.arange(len(held)) % 2)
+        for held in data.draw(
+            st.lists(st.lists(values, max_size=8), min_size=parties, max_size=parties)
+        )
+    ]
+    queries = np.array(data.draw(st.lists(values, min_size=1, max_size=3)))[:, None]
+    near = [nearest_rows(queries, held, k) for held in rows]
+    search = search_of(parties, k, len(queries))
+    while (asked := search.ask()) is not None:
+        totals = sum(clipped_counts(own.distances, asked) for own in near)
+        assert all(search.could_be(asked, np.asarray(totals), own.distances) for own in near)
+        search.take(asked, np.asarray(totals))
+    found = search.found()
+    votes = [
+        own_votes(queries, held, own, found, classes=2, weights=weights)
+        for held, own in zip(rows, near, strict=True)
+    ]
+    sent = zip(*(own.arrays(found.tied, k) for own in votes), strict=True)
+    both = Votes.of([np.add.reduce(each) for each in sent], found.tied)
+    for own in votes:
+        assert could_be_votes(both, own, found, search.at_radius, search.at_least)
+
+
+NEAR = nearest_rows(QUERY, Rows(np.array([[0.3], [0.6]]), np.zeros(2, int)), 2).distances
+"""The distances of a party's own rows, whose counts are clipped at 3."""
+
+
+def could_be(others: Callable[[float], int], search: TotalsSearch) -> bool:
+    """Return whether a total could be honest, given the other parties' part by radius."""
+    asked = search.ask()
+    assert asked is not None
+    left = np.array([others(radius) for radius in asked.values.tolist()])
+    return search.could_be(asked, left + clipped_counts(NEAR, asked), NEAR)
+
+
+@pytest.mark.parametrize(
+    ("others", "possible"),
+    [
+        (lambda _: 0, True),
+        (lambda _: 6, True),
+        (lambda radius: int(6 * radius), True),
+        (lambda _: -1, False),
+        (lambda _: 7, False),  # two parties count at most three rows each
+        (lambda radius: 2 - (radius >= 0.3) - (radius >= 0.6), False),  # hidden by own rows
+    ],
+)
+def test_totals_of_three_parties_rise(others: Callable[[float], int], *, possible: bool) -> None:
+    """The part of two other parties rises from 0 or more to at most 6, or the total is a lie."""
+    assert could_be(others, search_of(parties=3, k=2)) == possible
+
+
+@pytest.mark.parametrize(("others", "possible"), [(-1, False), (0, True), (2, True), (3, False)])
+def test_counts_outside_the_interval_are_detected(others: int, *, possible: bool) -> None:
+    """Later steps are between two radii at which the others' counts are known."""
+    search = search_of(parties=3, k=2)
+    asked = search.ask()
+    assert asked is not None
+    search.take(asked, 4 * (asked.values == 1.0))  # two own ones, and two of others
+    assert could_be(lambda _: others, search) == possible
+
+
+@pytest.mark.parametrize(
+    ("end", "counts", "weights", "least", "possible"),
+    [
+        # Votes add up to the rows, or to more for ties, since counts are clipped.
+        *((End.EXACT, [votes, 1], None, 0, votes == 1) for votes in (0, 1, 2)),
+        *((End.TIED, [votes, 1], None, 0, votes > 0) for votes in (0, 1, 9)),
+        # A weight is at least one.
+        *((end, [0, 0], [1.0, 1.5], 0, True) for end in (End.EXACT, End.TIED)),
+        *((end, [0, 0], [1.0, 0.5], 0, False) for end in (End.EXACT, End.TIED)),
+        # A false row at distance 0 would decide alone; it is within the lowest threshold.
+        (End.EXACT, [1, 0], [0.0, 1.5], 1, True),
+        (End.EXACT, [1, 0], [0.0, 1.5], 0, False),
+    ],
+)
+def test_impossible_votes_are_detected(
+    *, end: End, counts: list[int], weights: list[float] | None, least: int, possible: bool
+) -> None:
+    """With two rows within the radius, a party without rows near the query checks the votes."""
+    ends = np.array([end], dtype=np.uint8)
+    found = Found(np.array([0.5]), np.array([0.25]), ends, (), ())
+    fixed = None if weights is None else (np.array([weights]) * 2.0**WEIGHT_BITS).astype(np.uint64)
+    totals = Votes(np.array([counts], dtype=np.uint64), fixed)
+    own = no_votes(1, 2, "uniform" if weights is None else "distance")
+    assert could_be_votes(totals, own, found, np.array([2]), np.array([least])) == possible

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
-from tests.protocols.ranksearch.worlds import Sent, bound, search_by_shares
+from tests.protocols.ranksearch.worlds import Sent, bound, play_together, received, search_by_shares
 from typing_extensions import override
 
 from veilring.arrays import Bools, Floats, Ints
@@ -39,8 +39,6 @@ from veilring.protocols.ranksearch.algorithm.shares import (
     Play,
     Scheme,
     kept_nonzero,
-    play_together,
-    received,
     summed,
 )
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from tests.protocols.ranksearch.worlds import bound, search_by_shares
+from tests.protocols.ranksearch.worlds import bound, play_together, search_by_shares
 
 from veilring.arrays import Ints
 from veilring.data.table import Rows
@@ -36,7 +36,6 @@ from veilring.protocols.ranksearch.algorithm.shares import (
     drawn,
     kept_nonzero,
     lagrange_weights,
-    play_together,
     prime_above,
     product_mod,
 )

@@ -172,7 +172,7 @@ def test_the_trusted_parties_are_those_outside_a_coalition(reveal: Reveal, trust
 async def test_real_tables_have_their_pooled_votes_over_a_network(name: str) -> None:
     """It holds for any partition, k, way of adding and revealed values.
 
-    With 30 parties only wine is tested, whose searches are short; `test_votes` tests all tables.
+    With 30 parties only wine is tested, whose searches are short; `test_search` tests all tables.
     """
     rows, queries, classes = table(name)
     some = queries[:: len(queries) // 10]

@@ -1,8 +1,8 @@
 """Parties of rank search, batches for them, and tables: real ones, and integers with many ties."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from veilring.protocols.promise import Facts
 from veilring.protocols.ranksearch import SearchAnswer, SearchedRows, SearchParameters, rank_search
 from veilring.protocols.ranksearch.algorithm.comparing import shared_search
 from veilring.protocols.ranksearch.algorithm.search import Found, clipped_counts
-from veilring.protocols.ranksearch.algorithm.shares import Dealer, Part, Play, play_together
+from veilring.protocols.ranksearch.algorithm.shares import Dealer, Part, Play, summed
 from veilring.protocols.ranksearch.algorithm.votes import nearest_rows
 from veilring.protocols.ranksearch.system import RankSearch, SearchSetup
 from veilring.protocols.system import together
@@ -25,6 +25,8 @@ from veilring.protocols.system import together
 NAMES: Final = tuple(f"party-{n}" for n in range(4))
 QUERIES: Final = np.random.default_rng(2).integers(0, 4, (12, 3)) / 3
 
+
+_R = TypeVar("_R")
 
 Sent = Sequence[Sequence[Part]]
 """The parts that each party sends in a round."""
@@ -53,6 +55,35 @@ async def ask(
         parameters=parameters,
         **options,
     )
+
+
+def received(sent: Iterable[Part], to: int) -> Ints:
+    """Return the words that the senders of a part send to a party, shape (senders, m)."""
+    return np.array([part.to(to) for part in sent if part.words is not None])
+
+
+def play_together(
+    plays: Sequence[Play[_R]], p: int, watch: Callable[[Sent], object] | None = None
+) -> list[_R]:
+    """Play all parties in this process, round by round, and return the result of each."""
+    results: list[_R] = []
+    totals: list[Sequence[Ints] | None] = [None] * len(plays)
+    while True:
+        sent: list[Sequence[Part]] = []
+        for party, sums in zip(plays, totals, strict=True):
+            try:
+                sent.append(next(party) if sums is None else party.send(sums))
+            except StopIteration as end:
+                results.append(end.value)
+        if results:
+            return results
+        if watch is not None:
+            watch(sent)
+        together = list(zip(*sent, strict=True))
+        totals = [
+            [summed(parts[me], received(parts, me), p) for parts in together]
+            for me in range(len(plays))
+        ]
 
 
 def search_by_shares(
@@ -100,18 +131,18 @@ def options(
 
 
 async def label(
-    setup: SearchSetup, liars: Mapping[str, Adversary], queries: Floats = QUERIES, **how: Any
+    setup: SearchSetup,
+    liars: Mapping[str, Adversary],
+    queries: Floats = QUERIES,
+    *,
+    own: Sequence[object] = (),
+    **how: Any,
 ) -> Run[SearchAnswer]:
-    """Label queries with some parties controlled by an adversary."""
+    """Label queries with some parties controlled by an adversary, by default in memory."""
     names = tuple(setup.parts)
-    return await play(
-        setup.role,
-        setup.resident,
-        names=names,
-        adversaries=liars,
-        **options(setup, names, queries),
-        **how,
-    )
+    asked = options(setup, how.get("among", names), queries)
+    own = own or setup.resident
+    return await play(setup.role, own, names=names, adversaries=liars, **asked, **how)
 
 
 def pooled(setup: SearchSetup, among: tuple[str, ...]) -> Ints:

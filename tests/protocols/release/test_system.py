@@ -393,6 +393,15 @@ class TestPaying:
         assert MaskedWords not in kinds
 
 
+def by_owner(
+    runner: ProtocolRunner, parameters: ReleaseParameters | None = None, **given: Any
+) -> Run[Released]:
+    """Have an owner release its rows to a client."""
+    own = [rows_of(MIXED), None]
+    parameters = parameters or bound(Release(trusted=True), 1)
+    return runner(release_by_owner, ("server", "ada"), own=own, parameters=parameters, **given)
+
+
 class TestOwner:
     """An owner that holds all rows, and its client."""
 
@@ -401,16 +410,8 @@ class TestOwner:
         self, run_protocol: ProtocolRunner, name: str
     ) -> None:
         """The client has the owner's totals and its model, at the closed form's cost."""
-        system = RELEASES[name].model_copy(update={"trusted": True})
-        parameters = bound(system, 1)
-
-        def run(runner: ProtocolRunner) -> Run[Released]:
-            own = [rows_of(MIXED), None]
-            return runner(
-                release_by_owner, ("server", "ada"), own=own, parameters=parameters, seed=3
-            )
-
-        there, here = run(run_protocol), run(IN_MEMORY)
+        parameters = bound(RELEASES[name].model_copy(update={"trusted": True}), 1)
+        there, here = (by_owner(each, parameters) for each in (run_protocol, IN_MEMORY))
         assert there.transcript == here.transcript
         assert the_same(there.results["ada"], here.results["server"])
         assert measured(there.cost) == owner_cost(parameters)
@@ -432,14 +433,7 @@ class TestOwner:
             return ReleasedWords(shares=shares, words=message.words[:words])
 
         with pytest.raises(RunFailed, match=fault):
-            SIMULATED(
-                release_by_owner,
-                ("server", "ada"),
-                own=[rows_of(MIXED), None],
-                adversaries={"server": Lie(ReleasedWords, lie)},
-                parameters=bound(Release(trusted=True), 1),
-                seed=1,
-            )
+            by_owner(SIMULATED, adversaries={"server": Lie(ReleasedWords, lie)})
 
 
 def test_parties_with_other_parameters_open_nothing() -> None:
@@ -456,32 +450,25 @@ class TestRefusals:
     """Refusals before anything is sent."""
 
     @pytest.mark.parametrize(
-        ("given", "message"),
+        ("given", "parties", "message"),
         [
-            ({"epsilon": 0.0}, "epsilon is 0"),
-            ({"epsilon": 1e4}, "epsilon is 10000"),
-            ({"delta": -1e-5}, "delta is -1e-05"),
-            ({"delta": 0.5}, "delta is 0.5"),
-            ({"tolerated": -1}, "tolerated is -1"),
-            ({"statistic": "median"}, "statistic is 'median'"),
+            ({"epsilon": 0.0}, 5, "epsilon is 0"),
+            ({"epsilon": 1e4}, 5, "epsilon is 10000"),
+            ({"delta": -1e-5}, 5, "delta is -1e-05"),
+            ({"delta": 0.5}, 5, "delta is 0.5"),
+            ({"tolerated": -1}, 5, "tolerated is -1"),
+            ({"tolerated": 5}, 5, "no share of the noise"),
+            ({"statistic": "median"}, 5, "statistic is 'median'"),
+            ({"statistic": "lda", "delta": 0.0}, 5, "choose a delta above 0"),
+            ({}, 2, "at least 3, or `trusted = true`"),
         ],
     )
-    def test_an_invalid_parameter_is_named(self, given: dict[str, Any], message: str) -> None:
-        """The message has the parameter and its value."""
+    def test_an_invalid_parameter_is_named(
+        self, given: dict[str, Any], parties: int, message: str
+    ) -> None:
+        """The message has the parameter and its value, or the remedy."""
         with pytest.raises(InputError, match=message):
-            Release(**given)
-
-    def test_too_few_parties_are_refused(self) -> None:
-        """Two parties would learn each other's sum, and coalitions of all leave no noise."""
-        with pytest.raises(InputError, match="at least 3, or `trusted = true`"):
-            bound(Release(), 2)
-        with pytest.raises(InputError, match="no share of the noise"):
-            bound(Release(tolerated=5))
-
-    def test_a_discriminant_has_no_pure_release(self) -> None:
-        """Its bound is in the L2 norm."""
-        with pytest.raises(InputError, match="choose a delta above 0"):
-            bound(Release(statistic="lda", delta=0.0))
+            bound(Release(**given), parties)
 
     def test_the_number_of_rows_must_be_declared(self) -> None:
         """If it is unknown, the error names the missing key."""

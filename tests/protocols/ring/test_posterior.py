@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from docs.examples.ring_attacks import Setting, attack_table
 from scipy import integrate, stats
 from tests.protocols.ring.worlds import (
     FALSE_ALARM,
@@ -22,8 +23,6 @@ from veilring.protocols.ring import TopKParameters, pp_topk
 from veilring.protocols.ring.attacks import CoalitionView, topk_view
 from veilring.protocols.ring.attacks.posterior import (
     QuadratureGrid,
-    Setting,
-    attack_table,
     decide_by,
     fit_cells,
     integrate_log_likelihood,

@@ -9,7 +9,6 @@ from tests.protocols.ring.cheats import LIES_IN_SUM, LIES_IN_TOPK, Liar, ask_non
 from tests.protocols.ring.worlds import METHODS, NAMES, RING, bound, culprits, each_method, play
 
 from veilring import simulation
-from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.errors import InputError, RunFailed
 from veilring.nodes.adversary import Alter
@@ -265,21 +264,6 @@ def test_invalid_rows_are_refused_and_never_shown() -> None:
     ):
         with pytest.raises(InputError, match=message):
             Rows(features, labels)
-
-
-@pytest.mark.parametrize(
-    ("queries", "message"),
-    [
-        (np.zeros((1, 3)), r"queries has the shape \(1, 3\)"),
-        (np.zeros((0, 2)), "queries is 0; allowed: 1 to"),
-        (np.full((1, 2), 2.0), "numbers from 0 to 1"),
-        (np.zeros((70_000, 2)), "queries is 70000; allowed: 1 to"),
-    ],
-)
-def test_invalid_queries_are_refused(queries: Floats, message: str) -> None:
-    """A batch that the ring cannot answer is refused at the client."""
-    with pytest.raises(InputError, match=message):
-        bound(2, 2, k=1).check_queries(queries)
 
 
 async def test_the_largest_batch_fits_its_frames() -> None:

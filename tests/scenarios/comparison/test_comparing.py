@@ -148,12 +148,6 @@ class TestLines:
                 assert line.privacy.epsilon is not None
                 assert line.privacy.epsilon == line.epsilon
 
-    def test_explains_the_missing_tree_walk(self, comparison: SystemComparison) -> None:
-        """It hides queries from public places, whereas here rows are private."""
-        (left,) = comparison.left_out
-        assert left.name == "tree walk"
-        assert "not rows" in left.why
-
 
 @pytest.mark.slow
 class TestCosts:
@@ -258,11 +252,6 @@ class TestSplits:
             assert facts.train + facts.held_out == facts.rows == 150
             sizes = [len(batch) for batch in split.batches(question.queries)]
             assert sizes == [QUERIES] * facts.batches
-
-    def test_reports_the_origin_of_the_ranges(self, question: Question) -> None:
-        """A table's extremes are public only if the table is."""
-        _, facts = load_facts(question)
-        assert "table is public" in facts.bounds
 
 
 class TestRules:

@@ -72,6 +72,7 @@ def test_ranges_of_a_private_file_are_reported(tmp_path: Path) -> None:
     _, facts = load_facts(make_question({"data": _table(40, tmp_path)}))
     assert facts.name == "rows"
     assert "They are not public" in facts.bounds
+    assert "table is public" in load_facts(make_question({"data": "iris"}))[1].bounds
 
 
 def test_all_mistakes_are_reported_at_once() -> None:

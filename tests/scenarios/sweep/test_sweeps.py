@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from tests.cli.invoking import invoke
 from tests.deployment.commands import SECONDS
 from tests.scenarios.sweep.plans import GRID, IN_PROCESS, PLAN, SMALL, TINY, names_in, read_frame
 from typer.testing import CliRunner
@@ -52,8 +53,8 @@ class TestResults:
         row = read_frame(alone).row(5, named=True)
         settings = [f"{key}={row[key]}" for key in GRID]
         arguments = [part for each in (*SMALL, *settings) for part in ("--set", each)]
-        command = ["run", "wine", "--json", "--runtime", "memory", "--seed", str(row["seed"])]
-        report = json.loads(CliRunner().invoke(app, [*command, *arguments]).stdout)
+        command = ("run", "wine", "--json", "--runtime", "memory", "--seed", str(row["seed"]))
+        report = json.loads(invoke(*command, *arguments)[1])
         assert report["transcript"] == row["transcript"]
 
     def test_values_of_only_some_cells_are_null_in_others(self, tmp_path: Path) -> None:
@@ -284,26 +285,16 @@ def test_two_sweeps_cannot_share_one(path: Path) -> None:
 class TestCommand:
     """`veilring sweep`."""
 
-    @staticmethod
-    def _sweep(*arguments: str) -> tuple[int, str, str]:
-        result = CliRunner().invoke(
-            app, ["sweep", *arguments], env={"COLUMNS": "200", "VEILRING_DEBUG": ""}
-        )
-        return result.exit_code, result.stdout, result.stderr
-
     def test_prints_the_files_written(self, tmp_path: Path) -> None:
         """The command prints the files written, and no progress unless it runs in a terminal."""
         out = tmp_path / "new" / "out.parquet"
         settings = [part for each in SMALL for part in ("--set", each)]
         grid = ("--grid", "parties.count=3,4", "--trials", "2", "--workers", "1")
-        code, text, err = self._sweep("wine", *grid, *settings, "--out", str(out))
-        said = err.splitlines()
-        assert (code, said[0], said[-1]) == (
-            0,
-            "Checking the cells: 0 of 2",
-            "Running the cells: 4 of 4",
-        )
-        assert text.splitlines()[0] == f"4 runs; results written to {out}"
+        command = ["sweep", "wine", *grid, *settings, "--out", str(out)]
+        done = CliRunner().invoke(app, command, env={"COLUMNS": "200"})
+        first, *_, last = done.stderr.splitlines()
+        assert (first, last) == ("Checking the cells: 0 of 2", "Running the cells: 4 of 4")
+        assert done.stdout.splitlines()[0] == f"4 runs; results written to {out}"
         assert len(read_frame(out)) == 4
 
     @pytest.mark.parametrize(
@@ -320,7 +311,7 @@ class TestCommand:
         self, arguments: tuple[str, ...], named: str, tmp_path: Path
     ) -> None:
         """Standard error has the allowed values and no traceback, and no file is created."""
-        code, out, err = self._sweep("wine", *arguments, "--out", str(tmp_path / "out.parquet"))
+        code, out, err = invoke("sweep", "wine", *arguments, "--out", tmp_path / "out.parquet")
         assert (code, out) == (2, "")
         assert named in err
         assert "Traceback" not in err
@@ -332,9 +323,9 @@ class TestCommand:
         """One paragraph names the cell and the location of the finished ones."""
         monkeypatch.setattr(Node, "_dispatch", lambda *_: None)
         grid = ("--grid", "parties.count=3", "--runtime", "simulated", "--workers", "1")
-        code, out, err = self._sweep("wine", *grid, "--out", str(tmp_path / "out.parquet"))
+        code, out, err = invoke("sweep", "wine", *grid, "--out", tmp_path / "out.parquet")
         assert (code, out) == (1, "")
-        assert "\nveilring: parties.count=3 trial=0: " in err
+        assert err.startswith("veilring: parties.count=3 trial=0: ")
         assert "0 of 1 cells are kept" in err
 
 

@@ -127,7 +127,7 @@ class Stream:
         await self._party.send(server, request)
         answer = await self._party.receive(PredictionAnswer, sender=server)
         count = len(request.queries)
-        if answer.labels.shape != (count,) or answer.labels.max() >= self._rules.classes:
+        if answer.labels.shape != (count,) or answer.labels.max() >= self._rules.facts.classes:
             raise ProtocolViolation(server, f"sent no labels for {count} queries")
         require_answered(answer.verdict, answer.left, asked=float(count), unit="queries")
         return answer.labels.astype(np.int64)

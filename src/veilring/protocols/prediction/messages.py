@@ -193,21 +193,6 @@ class ServerRules:
         _ = self.parameters
 
     @property
-    def features(self) -> int:
-        """The number of features of a direction."""
-        return self.facts.features
-
-    @property
-    def classes(self) -> int:
-        """The number of classes."""
-        return self.facts.classes
-
-    @property
-    def clients(self) -> Clients:
-        """The adversary of the promise."""
-        return self.system.clients
-
-    @property
     def queries(self) -> int:
         """T, the length of the stream: of all clients together, or of each client."""
         asked, declared = self.facts.queries, self.system.queries
@@ -237,24 +222,24 @@ class ServerRules:
     @property
     def budgets(self) -> Budgets:
         """The ledger's budgets: a public one for queries, and a secret one for each record."""
-        if self.clients == "apart":
+        if self.system.clients == "apart":
             return Budgets("queries", analyst=self.queries, record=self.budget)
         return Budgets("queries", total=self.queries, record=self.budget)
 
     @property
     def fitting(self) -> int:
         """The greatest number of queries that fit a request."""
-        room = CONTENT_BYTES_MAX // (_STEP_BYTES * self.features)
+        room = CONTENT_BYTES_MAX // (_STEP_BYTES * self.facts.features)
         return min(self.system.block_max, room)
 
     @property
     def parameters(self) -> FilterParameters:
         """The parameters of the filter."""
-        return FilterParameters(self.classes, self.queries, self.budget, self.sigma2)
+        return FilterParameters(self.facts.classes, self.queries, self.budget, self.sigma2)
 
     def predictor(self) -> Predictor:
         """Return a predictor with these rules and no records."""
-        return Predictor(self.parameters, self.kernel, self.features)
+        return Predictor(self.parameters, self.kernel, self.facts.features)
 
     def check(self, request: PredictionRequest) -> None:
         """Check that a request obeys the rules."""
@@ -264,7 +249,7 @@ class ServerRules:
             "queries",
             f"there are {count} queries; 1 to {self.fitting} are possible at once",
         )
-        require_quantised("queries", request.queries.astype(np.float32), self.features)
+        require_quantised("queries", request.queries.astype(np.float32), self.facts.features)
 
 
 def _require_whole(name: str, value: int, most: int) -> None:

@@ -70,7 +70,7 @@ def open_state(
     with ExitStack() as unless_failed:
         ledger = unless_failed.enter_context(open_ledger(path, rules.budgets, new=new))
         try:
-            state = ServerState(rules, ledger, RowTable(ledger, rules.features, schema))
+            state = ServerState(rules, ledger, RowTable(ledger, rules.facts.features, schema))
         except sqlite3.Error as error:
             raise ledger_unreadable(path, error) from error
         unless_failed.pop_all()
@@ -90,7 +90,7 @@ class ServerState:
     def __init__(self, rules: ServerRules, ledger: Ledger, rows: "RowTable") -> None:
         self.rules = rules
         self._ledger, self._rows, self._sound = ledger, rows, True
-        self._accounts = Accounts(ledger, rules.clients)
+        self._accounts = Accounts(ledger, rules.system.clients)
         self._predictor = rules.predictor()
         self._numbers: dict[str, int] = {}
         self._next = 0
@@ -152,9 +152,9 @@ class ServerState:
         """
         width = records.features.shape[1]
         require_that(
-            width == self.rules.features,
+            width == self.rules.facts.features,
             "features",
-            f"the records have {width} features; the rules have {self.rules.features}",
+            f"the records have {width} features; the rules have {self.rules.facts.features}",
         )
         self._require_labels(records)
         fits = len(self) + len(records) <= RECORDS_MAX
@@ -235,8 +235,8 @@ class ServerState:
 
     def _require_labels(self, records: LabelledRecords) -> None:
         most = int(records.labels.max(initial=0))
-        fits = most < self.rules.classes
-        require_that(fits, "labels", f"labels must be from 0 to {self.rules.classes - 1}")
+        fits = most < self.rules.facts.classes
+        require_that(fits, "labels", f"labels must be from 0 to {self.rules.facts.classes - 1}")
 
     @contextmanager
     def _changing(self) -> Iterator[None]:

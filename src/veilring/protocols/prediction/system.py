@@ -349,4 +349,4 @@ async def label_stream(
 
 def _stream_cost(queries: int, rules: ServerRules) -> Forecast:
     """Return the cost of one stream in requests of the greatest size."""
-    return stream_cost(batch_sizes(queries, rules.fitting), rules.features)
+    return stream_cost(batch_sizes(queries, rules.fitting), rules.facts.features)

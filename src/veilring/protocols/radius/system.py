@@ -187,7 +187,7 @@ class DataOwner(System):
             "malicious clients": Argument(
                 "The guarantee also holds against malicious clients.",
                 "The owner checks each request against public rules and draws all the noise"
-                " itself: tests/protocols/radius/test_owner_attacks.py.",
+                " itself: tests/protocols/radius/test_leakage.py.",
             ),
         }
     )

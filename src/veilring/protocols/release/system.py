@@ -21,6 +21,7 @@ from veilring.protocols.release.algorithm.classifiers import Classifier
 from veilring.protocols.release.algorithm.noise import (
     EPSILON_MAX,
     Account,
+    ApproximateNoise,
     Trust,
     tolerated_default,
 )
@@ -98,7 +99,7 @@ class Release(System):
     tolerated: Literal["auto"] | Annotated[int, Field(ge=0)] = "auto"
     lost: int = Field(0, ge=0)
     statistic: Annotated[Literal["auto", Method], Tunable.of(*get_args(Method))] = "auto"
-    distribution: Literal["gaussian", "skellam"] = "gaussian"
+    distribution: ApproximateNoise = "gaussian"
     trusted: bool = False
     sum: Literal["all-to-all", "star"] = "all-to-all"
 

@@ -24,7 +24,7 @@ from veilring.scenarios.comparison.comparison import (
 from veilring.scenarios.comparison.tuning import Interval
 from veilring.scenarios.report import Amount, interval_text, leaks, percent
 from veilring.scenarios.reporting.charts import AccuracyChart, accuracy_chart, bar_chart
-from veilring.scenarios.reporting.page import estimates, make_environment
+from veilring.scenarios.reporting.page import estimates, fill
 
 _NONE: Final = "-"
 _UNDER: Final = "└ "  # refers to the line above
@@ -136,41 +136,37 @@ def _points(part: Interval) -> str:
 def render_page(comparison: SystemComparison) -> str:
     """Return the page; equal comparisons give equal pages."""
     tables = comparison.question.model_dump(mode="json", exclude_none=True)
-    return (
-        make_environment(__package__)
-        .get_template("comparison.html.j2")
-        .render(
-            title=_title(comparison),
-            setting=setting(comparison),
-            comparison=comparison,
-            picture=_picture(comparison),
-            headings=list(COLUMNS),
-            numbers=NUMBERS,
-            rows=[(line, list(cells(line).items())) for line in comparison.lines],
-            promises=promises(comparison).items(),
-            limits=limits(comparison),
-            leakages=[
-                {"system": line.system, "name": line.name, **estimates(line.leakage, line.system)}
-                for line in comparison.lines
-                if line.leakage is not None
-            ],
-            bytes=bar_chart(list(_amounts(comparison))),
-            rule=RULE,
-            asked=tomli_w.dumps(tables),
-        )
+    return fill(
+        "comparison.html.j2",
+        __package__,
+        title=_title(comparison),
+        setting=setting(comparison),
+        comparison=comparison,
+        picture=_picture(comparison),
+        headings=list(COLUMNS),
+        numbers=NUMBERS,
+        rows=[(line, list(cells(line).items())) for line in comparison.lines],
+        promises=promises(comparison).items(),
+        limits=limits(comparison),
+        leakages=[
+            {"system": line.system, "name": line.name, **estimates(line.leakage, line.system)}
+            for line in comparison.lines
+            if line.leakage is not None
+        ],
+        bytes=bar_chart(list(_amounts(comparison))),
+        rule=RULE,
+        asked=tomli_w.dumps(tables),
     )
 
 
 def render_picture(comparison: SystemComparison) -> str:
     """Return the chart of accuracy against ε as SVG."""
-    return (
-        make_environment(__package__)
-        .get_template("picture.svg.j2")
-        .render(
-            title=_title(comparison),
-            desc=f"{setting(comparison)}. Means over splits with 95% intervals.",
-            picture=_picture(comparison),
-        )
+    return fill(
+        "picture.svg.j2",
+        __package__,
+        title=_title(comparison),
+        desc=f"{setting(comparison)}. Means over splits with 95% intervals.",
+        picture=_picture(comparison),
     )
 
 

@@ -264,14 +264,7 @@ class DealtSplit:
     @property
     def facts(self) -> Facts:
         """Return the public facts, except for the number of queries."""
-        features = self.train.features
-        return Facts(
-            parties=len(self.parts),
-            features=len(features),
-            classes=len(features.classes),
-            rows=len(self.train),
-            schema=features,
-        )
+        return Facts.of(len(self.parts), self.train.features, rows=len(self.train))
 
 
 def load_facts(question: Question, given: Table | None = None) -> tuple[Table, TableFacts]:

@@ -103,22 +103,24 @@ class Chart(NamedTuple):
 def bar_chart(amounts: Sequence[Amount]) -> Chart:
     """Chart the bytes of the protocol, followed by those of the set-up."""
     most = max((amount.bytes for amount in amounts), default=0) or 1
-    bars = []
-    for place, amount in enumerate(amounts):
+    rows = []
+    for amount in amounts:
         own, setup = (100 * t.bytes / most for t in (amount.protocol, amount.setup))
         parts = (BarPart(0.0, own, "protocol"), BarPart(own, setup, "setup"))
-        text = in_bytes(amount.bytes)
         label = shortened(amount.label, _LABEL_LETTERS_MAX)
-        bars.append(Bar(place * _ROW, label, text, tuple(p for p in parts if p.width)))
-    return Chart(len(bars) * _ROW, bars)
+        rows.append((label, in_bytes(amount.bytes), tuple(part for part in parts if part.width)))
+    return _bars(rows)
 
 
 def share_chart(shares: Iterable[tuple[str, float]]) -> Chart:
     """Chart shares from 0 to 1."""
-    bars = [
-        Bar(place * _ROW, label, percent(share), (BarPart(0.0, 100 * share, "protocol"),))
-        for place, (label, share) in enumerate(shares)
-    ]
+    return _bars(
+        (label, percent(share), (BarPart(0.0, 100 * share, "protocol"),)) for label, share in shares
+    )
+
+
+def _bars(rows: Iterable[tuple[str, str, tuple[BarPart, ...]]]) -> Chart:
+    bars = [Bar(place * _ROW, *row) for place, row in enumerate(rows)]
     return Chart(len(bars) * _ROW, bars)
 
 

@@ -67,40 +67,38 @@ def render(run: RunFolder) -> str:
     messages = run.messages
     named = (name for each in messages for name in (each.sender, each.receiver))
     parties = tuple(dict.fromkeys((*run.scenario.parties.all, *named)))
-    return (
-        make_environment()
-        .get_template("report.html.j2")
-        .render(
-            run=run,
-            report=run.report,
-            parties=parties,
-            title=f"{titled(run.scenario)}: {len(parties)} parties, {run.scenario.network.runtime}",
-            adversaries=adversaries(run.scenario),
-            settings=tomli_w.dumps(run.scenario.model_dump(mode="json", exclude_none=True)),
-            accuracy=run.report and _accuracy(run.report),
-            leakage=run.report
-            and run.report.leakage
-            and estimates(run.report.leakage, run.report.scenario.protocol.name),
-            promised=run.report and promised(run.report),
-            troubles=run.report and troubles(run.report),
-            found=run.report and found(run.report),
-            total=total(messages),
-            sessions=len({message.session for message in messages}),
-            by_party=_with_chart(by_party(messages, parties), bar_chart),
-            by_kind=_with_chart(by_kind(messages), bar_chart),
-            by_round=_with_chart(by_round(messages), column_chart),
-            diagram=draw_spacetime(messages, run.marks, parties),
-            story=build_story(messages, run.marks, parties, run.failure),
-            script=Markup(_SCRIPT),  # noqa: S704  (a file of this package)
-            policy=_POLICY,
-        )
+    return fill(
+        "report.html.j2",
+        run=run,
+        report=run.report,
+        parties=parties,
+        title=f"{titled(run.scenario)}: {len(parties)} parties, {run.scenario.network.runtime}",
+        adversaries=adversaries(run.scenario),
+        settings=tomli_w.dumps(run.scenario.model_dump(mode="json", exclude_none=True)),
+        accuracy=run.report and _accuracy(run.report),
+        leakage=run.report
+        and run.report.leakage
+        and estimates(run.report.leakage, run.report.scenario.protocol.name),
+        promised=run.report and promised(run.report),
+        troubles=run.report and troubles(run.report),
+        found=run.report and found(run.report),
+        total=total(messages),
+        sessions=len({message.session for message in messages}),
+        by_party=_with_chart(by_party(messages, parties), bar_chart),
+        by_kind=_with_chart(by_kind(messages), bar_chart),
+        by_round=_with_chart(by_round(messages), column_chart),
+        diagram=draw_spacetime(messages, run.marks, parties),
+        story=build_story(messages, run.marks, parties, run.failure),
+        script=Markup(_SCRIPT),  # noqa: S704  (a file of this package)
+        policy=_POLICY,
     )
 
 
-def make_environment(*packages: str) -> Environment:
-    """Return the template environment of packages, with the report's templates as a fallback.
+def fill(template: str, *packages: str, **values: object) -> str:
+    """Return the text of a template with its values.
 
     Args:
+        template: Its name, in one of the packages or among the templates of the report.
         packages: The names of packages with templates, such as that of another page of the same
             design.
     """
@@ -113,7 +111,7 @@ def make_environment(*packages: str) -> Environment:
     )
     environment.filters.update(_FILTERS)
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    return environment
+    return environment.get_template(template).render(values)
 
 
 def _with_chart(amounts: list[Amount], chart: Callable[..., Any]) -> dict[str, Any]:

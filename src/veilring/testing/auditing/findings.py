@@ -118,14 +118,8 @@ class AuditedSystem:
     def facts(self) -> Facts:
         """The public facts, the same in all worlds: the numbers are declared, not counted."""
         queries, features = self.example.queries.shape
-        return Facts(
-            parties=len(self.example.parts),
-            features=features,
-            classes=_CLASSES,
-            rows=self.example.rows,
-            queries=queries,
-            schema=Features.of_numbers(features, _CLASSES),
-        )
+        schema = Features.of_numbers(features, _CLASSES)
+        return Facts.of(len(self.example.parts), schema, rows=self.example.rows, queries=queries)
 
     def setup(self, example: Example | None = None) -> Setup:
         """Return the system, ready to be played on its example or on another one."""
@@ -368,21 +362,19 @@ def setting(audit: Audit) -> str:
 
 def render_page(audit: Audit) -> str:
     """Return the page, which is equal for equal audits."""
-    from veilring.scenarios.reporting.page import make_environment  # noqa: PLC0415  (an extra)
+    from veilring.scenarios.reporting.page import fill  # noqa: PLC0415  (an extra)
 
     given = {name: value for name, value in audit.parameters.items() if value is not None}
-    return (
-        make_environment(__package__)
-        .get_template("audit.html.j2")
-        .render(
-            title=f"Audit of {audit.title}",
-            setting=setting(audit),
-            outcome=outcome(audit),
-            counts=[(verdict, len(audit.of(verdict))) for verdict in Verdict],
-            meanings=MEANINGS.items(),
-            settings=tomli_w.dumps(given),
-            audit=audit,
-        )
+    return fill(
+        "audit.html.j2",
+        __package__,
+        title=f"Audit of {audit.title}",
+        setting=setting(audit),
+        outcome=outcome(audit),
+        counts=[(verdict, len(audit.of(verdict))) for verdict in Verdict],
+        meanings=MEANINGS.items(),
+        settings=tomli_w.dumps(given),
+        audit=audit,
     )
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.journal import Journal, TracedMessage
@@ -72,11 +72,11 @@ def shrink(subject: Subject, world: World, *, plays_max: int = _PLAYS_MAX) -> Sh
     if not shrinker.takes(subject, world):
         return None
     shrinker.leave_out_parties()
-    shrinker.leave_out_faults()
+    shrinker.leave_out("faults")
     shrinker.keep_order()
     shrinker.leave_out_queries()
-    shrinker.leave_out_runs()
-    shrinker.leave_out_faults()
+    shrinker.leave_out("runs")
+    shrinker.leave_out("faults")
     return Shrunk(shrinker.subject, shrinker.world, shrinker.wrong, shrinker.plays)
 
 
@@ -113,18 +113,14 @@ class _Shrinker:
                 if any(self.takes(fewer, each) for each in _worlds_among(fewer, world)):
                     return
 
-    def leave_out_faults(self) -> None:
-        def goes_wrong(some: Sequence[Fault]) -> bool:
-            return self.takes(self.subject, replace(self.world, faults=tuple(some)))
+    def leave_out(self, part: Literal["faults", "runs"]) -> None:
+        def goes_wrong(some: Sequence[Fault | Start]) -> bool:
+            world = replace(self.world, **{part: tuple(some)})  # type: ignore[arg-type]  # one of both
+            return self.takes(self.subject, world)
 
-        if self.world.faults and not goes_wrong([]):
-            _minimise(self.world.faults, goes_wrong)
-
-    def leave_out_runs(self) -> None:
-        def goes_wrong(some: Sequence[Start]) -> bool:
-            return self.takes(self.subject, replace(self.world, runs=tuple(some)))
-
-        _minimise(self.world.runs or (), goes_wrong)
+        whole: Sequence[Fault | Start] = getattr(self.world, part) or ()
+        if part == "runs" or (whole and not goes_wrong([])):
+            _minimise(whole, goes_wrong)
 
     def keep_order(self) -> None:
         """Restore the default order of ready tasks, if the failure does not depend on another."""

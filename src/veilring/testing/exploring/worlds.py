@@ -200,7 +200,7 @@ def play_world(
     """
     explored, streams = Explored(world.seed), Streams(world.seed)
     order = None if world.order is None else Order(Streams(world.order).generator("order"))
-    with count_marks() as explored.marks, _faults_expected(), _uncollected():
+    with count_marks() as explored.marks, _undisturbed():
         try:
             complete(
                 _World(subject, world, explored, streams, trace, journal).live,
@@ -212,27 +212,20 @@ def play_world(
 
 
 @contextmanager
-def _faults_expected() -> Iterator[None]:
-    """Silence the nodes' warnings about faults: thousands strike here, and they are counted."""
-    was, _node_log.disabled = _node_log.disabled, True
-    try:
-        yield
-    finally:
-        _node_log.disabled = was
+def _undisturbed() -> Iterator[None]:
+    """Silence the nodes' warnings, and pause garbage collection, while a world is played.
 
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Pause garbage collection during a world, which is small compared with the objects of a pass.
-
-    This also keeps destructors from running in the middle of a world.
+    Thousands of faults strike here, and they are counted. A world is small compared with the
+    objects of a pass, and no destructor runs in the middle of it.
     """
-    was = gc.isenabled()
+    was, collects = _node_log.disabled, gc.isenabled()
+    _node_log.disabled = True
     gc.disable()
     try:
         yield
     finally:
-        if was:
+        _node_log.disabled = was
+        if collects:
             gc.enable()
 
 

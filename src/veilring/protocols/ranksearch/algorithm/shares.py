@@ -22,7 +22,7 @@ products; Bar-Ilan and Beaver, PODC 1989, for elements that are not 0.
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, TypeAlias, TypeVar
@@ -207,41 +207,10 @@ class Dealer:
         return self.scheme.shares(values, degree, self._draws)
 
 
-def received(sent: Iterable[Part], to: int) -> Ints:
-    """Return the words that the senders of a part send to a party, shape (senders, m)."""
-    return np.array([part.to(to) for part in sent if part.words is not None])
-
-
 def summed(part: Part, words: Ints, p: int) -> Ints:
     """Return the sum that a party computes from the words sent to it by all senders of a part."""
     total: Ints = product_mod(part.weights[None, :], words, p)[0]
     return total
-
-
-def play_together(
-    plays: Sequence[Play[_R]],
-    p: int,
-    watch: Callable[[Sequence[Sequence[Part]]], object] | None = None,
-) -> list[_R]:
-    """Play all parties in this process, round by round, and return the result of each."""
-    results: list[_R] = []
-    totals: list[Sequence[Ints] | None] = [None] * len(plays)
-    while True:
-        sent: list[Sequence[Part]] = []
-        for play, sums in zip(plays, totals, strict=True):
-            try:
-                sent.append(next(play) if sums is None else play.send(sums))
-            except StopIteration as end:
-                results.append(end.value)
-        if results:
-            return results
-        if watch is not None:
-            watch(sent)
-        together = list(zip(*sent, strict=True))
-        totals = [
-            [summed(parts[me], received(parts, me), p) for parts in together]
-            for me in range(len(plays))
-        ]
 
 
 def drawn(needed: int, chance: float) -> int:

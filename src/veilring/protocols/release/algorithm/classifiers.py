@@ -323,7 +323,19 @@ class DirectionClassifier(Classifier):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CountsClassifier(Classifier):
+class _RowClassifier(Classifier):
+    """A classifier of the features of a row, rather than of its direction."""
+
+    features: int
+
+    @property
+    @override
+    def width(self) -> int:
+        return self.features
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CountsClassifier(_RowClassifier):
     """Naive Bayes on the bins of columns.
 
     Attributes:
@@ -333,7 +345,6 @@ class CountsClassifier(Classifier):
 
     KIND: ClassVar[str] = "counts"
 
-    features: int
     numbers: Ints
     cuts: int
     firsts: Ints
@@ -361,11 +372,6 @@ class CountsClassifier(Classifier):
         categories = zip(self.firsts.tolist(), self.values.tolist(), strict=True)
         return Bins(tuple(self.numbers.tolist()), self.cuts, tuple(categories))
 
-    @property
-    @override
-    def width(self) -> int:
-        return self.features
-
     @override
     def _score(self, rows: Floats) -> Floats:
         bins = self._bins
@@ -379,7 +385,7 @@ class CountsClassifier(Classifier):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GridClassifier(Classifier):
+class GridClassifier(_RowClassifier):
     """A classifier by the class frequencies in each cell of a grid.
 
     Attributes:
@@ -388,7 +394,6 @@ class GridClassifier(Classifier):
 
     KIND: ClassVar[str] = "grid"
 
-    features: int
     side: int
     log_shares: Floats
 
@@ -401,11 +406,6 @@ class GridClassifier(Classifier):
         shape = (self.side**self.features, len(self.classes))
         _require_shape("log_shares", self.log_shares, shape)
 
-    @property
-    @override
-    def width(self) -> int:
-        return self.features
-
     @override
     def _score(self, rows: Floats) -> Floats:
         place = cell_of(rows, self.side)
@@ -414,7 +414,7 @@ class GridClassifier(Classifier):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TreesClassifier(Classifier):
+class TreesClassifier(_RowClassifier):
     """A classifier by the mean of the leaves' distributions over several trees.
 
     Attributes:
@@ -424,7 +424,6 @@ class TreesClassifier(Classifier):
 
     KIND: ClassVar[str] = "trees"
 
-    features: int
     tested: Ints
     cuts: Floats
     log_shares: Floats
@@ -435,11 +434,6 @@ class TreesClassifier(Classifier):
         require_that(inside, "tested", "each node must test a feature of a row")
         shape = (len(self.tested), trees.leaves, len(self.classes))
         _require_shape("log_shares", self.log_shares, shape)
-
-    @property
-    @override
-    def width(self) -> int:
-        return self.features
 
     @override
     def _score(self, rows: Floats) -> Floats:

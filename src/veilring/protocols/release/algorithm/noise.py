@@ -37,8 +37,10 @@ from veilring.privacy.noise import (
 )
 from veilring.privacy.shares import NearGaussian, gaussian_shares, skellam_noise, vector_loss
 
-NoiseDistribution = Literal["gaussian", "skellam", "laplace"]
-"""The distribution of shares: discrete Gaussian, Skellam, or Pólya shares of discrete Laplace."""
+ApproximateNoise = Literal["gaussian", "skellam"]
+"""The distributions of shares whose guarantee needs a δ: discrete Gaussian and Skellam."""
+NoiseDistribution = Literal[ApproximateNoise, "laplace"]
+"""The distributions of shares: also Pólya shares of discrete Laplace noise, which is pure."""
 Account = NearGaussian | RenyiDP | PureDP
 
 Norm = Literal["l1", "l2"]
@@ -58,7 +60,7 @@ _WORD_MAX: Final = 2**63 - 1
 # All parties compute the same sigma, even if the last bits of their logarithms differ.
 _SIGMA_STEPS: Final = 2**16
 # The widest share; a draw may be many times as wide, and still fits into a word.
-_SIGMA_MAX: Final[dict[str, float]] = {
+_SIGMA_MAX: Final[dict[NoiseDistribution, float]] = {
     "gaussian": 2.0**39,
     "skellam": math.sqrt(SKELLAM_VARIANCE_MAX),
 }

@@ -35,6 +35,7 @@ from veilring.protocols.release.algorithm.directions import (
 )
 from veilring.protocols.release.algorithm.noise import (
     CENTRE_SHARE,
+    ApproximateNoise,
     NoiseDistribution,
     Norm,
     Trust,
@@ -53,6 +54,7 @@ from veilring.protocols.release.algorithm.tallies import (
     ClassCounts,
     LabelledGrid,
     RandomTrees,
+    Tally,
     fits_grid,
     grid_side,
 )
@@ -146,7 +148,7 @@ class Rule:
     epsilon: float
     delta: float
     trust: Trust
-    distribution: Literal["gaussian", "skellam"] = "gaussian"
+    distribution: ApproximateNoise = "gaussian"
 
     def plan(self, statistic: Literal["auto", Method] | Statistic[Any] = "auto") -> Plan:
         """Return the plan of a release; that of a custom statistic is pure for an L1 bound."""
@@ -283,7 +285,7 @@ def main_statistic(
     made = _STATISTICS[plan.method].made(plan, features, public, about)
     made = replace(made, norm=plan.norm, scale=SCALE_MAX)
     # Pure noise is exact at any scale, and tallies are already whole numbers.
-    if plan.distribution == "laplace" and plan.method != "means":
+    if plan.distribution == "laplace" and isinstance(made, Tally):
         return replace(made, scale=1)
     return replace(made, scale=_scale(plan, made.bound, plan.weights[-1]))
 
