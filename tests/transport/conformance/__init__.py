@@ -212,7 +212,7 @@ async def a_frame_arrives_whole(alice: Endpoint, bob: Endpoint) -> None:
 
 @check
 async def frames_near_every_power_of_two_arrive(alice: Endpoint, bob: Endpoint) -> None:
-    """No size is special, be it near that of a buffer or a TLS record, or the largest."""
+    """No size is special, neither those near a buffer or a TLS record nor the largest."""
     powers = [1 << k for k in range(1, FRAME_BYTES_MAX.bit_length())]
     sizes = {size + off for size in powers for off in (-1, 0, 1)}
     allowed = sorted(size for size in sizes if 0 < size <= FRAME_BYTES_MAX)
