@@ -35,6 +35,14 @@ SYSTEMS = (
 )
 
 
+VARIANTS = (
+    vr.DataOwner(epsilon=4.0, k=5, batch=20),
+    vr.TreeWalk(by="walk", batch=20),
+    vr.NoisyVotes(epsilon=100.0, k=5),
+    vr.NoisyVotes(epsilon=1.0, radius=0.5, sum="masks", batch=20),
+)
+
+
 def _wine() -> tuple[list[vr.Table], vr.Table]:
     train, test = vr.load("wine").split(test_share=0.25, seed=1)
     return train.partition(4, seed=1), test
@@ -63,7 +71,7 @@ def test_importing_loads_nothing() -> None:
     assert not found.stdout.strip()
 
 
-@pytest.mark.parametrize("system", SYSTEMS, ids=lambda each: each.name)
+@pytest.mark.parametrize("system", SYSTEMS + VARIANTS, ids=lambda each: each.name)
 def test_a_system_runs_equally_on_every_runtime(system: vr.System) -> None:
     """Labels, cost and transcript are equal on all runtimes, and the cost is the forecast."""
     parts, test = _wine()

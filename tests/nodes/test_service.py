@@ -11,7 +11,6 @@ from tests.roles import Word
 from tests.simulation.running import simulated
 from tests.transport.towns import Town
 
-from veilring import simulation
 from veilring.errors import Busy, NotReady, PeerLost, SessionAborted
 from veilring.nodes.node import OPEN_BYTES_MAX, STRAYS_MAX, Node
 from veilring.nodes.party import Parties, Party, broadcast_to_rest
@@ -385,58 +384,46 @@ async def work(turns: FairTurns, client: str, order: list[str], seconds: float =
         await asyncio.sleep(seconds)
 
 
-def test_clients_take_turns_and_one_alone_makes_no_other_wait() -> None:
+async def begin(turns: FairTurns, order: list[str], *clients: str) -> list[asyncio.Task[None]]:
+    """Let clients ask for turns, one after the other."""
+    begun = [asyncio.create_task(work(turns, client, order)) for client in clients]
+    await asyncio.sleep(0)
+    return begun
+
+
+@simulated
+async def test_clients_take_turns_and_one_alone_makes_no_other_wait() -> None:
     """Between two requests of a client, each other client that waits has one."""
-
-    async def main() -> tuple[list[str], float]:
-        turns, order = FairTurns("ada"), list[str]()
-        flood = [asyncio.create_task(work(turns, "eve", order)) for _ in range(16)]
-        await asyncio.sleep(0)
-        others = (work(turns, name, order) for name in ("ann", "bob", "cyd", "dan"))
-        await asyncio.gather(*flood, *others)
-        return order, asyncio.get_running_loop().time()
-
-    order, seconds = simulation.simulate(main())
+    turns, order = FairTurns("ada"), list[str]()
+    flood = await begin(turns, order, *["eve"] * 16)
+    await asyncio.gather(*flood, *await begin(turns, order, "ann", "bob", "cyd", "dan"))
     assert order[:CONVENED_MAX] == ["eve"] * CONVENED_PER_CLIENT_MAX + ["ann", "bob", "cyd", "dan"]
-    assert (order.count("eve"), seconds) == (16, 4.0)
+    assert (order.count("eve"), asyncio.get_running_loop().time()) == (16, 4.0)
 
 
-def test_waiting_clients_are_served_in_the_order_of_their_last_turns() -> None:
+@simulated
+async def test_waiting_clients_are_served_in_the_order_of_their_last_turns() -> None:
     """Many requests of some clients do not delay another by more than one of each."""
-
-    async def main() -> list[str]:
-        turns, order = FairTurns("ada"), list[str]()
-        crowd = [
-            asyncio.create_task(work(turns, f"eve-{number % 4}", order)) for number in range(64)
-        ]
-        await asyncio.sleep(0)
-        crowd.append(asyncio.create_task(work(turns, "ann", order)))
-        await asyncio.gather(*crowd)
-        return order
-
-    order = simulation.simulate(main())
+    turns, order = FairTurns("ada"), list[str]()
+    crowd = await begin(turns, order, *(f"eve-{number % 4}" for number in range(64)))
+    await asyncio.gather(*crowd, *await begin(turns, order, "ann"))
     assert order.index("ann") <= CONVENED_MAX + 4
 
 
-def test_a_request_waits_for_a_limited_time_and_nobody_is_blamed() -> None:
+@simulated
+async def test_a_request_waits_for_a_limited_time_and_nobody_is_blamed() -> None:
     """The error names the busy party and the time; the turns of others are not affected."""
-
-    async def main() -> Busy:
-        turns, order = FairTurns("ada"), list[str]()
-        async with AsyncExitStack() as held:
-            for number in range(CONVENED_MAX):
-                await held.enter_async_context(turns.turn(f"eve-{number}", LONG))
-            with pytest.raises(Busy) as caught:
-                async with turns.turn("ann", 30.0):
-                    pass
-        for _ in range(2):
-            await asyncio.gather(*(work(turns, f"c{n}", order) for n in range(CONVENED_MAX)))
-        assert asyncio.get_running_loop().time() == 32.0
-        return caught.value
-
-    error = simulation.simulate(main())
-    assert (error.party, error.seconds) == ("ada", 30.0)
-    assert str(error).startswith("ada is busy: the request waited 30 s")
+    turns, order = FairTurns("ada"), list[str]()
+    async with AsyncExitStack() as held:
+        for number in range(CONVENED_MAX):
+            await held.enter_async_context(turns.turn(f"eve-{number}", LONG))
+        with pytest.raises(Busy, match=r"^ada is busy: the request waited 30 s") as caught:
+            async with turns.turn("ann", 30.0):
+                pass
+    for _ in range(2):
+        await asyncio.gather(*await begin(turns, order, *(f"c{n}" for n in range(CONVENED_MAX))))
+    assert asyncio.get_running_loop().time() == 32.0
+    assert (caught.value.party, caught.value.seconds) == ("ada", 30.0)
 
 
 @pytest.mark.parametrize("turns_of_the_loop", [0, 1, 2, 3])
@@ -456,16 +443,12 @@ async def test_a_cancelled_request_leaves_no_turn_behind(turns_of_the_loop: int)
         others[-1].cancel()
         await asyncio.gather(first, *others, return_exceptions=True)
     began = asyncio.get_running_loop().time()
-    await asyncio.gather(*(work(turns, f"c{n}", order) for n in range(CONVENED_MAX)))
+    await asyncio.gather(*await begin(turns, order, *(f"c{n}" for n in range(CONVENED_MAX))))
     assert asyncio.get_running_loop().time() - began == 1.0
 
 
-def test_an_error_in_a_turn_is_passed_on() -> None:
+async def test_an_error_in_a_turn_is_passed_on() -> None:
     """A timeout of the work itself is not mistaken for a wait without a turn."""
-
-    async def main() -> None:
+    with pytest.raises(TimeoutError, match="of the work"):
         async with FairTurns("ada").turn("ann", 5.0):
             raise TimeoutError("of the work")
-
-    with pytest.raises(TimeoutError, match="of the work"):
-        simulation.simulate(main())

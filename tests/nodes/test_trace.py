@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.nodes.worlds import NAMES, SIMULATED
 from tests.roles import Word, chat, die, fail_late, pass_on
+from tests.simulation.running import simulated
 
-from veilring import simulation
 from veilring.errors import RunFailed
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.cluster import Cluster
@@ -183,16 +183,14 @@ async def test_runs_of_one_journal_share_its_clock() -> None:
     assert first == list(runs[0].trace)
 
 
-def test_the_times_are_those_of_the_simulated_clock() -> None:
+@simulated
+async def test_the_times_are_those_of_the_simulated_clock() -> None:
     """A message that takes a quarter of a second is received exactly that much later."""
     runtime = Simulated(Topology(LinkModel(Constant(LATENCY_SECONDS))))
-
-    async def main() -> tuple[TracedMessage, ...]:
-        async with Cluster(NAMES, runtime=runtime) as cluster:
-            await asyncio.sleep(7)
-            return (await cluster.run(chat, rounds=4, trace=True)).trace
-
-    times = {(m.number, m.sent_seconds, m.received_seconds) for m in simulation.simulate(main())}
+    async with Cluster(NAMES, runtime=runtime) as cluster:
+        await asyncio.sleep(7)
+        trace = (await cluster.run(chat, rounds=4, trace=True)).trace
+    times = {(m.number, m.sent_seconds, m.received_seconds) for m in trace}
     assert times == {(n, n * LATENCY_SECONDS, (n + 1) * LATENCY_SECONDS) for n in range(4)}
 
 
@@ -209,23 +207,19 @@ def test_a_deadlock_keeps_earlier_messages() -> None:
     assert len(journal.messages) == 3
 
 
-def test_a_fault_is_marked_at_its_time() -> None:
+@simulated
+async def test_a_fault_is_marked_at_its_time() -> None:
     """Times of faults count from the start of the journal, and each is marked once."""
     crash = Fault("crash", 3.0, math.inf, ("bob",))
     slow = Fault("slow", 1.0, 2.5, ("ada",), LATENCY_SECONDS)
     never = Fault("crash", 99.0, math.inf, ("cy",))
     topology = Topology(LinkModel(Constant(LATENCY_SECONDS)))
     journal = Journal()
-
-    async def main() -> None:
-        runtime = Simulated(topology, faults=[slow, crash, never])
-        async with Cluster(NAMES, runtime=runtime) as cluster:
-            await asyncio.sleep(1)
-            for _ in range(2):
-                with pytest.raises(RunFailed):
-                    await cluster.run(chat, rounds=1000, trace=journal)
-
-    simulation.simulate(main())
+    async with Cluster(NAMES, runtime=Simulated(topology, [slow, crash, never])) as cluster:
+        await asyncio.sleep(1)
+        for _ in range(2):
+            with pytest.raises(RunFailed):
+                await cluster.run(chat, rounds=1000, trace=journal)
     assert [mark for mark in journal.marks if mark.kind == "fault"] == [
         Mark(0.0, "ada", "fault: slow", until=1.5),
         Mark(2.0, "bob", "fault: crash"),

@@ -37,7 +37,7 @@ from veilring.nodes.adversary import Adversary, Lines, Silent
 from veilring.nodes.cluster import RUNTIMES, Cluster, RuntimeName, run_with_retries
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.run import Outcome, Run, blamed_party, join_outcomes
-from veilring.nodes.runtimes.simulated import Simulated
+from veilring.nodes.runtimes import Simulated
 from veilring.nodes.runtimes.tasks import Memory, Runtime, Tls
 from veilring.protocols.digests import digest_of
 from veilring.protocols.dropouts import (

@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 import warnings
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from typing import Any
 
 import pytest
@@ -27,8 +27,7 @@ from veilring.nodes.party import Party
 from veilring.randomness import Streams
 from veilring.simulation import Order, SimulatedLoop, running_environment, simulate, wait_event
 from veilring.simulation import loop as loops
-from veilring.simulation.beside import complete
-from veilring.simulation.loop import REFUSED, LoopTrace
+from veilring.simulation.loop import LoopTrace, complete
 
 
 def now() -> float:
@@ -244,16 +243,6 @@ async def test_timer_keeps_its_context() -> None:
     assert seen == [1, 0]
 
 
-def test_timer_refuses_nan() -> None:
-    """NaN is no instant."""
-
-    async def main() -> None:
-        asyncio.get_running_loop().call_at(math.nan, print)
-
-    with pytest.raises(InputError, match="instant is nan"):
-        simulate(main())
-
-
 def test_primitives_work_unchanged() -> None:
     """Groups, limits, queues, events, semaphores, wait, gather and as_completed work in time."""
 
@@ -392,7 +381,8 @@ def test_an_order_permutes_what_one_instant_makes_ready(by_timer: bool) -> None:
     assert len({play(seed) for seed in range(100)}) == 6
 
 
-def test_process_and_tasks_share_the_clock() -> None:
+@simulated
+async def test_process_and_tasks_share_the_clock() -> None:
     """A task can wait for a SimPy process and get its result while other processes run."""
     log: list[float] = []
 
@@ -402,13 +392,9 @@ def test_process_and_tasks_share_the_clock() -> None:
             log.append(environment.now)
         return count
 
-    async def main() -> tuple[int, float]:
-        environment = running_environment()
-        environment.process(tick(environment, 5))
-        count = await wait_event(environment.process(tick(environment, 3)))
-        return count, now()
-
-    assert simulate(main()) == (3, 3)
+    environment = running_environment()
+    environment.process(tick(environment, 5))
+    assert (await wait_event(environment.process(tick(environment, 3))), now()) == (3, 3)
     assert log == [1, 1, 2, 2, 3, 3]
 
 
@@ -443,45 +429,56 @@ def test_failed_event_without_a_waiter_ends_the_run() -> None:
         simulate(main())
 
 
-def test_event_of_another_environment_is_refused() -> None:
-    """An event of another environment could never happen here."""
-
-    async def main() -> None:
-        await wait_event(Environment().timeout(1))
-
-    with pytest.raises(InputError, match="another environment"):
-        simulate(main())
+def watch_socket() -> None:
+    """Watch a socket past the refusal by name."""
+    first, second = socket.socketpair()
+    with first, second:
+        asyncio.SelectorEventLoop.add_reader(asyncio.get_running_loop(), first, print)  # type: ignore[arg-type]  # past the refusal, on purpose
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_method_is_refused_by_name(name: str) -> None:
-    """Each method that would access the real world names itself and an alternative."""
+def complete_bare() -> None:
+    """Wait for coroutines, which start in the order of their addresses."""
+    coroutines = [asyncio.sleep(1), asyncio.sleep(2)]
+    try:
+        for _ in asyncio.as_completed(coroutines):
+            pass
+    finally:
+        for coroutine in coroutines:
+            coroutine.close()
 
-    async def main() -> None:
-        getattr(asyncio.get_running_loop(), name)()
 
-    with pytest.raises(SimulationError, match=rf"loop\.{name} would leave .*; \w+"):
-        simulate(main())
+LEAVES = "would leave the simulated clock"
+NAMED = {
+    name: lambda name=name: getattr(asyncio.get_running_loop(), name)() for name in loops.REFUSED
+}
 
 
 @pytest.mark.parametrize(
-    "call",
-    [
-        lambda: asyncio.open_connection("localhost", 1),
-        lambda: asyncio.start_server(lambda _reader, _writer: None, "localhost", 0),
-        lambda: asyncio.to_thread(print),
-        lambda: asyncio.create_subprocess_exec(sys.executable),
-        lambda: asyncio.create_subprocess_shell("true"),
+    ("call", "error", "says"),
+    [(call, SimulationError, rf"loop\.{name} {LEAVES}; \w+") for name, call in NAMED.items()]
+    + [
+        (lambda: asyncio.open_connection("localhost", 1), SimulationError, LEAVES),
+        (
+            lambda: asyncio.start_server(lambda _r, _w: None, "localhost", 0),
+            SimulationError,
+            LEAVES,
+        ),
+        (lambda: asyncio.to_thread(print), SimulationError, LEAVES),
+        (lambda: asyncio.create_subprocess_exec(sys.executable), SimulationError, LEAVES),
+        (lambda: asyncio.create_subprocess_shell("true"), SimulationError, LEAVES),
+        (watch_socket, SimulationError, "watching a file or socket"),
+        (complete_bare, SimulationError, "give it tasks"),
+        (lambda: wait_event(Environment().timeout(1)), InputError, "another environment"),
+        (lambda: asyncio.get_running_loop().call_at(math.nan, print), InputError, "instant is nan"),
     ],
 )
-def test_convenience_of_asyncio_is_refused(call: Callable[[], "asyncio.Future[object]"]) -> None:
-    """Convenience functions of asyncio are refused in the same way, without a warning."""
-
-    async def main() -> None:
+@simulated
+async def test_what_has_no_place_on_the_clock_is_refused(
+    call: Callable[[], Any], error: type[Exception], says: str
+) -> None:
+    """Each access to the real world is refused with an alternative, without a warning."""
+    with pytest.raises(error, match=says):
         await call()
-
-    with pytest.raises(SimulationError, match="would leave the simulated clock"):
-        simulate(main())
 
 
 def test_every_method_of_the_loop_is_listed() -> None:
@@ -489,7 +486,7 @@ def test_every_method_of_the_loop_is_listed() -> None:
     harmless = {"shutdown_asyncgens", "shutdown_default_executor"}
     loop_methods = vars(asyncio.AbstractEventLoop)
     coroutines = {name for name in loop_methods if inspect.iscoroutinefunction(loop_methods[name])}
-    assert coroutines - harmless <= set(REFUSED)
+    assert coroutines - harmless <= set(loops.REFUSED)
 
 
 @simulated
@@ -510,55 +507,24 @@ async def test_another_thread_is_refused() -> None:
     assert "another thread" in str(errors[0])
 
 
-def test_transport_over_a_socket_is_refused() -> None:
-    """The selector accepts only asyncio's own file, however it is called."""
-    first, second = socket.socketpair()
-    with first, second:
-
-        async def main() -> None:
-            loop = asyncio.get_running_loop()
-            asyncio.SelectorEventLoop.add_reader(loop, first, print)  # type: ignore[arg-type]  # past the refusal, on purpose
-
-        with pytest.raises(SimulationError, match="watching a file or socket"):
-            simulate(main())
-
-
-def test_as_completed_over_bare_coroutines_is_refused() -> None:
-    """`as_completed` starts coroutines in the order of their addresses, so it requires tasks."""
-    coroutines = [asyncio.sleep(1), asyncio.sleep(2)]
-
-    async def main() -> None:
-        for _ in asyncio.as_completed(coroutines):
-            pass
-
-    with pytest.raises(SimulationError, match="give it tasks"):
-        simulate(main())
-    for coroutine in coroutines:
-        coroutine.close()
-
-
-def test_a_deadlock_can_be_released() -> None:
+@simulated
+async def test_a_deadlock_can_be_released() -> None:
     """At a deadlock, each function that may end a wait is asked; if one did, tasks go on."""
     asked: list[str] = []
+    loop, event = asyncio.get_running_loop(), asyncio.Event()
+    assert isinstance(loop, SimulatedLoop)
 
-    async def main() -> float:
-        loop, event = asyncio.get_running_loop(), asyncio.Event()
-        assert isinstance(loop, SimulatedLoop)
+    def release() -> bool:
+        asked.append("ada")
+        event.set()
+        return True
 
-        def release() -> bool:
-            asked.append("ada")
-            event.set()
-            return True
-
-        loop.at_deadlock(release)
-        loop.at_deadlock(lambda: "bob" in asked)
-        loop.limit(9, event.set)
-        await asyncio.sleep(1)
-        await event.wait()
-        return loop.time()
-
-    assert simulate(main()) == 1
-    assert asked == ["ada"]
+    loop.at_deadlock(release)
+    loop.at_deadlock(lambda: "bob" in asked)
+    loop.limit(9, event.set)
+    await asyncio.sleep(1)
+    await event.wait()
+    assert (loop.time(), asked) == (1, ["ada"])
 
 
 @simulated
@@ -574,32 +540,23 @@ async def test_a_limit_ends_a_loop_that_sleeps() -> None:
     assert called == [2.5]
 
 
-def test_a_task_that_never_waits_is_named() -> None:
-    """A loop without an event ends with an error that names its task, file and line."""
-
-    async def spin() -> None:
-        for _ in itertools.count():
-            await asyncio.sleep(0)
-
-    async def main() -> None:
-        await asyncio.sleep(0.25)
-        await asyncio.create_task(spin(), name="spinner")
-
-    line = spin.__code__.co_firstlineno + 2
-    with pytest.raises(
-        SimulationError,
-        match=rf"at 0\.25 s.*spinner, at .*{__name__.rpartition('.')[2]}\.py:{line};",
-    ):
-        simulate(main())
-
-
-def test_a_task_that_waits_for_no_time_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loop of events at one instant ends, too; a few of them do not end it."""
+@pytest.mark.parametrize(
+    ("step", "found"),
+    [
+        (lambda: asyncio.sleep(0), "100,000 steps"),
+        (lambda: wait_event(Event(running_environment()).succeed()), r"10\d events"),
+    ],
+    ids=["no event", "events at one instant"],
+)
+def test_a_task_that_never_waits_is_named(
+    step: Callable[[], Awaitable[object]], found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop without end is an error that names its task, file and line; a few laps are none."""
     monkeypatch.setattr(loops, "EVENTS_MAX", 50)
 
     async def spin(laps: int) -> None:
         for _ in range(laps):
-            await wait_event(Event(running_environment()).succeed())
+            await step()
 
     async def main(laps: int) -> None:
         await asyncio.sleep(0.25)
@@ -607,9 +564,9 @@ def test_a_task_that_waits_for_no_time_is_named(monkeypatch: pytest.MonkeyPatch)
         await asyncio.sleep(0.25)
 
     simulate(main(99))  # of two tasks
-    line = spin.__code__.co_firstlineno + 2
-    with pytest.raises(SimulationError, match=rf"10\d events at 0\.25 s.*spinner, at .*:{line};"):
-        simulate(main(1_000))
+    place = rf"{__name__.rpartition('.')[2]}\.py:{spin.__code__.co_firstlineno + 2};"
+    with pytest.raises(SimulationError, match=rf"{found} at 0\.25 s.*spinner, at .*{place}"):
+        simulate(main(1_000_000))
 
 
 async def ping_pong(party: Party) -> None:
@@ -680,19 +637,11 @@ def test_loop_without_tasks_is_a_deadlock() -> None:
     loop.close()
 
 
-async def _where() -> tuple[bool, str, float]:
-    await asyncio.sleep(2.0)
-    loop = asyncio.get_running_loop()
-    return isinstance(loop, SimulatedLoop), threading.current_thread().name, loop.time()
-
-
 def test_without_a_loop_it_runs_in_this_thread() -> None:
     """The simulated clock runs in the caller's thread."""
-    assert complete(_where) == (True, threading.current_thread().name, 2.0)
 
+    async def where() -> tuple[str, float]:
+        await asyncio.sleep(2.0)
+        return threading.current_thread().name, now()
 
-async def test_beside_a_loop_it_runs_in_another_thread() -> None:
-    """In a notebook cell, where a loop runs, the result of a simulation is returned."""
-    simulated, thread, seconds = complete(_where)
-    assert (simulated, seconds) == (True, 2.0)
-    assert thread != threading.current_thread().name
+    assert complete(where) == (threading.current_thread().name, 2.0)

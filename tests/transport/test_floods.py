@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 from tests.transport.towns import PATIENCE_SECONDS, Town, hello, lose, refused, stranger, until
 
-from veilring.errors import HandshakeError, PeerLost, ProtocolViolation
+from veilring.errors import FrameError, HandshakeError, PeerLost, ProtocolViolation
 from veilring.transport import connection, listener
 from veilring.transport.frames import FRAME_BYTES_MAX, on_stream
 from veilring.transport.handshake import Refuse, Welcome, greeting, read_greeting
@@ -69,14 +69,17 @@ async def test_idle_connections_do_not_block_members(
 
 
 async def test_plaintext_takes_no_place(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plaintext is rejected by its first byte, and does not count as a handshake."""
+    """Plaintext is disconnected at its first byte and logged, and is no handshake."""
     monkeypatch.setattr(listener, "FAILURES_MAX", 1)
     monkeypatch.setattr(listener, "FAILURES_PER_SECOND", 1e-9)
     async with town.start_all("alice") as endpoints:
         alice = endpoints["alice"]
-        async with crowd(town, 50, b"GET / HTTP/1.1\r\n\r\n"):
+        async with crowd(town, 50, b"GET / HTTP/1.1\r\n\r\n") as held:
             await until(lambda: len(alice.refusals) == 50)
+            with pytest.raises(ConnectionError):
+                raise_at_end(held[0].recv(1))
         assert all("does not speak TLS" in error.reason for error in alice.refusals)
+        assert all(error.peer.startswith(LOOPBACK) for error in alice.refusals)
         await pass_through(town, alice)
 
 
@@ -186,7 +189,10 @@ async def test_a_misbehaving_peer_is_refused_for_a_while(
     monkeypatch.setattr(connection, "CUT_SECONDS", 3600.0)
     async with stranger(town, greet=True) as carol:
         carol.writer.write(struct.pack(">I", FRAME_BYTES_MAX + 1))
-        await lose(alice)
+        loss = await lose(alice)
+        assert not loss.orderly
+        assert isinstance(loss.__cause__, FrameError)
+        assert await carol.reader.read() == b""
     for _ in range(5):
         async with stranger(town) as carol:
             carol.writer.write(greeting(hello(town)))

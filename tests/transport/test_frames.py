@@ -240,13 +240,6 @@ def test_chunking_does_not_matter(frames: list[bytes], sizes: list[int]) -> None
     assert reader.finished
 
 
-def test_a_truncated_frame_is_not_delivered() -> None:
-    """The end of its stream differs from a clean end."""
-    reader = FrameReader()
-    assert list(reader.feed(on_stream(b"frame")[:-1])) == []
-    assert not reader.finished
-
-
 @pytest.mark.parametrize("together", [True, False])
 def test_bytes_after_a_goodbye_are_refused(together: bool) -> None:
     """A stream that continues after its goodbye is invalid."""

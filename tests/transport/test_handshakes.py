@@ -287,12 +287,38 @@ def about(terms: dict[str, str]) -> str:
     return About.of_terms(terms).text
 
 
-def test_keys_that_differ_are_named_with_both_values() -> None:
-    """A key that only one side has is shown as missing on the other."""
-    assert refusal(about(KEYS), KEYS) == ""
-    changed = about(KEYS | {"protocol.k": "7", "edition": "2"})
-    said = "the terms differ: edition: 2 at bob, nothing at ada; protocol.k: 7 at bob, 5 at ada"
-    assert refusal(changed, KEYS) == said
+LONG = "x" * 100
+DIFFER = "the terms differ: "
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "says"),
+    [
+        (about(KEYS), KEYS, ""),
+        (
+            about(KEYS | {"protocol.k": "7", "edition": "2"}),
+            KEYS,
+            f"{DIFFER}edition: 2 at bob, nothing at ada; protocol.k: 7 at bob, 5 at ada",
+        ),
+        (about({"a": f"{LONG}1"}), {"a": f"{LONG}2"}, f"{DIFFER}a: "),
+        (about({f"{LONG}1": "a"}), {f"{LONG}2": "a"}, f"{DIFFER}xx"),
+        (about({"\u0007" * 100: "\n"}), KEYS, f"{DIFFER}????"),
+        ('{"terms": {"a": "1"}, "colour": ["red"]}', {"a": "1"}, ""),
+        ("", KEYS, ""),
+        (about({}), KEYS, ""),
+        (about(KEYS), {}, ""),
+    ],
+    ids=["equal", "two keys", "end of a value", "end of a key", "not printable",
+         "of a later version", "no description", "no terms there", "no terms here"],
+)  # fmt: skip
+def test_keys_that_differ_are_named_with_both_values(
+    theirs: str, ours: dict[str, str], says: str
+) -> None:
+    """Values are compared in full, and shown shortened and printable, if both sides have terms."""
+    said = refusal(theirs, ours)
+    assert said.startswith(says)
+    assert bool(said) == bool(says)
+    assert said.isprintable()
 
 
 def test_formats_are_named_before_all_other_keys() -> None:
@@ -305,35 +331,11 @@ def test_formats_are_named_before_all_other_keys() -> None:
     assert len(said) < REASON_CHARACTERS_MAX
 
 
-def test_long_values_are_compared_in_full() -> None:
-    """Two keys or values that differ only after the shown part still differ."""
-    long = "x" * 100
-    assert refusal(about({"a": f"{long}1"}), {"a": f"{long}2"}).startswith("the terms differ: a: ")
-    assert refusal(about({f"{long}1": "a"}), {f"{long}2": "a"}).startswith("the terms differ: xx")
-
-
-def test_a_member_without_terms_compares_none() -> None:
-    """Records administrators and survey clients get the terms from the party that they ask."""
-    assert refusal("", KEYS) == refusal(about({}), KEYS) == refusal(about(KEYS), {}) == ""
-
-
 @pytest.mark.parametrize("text", ["[]", "{", "[" * 5000, '{"terms": {"a": {"b": 1}}}'])
 def test_an_invalid_description_is_refused(text: str) -> None:
     """A peer cannot skip the comparison of terms with a text that nobody can read."""
     with pytest.raises(FrameError):
         refusal(text, KEYS)
-
-
-def test_the_terms_of_a_peer_are_shown_in_printable_characters() -> None:
-    """The terms that a peer sends appear in errors as one short line of printable characters."""
-    said = refusal(about({"\u0007" * 100: "\n"}), KEYS)
-    assert said.startswith("the terms differ: ????")
-    assert said.isprintable()
-
-
-def test_parts_of_later_versions_are_ignored() -> None:
-    """A later version may describe itself in more words."""
-    assert refusal('{"terms": {"a": "1"}, "colour": ["red"]}', {"a": "1"}) == ""
 
 
 def test_long_terms_are_compared_by_a_hash() -> None:
@@ -375,22 +377,6 @@ async def test_an_absent_peer_is_named() -> None:
     assert caught.value.peer == "bob, carol"
     with pytest.raises(HandshakeError, match="did not connect within"):
         await town.start("carol", seconds=0.2)
-
-
-async def test_plaintext_client() -> None:
-    """A client without TLS is disconnected and logged."""
-    town = Town(("alice",))
-    async with town.start_all() as endpoints:
-        reader, writer = await asyncio.open_connection(LOOPBACK, town.ports["alice"])
-        writer.write(b"GET / HTTP/1.1\r\n\r\n")
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            (answer,) = await asyncio.gather(reader.read(), return_exceptions=True)
-        assert answer == b"" or isinstance(answer, ConnectionError)
-        writer.close()
-        await until(lambda: bool(endpoints["alice"].refusals))
-        error = endpoints["alice"].refusals[-1]
-        assert "does not speak TLS" in error.reason
-        assert error.peer.startswith(LOOPBACK)
 
 
 async def test_plaintext_server(pair: Town) -> None:

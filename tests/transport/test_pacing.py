@@ -88,14 +88,11 @@ class Queue:
     def __init__(self, name: str, frames: int, taken: list[str]) -> None:
         self._name, self._taken = name, taken
         self._frames = deque(range(frames))
-        self.is_blocked = False
 
     def step(self) -> TurnOutcome:
         """Take one item."""
         if not self._frames:
             return TurnOutcome.NONE_LEFT
-        if self.is_blocked:
-            return TurnOutcome.BLOCKED
         self._frames.popleft()
         self._taken.append(self._name)
         return TurnOutcome.TAKEN
@@ -115,16 +112,3 @@ async def test_frames_are_processed_in_turn_and_a_few_per_loop_turn() -> None:
     for _ in range(100 // FRAMES_PER_TURN_MAX):
         await asyncio.sleep(0)
     assert taken.count("flood") == 100
-
-
-async def test_a_blocked_queue_delays_no_others() -> None:
-    """A blocked queue waits until it is unblocked, while others continue."""
-    taken: list[str] = []
-    turns, blocked = Turns(), Queue("blocked", 1, taken)
-    blocked.is_blocked = True
-    turns.join(blocked)
-    turns.join(Queue("other", 1, taken))
-    assert taken == ["other"]
-    blocked.is_blocked = False
-    turns.unblock()
-    assert taken == ["other", "blocked"]

@@ -191,9 +191,8 @@ class Node:
             elif cause is not error and isinstance(error, VeilringError):
                 _log.warning("%s: %s", self.name, error)  # the peer that asked has left before
             await self._notify_peers(opened, cause)
-            is_late = (
-                isinstance(error, TimeoutError) and known is not None
-            )  # or the role's own error
+            # a timeout may also be the role's own error
+            is_late = isinstance(error, TimeoutError) and known is not None
             if is_late or isinstance(error, VeilringError):
                 raise cause from None
             raise
@@ -283,17 +282,14 @@ class Node:
             _log.debug("%s: %s is gone and needs no notice", self.name, peer)
 
     def _take(self, peer: str, item: bytes | PeerLost) -> None:
-        if isinstance(item, PeerLost):
-            self._lose(item)
-        else:
+        if not isinstance(item, PeerLost):
             self._dispatch(peer, item)
-
-    def _lose(self, lost: PeerLost) -> None:
-        self._lost[lost.peer] = lost
-        self._early.forget(lost.peer)
+            return
+        self._lost[peer] = item
+        self._early.forget(peer)
         for session in self._sessions.values():
-            if lost.peer in session.parties:
-                session.lose(lost.peer, lost)
+            if peer in session.parties:
+                session.lose(peer, item)
 
     def _dispatch(self, sender: str, frame: bytes) -> None:
         try:
@@ -309,8 +305,6 @@ class Node:
                 self._skip(sender)
         except FrameError as error:
             self.accuse(ProtocolViolation(sender, str(error)))
-        except ProtocolViolation as violation:
-            self.accuse(violation)
 
     def _skip(self, sender: str) -> None:
         if not self._strays.spend(sender):
@@ -345,7 +339,7 @@ class Node:
             if not self._early.keep(sender, envelope.session, frame):
                 self._skip(sender)
         elif len(frame) > OPEN_BYTES_MAX:
-            raise ProtocolViolation(sender, f"requested a session with {len(frame)} bytes")
+            self.accuse(ProtocolViolation(sender, f"requested a session with {len(frame)} bytes"))
         elif isinstance(request := envelope.message(), Open):
             self._opener(sender, envelope.session, request)
 
@@ -362,11 +356,7 @@ class Node:
         self.endpoint.cut(culprit, violation)
 
     def require(self, parties: Iterable[str], spare: int = 0) -> None:
-        """Require that parties are connected now.
-
-        Raises:
-            NotReady: Naming the first one that is not.
-        """
+        """Require that parties are connected now."""
         there = {self.name, *self.endpoint.connected}
         missing = [name for name in parties if name not in there]
         if len(missing) > spare:
@@ -407,7 +397,10 @@ class EarlyFrames:
             self._drop_oldest(sender)
             had_room = False
         if self._total() > EARLY_TOTAL_BYTES_MAX:
-            self._make_room(now - EARLY_SECONDS)
+            for each in self._peers.values():
+                each.forget_before(now - EARLY_SECONDS)
+        while self._total() > EARLY_TOTAL_BYTES_MAX:
+            self._drop_oldest(max(self._peers, key=lambda name: self._peers[name].byte_count))
         return had_room
 
     def take(self, session: bytes) -> Iterator[tuple[str, bytes]]:
@@ -432,12 +425,6 @@ class EarlyFrames:
 
     def _total(self) -> int:
         return sum(peer.byte_count for peer in self._peers.values())
-
-    def _make_room(self, horizon: float) -> None:
-        for peer in self._peers.values():
-            peer.forget_before(horizon)
-        while self._total() > EARLY_TOTAL_BYTES_MAX:
-            self._drop_oldest(max(self._peers, key=lambda name: self._peers[name].byte_count))
 
     def _drop_oldest(self, sender: str) -> None:
         self._peers[sender].make_room()

@@ -292,23 +292,3 @@ class ForwardingParty(Party):
     @override
     def give_up(self, peer: str) -> None:
         self._party.give_up(peer)
-
-
-class SubParty(ForwardingParty):
-    """A participant of a part of the session; rounds and randomness are the session's.
-
-    It composes a role for all parties from roles for some of them. Messages of the part are not
-    marked: two parties may be together in several parts only if messages of these cannot be
-    confused.
-
-    Args:
-        parties: Some of the session's parties, including the participant.
-    """
-
-    def __init__(self, party: Party, parties: Parties) -> None:
-        if party.me not in parties:
-            raise InputError.because(
-                f"{party.me} is not among the parties of its own part", field="parties"
-            )
-        super().__init__(party)
-        self.parties = parties

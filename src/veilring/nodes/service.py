@@ -255,11 +255,7 @@ class FairTurns:
 
     @asynccontextmanager
     async def turn(self, client: str, seconds: float) -> AsyncIterator[None]:
-        """Wait for a turn, and hold it in the context.
-
-        Raises:
-            Busy: If there was no turn in this time.
-        """
+        """Wait for a turn, and hold it in the context."""
         turn = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(client, deque()).append(turn)
         self._admit()
@@ -303,12 +299,7 @@ class FairTurns:
 def opening(
     role: Callable[..., Awaitable[_R]], service: str, terms: bytes, *, tolerant: bool = False
 ) -> Callable[..., Awaitable[_R]]:
-    """Return the role of the party that opens a session: it asks all peers to join, then plays.
-
-    Args:
-        terms: The SHA-256 of the public parameters.
-        tolerant: Whether to continue without lost peers, in a tolerant session.
-    """
+    """Return the role of the party that opens a session: it asks all peers to join, then plays."""
 
     async def convene(party: Party, *given: object, **public: object) -> _R:
         request = Open(service=service, parties=tuple(party.parties), terms=terms)

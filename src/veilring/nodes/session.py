@@ -315,11 +315,7 @@ class Session(Party):
         return error
 
     def finish(self) -> None:
-        """Blame the senders of unread messages: honest parties send only expected ones.
-
-        Raises:
-            ProtocolViolation: If a peer sent a message that no role asked for.
-        """
+        """Blame the senders of unread messages: honest parties send only expected ones."""
         self._check()
         self._over = True
         for sender, inbox in self._inboxes.items():
@@ -450,11 +446,9 @@ def public_error(error: BaseException, session: Session) -> VeilringError:
         return error
     if isinstance(error, asyncio.CancelledError):
         return SessionAborted(session.me, "PeerStopped")
-    is_limit = (
-        isinstance(error, TimeoutError) and error.errno is None
-    )  # an error of a custom role, unknown to any system
-    is_store = isinstance(error, _STORES) and not is_limit
-    family = StoreFailed if is_store else InternalError
+    # without a number, the limit of a custom role, and no error of a system
+    is_limit = isinstance(error, TimeoutError) and error.errno is None
+    family = StoreFailed if isinstance(error, _STORES) and not is_limit else InternalError
     return SessionAborted(session.me, family.__name__)
 
 

@@ -27,7 +27,7 @@ from veilring.protocols.promise import Facts, Promise, Spent
 from veilring.protocols.system import System
 from veilring.scenarios.report import CostSummary
 from veilring.scenarios.runner import Conditions, play_queries
-from veilring.simulation.beside import Runner, Start, begin, complete
+from veilring.simulation.loop import Runner, Start, begin, complete
 
 R = TypeVar("R")
 Parts: TypeAlias = Sequence[Table | Rows] | Mapping[str, Table | Rows]

@@ -27,12 +27,7 @@ class DelayDistribution(ABC):
 
     @abstractmethod
     def sampler(self, generator: Callable[[], Generator]) -> Callable[[], float]:
-        """Return a function that draws one duration in seconds.
-
-        Args:
-            generator: A function that returns the stream to draw from; called once if the
-                distribution is random, otherwise never.
-        """
+        """Return a function that draws one duration in seconds; only a random one has a stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,26 +216,11 @@ class LinkConditions:
                     self._met.add(stall.cause)
         return instant
 
-    def slowdown(self, instant: float) -> float:
-        """Return the factor by which bytes depart slower."""
-        factor = 1.0
-        for condition in self._now(instant):
-            if condition.slowdown != 1.0:
-                factor *= condition.slowdown
-                self._met.add(condition.cause)
-        return factor
-
-    def extra_seconds(self, instant: float) -> float:
-        """Return the extra time of a message."""
-        extra = 0.0
-        for condition in self._now(instant):
-            if condition.extra_seconds:
-                extra += condition.extra_seconds
-                self._met.add(condition.cause)
-        return extra
-
-    def _now(self, instant: float) -> list[Condition]:
-        return [c for c in self._others if c.start <= instant < c.end]
+    def burden(self, instant: float) -> tuple[float, float]:
+        """Return the factor by which bytes depart slower, and the extra seconds of a message."""
+        now = [c for c in self._others if c.start <= instant < c.end]
+        self._met |= {c.cause for c in now if c.slowdown != 1.0 or c.extra_seconds}
+        return math.prod(c.slowdown for c in now), sum(c.extra_seconds for c in now)
 
 
 _NO_TIME: Final = Constant(0.0)
@@ -321,8 +301,7 @@ class Link:
 
     def _arrival_under(self, conditions: LinkConditions, start: float, size_bytes: int) -> float:
         start = conditions.resume(start)
-        seconds = conditions.slowdown(start) * size_bytes / self._bandwidth
-        self._departure_seconds = start + seconds
-        extra = conditions.extra_seconds(start)
+        slowdown, extra = conditions.burden(start)
+        self._departure_seconds = start + slowdown * size_bytes / self._bandwidth
         arrival = self._departure_seconds + self._latency() + self._jitter() + extra
         return conditions.resume(arrival)

@@ -33,7 +33,9 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Final, NoReturn, TypeVar
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from typing import Any, Final, NoReturn, TypeAlias, TypeVar, cast
 
 from numpy.random import Generator
 from simpy import Environment
@@ -83,7 +85,7 @@ class Order:
         return self._priorities[number]
 
 
-def _task_of(handle: asyncio.Handle) -> "asyncio.Task[object] | None":
+def _task_of(handle: asyncio.Handle) -> asyncio.Task[Any] | None:
     owner = getattr(getattr(handle, "_callback", None), "__self__", None)
     return owner if isinstance(owner, asyncio.Task) else None
 
@@ -176,9 +178,8 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         before = self.environment.now
         self.environment.step()
         self._events = self._events + 1 if self.environment.now == before else 0
-        if (
-            self._order is not None
-        ):  # everything that arrives at one instant is ready at one instant
+        if self._order is not None:
+            # everything that arrives at one instant is ready at one instant
             while self.environment.peek() == self.environment.now:
                 self.environment.step()
 
@@ -240,21 +241,13 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        """Call `callback` soon; only from the loop's own thread, such as in a signal handler.
-
-        Raises:
-            SimulationError: If called from another thread, whose timing cannot be replayed.
-        """
+        """Call `callback` soon; only from the loop's thread, because others cannot be replayed."""
         if threading.get_ident() != self._thread:
             raise _refused("loop.call_soon_threadsafe from another thread", "use one thread")
         return super().call_soon_threadsafe(callback, *args, context=context)
 
     def cancel_from_outside(self, task: asyncio.Task[Any]) -> None:
-        """Cancel a task from another thread, like Ctrl-C in the loop's own; it cannot be replayed.
-
-        Raises:
-            RuntimeError: If the loop is closed.
-        """
+        """Cancel a task from another thread, like Ctrl-C in the loop's own; no replay has it."""
         super().call_soon_threadsafe(task.cancel)
 
     @override
@@ -272,12 +265,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         context: contextvars.Context | None = None,
         **options: Any,
     ) -> asyncio.Task[Any]:
-        """Start a task; its default name is its number among the tasks of this loop.
-
-        Raises:
-            SimulationError: If called by `asyncio.as_completed`, which starts bare coroutines in
-                the order of their addresses.
-        """
+        """Start a task; its default name is its number among the tasks of this loop."""
         if _started_by_as_completed():
             coro.close()
             instead = "give it tasks: it starts coroutines in the order of their addresses"
@@ -344,8 +332,7 @@ def _work(task: asyncio.Task[Any]) -> str:
 
 def _tasks_of(ready: Iterable[asyncio.Handle]) -> list[asyncio.Task[Any]]:
     """Return the tasks among the owners of handles."""
-    owners = (getattr(handle._callback, "__self__", None) for handle in ready)  # type: ignore[attr-defined]  # noqa: SLF001  (in place of asyncio's own)
-    return [owner for owner in owners if isinstance(owner, asyncio.Task)]
+    return [task for task in map(_task_of, ready) if task is not None]
 
 
 def _endless(found: str, tasks: Sequence[asyncio.Task[Any]]) -> SimulationError:
@@ -480,12 +467,66 @@ def simulate(
     return results[0]
 
 
-def running_environment() -> Environment:
-    """Return the SimPy environment of the running loop.
+Start: TypeAlias = Callable[[], Coroutine[Any, Any, _T]]
+"""A function that makes the coroutine."""
+Runner: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
+"""A function that runs a coroutine on a new loop in this thread: `simulate` or `asyncio.run`."""
 
-    Raises:
-        SimulationError: If the running loop, if any, is not simulated.
+
+def complete(start: Start[_T], runner: Runner = simulate) -> _T:
+    """Run a coroutine to its end and return its result. If interrupted, cancel it first.
+
+    In a notebook a loop runs in the thread of the cells, and asyncio allows one loop per thread:
+    the coroutine then runs on a loop of its own in another thread.
     """
+    if _current_loop() is None:
+        return cast("_T", runner(start()))
+    outcome, stop = begin(start, runner)
+    try:
+        return outcome.result()
+    except KeyboardInterrupt:
+        stop()
+        wait([outcome])
+        raise
+
+
+def begin(start: Start[_T], runner: Runner) -> tuple[Future[_T], Callable[[], None]]:
+    """Start a coroutine in a thread of its own.
+
+    Returns:
+        The future result, and a function that cancels the coroutine.
+    """
+    begun: Future[asyncio.Task[Any]] = Future()
+
+    async def main() -> _T:
+        begun.set_result(cast("asyncio.Task[Any]", asyncio.current_task()))
+        return await start()
+
+    def stop() -> None:
+        either: tuple[Future[Any], ...] = (begun, outcome)
+        wait(either, return_when=FIRST_COMPLETED)
+        if begun.done():
+            _cancel(begun.result())
+
+    context = contextvars.copy_context()
+    executor = ThreadPoolExecutor(1, "veilring-run")
+    outcome: Future[_T] = executor.submit(lambda: context.run(lambda: runner(main())))
+    executor.shutdown(wait=False)
+    return outcome, stop
+
+
+def _cancel(task: asyncio.Task[Any]) -> None:
+    """Cancel a task of another thread's loop."""
+    loop = task.get_loop()
+    with suppress(RuntimeError):  # the task has ended meanwhile, and its loop is closed
+        if isinstance(loop, SimulatedLoop):
+            loop.cancel_from_outside(task)
+        else:
+            loop.call_soon_threadsafe(task.cancel)
+
+
+def running_environment() -> Environment:
+    """Return the SimPy environment of the running loop."""
     return _running_loop().environment
 
 
@@ -571,9 +612,7 @@ class _Until(float):
 class SteppingSelector(selectors.BaseSelector):
     """A selector that advances the simulated time instead of waiting for files.
 
-    Args:
-        release: A function that is called if no event is left; it raises an error, or makes a
-            task ready.
+    If no event is left, `release` raises an error, or makes a task ready.
     """
 
     def __init__(

@@ -41,7 +41,7 @@ from veilring.nodes.party import by_party, find_fault
 from veilring.nodes.run import Outcome, blamed_party
 from veilring.nodes.runtimes import Simulated
 from veilring.randomness import Streams
-from veilring.simulation.beside import complete
+from veilring.simulation.loop import complete
 from veilring.testing.exploring.subjects import Invariant, RoleSubject, SystemSubject
 from veilring.testing.exploring.worlds import EXPLORED_SECONDS, Played, Subject, results_by_party
 from veilring.transport.messages import Message

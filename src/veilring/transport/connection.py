@@ -460,12 +460,7 @@ class Links:
         return frozenset((*self._open, *self._gone))
 
     def connection_to(self, peer: str) -> Connection:
-        """Return the open connection to a peer.
-
-        Raises:
-            EndpointClosed: If the endpoint was closed.
-            PeerLost: If the peer is gone.
-        """
+        """Return the open connection to a peer."""
         connection = self._open.get(peer)
         if connection is not None and not self.inbox.closed:
             return connection

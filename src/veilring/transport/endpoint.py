@@ -171,12 +171,7 @@ class Inbox:
         return taken
 
     async def get(self) -> tuple[str, bytes]:
-        """Wait for the next item; a cancelled wait takes none.
-
-        Raises:
-            PeerLost: If the item is a loss.
-            EndpointClosed: If the inbox was or is closed.
-        """
+        """Wait for the next item; a cancelled wait takes none."""
         while not self._arrived:
             if self.closed:
                 raise EndpointClosed(f"the endpoint of {self._owner} is closed")
@@ -229,12 +224,7 @@ class InProcessEndpoint(Endpoint):
         return tuple(name for name in self.peers if name not in self.gone)
 
     def check_open(self, to: str) -> None:
-        """Refuse to send if the message could not arrive.
-
-        Raises:
-            EndpointClosed: If this endpoint was closed.
-            PeerLost: If the peer is gone.
-        """
+        """Refuse to send if the message could not arrive."""
         if self.inbox.closed:
             raise EndpointClosed(f"the endpoint of {self.name} is closed")
         if to in self.gone:

@@ -49,9 +49,7 @@ _SECONDS: Final = {"days": 86_400.0, "hours": 3600.0, "minutes": 60.0}
 _YEAR_9999: Final = 253_402_300_800  # in seconds since 1970: later times cannot be shown
 _VERSION_CHARACTERS_MAX: Final = 40  # of a version of veilring, such as 0.1.0.dev1+g1234567
 
-_NO_SESSION: Final = bytes(
-    SESSION_BYTES
-)  # greetings belong to the connection, not to a protocol run
+_NO_SESSION: Final = bytes(SESSION_BYTES)  # greetings belong to no protocol run
 
 
 class Hello(Message, kind="transport.hello"):

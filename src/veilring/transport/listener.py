@@ -13,7 +13,7 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from veilring.errors import AddressTaken, InputError
@@ -49,11 +49,7 @@ _log = logging.getLogger("veilring.transport")
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that listens.
-
-    Raises:
-        AddressTaken: If another process is using it.
-    """
+    """Return a socket that listens."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
@@ -81,7 +77,7 @@ class _Caller:
     since: float
     is_ready: bool = False
     has_begun: bool = False
-    task: asyncio.Task[bool] | None = field(default=None)
+    task: asyncio.Task[bool] | None = None
 
     @property
     def address(self) -> str:
@@ -230,11 +226,8 @@ class Listener:
             rivals = list(self._trying)
             if len(rivals) < HALF_OPEN_MAX:
                 return True
-        oldest = rivals[0]
-        if (
-            oldest.task is not None
-            and self._loop.time() - oldest.since > HANDSHAKE_PATIENCE_SECONDS
-        ):
+        oldest, patience = rivals[0], HANDSHAKE_PATIENCE_SECONDS
+        if oldest.task is not None and self._loop.time() - oldest.since > patience:
             oldest.task.cancel()
         return False
 

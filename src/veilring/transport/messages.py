@@ -173,10 +173,6 @@ def _no_message() -> FrameError:
 
 
 def decode(body: bytes) -> tuple[bytes, Message]:
-    """Return the session and the message that a frame's body carries.
-
-    Raises:
-        FrameError: If the body is not a message of a known kind with valid fields.
-    """
+    """Return the session and the message that a frame's body carries."""
     envelope = open_frame(body)
     return envelope.session, envelope.message()

@@ -124,7 +124,10 @@ class TlsEndpoint(Endpoint):
         endpoint = cls(identity, roster, handshake_seconds, terms, streams)
         try:
             endpoint._listen(listen)
-            endpoint._dial_all(expected)
+            endpoint._expected = expected
+            for name in expected:
+                if dials(roster, endpoint.name, name):
+                    endpoint._tasks.add(asyncio.create_task(endpoint._keep_dialling(name)))
             if timeout is not None:
                 await endpoint._assemble(timeout)
             endpoint._links.hand_out()
@@ -233,12 +236,6 @@ class TlsEndpoint(Endpoint):
         """Wait until a peer connects, is lost or is unreachable for another reason."""
         await self._links.change()
 
-    def _dial_all(self, expected: tuple[str, ...]) -> None:
-        self._expected = expected
-        for name in expected:
-            if dials(self._roster, self.name, name):
-                self._tasks.add(asyncio.create_task(self._keep_dialling(name)))
-
     async def _assemble(self, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
@@ -255,11 +252,8 @@ class TlsEndpoint(Endpoint):
         return [name for name in self._expected if name not in seen]
 
     def _hopeless(self) -> list[str]:
-        return [
-            name
-            for name in self._missing()
-            if name in self._obstacles and not self._obstacles[name].again
-        ]
+        final = {name for name, obstacle in self._obstacles.items() if not obstacle.again}
+        return [name for name in self._missing() if name in final]
 
     def _absence(self, missing: list[str], seconds: float) -> HandshakeError:
         silent = f"it did not connect within {seconds:g} s"

@@ -16,8 +16,7 @@ from veilring.errors import SessionAborted, Tampered
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.journal import View
-from veilring.nodes.party import Parties, Party
-from veilring.nodes.party import SubParty as Among
+from veilring.nodes.party import ForwardingParty, Parties, Party
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Outcome
 from veilring.protocols.noisyvotes import (
@@ -150,9 +149,10 @@ def test_parties_with_different_rings_add_nothing() -> None:
 
 async def in_its_own_order(party: Party, own: Rows, **public: Any) -> VotesAnswer:
     """Play a party with a different order of the parties."""
-    parties = Parties(reversed(party.parties))
-    whole = Among(party, parties) if party.me == "party-4" else party
-    return await private_votes(whole, own, **public)
+    listing = ForwardingParty(party)
+    if party.me == "party-4":
+        listing.parties = Parties(reversed(party.parties))
+    return await private_votes(listing, own, **public)
 
 
 def test_parties_with_different_lists_of_parties_add_nothing() -> None:

@@ -1,7 +1,6 @@
 """The party and the system of noisy votes: equal on every runtime, at the closed form's cost."""
 
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,6 @@ from veilring.protocols.radius.algorithm.conversion import ByGrid
 from veilring.protocols.ring import FixedPoint, SumMethod
 from veilring.protocols.ring.attacks import CoalitionView, recover_groups, recover_input
 from veilring.protocols.ring.roles import SumShare
-from veilring.scenarios import Report, load_scenario, run_scenario
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.testing import ProtocolRunner
 
@@ -226,13 +224,6 @@ def test_two_neighbours_disprove_epsilon_in_a_ring_but_not_in_cycles() -> None:
 
 FACTS = Facts(parties=5, features=2, classes=3, rows=150)
 ASKED = np.random.default_rng(3).random((20, 2))
-WAYS = (
-    ("radius=0.5",),
-    ("radius=0.5", "sum=ring"),
-    ("radius=0.5", "sum=masks"),
-    ("radius=0.5", "sum=cycles", "cycles=2"),
-    ("k=5", "epsilon=100.0"),
-)
 
 
 def parts(parties: int = 5) -> dict[str, Rows]:
@@ -248,26 +239,6 @@ def ready(**parameters: Any) -> VotesSetup:
     setup = NoisyVotes(**parameters).setup(parts(), FACTS)
     assert isinstance(setup, VotesSetup)
     return setup
-
-
-@cache
-def played(runtime: str, *parameters: str) -> Report:
-    """Return the report of a run on wine."""
-    protocol = [f"protocol.{parameter}" for parameter in parameters]
-    overrides = ["protocol.name=noisy-votes", "parties.count=5", "data.queries=10", *protocol]
-    return run_scenario(load_scenario("wine", overrides), runtime=runtime, seed=1)
-
-
-@pytest.mark.parametrize("parameters", WAYS, ids=" ".join)
-@pytest.mark.parametrize("runtime", ["memory", "tls", "processes", "simulated"])
-def test_a_run_has_the_forecast_cost_on_every_runtime(
-    runtime: str, parameters: tuple[str, ...]
-) -> None:
-    """Cost, labels and transcript equal those of the runtime in memory."""
-    here, there = played("memory", *parameters), played(runtime, *parameters)
-    assert there.cost == there.forecast
-    assert (there.transcript, there.labels) == (here.transcript, here.labels)
-    assert there.spent.times == 1
 
 
 @pytest.mark.parametrize("k", [0, 10])

@@ -172,12 +172,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def pickle_item(item: object, problem: str) -> bytes:
-    """Pickle an object that may name functions and classes of the script.
-
-    Raises:
-        ClusterError: If it cannot be pickled, like a role inside of another function, or belongs to
-            a script without a file.
-    """
+    """Pickle an object that may name functions and classes of the script."""
     file = io.BytesIO()
     pickler = _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL)
     try:
@@ -195,12 +190,7 @@ def pickle_item(item: object, problem: str) -> bytes:
 
 
 def unpickle_item(packed: bytes, script: Script) -> Any:  # noqa: ANN401  (any object may be packed)
-    """Return the object packed by the process of the given script.
-
-    Raises:
-        ImportError: If a module or the script cannot be imported.
-        AttributeError: If a name does not exist there.
-    """
+    """Return the object packed by the process of the given script."""
     return _Unpickler(io.BytesIO(packed), script).load()
 
 
@@ -236,12 +226,7 @@ class _Control:
         await self._writer.drain()
 
     async def receive(self) -> Any:  # noqa: ANN401  (any object may be sent)
-        """Wait for the next object.
-
-        Raises:
-            EOFError: If the other end is gone.
-            ConnectionError: If the other end is gone.
-        """
+        """Wait for the next object."""
         (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
         return pickle.loads(await self._reader.readexactly(length))  # noqa: S301  (our own process packed it)
 
@@ -483,9 +468,8 @@ def _some(names: Sequence[str]) -> str:
 
 def work(pipe: socket.socket, listener: socket.socket, output: socket.socket) -> None:
     """Run one party until the launcher stops it or is gone: the main function of the process."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches this process, too, but the launcher ends it
+    # Ctrl-C reaches this process, too, but the launcher ends it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     for stream in (1, 2):
         os.dup2(output.fileno(), stream)
     output.close()

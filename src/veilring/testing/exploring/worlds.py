@@ -36,8 +36,8 @@ from veilring.simulation import (
     Topology,
     Uniform,
 )
-from veilring.simulation.beside import complete
 from veilring.simulation.faults import Fault, draw_faults
+from veilring.simulation.loop import complete
 
 # Long enough for several runs under several simultaneous faults.
 FAULT_SECONDS: Final = 20.0

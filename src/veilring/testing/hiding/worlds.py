@@ -245,7 +245,7 @@ def play_world(world: World, runs: int, streams: Streams, name: str = "") -> Ite
 
     An error of a run is raised, since an audit needs a protocol that works.
     """
-    from veilring.simulation.beside import complete  # noqa: PLC0415  (an extra)
+    from veilring.simulation.loop import complete  # noqa: PLC0415  (an extra)
 
     drawn = streams.generator("inputs", name)
     coins = {party: streams.generator("coins", name, "party", party) for party in world.parties}
