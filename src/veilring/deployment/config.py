@@ -152,10 +152,10 @@ class Duty:
 
 
 class StateConfig(Config):
-    """Base configuration of a party that must not forget.
+    """Base configuration of a party that keeps state.
 
     Attributes:
-        state: The file with all that the party must not forget, used by no other process; by
+        state: The file with the state that the party keeps, used by no other process; by
             default this file's name with the ending `.db`. Never delete it, or restore an old copy.
     """
 
