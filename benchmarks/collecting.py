@@ -108,7 +108,7 @@ def drive_collection(reports: int, drive: Drive) -> Collected:
                 collector.terminate()
                 collector.wait()
         # One that left in order has moved its log into the file.
-        disk = (folder / "reports.sqlite").stat().st_size
+        disk = (folder / f"{COLLECTOR}.db").stat().st_size
     return Collected(reports, disk_bytes=disk, **found)
 
 
