@@ -180,7 +180,7 @@ def run_command(
         warm_up()
     if verbose:
         _log_to_stderr()
-    from veilring.cli import console, output
+    from veilring.cli import console
 
     data = loaded.data
     console.show_notes(data.source, data.label, data.separator)
@@ -190,7 +190,38 @@ def run_command(
         typer.echo(json.dumps(report.as_json(), indent=2))
     else:
         console.show_columns(data.source, data.label, data.separator)
-        output.show_report(report)
+        _show(report)
+
+
+def _show(report: "Report") -> None:
+    """Print a report on standard output."""
+    from rich.table import Table
+
+    from veilring.cli.console import make_console
+    from veilring.scenarios.report import adversaries, sections, titled
+
+    title = f"{titled(report.scenario)}: {report.parties} parties, {report.runtime}"
+    if malicious := adversaries(report.scenario):
+        title += f"\nadversaries: {malicious}"
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(style="dim")
+    for section in sections(report):
+        for row in section:
+            table.add_row(*row)
+        table.add_section()
+    again = f"--seed {report.seed}"
+    closing = (
+        f"To repeat: {again}."
+        if report.secrets == "seeded"
+        else "The parties used cryptographic randomness. To repeat the split and partition:"
+        f" {again}."
+    )
+    console = make_console()
+    console.print(table)
+    closing = f"Transcript {report.transcript}\n{closing}"
+    console.print(closing, style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
 def _replay(world: "Scenario", out: Path | None) -> None:

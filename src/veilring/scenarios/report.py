@@ -409,6 +409,42 @@ def leaks(leakage: Leakage, system: str) -> tuple[Leaked, ...]:
     )
 
 
+def sections(report: Report) -> tuple[Sequence[SummaryLine], ...]:
+    """Return a report in words, as the command line prints it."""
+    shares = accuracies(report)
+    leaked = () if report.leakage is None else leaks(report.leakage, report.scenario.protocol.name)
+    return (
+        [SummaryLine(label, percent(share), meaning) for label, share, meaning in shares],
+        promised(report),
+        _paid(report),
+        troubles(report),
+        [SummaryLine(each.label, each.value, each.meaning) for each in leaked],
+        found(report),
+    )
+
+
+def _paid(report: Report) -> list[SummaryLine]:
+    cost = report.cost
+    went = "" if report.rounds is None else f"; PP-TopK circles the ring {report.rounds} times"
+    ring = "" if report.ring is None else f"; ring {report.ring}"
+    start = f"plus {report.start_seconds:.3f} s to start the parties"
+    setup = f"plus {cost.setup_messages:,} for set-up"
+    equal = cost == report.forecast
+    match = "match" if equal else "do not all match"
+    closed = f"rounds, messages and bytes {match} the closed forms"
+    lines = [
+        SummaryLine("rounds", f"{cost.rounds:,}", "each waits for the previous one" + went),
+        SummaryLine("messages", f"{cost.messages:,}", setup + ring),
+        SummaryLine("bytes", f"{cost.bytes:,}", f"plus {cost.setup_bytes:,} for set-up"),
+        SummaryLine("wall time", f"{report.seconds:.3f} s", start),
+        SummaryLine("forecast", "equal" if equal else "differs", closed),
+    ]
+    if report.simulated_seconds is not None:
+        seconds = f"{report.simulated_seconds:.3f} s"
+        lines.append(SummaryLine("simulated time", seconds, "with the scenario's links"))
+    return lines
+
+
 def found(report: Report) -> tuple[SummaryLine, ...]:
     """Return the findings of a coalition; empty if nobody colluded."""
     if report.coalition is None:

@@ -23,7 +23,8 @@ from veilring.nodes.journal import Journal
 from veilring.nodes.party import Party
 from veilring.nodes.ring import PARTIES_MIN, draw_ring
 from veilring.protocols.registry import BUILT_IN
-from veilring.protocols.ring import FixedPoint, SumMethod, secure_sum
+from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod
+from veilring.protocols.ring.roles import secure_sum
 from veilring.protocols.system import Setup, System
 from veilring.randomness import Streams
 from veilring.reached import marks_below, marks_in, sometimes
