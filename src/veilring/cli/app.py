@@ -27,8 +27,7 @@ from veilring.cli.parties import (
     serve_command,
     submit_command,
 )
-from veilring.cli.report import report, reproduce, trace
-from veilring.cli.run import run_command, sweep
+from veilring.cli.run import report, reproduce, run_command, sweep, trace
 from veilring.cli.scenarios import scenarios, systems
 from veilring.cli.state import ledger_app, state_app
 from veilring.cli.surveys import (

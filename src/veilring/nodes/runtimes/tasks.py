@@ -28,9 +28,10 @@ from veilring.nodes.party import Parties, Party
 from veilring.nodes.run import Job, Outcome
 from veilring.nodes.session import SESSION_SECONDS, Session
 from veilring.randomness import Streams
-from veilring.simulation import SimulatedLoop, SimulatedNetwork, Topology
 from veilring.simulation.faults import KEEPALIVE_SECONDS, Fault, conditions_of
 from veilring.simulation.links import NetworkConditions
+from veilring.simulation.loop import SimulatedLoop
+from veilring.simulation.network import SimulatedNetwork, Topology
 from veilring.transport.endpoint import Endpoint, MemoryNetwork
 from veilring.transport.listener import bind
 from veilring.transport.roster import Identity, Member, Roster, make_identity
