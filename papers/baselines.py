@@ -1,7 +1,7 @@
 """Baselines of Ind-KNN in its paper's figures, each with its own (ε, δ) accounting.
 
 Neighbouring tables differ by one added or removed row. Features are quantised, as for Ind-KNN. The
-upper limit of accuracy is `kernel_vote` of `prediction`, a vote without noise or budget.
+upper limit of accuracy is `kernel_vote`, a vote without noise or budget.
 """
 
 import math
@@ -13,11 +13,13 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from papers.accounting import least_noise, subsampled_gaussian
 from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
-from veilring.privacy.accounting import GaussianDP, RenyiDP, least_noise
+from veilring.privacy.accounting import GaussianDP, RenyiDP
 from veilring.protocols.prediction.algorithm.directions import (
     LENGTH_MAX,
+    Kernel,
     lengths,
     products_by_query,
 )
@@ -39,7 +41,7 @@ def sampled_gaussians(sigma: float, rate: float, count: int, sensitivity: float 
         count: The number of releases.
         sensitivity: The L2 sensitivity of the release of a sample.
     """
-    return RenyiDP.subsampled_gaussian(sigma, rate, sensitivity, SAMPLED_ORDERS).repeat(count)
+    return subsampled_gaussian(sigma, rate, sensitivity, SAMPLED_ORDERS).repeat(count)
 
 
 @lru_cache(maxsize=1024)  # of numbers only; the same targets are asked for each split of a figure
@@ -303,3 +305,25 @@ def release_sums(
     released = np.rint(sums + parameters.sigma * LENGTH_MAX * noise)
     norms = np.sqrt(np.square(released).sum(axis=1, keepdims=True))
     return np.asarray(released / np.maximum(norms, 1.0))
+
+
+def kernel_vote(
+    rows: NDArray[np.float32],
+    labels: Ints,
+    queries: NDArray[np.float32],
+    kernel: Kernel,
+    classes: int,
+) -> Ints:
+    """Return the class with the greatest sum of κ over rows with κ ≥ τ, without privacy.
+
+    A query without a neighbour gets the label of the nearest row.
+    """
+    row_lengths, found = lengths(rows), np.empty(len(queries), np.int64)
+    products = zip(products_by_query(queries, rows), lengths(queries).tolist(), strict=True)
+    for place, (each, length) in enumerate(products):
+        near, kappa = kernel.neighbours(each, row_lengths, length)
+        if len(near):
+            found[place] = np.bincount(labels[near], kappa, classes).argmax()
+        else:
+            found[place] = labels[(each / row_lengths).argmax()]
+    return found

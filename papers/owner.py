@@ -6,17 +6,21 @@ Data Mining and Knowledge Discovery 31 (2017).
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from math import ceil
 from typing import Final, Literal, Self
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import ArrayLike
 
 from veilring.arrays import Bools, Floats, Ints
 from veilring.data.table import Rows, pairwise_distances
 from veilring.privacy.checks import require, require_that
+from veilring.privacy.draws import UniformBits
+from veilring.privacy.exact import FractionBounds, exp_bounds
 from veilring.privacy.noise import discrete_laplace, discrete_laplace_pmf
-from veilring.privacy.selection import exponential_mechanism
+from veilring.privacy.selection import exponents
 from veilring.protocols.radius.algorithm.allocation import allocate_budget, largest_cliques
 from veilring.protocols.radius.algorithm.balls import (
     count_votes,
@@ -34,6 +38,8 @@ from veilring.protocols.radius.algorithm.conversion import (
 CANDIDATES: Final = 10
 # Discrete Laplace noise of scale s exceeds this multiple of s with probability below 1e-19.
 _TAIL: Final = 44
+# the maximum error of a computed share of the probability mass, per candidate
+_SLACK: Final = 2.0**-46
 _HALF: Final = 0.5  # w, the share of a budget for the conversion
 
 Allocation = Literal["clique", "component", "batch"]
@@ -212,3 +218,66 @@ def nearest_votes(queries: Floats, rows: Rows, k: int, classes: int) -> Ints:
     require_that(known, "rows.labels", f"labels must be below {classes}, the number of classes")
     order = np.argsort(pairwise_distances(queries, rows.features), axis=1, kind="stable")[:, :k]
     return np.asarray(np.eye(classes, dtype=np.int64)[rows.labels[order]].sum(axis=1))
+
+
+def exponential_mechanism(
+    scores: Ints,
+    epsilon: ArrayLike,
+    rng: np.random.Generator,
+    *,
+    sensitivity: int = 1,
+    monotone: bool = False,
+) -> Ints:
+    """Choose candidates with probability proportional to `e**(epsilon * score / (2 D))`, exactly.
+
+    Source: McSherry and Talwar, FOCS 2007. By inversion: a uniform number falls into one of the
+    intervals of [0, 1) that belong to the candidates.
+
+    Args:
+        scores: Shape (runs, candidates), at least one candidate, from -2**52 to 2**52.
+        epsilon: The budget of a run: a number above 0 for all, or shape (runs,).
+        sensitivity: D, the maximum change of any score by one record, at least 1.
+
+    Returns:
+        The chosen candidates, shape (runs,).
+    """
+    gamma, exact = exponents(scores, epsilon, sensitivity, monotone=monotone)
+    ends = np.cumsum(np.exp(-gamma), axis=1)
+    draws = rng.random(len(gamma))
+    distances = draws[:, None] - ends / ends[:, -1:]
+    chosen = np.asarray((distances[:, :-1] >= 0).sum(axis=1))
+    doubtful = (np.abs(distances[:, :-1]) < _SLACK * gamma.shape[1]).any(axis=1)
+    for run in np.flatnonzero(doubtful):
+        gammas = [exact(int(run) * gamma.shape[1] + i) for i in range(gamma.shape[1])]
+        number = UniformBits(float(draws[run]))
+        chosen[run] = number.settle(partial(_holder, number, gammas), rng)
+    return chosen
+
+
+def _holder(number: UniformBits, gammas: list[Fraction]) -> int | None:
+    """Return the candidate whose interval a uniform number is in, if its known bits tell."""
+    intervals = _intervals([exp_bounds(-gamma, number.digits) for gamma in gammas])
+    inside = (low <= number.low and number.high <= high for low, high in intervals)
+    return next((candidate for candidate, holds in enumerate(inside) if holds), None)
+
+
+def _intervals(weights: list[FractionBounds]) -> list[FractionBounds]:
+    """Return the part of each candidate's interval that certainly belongs to it."""
+    least, most = (sum(side, Fraction(0)) for side in zip(*weights, strict=True))
+    intervals, low_before, high_before = [], Fraction(0), Fraction(0)
+    for low, high in weights:
+        # The start a / (a + rest) is largest for the largest a and the smallest rest.
+        start = high_before / (high_before + least - low_before)
+        low_before, high_before = low_before + low, high_before + high
+        end = low_before / (low_before + most - high_before)
+        intervals.append((start, end))
+    return intervals
+
+
+def exponential_probabilities(
+    scores: Ints, epsilon: ArrayLike, *, sensitivity: int = 1, monotone: bool = False
+) -> Floats:
+    """Return the probabilities of `exponential_mechanism`, shape (runs, candidates)."""
+    gamma, _ = exponents(scores, epsilon, sensitivity, monotone=monotone)
+    weights = np.exp(-gamma)
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))

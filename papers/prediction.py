@@ -25,6 +25,7 @@ from papers.baselines import (
     SampledKNN,
     answer_by_private_knn,
     best_class,
+    kernel_vote,
     release_sums,
     train_noisy_sgd,
 )
@@ -49,12 +50,7 @@ from veilring.data.table import Table
 from veilring.errors import InputError
 from veilring.privacy.accounting import Accountant, individual_budget
 from veilring.privacy.budgets import budget_units
-from veilring.protocols.prediction.algorithm.directions import (
-    Hashing,
-    Kernel,
-    kernel_vote,
-    quantise,
-)
+from veilring.protocols.prediction.algorithm.directions import Hashing, Kernel, quantise
 from veilring.protocols.prediction.algorithm.filter import STREAM_QUERIES_MIN, FilterParameters
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 

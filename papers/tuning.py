@@ -15,10 +15,11 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from papers.baselines import kernel_vote
 from veilring.arrays import Ints
 from veilring.errors import InputError
 from veilring.privacy.budgets import budget_units
-from veilring.protocols.prediction.algorithm.directions import Hashing, Kernel, kernel_vote
+from veilring.protocols.prediction.algorithm.directions import Hashing, Kernel
 from veilring.protocols.prediction.algorithm.filter import FilterParameters
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 

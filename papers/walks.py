@@ -26,10 +26,11 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from papers.accounting import BoundedRange
 from papers.overheard import Overheard
 from veilring.arrays import Bools, Floats, Ints
 from veilring.errors import InputError
-from veilring.privacy.accounting import BoundedRange, PureSteps
+from veilring.privacy.accounting import PureSteps
 from veilring.privacy.checks import require, require_positive
 from veilring.privacy.draws import bernoulli_exp, require_scale
 from veilring.privacy.exact import float_ceil

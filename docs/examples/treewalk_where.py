@@ -11,8 +11,8 @@ from papers.overheard import Overheard, overheard_response, overheard_walk, post
 
 from veilring.arrays import Floats
 from veilring.errors import InputError
-from veilring.protocols.treewalk import Comparison, build_tree
-from veilring.protocols.treewalk.algorithm.mechanisms import bucket_distribution
+from veilring.protocols.treewalk.algorithm.mechanisms import Comparison, bucket_distribution
+from veilring.protocols.treewalk.algorithm.tree import build_tree
 from veilring.randomness import Streams
 from veilring.scenarios.charts import chart_files
 

@@ -31,7 +31,8 @@ from veilring.protocols.promise import Forecast
 from veilring.protocols.radius.messages import LabelRequest
 from veilring.protocols.radius.owner import Owner, ask_nearest, ask_within
 from veilring.protocols.radius.system import public_k
-from veilring.protocols.treewalk import Comparison, LookupPlan, response_cost, walk_cost, walk_loss
+from veilring.protocols.treewalk.algorithm.mechanisms import Comparison, walk_loss
+from veilring.protocols.treewalk.plan import LookupPlan, response_cost, walk_cost
 
 ROWS, LABELS = three_classes(200)
 QUERIES, TRUTH = three_classes(40, seed=2)

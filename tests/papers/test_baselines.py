@@ -11,6 +11,7 @@ from dp_accounting.rdp import RdpAccountant
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from papers.accounting import subsampled_gaussian
 from papers.baselines import (
     COUNTS_SENSITIVITY,
     SAMPLED_ORDERS,
@@ -20,6 +21,7 @@ from papers.baselines import (
     answer_by_private_knn,
     best_class,
     clipped_gradient,
+    kernel_vote,
     nearest_counts,
     release_sums,
     train_noisy_sgd,
@@ -27,14 +29,8 @@ from papers.baselines import (
 from tests.protocols.prediction.serving import clustered
 
 from veilring.errors import InputError
-from veilring.privacy.accounting import RenyiDP
 from veilring.protocols.prediction.algorithm import directions
-from veilring.protocols.prediction.algorithm.directions import (
-    LENGTH_MAX,
-    Kernel,
-    kernel_vote,
-    lengths,
-)
+from veilring.protocols.prediction.algorithm.directions import LENGTH_MAX, Kernel, lengths
 
 DELTA = 1e-5
 
@@ -74,7 +70,7 @@ def test_noisy_sgd_is_calibrated(epsilon: float) -> None:
     """At its noise dp-accounting gives the target by Rényi orders, and less by convolution."""
     parameters = NoisySGD(4, 200, 0.05, 200).calibrate(epsilon, DELTA)
     assert _rdp_epsilon(parameters.sigma, 0.05, 200) == pytest.approx(epsilon, 1e-6)
-    every = RenyiDP.subsampled_gaussian(parameters.sigma, 0.05).repeat(200)  # all orders up to 256
+    every = subsampled_gaussian(parameters.sigma, 0.05).repeat(200)  # all orders up to 256
     assert every.epsilon(DELTA) > 0.998 * epsilon
     accountant = PLDAccountant()
     event = PoissonSampledDpEvent(0.05, GaussianDpEvent(parameters.sigma))

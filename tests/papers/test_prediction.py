@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from papers.baselines import kernel_vote
 from papers.claims import CurveKey, Measured, judge_claim
 from papers.figure import ACCURACY
 from papers.prediction import (
@@ -33,7 +34,7 @@ from tests.protocols.prediction.serving import clustered
 from veilring.arrays import Floats
 from veilring.data.sources import load
 from veilring.errors import InputError
-from veilring.protocols.prediction.algorithm.directions import LENGTH, Kernel, kernel_vote, quantise
+from veilring.protocols.prediction.algorithm.directions import LENGTH, Kernel, quantise
 from veilring.protocols.prediction.algorithm.filter import FilterParameters
 
 

@@ -28,8 +28,8 @@ from scipy.stats import chi2, gamma, kstest
 from papers import walks
 from veilring.arrays import Floats
 from veilring.errors import InputError
-from veilring.protocols.treewalk import Comparison as Steps
-from veilring.protocols.treewalk import walk as walk_to_bucket
+from veilring.protocols.treewalk.algorithm.mechanisms import Comparison as Steps
+from veilring.protocols.treewalk.algorithm.mechanisms import walk as walk_to_bucket
 from veilring.protocols.treewalk.algorithm.tree import Tree, build_tree
 from veilring.randomness import Streams
 

@@ -13,20 +13,19 @@ from dp_accounting import rdp
 from dp_accounting.pld import privacy_loss_distribution as pld
 from hypothesis import given
 from hypothesis import strategies as st
+from papers.accounting import BoundedRange, least_noise, subsampled_gaussian
 from scipy.stats import binom
 
 from veilring.privacy.accounting import (
     ORDERS,
     ZCDP,
     Accountant,
-    BoundedRange,
     GaussianDP,
     Guarantee,
     PureDP,
     PureSteps,
     RenyiDP,
     individual_budget,
-    least_noise,
 )
 from veilring.privacy.checks import doubt_of_delta
 
@@ -85,7 +84,7 @@ def test_renyi_epsilon_and_delta_are_those_of_dp_accounting(sigma: float, delta:
 @pytest.mark.parametrize("sigma", [0.8, 2.0, 10.0])
 def test_a_subsampled_gaussian_is_that_of_dp_accounting(sigma: float, rate: float) -> None:
     """A thousand Poisson-subsampled steps agree to 1e-5."""
-    step = RenyiDP.subsampled_gaussian(sigma, rate)
+    step = subsampled_gaussian(sigma, rate)
     accountant = rdp.RdpAccountant(step.orders)
     event = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(sigma))
     accountant.compose(event, 1000)
@@ -179,7 +178,7 @@ def test_least_noise_meets_its_target() -> None:
     """Noise for a subsampled composition reaches epsilon, and slightly less noise does not."""
 
     def training(sigma: float) -> RenyiDP:
-        return RenyiDP.subsampled_gaussian(sigma, 0.01, orders=(2.0, 8.0, 16.0, 32.0)).repeat(500)
+        return subsampled_gaussian(sigma, 0.01, orders=(2.0, 8.0, 16.0, 32.0)).repeat(500)
 
     sigma = least_noise(training, 1.0, 1e-5)
     assert training(sigma).epsilon(1e-5) <= 1.0 < training(sigma * (1 - 1e-9)).epsilon(1e-5)

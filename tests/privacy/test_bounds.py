@@ -5,23 +5,21 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from papers.oracles import laplace_sum_max
-from scipy import stats
-from scipy.stats import beta, binom, gamma
-
-from veilring.privacy.bounds import (
-    NEVER_BITS,
+from papers.answers import (
     advantage_bound,
     audited_epsilon,
     audited_epsilon_of_scores,
     audited_mu,
-    binomial_range,
     exact_advantage,
     gaussian_advantage_bound,
     guess_membership,
     membership_advantage,
-    proportion_bounds,
 )
+from papers.oracles import laplace_sum_max
+from scipy import stats
+from scipy.stats import beta, binom, gamma
+
+from veilring.privacy.bounds import NEVER_BITS, binomial_range, proportion_bounds
 from veilring.privacy.noise import discrete_laplace_pmf
 
 # A bound by Chernoff is looser than the exact tail by less than a factor of 2^8 here.

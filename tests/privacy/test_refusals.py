@@ -7,6 +7,8 @@ from functools import partial
 
 import numpy as np
 import pytest
+from papers.accounting import BoundedRange, least_noise, subsampled_gaussian
+from papers.owner import exponential_mechanism
 from tests.privacy.generators import seeded
 
 from veilring.errors import InputError
@@ -14,18 +16,16 @@ from veilring.privacy import divisible as div
 from veilring.privacy.accounting import (
     STEPS_MAX,
     ZCDP,
-    BoundedRange,
     GaussianDP,
     PureDP,
     PureSteps,
     RenyiDP,
     individual_budget,
-    least_noise,
 )
 from veilring.privacy.draws import packed_bernoulli
 from veilring.privacy.exact import Dyadic, exp_floor, log_ceil, loss, unary_epsilon
 from veilring.privacy.noise import discrete_gaussian, discrete_laplace
-from veilring.privacy.selection import ResponseDistribution, exponential_mechanism, permute_and_flip
+from veilring.privacy.selection import ResponseDistribution, permute_and_flip
 from veilring.privacy.shares import (
     NearGaussian,
     count_loss,
@@ -50,7 +50,7 @@ ACCOUNTS: tuple[Case, ...] = (
     ("orders", lambda: RenyiDP((1.0,), (0.0,))),
     ("divergences", lambda: RenyiDP((2.0, 3.0), (0.0,))),
     ("divergences", lambda: RenyiDP((2.0,), (math.nan,))),
-    ("orders", lambda: RenyiDP.subsampled_gaussian(1.0, 0.1, orders=(1.5,))),
+    ("orders", lambda: subsampled_gaussian(1.0, 0.1, orders=(1.5,))),
     ("orders", lambda: RenyiDP.of_gaussian(1.0).compose(RenyiDP((2.0,), (0.0,)))),
     ("steps", lambda: BoundedRange.calibrate(1.0, 1e-5, 0)),
     ("count", lambda: PureDP(1.0).repeat(-1)),

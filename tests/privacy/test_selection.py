@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from papers.owner import exponential_mechanism, exponential_probabilities
 from tests.privacy.generators import GENERATORS, follows, scripted, seeded, spelling
 
 from veilring.arrays import Floats, Ints
@@ -18,8 +19,6 @@ from veilring.privacy.draws import bernoulli_exp
 from veilring.privacy.exact import exp_ceil, exp_floor, loss
 from veilring.privacy.selection import (
     ResponseDistribution,
-    exponential_mechanism,
-    exponential_probabilities,
     permute_and_flip,
     permute_and_flip_probabilities,
     randomised_response,
@@ -131,7 +130,7 @@ def test_floats_decide_as_exact_numbers_do(name: str, monkeypatch: pytest.Monkey
     scores = seeded("scores").integers(-50, 50, (300, 8))
     choose = partial(MECHANISMS[name][0], scores, np.linspace(0.001, 3, 300), sensitivity=3)
     quick = choose(seeded("exact"))
-    monkeypatch.setattr("veilring.privacy.selection._SLACK", 1.0)
+    monkeypatch.setattr("papers.owner._SLACK", 1.0)
     trusting_none = partial(bernoulli_exp, slack=2.0)
     monkeypatch.setattr("veilring.privacy.selection.bernoulli_exp", trusting_none)
     assert np.array_equal(quick, choose(seeded("exact")))

@@ -41,7 +41,9 @@ from veilring.protocols.ranksearch.system import RankSearch
 from veilring.protocols.release.system import Release
 from veilring.protocols.ring.system import PrivateKNN
 from veilring.protocols.system import System
-from veilring.protocols.treewalk import Comparison, LookupPlan, Places
+from veilring.protocols.treewalk.algorithm.mechanisms import Comparison
+from veilring.protocols.treewalk.algorithm.tree import Places
+from veilring.protocols.treewalk.plan import LookupPlan
 from veilring.protocols.treewalk.roles import WALK_SERVICE, offers, walk_client
 from veilring.randomness import Streams
 from veilring.simulation.links import Constant, LinkModel

@@ -69,26 +69,6 @@ class RenyiDP:
         require_noise(sigma, sensitivity)
         return cls(orders, tuple(a * (sensitivity / sigma) ** 2 / 2 for a in orders))
 
-    @classmethod
-    def subsampled_gaussian(
-        cls,
-        sigma: float,
-        rate: float,
-        sensitivity: float = 1.0,
-        orders: tuple[float, ...] = WHOLE_ORDERS,
-    ) -> Self:
-        """Return the guarantee of Gaussian noise on a Poisson sample (Mironov et al. 2019).
-
-        Neighbours differ by one row added or removed, and each row is included in the
-        sample independently. Section 3.3 covers no other way to sample, such as drawing a fixed
-        number of rows. The formula is finite only for whole orders.
-        """
-        require_noise(sigma, sensitivity)
-        require(0 <= rate <= 1, "rate", rate, "a probability")
-        whole = all(order.is_integer() for order in map(float, orders))
-        require_that(whole, "orders", "orders must be whole numbers above 1")
-        return cls(orders, tuple(_subsampled(sigma / sensitivity, rate, int(a)) for a in orders))
-
     def compose(self, *others: Self) -> Self:
         """Return the combined guarantee: divergences add up, order by order (Prop. 1)."""
         for other in others:
@@ -121,17 +101,6 @@ class RenyiDP:
         return max(0.0, float(np.min(bounds)))
 
 
-def _subsampled(noise: float, rate: float, order: int) -> float:
-    """Return the divergence at a whole order: the binomial sum, in logarithms."""
-    from scipy.special import gammaln, logsumexp, xlog1py, xlogy
-
-    chosen = np.arange(order + 1)
-    ways = gammaln(order + 1) - gammaln(chosen + 1) - gammaln(order - chosen + 1)
-    weight = ways + xlogy(chosen, rate) + xlog1py(order - chosen, -rate)
-    total = logsumexp(weight + chosen * (chosen - 1) / (2 * noise**2))
-    return max(0.0, float(total)) / (order - 1)
-
-
 # The epsilon of this many steps takes some seconds; nothing uses more.
 STEPS_MAX: Final = 1_000_000_000
 # The best order for delta is closer to 1 than e to minus this: in floats it equals 1, and no larger
@@ -143,8 +112,6 @@ _CLOSE: Final = 1.0
 _POINTS, _WEIGHTS = (np.polynomial.legendre.leggauss(8) + np.array([[1.0], [0.0]])) / 2
 # more than three roundings can lose
 _UP: Final = 1 + 2.0**-50
-# Below it, `epsilon**2 / 8`, which is an upper bound (Hoeffding's lemma), agrees to 9 digits.
-_SMALL: Final = 1e-4
 # The part of a distribution below e**-_FAR of its peak is left out of sums, but counted in full.
 _FAR: Final = 64.0
 _ULP: Final = 2.0**-52
@@ -166,7 +133,7 @@ class Guarantee(Protocol):
         ...
 
 
-class _Additive:
+class Additive:
     """A guarantee whose fields add up under composition."""
 
     __slots__ = ()
@@ -191,7 +158,7 @@ class _Additive:
 
 
 @dataclass(frozen=True, slots=True)
-class ZCDP(_Additive):
+class ZCDP(Additive):
     """The Renyi divergence of every order alpha > 1 is at most `alpha * rho`, with rho >= 0.
 
     Under composition rho adds up (Bun and Steinke, Lemma 1.7).
@@ -258,7 +225,7 @@ class ZCDP(_Additive):
 
 
 @dataclass(frozen=True, slots=True)
-class PureDP(_Additive):
+class PureDP(Additive):
     """A privacy loss of at most `bound`, the epsilon of pure DP, at least 0."""
 
     bound: float
@@ -398,57 +365,6 @@ class PureSteps:
 
 
 @dataclass(frozen=True, slots=True)
-class BoundedRange(_Additive):
-    """Steps, each with its privacy loss in an interval of length `epsilon_i`.
-
-    Every epsilon-DP exponential mechanism (with its factor 2) is epsilon-bounded-range, which is
-    stronger than epsilon-DP. Only three sums over the steps matter; create one with `step`.
-    """
-
-    linear: float
-    divergence: float
-    squares: float
-
-    @classmethod
-    def step(cls, epsilon: float) -> Self:
-        """Return the guarantee of one epsilon-bounded-range step."""
-        require_epsilon(epsilon)
-        return cls(epsilon, _divergence(epsilon), epsilon**2)
-
-    @classmethod
-    def calibrate(cls, epsilon: float, delta: float, steps: int) -> float:
-        """Return the ε of each of `steps` equal steps that are together (epsilon, delta)-DP."""
-        require_epsilon(epsilon)
-        require_delta(delta)
-        require(steps >= 1, "steps", steps, "a whole number of at least 1")
-        return find_greatest(lambda each: cls.step(each).repeat(steps).epsilon(delta) <= epsilon)
-
-    def epsilon(self, delta: float) -> float:
-        """Return the smallest of three valid bounds, for a delta in (0, 1).
-
-        They are the sum of epsilon_i; Theorem 3 of Dong, Durfee and Rogers; and zCDP, converted.
-        """
-        return min(self.linear, self.epsilon_2020(delta), self.zcdp().epsilon(delta))
-
-    def epsilon_2020(self, delta: float) -> float:
-        """Return the epsilon of Theorem 3 alone, for comparison with papers."""
-        require_delta(delta)
-        return self.divergence + math.sqrt(-math.log(delta) * self.squares / 2)
-
-    def zcdp(self) -> ZCDP:
-        """Return the implied zCDP: `epsilon_i**2 / 8` per step (Cesar and Rogers 2021)."""
-        return ZCDP(self.squares / 8)
-
-
-def _divergence(epsilon: float) -> float:
-    """Return `x - 1 - ln x` for `x = epsilon / (1 - e**-epsilon)`, without cancellation near 0."""
-    if epsilon < _SMALL:
-        return epsilon**2 / 8
-    excess = epsilon / -math.expm1(-epsilon) - 1
-    return excess - math.log1p(excess)
-
-
-@dataclass(frozen=True, slots=True)
 class GaussianDP:
     """Neighbours are at least as hard to distinguish as N(0, 1) and N(mu, 1), with mu >= 0.
 
@@ -547,18 +463,6 @@ def individual_budget(epsilon: float, delta: float, accountant: Accountant = "rd
             return GaussianDP.calibrate(epsilon, delta).mu ** 2 / 2
         case _:
             assert_never(accountant)
-
-
-def least_noise(of: Callable[[float], Guarantee], epsilon: float, delta: float) -> float:
-    """Return the smallest noise with which everything together is (epsilon, delta)-DP.
-
-    Use it to calibrate guarantees without a closed form, such as many steps of a subsampled
-    mechanism: `least_noise(lambda sigma: RenyiDP.subsampled_gaussian(sigma, 0.01).repeat(1000),
-    1.0, 1e-5)`. More noise must not give a weaker guarantee.
-    """
-    require_epsilon(epsilon)
-    require_delta(delta)
-    return find_least(lambda noise: of(noise).epsilon(delta) <= epsilon)
 
 
 def find_least(holds: Callable[[float], bool]) -> float:

@@ -20,7 +20,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from typing import Final, Self
 
 import numpy as np
@@ -28,67 +27,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from veilring.arrays import Floats, Ints
 from veilring.privacy.checks import require, require_positive, require_that
-from veilring.privacy.draws import UniformBits, bernoulli_exp
-from veilring.privacy.exact import FractionBounds, exp_bounds, exp_floor, log_ceil
+from veilring.privacy.draws import bernoulli_exp
+from veilring.privacy.exact import exp_floor, log_ceil
 
-# the maximum error of a computed share of the probability mass, per candidate
-_SLACK: Final = 2.0**-46
 # Differences of such scores are exact, both as whole numbers and as floats.
 _GREATEST_SCORE: Final = 2**52
-
-
-def exponential_mechanism(
-    scores: Ints,
-    epsilon: ArrayLike,
-    rng: np.random.Generator,
-    *,
-    sensitivity: int = 1,
-    monotone: bool = False,
-) -> Ints:
-    """Choose candidates with probability proportional to `e**(epsilon * score / (2 D))`, exactly.
-
-    Source: McSherry and Talwar, FOCS 2007. By inversion: a uniform number falls into one of the
-    intervals of [0, 1) that belong to the candidates.
-
-    Args:
-        scores: Shape (runs, candidates), at least one candidate, from -2**52 to 2**52.
-        epsilon: The budget of a run: a number above 0 for all, or shape (runs,).
-        sensitivity: D, the maximum change of any score by one record, at least 1.
-
-    Returns:
-        The chosen candidates, shape (runs,).
-    """
-    gamma, exact = _exponents(scores, epsilon, sensitivity, monotone=monotone)
-    ends = np.cumsum(np.exp(-gamma), axis=1)
-    draws = rng.random(len(gamma))
-    distances = draws[:, None] - ends / ends[:, -1:]
-    chosen = np.asarray((distances[:, :-1] >= 0).sum(axis=1))
-    doubtful = (np.abs(distances[:, :-1]) < _SLACK * gamma.shape[1]).any(axis=1)
-    for run in np.flatnonzero(doubtful):
-        gammas = [exact(int(run) * gamma.shape[1] + i) for i in range(gamma.shape[1])]
-        number = UniformBits(float(draws[run]))
-        chosen[run] = number.settle(partial(_holder, number, gammas), rng)
-    return chosen
-
-
-def _holder(number: UniformBits, gammas: list[Fraction]) -> int | None:
-    """Return the candidate whose interval a uniform number is in, if its known bits tell."""
-    intervals = _intervals([exp_bounds(-gamma, number.digits) for gamma in gammas])
-    inside = (low <= number.low and number.high <= high for low, high in intervals)
-    return next((candidate for candidate, holds in enumerate(inside) if holds), None)
-
-
-def _intervals(weights: list[FractionBounds]) -> list[FractionBounds]:
-    """Return the part of each candidate's interval that certainly belongs to it."""
-    least, most = (sum(side, Fraction(0)) for side in zip(*weights, strict=True))
-    intervals, low_before, high_before = [], Fraction(0), Fraction(0)
-    for low, high in weights:
-        # The start a / (a + rest) is largest for the largest a and the smallest rest.
-        start = high_before / (high_before + least - low_before)
-        low_before, high_before = low_before + low, high_before + high
-        end = low_before / (low_before + most - high_before)
-        intervals.append((start, end))
-    return intervals
 
 
 def permute_and_flip(
@@ -107,18 +50,9 @@ def permute_and_flip(
 
     The arguments and the result are those of `exponential_mechanism`.
     """
-    heads = bernoulli_exp(*_exponents(scores, epsilon, sensitivity, monotone=monotone), rng)
+    heads = bernoulli_exp(*exponents(scores, epsilon, sensitivity, monotone=monotone), rng)
     winner = rng.integers(0, heads.sum(axis=1))
     return np.asarray((heads.cumsum(axis=1) > winner[:, None]).argmax(axis=1))
-
-
-def exponential_probabilities(
-    scores: Ints, epsilon: ArrayLike, *, sensitivity: int = 1, monotone: bool = False
-) -> Floats:
-    """Return the probabilities of `exponential_mechanism`, shape (runs, candidates)."""
-    gamma, _ = _exponents(scores, epsilon, sensitivity, monotone=monotone)
-    weights = np.exp(-gamma)
-    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
 def permute_and_flip_probabilities(
@@ -130,7 +64,7 @@ def permute_and_flip_probabilities(
     the integral over t from 0 to 1 of `prod(1 - p_j + p_j t)` over the others. That is a polynomial
     of a degree below the number of candidates, which Gauss's rule integrates without error.
     """
-    gamma, _ = _exponents(scores, epsilon, sensitivity, monotone=monotone)
+    gamma, _ = exponents(scores, epsilon, sensitivity, monotone=monotone)
     p = np.exp(-gamma)
     nodes, weights = np.polynomial.legendre.leggauss(-(-p.shape[1] // 2))
     total = np.zeros_like(p)
@@ -140,7 +74,7 @@ def permute_and_flip_probabilities(
     return np.asarray(p * total)
 
 
-def _exponents(
+def exponents(
     scores: Ints, epsilon: ArrayLike, sensitivity: int, *, monotone: bool
 ) -> tuple[Floats, Callable[[int], Fraction]]:
     """Return `epsilon * (best - score) / (2 D)`, and a function for the exact values."""

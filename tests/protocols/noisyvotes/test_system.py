@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from papers.answers import audited_epsilon
 from tests.outcomes import measured
 from tests.protocols.dropout_worlds import Lie
 from tests.protocols.noisyvotes.worlds import CERTAIN, NAMES, RING, WITHIN, five_parts, no_rows
@@ -16,7 +17,6 @@ from veilring.errors import InputError, ProtocolViolation, RunFailed
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
-from veilring.privacy.bounds import audited_epsilon
 from veilring.protocols.noisyvotes import (
     ByAnnuli,
     NearestRows,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from papers.answers import greatest_loss
+from papers.answers import audited_epsilon, greatest_loss
 from papers.owner import PaperVotes, laplace_probabilities
 from tests.privacy.generators import follows
 from tests.protocols.noisyvotes.worlds import (
@@ -26,7 +26,6 @@ from tests.protocols.radius.tables import banana
 from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.errors import InputError
-from veilring.privacy.bounds import audited_epsilon
 from veilring.privacy.noise import discrete_laplace_pmf
 from veilring.protocols.noisyvotes import (
     ByAnnuli,

@@ -7,19 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.random import Generator
-from papers.answers import MakePredictor, canary_labels, label_probabilities
+from papers.answers import (
+    MakePredictor,
+    audited_epsilon_of_scores,
+    audited_mu,
+    canary_labels,
+    gaussian_advantage_bound,
+    guess_membership,
+    label_probabilities,
+    membership_advantage,
+)
 from tests.protocols.prediction.serving import clustered
 
 from veilring.arrays import Ints
 from veilring.privacy.accounting import GaussianDP, individual_budget
-from veilring.privacy.bounds import (
-    ALARM,
-    audited_epsilon_of_scores,
-    audited_mu,
-    gaussian_advantage_bound,
-    guess_membership,
-    membership_advantage,
-)
+from veilring.privacy.bounds import ALARM
 from veilring.privacy.budgets import UNITS
 from veilring.protocols.prediction.algorithm.directions import Kernel, quantise
 from veilring.protocols.prediction.algorithm.filter import (

@@ -5,17 +5,12 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import pytest
+from papers.baselines import kernel_vote
 
 from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.privacy.accounting import ZCDP, GaussianDP, individual_budget
-from veilring.protocols.prediction.algorithm.directions import (
-    TAU,
-    Kernel,
-    KernelName,
-    kernel_vote,
-    tau_share,
-)
+from veilring.protocols.prediction.algorithm.directions import TAU, Kernel, KernelName, tau_share
 from veilring.protocols.prediction.algorithm.filter import SIGMA_MAX, public_sigma2
 from veilring.protocols.prediction.messages import STREAM_QUERIES
 from veilring.protocols.prediction.system import IndKNN, IndKNNSetup

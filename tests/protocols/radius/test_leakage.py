@@ -6,20 +6,20 @@ from functools import partial
 import numpy as np
 import pytest
 from numpy.random import Generator
-from papers.answers import batch_probabilities
+from papers.answers import (
+    advantage_bound,
+    audited_epsilon,
+    batch_probabilities,
+    exact_advantage,
+    guess_membership,
+    membership_advantage,
+)
 from tests.protocols.radius.tables import Crafted, banana, broken_by_plain_test, collinear
 
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows, pairwise_distances
 from veilring.nodes.service import run_inline
-from veilring.privacy.bounds import (
-    ALARM,
-    advantage_bound,
-    audited_epsilon,
-    exact_advantage,
-    guess_membership,
-    membership_advantage,
-)
+from veilring.privacy.bounds import ALARM
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
 from veilring.privacy.selection import permute_and_flip, permute_and_flip_probabilities

@@ -19,21 +19,18 @@ from veilring.nodes.party import Party
 from veilring.nodes.service import Offer, opening
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
-from veilring.protocols.treewalk import (
-    Comparison,
+from veilring.protocols.treewalk.algorithm.mechanisms import Comparison
+from veilring.protocols.treewalk.algorithm.tree import Places
+from veilring.protocols.treewalk.memory import RememberedAnswer, WalkMemory, ask_once
+from veilring.protocols.treewalk.plan import FoundPlaces, Ground, LookupPlan, Nodes, Top
+from veilring.protocols.treewalk.roles import (
     Keeper,
-    LookupPlan,
     NearestPlaces,
-    Places,
-    RememberedAnswer,
-    WalkMemory,
-    ask_once,
     bucket_client,
     bucket_server,
     walk_client,
     walk_server,
 )
-from veilring.protocols.treewalk.plan import FoundPlaces, Ground, Nodes, Top
 from veilring.transport.messages import Message
 
 pytestmark = pytest.mark.slow

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from veilring.arrays import Floats, Ints
+from veilring.arrays import Floats
 from veilring.data.table import is_table
 from veilring.errors import InputError
 from veilring.privacy.budgets import from_units, to_units
@@ -285,28 +285,6 @@ class Kernel:
             return cosines
         # The last bit of a vectorised exponential may depend on the position in the array.
         return np.array([math.exp(2 * (cosine - 1) / self.width) for cosine in cosines.tolist()])
-
-
-def kernel_vote(
-    rows: NDArray[np.float32],
-    labels: Ints,
-    queries: NDArray[np.float32],
-    kernel: Kernel,
-    classes: int,
-) -> Ints:
-    """Return the class with the greatest sum of κ over rows with κ ≥ τ, without privacy.
-
-    A query without a neighbour gets the label of the nearest row.
-    """
-    row_lengths, found = lengths(rows), np.empty(len(queries), np.int64)
-    products = zip(products_by_query(queries, rows), lengths(queries).tolist(), strict=True)
-    for place, (each, length) in enumerate(products):
-        near, kappa = kernel.neighbours(each, row_lengths, length)
-        if len(near):
-            found[place] = np.bincount(labels[near], kappa, classes).argmax()
-        else:
-            found[place] = labels[(each / row_lengths).argmax()]
-    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
