@@ -233,13 +233,7 @@ def exponential_mechanism(
     Source: McSherry and Talwar, FOCS 2007. By inversion: a uniform number falls into one of the
     intervals of [0, 1) that belong to the candidates.
 
-    Args:
-        scores: Shape (runs, candidates), at least one candidate, from -2**52 to 2**52.
-        epsilon: The budget of a run: a number above 0 for all, or shape (runs,).
-        sensitivity: D, the maximum change of any score by one record, at least 1.
-
-    Returns:
-        The chosen candidates, shape (runs,).
+    The arguments and the result are those of `permute_and_flip`.
     """
     gamma, exact = exponents(scores, epsilon, sensitivity, monotone=monotone)
     ends = np.cumsum(np.exp(-gamma), axis=1)

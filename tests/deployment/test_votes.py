@@ -132,7 +132,7 @@ async def test_a_member_that_dies_between_charge_and_sum_has_paid(
 async def test_kills_of_members_lose_and_refund_no_charge(tmp_path: Path) -> None:
     """For any kill, each answered batch was paid by all members, and repeating it costs nothing."""
     trial = await crash_rounds(tmp_path / "votes", CRASHES, seed=7)
-    assert trial.retried >= len(trial.told) > CRASHES
+    assert trial.retried >= len(trial.told) >= CRASHES  # each round ends with an answer
 
 
 async def test_a_reused_session_name_is_charged_again(

@@ -17,6 +17,7 @@ from veilring.deployment.config import (
     Columns,
     Config,
     Duty,
+    name_of,
     read_terms,
 )
 from veilring.errors import ScenarioError
@@ -196,4 +197,4 @@ def _duties_of(tables: Mapping[str, Any], folder: Path) -> tuple[str, Mapping[st
     else:
         require_key(isinstance(terms, str), "terms", terms, A_FILE)
         system = named_system(read_terms(folder / terms))
-    return system.model_fields["name"].default, import_module(system.deployment).DUTIES
+    return name_of(system), import_module(system.deployment).DUTIES

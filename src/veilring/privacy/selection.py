@@ -48,7 +48,13 @@ def permute_and_flip(
     a coin with probability `e**(epsilon * (score - best) / (2 D))`, and the first heads wins. The
     order and the coins are independent, so all coins are flipped, and one of the heads is drawn.
 
-    The arguments and the result are those of `exponential_mechanism`.
+    Args:
+        scores: Shape (runs, candidates), at least one candidate, from -2**52 to 2**52.
+        epsilon: The budget of a run: a number above 0 for all, or shape (runs,).
+        sensitivity: D, the maximum change of any score by one record, at least 1.
+
+    Returns:
+        The chosen candidates, shape (runs,).
     """
     heads = bernoulli_exp(*exponents(scores, epsilon, sensitivity, monotone=monotone), rng)
     winner = rng.integers(0, heads.sum(axis=1))

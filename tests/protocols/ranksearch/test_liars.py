@@ -464,7 +464,7 @@ class TestWhoAborts:
     def errors(
         self, setup: SearchSetup, liar: Adversary, links: Topology | None = None
     ) -> list[tuple[object, ...]]:
-        """Return what the honest parties' runs end with, without their own names."""
+        """Return the outcomes of the honest parties' runs, without their own names."""
         outcomes = play(setup, self.QUERY, liar=liar, links=links)
         errors = [outcomes[name].error for name in HONEST]
         for name, error in zip(HONEST, errors, strict=True):
