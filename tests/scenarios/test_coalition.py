@@ -13,7 +13,7 @@ from veilring.data.table import pairwise_distances
 from veilring.errors import ScenarioError
 from veilring.nodes.journal import Journal
 from veilring.protocols.promise import Facts
-from veilring.protocols.ranksearch.attacks import TotalsFindings
+from veilring.protocols.ranksearch.adversaries import TotalsFindings
 from veilring.protocols.ring.algorithm.topk import own_smallest
 from veilring.protocols.ring.attacks.findings import Attack, RingFindings, fit_prior
 from veilring.protocols.ring.system import PrivateKNN

@@ -127,7 +127,7 @@ class RankSearch(System):
     @property
     @override
     def findings(self) -> type[Findings] | None:
-        from veilring.protocols.ranksearch.attacks import TotalsFindings  # noqa: PLC0415  (for experiments)
+        from veilring.protocols.ranksearch.adversaries import TotalsFindings  # noqa: PLC0415  (for experiments)
 
         return TotalsFindings if self.reveal == "totals" else None
 
@@ -278,6 +278,6 @@ class SearchSetup(PeerSetup):
 
     @override
     def attack(self, batches: Mapping[int, Batch], coalition: Coalition) -> Findings:
-        from veilring.protocols.ranksearch.attacks import find_in_totals  # noqa: PLC0415  (for experiments)
+        from veilring.protocols.ranksearch.adversaries import find_in_totals  # noqa: PLC0415  (for experiments)
 
         return find_in_totals(self, batches.values(), coalition.members)
