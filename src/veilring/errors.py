@@ -45,6 +45,10 @@ class PrivacyLeakWarning(UserWarning):
     """Shown if an estimator reveals more than its ε covers: through ranges, a seed, or a δ."""
 
 
+class RoundsDiffer(UserWarning):
+    """Shown if a role declares other rounds than its messages take."""
+
+
 class TransportError(VeilringError):
     """The base class of network errors."""
 

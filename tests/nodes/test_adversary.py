@@ -60,11 +60,12 @@ def shout(message: Message) -> Message:
 async def say_two(party: Party) -> list[str]:
     """Send two words to the next party and return the two received words."""
     here, n = party.parties.position(party.me), len(party.parties)
-    before = party.parties[here - 1]
+    before, words = party.parties[here - 1], list[str]()
     for number in (1, 2):
         party.round(number)
         await party.send(party.parties[(here + 1) % n], Word(text=f"{party.me} {number}"))
-    return [(await party.receive(Word, sender=before)).text for _ in range(2)]
+        words.append((await party.receive(Word, sender=before)).text)
+    return words
 
 
 def test_an_adversary_is_honest_by_default(run_protocol: ProtocolRunner) -> None:

@@ -124,10 +124,15 @@ class TestContents:
         ]
         cost = {row[0]: row[1:] for row in page.tables["cost-table"][1:]}
         assert cost == {
-            name.replace("setup_", "set-up "): [
-                f"{getattr(of, name):,}" for of in (report.cost, report.forecast)
-            ]
-            for name in ("rounds", "messages", "bytes", "setup_messages", "setup_bytes")
+            label: [f"{getattr(of, name):,}" for of in (report.cost, report.forecast)]
+            for label, name in {
+                "rounds, declared": "rounds",
+                "rounds, measured": "depth",
+                "messages": "messages",
+                "bytes": "bytes",
+                "set-up messages": "setup_messages",
+                "set-up bytes": "setup_bytes",
+            }.items()
         }
         leaked = {row[0]: row[1:3] for row in page.tables["leakage-table"][1:]}
         exposure = report.leakage.estimates["exposure"]

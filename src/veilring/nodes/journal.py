@@ -6,15 +6,19 @@ messages, bytes and rounds, by party, by round and by kind of message.
 """
 
 import hashlib
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from array import array
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from functools import cached_property, partial
+from itertools import pairwise
+from typing import Final, NamedTuple, TypeVar
 
 from veilring.errors import ClusterError
 from veilring.transport.frames import frame_size, prefix
 from veilring.transport.messages import Message
 
+_K = TypeVar("_K", bound=Hashable)
 SETUP_ROUND: Final = 0
 """The round of messages before a role's first `round(n)`, which are set-up and counted
 separately."""
@@ -147,19 +151,49 @@ class Traffic(NamedTuple):
         """Return the sum of two traffics."""
         return Traffic(self.messages + other.messages, self.bytes + other.bytes)
 
+    def minus(self, other: "Traffic") -> "Traffic":
+        """Return the difference of two traffics."""
+        return Traffic(self.messages - other.messages, self.bytes - other.bytes)
 
-@dataclass(frozen=True, slots=True)
+
+class Link(NamedTuple):
+    """A message of a chain: before its sender sent it, its role had received the one before."""
+
+    sender: str
+    receiver: str
+    round: int
+    """The round of the sender."""
+    kind: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} from {self.sender} to {self.receiver} in round {self.round}"
+
+
+@dataclass(frozen=True)
 class Cost:
     """The cost of a run. `messages`, `bytes` and `rounds` are the protocol's; `setup` is separate.
 
-    Rounds are communication rounds: a message of round r depends only on messages of earlier
-    rounds, so with a latency of L between all parties a run takes rounds · L.
+    Everything that was sent counts, also by parties that were lost. If the record of a party is
+    lost with its process, the messages that others received from it count.
+
+    Rounds are communication rounds, as the role declares them: a message of round r depends only on
+    messages of earlier rounds, so with a latency of L between all parties a run takes rounds · L.
+    The depth is their number as measured: the length of the longest chain of messages in which each
+    depends on the one before. It is equal to the rounds of a role that declares them right.
+
+    Attributes:
+        by_party: The traffic that each party sent.
+        received: The traffic that each party's role received.
+        lost: The traffic that was sent and that no role is known to have received.
     """
 
     by_round: dict[int, Traffic]
     by_party: dict[str, Traffic]
     by_kind: dict[str, Traffic]
     setup: Traffic
+    received: dict[str, Traffic]
+    lost: Traffic
+    meters: tuple["Meter", ...] = field(default=(), repr=False, compare=False)
 
     @property
     def messages(self) -> int:
@@ -173,41 +207,174 @@ class Cost:
 
     @property
     def rounds(self) -> int:
-        """Communication rounds of the protocol, without its set-up."""
+        """Communication rounds of the protocol as declared, without its set-up."""
         return max(self.by_round, default=SETUP_ROUND)
+
+    @property
+    def depth(self) -> int:
+        """Communication rounds of the protocol as measured, without its set-up."""
+        return len(self.chain)
+
+    @cached_property
+    def chain(self) -> tuple[Link, ...]:
+        """A longest chain of the protocol's messages."""
+        return longest_chain(self.meters)
+
+    @property
+    def rounds_differ(self) -> str:
+        """How the declared rounds differ from the depth, in a sentence; empty if they are equal."""
+        said = f"rounds: {self.rounds:,} declared, {self.depth:,} measured"
+        if self.depth > self.rounds:
+            before, after = next(pair for pair in pairwise(self.chain) if _stays(*pair))
+            return f"{said}; {after} was sent after {before} was received"
+        if self.depth < self.rounds:
+            links = {link.round for link in self.chain}
+            number = next(n for n in range(1, self.rounds + 1) if n not in links)
+            return f"{said}; no message of round {number} is in the longest chain of messages"
+        return ""
+
+    @cached_property
+    def setup_depth(self) -> int:
+        """Communication rounds that the set-up adds, as measured."""
+        return len(longest_chain(self.meters, setup=True)) - self.depth
+
+
+def _stays(before: Link, after: Link) -> bool:
+    return after.round <= before.round
+
+
+_End = tuple[bool, str, int, str]
+"""One end of a message: whether it was sent, the peer, the party's round, and the kind."""
 
 
 @dataclass(slots=True)
 class Meter:
-    """An observer that counts the messages of one party; picklable, for use in processes."""
+    """An observer that counts the messages of one party, and keeps their order; picklable."""
 
     party: str
-    sent: dict[tuple[int, str], list[int]] = field(default_factory=dict)
-    """Messages and bytes, by round and kind."""
+    _tallies: dict[_End, list[int]] = field(default_factory=dict)
+    """The number of each distinct end, its messages and their bytes."""
+    _order: "array[int]" = field(default_factory=partial(array, "I"))
+    """The number of the end of each message, and the size of its frame."""
 
     def __call__(self, event: Event) -> None:
-        """Count an event if its message was sent by this party."""
-        if event.sent:
-            traffic = self.sent.setdefault((event.round, event.message.kind), [0, 0])
-            traffic[0] += 1
-            traffic[1] += frame_size(event.frame)
+        """Count a message."""
+        end = event.sent, event.peer, event.round, event.message.kind
+        tally = self._tallies.get(end)
+        if tally is None:
+            tally = self._tallies[end] = [len(self._tallies), 0, 0]
+        size = frame_size(event.frame)
+        tally[1] += 1
+        tally[2] += size
+        self._order.append(tally[0])
+        self._order.append(size)
+
+    def totals(self) -> Iterator[tuple[_End, Traffic]]:
+        """Yield the traffic of each distinct end."""
+        for end, (_, messages, size) in self._tallies.items():
+            yield end, Traffic(messages, size)
+
+    def passed(self) -> list[_End]:
+        """Return the ends of all messages in order."""
+        ends = list(self._tallies)
+        return [ends[number] for number in self._order[::2]]
+
+    def last_sent(self, peer: str, count: int) -> Traffic:
+        """Return the traffic of the protocol among the last messages that were sent to a peer."""
+        sizes = zip(self.passed(), self._order[1::2], strict=True)
+        sent = [(end[2], size) for end, size in sizes if end[0] and end[1] == peer][-count:]
+        kept = [size for number, size in sent if number != SETUP_ROUND]
+        return Traffic(len(kept), sum(kept))
 
 
 def total_cost(meters: Iterable[Meter]) -> Cost:
-    """Add up the messages of all parties; each is counted once, at its sender."""
+    """Add up the messages of all parties; each is counted once, at its sender if that is known."""
+    kept = {meter.party: meter for meter in meters}
     by_round: dict[int, Traffic] = {}
-    by_party: dict[str, Traffic] = {}
+    by_party, received = (dict.fromkeys(kept, Traffic()) for _ in range(2))
     by_kind: dict[str, Traffic] = {}
-    for meter in meters:
-        by_party.setdefault(meter.party, Traffic())
-        for (number, kind), sent in sorted(meter.sent.items()):
-            traffic = Traffic(*sent)
-            by_round[number] = by_round.get(number, Traffic()).plus(traffic)
+    under_way: Counter[Channel] = Counter()
+    for meter in kept.values():
+        for (sent, peer, number, kind), traffic in meter.totals():
+            sender, receiver = (meter.party, peer) if sent else (peer, meter.party)
+            under_way[sender, receiver] += traffic.messages if sent else -traffic.messages
+            if not sent and sender in kept:
+                continue
+            by_party.setdefault(sender, Traffic())
+            _add(by_round, number, traffic)
             if number != SETUP_ROUND:
-                by_party[meter.party] = by_party[meter.party].plus(traffic)
-                by_kind[kind] = by_kind.get(kind, Traffic()).plus(traffic)
-    setup = by_round.pop(SETUP_ROUND, Traffic())
-    return Cost(dict(sorted(by_round.items())), by_party, by_kind, setup)
+                _add(by_party, sender, traffic)
+                _add(by_kind, kind, traffic)
+                _add(received, receiver, traffic)
+    lost = Traffic()
+    for (sender, receiver), count in under_way.items():
+        if count > 0:
+            missed = kept[sender].last_sent(receiver, count)
+            lost = lost.plus(missed)
+            _add(received, receiver, Traffic().minus(missed))
+    setup, rounds = by_round.pop(SETUP_ROUND, Traffic()), dict(sorted(by_round.items()))
+    return Cost(rounds, by_party, by_kind, setup, received, lost, tuple(kept.values()))
+
+
+def _add(totals: dict[_K, Traffic], key: _K, traffic: Traffic) -> None:
+    totals[key] = totals.get(key, Traffic()).plus(traffic)
+
+
+class _Chain(NamedTuple):
+    length: int = 0
+    last: Link | None = None
+    before: "_Chain | None" = None
+
+
+def longest_chain(meters: Iterable[Meter], *, setup: bool = False) -> tuple[Link, ...]:
+    """Return a longest chain of messages in which each depends on the one before.
+
+    A message depends on every message that its sender's role received before it (Lamport, "Time,
+    clocks, and the ordering of events in a distributed system", 1978). This replays the order of
+    messages at each party afterwards, so no message carries a counter. A role that plays several
+    tasks at once has one order, too: links of equal latency give the right one.
+
+    Args:
+        setup: Whether to count the messages of the set-up as well as the protocol's.
+    """
+    steps = {meter.party: meter.passed() for meter in meters}
+    places = dict.fromkeys(steps, 0)
+    reached = dict.fromkeys(steps, _Chain())
+    to_come = Counter((who, end[1]) for who, ends in steps.items() for end in ends if end[0])
+    wires: defaultdict[Channel, deque[_Chain]] = defaultdict(deque)
+    waiting: set[Channel] = set()
+    ready, longest = deque(steps), _Chain()
+    while ready:
+        party = ready.popleft()
+        for sent, peer, number, kind in steps[party][places[party] :]:
+            inwards = peer, party
+            if sent:
+                chain = reached[party]
+                if setup or number != SETUP_ROUND:
+                    chain = _Chain(chain.length + 1, Link(party, peer, number, kind), chain)
+                    longest = max(longest, chain, key=_length)
+                wires[party, peer].append(chain)
+                to_come[party, peer] -= 1
+                if (party, peer) in waiting:
+                    waiting.remove((party, peer))
+                    ready.append(peer)
+            elif wires[inwards]:
+                reached[party] = max(reached[party], wires[inwards].popleft(), key=_length)
+            elif to_come[inwards]:
+                waiting.add(inwards)
+                break
+            places[party] += 1  # a message whose sender kept no record tells nothing
+    return tuple(_links(longest))[::-1]
+
+
+def _length(chain: _Chain) -> int:
+    return chain.length
+
+
+def _links(chain: _Chain) -> Iterator[Link]:
+    while chain.last is not None and chain.before is not None:
+        yield chain.last
+        chain = chain.before
 
 
 class Passed(NamedTuple):

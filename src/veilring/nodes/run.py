@@ -88,7 +88,7 @@ class Run(Generic[_R]):
         seconds: The time from the first party's start to the last one's end, on the cluster's
             clock.
         lost: The parties without which the others continued, in a role that tolerates losses. They
-            have no results, and messages from or to them count neither as cost nor as transcript.
+            have no results, and their channels do not count as transcript.
     """
 
     results: dict[str, _R]
@@ -130,7 +130,7 @@ def join_outcomes(outcomes: Sequence[Outcome], seconds: float) -> Run[Any]:
         raise failed from failed.root
     return Run(
         results={outcome.party: outcome.result for outcome in left},
-        cost=total_cost(outcome.meter for outcome in left if outcome.meter is not None),
+        cost=total_cost(outcome.meter for outcome in outcomes if outcome.meter is not None),
         channels=join_transcripts(_channels_left(outcome, lost) for outcome in left),
         views={outcome.party: outcome.view for outcome in outcomes if outcome.view is not None},
         seconds=seconds,

@@ -655,7 +655,7 @@ def surviving_cost(
 ) -> Forecast:
     """Forecast a sum that survives dropouts, without its set-up.
 
-    Messages of lost parties are not counted, and the coordinator is not one of them.
+    The coordinator is not one of the lost parties.
 
     Args:
         arrays: Arrays of the shapes and types of the summands.
@@ -672,9 +672,9 @@ def surviving_cost(
     echo = Echo(digest=digest, named=digest, members=bits, missing=b"" if star else bits)
     told = OpeningShares(digest=digest, shares=(share,) * parties)
     sent = [
-        repeated(left - 1 if star else left * (parties - losses.before - 1), vector),
+        repeated(inside - 1 if star else inside * (parties - losses.before - 1), vector),
         repeated(inside - 1, named),
-        repeated(left * (inside - 1), echo),
+        repeated(heard * (inside - 1), echo),
         repeated(left - 1 if star else left * (heard - 1), told),
     ]
     if star:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, Self
 
 from veilring.data.table import Features
 from veilring.errors import InputError
-from veilring.nodes.journal import Traffic
+from veilring.nodes.journal import Cost, Traffic
 from veilring.transport.frames import frame_size
 from veilring.transport.messages import SESSION_BYTES, Message, encode
 
@@ -62,6 +62,11 @@ class Forecast:
     traffic: Traffic
     setup: Traffic = field(default_factory=Traffic)
     most: "Forecast | None" = None
+
+    @classmethod
+    def measured(cls, cost: Cost) -> Self:
+        """Return the cost of a run in the form of a forecast; its rounds are the depth."""
+        return cls(cost.depth, Traffic(cost.messages, cost.bytes), cost.setup)
 
     def __add__(self, other: "Forecast") -> "Forecast":
         """Return the cost of two runs, one after the other."""

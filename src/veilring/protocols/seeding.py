@@ -448,13 +448,8 @@ def _sum_seeds(
     return SumSeeds(pairs, dealt.seeds[OWN], heads, held)
 
 
-def seeds_cost(parties: int, *, sums: int = 1, lost: int = 0) -> Traffic:
-    """Forecast the sharing of seeds: (n + 2)(n - 1) messages of set-up.
-
-    Args:
-        lost: The number of parties lost later, whose messages are not counted. The coordinator is
-            not one of them.
-    """
+def seeds_cost(parties: int, *, sums: int = 1) -> Traffic:
+    """Forecast the sharing of seeds: (n + 2)(n - 1) messages of set-up."""
     seeds, above = (bytes(SEED_BYTES),) * sums, bytes(DIGEST_BYTES * (tree_depth(parties) - 1))
     message = SeedShares(
         publics=seeds,
@@ -464,7 +459,7 @@ def seeds_cost(parties: int, *, sums: int = 1, lost: int = 0) -> Traffic:
         owns=seeds,
         above=(above,) * sums,
     )
-    bits, left = bytes((parties + 7) // 8), parties - lost
-    sent = repeated(left * (parties - 1), message)
-    held = repeated(left - 1, SeedsHeld(dealers=bits))
+    bits = bytes((parties + 7) // 8)
+    sent = repeated(parties * (parties - 1), message)
+    held = repeated(parties - 1, SeedsHeld(dealers=bits))
     return sent.plus(held).plus(repeated(parties - 1, SeedsDealt(dealers=bits)))

@@ -65,10 +65,16 @@ RingOrigin = Literal["drawn by all parties", "drawn by a committee", "dealt from
 
 @dataclass(frozen=True, slots=True)
 class CostSummary:
-    """The cost of all batches together."""
+    """The cost of all batches together.
+
+    Attributes:
+        rounds: The rounds that the role declares.
+        depth: The rounds as measured.
+    """
 
     batches: int
     rounds: int
+    depth: int
     messages: int
     bytes: int
     setup_messages: int
@@ -76,17 +82,17 @@ class CostSummary:
 
     def __str__(self) -> str:
         messages, size = self.messages + self.setup_messages, self.bytes + self.setup_bytes
-        return describe_cost((self.rounds, messages, size))
+        return describe_cost((self.depth, messages, size))
 
     @classmethod
     def measured(cls, costs: Iterable[Cost]) -> "CostSummary":
         """Add up the measured cost of batches."""
-        return cls._sum((c.rounds, c.messages, c.bytes, *c.setup) for c in costs)
+        return cls._sum((c.rounds, c.depth, c.messages, c.bytes, *c.setup) for c in costs)
 
     @classmethod
     def forecast(cls, forecasts: Iterable[Forecast]) -> "CostSummary":
         """Add up the forecast cost of batches."""
-        return cls._sum((f.rounds, *f.traffic, *f.setup) for f in forecasts)
+        return cls._sum((f.rounds, f.rounds, *f.traffic, *f.setup) for f in forecasts)
 
     @classmethod
     def _sum(cls, costs: Iterable[tuple[int, ...]]) -> "CostSummary":
@@ -425,6 +431,8 @@ def sections(report: Report) -> tuple[Sequence[SummaryLine], ...]:
 
 def _paid(report: Report) -> list[SummaryLine]:
     cost = report.cost
+    differ = "" if cost.rounds == cost.depth else f", and {cost.rounds:,} were declared"
+    waits = f"each waits for the previous one{differ}"
     went = "" if report.rounds is None else f"; PP-TopK circles the ring {report.rounds} times"
     ring = "" if report.ring is None else f"; ring {report.ring}"
     start = f"plus {report.start_seconds:.3f} s to start the parties"
@@ -433,7 +441,7 @@ def _paid(report: Report) -> list[SummaryLine]:
     match = "match" if equal else "do not all match"
     closed = f"rounds, messages and bytes {match} the closed forms"
     lines = [
-        SummaryLine("rounds", f"{cost.rounds:,}", "each waits for the previous one" + went),
+        SummaryLine("rounds", f"{cost.depth:,}", waits + went),
         SummaryLine("messages", f"{cost.messages:,}", setup + ring),
         SummaryLine("bytes", f"{cost.bytes:,}", f"plus {cost.setup_bytes:,} for set-up"),
         SummaryLine("wall time", f"{report.seconds:.3f} s", start),

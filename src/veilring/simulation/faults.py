@@ -29,6 +29,7 @@ FaultClass = Literal[
     "pause",
     "slow",
     "skew",
+    "mid-send",
 ]
 """The kinds of faults. After `restart` a party returns with its data, after `amnesia` without."""
 
@@ -51,8 +52,9 @@ class Fault:
         end: The end; a crash has none.
         parties: The affected parties: one party; both ends of a connection, starting with the one
             that notices first; or one side of a partition.
-        strength: Extra seconds, the slowdown factor, or the factor by which a skewed clock waits
-            longer; 0 for other kinds.
+        strength: Extra seconds, the slowdown factor, the factor by which a skewed clock waits
+            longer, or the number of messages that a party sends before it crashes; 0 for other
+            kinds.
     """
 
     kind: FaultClass
@@ -78,6 +80,7 @@ class Strength(NamedTuple):
 _EXTRA: Final = Strength("extra_seconds", 0.0, 2.0, tried=1.0)
 _SLOWER: Final = Strength("times", 2.0, 1000.0, tried=1000.0, least=1.0)
 _SKEWED: Final = Strength("times", 1.0 / 4.0, 4.0, tried=4.0)
+_SENDS: Final = Strength("sends", 1.0, 8.0, tried=1.0, least=1.0)
 
 
 def _stalled(fault: Fault, cause: int, _rng: Generator) -> list[Condition]:
@@ -183,6 +186,12 @@ FAULT_KINDS: Final[Mapping[str, FaultKind]] = {
         "messages that {0} sends take longer", strength=_EXTRA, conditions=_delayed, one_way=True
     ),
     "skew": FaultKind("the clock of {0} is wrong", strength=_SKEWED),
+    "mid-send": FaultKind(
+        "{0} crashes between two messages that it sends",
+        strength=_SENDS,
+        state="crashed",
+        ends=False,
+    ),
 }
 FAULT_CLASSES: Final[tuple[FaultClass, ...]] = get_args(FaultClass)
 
@@ -197,7 +206,8 @@ def draw_faults(parties: Sequence[str], seconds: float, rng: Generator) -> tuple
         strikes = rng.random() < 0.5  # noqa: PLR2004  (half of all classes, in every schedule)
         rate = rng.exponential(_RATE_MEAN) if strikes else 0.0
         count = int(rng.poisson(rate))
-        count = min(count, 1) if kind == "crash" else count
+        crashed = any(not FAULT_KINDS[fault.kind].ends for fault in faults)
+        count = count if FAULT_KINDS[kind].ends else min(count, 1 - crashed)
         faults += [_draw(kind, parties, seconds, rng) for _ in range(count)]
     return tuple(sorted(faults, key=lambda fault: (fault.start, fault.kind, fault.parties)))
 

@@ -338,6 +338,10 @@ class SimulatedNetwork:
         self.routes.announce(gone, list(left), len(GOODBYE) if orderly else 0, tell)
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 class SimulatedEndpoint(InProcessEndpoint):
     """A party's endpoint in a `SimulatedNetwork`."""
 
@@ -346,6 +350,7 @@ class SimulatedEndpoint(InProcessEndpoint):
         self._network = network
         self._window: Counter[str] = Counter()  # frames by sender, in flight to us or unread
         self._blocked: dict[str, asyncio.Event] = {}  # our own waiting sends, by receiver
+        self._sends_left, self._then = math.inf, _nothing
 
     @override
     async def send(self, to: str, frame: bytes) -> None:
@@ -358,6 +363,14 @@ class SimulatedEndpoint(InProcessEndpoint):
             await self._blocked.setdefault(to, asyncio.Event()).wait()
             self.check_open(to)
         receiver.expect(self.name, bytes(frame))
+        self._sends_left -= 1
+        if not self._sends_left:
+            self._then()
+            self.check_open(to)
+
+    def after_sends(self, sends: int, then: Callable[[], None]) -> None:
+        """Call a function after a number of further messages were sent, at least 1."""
+        self._sends_left, self._then = sends, then
 
     def has_no_room_for(self, sender: str) -> bool:
         """Whether a sender must wait."""

@@ -21,6 +21,7 @@ see `veilring.testing.auditing`.
 """
 
 import asyncio
+import warnings
 from asyncio import events
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -73,13 +74,15 @@ class ProtocolRunner:
     ) -> "Run[_R]":
         """Run a protocol once among fresh parties; see `veilring.nodes.cluster.Cluster`.
 
+        It warns with `RoundsDiffer` if the role declares other rounds than it takes.
+
         Raises:
             VeilringError: As `Cluster.run` raises it.
             ClusterError: If an event loop is already running, as in an `async def` test.
         """
         __tracebackhide__ = True  # pytest points at the caller, and the error's cause at the role
         from veilring import simulation  # noqa: PLC0415  (light until it is used)
-        from veilring.errors import ClusterError, VeilringError  # noqa: PLC0415  (as above)
+        from veilring.errors import ClusterError, RoundsDiffer, VeilringError  # noqa: PLC0415  (as above)
         from veilring.nodes.cluster import Cluster  # noqa: PLC0415  (as above)
 
         if events._get_running_loop() is not None:  # noqa: SLF001  (asyncio documents it)
@@ -94,9 +97,12 @@ class ProtocolRunner:
 
         runner = simulation.simulate if self._runtime == "simulated" else asyncio.run
         try:
-            return runner(main())
+            run = runner(main())
         except VeilringError as error:
             raise error.with_traceback(None) from error.__cause__  # without the frames of asyncio
+        if run.cost.rounds_differ and not adversaries:
+            warnings.warn(RoundsDiffer(run.cost.rounds_differ), stacklevel=2)
+        return run
 
 
 def assert_cost(
@@ -113,7 +119,7 @@ def assert_cost(
     Args:
         messages: The number of messages of the protocol, without its set-up.
         bytes: The bytes of their frames.
-        rounds: The number of communication rounds.
+        rounds: The number of communication rounds, both as declared and as measured.
         setup_messages: The number of messages before the first round.
         setup_bytes: The bytes of their frames.
 
@@ -141,6 +147,7 @@ def assert_cost(
     expected = {name: due for name, (_, due) in asked.items()}
     said = f"the run cost {measured}; by kind: {cost.by_kind}; set-up: {cost.setup}"
     assert measured == expected, said  # noqa: S101  (an assertion helper must assert)
+    assert rounds is None or not cost.rounds_differ, cost.rounds_differ  # noqa: S101  (as above)
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  (a module's attribute is anything)

@@ -278,7 +278,7 @@ class Simulated(TasksRuntime):
             parties, streams, topology=self._topology, conditions=self._conditions
         )
         for cause, fault in enumerate(self._faults):
-            for seconds, strike in self._strikes(fault):
+            for seconds, strike in self._strikes(cause, fault):
                 loop.call_later(seconds, self._strike, cause, strike)
         return [network.endpoint(name) for name in parties]
 
@@ -300,12 +300,14 @@ class Simulated(TasksRuntime):
         for each in self._sessions(name):
             each.expire(seconds)
 
-    def _strikes(self, fault: Fault) -> list[tuple[float, Callable[[], bool]]]:
+    def _strikes(self, cause: int, fault: Fault) -> list[tuple[float, Callable[[], bool]]]:
         """Return the times and actions of a fault; each action returns whether it had an effect."""
         party, start, end = fault.parties[0], fault.start, fault.end
         match fault.kind:
             case "crash":
                 return [(start, lambda: self._crash(party))]
+            case "mid-send":
+                return [(start, lambda: self._crash_later(cause, party, int(fault.strength)))]
             case "restart":
                 return [(start, lambda: self._crash(party)), (end, lambda: self._restart(party))]
             case "amnesia":
@@ -332,6 +334,13 @@ class Simulated(TasksRuntime):
         self.crashed.add(party)
         self._nodes[party].abort()
         return True
+
+    def _crash_later(self, cause: int, party: str, sends: int) -> bool:
+        """Let a party crash after it has sent some more messages."""
+        if self._network is not None:
+            crash = partial(self._strike, cause, lambda: self._crash(party))
+            self._network.endpoint(party).after_sends(sends, crash)
+        return False
 
     def _restart(self, party: str, *, forgetful: bool = False) -> bool:
         if party not in self.crashed or self._network is None:

@@ -27,7 +27,6 @@ from veilring import simulation
 from veilring.arrays import Bools, Floats, Ints
 from veilring.data.table import Table
 from veilring.errors import InputError, UnforeseenCost
-from veilring.nodes.journal import Traffic
 from veilring.nodes.runtimes import Memory, Simulated
 from veilring.protocols.promise import Forecast, Leakage, Promise, total_cost
 from veilring.protocols.registry import find_system, system_names
@@ -620,8 +619,7 @@ def _play(setup: Setup, asked: Table, topology: Topology, seed: int) -> Played:
 def _require_forecast(labelled: Labelled) -> Forecast:
     """Return the cost of all batches, checked against the closed form."""
     for batch in labelled.batches:
-        cost, forecast = batch.run.cost, batch.forecast
-        found = Forecast(cost.rounds, Traffic(cost.messages, cost.bytes), cost.setup)
-        if found != forecast:
-            raise UnforeseenCost(forecast, found)
+        found = Forecast.measured(batch.run.cost)
+        if found != batch.forecast:
+            raise UnforeseenCost(batch.forecast, found)
     return total_cost(*(batch.forecast for batch in labelled.batches))

@@ -254,9 +254,9 @@ def _judge_cost(subject: AuditedSystem, runs: Sequence[_Played]) -> Claim:
     wrong, lines = list[str](), list[str]()
     for played in runs:
         cost, due = played.run.cost, played.play.forecast(played.run)
-        measured = Forecast(
-            cost.rounds, due.traffic._replace(messages=cost.messages, bytes=cost.bytes), cost.setup
-        )
+        measured = Forecast.measured(cost)
+        if differ := cost.rounds_differ:
+            wrong.append(f"{played.shape}: {differ}.")
         lines.append(f"{played.shape}: {_said(measured)}")
         if _numbers(measured) != _numbers(due):
             wrong.append(

@@ -435,4 +435,8 @@ def _strike(kind: FaultClass, message: TracedMessage, journal: Journal) -> Fault
     else:
         start = sent + (_BEFORE_SECONDS if described.breaks_connection else -_BEFORE_SECONDS)
     strength = described.strength.tried if described.strength else 0.0
+    if kind == "mid-send":
+        same = (each for each in journal.messages if each.sender == sender)
+        step = [each for each in same if each.sent_seconds == message.sent_seconds]
+        strength = 1.0 + step.index(message)
     return Fault(kind, start, start + _FAULT_SECONDS, parties, strength)

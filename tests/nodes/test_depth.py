@@ -1,0 +1,94 @@
+"""The depth of a run: the longest chain of messages in which each depends on the one before."""
+
+import networkx as nx
+import numpy as np
+import pytest
+from tests.nodes.worlds import NAMES
+from tests.roles import Word, pass_on
+
+from veilring.errors import RoundsDiffer
+from veilring.nodes.adversary import Adversary
+from veilring.nodes.journal import Event, Meter, total_cost
+from veilring.nodes.party import Party, broadcast
+from veilring.testing import ProtocolRunner, assert_cost
+
+PARTIES = ("ada", "bob", "cyd", "dan")
+
+
+def played_at_random(seed: int) -> tuple[list[Meter], "nx.DiGraph[int]"]:
+    """Return the meters of a random run, and the messages of its rounds with their dependencies."""
+    rng = np.random.default_rng(seed)
+    meters = {name: Meter(name) for name in PARTIES}
+    wires: dict[tuple[str, str], list[tuple[int, Event]]] = {}
+    known: dict[str, list[int]] = {name: [] for name in PARTIES}
+    needs: nx.DiGraph[int] = nx.DiGraph()
+    for number in range(int(rng.integers(1, 40))):
+        sender, receiver = (str(name) for name in rng.choice(PARTIES, 2, replace=False))
+        if rng.random() < 0.5 and (wire := wires.get((sender, receiver))):
+            sent, event = wire.pop(0)
+            meters[receiver](event._replace(sent=False, party=receiver, peer=sender))
+            known[receiver].append(sent)
+            continue
+        event = Event(True, sender, receiver, int(rng.integers(3)), Word(text="w"), b"frame")
+        meters[sender](event)
+        wires.setdefault((sender, receiver), []).append((number, event))
+        needs.add_node(number, weight=int(event.round > 0))
+        needs.add_edges_from((earlier, number) for earlier in known[sender])
+    return list(meters.values()), needs
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_is_the_longest_path_of_dependencies(seed: int) -> None:
+    """It equals networkx' longest path over the messages of the protocol, set-up left out."""
+    meters, needs = played_at_random(seed)
+    for before, after in needs.edges:
+        needs.edges[before, after]["weight"] = needs.nodes[after]["weight"]
+    first = {node: {"weight": needs.nodes[node]["weight"]} for node in needs}
+    needs.add_edges_from((-1, node, weight) for node, weight in first.items())
+    assert total_cost(meters).depth == nx.dag_longest_path_length(needs)
+
+
+def test_a_chain_needs_no_record_of_a_lost_sender() -> None:
+    """What others received from a party whose process died still counts, once."""
+    meters, _ = played_at_random(7)
+    whole, rest = total_cost(meters), total_cost(meters[1:])
+    assert rest.messages == whole.messages - whole.by_party["ada"].messages + sum(
+        traffic.messages
+        for meter in meters[1:]
+        for (sent, peer, number, _), traffic in meter.totals()
+        if not sent and peer == "ada" and number
+    )
+    assert 0 < rest.depth <= whole.depth
+
+
+async def exchange_five_times(party: Party) -> None:
+    """Declare one round, and take five."""
+    party.round(1)
+    for number in range(5):
+        await broadcast(party, Word(text=str(number)))
+        for peer in party.peers:
+            await party.receive(Word, sender=peer)
+
+
+def test_a_test_learns_that_rounds_are_declared_wrong(run_protocol: ProtocolRunner) -> None:
+    """The fixture warns and `assert_cost` fails; both say which message depends on which."""
+    told = r"rounds: 1 declared, 5 measured; test\.word from \w+ to \w+ in round 1 was sent after"
+    with pytest.warns(RoundsDiffer, match=told):
+        run = run_protocol(exchange_five_times, NAMES)
+    assert_cost(run, messages=30)
+    with pytest.raises(AssertionError, match=told):
+        assert_cost(run, rounds=1)
+
+
+def test_an_adversary_may_lengthen_the_chain(run_protocol: ProtocolRunner) -> None:
+    """With an adversary the fixture does not warn: its messages are not the role's."""
+    run = run_protocol(exchange_five_times, NAMES, adversaries={"bob": Adversary()})
+    assert run.cost.depth == 5
+
+
+def test_messages_are_counted_at_both_ends(run_protocol: ProtocolRunner) -> None:
+    """Each party's received traffic is what its peers sent to it, and nothing is lost."""
+    cost = run_protocol(pass_on, NAMES).cost
+    before = {"ada": "cy", "bob": "ada", "cy": "bob"}
+    assert cost.received == {name: cost.by_party[peer] for name, peer in before.items()}
+    assert not cost.lost.messages
