@@ -49,6 +49,7 @@ KINDS = {
     "amnesia": (PARTY, ONE, 0.0),
     "pause": (PARTY, ONE, 0.0),
     "slow": (f"{PARTY}, extra_seconds = 0.2", ONE, 0.2),
+    "mid-send": ('party = "party-1", start_seconds = 0.35, sends = 1', ONE, 1),
     "skew": ('party = "party-1", start_seconds = 0, end_seconds = 9, times = 2', ONE, 2),
 }
 

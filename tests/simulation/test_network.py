@@ -245,6 +245,29 @@ async def test_news_of_a_loss_travels_like_a_message(orderly: bool) -> None:
 
 
 @simulated
+async def test_bytes_that_have_not_left_a_crashed_party_are_lost() -> None:
+    """Its peer gets what had left, and the news of the loss right behind that."""
+    network = three(Topology(LinkModel(Constant(1), bandwidth_bytes_per_second=10)))
+    alice, bob = network.endpoint("alice"), network.endpoint("bob")
+    for _ in range(3):
+        await alice.send("bob", b"hello")
+    each = frame_size(b"hello") / 10
+    await asyncio.sleep(1.5 * each)
+    alice.end(orderly=False)
+    assert await bob.receive() == ("alice", b"hello")
+    assert now() == pytest.approx(each + 1)
+    with pytest.raises(PeerLost):
+        await bob.receive()
+    assert now() == pytest.approx(1.5 * each + 1)
+    revived = network.revive("alice")
+    await asyncio.sleep(2)
+    start = now()
+    await revived.send("bob", b"hello")
+    assert await bob.receive() == ("alice", b"hello")
+    assert now() == pytest.approx(start + each + 1)
+
+
+@simulated
 async def test_shut_down_ends_all_without_goodbyes() -> None:
     """A network that ends as a whole sends nothing and wakes everyone."""
     network = three()

@@ -22,7 +22,7 @@ from typing_extensions import override
 
 from veilring.errors import InputError, ProtocolViolation, Tampered, VeilringError
 from veilring.nodes.journal import SETUP_ROUND, Seen
-from veilring.nodes.party import ForwardingParty, Party
+from veilring.nodes.party import ForwardingParty, Party, expected_kinds
 from veilring.transport.messages import Message
 
 _M = TypeVar("_M", bound=Message)
@@ -103,13 +103,26 @@ class Corrupted(ForwardingParty):
     @override
     async def receive(self, message_type: type[_M], *, sender: str, due: int | None = None) -> _M:
         heard = await super().receive(message_type, sender=sender, due=due)
+        return await self._changed(sender, heard, message_type)
+
+    @override
+    async def receive_any(
+        self,
+        message_types: type[_M] | tuple[type[_M], ...],
+        *,
+        senders: Iterable[str] | None = None,
+    ) -> tuple[str, _M]:
+        sender, heard = await super().receive_any(message_types, senders=senders)
+        return sender, await self._changed(sender, heard, message_types)
+
+    async def _changed(
+        self, sender: str, heard: Message, allowed: type[_M] | tuple[type[_M], ...]
+    ) -> _M:
         instead = await self._adversary.received(sender, heard)
-        if not isinstance(instead, message_type):
-            raise InputError.because(
-                f"the adversary returned a {instead.kind!r} message where "
-                f"{message_type.kind!r} was expected",
-                field="received",
-            )
+        if not isinstance(instead, allowed):
+            due = expected_kinds(allowed)
+            said = f"the adversary returned {instead.kind} where {due} was expected"
+            raise InputError.because(said, field="received")
         return instead
 
     @override

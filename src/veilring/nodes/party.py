@@ -31,13 +31,23 @@ _UNORDERED: Final = (
 )
 
 
+ANYBODY: Final = "*"
+"""The sender of a message that several peers may send; not the name of a party."""
+
+
 class Wait(NamedTuple):
     """A message that a party is waiting for."""
 
     sender: str
+    """The peer, or `ANYBODY`."""
     kind: str
     due: int | None
     """The round in which its sender sends it, if the role declares it."""
+
+    @property
+    def said(self) -> str:
+        """The message in words."""
+        return f"{self.kind} from {'anybody' if self.sender == ANYBODY else self.sender}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +74,7 @@ class Standing:
 
     def sentences(self) -> list[str]:
         """The messages that it is waiting for, one sentence each."""
-        waits = [
-            f"{self.party} is waiting for {wait.kind} from {wait.sender}" for wait in self.waits
-        ]
+        waits = [f"{self.party} is waiting for {wait.said}" for wait in self.waits]
         return waits + [f"{self.party} is waiting for {peer} to read" for peer in self.blocked]
 
 
@@ -105,7 +113,9 @@ def find_fault(standings: Iterable[Standing], judge: str = "") -> Blame:
 
 def _judge(sender: Standing | None, waiting: Standing, name: str, kind: str) -> Blame:
     if sender is None:
-        return _nobody(f"{waiting.party} is waiting for {kind} from {name}, which did not report")
+        missed = Wait(name, kind, None).said
+        silent = "" if name == ANYBODY else ", which did not report"
+        return _nobody(f"{waiting.party} is waiting for {missed}{silent}")
     if sender.blocked:
         return _nobody(f"{name} is waiting for {', '.join(sender.blocked)} to read")
     sent, received = sender.sent.get(waiting.party, 0), waiting.received.get(name, 0)
@@ -130,6 +140,11 @@ def _nobody(why: str) -> Blame:
 
 _M = TypeVar("_M", bound=Message)
 _T = TypeVar("_T")
+
+
+def expected_kinds(types: type[Message] | tuple[type[Message], ...]) -> str:
+    """Return the kinds of messages that are expected, in words."""
+    return " or ".join(each.kind for each in (types if isinstance(types, tuple) else (types,)))
 
 
 class Parties(tuple[str, ...]):  # noqa: SLOT001  (CPython allows no slots on subtypes of tuple)
@@ -216,6 +231,31 @@ class Party(Protocol):
             ProtocolViolation: If the message has another type.
         """
 
+    async def receive_any(
+        self,
+        message_types: type[_M] | tuple[type[_M], ...],
+        *,
+        senders: Iterable[str] | None = None,
+    ) -> tuple[str, _M]:
+        """Wait for the next message of several peers, whichever arrives first.
+
+        Args:
+            senders: The peers; all by default. No other task may wait for one of them meanwhile.
+
+        Returns:
+            The sender, and its message.
+
+        Raises:
+            ProtocolViolation: If the message has another type.
+            PeerLost: If all senders are lost, in a session that tolerates losses.
+        """
+
+    def leave_unread(self) -> None:
+        """Allow messages that the role does not receive.
+
+        Without it, a message that is unread when the role ends is a violation by its sender.
+        """
+
     def accuse(self, error: VeilringError) -> None:
         """End the session because peers sent something impossible.
 
@@ -243,6 +283,36 @@ async def broadcast(party: Party, message: Message, to: Iterable[str] | None = N
     """Send one message to several peers in order; by default to all."""
     for peer in party.peers if to is None else to:
         await party.send(peer, message)
+
+
+async def receive_quorum(
+    party: Party,
+    message_types: type[_M] | tuple[type[_M], ...],
+    count: int,
+    *,
+    senders: Iterable[str] | None = None,
+) -> dict[str, _M]:
+    """Receive one message from each of some peers, those whose messages arrive first.
+
+    The messages of the others stay unread: receive them later, or call `Party.leave_unread`.
+
+    Args:
+        count: The number of peers.
+        senders: The peers that may be among them; all by default.
+
+    Raises:
+        InputError: If there are fewer senders.
+        PeerLost: If too few senders are left, in a session that tolerates losses.
+    """
+    left = set(party.peers if senders is None else senders)
+    if not 0 <= count <= len(left):
+        raise InputError("count", count, f"0 to {len(left)}, the number of senders")
+    received: dict[str, _M] = {}
+    while len(received) < count:
+        sender, message = await party.receive_any(message_types, senders=left)
+        received[sender] = message
+        left.remove(sender)
+    return received
 
 
 async def broadcast_to_rest(party: Party, message: Message) -> None:
@@ -280,6 +350,19 @@ class ForwardingParty(Party):
     @override
     async def receive(self, message_type: type[_M], *, sender: str, due: int | None = None) -> _M:
         return await self._party.receive(message_type, sender=sender, due=due)
+
+    @override
+    async def receive_any(
+        self,
+        message_types: type[_M] | tuple[type[_M], ...],
+        *,
+        senders: Iterable[str] | None = None,
+    ) -> tuple[str, _M]:
+        return await self._party.receive_any(message_types, senders=senders)
+
+    @override
+    def leave_unread(self) -> None:
+        self._party.leave_unread()
 
     @override
     def accuse(self, error: VeilringError) -> None:

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import Annotated, Final, Self, TypeVar
 
 from numpy.random import Generator
@@ -41,7 +42,7 @@ from veilring.errors import (
     listed,
 )
 from veilring.nodes.journal import SETUP_ROUND, Event, Observer
-from veilring.nodes.party import Parties, Party, Standing, Wait, find_fault
+from veilring.nodes.party import ANYBODY, Parties, Party, Standing, Wait, expected_kinds, find_fault
 from veilring.transport.endpoint import Endpoint
 from veilring.transport.messages import Envelope, Message, encode
 from veilring.transport.roster import NAME_CHARACTERS_MAX
@@ -154,6 +155,9 @@ class Session(Party):
         self._sent: Counter[str] = Counter()
         self._blocked: Counter[str] = Counter()
         self._stood: Standing | None = None
+        self._anybody: _Anybody | None = None
+        self._arrived = count()
+        self._leaves_unread = False
         self._lost: dict[str, PeerLost | SessionAborted] | None = None  # if losses are tolerated
         self._over = False
         self.limit: asyncio.Timeout | None = None  # while the role plays
@@ -180,8 +184,7 @@ class Session(Party):
 
     @override
     async def send(self, to: str, message: Message) -> None:
-        if to == self.me or to not in self.parties:
-            raise self._no_peer("to", to)
+        self._require_peer("to", to)
         self._check(to)
         frame = encode(self.session, message)
         self._observe(Event(True, self.me, to, self._round, message, frame))
@@ -198,18 +201,61 @@ class Session(Party):
         inbox = self._inboxes.get(sender) or self._inbox(sender)
         while not inbox.unread:
             self._check(sender)
+            if self._anybody is not None and sender in self._anybody.among:
+                raise _already_awaited(sender)
             arrival = inbox.wait(message_type, due)
             try:
                 await arrival
             finally:
                 inbox.arrival = None
+        return self._take(inbox, (message_type,))
+
+    @override
+    async def receive_any(
+        self,
+        message_types: type[_M] | tuple[type[_M], ...],
+        *,
+        senders: Iterable[str] | None = None,
+    ) -> tuple[str, _M]:
+        types = message_types if isinstance(message_types, tuple) else (message_types,)
+        among = self.peers if senders is None else tuple(senders)
+        for name in among:
+            self._require_peer("senders", name)
+        while not (
+            unread := [box for name in among if (box := self._inboxes.get(name)) and box.unread]
+        ):
+            self._check_any(among)
+            self._anybody = _Anybody(among, types)
+            try:
+                await self._anybody.arrival
+            finally:
+                self._anybody = None
+        inbox = min(unread, key=_Inbox.first_number)
+        return inbox.sender, self._take(inbox, types)
+
+    def _take(self, inbox: "_Inbox", types: tuple[type[_M], ...]) -> _M:
         self._check()
         message, frame = inbox.take()
-        if not isinstance(message, message_type):
-            expected = f"sent {message.kind} where {message_type.kind} was expected"
-            raise self.fail(ProtocolViolation(sender, expected))
-        self._observe(Event(False, self.me, sender, self._round, message, frame))
+        if not isinstance(message, types):
+            expected = f"sent {message.kind} where {expected_kinds(types)} was expected"
+            raise self.fail(ProtocolViolation(inbox.sender, expected))
+        self._observe(Event(False, self.me, inbox.sender, self._round, message, frame))
         return message
+
+    def _check_any(self, among: tuple[str, ...]) -> None:
+        self._check()
+        lost = [self._lost[name] for name in among if name in self._lost] if self._lost else []
+        if lost and len(lost) == len(among):
+            raise lost[0]
+        inboxes = (self._inboxes.get(name) for name in among)
+        for taken in (inbox.sender for inbox in inboxes if inbox and inbox.arrival is not None):
+            raise _already_awaited(taken)
+        if self._anybody is not None:
+            raise _already_awaited("anybody")
+
+    @override
+    def leave_unread(self) -> None:
+        self._leaves_unread = True
 
     @override
     def accuse(self, error: VeilringError) -> None:
@@ -234,12 +280,12 @@ class Session(Party):
             observer(event)
 
     def _inbox(self, sender: str) -> "_Inbox":
-        if sender == self.me or sender not in self.parties:
-            raise self._no_peer("sender", sender)
+        self._require_peer("sender", sender)
         return self._inboxes.setdefault(sender, _Inbox(sender))
 
-    def _no_peer(self, field: str, name: str) -> InputError:
-        return InputError(field, name, f"a peer of {self.me}: {listed(self.peers)}")
+    def _require_peer(self, field: str, name: str) -> None:
+        if name == self.me or name not in self.parties:
+            raise InputError(field, name, f"a peer of {self.me}: {listed(self.peers)}")
 
     def _check(self, peer: str = "") -> None:
         if self.error is not None:
@@ -268,10 +314,15 @@ class Session(Party):
             self.fail(Tampered(self.peers, "opened a session under the name of another one"))
             return
         inbox = self._inboxes.get(sender) or self._inbox(sender)
-        inbox.put(message, frame)
+        inbox.put(message, frame, next(self._arrived))
         if inbox.is_too_full:
             self.fail(TooFarAhead(sender, inbox.excess))
+        self._wake(inbox)
+
+    def _wake(self, inbox: "_Inbox") -> None:
         inbox.wake()
+        if self._anybody is not None and inbox.sender in self._anybody.among:
+            self._anybody.wake()
 
     def lose(self, peer: str, error: PeerLost | SessionAborted) -> None:
         """Continue without a peer if the role tolerates that; otherwise end the session."""
@@ -279,8 +330,7 @@ class Session(Party):
             self.fail(error)
             return
         self._lost.setdefault(peer, error)
-        if peer in self._inboxes:
-            self._inboxes[peer].wake()
+        self._wake(self._inboxes.get(peer) or _Inbox(peer))
 
     def fail(self, error: VeilringError) -> VeilringError:
         """End the session with an error unless it has one, and return the first error."""
@@ -289,6 +339,8 @@ class Session(Party):
             self.error = error
             for inbox in self._inboxes.values():
                 inbox.wake()
+            if self._anybody is not None:
+                self._anybody.wake()
         return self.error
 
     def expire(self, seconds: float) -> None:
@@ -318,9 +370,11 @@ class Session(Party):
         """Blame the senders of unread messages: honest parties send only expected ones."""
         self._check()
         self._over = True
+        if self._leaves_unread:
+            return
         for sender, inbox in self._inboxes.items():
             if inbox.unread and sender not in (self._lost or ()):
-                extra = f"sent {inbox.unread[0][0].kind}, which was not due"
+                extra = f"sent {inbox.unread[0][1].kind}, which was not due"
                 raise self.fail(ProtocolViolation(sender, extra))
 
     def standing(self) -> Standing:
@@ -328,9 +382,12 @@ class Session(Party):
         if self._stood is not None:
             return self._stood
         waiting = [inbox for inbox in self._inboxes.values() if inbox.is_awaited]
+        waits = [Wait(inbox.sender, inbox.type.kind, inbox.due) for inbox in waiting]
+        if self._anybody is not None:
+            waits.append(Wait(ANYBODY, expected_kinds(self._anybody.types), None))
         return Standing(
             self.me,
-            waits=tuple(Wait(inbox.sender, inbox.type.kind, inbox.due) for inbox in waiting),
+            waits=tuple(waits),
             blocked=tuple(peer for peer, sends in self._blocked.items() if sends),
             over=self._over,
             sent=dict(self._sent),
@@ -347,7 +404,7 @@ class _Inbox:
     def __init__(self, sender: str) -> None:
         self.sender = sender
         # Seldom more than a few: a deque would take ten times the memory in each of many inboxes.
-        self.unread: list[tuple[Message, bytes]] = []
+        self.unread: list[tuple[int, Message, bytes]] = []
         self.unread_bytes = 0
         self.received = 0
         self.type: type[Message] = Message
@@ -374,13 +431,17 @@ class _Inbox:
         """Whether the role is waiting for a message that has not arrived."""
         return self.arrival is not None and not self.unread
 
-    def put(self, message: Message, frame: bytes) -> None:
+    def first_number(self) -> int:
+        """Return the place of the first unread message in the order of all arrivals."""
+        return self.unread[0][0]
+
+    def put(self, message: Message, frame: bytes, number: int) -> None:
         self.received += 1
-        self.unread.append((message, frame))
+        self.unread.append((number, message, frame))
         self.unread_bytes += len(frame)
 
     def take(self) -> tuple[Message, bytes]:
-        message, frame = self.unread.pop(0)
+        _, message, frame = self.unread.pop(0)
         self.unread_bytes -= len(frame)
         return message, frame
 
@@ -392,9 +453,7 @@ class _Inbox:
     def wait(self, message_type: type[Message], due: int | None) -> asyncio.Future[None]:
         """Return a future that is done when a message arrives or the session fails."""
         if self.arrival is not None:
-            raise InputError.because(
-                f"another task is already waiting for a message from {self.sender}", field="sender"
-            )
+            raise _already_awaited(self.sender)
         self.type, self.due = message_type, due
         self.arrival = asyncio.get_running_loop().create_future()
         return self.arrival
@@ -402,6 +461,23 @@ class _Inbox:
     def wake(self) -> None:
         if self.arrival is not None and not self.arrival.done():
             self.arrival.set_result(None)
+
+
+class _Anybody:
+    """The wait for the next message of any of some peers."""
+
+    def __init__(self, among: tuple[str, ...], types: tuple[type[Message], ...]) -> None:
+        self.among, self.types = frozenset(among), types
+        self.arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def wake(self) -> None:
+        if not self.arrival.done():
+            self.arrival.set_result(None)
+
+
+def _already_awaited(sender: str) -> InputError:
+    said = f"another task is already waiting for a message from {sender}"
+    return InputError.because(said, field="sender")
 
 
 @asynccontextmanager
@@ -564,7 +640,7 @@ def _decode_standing(sender: str, answer: StandingReport, parties: Iterable[str]
         waits=tuple(
             Wait(*wait)
             for wait in zip(answer.senders, answer.kinds, answer.dues, strict=False)
-            if wait[0] in known
+            if wait[0] in known or wait[0] == ANYBODY
         ),
         blocked=tuple(peer for peer in answer.blocked if peer in known),
         over=answer.over,

@@ -3,6 +3,7 @@
 import functools
 import math
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import NormalDist
@@ -259,6 +260,9 @@ class Link:
         departure = max(now, previous departure) + size / bandwidth
         arrival   = max(previous arrival, departure + latency + jitter)
 
+    Attributes:
+        departure_seconds: The departure of the latest message.
+
     Args:
         generator: A function that returns the link's own stream of randomness, so that no other
             link's draws depend on it. Not called if the model is not random.
@@ -279,7 +283,9 @@ class Link:
         self._own: Generator | None = None
         self._latency = model.latency.sampler(self._stream)
         self._jitter = model.jitter.sampler(self._stream)
-        self._departure_seconds = self._arrival_seconds = -math.inf
+        self.departure_seconds = self._arrival_seconds = -math.inf
+        self._leaving: deque[tuple[float, float]] = deque()  # when they depart and arrive
+        self._left_arrival = -math.inf  # of the latest message that has departed
 
     def _stream(self) -> Generator:
         if self._own is None:
@@ -290,18 +296,31 @@ class Link:
         """Send a message; the event that is its arrival carries it as its value."""
         if size_bytes < 0:
             raise InputError("size_bytes", size_bytes, "at least 0")
-        start = max(self._environment.now, self._departure_seconds)
+        start = max(self._environment.now, self.departure_seconds)
         if self._conditions is None:
-            self._departure_seconds = start + size_bytes / self._bandwidth
-            arrival = self._departure_seconds + self._latency() + self._jitter()
+            self.departure_seconds = start + size_bytes / self._bandwidth
+            arrival = self.departure_seconds + self._latency() + self._jitter()
         else:
             arrival = self._arrival_under(self._conditions, start, size_bytes)
         self._arrival_seconds = max(self._arrival_seconds, arrival)
+        self._leaving.append((self.departure_seconds, self._arrival_seconds))
+        self._let_depart()
         return timeout_at(self._environment, self._arrival_seconds, message)
+
+    def _let_depart(self) -> None:
+        while self._leaving and self._leaving[0][0] <= self._environment.now:
+            self._left_arrival = self._leaving.popleft()[1]
+
+    def cut(self) -> None:
+        """Forget the messages that have not departed; later ones need not wait for them."""
+        self._let_depart()
+        self._leaving.clear()
+        self.departure_seconds = min(self.departure_seconds, self._environment.now)
+        self._arrival_seconds = self._left_arrival
 
     def _arrival_under(self, conditions: LinkConditions, start: float, size_bytes: int) -> float:
         start = conditions.resume(start)
         slowdown, extra = conditions.burden(start)
-        self._departure_seconds = start + slowdown * size_bytes / self._bandwidth
-        arrival = self._departure_seconds + self._latency() + self._jitter() + extra
+        self.departure_seconds = start + slowdown * size_bytes / self._bandwidth
+        arrival = self.departure_seconds + self._latency() + self._jitter() + extra
         return conditions.resume(arrival)

@@ -138,6 +138,7 @@ class Routes:
         self._conditions = NetworkConditions() if conditions is None else conditions
         self._links: dict[tuple[str, str], Link] = {}
         self._paths: dict[tuple[str, str], tuple[Link, ...]] = {}
+        self._targets: dict[str, list[str]] = {}
 
     def send(self, source: str, target: str, size_bytes: int, message: object = None) -> Event:
         """Send a message; the event that is its arrival carries it as its value."""
@@ -155,6 +156,16 @@ class Routes:
 
         pass_on(links)
         return arrival
+
+    def departure(self, source: str, target: str) -> float:
+        """Return the time at which the latest message leaves its sender."""
+        return self._paths[source, target][0].departure_seconds
+
+    def cut(self, source: str) -> float:
+        """Forget the messages that have not left a sender, and return the time."""
+        for target in self._targets.get(source, ()):
+            self._paths[source, target][0].cut()
+        return self._environment.now
 
     def announce(
         self, source: str, targets: Iterable[str], size_bytes: int, tell: Callable[[str], None]
@@ -181,6 +192,7 @@ class Routes:
         nodes = self._topology.path(source, target)
         links = tuple(self._link(*pair) for pair in itertools.pairwise(nodes))
         self._paths[source, target] = links
+        self._targets.setdefault(source, []).append(target)
         return links
 
     def _link(self, source: str, target: str) -> Link:
@@ -351,6 +363,8 @@ class SimulatedEndpoint(InProcessEndpoint):
         self._window: Counter[str] = Counter()  # frames by sender, in flight to us or unread
         self._blocked: dict[str, asyncio.Event] = {}  # our own waiting sends, by receiver
         self._sends_left, self._then = math.inf, _nothing
+        self.crashed_seconds = math.inf
+        """The time at which the party crashed: what it had not sent then is lost."""
 
     @override
     async def send(self, to: str, frame: bytes) -> None:
@@ -377,19 +391,26 @@ class SimulatedEndpoint(InProcessEndpoint):
         return self._window[sender] >= QUEUED_FRAMES_MAX
 
     def expect(self, sender: str, frame: bytes) -> None:
-        """Let a frame travel to us; it is lost if the connection breaks meanwhile."""
+        """Let a frame travel to us.
+
+        It is lost if the connection breaks meanwhile, or the sender crashes before it has left.
+        """
         if sender in self.gone:
             return  # we have noticed a break that the sender has not
         self._window[sender] += 1
         breaks = self._network.breaks(sender, self.name)
-        arrival = self._network.routes.send(sender, self.name, frame_size(frame))
-        arrival.callbacks.append(lambda _: self._arrive(sender, frame, breaks))
+        routes, origin = self._network.routes, self._network.endpoint(sender)
+        arrival = routes.send(sender, self.name, frame_size(frame))
+        departure = routes.departure(sender, self.name)
 
-    def _arrive(self, sender: str, frame: bytes, breaks: int) -> None:
-        if breaks == self._network.breaks(sender, self.name):
-            self.inbox.put((sender, frame))
-        else:
-            self._make_room(sender)
+        def arrive(_: object) -> None:
+            has_left = departure <= origin.crashed_seconds
+            if has_left and breaks == self._network.breaks(sender, self.name):
+                self.inbox.put((sender, frame))
+            else:
+                self._make_room(sender)
+
+        arrival.callbacks.append(arrive)
 
     def lose(self, loss: PeerLost) -> None:
         """Record that a peer is gone, unless that is known."""
@@ -434,4 +455,6 @@ class SimulatedEndpoint(InProcessEndpoint):
         self.inbox.close()
         for receiver in tuple(self._blocked):
             self.unblock(receiver)
+        if not orderly:
+            self.crashed_seconds = self._network.routes.cut(self.name)
         self._network.announce_loss(self.name, orderly=orderly)

@@ -10,7 +10,7 @@ them from whatever contains them: a number that it added to a total, or a mask o
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from itertools import count
@@ -23,7 +23,7 @@ from typing_extensions import override
 
 from veilring.errors import InputError, ProtocolViolation, VeilringError
 from veilring.nodes.journal import SETUP_ROUND, Seen, View
-from veilring.nodes.party import Parties, Party
+from veilring.nodes.party import Parties, Party, expected_kinds
 from veilring.protocols.masks import (
     KEY_BYTES,
     MaskedWords,
@@ -312,6 +312,7 @@ class _DirectParty(Party):
         self._passed = 0
         self._unread: dict[str, deque[tuple[Message, Arrival]]] = {}
         self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._leaves_unread = False
 
     @property
     @override
@@ -362,17 +363,33 @@ class _DirectParty(Party):
     async def receive(self, message_type: type[_M], *, sender: str, due: int | None = None) -> _M:
         if sender == self.me or sender not in self.parties:
             raise InputError("sender", sender, "a peer of this session")
-        while not self._unread.get(sender):
-            waiting = self._waiting[sender] = asyncio.get_running_loop().create_future()
+        return (await self.receive_any(message_type, senders=(sender,)))[1]
+
+    @override
+    async def receive_any(
+        self,
+        message_types: type[_M] | tuple[type[_M], ...],
+        *,
+        senders: Iterable[str] | None = None,
+    ) -> tuple[str, _M]:
+        among = self.peers if senders is None else tuple(senders)
+        while not (unread := [name for name in among if self._unread.get(name)]):
+            waiting = asyncio.get_running_loop().create_future()
+            self._waiting |= dict.fromkeys(among, waiting)
             await waiting
+        sender = min(unread, key=lambda name: self._unread[name][0][1].tick)
         message, arrival = self._unread[sender].popleft()
-        if not isinstance(message, message_type):
-            expected = f"sent {message.kind} where {message_type.kind} was expected"
+        if not isinstance(message, message_types):
+            expected = f"sent {message.kind} where {expected_kinds(message_types)} was expected"
             raise ProtocolViolation(sender, expected)
         if self._view is not None:
             self._view.received.append(Seen(self._round, sender, message))
             self._view.received_at.append(arrival)
-        return message
+        return sender, message
+
+    @override
+    def leave_unread(self) -> None:
+        self._leaves_unread = True
 
     @override
     def accuse(self, error: VeilringError) -> None:
@@ -391,7 +408,7 @@ class _DirectParty(Party):
     def finish(self) -> None:
         """Blame unread messages on their sender, as a session does."""
         for sender, inbox in self._unread.items():
-            if inbox:
+            if inbox and not self._leaves_unread:
                 extra = f"sent {inbox[0][0].kind}, which was not due"
                 raise ProtocolViolation(sender, extra)
 

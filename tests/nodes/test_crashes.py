@@ -1,0 +1,57 @@
+"""A simulated crash between two messages of one step."""
+
+import asyncio
+import math
+
+import pytest
+from tests.roles import Word
+
+from veilring import simulation
+from veilring.errors import PeerLost
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.party import Party, broadcast
+from veilring.nodes.run import Run
+from veilring.nodes.runtimes import Simulated
+from veilring.simulation.faults import Fault
+
+PARTIES = ("ada", "bob", "cyd", "dan")
+
+
+async def decide(party: Party) -> str:
+    """Decide as the first party says, or not at all if it is lost."""
+    party.tolerate_losses()
+    party.round(1)
+    leader = party.parties[0]
+    if party.me == leader:
+        await asyncio.sleep(1)
+        await broadcast(party, Word(text="yes"))
+        return "yes"
+    try:
+        return (await party.receive(Word, sender=leader)).text
+    except PeerLost:
+        return "nothing"
+
+
+async def _decided(sends: int) -> Run[str]:
+    fault = Fault("mid-send", 0.0, math.inf, ("ada",), float(sends))
+    async with Cluster(PARTIES, runtime=Simulated(faults=[fault]), seed=1) as cluster:
+        return await cluster.run(decide)
+
+
+@pytest.mark.parametrize("sends", [1, 2, 3])
+def test_a_crash_falls_between_two_messages(sends: int) -> None:
+    """As many peers as messages were sent have the last word of the crashed party."""
+    run = simulation.simulate(_decided(sends))
+    assert run.lost == ("ada",)
+    peers = PARTIES[1:]
+    assert run.results == {
+        peer: "yes" if place < sends else "nothing" for place, peer in enumerate(peers)
+    }
+    assert run.cost.messages == sends
+
+
+def test_without_enough_messages_nobody_crashes() -> None:
+    """The fault then has no effect."""
+    run = simulation.simulate(_decided(4))
+    assert not run.lost
+    assert set(run.results.values()) == {"yes"}
