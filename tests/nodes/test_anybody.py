@@ -231,4 +231,4 @@ def test_a_view_can_be_audited() -> None:
     """Roles that receive from anybody can be tested for what a coalition learns."""
     worlds = [1, 2, 3], [1, 5, 6]
     permitted = itemgetter("party-0")
-    assert_hides(add_masks, *worlds, coalition=["party-0"], permitted=permitted, runs=400, seed=1)
+    assert_hides(add_masks, *worlds, coalition=["party-0"], permitted=permitted, runs=800, seed=1)
