@@ -86,11 +86,11 @@ def explore_command(
     """Run protocols under random faults, seed after seed, and look for wrong results and hangs.
 
     Each seed makes a simulated world: random links, a schedule of stalls, delays, partitions,
-    resets, half-open connections, crashes, restarts, pauses and skewed clocks, and an order in
-    which tasks take turns. The protocol of a scenario runs repeatedly in this world. Five
-    invariants are checked: no party ever has a wrong result, each failure is a named error, every
-    run ends soon after the faults stop, no task is left over, and the same seed makes the same
-    world.
+    resets, half-open connections, crashes (also between two messages of one step), restarts, pauses
+    and skewed clocks, and an order in which tasks take turns. The protocol of a scenario runs
+    repeatedly in this world. Five invariants are checked: no party ever has a wrong result, each
+    failure is a named error, every run ends soon after the faults stop, no task is left over, and
+    the same seed makes the same world.
 
     The command fails if any check fails, if a class of fault never had an effect, or if a situation
     that is marked with `sometimes` never occurred.

@@ -177,9 +177,9 @@ class Cost:
     lost with its process, the messages that others received from it count.
 
     Rounds are communication rounds, as the role declares them: a message of round r depends only on
-    messages of earlier rounds, so with a latency of L between all parties a run takes rounds · L.
-    The depth is their number as measured: the length of the longest chain of messages in which each
-    depends on the one before. It is equal to the rounds of a role that declares them right.
+    messages of earlier rounds. With a latency of L between all parties, a run takes rounds · L. The
+    depth is their number as measured: the length of the longest chain of messages in which each
+    depends on the one before.
 
     Attributes:
         by_party: The traffic that each party sent.

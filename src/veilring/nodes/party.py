@@ -237,7 +237,7 @@ class Party(Protocol):
         *,
         senders: Iterable[str] | None = None,
     ) -> tuple[str, _M]:
-        """Wait for the next message of several peers, whichever arrives first.
+        """Wait for the next message of several peers, in order of arrival.
 
         Args:
             senders: The peers; all by default. No other task may wait for one of them meanwhile.
