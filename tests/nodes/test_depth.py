@@ -11,6 +11,8 @@ from veilring.nodes.adversary import Adversary
 from veilring.nodes.journal import Event, Meter, total_cost
 from veilring.nodes.party import Party, broadcast
 from veilring.testing import ProtocolRunner, assert_cost
+from veilring.testing.auditing import RoleClaims, Verdict, check_role
+from veilring.testing.auditing.findings import QUICK
 
 PARTIES = ("ada", "bob", "cyd", "dan")
 
@@ -78,6 +80,20 @@ def test_a_test_learns_that_rounds_are_declared_wrong(run_protocol: ProtocolRunn
     assert_cost(run, messages=30)
     with pytest.raises(AssertionError, match=told):
         assert_cost(run, rounds=1)
+
+
+async def exchange_with_input(party: Party, _own: int) -> None:
+    """Declare one round, and take five."""
+    await exchange_five_times(party)
+
+
+def test_an_audit_contradicts_wrong_rounds() -> None:
+    """The claim about rounds of a role of one's own is contradicted, with the two messages."""
+    subject = RoleClaims(exchange_with_input, dict.fromkeys(NAMES, 0), lambda *_: None)
+    claims = {claim.claim: claim for claim in check_role(subject, QUICK, seed=1)}
+    assert claims["result"].verdict is Verdict.HOLDS
+    assert claims["rounds"].verdict is Verdict.CONTRADICTED
+    assert "in round 1 was sent after" in claims["rounds"].finding
 
 
 def test_an_adversary_may_lengthen_the_chain(run_protocol: ProtocolRunner) -> None:

@@ -212,7 +212,15 @@ def check_role(subject: RoleClaims, _effort: Effort, seed: int) -> list[Claim]:
         "The audit would find any result that violates the invariant, for these inputs only.",
         (f"cost: {cost}",),
     )
-    return [result, _judge_reproducible([one], [again])]
+    differ = one.cost.rounds_differ
+    rounds = Claim(
+        "rounds",
+        "A run takes the rounds that its role declares.",
+        Verdict.CONTRADICTED if differ else Verdict.HOLDS,
+        f"{differ}." if differ else f"A run takes {one.cost.depth:,} rounds, as declared.",
+        "The audit would find a single round, for these inputs.",
+    )
+    return [result, rounds, _judge_reproducible([one], [again])]
 
 
 def _play_sizes(subject: AuditedSystem, seed: int) -> Iterator[_Played]:
