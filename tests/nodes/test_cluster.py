@@ -34,7 +34,7 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party, Standing
 from veilring.nodes.ring import draw_ring
 from veilring.nodes.run import Outcome, join_outcomes
-from veilring.nodes.runtimes.tasks import SIMULATED_SECONDS
+from veilring.nodes.runtimes.simulated import SIMULATED_SECONDS
 from veilring.testing import ProtocolRunner, assert_cost
 from veilring.transport.frames import frame_size
 from veilring.transport.messages import encode

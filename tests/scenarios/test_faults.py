@@ -49,6 +49,7 @@ KINDS = {
     "amnesia": (PARTY, ONE, 0.0),
     "pause": (PARTY, ONE, 0.0),
     "slow": (f"{PARTY}, extra_seconds = 0.2", ONE, 0.2),
+    "jump": ('party = "party-1", start_seconds = 0.35, seconds = 2', ONE, 2),
     "mid-send": ('party = "party-1", start_seconds = 0.35, sends = 1', ONE, 1),
     "skew": ('party = "party-1", start_seconds = 0, end_seconds = 9, times = 2', ONE, 2),
 }
@@ -73,7 +74,8 @@ class TestKinds:
     def test_each_kind_affects_its_parties(self, kind: str) -> None:
         """The report has the fault with its parties, and shows that it had an effect."""
         keys, parties, strength = KINDS[kind]
-        report = _run(f'faults=[{{kind = "{kind}", {keys}}}]', "run.retries=2")
+        limits = ("run.retries=2", "run.session_seconds=1000")
+        report = _run(f'faults=[{{kind = "{kind}", {keys}}}]', *limits)
         (fault,) = report.faults
         assert (fault.kind, fault.parties, fault.strength) == (kind, parties, strength)
         assert fault.struck

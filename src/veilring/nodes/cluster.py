@@ -14,7 +14,8 @@ from veilring.nodes.party import Parties
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.nodes.run import Job, Outcome, Run, describe_failure, join_outcomes, mark_failure
 from veilring.nodes.runtimes.processes import Processes, stop_if_imported
-from veilring.nodes.runtimes.tasks import Memory, Runtime, Simulated, Tls
+from veilring.nodes.runtimes.simulated import Simulated
+from veilring.nodes.runtimes.tasks import Memory, Runtime, Tls
 from veilring.randomness import Streams
 
 __all__ = (

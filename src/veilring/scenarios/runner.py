@@ -222,7 +222,7 @@ def _label(
 
     if scenario.network.runtime != "simulated":
         return asyncio.run(label(scenario.network.runtime)), ()
-    runtime = Simulated(topology, prepared.faults)
+    runtime = Simulated(topology, prepared.faults, compute=scenario.network.compute)
     return simulation.simulate(label(runtime)), tuple(runtime.struck)
 
 

@@ -109,6 +109,8 @@ class NetworkSection(Section):
         bandwidth_bytes_per_second: The bandwidth of each link in each direction; by default
             unlimited.
         graph: The pairs of parties with a link; messages between others are forwarded.
+        compute: The simulated time that a role takes, in seconds for each message that it sends or
+            receives, or as it is measured here.
     """
 
     runtime: RuntimeName = "processes"
@@ -127,6 +129,9 @@ class NetworkSection(Section):
     )
     graph: str = Field(
         "complete", description="complete, cycle, path, star, or a path to a .graphml"
+    )
+    compute: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["measured"] = Field(
+        0.0, description='seconds of at least 0, or "measured"'
     )
 
 

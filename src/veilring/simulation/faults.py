@@ -30,6 +30,7 @@ FaultClass = Literal[
     "slow",
     "skew",
     "mid-send",
+    "jump",
 ]
 """The kinds of faults. After `restart` a party returns with its data, after `amnesia` without."""
 
@@ -52,9 +53,9 @@ class Fault:
         end: The end; a crash has none.
         parties: The affected parties: one party; both ends of a connection, starting with the one
             that notices first; or one side of a partition.
-        strength: Extra seconds, the slowdown factor, the factor by which a skewed clock waits
-            longer, or the number of messages that a party sends before it crashes; 0 for other
-            kinds.
+        strength: Extra seconds, the slowdown factor, the factor by which a skewed clock is slower,
+            the seconds by which a clock jumps ahead, or the number of messages that a party sends
+            before it crashes; 0 for other kinds.
     """
 
     kind: FaultClass
@@ -80,6 +81,7 @@ class Strength(NamedTuple):
 _EXTRA: Final = Strength("extra_seconds", 0.0, 2.0, tried=1.0)
 _SLOWER: Final = Strength("times", 2.0, 1000.0, tried=1000.0, least=1.0)
 _SKEWED: Final = Strength("times", 1.0 / 4.0, 4.0, tried=4.0)
+_AHEAD: Final = Strength("seconds", 0.1, 10.0, tried=2.0)
 _SENDS: Final = Strength("sends", 1.0, 8.0, tried=1.0, least=1.0)
 
 
@@ -136,6 +138,11 @@ class FaultKind:
     ends: bool = True
 
     @property
+    def is_final(self) -> bool:
+        """Whether its party never returns."""
+        return self.state == "crashed" and not self.ends
+
+    @property
     def breaks_connection(self) -> bool:
         """Whether messages that are in flight between its two parties are lost."""
         return self.keys == _CONNECTION
@@ -185,13 +192,14 @@ FAULT_KINDS: Final[Mapping[str, FaultKind]] = {
     "slow": FaultKind(
         "messages that {0} sends take longer", strength=_EXTRA, conditions=_delayed, one_way=True
     ),
-    "skew": FaultKind("the clock of {0} is wrong", strength=_SKEWED),
+    "skew": FaultKind("the clock of {0} runs at another rate", strength=_SKEWED),
     "mid-send": FaultKind(
         "{0} crashes between two messages that it sends",
         strength=_SENDS,
         state="crashed",
         ends=False,
     ),
+    "jump": FaultKind("the clock of {0} jumps ahead", strength=_AHEAD, ends=False),
 }
 FAULT_CLASSES: Final[tuple[FaultClass, ...]] = get_args(FaultClass)
 
@@ -206,8 +214,8 @@ def draw_faults(parties: Sequence[str], seconds: float, rng: Generator) -> tuple
         strikes = rng.random() < 0.5  # noqa: PLR2004  (half of all classes, in every schedule)
         rate = rng.exponential(_RATE_MEAN) if strikes else 0.0
         count = int(rng.poisson(rate))
-        crashed = any(not FAULT_KINDS[fault.kind].ends for fault in faults)
-        count = count if FAULT_KINDS[kind].ends else min(count, 1 - crashed)
+        crashed = any(FAULT_KINDS[fault.kind].is_final for fault in faults)
+        count = min(count, 1 - crashed) if FAULT_KINDS[kind].is_final else count
         faults += [_draw(kind, parties, seconds, rng) for _ in range(count)]
     return tuple(sorted(faults, key=lambda fault: (fault.start, fault.kind, fault.parties)))
 

@@ -43,6 +43,7 @@ from simpy.events import Event, Timeout
 from typing_extensions import TypeVarTuple, Unpack, override
 
 from veilring.errors import Deadlock, InputError, SimulationError
+from veilring.simulation.clocks import OWN_CLOCK
 
 _CHANGES: Final = 3
 """The number of points at which a priority drops: most known ordering bugs need fewer (Burckhardt
@@ -213,8 +214,9 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 
     @override
     def time(self) -> float:
-        """Return the simulated time in seconds."""
-        return self.environment.now
+        """Return the simulated time in seconds, as read on the clock of the running party."""
+        clock = OWN_CLOCK.get()
+        return self.environment.now if clock is None else clock.read()
 
     @override
     def call_at(
@@ -231,7 +233,11 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
             context = contextvars.copy_context()
         timer = Timer(when, callback, args, self, context)
         due = functools.partial(self.call_soon, callback, *args, context=context)
-        timer.wait(timeout_at(self.environment, when), due)
+        clock = OWN_CLOCK.get()
+        instant = when if clock is None else clock.instant(when)
+        timer.wait(timeout_at(self.environment, instant), due)
+        if clock is not None:
+            clock.keep(timer)
         return timer
 
     @override
@@ -661,6 +667,17 @@ class Timer(asyncio.TimerHandle):
         """Call `due` when `event` happens."""
         self._event, self._due, self._soon = event, due, None
         event.callbacks.append(self._ring)
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it has neither rung nor been cancelled."""
+        return self._soon is None and not self.cancelled()
+
+    def move(self, instant: float) -> None:
+        """Ring at another simulated time."""
+        if self._event.callbacks is not None:
+            self._event.callbacks.clear()
+        self.wait(timeout_at(self._event.env, instant), self._due)
 
     def _ring(self, _event: Event) -> None:
         self._soon = self._due()

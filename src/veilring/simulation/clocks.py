@@ -1,0 +1,79 @@
+"""The clock of one simulated party, which may drift and jump."""
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Final, Protocol
+
+from simpy import Environment
+
+
+class ClockTimer(Protocol):
+    """A timer that keeps a party's clock."""
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it has neither rung nor been cancelled."""
+
+    def when(self) -> float:
+        """Return the reading of the clock at which it is due."""
+
+    def move(self, instant: float) -> None:
+        """Let it ring at another true time."""
+
+
+class Clock:
+    """A clock that reads `reading + rate · (now - since)`, from its latest change on.
+
+    Timers that were set before a change move with it, as those of an operating system do.
+
+    Attributes:
+        noticed: Called whenever the clock is read or a timer keeps it.
+    """
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._since = self._reading = 0.0
+        self._rate = 1.0
+        self._timers: list[ClockTimer] = []
+        self.noticed: Callable[[], None] = _nobody_cares
+
+    def read(self) -> float:
+        """Return the time on this clock, in seconds."""
+        self.noticed()
+        return self._read()
+
+    def _read(self) -> float:
+        return self._reading + self._rate * (self._environment.now - self._since)
+
+    def instant(self, reading: float) -> float:
+        """Return the true time at which the clock will show a reading, if nothing changes it."""
+        return self._since + (reading - self._reading) / self._rate
+
+    def keep(self, timer: ClockTimer) -> None:
+        """Move a timer whenever the clock changes."""
+        self.noticed()
+        self._timers = [*(each for each in self._timers if each.is_pending), timer]
+
+    def change(
+        self, noticed: Callable[[], None], *, rate: float | None = None, jump: float = 0.0
+    ) -> None:
+        """Let the clock run at another rate, or jump ahead by some seconds.
+
+        Args:
+            noticed: Called as soon as the change makes a difference.
+        """
+        self._reading, self._since = self._read() + jump, self._environment.now
+        self._rate = self._rate if rate is None else rate
+        self.noticed = noticed
+        for timer in self._timers:
+            if timer.is_pending:
+                noticed()
+                timer.move(self.instant(timer.when()))
+
+
+def _nobody_cares() -> None:
+    """Do nothing."""
+
+
+OWN_CLOCK: Final[ContextVar[Clock | None]] = ContextVar("OWN_CLOCK", default=None)
+"""The clock of the party whose task is running; none for a true one."""

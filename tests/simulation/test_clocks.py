@@ -1,0 +1,142 @@
+"""Clocks of simulated parties that drift and jump, and roles that take time to compute."""
+
+import asyncio
+import math
+from time import perf_counter
+from typing import Literal
+
+import pytest
+from tests.roles import Number
+
+from veilring import simulation
+from veilring.errors import InputError, RunFailed
+from veilring.nodes.cluster import Cluster
+from veilring.nodes.party import Party, broadcast
+from veilring.nodes.run import Run
+from veilring.nodes.runtimes import Simulated
+from veilring.simulation.faults import Fault
+from veilring.simulation.loop import running_environment
+
+NAMES = ("ada", "bob")
+
+
+async def read_clock(_party: Party) -> tuple[list[float], float]:
+    """Return the readings after a sleep of 4 s and a time limit of 2 s, and the true time."""
+    loop = asyncio.get_running_loop()
+    readings = [loop.time()]
+    await asyncio.sleep(4)
+    readings.append(loop.time())
+    try:
+        async with asyncio.timeout(2):
+            await asyncio.sleep(100)
+    except TimeoutError:
+        readings.append(loop.time())
+    return readings, running_environment().now
+
+
+@pytest.mark.parametrize(
+    ("faults", "lasts"),
+    [
+        pytest.param([("skew", 0.0, 100.0, 2.0)], 12.0, id="slower"),
+        pytest.param([("skew", 0.0, 100.0, 0.25)], 1.5, id="faster"),
+        pytest.param([("skew", 1.0, 3.0, 2.0)], 7.0, id="slower for two seconds"),
+        pytest.param([("skew", 1.0, 9.0, 4.0), ("skew", 2.0, 4.0, 2.0)], 11.5, id="latest rate"),
+        pytest.param([("jump", 1.0, math.inf, 3.0)], 3.0, id="ahead"),
+        pytest.param([("jump", 1.0, math.inf, 5.0)], 3.0, id="ahead of the sleep's end"),
+        pytest.param([("skew", 0.0, 9.0, 2.0), ("jump", 2.0, math.inf, 3.0)], 6.0, id="both"),
+    ],
+)
+def test_all_timers_of_a_party_keep_its_clock(
+    faults: list[tuple[Literal["skew", "jump"], float, float, float]], lasts: float
+) -> None:
+    """Sleeps and limits last as long as the party's clock says; its peer's clock is right."""
+    schedule = [Fault(kind, start, end, ("ada",), s) for kind, start, end, s in faults]
+    runtime = Simulated(faults=schedule)
+
+    async def main() -> Run[tuple[list[float], float]]:
+        async with Cluster(NAMES, runtime=runtime) as cluster:
+            return await cluster.run(read_clock)
+
+    results = simulation.simulate(main()).results
+    assert results["bob"] == ([0, 4, 6], 6)
+    readings, true = results["ada"]
+    late = 2.0 if lasts == 3.0 and faults[0][3] == 5.0 else 0.0  # it jumped over the end
+    assert readings == pytest.approx([0, 4 + late, 6 + late])
+    assert true == pytest.approx(lasts)
+    assert runtime.struck == tuple(schedule)
+
+
+def test_a_change_that_nobody_sees_has_no_effect() -> None:
+    """A clock that jumps when no timer is set and is never read again did not matter."""
+    runtime = Simulated(faults=[Fault("jump", 50.0, math.inf, ("ada",), 3.0)])
+
+    async def main() -> None:
+        async with Cluster(NAMES, runtime=runtime) as cluster:
+            await cluster.run(read_clock)
+            await asyncio.sleep(100)
+
+    simulation.simulate(main())
+    assert not runtime.struck
+
+
+async def wait_in_vain(party: Party) -> None:
+    """Wait for a number that no party sends."""
+    await party.receive(Number, sender=party.peers[0])
+
+
+def test_the_limit_of_a_session_keeps_the_partys_clock() -> None:
+    """A party with a fast clock gives up first."""
+
+    async def main() -> None:
+        runtime = Simulated(faults=[Fault("skew", 0.0, 100.0, ("ada",), 0.5)])
+        async with Cluster(NAMES, runtime=runtime) as cluster:
+            try:
+                await cluster.run(wait_in_vain, seconds=8.0)
+            finally:
+                assert running_environment().now == 4.0
+
+    with pytest.raises(RunFailed, match="not finished after 8 s: ada"):
+        simulation.simulate(main())
+
+
+async def compute(party: Party, own: float) -> int:
+    """Compute for a time, and add up numbers of all parties."""
+    party.round(1)
+    start = perf_counter()
+    while perf_counter() - start < own:
+        pass
+    await broadcast(party, Number(number=1))
+    return sum([(await party.receive(Number, sender=peer)).number for peer in party.peers])
+
+
+def computed(seconds: float | Literal["measured"]) -> Run[int]:
+    """Return a run of three parties that compute for different times."""
+
+    async def main() -> Run[int]:
+        async with Cluster(
+            3, runtime=Simulated(compute=seconds), own=[0.01, 0.02, 0.05], seed=1
+        ) as cluster:
+            return await cluster.run(compute)
+
+    return simulation.simulate(main())
+
+
+def test_each_call_takes_its_seconds() -> None:
+    """Two sends, two receives and the end take five times as long; transcripts stay equal."""
+    instant, slow = computed(0.0), computed(0.5)
+    assert (instant.seconds, slow.seconds) == (0, 2.5)
+    assert (instant.transcript, instant.cost) == (slow.transcript, slow.cost)
+
+
+def test_measured_roles_take_at_least_their_time() -> None:
+    """The run takes as long as its slowest party computes; results are as without."""
+    measured = computed("measured")
+    assert measured.seconds >= 0.05
+    assert measured.results == computed(0.0).results
+
+
+@pytest.mark.parametrize("seconds", [-1.0, math.inf, math.nan])
+def test_other_times_are_refused(seconds: float) -> None:
+    """Times are finite and not negative."""
+    with pytest.raises(InputError, match=r'seconds of at least 0, or "measured"'):
+        Simulated(compute=seconds)
