@@ -24,7 +24,7 @@ NAMES = ("ada", "bob", "cyd", "dan")
 
 
 async def hear_all(party: Party) -> list[tuple[str, str]]:
-    """Tell all peers a word, or a number, and return what arrives, in order."""
+    """Tell all peers a word, or a number, and return the kinds that arrive, in order."""
     party.round(1)
     even = party.parties.position(party.me) % 2 == 0
     await broadcast(party, Word(text=party.me) if even else Number(number=len(party.me)))

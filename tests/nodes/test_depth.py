@@ -51,7 +51,7 @@ def test_is_the_longest_path_of_dependencies(seed: int) -> None:
 
 
 def test_a_chain_needs_no_record_of_a_lost_sender() -> None:
-    """What others received from a party whose process died still counts, once."""
+    """The messages of a party whose process died count once, as others received them."""
     meters, _ = played_at_random(7)
     whole, rest = total_cost(meters), total_cost(meters[1:])
     assert rest.messages == whole.messages - whole.by_party["ada"].messages + sum(
@@ -88,7 +88,7 @@ async def exchange_with_input(party: Party, _own: int) -> None:
 
 
 def test_an_audit_contradicts_wrong_rounds() -> None:
-    """The claim about rounds of a role of one's own is contradicted, with the two messages."""
+    """The claim about the rounds of a role is contradicted, with the two messages."""
     subject = RoleClaims(exchange_with_input, dict.fromkeys(NAMES, 0), lambda *_: None)
     claims = {claim.claim: claim for claim in check_role(subject, QUICK, seed=1)}
     assert claims["result"].verdict is Verdict.HOLDS

@@ -246,7 +246,7 @@ async def test_news_of_a_loss_travels_like_a_message(orderly: bool) -> None:
 
 @simulated
 async def test_bytes_that_have_not_left_a_crashed_party_are_lost() -> None:
-    """Its peer gets what had left, and the news of the loss right behind that."""
+    """Its peer gets the message that had left, and the news of the loss right behind it."""
     network = three(Topology(LinkModel(Constant(1), bandwidth_bytes_per_second=10)))
     alice, bob = network.endpoint("alice"), network.endpoint("bob")
     for _ in range(3):
