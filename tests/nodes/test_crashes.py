@@ -7,7 +7,7 @@ import pytest
 from tests.roles import Word
 
 from veilring import simulation
-from veilring.errors import PeerLost
+from veilring.errors import PeerLost, RunFailed
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.run import Run
@@ -55,3 +55,31 @@ def test_without_enough_messages_nobody_crashes() -> None:
     run = simulation.simulate(_decided(4))
     assert not run.lost
     assert set(run.results.values()) == {"yes"}
+
+
+async def ask_for_ever(party: Party) -> str:
+    """Ask for a word of the first party again and again, whatever happens."""
+    party.tolerate_losses()
+    if party.me == "ada":
+        await asyncio.sleep(100)
+        return ""
+    while True:
+        try:
+            return (await party.receive(Word, sender="ada")).text
+        except PeerLost:
+            continue
+
+
+def test_a_role_that_asks_a_lost_peer_for_ever_is_ended() -> None:
+    """The loop never waits, and ends with the loss and the line of the role."""
+    fault = Fault("crash", 1.0, math.inf, ("ada",))
+
+    async def main() -> None:
+        async with Cluster(PARTIES, runtime=Simulated(faults=[fault]), seed=1) as cluster:
+            await cluster.run(ask_for_ever)
+
+    with pytest.raises(RunFailed) as caught:
+        simulation.simulate(main())
+    error = caught.value.errors["bob"]
+    assert "the role met the same error 100,000 times: a loop without end" in str(error)
+    assert "in ask_for_ever" in "".join(error.__notes__)

@@ -121,7 +121,7 @@ class Corrupted(ForwardingParty):
         instead = await self._adversary.received(sender, heard)
         if not isinstance(instead, allowed):
             due = expected_kinds(allowed)
-            said = f"the adversary returned {instead.kind} where {due} was expected"
+            said = f"the adversary returned a {instead.kind!r} message where {due!r} was expected"
             raise InputError.because(said, field="received")
         return instead
 

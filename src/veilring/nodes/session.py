@@ -62,6 +62,9 @@ UNREAD_MESSAGES_MAX: Final = 1024
 # The same in bytes, for large messages: four of the largest frames. With as many sessions as a peer
 # may open, that is 64 MiB.
 UNREAD_BYTES_MAX: Final = 4 << 20
+# A role that continues without lost peers meets each loss a few times in each round. A loop that
+# meets one this often, and sends and receives nothing in between, has no end, and may never wait.
+REFUSALS_MAX: Final = 100_000
 # The name of an error's class. It comes from a peer, and ends in our log.
 REASON_CHARACTERS_MAX: Final = 64
 # All peers that are silent are named at once: a dozen of the longest names.
@@ -158,6 +161,7 @@ class Session(Party):
         self._anybody: _Anybody | None = None
         self._arrived = count()
         self._leaves_unread = False
+        self._refusals = 0  # since a message was sent or received
         self._lost: dict[str, PeerLost | SessionAborted] | None = None  # if losses are tolerated
         self._over = False
         self.limit: asyncio.Timeout | None = None  # while the role plays
@@ -193,6 +197,7 @@ class Session(Party):
         try:
             await self._endpoint.send(to, frame)
             self._sent[to] += not isinstance(message, Open)  # which opens the peer's session
+            self._refusals = 0
         finally:
             self._blocked[to] -= 1
 
@@ -235,6 +240,7 @@ class Session(Party):
 
     def _take(self, inbox: "_Inbox", types: tuple[type[_M], ...]) -> _M:
         self._check()
+        self._refusals = 0
         message, frame = inbox.take()
         if not isinstance(message, types):
             expected = f"sent {message.kind} where {expected_kinds(types)} was expected"
@@ -288,10 +294,19 @@ class Session(Party):
             raise InputError(field, name, f"a peer of {self.me}: {listed(self.peers)}")
 
     def _check(self, peer: str = "") -> None:
-        if self.error is not None:
-            raise self.error
-        if self._lost is not None and peer in self._lost:
-            raise self._lost[peer]
+        error = self.error or (self._lost or {}).get(peer)
+        if error is None:
+            return
+        self._refusals += 1
+        if self._refusals > REFUSALS_MAX:
+            raise self._endless(error)
+        raise error
+
+    def _endless(self, error: VeilringError) -> InputError:
+        said = f"the role met the same error {REFUSALS_MAX:,} times: a loop without end"
+        endless = InputError.because(f"{said}; let it end, or go on without the peer: {error}")
+        self.fail(endless)
+        return endless
 
     def deliver(self, sender: str, envelope: Envelope, frame: bytes) -> None:
         """Handle a frame for this session."""
