@@ -2,15 +2,15 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 from tests.protocols.dropout_worlds import Lie
-from tests.protocols.noisyvotes.worlds import CERTAIN, NAMES, RING, WITHIN, five_parts
+from tests.protocols.noisyvotes.worlds import CERTAIN, WITHIN, five_parts
+from tests.protocols.ring.worlds import NAMES, RING, Labelled
 
 from veilring import simulation
-from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.errors import SessionAborted, Tampered
 from veilring.nodes.adversary import Adversary
@@ -139,14 +139,6 @@ def test_parties_add_nothing_to_different_inputs(
     assert {len(charged[name]) for name in done} == {released}
 
 
-def test_parties_with_different_rings_add_nothing() -> None:
-    """Parties with different rings add nothing, because a share of the noise could be missing."""
-    others = Ring([NAMES[n] for n in (3, 0, 4, 2, 1)])
-    done = outcomes(replace(WITHIN, sum=ALONG), only={"party-4": {"ring": others}})
-    assert_stopped(done)
-    assert not any(told_before_adding(outcome.view) for outcome in done.values())
-
-
 async def in_its_own_order(party: Party, own: Rows, **public: Any) -> VotesAnswer:
     """Play a party with a different order of the parties."""
     listing = ForwardingParty(party)
@@ -155,9 +147,34 @@ async def in_its_own_order(party: Party, own: Rows, **public: Any) -> VotesAnswe
     return await private_votes(listing, own, **public)
 
 
-def test_parties_with_different_lists_of_parties_add_nothing() -> None:
-    """Parties with different lists of parties add nothing, because noise shares depend on them."""
-    assert_stopped(outcomes(WITHIN, role=in_its_own_order))
+@pytest.mark.parametrize(
+    ("method", "given"),
+    [
+        *(
+            (SHARES, {"only": {"party-1": {"parameters": replace(WITHIN, **wrong)}}})
+            for wrong in (
+                {"epsilon_vote": np.nextafter(CERTAIN, 0)},
+                {"tolerated": 2},
+                {"neighbours": WithinRadius(0.25)},
+                {"neighbours": NearestRows(5, CERTAIN, 80)},
+            )
+        ),
+        (ALONG, {"only": {"party-4": {"ring": Ring([NAMES[n] for n in (3, 0, 4, 2, 1)])}}}),
+        (SHARES, {"role": in_its_own_order}),
+    ],
+    ids=["epsilon", "tolerated", "radius", "neighbours", "ring", "list of parties"],
+)
+def test_a_different_public_input_is_detected_before_any_sum(
+    method: SumMethod, given: dict[str, Any]
+) -> None:
+    """A difference of one party in any parameter, even in its last digit, stops the run.
+
+    So does another ring, as a share of the noise could be missing, and another list of parties, on
+    which noise shares depend.
+    """
+    done = outcomes(replace(WITHIN, sum=method), **given)
+    assert_stopped(done)
+    assert not any(told_before_adding(outcome.view) for outcome in done.values())
 
 
 @pytest.mark.parametrize(
@@ -187,21 +204,6 @@ def test_equal_parameters_agree_for_any_number_types(
     assert [outcome.error for outcome in done.values()] == [None] * 5
 
 
-@pytest.mark.parametrize(
-    "mine",
-    [
-        replace(WITHIN, epsilon_vote=np.nextafter(CERTAIN, 0)),
-        replace(WITHIN, tolerated=2),
-        replace(WITHIN, neighbours=WithinRadius(0.25)),
-        replace(WITHIN, neighbours=NearestRows(5, CERTAIN, 80)),
-    ],
-    ids=["epsilon", "tolerated", "radius", "neighbours"],
-)
-def test_different_parameters_are_detected_before_any_sum(mine: NoisyVotesParameters) -> None:
-    """A difference of one party in any parameter, even in its last digit, stops the run."""
-    assert_stopped(outcomes(WITHIN, only={"party-1": {"parameters": mine}}))
-
-
 def test_a_withheld_total_is_charged() -> None:
     """A party that withholds its words alone has the total, and all others know its cost."""
     charged: dict[str, list[Allocation]] = {name: [] for name in NAMES}
@@ -222,13 +224,6 @@ def test_a_withheld_total_is_charged() -> None:
     for name in done:
         loss = remaining_epsilon(charged[name], 5, tolerated=1, missing=1)
         assert loss == pytest.approx(CERTAIN, rel=1e-12)
-
-
-class Labelled(NamedTuple):
-    """A party's rows, and the client's batch."""
-
-    rows: Rows
-    queries: Floats | None = None
 
 
 async def labels(party: Party, own: Labelled, *, method: SumMethod) -> list[int]:

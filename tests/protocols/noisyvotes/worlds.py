@@ -9,7 +9,6 @@ from numpy.random import Generator
 
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
-from veilring.nodes.ring import Ring
 from veilring.privacy.divisible import polya_difference_pmf
 from veilring.protocols.noisyvotes import NoisyVotesParameters, WithinRadius, remaining_epsilon
 from veilring.protocols.noisyvotes.algorithm.releases import Release, batch_steps, noisy_counts
@@ -138,8 +137,6 @@ def guarantee_in_ring(
     return remaining_epsilon(spent, parties, tolerated=tolerated, missing=missing)
 
 
-NAMES = [f"party-{n}" for n in range(5)]
-RING = Ring([NAMES[n] for n in (3, 0, 4, 1, 2)])
 CERTAIN = 2000.0
 """A budget so large that noise is drawn only with probability below e**-200."""
 WITHIN = NoisyVotesParameters(2, 3, CERTAIN, WithinRadius(0.2))

@@ -13,7 +13,6 @@ from tests.protocols.ring.worlds import FALSE_ALARM, bound, play
 
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows, pairwise_distances
-from veilring.errors import InputError
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
 from veilring.protocols.ring import FixedPoint, KNNAnswer, KNNParameters, private_knn
@@ -206,30 +205,3 @@ def test_votes_are_those_counted_by_hand(
 def test_ties_of_votes_go_to_the_lowest_class() -> None:
     """Equal totals are decided for the class with the lowest index."""
     assert decide_labels(np.array([[1.0, 3.0, 3.0], [0.0, 0.0, 0.0]])).tolist() == [1, 0]
-
-
-@pytest.mark.parametrize(
-    ("field", "labels", "result", "classes", "weights"),
-    [
-        ("labels", [0, 1], [[1.0]], 4, "uniform"),
-        ("labels", [0, 1, 4, 0, 0], [[1.0]], 4, "uniform"),
-        ("labels", [0, 1, -1, 0, 0], [[1.0]], 4, "uniform"),
-        ("classes", [0, 0, 0, 0, 0], [[1.0]], 0, "uniform"),
-        ("result", [0, 0, 0, 0, 0], [[1.0], [1.0]], 4, "uniform"),
-        ("weights", [0, 0, 0, 0, 0], [[1.0]], 4, "gaussian"),
-    ],
-)
-def test_votes_refuse_invalid_arguments(
-    field: str, labels: list[int], result: list[list[float]], classes: int, weights: Weights
-) -> None:
-    """Labels, results, classes or weights that do not fit are refused by name."""
-    away = pairwise_distances(QUERY, ROWS)
-    with pytest.raises(InputError) as caught:
-        local_votes(away, np.array(labels), np.array(result), classes, weights)
-    assert caught.value.field == field
-
-
-def test_rows_of_another_schema_are_refused() -> None:
-    """Rows and queries of different numbers of features are refused."""
-    with pytest.raises(InputError, match=r"rows has the shape \(5, 1\)"):
-        pairwise_distances(np.zeros((2, 3)), ROWS)

@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import permutations
 
@@ -12,7 +11,6 @@ from scipy import stats
 from tests.protocols.ring.worlds import FALSE_ALARM, empirical_bernstein, hoeffding, play, rng
 
 from veilring.arrays import Floats
-from veilring.errors import InputError
 from veilring.nodes.ring import Ring
 from veilring.protocols.ring import leakage, pp_topk
 from veilring.protocols.ring.algorithm.topk import TopKParameters, run_ring
@@ -322,24 +320,3 @@ def test_a_larger_k_exposes_more(n: int) -> None:
     most = np.mean([(1 - 0.5**p) / p for p in range(1, n + 1)]) + 1e-7
     assert one <= most + stray < has_one_of_the_least(n, 60, 40) / 2 - stray <= forty
     assert one - 2 * stray <= five <= forty + 2 * stray
-
-
-@pytest.mark.parametrize(
-    ("said", "call"),
-    [
-        ("at least 2 trials", lambda: estimate_hop_leakage(ORDERS[:1], HONEST, rng())),
-        (r"coalition is \[3\]", lambda: exposure_to_coalition(ORDERS, HONEST, {3}, rng())),
-        ("trials is 0", lambda: uniform_values(0, 1, 1, 1, rng())),
-        ("parties is 0", lambda: uniform_values(1, 0, 1, 1, rng())),
-        ("k is 0", lambda: uniform_values(1, 1, 0, 1, rng())),
-        ("rows_per_party is -1", lambda: uniform_values(1, 1, 1, -1, rng())),
-        ("upper is 0", lambda: uniform_values(1, 1, 1, 1, rng(), upper=0.0)),
-        ("proportion is 1.1", lambda: proportion_interval(1.1, 5, 0.9)),
-        ("trials is 0", lambda: proportion_interval(0.5, 0, 0.9)),
-        ("confidence is 1.0", lambda: proportion_interval(0.5, 5, 1.0)),
-    ],
-)
-def test_an_impossible_argument_is_refused(said: str, call: Callable[[], object]) -> None:
-    """The error names it; a single trial is refused because it has no standard error."""
-    with pytest.raises(InputError, match=said):
-        call()

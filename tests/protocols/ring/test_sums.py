@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Literal, TypeVar
 
 import networkx as nx
@@ -35,7 +35,8 @@ from veilring.protocols.ring.attacks import CoalitionView, recover_groups, recov
 
 _T = TypeVar("_T")
 
-WORDS = hnp.arrays(np.uint64, hnp.array_shapes(min_dims=0, max_dims=2))
+SHAPES = hnp.array_shapes(min_dims=0, max_dims=2)
+WORDS = hnp.arrays(np.uint64, SHAPES)
 CODES = st.builds(FixedPoint, st.integers(0, 62), st.integers(1, 5000))
 
 
@@ -59,9 +60,8 @@ def check_uniform(words: NDArray[np.uint64]) -> None:
 
 @given(code=CODES, data=st.data())
 def test_a_value_survives_the_round_trip(code: FixedPoint, data: st.DataObject) -> None:
-    """Decoding returns the value to half a step, or to the 53 bits of a double."""
-    limit = code.limit
-    values = data.draw(hnp.arrays(np.float64, 5, elements=st.floats(-limit, limit)))
+    """Decoding returns a value of any shape to half a step, or to the 53 bits of a double."""
+    values = data.draw(hnp.arrays(np.float64, SHAPES, elements=st.floats(-code.limit, code.limit)))
     back = code.decode(code.encode(values))
     assert (np.abs(back - values) <= 0.5 * 2.0**-code.scale_bits).all()
 
@@ -72,10 +72,10 @@ def test_the_largest_sum_just_fits(code: FixedPoint) -> None:
     encoded = int(code.encode(np.array([code.limit]))[0])
     assert encoded * code.parties <= 2**63 - 1
     assert int(code.encode(np.array([-code.limit]))[0]) == 2**64 - encoded
-    unit = 2.0**-code.scale_bits
-    above = max(math.nextafter(code.limit, math.inf), code.limit + unit)
-    assert (int(math.ldexp(above, code.scale_bits))) * code.parties > 2**63 - 1
-    for refused in (math.nextafter(code.limit, math.inf), -math.nextafter(code.limit, math.inf)):
+    beyond = math.nextafter(code.limit, math.inf)
+    above = max(beyond, code.limit + 2.0**-code.scale_bits)
+    assert int(math.ldexp(above, code.scale_bits)) * code.parties > 2**63 - 1
+    for refused in (beyond, -beyond):
         with pytest.raises(InputError):
             code.encode(np.array([0.0, refused]))
 
@@ -95,31 +95,6 @@ def test_masked_sums_are_correct(scale_bits: int, data: st.DataObject) -> None:
     assert code.decode(total - secret).tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1234567.0])
-def test_a_value_that_could_overflow_is_refused_without_being_shown(bad: float) -> None:
-    """A value too large, or not finite, is refused by field and limit; no value is shown."""
-    code = FixedPoint(scale_bits=44, parties=3)
-    with pytest.raises(InputError) as caught:
-        code.encode(np.array([0.5, bad]), "votes")
-    assert caught.value.field == "votes"
-    assert repr(code.limit) in str(caught.value)
-    assert "1234567" not in str(caught.value)
-
-
-def test_scalars_are_supported() -> None:
-    """A value without any axis is encoded, split, added and decoded."""
-    code = FixedPoint(32, 3)
-    parts = split_shares(code.encode(np.array(-1.5)), 3, rng(0))
-    assert parts.shape == (3,)
-    assert code.decode(parts.sum(axis=0, dtype=np.uint64)) == -1.5
-
-
-def test_a_mask_is_uniform() -> None:
-    """Masks are uniform over all 2^64 words (false alarm 1e-6)."""
-    check_uniform(draw_masks((200, 500), rng(11)))
-    assert draw_masks(3, rng(1)).shape == (3,)
-
-
 @given(values=WORDS, shares=st.integers(1, 5), seed=st.integers(0, 2**32))
 def test_shares_add_up(values: NDArray[np.uint64], shares: int, seed: int) -> None:
     """The shares of a value add up to it modulo 2^64."""
@@ -129,11 +104,14 @@ def test_shares_add_up(values: NDArray[np.uint64], shares: int, seed: int) -> No
 
 
 @pytest.mark.parametrize("left_out", [0, 1, 2])
-def test_all_shares_but_one_are_uniform_and_independent(left_out: int) -> None:
-    """Any two of three shares are uniform, and so is their sum."""
+def test_masks_and_all_shares_but_one_are_uniform_and_independent(left_out: int) -> None:
+    """Masks and any two of three shares are uniform, and so are the shares' sum and difference.
+
+    The false-alarm rate is 1e-6 for each.
+    """
     parts = split_shares(np.full(60_000, 12345, dtype=np.uint64), 3, rng(left_out))
     first, second = np.delete(parts, left_out, axis=0)
-    for words in (first, second, first + second, first - second):
+    for words in (first, second, first + second, first - second, draw_masks((200, 500), rng(11))):
         check_uniform(words)
 
 
@@ -207,41 +185,9 @@ def test_exposure_probability_counts_every_coalition(n: int) -> None:
                 exposed(cycles, corrupt, victim) for corrupt in itertools.combinations(others, c)
             ]
             assert sum(hits) / len(hits) == pytest.approx(exposure_probability(n, c, s))
-
-
-def test_exposure_has_its_closed_forms() -> None:
-    """One cycle gives c(c-1)/((n-1)(n-2)); if all others are corrupt, exposure is certain."""
-    assert exposure_probability(10, 4) == pytest.approx(4 * 3 / (9 * 8), rel=1e-15)
-    assert exposure_probability(10, 1) == 0
+    assert exposure_probability(1001, 1000, 500) == 1  # beyond the range of a float's factorials
     expected = math.comb(14, 2) / math.comb(20, 8)
     assert exposure_probability(21, 8, 3) == pytest.approx(expected, rel=1e-14)
-    assert exposure_probability(1001, 1000, 500) == 1
-
-
-@pytest.mark.parametrize(
-    ("said", "call"),
-    [
-        ("scale_bits is -1", lambda: FixedPoint(-1, 3)),
-        ("scale_bits is 63", lambda: FixedPoint(63, 3)),
-        ("parties is 0", lambda: FixedPoint(32, 0)),
-        (f"parties is {2**63}", lambda: FixedPoint(32, 2**63)),
-        ("shares is 0", lambda: split_shares(np.zeros(1, np.uint64), 0, rng())),
-        ("n is 2", lambda: walecki_cycles(2)),
-        ("n is 2", lambda: exposure_probability(2, 0, 1)),
-        ("c is -1", lambda: exposure_probability(5, -1, 1)),
-        ("c is 5", lambda: exposure_probability(5, 5, 1)),
-        ("s is 0", lambda: exposure_probability(5, 2, 0)),
-        ("s is 3", lambda: exposure_probability(6, 2, 3)),
-        ("sum is 'square'", lambda: SumMethod("square")),  # type: ignore[arg-type]  # a mistake
-        ("cycles is 1; allowed: 2 or more", lambda: SumMethod("cycles", 1)),
-        ("otherwise 1", lambda: SumMethod("ring", 2)),
-        ("at most 2 for 5 parties", lambda: SumMethod("cycles", 3).check(5)),
-    ],
-)
-def test_an_impossible_argument_is_refused(said: str, call: Callable[[], object]) -> None:
-    """Encodings, rings, cycles, coalitions and methods out of range are refused by name."""
-    with pytest.raises(InputError, match=said):
-        call()
 
 
 Inputs = dict[str, Floats]
@@ -363,20 +309,3 @@ async def test_the_votes_of_a_party_in_a_knn_are_recovered() -> None:
     assert taken is not None
     assert (taken == votes).all()
     assert votes.any()
-
-
-async def test_impossible_attacks_are_refused() -> None:
-    """A victim in the coalition, a view without a total, and missing inputs are refused."""
-    shares, ring_sum = SumMethod("shares"), SumMethod()
-    ring, views, own, fixed = await watched_sum(5, shares, seed=1)
-    view = CoalitionView(ring, {"party-1": views["party-1"]})
-    empty = CoalitionView(ring, {"party-1": View("party-1")}, {"party-1": own["party-1"]})
-    for said, seen, method in (
-        ("input of party-1 is missing", view, shares),
-        ("views lack the total", view, ring_sum),
-        ("views lack some of the values that parties published", empty, shares),
-    ):
-        with pytest.raises(InputError, match=said):
-            recover_groups(seen, method=method, fixed=fixed)
-    with pytest.raises(InputError, match="victim is 'party-1'"):
-        recover_input(view, "party-1", method=ring_sum, fixed=fixed)

@@ -1,6 +1,5 @@
 """Views of a coalition, the attacks that use them, and the owners named after repetitions."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations, pairwise, permutations
 from math import comb
@@ -12,8 +11,6 @@ from docs.examples.ring_attacks import tracing_success
 from tests.protocols.ring.worlds import FALSE_ALARM, NAMES, bernstein, hoeffding, play
 
 from veilring.arrays import Floats, Ints
-from veilring.errors import InputError
-from veilring.nodes.journal import View
 from veilring.nodes.ring import Ring, deal_ring
 from veilring.protocols.ring import TopKParameters, pp_topk
 from veilring.protocols.ring.algorithm.consistency import multiset_size
@@ -393,51 +390,6 @@ def test_similar_queries_are_joined_by_a_tolerance() -> None:
     assert still.posterior == pytest.approx(find_owners(asked.sessions, asked.top).posterior)
     blind = find_owners(moved, asked.top)  # no value is ever met again
     assert blind.posterior == pytest.approx(np.full(blind.posterior.shape, 1 / 5))
-
-
-RING = Ring(NAMES)
-NOTHING = {"party-1": View("party-1")}
-LONG = np.zeros((16, 1, 3))
-
-
-@pytest.mark.parametrize(
-    ("said", "call"),
-    [
-        ("there are no views", lambda: CoalitionView(RING, {})),
-        ("views is 'eve'", lambda: CoalitionView(RING, {"eve": View("eve")})),
-        ("own is 'party-2'", lambda: CoalitionView(RING, NOTHING, {"party-2": LONG[0]})),
-        ("views lack the vectors", lambda: topk_view(CoalitionView(RING, NOTHING), PARAMETERS)),
-        ("there are 3 vectors", lambda: simulated_view(LONG[:3], PARAMETERS, NAMES, NAMES)),
-        ("members is 'eve'", lambda: simulated_view(LONG, PARAMETERS, NAMES, ["eve"])),
-        ("party is 'eve'", lambda: simulated_view(LONG, PARAMETERS, NAMES, NAMES).hops_of("eve")),
-        ("party is 'eve'", lambda: claim_new(seen_by("party-2"), "eve")),
-        ("victim is 'party-2'", lambda: claim_new(seen_by("party-2"), "party-2")),
-        ("there are no sessions", lambda: recurring([])),
-        ("the same parties, members and queries", lambda: find_owners(UNLIKE, LONG[0, :, :1])),
-        ("coalition is 0", lambda: traced(0)),
-        ("coalition is 6", lambda: traced(6)),
-    ],
-)
-def test_an_impossible_attack_is_refused(said: str, call: Callable[[], object]) -> None:
-    """Views that do not fit the run, strangers, and empty or complete coalitions are refused."""
-    with pytest.raises(InputError, match=said):
-        call()
-
-
-def seen_by(member: str) -> TopKView:
-    """Return the view of one party."""
-    return simulated_view(LONG, PARAMETERS, NAMES, [member])
-
-
-UNLIKE: list[TopKView] = [seen_by("party-1"), seen_by("party-2")]
-
-
-def traced(coalition: int) -> Floats:
-    """Trace owners among six parties by a coalition of the given size."""
-    rng = np.random.default_rng(1)
-    return tracing_success(
-        6, EXACT, UniformPrior(20), coalition=coalition, sessions=1, batches=1, rng=rng
-    )
 
 
 def test_a_value_that_nobody_can_own_has_no_owner() -> None:

@@ -1,13 +1,14 @@
 """Rings of five parties: their runs, the findings of honest ones, and bounds on random sums."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pytest
 
 from veilring.arrays import Floats
-from veilring.errors import InputError, ProtocolViolation, RunFailed, Tampered, VeilringError
+from veilring.data.table import Rows
+from veilring.errors import ProtocolViolation, RunFailed, Tampered, VeilringError
 from veilring.nodes.cluster import Cluster, RuntimeName
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
@@ -25,6 +26,13 @@ METHODS = [SumMethod(), SumMethod("cycles", 2), SumMethod("shares"), SumMethod("
 each_method = pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 
 _R = TypeVar("_R")
+
+
+class Labelled(NamedTuple):
+    """A party's rows, and the client's batch."""
+
+    rows: Rows
+    queries: Floats | None = None
 
 
 def rng(*seed: int) -> np.random.Generator:
@@ -87,13 +95,6 @@ async def accused(liar: str, run: Awaitable[object], match: str | None = None) -
     with pytest.raises(RunFailed, match=match) as caught:
         await run
     return check_accused(caught.value, liar)
-
-
-def refused_field(call: Callable[[], object]) -> str:
-    """Return the name of the argument for which a call is refused."""
-    with pytest.raises(InputError) as caught:
-        call()
-    return caught.value.field
 
 
 def hoeffding(width: float, count: int, false_alarm: float) -> float:
