@@ -82,6 +82,7 @@ NUMBERS: tuple[Case, ...] = (
     ("p: at least q", lambda: unary_epsilon(Fraction(1, 4), HALF)),
     ("ratio: at least 1", lambda: log_ceil(HALF)),
     ("x: 10000", lambda: exp_floor(10_001)),
+    ("x: 10000", lambda: exp_floor(-10_001)),
     ("rows: at least 0", lambda: packed_bernoulli(Dyadic(1, 1), -1, 3, seeded())),
     ("columns: at least 0", lambda: packed_bernoulli(Dyadic(1, 1), 3, -1, seeded())),
     ("exponent", lambda: div.polya(0, 1, 3, seeded())),
@@ -96,6 +97,7 @@ NUMBERS: tuple[Case, ...] = (
     ("own, other", lambda: ResponseDistribution(3, 2**63, 1)),
     ("domain", lambda: ResponseDistribution.spending(1.0, 1)),
     ("domain", lambda: ResponseDistribution.spending(1.0, 2**63)),
+    ("domain", lambda: ResponseDistribution.spending(1e-300, 2**63 + 1)),
 )
 
 
