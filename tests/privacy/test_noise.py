@@ -173,26 +173,13 @@ def test_each_draw_can_have_its_own_scale(name: str) -> None:
         assert follows(counted(draws[:, column], 500), distribution, tests=6)
 
 
-POISSON: list[tuple[float | Fraction, int]] = [
-    (1, 300),
-    (Fraction(7, 3), 300),
-    (40.25, 300),
-    (3000, 300),
-    (2.0**32, 3),
-]
+PAIRS = ((Fraction(1, 3), 7), (Fraction(1, 1000), 60), (0.9, 0.3), (0.5, 40), (0.2, 1e-5))
+MEANS: tuple[float | Fraction, ...] = (1, Fraction(7, 3), 40.25, 3000)
 EXACT: list[tuple[Callable[..., Ints], float, object]] = [
     *((partial(geometric, x, 1500), 0.9, x) for x in (0.01, 0.7, 5, Fraction(1000, 7), 2.0**20)),
-    *(
-        (partial(polya, exponent, scale, 500), 2.0**60, scale)
-        for exponent, scale in (
-            (Fraction(1, 3), 7),
-            (Fraction(1, 1000), 60),
-            (0.9, 0.3),
-            (Fraction(1, 2), 40),
-            (0.2, 1e-5),
-        )
-    ),
-    *((partial(poisson, mean, draws), 1.0, mean) for mean, draws in POISSON),
+    *((partial(polya, a, scale, 500), 2.0**60, scale) for a, scale in PAIRS),
+    *((partial(poisson, mean, 300), 1.0, mean) for mean in MEANS),
+    (partial(poisson, 2.0**32, 3), 1.0, 2.0**32),
 ]
 
 

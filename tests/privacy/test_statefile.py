@@ -37,12 +37,6 @@ NOTES = {f"note {number}": bytes([number]) * (40 * number) for number in range(6
 WAYS = ("closed", "killed", "killed after its log was moved into it")
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """Return the path of a notebook that does not exist yet."""
-    return tmp_path / "notebook"
-
-
 def write(file: StateFile, name: str, text: bytes) -> None:
     """Write a note, or a new text for it."""
     with file.transaction() as connection:
@@ -206,7 +200,7 @@ def test_a_second_writer_stops_the_first(path: Path) -> None:
     write(first, "a", b"of the first")
     with pytest.raises(InputError, match="is locked"):
         open_state_file(path, FORMAT)
-    path.with_name("notebook.lock").unlink()
+    path.with_name("state.lock").unlink()
     with closing(open_state_file(path, FORMAT)) as second:
         write(second, "b", b"of the second")
         with pytest.raises(StoreFailed, match="another process has written to"):
@@ -436,7 +430,7 @@ def test_an_existing_file_is_never_begun_again(path: Path, tmp_path: Path) -> No
     with pytest.raises(InputError, match=r"there is a notebook at .* already"):
         open_state_file(path, FORMAT, new=True)
     path.rename(tmp_path / "moved")
-    with pytest.raises(StoreFailed, match=r"missing or empty, although notebook\.lock"):
+    with pytest.raises(StoreFailed, match=r"missing or empty, although state\.lock"):
         open_state_file(path, FORMAT, new=True)
     (tmp_path / "moved").rename(path)
     assert reopened(path) == {"a": b"b"}

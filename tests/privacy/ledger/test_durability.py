@@ -169,7 +169,7 @@ def test_the_file_is_readable_by_its_owner_only(path: Path, tmp_path: Path) -> N
     """The ledger, its log and its lock are readable by their owner only."""
     with open_ledger(path, BUDGETS, new=True):
         modes = {each.name: each.stat().st_mode & 0o777 for each in tmp_path.iterdir()}
-    assert modes.pop("ledger.lock") == modes.pop("ledger") == 0o600
+    assert modes.pop("state.lock") == modes.pop("state") == 0o600
     assert set(modes.values()) == {0o600}
 
 

@@ -1,21 +1,30 @@
-"""Global budgets: single charges, repeated requests, refusals, and sequences as in a model."""
+"""Charges of a ledger, as in a model; and its opening with other budgets, keys or content."""
 
 import pickle
+import resource
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.privacy.ledger.charged import BUDGETS, charge
 
-from veilring.errors import BudgetExhausted, InputError
-from veilring.privacy.budgets import UNITS, Budgets, Charge, from_units
-from veilring.privacy.ledger import Ledger, open_ledger, read_totals
+from veilring.errors import BudgetExhausted, InputError, StoreFailed
+from veilring.privacy.budgets import (
+    ANSWER_BYTES_MAX,
+    UNITS,
+    Budgets,
+    Charge,
+    RecordCharge,
+    from_units,
+)
+from veilring.privacy.ledger import LEDGER, Ledger, open_ledger, read_totals
+from veilring.privacy.statefile import open_state_file
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -27,39 +36,31 @@ def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
 
 
 def test_an_answer_is_given_for_its_price(ledger: Ledger) -> None:
-    """The answer is returned, and the odometer and both budgets decrease by its price."""
+    """It is returned, also by later attempts at no cost, and both budgets decrease by its price.
+
+    An analyst cannot fetch another's answer with the other's key and request.
+    """
     assert ledger.charge(charge("ann", "1", 0.25)) == b"yes"
     assert ledger.remaining("ann") == 0.35
     assert ledger.remaining("bob") == 0.6
+    assert ledger.charge(charge("ann", "1", 0.5, answer=b"no")) == b"yes"  # beyond what is left
+    assert ledger.find("ann", "1", b"?") == b"yes"
     totals = ledger.totals()
     assert (totals.spent, totals.budget, totals.answers) == (0.25, 1.0, 1)
-    assert [(each.name, each.spent, each.budget) for each in totals.analysts] == [
-        ("ann", 0.25, 0.6)
-    ]
+    (analyst,) = totals.analysts
+    assert (analyst.name, analyst.spent, analyst.budget) == ("ann", 0.25, 0.6)
+    assert ledger.find("bob", "1", b"?") is None
+    assert ledger.charge(charge("bob", "1", 0.1, answer=b"for bob")) == b"for bob"
 
 
-def test_ten_charges_of_a_tenth_fill_a_budget_of_one(tmp_path: Path) -> None:
+def test_ten_charges_of_a_tenth_fill_a_budget_of_one() -> None:
     """Ten charges of 0.1 fit into a budget of 1, and not a millionth of a millionth more."""
-    with open_ledger(tmp_path / "a", Budgets(total=1.0), new=True) as ledger:
+    with open_ledger(None, Budgets(total=1.0)) as ledger:
         for number in range(10):
             ledger.charge(charge("ann", str(number), 0.1))
         with pytest.raises(BudgetExhausted):
             ledger.charge(charge("ann", "more", 1e-12))
         assert ledger.totals().spent == 1.0
-
-
-def test_a_repeated_request_gets_the_same_answer_at_no_cost(ledger: Ledger) -> None:
-    """The first answer is returned, for any answer and price of the second attempt."""
-    ledger.charge(charge("ann", "1", 0.25))
-    assert ledger.charge(charge("ann", "1", 0.5, answer=b"no")) == b"yes"
-    assert ledger.find("ann", "1", b"?") == b"yes"
-    assert ledger.totals().spent == 0.25
-
-
-def test_a_repeated_request_succeeds_with_an_exhausted_budget(ledger: Ledger) -> None:
-    """A paid answer is returned even if no budget is left."""
-    ledger.charge(charge("ann", "1", 0.6))
-    assert ledger.charge(charge("ann", "1", 0.6)) == b"yes"
 
 
 def test_a_key_of_another_request_is_refused(ledger: Ledger) -> None:
@@ -71,13 +72,6 @@ def test_a_key_of_another_request_is_refused(ledger: Ledger) -> None:
         assert caught.value.field == "key"
         assert "secret" not in str(caught.value)
     assert ledger.totals().spent == 0.25
-
-
-def test_keys_are_separate_for_each_analyst(ledger: Ledger) -> None:
-    """An analyst cannot fetch another's answer with the other's key and request."""
-    ledger.charge(charge("ann", "1", 0.1, answer=b"for ann"))
-    assert ledger.find("bob", "1", b"?") is None
-    assert ledger.charge(charge("bob", "1", 0.1, answer=b"for bob")) == b"for bob"
 
 
 @pytest.mark.parametrize(
@@ -104,28 +98,6 @@ def test_a_charge_beyond_a_budget_is_refused(
     assert f"{amount} epsilon requested, {left} left" in str(error)
     assert ledger.totals() == before
     assert ledger.find(analyst, "2", b"?") is None
-
-
-def test_a_group_is_charged_in_order_and_refused_one_by_one(ledger: Ledger) -> None:
-    """A refused charge delays no other, and a key may occur twice."""
-    outcomes = ledger.charge_many(
-        [
-            charge("ann", "1", 0.5, answer=b"1"),
-            charge("ann", "2", 0.5, answer=b"2"),
-            charge("ann", "1", 0.5, answer=b"again"),
-            charge("ann", "1", 0.5, request=b"another"),
-            charge("bob", "1", 0.5, answer=b"3"),
-        ]
-    )
-    assert [type(outcome) for outcome in outcomes] == [
-        bytes,
-        BudgetExhausted,
-        bytes,
-        InputError,
-        bytes,
-    ]
-    assert [outcomes[0], outcomes[2], outcomes[4]] == [b"1", b"1", b"3"]
-    assert ledger.totals().spent == 1.0
 
 
 def test_a_reserved_budget_is_for_its_own_charge(ledger: Ledger) -> None:
@@ -263,3 +235,160 @@ class _Model:
         self.kept[one.analyst, one.key] = one.request, answer
         self.spent[one.analyst] = own
         return answer
+
+
+def test_budgets_can_be_amended(path: Path) -> None:
+    """Until there is an answer or a record they, and their unit, can be corrected.
+
+    From then on this must be intended, and keeps all spending.
+    """
+    open_ledger(path, Budgets(total=1.0), new=True).close()
+    open_ledger(path, Budgets(total=9.0, record=1.0), amend=True).close()
+    with open_ledger(path, Budgets("rho", total=1.0)) as ledger:
+        ledger.charge(charge("ann", "1", 0.8))
+    for total, left in ((2.0, 1.2), (0.5, 0.0)):
+        with open_ledger(path, Budgets("rho", total=total), amend=True) as ledger:
+            assert ledger.remaining("ann") == left
+        assert (read_totals(path).unit, read_totals(path).budget) == ("rho", total)
+
+
+ONE, WITHIN = Budgets(total=1.0), "epsilon within 10.0"
+
+
+@pytest.mark.parametrize(
+    ("made", "given", "said"),
+    [
+        ({}, {"budgets": Budgets(total=2.0)}, "other budgets"),
+        ({"budgets": Budgets(WITHIN, total=1.0)}, {"budgets": ONE, "amend": True}, f"in {WITHIN}"),
+        ({"key": bytes(16)}, {"key": bytes(15) + b"1", "amend": True}, "key"),
+        (
+            {},
+            {"budgets": Budgets(total=1.0, record=1.0), "amend": True},
+            "each record cannot be added after answers were charged",
+        ),
+    ],
+)
+def test_a_used_ledger_is_opened_only_with_its_own_terms(
+    path: Path, made: dict[str, Any], given: dict[str, Any], said: str
+) -> None:
+    """Other budgets must be intended, and have its unit and key; records get none afterwards."""
+    terms = {"budgets": ONE} | made
+    with open_ledger(path, **terms, new=True) as ledger:
+        ledger.charge(charge("ann", "1", 0.8))
+    before = read_totals(path)
+    with pytest.raises(InputError, match=said):
+        open_ledger(path, **{"budgets": Budgets(total=9.0)} | given)
+    assert read_totals(path) == before
+    open_ledger(path, **terms).close()
+
+
+def test_a_record_over_a_lowered_budget_delays_no_others(path: Path) -> None:
+    """A record that has spent more than its lowered budget still takes part at no cost."""
+    for budget, key, amounts in ((1.0, "1", [0.9, 0.0]), (0.5, "2", [0.0, 0.1])):
+        new = not path.exists()
+        with open_ledger(path, Budgets(record=budget), amend=True, new=new) as ledger:
+            paid = RecordCharge.of(ledger.records.add(["a", "b"]), amounts)
+            assert ledger.charge(Charge("ann", key, b"?", b"yes", records=paid)) == b"yes"
+
+
+def test_an_error_of_the_disk_closes_the_ledger(path: Path) -> None:
+    """After a disk error the ledger closes; reopened, it shows all charges."""
+    with open_ledger(path, Budgets(), new=True) as ledger:
+        ledger.charge(charge("ann", "1", 0.5))
+        ledger._store.connection.execute("PRAGMA max_page_count = 1")  # noqa: SLF001  (a full disk)
+        with pytest.raises(sqlite3.OperationalError, match="full"):
+            ledger.charge(charge("ann", "2", 0.5, answer=bytes(ANSWER_BYTES_MAX)))
+        for use in (
+            lambda: ledger.charge(charge("ann", "1", 0.5)),
+            lambda: ledger.remaining("ann"),
+            ledger.records.remaining,
+        ):
+            with pytest.raises(InputError, match="closed"):
+                use()
+    with open_ledger(path, Budgets()) as ledger:
+        assert ledger.totals().spent == 0.5
+
+
+def test_a_full_disk_fails_no_close(path: Path) -> None:
+    """A ledger whose disk takes nothing more closes without an error and keeps its charges."""
+    ledger = open_ledger(path, Budgets(), new=True)
+    ledger.charge(charge("ann", "1", 0.5, answer=bytes(ANSWER_BYTES_MAX // 2)))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, before[1]))
+    try:
+        ledger.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with open_ledger(path, Budgets()) as ledger:
+        assert ledger.totals().spent == 0.5
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 5000, b"SQLite format 3\0" + bytes(5000), None])
+def test_a_file_that_is_not_a_ledger_is_refused(path: Path, content: bytes | None) -> None:
+    """It cannot be written or read, is not overwritten by a new one, and is left unchanged."""
+    if content is None:  # another program's database
+        with closing(sqlite3.connect(path)) as other:
+            other.execute("CREATE TABLE theirs (x)")
+        content = path.read_bytes()
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="a ledger of veilring"):
+        read_totals(path)
+    refusal = "a ledger of veilring" if content else "there is no ledger at"
+    with pytest.raises(InputError, match=refusal):
+        open_ledger(path, BUDGETS)
+    with pytest.raises(InputError, match=r"there is a ledger at .* already"):
+        open_ledger(path, BUDGETS, new=True)
+    assert path.read_bytes() == content
+    with pytest.raises(InputError, match="nowhere; allowed: an existing file"):
+        read_totals(path.with_name("nowhere"))
+
+
+def test_a_damaged_ledger_is_named(path: Path) -> None:
+    """Overwritten pages are detected on opening or reading, and the lock is released."""
+    with open_ledger(path, BUDGETS, new=True) as ledger:
+        ledger.charge(charge("ann", "1", 0.5))
+    content = path.read_bytes()
+    path.write_bytes(content[:4096] + b"\xa5" * (len(content) - 4096))
+    for use in (lambda: open_ledger(path, BUDGETS), lambda: read_totals(path)) * 2:
+        with pytest.raises(StoreFailed, match=f"{path} is damaged .*Restore your newest copy"):
+            use()
+
+
+def test_an_uninitialised_ledger_has_no_totals(path: Path) -> None:
+    """A process that died between creating the file and its budgets leaves a usable file."""
+    open_state_file(path, LEDGER, new=True).close()
+    with pytest.raises(InputError, match="ledger has no budgets"):
+        read_totals(path)
+    open_ledger(path, BUDGETS).close()
+    assert read_totals(path).budget == BUDGETS.total
+
+
+def test_a_fingerprint_belongs_to_one_ledgers_key(tmp_path: Path) -> None:
+    """It survives restarts, differs between ledgers, and is not the hash of a record."""
+    budgets = Budgets(total=1.0, record=1.0)
+    with open_ledger(tmp_path / "a", budgets, new=True) as ledger:
+        ledger.records.add(["ann"])
+        made = ledger.fingerprint(b"ann")
+        assert made != ledger.fingerprint(b"bob")
+    with open_ledger(tmp_path / "a", budgets) as ledger:
+        assert ledger.fingerprint(b"ann") == made
+    with closing(sqlite3.connect(tmp_path / "a")) as database:
+        ((record,),) = database.execute("SELECT digest FROM records")
+    assert record.hex() not in made
+    with open_ledger(tmp_path / "b", budgets, new=True) as other:
+        assert other.fingerprint(b"ann") != made
+    fingerprints = []
+    for name in ("c", "d"):
+        with open_ledger(tmp_path / name, budgets, key=b"k" * 32, new=True) as ledger:
+            fingerprints.append(ledger.fingerprint(b"ann"))
+    assert fingerprints[0] == fingerprints[1] != made
+
+
+def test_stored_settings_are_returned(tmp_path: Path) -> None:
+    """The latest stored settings are returned, separate from the ledger's own."""
+    with open_ledger(tmp_path / "a", Budgets(), new=True) as ledger:
+        assert ledger.recall("budgets") is None
+        ledger.keep("budgets", "one")
+        ledger.keep("budgets", "two")
+    with open_ledger(tmp_path / "a", Budgets()) as ledger:
+        assert ledger.recall("budgets") == "two"
