@@ -143,38 +143,36 @@ def test_a_schema_that_is_not_text_is_refused(tmp_path: Path) -> None:
             pass
 
 
+ALONE = ("notebook-wal", "notebook-shm", "notebook.lock")
+NEEDED = {
+    *((("notebook",), way) for way in WAYS),
+    (("notebook-wal",), "killed"),
+    (("notebook.lock",), "killed after its log was moved into it"),  # there may have been a log
+    *((ALONE, way) for way in WAYS if way != "closed"),
+}
+
+
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", ["notebook", "notebook-wal", "notebook-shm", "notebook.lock"])
-def test_a_removed_file_is_refused_or_changes_nothing(tmp_path: Path, way: str, name: str) -> None:
-    """Without the main file or a required log it is refused; otherwise it opens."""
+@pytest.mark.parametrize("gone", [("notebook",), *((name,) for name in ALONE), ALONE], ids=str)
+def test_a_removed_file_is_refused_or_changes_nothing(
+    tmp_path: Path, way: str, gone: tuple[str, ...]
+) -> None:
+    """Without the main file or a required log it is refused; otherwise it opens.
+
+    Moved without the others, the main file opens only if it was closed properly.
+    """
     path = notebook(tmp_path, way)
-    (path.parent / name).unlink(missing_ok=True)
-    needed = name == "notebook" or (name, way) in {
-        ("notebook-wal", "killed"),
-        ("notebook.lock", "killed after its log was moved into it"),  # there may have been a log
-    }
-    if needed:
-        with pytest.raises(StoreFailed, match=r"notebook.* (missing|not complete)"):
-            open_state_file(path, FORMAT)
-    else:
+    for name in gone:
+        (path.parent / name).unlink(missing_ok=True)
+    if (gone, way) not in NEEDED:
         assert reopened(path) == NOTES
-
-
-def test_the_main_file_without_its_log_is_complete_or_refused(tmp_path: Path) -> None:
-    """Moved without its log, the file opens only if it was closed properly."""
-    for way in WAYS:
-        path, moved = notebook(tmp_path / way, way), tmp_path / f"moved {way}"
-        shutil.copy(path, moved)
-        if way == "closed":
-            assert reopened(moved) == NOTES
-            continue
-        with pytest.raises(StoreFailed, match="was in use when it was copied"):
-            open_state_file(moved, FORMAT)
-        moved.with_name(f"{moved.name}.lock").unlink()
-        with (
-            pytest.raises(StoreFailed, match="was in use when it was copied"),
-            read_state_file(moved, FORMAT),
-        ):
+        return
+    said = "was in use when it was copied" if gone == ALONE else "missing|not complete"
+    with pytest.raises(StoreFailed, match=rf"notebook.* ({said})"):
+        open_state_file(path, FORMAT)
+    if gone == ALONE:
+        (path.parent / "notebook.lock").unlink()
+        with pytest.raises(StoreFailed, match=said), read_state_file(path, FORMAT):
             pass
 
 
@@ -343,39 +341,33 @@ def test_a_manually_changed_row_is_detected(tmp_path: Path) -> None:
             open_state_file(path, FORMAT)
 
 
-@pytest.mark.parametrize(("version", "age"), [(0, "an older"), (2, "a newer")])
-def test_a_file_of_another_version_is_named(path: Path, version: int, age: str) -> None:
-    """A healthy file of another format is not called damaged, and is left as it is."""
-    open_state_file(path, replace(FORMAT, version=version), new=True).close()
-    content = path.read_bytes()
-    with pytest.raises(InputError) as refused:
-        open_state_file(path, FORMAT)
-    said = f"is a notebook of format {version}, of {age} version of veilring; this version reads"
-    assert said in str(refused.value)
-    assert "damaged" not in str(refused.value)
-    assert path.read_bytes() == content
-
-
 @pytest.mark.parametrize(
-    ("application", "version", "name"),
+    ("application", "version", "said"),
     [
-        (0x5645494C, 3, "ledger"),
-        (0x7665696C, 1, "store of reports"),
-        (0x7665696D, 1, "survey client's outbox"),
-        (0x7665696E, 1, "memory of queries"),
+        (None, 0, "notebook of format 0, of an older version of veilring; this version reads"),
+        (None, 2, "notebook of format 2, of a newer version of veilring; this version reads"),
+        # Before all state of a party was in one file, each kind had its own.
+        (0x5645494C, 3, "ledger of format 3, of an older version"),
+        (0x7665696C, 1, "store of reports of format 1, of an older version"),
+        (0x7665696D, 1, "survey client's outbox of format 1, of an older version"),
+        (0x7665696E, 1, "memory of queries of format 1, of an older version"),
     ],
 )
-def test_files_of_earlier_versions_are_named(
-    path: Path, application: int, version: int, name: str
+def test_a_file_of_another_version_is_named(
+    path: Path, application: int | None, version: int, said: str
 ) -> None:
-    """Files from before all state of a party was in one file are refused by their kind and age."""
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"PRAGMA application_id = {application}")
-        connection.execute(f"PRAGMA user_version = {version}")
-        connection.execute("CREATE TABLE settings (name TEXT)")
+    """A healthy file of another format is not called damaged, and is left as it is."""
+    if application is None:
+        open_state_file(path, replace(FORMAT, version=version), new=True).close()
+    else:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(f"PRAGMA application_id = {application}")
+            connection.execute(f"PRAGMA user_version = {version}")
+            connection.execute("CREATE TABLE settings (name TEXT)")
     content = path.read_bytes()
-    with pytest.raises(InputError, match=f"a {name} of format {version}, of an older version"):
+    with pytest.raises(InputError, match=f"a {said}") as refused:
         open_state_file(path, FORMAT)
+    assert "damaged" not in str(refused.value)
     assert path.read_bytes() == content
 
 
@@ -437,7 +429,7 @@ def test_an_existing_file_is_never_begun_again(path: Path, tmp_path: Path) -> No
 
 
 def test_memory_needs_no_file() -> None:
-    """An in-memory state file has the same transactions, and leaves nothing behind."""
+    """An in-memory state file has the same transactions, and closes when nothing refers to it."""
     with closing(open_state_file(None, FORMAT)) as file:
         write(file, "a", b"b")
         assert notes_in(file.connection) == {"a": b"b"}
@@ -445,10 +437,6 @@ def test_memory_needs_no_file() -> None:
             _ = 1 // 0
         with pytest.raises(InputError, match="notebook is closed"):
             write(file, "a", b"c")
-
-
-def test_a_dropped_file_in_memory_closes_itself() -> None:
-    """The connection of a file in memory is closed when nothing refers to the file."""
     file = open_state_file(None, FORMAT)
     connection = file.connection
     del file

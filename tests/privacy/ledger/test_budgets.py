@@ -1,10 +1,7 @@
 """Charges, budgets and their units: validated on creation, rounded safely, and not shown."""
 
-from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
-from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +12,6 @@ from tests.privacy.ledger.charged import charge
 from veilring.errors import InputError
 from veilring.privacy.budgets import (
     AMOUNT_MAX,
-    ANSWER_BYTES_MAX,
     KEY_SIZE,
     UNITS,
     Budgets,
@@ -42,30 +38,18 @@ def test_charges_round_up_and_budgets_down(amount: float) -> None:
 
 
 @settings(deadline=None)
-@given(st.integers(0, 100 * UNITS))
-def test_twelve_decimals_are_exact(units: int) -> None:
-    """Decimal numbers up to 100 with up to twelve places convert exactly both ways."""
+@given(st.integers(0, 100 * UNITS), st.decimals(0, AMOUNT_MAX, places=6))
+def test_decimal_numbers_are_exact(units: int, given: Decimal) -> None:
+    """Numbers up to 100 with up to twelve places convert exactly both ways.
+
+    Larger ones of up to 13 digits are the same numbers again, as a charge and as a budget.
+    """
     amount = float(from_units(units))
     assert amount == float(f"{units // UNITS}.{units % UNITS:012d}")
     assert to_units(amount) == budget_units(amount, field="total") == units
-
-
-@settings(deadline=None)
-@given(st.decimals(0, AMOUNT_MAX, places=6))
-def test_large_amounts_are_the_given_numbers(given: Decimal) -> None:
-    """A decimal number of up to 13 digits is the same number again, as a charge and as a budget."""
-    amount = float(given)
-    charged = int(to_units(amount))
-    assert charged == budget_units(amount, field="total")
-    assert charged / UNITS == amount
-
-
-@settings(deadline=None)
-@given(st.integers(1, 1000), st.floats(1e-3, 10))
-def test_shares_of_a_whole_lack_at_most_a_unit_each(parts: int, whole: float) -> None:
-    """Rounding up makes equal parts dearer than the whole by less than a unit each."""
-    excess = parts * int(to_units(whole / parts)) - budget_units(whole, field="total")
-    assert -2 <= excess < parts + 2
+    charged = int(to_units(float(given)))
+    assert charged == budget_units(float(given), field="total")
+    assert charged / UNITS == float(given)
 
 
 def test_arrays_are_converted_entry_by_entry() -> None:
@@ -81,47 +65,6 @@ def test_other_numbers_are_refused_and_not_shown(amount: float) -> None:
     with pytest.raises(InputError) as caught:
         to_units([0.5, amount])
     assert "must be from 0 to" in str(caught.value)
-
-
-NO_SLOTS: list[Any] = [[0.5], [1.0], ["1"], [True], [None]]
-
-
-def _charge(**changed: Any) -> Charge:
-    good = {"analyst": "ann", "key": "1", "request": b"?", "answer": b"!", "amount": 0.1}
-    return Charge(**{**good, **changed})
-
-
-@pytest.mark.parametrize(
-    ("field", "make"),
-    [
-        ("analyst", lambda: _charge(analyst="")),
-        ("key", lambda: _charge(key="k" * (KEY_SIZE + 1))),
-        ("key", lambda: _charge(key="\ud800")),
-        ("answer", lambda: _charge(answer=bytes(ANSWER_BYTES_MAX + 1))),
-        ("amount", lambda: _charge(amount=-0.1)),
-        ("total", lambda: Budgets(total=-1.0)),
-        ("record", lambda: Budgets(record=float("nan"))),
-        ("unit", lambda: Budgets(unit="")),
-        ("analysts.eve", lambda: Budgets(analysts={"ann": 1.0, "eve": -1.0})),
-        ("slots", lambda: RecordCharge.of([[0]], 0.1)),
-        ("amounts", lambda: RecordCharge.of([0, 1], [0.1, 0.1, 0.1])),
-        ("amounts", lambda: RecordCharge.of([0], [-0.1])),
-        ("amounts", lambda: RecordCharge.of([0], [float("nan")])),
-        ("amounts", lambda: RecordCharge.of([0] * 10, 1e6)),  # beyond 64 bits in total
-        # A fraction is refused: rounded, it would be another record's slot.
-        *(("slots", partial(RecordCharge.of, slots, 0.5)) for slots in NO_SLOTS),
-        ("slots", lambda: RecordCharge(np.array([1.0]), np.array([1]))),
-        ("units", lambda: RecordCharge(np.array([1]), np.array([1.5]))),
-        ("units", lambda: RecordCharge(np.array([1]), np.array([1], np.int32))),
-    ],
-)
-def test_charges_and_budgets_are_validated_on_creation(
-    field: str, make: Callable[[], object]
-) -> None:
-    """The error names the invalid field; amounts that would be rounded or overflow are invalid."""
-    with pytest.raises(InputError) as caught:
-        make()
-    assert caught.value.field == field
 
 
 def test_the_longest_names_are_stored() -> None:
@@ -140,17 +83,13 @@ def test_a_charge_does_not_show_its_content() -> None:
 
 def test_payments_are_validated_slot_by_slot() -> None:
     """Payments that fit into 64 bits per slot are allowed for any number of slots."""
+    assert RecordCharge.of([], []).slots.dtype == np.int64
     most = (1 << 63) - 1
     assert RecordCharge(np.arange(3), np.full(3, most)).units.tolist() == [most] * 3
     twice = RecordCharge(np.array([4, 4]), np.full(2, most // 2))
     assert merge_slots(twice.slots, twice.units)[1].tolist() == [most - 1]
     with pytest.raises(InputError, match="units a slot"):
         RecordCharge(np.array([4, 4]), np.full(2, most // 2 + 1))
-
-
-def test_a_charge_may_have_no_records() -> None:
-    """A charge without records is valid, for empty arrays of any type."""
-    assert RecordCharge.of([], []).slots.dtype == np.int64
 
 
 def test_charges_of_records_can_be_compared() -> None:

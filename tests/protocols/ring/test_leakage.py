@@ -50,6 +50,9 @@ def test_an_honest_ring_of_three_leaks_as_enumerated() -> None:
     assert leak.claim.value == pytest.approx((6 + 3 + 2) / (6 + 6 + 4), rel=1e-14)
     assert leak.lop.value == pytest.approx(4 / 9, rel=1e-14)
     assert leak.lop_peak.value == pytest.approx(8 / 9, rel=1e-14)
+    least_so_far = ORDERS[:, :, 0] == np.minimum.accumulate(ORDERS[:, :, 0], axis=1)
+    expected = stats.sem(least_so_far.mean(axis=1))  # as trials are independent
+    assert leak.exposure.standard_error == pytest.approx(expected, rel=1e-12)
 
 
 def test_the_second_round_is_compared_with_the_successors_last_vector() -> None:
@@ -61,14 +64,6 @@ def test_the_second_round_is_compared_with_the_successors_last_vector() -> None:
     assert leak.by_hop.lop[1] == pytest.approx([-1 / 3, 0, 0], rel=1e-14)
     assert leak.exposure_by_party == pytest.approx([1, 1 / 2, 1 / 3], rel=1e-14)
     assert leak.by_hop.exposure[0] == pytest.approx([1, 1 / 2, 1 / 3], rel=1e-14)
-
-
-def test_the_standard_error_is_that_of_independent_trials() -> None:
-    """The jackknife of a mean over independent trials is the textbook standard error."""
-    leak = estimate_hop_leakage(ORDERS, HONEST, rng())
-    least_so_far = ORDERS[:, :, 0] == np.minimum.accumulate(ORDERS[:, :, 0], axis=1)
-    expected = stats.sem(least_so_far.mean(axis=1))
-    assert leak.exposure.standard_error == pytest.approx(expected, rel=1e-12)
 
 
 def test_pure_noise_exposes_no_party() -> None:
@@ -182,7 +177,12 @@ def test_a_run_of_honest_parties_hides_the_owner() -> None:
 
 
 def test_uniform_values_are_order_statistics() -> None:
-    """The j-th smallest of N uniforms is Beta(j, N - j + 1), and ratios are right (alarm 1e-6)."""
+    """The j-th smallest of N uniforms is Beta(j, N - j + 1), and ratios are right (alarm 1e-6).
+
+    A party with fewer than k rows is padded with +inf, even without any rows.
+    """
+    for rows in (0, 1):
+        assert (np.isfinite(uniform_values(3, 2, 4, rows, rng())).sum(axis=2) == rows).all()
     values = uniform_values(20_000, 2, 4, 7, rng(11), upper=5.0) / 5.0
     assert (np.diff(values, axis=2) >= 0).all()
     assert (values <= 1).all()
@@ -191,12 +191,6 @@ def test_uniform_values_are_order_statistics() -> None:
         assert stats.kstest(values[:, :, j - 1].ravel(), cdf).pvalue > FALSE_ALARM / 5
     ratio = values[:, :, 0] / values[:, :, 3]
     assert stats.kstest(ratio.ravel(), stats.beta(1, 3).cdf).pvalue > FALSE_ALARM / 5
-
-
-def test_uniform_values_of_few_rows_are_padded() -> None:
-    """A party with fewer than k rows is padded with +inf, even without any rows."""
-    assert (np.isfinite(uniform_values(3, 2, 4, 1, rng())).sum(axis=2) == 1).all()
-    assert np.isinf(uniform_values(3, 2, 4, 0, rng())).all()
 
 
 def test_a_zero_proportion_has_its_exact_interval() -> None:
@@ -266,57 +260,42 @@ def test_noise_in_round_one_hides_at_its_rate() -> None:
         below = least
 
 
-@pytest.mark.parametrize("n", [4, 10, 40])
-def test_the_papers_setting_keeps_exposure_below_one_half(n: int) -> None:
-    """With P0 = 1, d = 1/2 and two rounds a party is exposed with probability at most 1/2.
-
-    Round 1 is all noise and round 2 half of it; so the number of exposures is at most binomial.
-    It is not much less: a party that adds no noise and has one of the k smallest values is exposed.
-    Claims are mostly wrong: all claims of round 1 are, k on each hop except the last, and a party
-    without noise in round 2 yields at most k right claims (Hoeffding; false alarm 1e-6 in all).
-    """
-    parameters = TopKParameters(k=1, P0=1.0, d=0.5, rounds=2, delta=0.01, upper=1.0)
-    rows, trials, alarm = 60, 600, FALSE_ALARM / 9
-    for k in (1, 5, 40):
-        values = uniform_values(trials, n, k, rows, rng(k))
-        leak = estimate_hop_leakage(values, replace(parameters, k=k), rng(n))
-        assert (leak.by_hop.exposure[0] == 0).all()
-        most = round(leak.exposure_by_party.max() * trials)
-        assert stats.binom.sf(most - 1, trials, 0.5) > alarm / n
-        least = has_one_of_the_least(n, rows, k) / 2 - hoeffding(1, trials, alarm) / trials
-        assert leak.by_hop.exposure[1].mean() >= least
-        silent = n * trials / 2 + hoeffding(1, n * trials, alarm)
-        assert leak.claim.value <= silent / ((n - 1) * trials + silent) < 0.5
-        assert leak.lop.value <= leak.lop_peak.value
-
-
-def has_one_of_the_least(n: int, rows: int, k: int) -> float:
-    """Return the probability that a given party of n has one of the k smallest values."""
-    return 1 - math.comb((n - 1) * rows, k) / math.comb(n * rows, k)
+def has_one_of_the_least(n: int, k: int) -> float:
+    """Return the probability that a given party of n with 60 values has one of the k smallest."""
+    return 1 - math.comb((n - 1) * 60, k) / math.comb(n * 60, k)
 
 
 @pytest.mark.parametrize("n", [4, 10, pytest.param(40, marks=pytest.mark.slow)])
-def test_a_larger_k_exposes_more(n: int) -> None:
-    """In round 2, a k of 40 exposes more than a k of 1, and never fewer (false alarm 1e-6).
+def test_the_papers_setting_keeps_exposure_below_one_half(n: int) -> None:
+    """With P0 = 1, d = 1/2 and two rounds a party is exposed with probability at most 1/2.
 
-    With k = 1 a party without noise is exposed only if its least value is below those of the B
-    parties before it without noise. The probability for the p-th of them is
-    E[1 / (1 + B)] = 2 (1 - 2^-p) / p. Noise lifts an entry above such a value only if two parties'
-    least values are within delta, which 1e-12 makes as rare as 1e-7. With k = 40, all parties with
-    one of the least values are exposed. Hoeffding's inequality keeps the estimates within half of
-    the difference.
+    Round 1 is all noise and round 2 half of it; so the number of exposures is at most binomial. It
+    is not much less: a party that adds no noise and has one of the k smallest values is exposed.
+    Claims are mostly wrong: all claims of round 1 are, k on each hop except the last, and a party
+    without noise in round 2 yields at most k right claims.
+
+    A k of 40 exposes more than a k of 1, and never fewer. With k = 1 a party without noise is
+    exposed only if its least value is below those of the B parties before it without noise. The
+    probability for the p-th of them is E[1 / (1 + B)] = 2 (1 - 2^-p) / p. Noise lifts an entry
+    above such a value only if two parties' least values are within delta, which 1e-12 makes as rare
+    as 1e-7. Hoeffding's inequality keeps the estimates within half of the difference. Each of both
+    claims has a false-alarm rate of 1e-6.
     """
     parameters = TopKParameters(k=1, P0=1.0, d=0.5, rounds=2, delta=1e-12, upper=1.0)
-    trials = 2000
+    trials, alarm, exposed = 2000, FALSE_ALARM / 9, []
+    for k in (1, 5, 40):
+        values = uniform_values(trials, n, k, 60, rng(k))
+        leak = estimate_hop_leakage(values, replace(parameters, k=k), rng(n))
+        assert (leak.by_hop.exposure[0] == 0).all()
+        exposed.append(leak.by_hop.exposure[1].mean())
+        most = round(leak.exposure_by_party.max() * trials)
+        assert stats.binom.sf(most - 1, trials, 0.5) > alarm / n
+        assert exposed[-1] >= has_one_of_the_least(n, k) / 2 - hoeffding(1, trials, alarm) / trials
+        silent = n * trials / 2 + hoeffding(1, n * trials, alarm)
+        assert leak.claim.value <= silent / ((n - 1) * trials + silent) < 0.5
+        assert leak.lop.value <= leak.lop_peak.value
     stray = hoeffding(1, trials, FALSE_ALARM / 5) / trials
-    one, five, forty = (
-        estimate_hop_leakage(
-            uniform_values(trials, n, k, 60, rng(k)), replace(parameters, k=k), rng(n)
-        )
-        .by_hop.exposure[1]
-        .mean()
-        for k in (1, 5, 40)
-    )
-    most = np.mean([(1 - 0.5**p) / p for p in range(1, n + 1)]) + 1e-7
-    assert one <= most + stray < has_one_of_the_least(n, 60, 40) / 2 - stray <= forty
+    greatest = np.mean([(1 - 0.5**p) / p for p in range(1, n + 1)]) + 1e-7
+    one, five, forty = exposed
+    assert one <= greatest + stray < has_one_of_the_least(n, 40) / 2 - stray <= forty
     assert one - 2 * stray <= five <= forty + 2 * stray
