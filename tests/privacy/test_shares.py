@@ -1,7 +1,6 @@
 """The privacy loss of sums of noise shares: accounts compared with exact convolutions."""
 
 import math
-from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
 from itertools import product
@@ -43,12 +42,6 @@ def gaussian_sum(sigma: float, shares: int) -> Floats:
     return np.asarray(total)
 
 
-def near(distribution: Floats, reach: int) -> Floats:
-    """Return the middle of a distribution."""
-    middle = len(distribution) // 2
-    return distribution[max(0, middle - reach) : middle + reach + 1]
-
-
 def hockey_stick(distribution: Floats, shift: tuple[int, ...], epsilon: float) -> float:
     """Return the true delta of independent coordinates of a distribution and their shift."""
     one, other = np.ones(()), np.ones(())
@@ -70,8 +63,10 @@ def test_the_true_delta_is_below_the_one_that_is_claimed(
     claim = gaussian_shares(sigma, shares, length, len(shift))
     distribution = gaussian_sum(sigma, shares)
     reach = len(distribution) if len(shift) == 1 else math.ceil(9 * math.sqrt(variance)) + 10
+    centre = len(distribution) // 2
+    middle = slice(max(0, centre - reach), centre + reach + 1)
     for epsilon in (0.0, 0.3, 1.0, claim.epsilon(DELTA)):
-        found = hockey_stick(near(distribution, reach), shift, epsilon)
+        found = hockey_stick(distribution[middle], shift, epsilon)
         assert found <= claim.delta(epsilon) + ROUNDING
         if variance >= 100 and claim.delta(epsilon) >= DELTA / 2:
             assert found > 0.8 * claim.delta(epsilon)
@@ -161,13 +156,6 @@ def test_wide_skellam_noise_costs_the_orders_of_gaussian_noise() -> None:
     assert len(set(SKELLAM_ORDERS)) == len(SKELLAM_ORDERS)
 
 
-def steps(norm: int, dimensions: int) -> Iterator[tuple[int, ...]]:
-    """Yield all vectors of whole numbers of at least 0 with at most this L1 norm."""
-    for vector in product(range(norm + 1), repeat=dimensions):
-        if sum(vector) <= norm:
-            yield vector
-
-
 @pytest.mark.parametrize("exponent", [Fraction(1, 5), Fraction(3, 4), Fraction(1), Fraction(3, 2)])
 @pytest.mark.parametrize(("norm", "dimensions"), [(1, 1), (5, 1), (5, 2), (4, 3), (2, 4)])
 def test_the_loss_of_a_vector_is_the_worst_of_all_vectors(
@@ -178,7 +166,8 @@ def test_the_loss_of_a_vector_is_the_worst_of_all_vectors(
     reach = 160
     logs = np.log(polya_difference_pmf(np.arange(-reach, reach + 1), exponent, 1 / epsilon))
     losses = [0.0, *(float((logs[u:] - logs[:-u]).max()) for u in range(1, norm + 1))]
-    worst = max(sum(losses[u] for u in vector) for vector in steps(norm, dimensions))
+    vectors = (u for u in product(range(norm + 1), repeat=dimensions) if sum(u) <= norm)
+    worst = max(sum(losses[u] for u in vector) for vector in vectors)
     claim = vector_loss(epsilon, exponent, norm, dimensions)
     assert worst <= claim + 1e-9
     assert worst > claim * (1 - 1e-6 if exponent <= 1 else 0.9)

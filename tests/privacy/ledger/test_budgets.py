@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.privacy.ledger.charged import charge
+from tests.privacy.ledger.charging import charge
 
 from veilring.errors import InputError
 from veilring.privacy.budgets import (

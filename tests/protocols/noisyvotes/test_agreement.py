@@ -180,27 +180,22 @@ def test_a_different_public_input_is_detected_before_any_sum(
 @pytest.mark.parametrize(
     ("mine", "theirs"),
     [
-        (replace(WITHIN, features=TWO, epsilon_vote=2000), WITHIN),
+        ({"features": TWO, "epsilon_vote": 2000}, {}),
+        ({"neighbours": WithinRadius(HALF)}, {"neighbours": WithinRadius(0.5)}),
+        ({"sum": SumMethod("cycles", TWO)}, {"sum": SumMethod("cycles", 2)}),
         (
-            replace(WITHIN, neighbours=WithinRadius(HALF)),
-            replace(WITHIN, neighbours=WithinRadius(0.5)),
-        ),
-        (
-            replace(WITHIN, sum=SumMethod("cycles", TWO)),
-            replace(WITHIN, sum=SumMethod("cycles", 2)),
-        ),
-        (
-            replace(WITHIN, neighbours=NearestRows(TWO, HALF, None, 2000, ByGrid(HALF))),
-            replace(WITHIN, neighbours=NearestRows(2, 0.5, None, CERTAIN, ByGrid(0.5))),
+            {"neighbours": NearestRows(TWO, HALF, None, 2000, ByGrid(HALF))},
+            {"neighbours": NearestRows(2, 0.5, None, CERTAIN, ByGrid(0.5))},
         ),
     ],
     ids=["vote", "radius", "cycles", "grid"],
 )
 def test_equal_parameters_agree_for_any_number_types(
-    mine: NoisyVotesParameters, theirs: NoisyVotesParameters
+    mine: dict[str, Any], theirs: dict[str, Any]
 ) -> None:
     """Honest parties with equal parameters never suspect each other."""
-    done = outcomes(theirs, only={"party-1": {"parameters": mine}})
+    only = {"party-1": {"parameters": replace(WITHIN, **mine)}}
+    done = outcomes(replace(WITHIN, **theirs), only=only)
     assert [outcome.error for outcome in done.values()] == [None] * 5
 
 

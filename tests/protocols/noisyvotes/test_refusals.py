@@ -288,7 +288,8 @@ async def test_a_budget_for_one_batch_pays_for_one_of_several_at_once(
 ONE, RING = NoisyVotesParameters(1, 2, 0.9, tolerated=0), SumMethod("shares")
 QUERIES, RADII = np.linspace(0.1, 0.9, 5)[:, None], np.full(5, 0.1)
 FIXED = replace(ONE, neighbours=WithinRadius(0.1))
-NOBODY = Rows(np.zeros((0, 1)), np.zeros(0, dtype=np.int64))
+NOBODY, WIDE = (Rows(np.zeros((0, n)), np.zeros(0, dtype=np.int64)) for n in (1, 2))
+STRANGE, HALF, RNG = Rows(np.zeros((1, 1)), np.array([2])), Fraction(1, 2), np.random.default_rng()
 SPENT = [Allocation(np.array([1]), np.array([1.0]), exact=True)]
 votes_with = partial(NoisyVotesParameters, features=2, classes=2, epsilon_vote=1.0)
 nearest = partial(NearestRows, k=1, epsilon_conversion=0.1, rows=5)
@@ -301,8 +302,7 @@ def label(
     radii: Floats | None = None,
 ) -> object:
     """Label a batch among three parties without rows, or with the given ones."""
-    rng = np.random.default_rng()
-    return noisy_votes(queries, parts or [NOBODY] * 3, parameters, rng, radii=radii)
+    return noisy_votes(queries, parts or [NOBODY] * 3, parameters, RNG, radii=radii)
 
 
 def protects(
@@ -322,10 +322,7 @@ def set_up(features: int = 2, **parameters: Any) -> object:
 INVALID: list[tuple[str, Callable[[], object]]] = [
     ("features is 0", partial(votes_with, features=0)),
     ("features is 1.5; allowed: a whole number from 1 to", partial(votes_with, features=1.5)),
-    (
-        "features is 7; allowed: a .* 1 to 6",
-        partial(votes_with, features=7, neighbours=NearestRows(3, 0.1, 10)),
-    ),
+    ("features is 7; allowed: a .* 1 to 6", partial(votes_with, features=7, neighbours=nearest())),
     ("k is 0.*; allowed: a whole", partial(nearest, k=0)),
     ("k is 9007199254740993.*; allowed: a whole", partial(nearest, k=2**53 + 1)),
     ("k is 1000.*; allowed: a whole", partial(nearest, k=10**400)),
@@ -344,18 +341,9 @@ INVALID: list[tuple[str, Callable[[], object]]] = [
     ("parties is 2", partial(label, FIXED, NOBODY, NOBODY)),
     ("tolerated is 3; allowed: below", partial(label, replace(FIXED, tolerated=3))),
     ("cycles is 2", partial(label, replace(FIXED, sum=SumMethod("cycles", 2)))),
-    (
-        "rows have 2 features",
-        partial(label, FIXED, Rows(np.zeros((0, 2)), NOBODY.labels), NOBODY, NOBODY),
-    ),
-    (
-        "labels must be below",
-        partial(label, FIXED, Rows(np.zeros((1, 1)), np.array([2])), NOBODY, NOBODY),
-    ),
-    (
-        "each of the epsilons must be at least",
-        partial(noise_share, np.array([1e-6]), 2, Fraction(1, 2), np.random.default_rng()),
-    ),
+    ("rows have 2 features", partial(label, FIXED, WIDE, NOBODY, NOBODY)),
+    ("labels must be below", partial(label, FIXED, STRANGE, NOBODY, NOBODY)),
+    ("each of the epsilons must be at", partial(noise_share, np.array([1e-6]), 2, HALF, RNG)),
     ("coalition is 3; allowed: 0 to 2", partial(protects, coalition=3)),
     ("coalition is -1", partial(protects, coalition=-1)),
     ("parties is 2", partial(protects, 2)),

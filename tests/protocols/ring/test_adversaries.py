@@ -19,10 +19,12 @@ from tests.protocols.ring.worlds import (
     Labelled,
     accusations,
     accused,
+    ask,
     bound,
     check_accused,
     each_method,
     play,
+    sum_up,
 )
 
 from veilring.arrays import Floats, Ints
@@ -35,14 +37,12 @@ from veilring.nodes.run import Run
 from veilring.protocols.batches import Queries
 from veilring.protocols.ranksearch import adversaries as searches
 from veilring.protocols.ring import (
-    FixedPoint,
     KNNAnswer,
     SumMethod,
     TopKParameters,
     pooled_knn,
     pp_topk,
     private_knn,
-    secure_sum,
 )
 from veilring.protocols.ring.adversaries import (
     ADVERSARIES,
@@ -78,15 +78,8 @@ async def knn(
     adversaries: Mapping[str, Adversary], method: SumMethod | None = None, **options: Any
 ) -> Run[KNNAnswer]:
     """Label the queries in a ring with some parties controlled by an adversary."""
-    return await play(
-        private_knn,
-        ROWS,
-        only={"party-0": {"queries": QUERIES}},
-        client="party-0",
-        parameters=bound(3, 3, method, **KNN, **options),
-        ring=RING,
-        adversaries=adversaries,
-    )
+    parameters = bound(3, 3, method, **KNN, **options)
+    return await ask(ROWS, QUERIES, parameters, ring=RING, adversaries=adversaries)
 
 
 async def topk(
@@ -96,16 +89,7 @@ async def topk(
     return await play(pp_topk, VALUES, ring=RING, parameters=parameters, adversaries=adversaries)
 
 
-async def total(adversaries: Mapping[str, Adversary], method: SumMethod) -> Run[Floats]:
-    """Add up ones in a ring with some parties controlled by an adversary."""
-    return await play(
-        secure_sum,
-        [np.ones((1, 2)) for _ in NAMES],
-        ring=RING,
-        fixed=FixedPoint(24, 5),
-        method=method,
-        adversaries=adversaries,
-    )
+total = partial(sum_up, [np.ones((1, 2)) for _ in NAMES])
 
 
 def agreement(run: Run[KNNAnswer], liar: str) -> float:
@@ -139,7 +123,7 @@ async def test_a_liar_is_among_those_named(
     liar: str, role: Callable[..., Awaitable[object]], lie: Adversary, said: str | None
 ) -> None:
     """At any position, an honest party misses entries or votes and suspects it among others."""
-    await accused(liar, role({liar: lie}), said)
+    await accused(liar, role(adversaries={liar: lie}), said)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +144,7 @@ async def test_an_unexpected_message_or_total_ends_the_run(
     liar: str, role: Callable[..., Awaitable[object]], lie: Adversary, said: str | None
 ) -> None:
     """Honest parties accuse the sender of messages out of turn and of impossible totals."""
-    await accused(liar, role({liar: lie}), said)
+    await accused(liar, role(adversaries={liar: lie}), said)
 
 
 def test_a_lie_is_detected_on_every_runtime(run_protocol: ProtocolRunner) -> None:
@@ -217,10 +201,10 @@ async def test_a_wrong_sum_alone_is_never_detected(method: SumMethod) -> None:
 
     Round a ring only the starter sends totals; with shares or masks each party does.
     """
-    run = await total({"party-4": WrongSum(-0.5, entry=1)}, method)
+    run = await total(adversaries={"party-4": WrongSum(-0.5, entry=1)}, method=method)
     assert all(run.results[honest].tolist() == [[5.0, 4.5]] for honest in NAMES[:-1])
     liar = STARTER if method.goes_round else "party-1"
-    run = await total({liar: Equivocate("party-4", by=7)}, method)
+    run = await total(adversaries={liar: Equivocate("party-4", by=7)}, method=method)
     assert run.results.pop("party-4").tolist() == [[12.0, 12.0]]
     assert all(found.tolist() == [[5.0, 5.0]] for found in run.results.values())
 

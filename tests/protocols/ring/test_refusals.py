@@ -17,45 +17,10 @@ from veilring.errors import InputError
 from veilring.nodes.journal import View
 from veilring.protocols.promise import Facts
 from veilring.protocols.ranksearch import adversaries as searches
-from veilring.protocols.ring.adversaries import (
-    DeflateTopK,
-    InflateTopK,
-    InputSubstitution,
-    WrongSum,
-)
-from veilring.protocols.ring.algorithm.classify import local_votes
-from veilring.protocols.ring.algorithm.consistency import could_become
-from veilring.protocols.ring.algorithm.sums import (
-    FixedPoint,
-    SumMethod,
-    exposure_probability,
-    split_shares,
-    walecki_cycles,
-)
-from veilring.protocols.ring.algorithm.topk import (
-    TopKParameters,
-    exactness_bound,
-    highest_entry,
-    own_smallest,
-    require_bounded,
-    rounds_for,
-    run_ring,
-)
-from veilring.protocols.ring.attacks import CoalitionView, recover_groups, recover_input, topk_view
-from veilring.protocols.ring.attacks.posterior import fit_cells, sandwich_posterior
-from veilring.protocols.ring.attacks.views import (
-    UniformPrior,
-    claim_new,
-    find_owners,
-    recurring,
-    simulated_view,
-)
-from veilring.protocols.ring.leakage import (
-    estimate_hop_leakage,
-    exposure_to_coalition,
-    proportion_interval,
-    uniform_values,
-)
+from veilring.protocols.ring import FixedPoint, SumMethod, TopKParameters, adversaries, attacks
+from veilring.protocols.ring import leakage as leaks
+from veilring.protocols.ring.algorithm import classify, consistency, sums, topk
+from veilring.protocols.ring.attacks import posterior, views
 from veilring.protocols.ring.system import PrivateKNN
 
 Case = tuple[str, Callable[[], object]]
@@ -76,7 +41,7 @@ UNSORTED, LOW = np.tile([2.0, 1.0, 3.0], (5, 3, 1)), np.full((5, 3, 3), -0.5)
 
 def ring_of(values: Floats) -> Floats:
     """Run a ring of parties with these values."""
-    return run_ring(values, HONEST, rng())
+    return topk.run_ring(values, HONEST, rng())
 
 
 def _of_topk() -> Iterator[Case]:
@@ -85,19 +50,19 @@ def _of_topk() -> Iterator[Case]:
         for value in values:
             yield f"{field} is {value}", partial(replace, HONEST, **{field: value})
     yield "upper is 1e", partial(TopKParameters, 2, 1, 1, 1, delta=1e308, upper=1e308)
-    yield "d is 1.0; allowed: below 1 if P0 is 1", partial(rounds_for, 0.1, 3, 1.0, 1.0)
+    yield "d is 1.0; allowed: below 1 if P0 is 1", partial(topk.rounds_for, 0.1, 3, 1.0, 1.0)
     for error in (0.0, 1.0, math.nan):
-        yield f"error is {error}", partial(rounds_for, error, 3, 1.0, 0.5)
-    yield "k is 0", partial(rounds_for, 0.1, 0, 1.0, 0.5)
-    yield "P0 is 2.0", partial(rounds_for, 0.1, 3, 2.0, 0.5)
-    yield "d is 0.0", partial(rounds_for, 0.1, 3, 1.0, 0.0)
-    yield "rounds is 0", partial(exactness_bound, 1, 1.0, 0.5, 0)
-    yield "hops is -1", partial(highest_entry, HONEST, -1)
-    yield "hops is -1", partial(could_become, LOW[0], LOW[0], -1, HONEST)
+        yield f"error is {error}", partial(topk.rounds_for, error, 3, 1.0, 0.5)
+    yield "k is 0", partial(topk.rounds_for, 0.1, 0, 1.0, 0.5)
+    yield "P0 is 2.0", partial(topk.rounds_for, 0.1, 3, 2.0, 0.5)
+    yield "d is 0.0", partial(topk.rounds_for, 0.1, 3, 1.0, 0.0)
+    yield "rounds is 0", partial(topk.exactness_bound, 1, 1.0, 0.5, 0)
+    yield "hops is -1", partial(topk.highest_entry, HONEST, -1)
+    yield "hops is -1", partial(consistency.could_become, LOW[0], LOW[0], -1, HONEST)
     for value in (math.nan, -math.inf):
-        yield "values must be numbers", partial(own_smallest, np.array([[1.0, value]]), 1)
-    yield r"values has the shape \(3,\)", partial(own_smallest, np.zeros(3), 1)
-    yield "k is 0", partial(own_smallest, np.zeros((1, 3)), 0)
+        yield "values must be numbers", partial(topk.own_smallest, np.array([[1.0, value]]), 1)
+    yield r"values has the shape \(3,\)", partial(topk.own_smallest, np.zeros(3), 1)
+    yield "k is 0", partial(topk.own_smallest, np.zeros((1, 3)), 0)
     for shape in ((5, 2, 3), (5, 3, 2), (5, 3)):
         yield rf"values has the shape \({str(shape)[1:-1]}\)", partial(ring_of, np.zeros(shape))
     yield "values must be sorted ascending", partial(ring_of, UNSORTED)
@@ -111,31 +76,31 @@ SUMS: tuple[Case, ...] = (
     ("scale_bits is 63", lambda: FixedPoint(63, 3)),
     ("parties is 0", lambda: FixedPoint(32, 0)),
     (f"parties is {2**63}", lambda: FixedPoint(32, 2**63)),
-    ("shares is 0", lambda: split_shares(np.zeros(1, np.uint64), 0, rng())),
-    ("n is 2", lambda: walecki_cycles(2)),
-    ("n is 2", lambda: exposure_probability(2, 0, 1)),
-    ("c is -1", lambda: exposure_probability(5, -1, 1)),
-    ("c is 5", lambda: exposure_probability(5, 5, 1)),
-    ("s is 0", lambda: exposure_probability(5, 2, 0)),
-    ("s is 3", lambda: exposure_probability(6, 2, 3)),
+    ("shares is 0", lambda: sums.split_shares(np.zeros(1, np.uint64), 0, rng())),
+    ("n is 2", lambda: sums.walecki_cycles(2)),
+    ("n is 2", lambda: sums.exposure_probability(2, 0, 1)),
+    ("c is -1", lambda: sums.exposure_probability(5, -1, 1)),
+    ("c is 5", lambda: sums.exposure_probability(5, 5, 1)),
+    ("s is 0", lambda: sums.exposure_probability(5, 2, 0)),
+    ("s is 3", lambda: sums.exposure_probability(6, 2, 3)),
     ("sum is 'square'", lambda: SumMethod("square")),  # type: ignore[arg-type]  # a mistake
     ("cycles is 1; allowed: 2 or more", lambda: SumMethod("cycles", 1)),
     ("otherwise 1", lambda: SumMethod("ring", 2)),
     ("at most 2 for 5 parties", lambda: SumMethod("cycles", 3).check(5)),
 )
 ONE = replace(HONEST, k=1, rounds=1)
-ORDERS = uniform_values(6, 3, 1, 1, rng())
+ORDERS = leaks.uniform_values(6, 3, 1, 1, rng())
 LEAKAGE: tuple[Case, ...] = (
-    ("at least 2 trials", lambda: estimate_hop_leakage(ORDERS[:1], ONE, rng())),
-    (r"coalition is \[3\]", lambda: exposure_to_coalition(ORDERS, ONE, {3}, rng())),
-    ("trials is 0", lambda: uniform_values(0, 1, 1, 1, rng())),
-    ("parties is 0", lambda: uniform_values(1, 0, 1, 1, rng())),
-    ("k is 0", lambda: uniform_values(1, 1, 0, 1, rng())),
-    ("rows_per_party is -1", lambda: uniform_values(1, 1, 1, -1, rng())),
-    ("upper is 0", lambda: uniform_values(1, 1, 1, 1, rng(), upper=0.0)),
-    ("proportion is 1.1", lambda: proportion_interval(1.1, 5, 0.9)),
-    ("trials is 0", lambda: proportion_interval(0.5, 0, 0.9)),
-    ("confidence is 1.0", lambda: proportion_interval(0.5, 5, 1.0)),
+    ("at least 2 trials", lambda: leaks.estimate_hop_leakage(ORDERS[:1], ONE, rng())),
+    (r"coalition is \[3\]", lambda: leaks.exposure_to_coalition(ORDERS, ONE, {3}, rng())),
+    ("trials is 0", lambda: leaks.uniform_values(0, 1, 1, 1, rng())),
+    ("parties is 0", lambda: leaks.uniform_values(1, 0, 1, 1, rng())),
+    ("k is 0", lambda: leaks.uniform_values(1, 1, 0, 1, rng())),
+    ("rows_per_party is -1", lambda: leaks.uniform_values(1, 1, 1, -1, rng())),
+    ("upper is 0", lambda: leaks.uniform_values(1, 1, 1, 1, rng(), upper=0.0)),
+    ("proportion is 1.1", lambda: leaks.proportion_interval(1.1, 5, 0.9)),
+    ("trials is 0", lambda: leaks.proportion_interval(0.5, 0, 0.9)),
+    ("confidence is 1.0", lambda: leaks.proportion_interval(0.5, 5, 1.0)),
 )
 AWAY = pairwise_distances(np.zeros((1, 1)), np.arange(5.0)[:, None])
 
@@ -144,7 +109,7 @@ def votes_of(
     labels: Sequence[int], results: int = 1, classes: int = 4, weights: Any = "uniform"
 ) -> Floats:
     """Count the votes of five rows."""
-    return local_votes(AWAY, np.array(labels), np.ones((results, 1)), classes, weights)
+    return classify.local_votes(AWAY, np.array(labels), np.ones((results, 1)), classes, weights)
 
 
 VOTES: tuple[Case, ...] = (
@@ -161,23 +126,23 @@ VOTES: tuple[Case, ...] = (
     ("class numbers from 0", lambda: Rows(np.zeros((1, 1)), np.array([-1]))),
 )
 ADVERSARIES: tuple[Case, ...] = (
-    ("label is -1", partial(InputSubstitution, -1)),
-    ("entries is 0", partial(InflateTopK, 0)),
-    ("first_round is 0", partial(InflateTopK, 1, 0)),
-    ("factor is 1.5", partial(DeflateTopK, 1.5)),
-    ("by is inf", partial(WrongSum, float("inf"))),
-    ("entry is -1", partial(WrongSum, 1, -1)),
+    ("label is -1", partial(adversaries.InputSubstitution, -1)),
+    ("entries is 0", partial(adversaries.InflateTopK, 0)),
+    ("first_round is 0", partial(adversaries.InflateTopK, 1, 0)),
+    ("factor is 1.5", partial(adversaries.DeflateTopK, 1.5)),
+    ("by is inf", partial(adversaries.WrongSum, float("inf"))),
+    ("entry is -1", partial(adversaries.WrongSum, 1, -1)),
     ("by is -1", partial(searches.WrongCounts, by=-1)),
     ("by is -1", partial(searches.TakeOver, by=-1)),
     ("by is 0", partial(searches.WrongVotes, by=0)),
     ("entry is -1", partial(searches.WrongVotes, entry=-1)),
     ("factor is 1.5", partial(searches.MadeUpTotals, 1.5)),
 )
-NOBODY, LONG, PRIOR = View("party-1"), np.zeros((16, 1, 3)), UniformPrior(20)
+NOBODY, LONG, PRIOR = View("party-1"), np.zeros((16, 1, 3)), views.UniformPrior(20)
 LATE = replace(HONEST, rounds=3, upper=1.0)
-view_of = partial(simulated_view, LONG, LATE, NAMES)
-one_view = CoalitionView(RING, {"party-1": NOBODY})
-owned_view = CoalitionView(RING, {"party-1": NOBODY}, {"party-1": np.ones((2, 3))})
+view_of = partial(views.simulated_view, LONG, LATE, NAMES)
+one_view = attacks.CoalitionView(RING, {"party-1": NOBODY})
+owned_view = attacks.CoalitionView(RING, {"party-1": NOBODY}, {"party-1": np.ones((2, 3))})
 SHARES: dict[str, Any] = {"method": SumMethod("shares"), "fixed": FixedPoint(20, 5)}
 ALONG: dict[str, Any] = {"method": SumMethod(), "fixed": FixedPoint(20, 5)}
 
@@ -189,36 +154,39 @@ def traced(coalition: int) -> Floats:
 
 def fitted_to(member: int, seen: int) -> Floats:
     """Judge a view that ends after three hops by cells of one colluder."""
-    cells = fit_cells(LATE, 5, 1, [member], PRIOR, 5, rng(1))
+    cells = posterior.fit_cells(LATE, 5, 1, [member], PRIOR, 5, rng(1))
     return cells.posterior(view_of([NAMES[seen]], failed_after=3), NAMES[1])
 
 
 ATTACKS: tuple[Case, ...] = (
-    ("there are no views", lambda: CoalitionView(RING, {})),
-    ("views is 'eve'", lambda: CoalitionView(RING, {"eve": View("eve")})),
-    ("own is 'party-2'", lambda: CoalitionView(RING, one_view.views, {"party-2": LONG[0]})),
-    ("views lack the vectors", lambda: topk_view(one_view, LATE)),
-    ("there are 3 vectors", lambda: simulated_view(LONG[:3], LATE, NAMES, NAMES)),
+    ("there are no views", lambda: attacks.CoalitionView(RING, {})),
+    ("views is 'eve'", lambda: attacks.CoalitionView(RING, {"eve": View("eve")})),
+    ("own is 'party-2'", lambda: attacks.CoalitionView(RING, one_view.views, {"party-2": LONG[0]})),
+    ("views lack the vectors", lambda: attacks.topk_view(one_view, LATE)),
+    ("there are 3 vectors", lambda: views.simulated_view(LONG[:3], LATE, NAMES, NAMES)),
     ("members is 'eve'", lambda: view_of(["eve"])),
     ("party is 'eve'", lambda: view_of(NAMES).hops_of("eve")),
-    ("party is 'eve'", lambda: claim_new(view_of(["party-2"]), "eve")),
-    ("victim is 'party-2'", lambda: claim_new(view_of(["party-2"]), "party-2")),
-    ("there are no sessions", lambda: recurring([])),
+    ("party is 'eve'", lambda: views.claim_new(view_of(["party-2"]), "eve")),
+    ("victim is 'party-2'", lambda: views.claim_new(view_of(["party-2"]), "party-2")),
+    ("there are no sessions", lambda: views.recurring([])),
     (
         "the same parties, members and queries",
-        lambda: find_owners([view_of([name]) for name in NAMES[1:3]], LONG[0, :, :1]),
+        lambda: views.find_owners([view_of([name]) for name in NAMES[1:3]], LONG[0, :, :1]),
     ),
     ("coalition is 0", lambda: traced(0)),
     ("coalition is 6", lambda: traced(6)),
-    ("views lack vector 2", lambda: sandwich_posterior(view_of(["party-3"]), "party-2", PRIOR)),
-    ("rows_per_party is 0", lambda: UniformPrior(0)),
-    ("upper is inf", lambda: UniformPrior(1, np.inf)),
+    (
+        "views lack vector 2",
+        lambda: posterior.sandwich_posterior(view_of(["party-3"]), "party-2", PRIOR),
+    ),
+    ("rows_per_party is 0", lambda: views.UniformPrior(0)),
+    ("upper is inf", lambda: views.UniformPrior(1, np.inf)),
     (r"coalition is \[5\]", lambda: fitted_to(5, 2)),
     ("views lack the result", lambda: fitted_to(2, 2)),
-    ("input of party-1 is missing", lambda: recover_groups(one_view, **SHARES)),
-    ("views lack the total", lambda: recover_groups(one_view, **ALONG)),
-    ("views lack some of the values that", lambda: recover_groups(owned_view, **SHARES)),
-    ("victim is 'party-1'", lambda: recover_input(one_view, "party-1", **ALONG)),
+    ("input of party-1 is missing", lambda: attacks.recover_groups(one_view, **SHARES)),
+    ("views lack the total", lambda: attacks.recover_groups(one_view, **ALONG)),
+    ("views lack some of the values that", lambda: attacks.recover_groups(owned_view, **SHARES)),
+    ("victim is 'party-1'", lambda: attacks.recover_input(one_view, "party-1", **ALONG)),
 )
 
 
@@ -256,8 +224,8 @@ CODE = FixedPoint(scale_bits=44, parties=3)
 @pytest.mark.parametrize(
     ("check", "limit", "bad"),
     [
-        *((partial(require_bounded, parameters=HONEST), 9, x) for x in (-0.125, 9.125)),
-        *((partial(require_bounded, parameters=HONEST), 9, x) for x in (math.nan, -math.inf)),
+        *((partial(topk.require_bounded, parameters=HONEST), 9, x) for x in (-0.125, 9.125)),
+        *((partial(topk.require_bounded, parameters=HONEST), 9, x) for x in (math.nan, -math.inf)),
         *((CODE.encode, CODE.limit, x) for x in (math.nan, math.inf, -math.inf, 1234567.0)),
     ],
 )
@@ -271,5 +239,5 @@ def test_a_secret_that_does_not_fit_is_not_shown(
     assert caught.value.field == "secret"
     assert repr(limit) in said
     assert not any(secret in said for secret in ("0.125", "9.125", "1234567"))
-    require_bounded(np.array([0.0, 9.0, math.inf]), HONEST)  # padding passes
+    topk.require_bounded(np.array([0.0, 9.0, math.inf]), HONEST)  # padding passes
     assert "0.123456" not in repr(Rows(np.array([[0.123456]]), np.array([0])))

@@ -7,7 +7,17 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from tests.outcomes import measured
-from tests.protocols.ring.worlds import METHODS, NAMES, RING, bound, culprits, each_method, play
+from tests.protocols.ring.worlds import (
+    METHODS,
+    NAMES,
+    RING,
+    ask,
+    bound,
+    culprits,
+    each_method,
+    play,
+    sum_up,
+)
 
 from veilring import simulation
 from veilring.arrays import Floats
@@ -78,8 +88,7 @@ def test_every_method_sums_exactly(run_protocol: ProtocolRunner, method: SumMeth
 async def test_messages_of_a_sum_are_masked(method: SumMethod) -> None:
     """If all inputs are zero, only the total contains zeros: all other words are uniform."""
     own = [np.zeros((1, 64)) for _ in NAMES]
-    fixed = FixedPoint(24, len(NAMES))
-    run = await play(secure_sum, own, ring=RING, fixed=fixed, method=method, watch=NAMES)
+    run = await sum_up(own, method=method, watch=NAMES)
     seen = [seen.message for view in run.views.values() for seen in view.received]
     unmasked = {"ring.sum.total", "masks.key"}
     masked = [message for message in seen if message.kind not in unmasked]
@@ -144,14 +153,12 @@ def test_the_rounds_are_the_longest_chain_of_messages(method: SumMethod) -> None
     ring = Ring([f"party-{n}" for n in range(7)])
     rows = [Rows(np.full((1, 1), party / 7), np.array([0])) for party in range(7)]
     run = simulation.simulate(
-        play(
-            private_knn,
+        ask(
             rows,
+            np.array([[0.5]]),
+            parameters,
             names=ring.order,
             runtime=Simulated(Topology(LinkModel(latency=Constant(1.0)))),
-            only={"party-0": {"queries": np.array([[0.5]])}},
-            client="party-0",
-            parameters=parameters,
             ring=ring,
         )
     )
@@ -198,15 +205,9 @@ def longer(message: Any) -> Message:
 
 
 TOPK_RUN = partial(play, pp_topk, [np.full((2, 3), 0.1 * n) for n in range(1, 6)], parameters=TOPK)
-SUM_RUN = partial(play, secure_sum, [np.ones((2, 3))] * 5, fixed=FixedPoint(24, 5))
-KNN_RUN = partial(
-    play,
-    private_knn,
-    [Rows(np.zeros((1, 2)), np.zeros(1, dtype=int))] * 5,
-    only={"party-4": {"queries": np.zeros((1, 2))}},
-    client="party-4",
-    parameters=bound(2, 2),
-)
+SUM_RUN = partial(sum_up, [np.ones((2, 3))] * 5)
+ONES = [Rows(np.zeros((1, 2)), np.zeros(1, dtype=int))] * 5
+KNN_RUN = partial(ask, ONES, np.zeros((1, 2)), bound(2, 2), client="party-4")
 WORDS = SumShare(values=np.zeros((2, 3), dtype=np.uint64))
 VECTOR = TopKVector(round=1, values=np.zeros((2, 3)))
 PARTS = (SumPart, SumShare, SumPartial, SumTotal, MaskedWords)
@@ -250,7 +251,7 @@ async def test_an_input_that_could_overflow_is_refused_before_sending() -> None:
     """The party with the large input fails with its own error, and no part was sent."""
     own = [np.full((1, 1), 1e15) for _ in NAMES]
     with pytest.raises(RunFailed) as caught:
-        await play(secure_sum, own, ring=RING, fixed=FixedPoint(24, 5), method=SumMethod())
+        await sum_up(own, method=SumMethod())
     assert {type(error) for error in caught.value.errors.values()} == {InputError}
     assert "1e+15" not in str(caught.value)  # an error never shows a secret
 
@@ -260,12 +261,5 @@ async def test_the_largest_batch_fits_its_frames() -> None:
     parameters = bound(4, 2, k=2, rounds=1, P0=0.0)
     queries = np.random.default_rng(0).random((parameters.queries_max, 4))
     rows = [Rows(queries[n : n + 2], np.array([0, 1])) for n in range(3)]
-    run = await play(
-        private_knn,
-        rows,
-        names=NAMES[:3],
-        only={"party-0": {"queries": queries}},
-        client="party-0",
-        parameters=parameters,
-    )
+    run = await ask(rows, queries, parameters, names=NAMES[:3])
     assert len(run.result.labels) == parameters.queries_max

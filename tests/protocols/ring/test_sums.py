@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Collection, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import networkx as nx
 import numpy as np
@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from scipy import stats
-from tests.protocols.ring.worlds import FALSE_ALARM, NAMES, bound, play, rng
+from tests.protocols.ring.worlds import FALSE_ALARM, NAMES, ask, bound, play, rng
 
 from veilring.arrays import Floats
 from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
 from veilring.nodes.journal import View
 from veilring.nodes.ring import Ring, deal_ring
-from veilring.protocols.ring import private_knn, secure_sum
+from veilring.protocols.ring import secure_sum
 from veilring.protocols.ring.algorithm.classify import local_votes
 from veilring.protocols.ring.algorithm.sums import (
     FixedPoint,
@@ -198,9 +198,9 @@ async def watched_sum(
 ) -> tuple[Ring, dict[str, View], Inputs, FixedPoint]:
     """Sum the vectors of n parties along a random ring; return all views and inputs."""
     names = [f"party-{number}" for number in range(n)]
-    rng = np.random.default_rng(seed)
-    own = [np.round(rng.normal(size=(2, 3)), 3) for _ in names]
-    ring, fixed = deal_ring(names, rng), FixedPoint(20, n)
+    draws = rng(seed)
+    own = [np.round(draws.normal(size=(2, 3)), 3) for _ in names]
+    ring, fixed = deal_ring(names, draws), FixedPoint(20, n)
     public: dict[str, Any] = {"ring": ring, "fixed": fixed, "method": method}
     run = await play(secure_sum, own, names=names, seed=seed, watch=names, **public)
     return ring, run.views, dict(zip(names, own, strict=True)), fixed
@@ -242,65 +242,43 @@ async def test_exactly_the_coalitions_of_all_neighbours_recover_an_input(n: int)
                 assert recover_input(view, victim, method=method, fixed=fixed) is None
 
 
-@pytest.mark.parametrize("n", [5, 8, 13])
-async def test_the_sums_of_honest_groups_are_recovered(n: int) -> None:
-    """A random coalition of any size recovers exactly the sum of each group that its view leaks."""
-    rng = np.random.default_rng(n)
-    for method in methods(n):
-        ring, views, own, fixed = await watched_sum(n, method, seed=100 + n)
-        cycles = [[ring.position(party) for party in cycle] for cycle in cycles_of(ring, method)]
-        for c in range(1, n + 1):
-            places = set(rng.permutation(n)[:c].tolist())
-            members = {ring.order[place] for place in places}
-            view = CoalitionView(ring, {name: views[name] for name in members})
-            sums = recover_groups(view, method=method, fixed=fixed)
-            expected = {
-                frozenset(ring.order[place] for place in group)
-                for group in leaked_groups(cycles, places)
-            }
-            assert sums.keys() == expected
-            for group, found in sums.items():
-                truth = sum(fixed.encode(own[party]) for party in group)
-                assert (found == fixed.decode(np.asarray(truth))).all()
+@pytest.mark.parametrize(
+    ("n", "method"),
+    [
+        *((n, method) for n in (5, 8, 13) for method in methods(n)),
+        (6, SumMethod("shares")),
+        (6, SumMethod("masks")),
+    ],
+)
+async def test_exactly_the_sums_of_honest_groups_are_recovered(n: int, method: SumMethod) -> None:
+    """A random coalition of any size recovers the sum of each group that its view leaks.
 
-
-@pytest.mark.parametrize("name", ["shares", "masks"])
-async def test_shares_and_masks_leak_only_the_sum_of_all_honest_parties(
-    name: Literal["shares", "masks"],
-) -> None:
-    """With shares or masks, a coalition recovers only the sum of all honest parties."""
-    method = SumMethod(name)
-    ring, views, own, fixed = await watched_sum(6, method, seed=7)
-    for c in range(1, 7):
-        members = ring.order[:c]
-        view = CoalitionView(
-            ring, {name: views[name] for name in members}, {name: own[name] for name in members}
-        )
+    With shares or masks there is one group, of all honest parties.
+    """
+    ring, views, own, fixed = await watched_sum(n, method, seed=100 + n)
+    cycles = [[ring.position(party) for party in cycle] for cycle in cycles_of(ring, method)]
+    for c in range(1, n + 1):
+        places = set(rng(n, c).permutation(n)[:c].tolist())
+        groups = leaked_groups(cycles, places) if method.goes_round else [{*range(n)} - places]
+        members = [ring.order[place] for place in places]
+        seen = {name: views[name] for name in members}
+        view = CoalitionView(ring, seen, {name: own[name] for name in members})
         sums = recover_groups(view, method=method, fixed=fixed)
-        honest = frozenset(ring.order[c:])
-        assert sums.keys() == ({honest} if honest else set())
-        for found in sums.values():
-            truth = sum(fixed.encode(own[party]) for party in honest)
+        expected = {frozenset(ring.order[place] for place in group) for group in groups if group}
+        assert sums.keys() == expected
+        for group, found in sums.items():
+            truth = sum(fixed.encode(own[party]) for party in group)
             assert (found == fixed.decode(np.asarray(truth))).all()
 
 
 async def test_the_votes_of_a_party_in_a_knn_are_recovered() -> None:
     """In PP-kNN, both neighbours of a party recover its votes for each query."""
-    rng = np.random.default_rng(8)
-    own = [Rows(rng.random((12, 2)), rng.integers(0, 3, 12)) for _ in NAMES]
-    queries, ring = rng.random((4, 2)), deal_ring(NAMES, rng)
-    parameters = bound(2, 3, k=6)
+    draws, parameters = rng(8), bound(2, 3, k=6)
+    own = [Rows(draws.random((12, 2)), draws.integers(0, 3, 12)) for _ in NAMES]
+    queries, ring = draws.random((4, 2)), deal_ring(NAMES, draws)
     victim = ring.order[2]
     members = [ring.predecessor(victim), ring.successor(victim)]
-    run = await play(
-        private_knn,
-        own,
-        only={"party-0": {"queries": queries}},
-        client="party-0",
-        parameters=parameters,
-        ring=ring,
-        watch=members,
-    )
+    run = await ask(own, queries, parameters, ring=ring, watch=members)
     view = CoalitionView(ring, run.views)
     taken = recover_input(view, victim, method=parameters.sum, fixed=FixedPoint(24, 5))
     rows = own[NAMES.index(victim)]

@@ -1,6 +1,7 @@
 """Rings of five parties: their runs, the findings of honest ones, and bounds on random sums."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Runtime
 from veilring.protocols.promise import Facts
-from veilring.protocols.ring import SumMethod
+from veilring.protocols.ring import FixedPoint, KNNAnswer, SumMethod, private_knn, secure_sum
 from veilring.protocols.ring.roles import KNNParameters
 from veilring.protocols.ring.system import PrivateKNN
 
@@ -61,6 +62,22 @@ async def play(
     """Run a role once, by default in memory."""
     async with Cluster(names, runtime=runtime, own=own, seed=seed) as cluster:
         return await cluster.run(role, **options)
+
+
+async def ask(
+    rows: Sequence[Rows],
+    queries: Floats,
+    parameters: KNNParameters,
+    *,
+    client: str = NAMES[0],
+    **options: Any,
+) -> Run[KNNAnswer]:
+    """Have a client ask for the labels of its queries, by default in memory."""
+    only = {client: {"queries": queries}}
+    return await play(private_knn, rows, only=only, client=client, parameters=parameters, **options)
+
+
+sum_up = partial(play, secure_sum, fixed=FixedPoint(24, len(NAMES)), ring=RING)
 
 
 def accusations(failed: RunFailed, liar: str) -> list[VeilringError]:
