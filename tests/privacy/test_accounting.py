@@ -107,9 +107,7 @@ def test_composed_pure_dp_is_no_less_than_its_privacy_loss_distribution() -> Non
         ("gdp", (0.010112, 0.035926, 0.074967, 0.125777)),
     ],
 )
-def test_individual_budgets_are_those_of_the_literature(
-    accountant: Accountant, budgets: tuple[float, ...]
-) -> None:
+def test_published_individual_budgets(accountant: Accountant, budgets: tuple[float, ...]) -> None:
     """At delta = 1e-5 and epsilon = 0.5, 1, 1.5 and 2, budgets match every printed digit."""
     found = [round(individual_budget(e, 1e-5, accountant), 6) for e in (0.5, 1.0, 1.5, 2.0)]
     assert found == list(budgets)
@@ -214,9 +212,7 @@ def test_repeating_is_composing_with_itself(one: Guarantee) -> None:
         *((PureDP(math.inf), epsilon, 1.0) for epsilon in (1.0, 711.0, 1e308)),
     ],
 )
-def test_a_delta_at_the_ends_of_its_range_is_its_limit(
-    guarantee: ZCDP | PureDP, epsilon: float, delta: float
-) -> None:
+def test_a_delta_has_its_limits(guarantee: ZCDP | PureDP, epsilon: float, delta: float) -> None:
     """It is 0 or 1 to all digits, not a float's overflow."""
     assert guarantee.delta(epsilon) == delta
 

@@ -5,20 +5,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from papers.answers import (
-    advantage_bound,
-    audited_epsilon,
-    audited_epsilon_of_scores,
-    audited_mu,
-    exact_advantage,
-    gaussian_advantage_bound,
-    guess_membership,
-    membership_advantage,
-)
 from papers.oracles import laplace_sum_max
 from scipy import stats
 from scipy.stats import beta, binom, gamma
 
+from papers import answers
 from veilring.privacy.bounds import NEVER_BITS, binomial_range, proportion_bounds
 from veilring.privacy.noise import discrete_laplace_pmf
 
@@ -99,8 +90,8 @@ def test_randomised_response_reaches_the_advantage_bound(epsilon: float) -> None
     """A coin of `e^epsilon / (1 + e^epsilon)` has the greatest advantage that epsilon-DP allows."""
     p = math.exp(epsilon) / (1 + math.exp(epsilon))
     distribution = np.array([[p, 1 - p]])
-    assert exact_advantage(distribution, distribution[:, ::-1]) == pytest.approx(
-        advantage_bound(epsilon), rel=1e-12
+    assert answers.exact_advantage(distribution, distribution[:, ::-1]) == pytest.approx(
+        answers.advantage_bound(epsilon), rel=1e-12
     )
 
 
@@ -108,7 +99,7 @@ def test_randomised_response_reaches_the_advantage_bound(epsilon: float) -> None
 def test_a_gaussian_advantage_is_that_of_a_threshold_in_the_middle(mu: float) -> None:
     """The bound of mu-GDP is the advantage of the test that compares an answer with mu / 2."""
     rate = math.erfc(-mu / 2 / math.sqrt(2)) / 2  # that N(mu, 1) exceeds mu / 2
-    assert gaussian_advantage_bound(mu) == pytest.approx(rate - (1 - rate), rel=1e-12)
+    assert answers.gaussian_advantage_bound(mu) == pytest.approx(rate - (1 - rate), rel=1e-12)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.0, 2.0])
@@ -119,13 +110,13 @@ def test_an_audit_proves_nearly_the_true_epsilon(epsilon: float) -> None:
     overlap have a finite bound.
     """
     p = math.exp(epsilon) / (1 + math.exp(epsilon))
-    found = audited_epsilon(counts(p), counts(1 - p))
+    found = answers.audited_epsilon(counts(p), counts(1 - p))
     assert max(0.0, epsilon - 0.02) <= found <= epsilon
     low, high = beta.ppf(1e-3 / 8, 600, 401), beta.ppf(1 - 1e-3 / 8, 301, 700)
-    known = audited_epsilon(np.array([700, 300]), np.array([400, 600]), 1e-3)
+    known = answers.audited_epsilon(np.array([700, 300]), np.array([400, 600]), 1e-3)
     assert known == pytest.approx(math.log(low / high), rel=1e-9)
     certain = np.array([1000, 0])
-    assert 4 < audited_epsilon(certain, certain[::-1]) < math.inf
+    assert 4 < answers.audited_epsilon(certain, certain[::-1]) < math.inf
 
 
 @pytest.mark.parametrize("delta", [0.0, 0.01])
@@ -133,22 +124,22 @@ def test_an_audit_of_scores_subtracts_delta(delta: float) -> None:
     """A score of 0 or 1 proves ln((p - delta) / q) of two coins, less at most 0.02."""
     p, q = 0.6, 0.2
     present, absent = (np.repeat([1, 0], counts(each)) for each in (p, q))
-    proven = audited_epsilon_of_scores(present, absent, 1, delta)
+    proven = answers.audited_epsilon_of_scores(present, absent, 1, delta)
     truth = math.log((p - delta) / q)
     assert truth - 0.02 < proven < truth
-    assert audited_epsilon_of_scores(present, absent, 1, delta, alarm=1e-3) > proven
+    assert answers.audited_epsilon_of_scores(present, absent, 1, delta, alarm=1e-3) > proven
 
 
 def test_an_audit_of_mu_proves_the_difference_of_quantiles() -> None:
     """Rates of 0.975 and 0.5 differ by 1.96 standard deviations, less at most 0.03."""
     present, absent = (np.repeat([1, 0], counts(each)) for each in (0.975, 0.5))
-    assert 1.93 < audited_mu(present, absent, 1) < 1.96
-    assert audited_mu(absent, absent, 1) == 0
+    assert 1.93 < answers.audited_mu(present, absent, 1) < 1.96
+    assert answers.audited_mu(absent, absent, 1) == 0
 
 
 def test_the_likelier_answers_are_guessed() -> None:
     """Labels that are likelier with the record are taken for it, and rates are subtracted."""
     present, absent = np.array([[0.8, 0.2], [0.5, 0.5]]), np.array([[0.4, 0.6], [0.5, 0.5]])
-    guesses = guess_membership(np.array([[0, 1], [1, 0], [0, 0], [1, 1]]), present, absent)
+    guesses = answers.guess_membership(np.array([[0, 1], [1, 0], [0, 0], [1, 1]]), present, absent)
     assert guesses.tolist() == [True, False, True, False]
-    assert membership_advantage(np.array([True, True, False, True]), guesses) == 0.25
+    assert answers.membership_advantage(np.array([True, True, False, True]), guesses) == 0.25

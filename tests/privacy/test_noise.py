@@ -15,18 +15,7 @@ from tests.privacy.generators import FALSE_ALARM, GENERATORS, follows, scripted,
 
 from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
-from veilring.privacy.divisible import (
-    SKELLAM_VARIANCE_MAX,
-    SKELLAM_VARIANCE_MIN,
-    PoissonDistribution,
-    poisson,
-    polya,
-    polya_difference,
-    polya_difference_pmf,
-    polya_pmf,
-    skellam,
-    skellam_pmf,
-)
+from veilring.privacy import divisible
 from veilring.privacy.draws import Scale, bernoulli, bernoulli_exp, geometric, packed_bernoulli
 from veilring.privacy.exact import Dyadic, exp_ceil, exp_floor
 from veilring.privacy.noise import (
@@ -57,9 +46,7 @@ def test_a_coin_shows_heads_for_its_numerator_of_all_bits(numerator: int) -> Non
      Dyadic.ceil(0.2689414213699951, 64)],
     ids=str,
 )  # fmt: skip
-def test_coins_are_as_frequent_as_their_probability(
-    p: Dyadic, generator: Callable[[], np.random.Generator]
-) -> None:
+def test_coins_have_their_rate(p: Dyadic, generator: Callable[[], np.random.Generator]) -> None:
     """Heads in 400,000 single and 400,000 packed coins pass an exact binomial test."""
     rng, trials = generator(), 400_000
     packed = np.unpackbits(packed_bernoulli(p, 400, 1000, rng))
@@ -135,12 +122,17 @@ def _distributions() -> Iterator[tuple[str, Draw, Floats, int]]:
             assert sum(expected) == pytest.approx(1, abs=1e-12)
             yield f"{name} {scale}", partial(draw, scale, DRAWS), expected, -reach
     for exponent, scale in POLYA:
-        expected = polya_pmf(np.arange(math.ceil(60 * scale)), exponent, scale)
-        yield f"Pólya {exponent} {scale}", partial(polya, exponent, scale, DRAWS), expected, 0
+        expected = divisible.polya_pmf(np.arange(math.ceil(60 * scale)), exponent, scale)
+        yield (
+            f"Pólya {exponent} {scale}",
+            partial(divisible.polya, exponent, scale, DRAWS),
+            expected,
+            0,
+        )
     means: tuple[float | Fraction, ...] = (1, Fraction(7, 3), 4.5, 19, 300.7)
     for mean in means:
         expected = stats.poisson.pmf(np.arange(1000), float(mean))
-        yield f"Poisson {mean}", partial(poisson, mean, DRAWS), expected, 0
+        yield f"Poisson {mean}", partial(divisible.poisson, mean, DRAWS), expected, 0
 
 
 LISTED = {name: case for name, *case in _distributions()}
@@ -177,25 +169,21 @@ PAIRS = ((Fraction(1, 3), 7), (Fraction(1, 1000), 60), (0.9, 0.3), (0.5, 40), (0
 MEANS: tuple[float | Fraction, ...] = (1, Fraction(7, 3), 40.25, 3000)
 EXACT: list[tuple[Callable[..., Ints], float, object]] = [
     *((partial(geometric, x, 1500), 0.9, x) for x in (0.01, 0.7, 5, Fraction(1000, 7), 2.0**20)),
-    *((partial(polya, a, scale, 500), 2.0**60, scale) for a, scale in PAIRS),
-    *((partial(poisson, mean, 300), 1.0, mean) for mean in MEANS),
-    (partial(poisson, 2.0**32, 3), 1.0, 2.0**32),
+    *((partial(divisible.polya, a, scale, 500), 2.0**60, scale) for a, scale in PAIRS),
+    *((partial(divisible.poisson, mean, 300), 1.0, mean) for mean in MEANS),
+    (partial(divisible.poisson, 2.0**32, 3), 1.0, 2.0**32),
 ]
 
 
 @pytest.mark.parametrize(("draw", "slack", "name"), EXACT, ids=str)
-def test_floats_decide_as_exact_numbers_do(
-    draw: Callable[..., Ints], slack: float, name: object
-) -> None:
+def test_floats_decide_exactly(draw: Callable[..., Ints], slack: float, name: object) -> None:
     """The same random bits give the same geometric, Pólya and Poisson draws on the exact path."""
     exact = draw(seeded("exact", str(name)), slack=slack)
     assert np.array_equal(draw(seeded("exact", str(name))), exact)
 
 
 @pytest.mark.parametrize("sigma", [0.3, Fraction(7, 3), np.array([0.5, 20.0, 2.0**30])], ids=str)
-def test_gaussian_proposals_are_judged_as_exact_numbers_judge_them(
-    sigma: Scale, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gaussian_noise_is_judged_exactly(sigma: Scale, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same random bits give the same Gaussian noise on the exact path."""
     quick = discrete_gaussian(sigma, (200, 3), seeded("judged"))
     trusting_none = partial(bernoulli_exp, slack=2.0)
@@ -274,7 +262,7 @@ def test_moments_are_those_of_the_distributions(scale: float) -> None:
 
 
 @given(st.floats(0.1, 100), st.integers(1, 5))
-def test_laplace_noise_loses_no_more_than_it_claims(scale: float, shift: int) -> None:
+def test_laplace_noise_loses_at_most_its_claim(scale: float, shift: int) -> None:
     """No outcome is more than e**(shift / scale) times as likely as for a shifted input."""
     reach = math.ceil(300 * scale)
     k = np.arange(-reach, reach + 1)
@@ -286,9 +274,7 @@ def test_laplace_noise_loses_no_more_than_it_claims(scale: float, shift: int) ->
 @pytest.mark.parametrize("sigma", [0.3, 0.5, 1.0, 4.0])
 @pytest.mark.parametrize("order", [1.1, 1.5, 2.0, 7.3, 32.0])
 @pytest.mark.parametrize("shift", [1, 3])
-def test_gaussian_noise_loses_no_more_than_it_claims(
-    sigma: float, order: float, shift: int
-) -> None:
+def test_gaussian_noise_loses_at_most_its_claim(sigma: float, order: float, shift: int) -> None:
     """The Rényi divergence of shifted noise, summed, is at most order * shift² / (2 sigma²)."""
     k = np.arange(-1500, 1501)
     tilted = (order * k**2 - (order - 1) * (k - shift) ** 2) / (2 * sigma**2)
@@ -316,8 +302,8 @@ def test_probabilities_are_scipys(exponent: float, scale: float) -> None:
     k = np.arange(int(20 * scale) + 5)
     known = stats.nbinom.pmf(k, exponent, -math.expm1(-1 / scale))
     seen = known > 1e-200
-    assert polya_pmf(k, exponent, scale)[seen] == pytest.approx(known[seen], rel=1e-10)
-    assert polya_pmf(np.array([-3]), exponent, scale).tolist() == [0.0]
+    assert divisible.polya_pmf(k, exponent, scale)[seen] == pytest.approx(known[seen], rel=1e-10)
+    assert divisible.polya_pmf(np.array([-3]), exponent, scale).tolist() == [0.0]
 
 
 @pytest.mark.parametrize("shares", [1, 2, 3, 7])
@@ -325,7 +311,7 @@ def test_probabilities_are_scipys(exponent: float, scale: float) -> None:
 def test_shares_add_up_to_discrete_laplace_noise(shares: int, scale: float) -> None:
     """Differences with exponent 1 / m, m of them convolved, are discrete Laplace noise."""
     reach = math.ceil(40 * scale)
-    one = polya_difference_pmf(np.arange(-reach, reach + 1), Fraction(1, shares), scale)
+    one = divisible.polya_difference_pmf(np.arange(-reach, reach + 1), Fraction(1, shares), scale)
     total = one
     for _ in range(shares - 1):
         total = np.convolve(total, one)
@@ -336,14 +322,12 @@ def test_shares_add_up_to_discrete_laplace_noise(shares: int, scale: float) -> N
 
 @pytest.mark.parametrize("exponent", [0.1, Fraction(1, 2), 1, Fraction(5, 3), 4])
 @pytest.mark.parametrize("scale", [0.3, 6])
-def test_differences_have_the_distribution_of_the_convolution(
-    exponent: float | Fraction, scale: float
-) -> None:
+def test_differences_follow_the_convolution(exponent: float | Fraction, scale: float) -> None:
     """The difference's probabilities are NumPy's convolution, and the discrete Laplace's for 1."""
     reach = math.ceil(80 * scale)
-    pmf = polya_pmf(np.arange(reach), exponent, scale)
+    pmf = divisible.polya_pmf(np.arange(reach), exponent, scale)
     apart = np.arange(-reach + 1, reach)
-    found = polya_difference_pmf(apart, exponent, scale)
+    found = divisible.polya_difference_pmf(apart, exponent, scale)
     assert found == pytest.approx(np.convolve(pmf, pmf[::-1]), abs=1e-14)
     if exponent == 1:
         assert found == pytest.approx(discrete_laplace_pmf(apart, scale), rel=1e-12)
@@ -360,33 +344,33 @@ def test_a_number_next_to_polyas_threshold_is_decided_correctly(bits: int) -> No
     threshold = 1 - root * (1 + a * q_mean)
     for side in (-1, 1):
         number = threshold + side * Fraction(1, 2**bits)
-        assert polya(a, scale, 1, spelling(number)).tolist() == [2 if side < 0 else 1]
+        assert divisible.polya(a, scale, 1, spelling(number)).tolist() == [2 if side < 0 else 1]
 
 
 def test_the_smallest_number_continues_beyond_the_table() -> None:
     """A number below all table entries is decided by its further bits."""
-    drawn = polya(0.5, 1, 1, spelling(Fraction(1, 2**80)))
+    drawn = divisible.polya(0.5, 1, 1, spelling(Fraction(1, 2**80)))
     tail = stats.nbinom.sf(drawn[0] - np.array([1, 0]), 0.5, -math.expm1(-1))
     assert tail[0] > 2.0**-80 > tail[1]
     assert drawn[0] > 42
 
 
 @settings(max_examples=15)
-@given(st.floats(SKELLAM_VARIANCE_MIN, 5000))
+@given(st.floats(divisible.SKELLAM_VARIANCE_MIN, 5000))
 def test_skellam_probabilities_are_scipys(variance: float) -> None:
     """The distribution is SciPy's, sums to 1, and has the stated variance."""
     k = np.arange(-math.ceil(12 * math.sqrt(variance)) - 60, 1)
-    pmf = skellam_pmf(k, variance)
+    pmf = divisible.skellam_pmf(k, variance)
     assert pmf == pytest.approx(stats.skellam.pmf(k, variance / 2, variance / 2), abs=1e-12)
     assert 2 * pmf.sum() - pmf[-1] == pytest.approx(1, abs=1e-12)
     assert 2 * np.sum(k**2 * pmf) == pytest.approx(variance, rel=1e-9)
 
 
-@pytest.mark.parametrize("mean", [2.0**20, SKELLAM_VARIANCE_MAX / 2])
+@pytest.mark.parametrize("mean", [2.0**20, divisible.SKELLAM_VARIANCE_MAX / 2])
 def test_wide_poisson_draws_follow_their_distribution(mean: float) -> None:
     """Draws of large means pass a G-test in bins of half a standard deviation."""
     edges = np.floor(mean + math.sqrt(mean) * np.arange(-4, 4.25, 0.5))
-    counts, _ = np.histogram(poisson(mean, 50_000, seeded("wide")), edges + 0.5)
+    counts, _ = np.histogram(divisible.poisson(mean, 50_000, seeded("wide")), edges + 0.5)
     pmf = np.diff(stats.poisson.cdf(edges, mean))
     assert follows(counts, pmf, tests=2)
 
@@ -395,16 +379,16 @@ def test_wide_poisson_draws_follow_their_distribution(mean: float) -> None:
 def test_drawn_shares_add_up_exactly(parties: int) -> None:
     """Sums of shares pass a G-test against discrete Laplace noise, and Skellam's variances add."""
     rng, size = seeded("sums", parties), (parties, 100_000)
-    laplace = polya_difference(Fraction(1, parties), 2.5, size, rng).sum(axis=0)
+    laplace = divisible.polya_difference(Fraction(1, parties), 2.5, size, rng).sum(axis=0)
     assert follows(counted(laplace, 200), discrete_laplace_pmf(np.arange(-200, 201), 2.5), tests=6)
-    shares = skellam(Fraction(20, parties), size, rng).sum(axis=0)
-    assert follows(counted(shares, 100), skellam_pmf(np.arange(-100, 101), 20), tests=6)
+    shares = divisible.skellam(Fraction(20, parties), size, rng).sum(axis=0)
+    assert follows(counted(shares, 100), divisible.skellam_pmf(np.arange(-100, 101), 20), tests=6)
 
 
 @pytest.mark.parametrize("mean", [1, 1.5, Fraction(16, 3), 15.9, 100, 2.0**20, 2.0**32])
 def test_floats_are_as_exact_as_assumed(mean: float | Fraction) -> None:
     """A float's probability is closer to the exact bounds than the margin for floats."""
-    distribution = PoissonDistribution.of(Fraction(mean))
+    distribution = divisible.PoissonDistribution.of(Fraction(mean))
     step = max(1, distribution.scale // 40)
     x = np.arange(-4 * distribution.scale, 4 * distribution.scale + 1, step)[
         :: 1 + (distribution.scale > 10_000) * 40
@@ -420,7 +404,7 @@ def test_floats_are_as_exact_as_assumed(mean: float | Fraction) -> None:
 @given(st.floats(1, 400))
 def test_no_proposal_is_ever_too_rare(mean: float) -> None:
     """No number is accepted with a probability above 1, and the likeliest with nearly 1."""
-    distribution = PoissonDistribution.of(Fraction(mean))
+    distribution = divisible.PoissonDistribution.of(Fraction(mean))
     reach = 4 * distribution.scale + 20
     chances = [distribution.bounds(x, 40)[1] for x in range(-reach, reach + 1)]
     assert 1 - 1e-5 < max(chances) < 1

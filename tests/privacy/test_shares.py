@@ -55,7 +55,7 @@ def hockey_stick(distribution: Floats, shift: tuple[int, ...], epsilon: float) -
 @pytest.mark.parametrize("shift", [(1,), (3,), (5,), (1, 1), (2, 1), (3, 4)], ids=str)
 @pytest.mark.parametrize("shares", [1, 2, 5])
 @pytest.mark.parametrize("sigma", [2.0, 2.6, 10.0])
-def test_the_true_delta_is_below_the_one_that_is_claimed(
+def test_the_true_delta_is_below_the_claim(
     sigma: float, shares: int, shift: tuple[int, ...]
 ) -> None:
     """The exact delta of a sum of shares is at most the claim, and near it for wide sums."""
@@ -133,9 +133,7 @@ def log_skellam(variance: float, reach: int) -> Floats:
 
 @pytest.mark.parametrize("variance", [9.0, 40.0, 1000.0])
 @pytest.mark.parametrize("shift", [1, 2, 6])
-def test_the_account_of_skellam_noise_is_above_the_truth_and_near(
-    variance: float, shift: int
-) -> None:
+def test_the_account_of_skellam_noise_is_just_above_the_truth(variance: float, shift: int) -> None:
     """At all tested orders the claim exceeds the exact divergence, slightly for wide noise."""
     orders = tuple(order for order in (2.0, 3.0, 8.0, 32.0, 128.0, 1024.0) if order * shift < 3000)
     claim = skellam_noise(variance, shift, shift, orders)
@@ -158,9 +156,7 @@ def test_wide_skellam_noise_costs_the_orders_of_gaussian_noise() -> None:
 
 @pytest.mark.parametrize("exponent", [Fraction(1, 5), Fraction(3, 4), Fraction(1), Fraction(3, 2)])
 @pytest.mark.parametrize(("norm", "dimensions"), [(1, 1), (5, 1), (5, 2), (4, 3), (2, 4)])
-def test_the_loss_of_a_vector_is_the_worst_of_all_vectors(
-    exponent: Fraction, norm: int, dimensions: int
-) -> None:
+def test_the_loss_of_a_vector_is_the_worst(exponent: Fraction, norm: int, dimensions: int) -> None:
     """No vector of the norm has a greater ratio, and some vector attains it (or in the limit)."""
     epsilon = Fraction(1, 4)
     reach = 160

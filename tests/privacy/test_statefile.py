@@ -154,9 +154,7 @@ NEEDED = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("gone", [("notebook",), *((name,) for name in ALONE), ALONE], ids=str)
-def test_a_removed_file_is_refused_or_changes_nothing(
-    tmp_path: Path, way: str, gone: tuple[str, ...]
-) -> None:
+def test_a_removed_file_loses_nothing(tmp_path: Path, way: str, gone: tuple[str, ...]) -> None:
     """Without the main file or a required log it is refused; otherwise it opens.
 
     Moved without the others, the main file opens only if it was closed properly.
@@ -206,9 +204,7 @@ def test_a_second_writer_stops_the_first(path: Path) -> None:
         assert notes_in(second.connection) == {"a": b"of the first", "b": b"of the second"}
 
 
-def test_a_long_reader_delays_no_transaction(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_reader_delays_no_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """During an endless read, transactions continue, and the main file stays incomplete."""
     monkeypatch.setattr("veilring.privacy.statefile._BUSY_SECONDS", 1e6)
     path, copy = tmp_path / "notebook", tmp_path / "copy"
@@ -343,7 +339,7 @@ def test_a_manually_changed_row_is_detected(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("application", "version", "said"),
+    ("kind", "version", "said"),
     [
         (None, 0, "notebook of format 0, of an older version of veilring; this version reads"),
         (None, 2, "notebook of format 2, of a newer version of veilring; this version reads"),
@@ -354,15 +350,13 @@ def test_a_manually_changed_row_is_detected(tmp_path: Path) -> None:
         (0x7665696E, 1, "memory of queries of format 1, of an older version"),
     ],
 )
-def test_a_file_of_another_version_is_named(
-    path: Path, application: int | None, version: int, said: str
-) -> None:
+def test_another_version_is_named(path: Path, kind: int | None, version: int, said: str) -> None:
     """A healthy file of another format is not called damaged, and is left as it is."""
-    if application is None:
+    if kind is None:
         open_state_file(path, replace(FORMAT, version=version), new=True).close()
     else:
         with closing(sqlite3.connect(path)) as connection:
-            connection.execute(f"PRAGMA application_id = {application}")
+            connection.execute(f"PRAGMA application_id = {kind}")
             connection.execute(f"PRAGMA user_version = {version}")
             connection.execute("CREATE TABLE settings (name TEXT)")
     content = path.read_bytes()

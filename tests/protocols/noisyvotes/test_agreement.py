@@ -19,15 +19,7 @@ from veilring.nodes.journal import View
 from veilring.nodes.party import ForwardingParty, Parties, Party
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Outcome
-from veilring.protocols.noisyvotes import (
-    ByAnnuli,
-    NearestRows,
-    NoisyVotesParameters,
-    VotesAnswer,
-    WithinRadius,
-    private_votes,
-    remaining_epsilon,
-)
+from veilring.protocols import noisyvotes
 from veilring.protocols.noisyvotes.roles import PublicDigest, VotesBatch
 from veilring.protocols.radius.algorithm.allocation import Allocation
 from veilring.protocols.radius.algorithm.balls import count_votes
@@ -42,7 +34,7 @@ pytestmark = pytest.mark.slow
 SHARES, ALONG = SumMethod("shares"), SumMethod()
 TWO: Any = np.int64(2)
 HALF: Any = np.float32(0.5)
-NEAR = NearestRows(5, CERTAIN, rows=80, conversion=ByAnnuli())
+NEAR = noisyvotes.NearestRows(5, CERTAIN, rows=80, conversion=noisyvotes.ByAnnuli())
 
 ROWS, PARTS = five_parts(80)
 QUERIES = np.random.default_rng(2).random((9, 2))
@@ -59,11 +51,11 @@ def another(message: Message) -> Message:
 
 
 def outcomes(
-    parameters: NoisyVotesParameters,
+    parameters: noisyvotes.NoisyVotesParameters,
     *,
     only: Mapping[str, Mapping[str, object]] | None = None,
     adversaries: Mapping[str, Adversary] | None = None,
-    role: Callable[..., Awaitable[VotesAnswer]] = private_votes,
+    role: Callable[..., Awaitable[noisyvotes.VotesAnswer]] = noisyvotes.private_votes,
 ) -> dict[str, Outcome]:
     """Return each party's outcome of a run in which some parties have their own arguments."""
     given: dict[str, dict[str, Any]] = {
@@ -139,12 +131,12 @@ def test_parties_add_nothing_to_different_inputs(
     assert {len(charged[name]) for name in done} == {released}
 
 
-async def in_its_own_order(party: Party, own: Rows, **public: Any) -> VotesAnswer:
+async def in_its_own_order(party: Party, own: Rows, **public: Any) -> noisyvotes.VotesAnswer:
     """Play a party with a different order of the parties."""
     listing = ForwardingParty(party)
     if party.me == "party-4":
         listing.parties = Parties(reversed(party.parties))
-    return await private_votes(listing, own, **public)
+    return await noisyvotes.private_votes(listing, own, **public)
 
 
 @pytest.mark.parametrize(
@@ -155,8 +147,8 @@ async def in_its_own_order(party: Party, own: Rows, **public: Any) -> VotesAnswe
             for wrong in (
                 {"epsilon_vote": np.nextafter(CERTAIN, 0)},
                 {"tolerated": 2},
-                {"neighbours": WithinRadius(0.25)},
-                {"neighbours": NearestRows(5, CERTAIN, 80)},
+                {"neighbours": noisyvotes.WithinRadius(0.25)},
+                {"neighbours": noisyvotes.NearestRows(5, CERTAIN, 80)},
             )
         ),
         (ALONG, {"only": {"party-4": {"ring": Ring([NAMES[n] for n in (3, 0, 4, 2, 1)])}}}),
@@ -164,9 +156,7 @@ async def in_its_own_order(party: Party, own: Rows, **public: Any) -> VotesAnswe
     ],
     ids=["epsilon", "tolerated", "radius", "neighbours", "ring", "list of parties"],
 )
-def test_a_different_public_input_is_detected_before_any_sum(
-    method: SumMethod, given: dict[str, Any]
-) -> None:
+def test_a_difference_is_detected_before_any_sum(method: SumMethod, given: dict[str, Any]) -> None:
     """A difference of one party in any parameter, even in its last digit, stops the run.
 
     So does another ring, as a share of the noise could be missing, and another list of parties, on
@@ -181,18 +171,19 @@ def test_a_different_public_input_is_detected_before_any_sum(
     ("mine", "theirs"),
     [
         ({"features": TWO, "epsilon_vote": 2000}, {}),
-        ({"neighbours": WithinRadius(HALF)}, {"neighbours": WithinRadius(0.5)}),
+        (
+            {"neighbours": noisyvotes.WithinRadius(HALF)},
+            {"neighbours": noisyvotes.WithinRadius(0.5)},
+        ),
         ({"sum": SumMethod("cycles", TWO)}, {"sum": SumMethod("cycles", 2)}),
         (
-            {"neighbours": NearestRows(TWO, HALF, None, 2000, ByGrid(HALF))},
-            {"neighbours": NearestRows(2, 0.5, None, CERTAIN, ByGrid(0.5))},
+            {"neighbours": noisyvotes.NearestRows(TWO, HALF, None, 2000, ByGrid(HALF))},
+            {"neighbours": noisyvotes.NearestRows(2, 0.5, None, CERTAIN, ByGrid(0.5))},
         ),
     ],
     ids=["vote", "radius", "cycles", "grid"],
 )
-def test_equal_parameters_agree_for_any_number_types(
-    mine: dict[str, Any], theirs: dict[str, Any]
-) -> None:
+def test_equal_parameters_agree_in_any_type(mine: dict[str, Any], theirs: dict[str, Any]) -> None:
     """Honest parties with equal parameters never suspect each other."""
     only = {"party-1": {"parameters": replace(WITHIN, **mine)}}
     done = outcomes(replace(WITHIN, **theirs), only=only)
@@ -217,17 +208,19 @@ def test_a_withheld_total_is_charged() -> None:
     np.testing.assert_array_equal(totals, count_votes(QUERIES, np.full(9, 0.2), ROWS, 3))
     assert all(outcome.error is not None for outcome in done.values())
     for name in done:
-        loss = remaining_epsilon(charged[name], 5, tolerated=1, missing=1)
+        loss = noisyvotes.remaining_epsilon(charged[name], 5, tolerated=1, missing=1)
         assert loss == pytest.approx(CERTAIN, rel=1e-12)
 
 
 async def labels(party: Party, own: Labelled, *, method: SumMethod) -> list[int]:
     """Label a batch among three parties, with equal noise in each run."""
-    answer = await private_votes(
+    answer = await noisyvotes.private_votes(
         party,
         own.rows,
         client="party-0",
-        parameters=NoisyVotesParameters(2, 3, 1.0, WithinRadius(0.2), sum=method),
+        parameters=noisyvotes.NoisyVotesParameters(
+            2, 3, 1.0, noisyvotes.WithinRadius(0.2), sum=method
+        ),
         queries=own.queries,
         ring=Ring(party.parties),
     )

@@ -54,6 +54,9 @@ WITHIN = NoisyVotesParameters(FEATURES, CLASSES, 1.0, WithinRadius(0.5))
 FACTS = Facts(parties=len(PARTIES), features=FEATURES, classes=CLASSES)
 
 
+Tables = tuple[Rows, Rows]
+
+
 @dataclass(frozen=True)
 class Case:
     """A system and the budgets of three parties; and clients, asked parties and queries."""
@@ -119,7 +122,7 @@ async def outcomes_of(parts: Sequence[Rows], case: Case) -> list[Outcome]:
         ]
 
 
-def require_equal_outcomes(tables: tuple[Rows, Rows], place: int, held: int, case: Case) -> None:
+def require_equal_outcomes(tables: Tables, place: int, held: int, case: Case) -> None:
     """Require equal outcomes if one party lacks a row, and the others hold a number of rows."""
     others = Rows(np.full((held, FEATURES), 0.5), np.arange(held) % CLASSES)
 
@@ -190,9 +193,7 @@ def cases(draw: st.DrawFn) -> Case:
 @pytest.mark.slow
 @settings(max_examples=100)
 @given(tables=NEIGHBOURS, place=PLACES, case=cases())
-def test_no_outcome_of_votes_depends_on_a_row(
-    tables: tuple[Rows, Rows], place: int, case: Case
-) -> None:
+def test_no_outcome_of_votes_depends_on_a_row(tables: Tables, place: int, case: Case) -> None:
     """If a party lacks a row, ending, messages, sizes and charges at all parties stay the same."""
     require_equal_outcomes(tables, place, 4, case)
 
@@ -217,8 +218,8 @@ def test_no_outcome_of_votes_depends_on_a_row(
         ),
     ),
 )
-def test_no_outcome_of_a_ring_depends_on_a_row(
-    tables: tuple[Rows, Rows], place: int, held: int, case: Case
+def test_no_ring_outcome_depends_on_a_row(
+    tables: Tables, place: int, held: int, case: Case
 ) -> None:
     """Even with fewer rows than k, endings, messages and all sizes are equal."""
     require_equal_outcomes(tables, place, held, case)
@@ -263,9 +264,7 @@ async def test_a_party_that_cannot_count_its_rows_ends(
 
 
 @pytest.mark.parametrize("limits", [{"analysts": {"eve": 1.0}}, {"total": 1.0}])
-async def test_a_budget_for_one_batch_pays_for_one_of_several_at_once(
-    limits: dict[str, Any],
-) -> None:
+async def test_a_budget_for_one_batch_pays_for_one_of_many_at_once(limits: dict[str, Any]) -> None:
     """The batches that cannot be paid for are refused before any party is charged for them."""
     rows = Rows(np.full((4, FEATURES), 0.5), np.arange(4) % CLASSES)
     budgets = (Budgets(**limits), Budgets(), Budgets())

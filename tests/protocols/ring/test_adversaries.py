@@ -74,17 +74,16 @@ TOPK = TopKParameters(k=4, P0=0.5, d=0.5, rounds=8, delta=0.005, upper=1.0)
 each_liar = pytest.mark.parametrize("liar", NAMES)
 
 
-async def knn(
-    adversaries: Mapping[str, Adversary], method: SumMethod | None = None, **options: Any
-) -> Run[KNNAnswer]:
+Lies = Mapping[str, Adversary]
+
+
+async def knn(adversaries: Lies, method: SumMethod | None = None, **options: Any) -> Run[KNNAnswer]:
     """Label the queries in a ring with some parties controlled by an adversary."""
     parameters = bound(3, 3, method, **KNN, **options)
     return await ask(ROWS, QUERIES, parameters, ring=RING, adversaries=adversaries)
 
 
-async def topk(
-    adversaries: Mapping[str, Adversary], parameters: TopKParameters = TOPK
-) -> Run[Floats]:
+async def topk(adversaries: Lies, parameters: TopKParameters = TOPK) -> Run[Floats]:
     """Find the smallest values in a ring with some parties controlled by an adversary."""
     return await play(pp_topk, VALUES, ring=RING, parameters=parameters, adversaries=adversaries)
 

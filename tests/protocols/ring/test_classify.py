@@ -40,18 +40,16 @@ def _rows(seed: int, count: int = 60) -> list[Rows]:
     return [Rows(features[low:high], labels[low:high]) for low, high in cuts]
 
 
-def _locally(
-    rows: list[Rows], queries: Floats, parameters: KNNParameters, seed: int = 0
-) -> Classified:
+def _locally(rows: list[Rows], queries: Floats, terms: KNNParameters, seed: int = 0) -> Classified:
     """Answer queries without a network."""
     return ring_knn(
         [pairwise_distances(queries, party.features) for party in rows],
         [party.labels for party in rows],
-        parameters.topk,
+        terms.topk,
         rng(seed),
         fixed=FixedPoint(SCALE_BITS, len(rows)),
-        classes=parameters.facts.classes,
-        weights=parameters.system.weights,
+        classes=terms.facts.classes,
+        weights=terms.system.weights,
     )
 
 

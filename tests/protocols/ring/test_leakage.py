@@ -15,16 +15,6 @@ from veilring.nodes.ring import Ring
 from veilring.protocols.ring import leakage, pp_topk
 from veilring.protocols.ring.algorithm.topk import TopKParameters, run_ring
 from veilring.protocols.ring.attacks import CoalitionView, topk_view
-from veilring.protocols.ring.leakage import (
-    KINDS,
-    cut_trials,
-    estimate_hop_leakage,
-    exposure_to_coalition,
-    proportion_interval,
-    transcript,
-    uniform_values,
-    watch_hops,
-)
 
 HONEST = TopKParameters(k=1, P0=0.0, d=0.5, rounds=1, delta=0.5, upper=9.0)
 NOISY = replace(HONEST, P0=1.0, d=1.0)
@@ -41,7 +31,7 @@ def test_an_honest_ring_of_three_leaks_as_enumerated() -> None:
     its own value, so the third hop is new to it in 4 orders of 6, and right in 2. Of the claims,
     1/3, 2/3 and all are in the result, where the prior is 1/3.
     """
-    leak = estimate_hop_leakage(ORDERS, HONEST, rng())
+    leak = leakage.estimate_hop_leakage(ORDERS, HONEST, rng())
     assert leak.trials == 6
     assert leak.by_hop.exposure == pytest.approx(np.array([[1, 1 / 2, 1 / 3]]), rel=1e-14)
     assert leak.by_hop.claim == pytest.approx(np.array([[1, 1 / 2, 1 / 2]]), rel=1e-14)
@@ -57,7 +47,7 @@ def test_an_honest_ring_of_three_leaks_as_enumerated() -> None:
 
 def test_the_second_round_is_compared_with_the_successors_last_vector() -> None:
     """Without noise, round 2 exposes no party, and every claim in it is wrong."""
-    leak = estimate_hop_leakage(ORDERS, replace(HONEST, rounds=2), rng())
+    leak = leakage.estimate_hop_leakage(ORDERS, replace(HONEST, rounds=2), rng())
     assert (leak.by_hop.exposure[1] == 0).all()
     assert (leak.by_hop.claim[1] == 0).all()
     # New to party 1 if party 2 has the least, to party 2 never; all in the result.
@@ -67,19 +57,20 @@ def test_the_second_round_is_compared_with_the_successors_last_vector() -> None:
 
 
 def test_pure_noise_exposes_no_party() -> None:
-    """With P0 = d = 1 no real value is ever passed on: no exposure, no right claim, no LoP."""
-    values = uniform_values(500, 5, 4, 10, rng(1))
-    leak = estimate_hop_leakage(values, replace(NOISY, k=4, rounds=3, upper=1.0), rng(2))
+    """With P0 = d = 1 no real value is ever passed on: no exposure, no right claim, no LoP.
+
+    Without values no claim is made, and every estimator is 0.
+    """
+    values = leakage.uniform_values(500, 5, 4, 10, rng(1))
+    leak = leakage.estimate_hop_leakage(values, replace(NOISY, k=4, rounds=3, upper=1.0), rng(2))
     assert leak.exposure.value == leak.claim.value == 0
     assert (leak.by_hop.lop <= 0).all()
     assert (leak.exposure_by_party == 0).all()
-    assert proportion_interval(0.0, leak.trials)[1] < 0.011
-
-
-def test_parties_without_values_leak_nothing() -> None:
-    """Without values no claim is made, and every estimator is 0."""
-    leak = estimate_hop_leakage(np.full((4, 3, 1), math.inf), replace(NOISY, rounds=2), rng())
-    for estimate in (leak.exposure, leak.claim, leak.lop, leak.lop_peak):
+    assert leakage.proportion_interval(0.0, leak.trials)[1] < 0.011
+    none = leakage.estimate_hop_leakage(
+        np.full((4, 3, 1), math.inf), replace(NOISY, rounds=2), rng()
+    )
+    for estimate in (none.exposure, none.claim, none.lop, none.lop_peak):
         assert estimate.value == estimate.standard_error == 0
 
 
@@ -111,11 +102,11 @@ def reference(values: Floats, parameters: TopKParameters, seed: int) -> Floats:
 @pytest.mark.parametrize("ties", [False, True])
 def test_the_estimators_follow_their_definitions(ties: bool) -> None:
     """On runs with noise, padding and ties, every hop agrees with plain multiset arithmetic."""
-    values = uniform_values(60, 4, 3, 2, rng(3), upper=9.0)
+    values = leakage.uniform_values(60, 4, 3, 2, rng(3), upper=9.0)
     if ties:
         values = np.floor(values)
     parameters = TopKParameters(k=3, P0=0.8, d=0.6, rounds=3, delta=0.5, upper=9.0)
-    leak = estimate_hop_leakage(values, parameters, rng(4))
+    leak = leakage.estimate_hop_leakage(values, parameters, rng(4))
     expected = reference(values, parameters, seed=4)
     assert leak.by_hop.exposure == pytest.approx(expected[0], rel=1e-12)
     assert leak.by_hop.claim == pytest.approx(expected[1], rel=1e-12)
@@ -124,24 +115,24 @@ def test_the_estimators_follow_their_definitions(ties: bool) -> None:
 
 def test_chunks_do_not_change_the_estimates(monkeypatch: pytest.MonkeyPatch) -> None:
     """A memory limit of a few trials per chunk gives equal estimates of deterministic runs."""
-    whole = estimate_hop_leakage(ORDERS, HONEST, rng())
+    whole = leakage.estimate_hop_leakage(ORDERS, HONEST, rng())
     monkeypatch.setattr(leakage, "TRANSCRIPT_ENTRIES", 7)
-    parts = estimate_hop_leakage(ORDERS, HONEST, rng())
+    parts = leakage.estimate_hop_leakage(ORDERS, HONEST, rng())
     assert (parts.by_hop.lop == whole.by_hop.lop).all()
     assert parts.exposure == whole.exposure
     assert parts.lop_peak == whole.lop_peak
-    alone = exposure_to_coalition(ORDERS, HONEST, {0, 2}, rng()).exactly[1]
+    alone = leakage.exposure_to_coalition(ORDERS, HONEST, {0, 2}, rng()).exactly[1]
     assert alone == pytest.approx(1 / 2)
 
 
 def test_two_corrupt_neighbours_learn_exactly_the_exposure() -> None:
     """Together they see exactly the exposures of the party between them."""
-    values = uniform_values(400, 6, 3, 4, rng(7))
+    values = leakage.uniform_values(400, 6, 3, 4, rng(7))
     parameters = TopKParameters(k=3, P0=0.9, d=0.5, rounds=3, delta=0.1, upper=1.0)
-    leak = estimate_hop_leakage(values, parameters, rng(8))
+    leak = leakage.estimate_hop_leakage(values, parameters, rng(8))
     for victim in (0, 2, 5):
         pair = {(victim - 1) % 6, (victim + 1) % 6}
-        seen = exposure_to_coalition(values, parameters, pair, rng(8))
+        seen = leakage.exposure_to_coalition(values, parameters, pair, rng(8))
         assert seen.trials == 400
         assert seen.exactly[victim] == leak.exposure_by_party[victim]
         assert np.isnan(seen.exactly[list(pair)]).all()
@@ -156,11 +147,11 @@ def test_public_ends_of_the_protocol_replace_one_neighbour() -> None:
     with 0.6 * 0.7 if it has one of the two smallest of 20 values, so none is seen with probability
     below 1e-28.
     """
-    values = uniform_values(400, 5, 2, 4, rng(9))
+    values = leakage.uniform_values(400, 5, 2, 4, rng(9))
     parameters = TopKParameters(k=2, P0=0.6, d=0.5, rounds=2, delta=0.1, upper=1.0)
-    hops = estimate_hop_leakage(values, parameters, rng(10)).by_hop.exposure
-    after_starter = exposure_to_coalition(values, parameters, [1], rng(10)).exactly
-    before_last = exposure_to_coalition(values, parameters, [3], rng(10)).exactly
+    hops = leakage.estimate_hop_leakage(values, parameters, rng(10)).by_hop.exposure
+    after_starter = leakage.exposure_to_coalition(values, parameters, [1], rng(10)).exactly
+    before_last = leakage.exposure_to_coalition(values, parameters, [3], rng(10)).exactly
     assert after_starter[0] == hops[0, 0] > 0
     assert before_last[4] == hops[-1, -1] > 0
     assert (after_starter[2:] == 0).all()
@@ -169,10 +160,10 @@ def test_public_ends_of_the_protocol_replace_one_neighbour() -> None:
 
 def test_a_run_of_honest_parties_hides_the_owner() -> None:
     """Of two honest parties in a row, each is seen to insert exactly if it has the lesser value."""
-    seen = exposure_to_coalition(ORDERS, HONEST, {2}, rng())
+    seen = leakage.exposure_to_coalition(ORDERS, HONEST, {2}, rng())
     assert seen.exactly[:2].tolist() == [0, 0]
     assert seen.among_run[:2] == pytest.approx([1 / 2, 1 / 2])
-    nobody = exposure_to_coalition(ORDERS, HONEST, (), rng())
+    nobody = leakage.exposure_to_coalition(ORDERS, HONEST, (), rng())
     assert nobody.among_run == pytest.approx([1 / 3] * 3)
 
 
@@ -182,8 +173,8 @@ def test_uniform_values_are_order_statistics() -> None:
     A party with fewer than k rows is padded with +inf, even without any rows.
     """
     for rows in (0, 1):
-        assert (np.isfinite(uniform_values(3, 2, 4, rows, rng())).sum(axis=2) == rows).all()
-    values = uniform_values(20_000, 2, 4, 7, rng(11), upper=5.0) / 5.0
+        assert (np.isfinite(leakage.uniform_values(3, 2, 4, rows, rng())).sum(axis=2) == rows).all()
+    values = leakage.uniform_values(20_000, 2, 4, 7, rng(11), upper=5.0) / 5.0
     assert (np.diff(values, axis=2) >= 0).all()
     assert (values <= 1).all()
     for j in range(1, 5):
@@ -195,17 +186,15 @@ def test_uniform_values_are_order_statistics() -> None:
 
 def test_a_zero_proportion_has_its_exact_interval() -> None:
     """No event in T trials allows up to 1 - 0.005^(1/T); an interval contains its proportion."""
-    assert proportion_interval(0.0, 500) == pytest.approx((0.0, 1 - 0.005 ** (1 / 500)))
-    low, high = proportion_interval(0.25, 1000, confidence=0.9)
+    assert leakage.proportion_interval(0.0, 500) == pytest.approx((0.0, 1 - 0.005 ** (1 / 500)))
+    low, high = leakage.proportion_interval(0.25, 1000, confidence=0.9)
     assert 0.22 < low < 0.25 < high < 0.28
 
 
 @pytest.mark.parametrize(
     ("parties", "k", "P0", "rounds"), [(3, 1, 1.0, 2), (5, 4, 0.9, 3), (8, 5, 1.0, 2)]
 )
-async def test_networked_parties_leak_the_estimates(
-    parties: int, k: int, P0: float, rounds: int
-) -> None:
+async def test_real_runs_leak_the_estimates(parties: int, k: int, P0: float, rounds: int) -> None:
     """The views of all parties give the estimates, up to sampling error (false alarm 1e-6).
 
     Values are equal, but coins are not. All estimators are quotients of four counts: exposures,
@@ -214,24 +203,28 @@ async def test_networked_parties_leak_the_estimates(
     """
     parameters = TopKParameters(k, P0, 0.5, rounds, 0.05, 1.0)
     runs, messages = 12_000, parties * rounds
-    values = uniform_values(runs, parties, k, 12, rng(1))
+    values = leakage.uniform_values(runs, parties, k, 12, rng(1))
     names = [f"party-{number}" for number in range(parties)]
     ring, own = Ring(names), list(values.swapaxes(0, 1))
     run = await play(pp_topk, own, names=names, ring=ring, parameters=parameters, watch=names)
     seen = topk_view(CoalitionView(ring, run.views), parameters)
     assert seen.seen == tuple(range(messages + 1))
     networked = np.stack([seen.vectors[number] for number in seen.seen])
-    draws, sizes = rng(3), cut_trials(runs, messages * k)
-    simulated = np.concatenate([transcript(values[c], parameters, draws) for c in sizes], axis=1)
-    counts = [watch_hops(each, values, parameters).sum(axis=1) for each in (networked, simulated)]
+    draws, sizes = rng(3), leakage.cut_trials(runs, messages * k)
+    simulated = np.concatenate(
+        [leakage.transcript(values[c], parameters, draws) for c in sizes], axis=1
+    )
+    counts = [
+        leakage.watch_hops(each, values, parameters).sum(axis=1) for each in (networked, simulated)
+    ]
     differences = (counts[0] - counts[1]).astype(np.float64)
     # A party inserts once at most, and only then can there be an exposure and right claims.
     for terms, most in zip(
         differences, (parties, messages * k, parties * k, messages * k), strict=True
     ):
-        stray = empirical_bernstein(terms, 2 * most, FALSE_ALARM / (2 * KINDS))
+        stray = empirical_bernstein(terms, 2 * most, FALSE_ALARM / (2 * leakage.KINDS))
         assert abs(terms.sum()) <= stray
-    leak = estimate_hop_leakage(values, parameters, rng(3))
+    leak = leakage.estimate_hop_leakage(values, parameters, rng(3))
     exposed, claims, right, _ = counts[1].astype(np.float64)
     assert leak.exposure.value == pytest.approx(exposed.sum() / (runs * messages), rel=1e-12)
     assert leak.claim.value == pytest.approx(right.sum() / claims.sum(), rel=1e-12)
@@ -245,13 +238,13 @@ def test_noise_in_round_one_hides_at_its_rate() -> None:
     C(5p, 2)/C(5p + 5, 2). With noise it is between 1 - P0 times that exposure, and 1 - P0. These
     ranges are wider apart than the error of Hoeffding's inequality (false alarm 1e-6).
     """
-    values = uniform_values(20_000, 3, 2, 5, rng(5))
+    values = leakage.uniform_values(20_000, 3, 2, 5, rng(5))
     without = sum(1 - math.comb(5 * p, 2) / math.comb(5 * p + 5, 2) for p in range(3)) / 3
     stray = hoeffding(1, 20_000, FALSE_ALARM / 12) / 20_000
     below = math.inf
     for P0 in (0.0, 0.3, 0.9):
         parameters = replace(HONEST, k=2, P0=P0, upper=1.0)
-        leak = estimate_hop_leakage(values, parameters, rng(6))
+        leak = leakage.estimate_hop_leakage(values, parameters, rng(6))
         seen = round(leak.by_hop.exposure[0, 0] * leak.trials)
         assert stats.binomtest(seen, leak.trials, 1 - P0).pvalue > FALSE_ALARM / 6
         most = (without if P0 == 0 else 1 - P0) + stray
@@ -284,8 +277,8 @@ def test_the_papers_setting_keeps_exposure_below_one_half(n: int) -> None:
     parameters = TopKParameters(k=1, P0=1.0, d=0.5, rounds=2, delta=1e-12, upper=1.0)
     trials, alarm, exposed = 2000, FALSE_ALARM / 9, []
     for k in (1, 5, 40):
-        values = uniform_values(trials, n, k, 60, rng(k))
-        leak = estimate_hop_leakage(values, replace(parameters, k=k), rng(n))
+        values = leakage.uniform_values(trials, n, k, 60, rng(k))
+        leak = leakage.estimate_hop_leakage(values, replace(parameters, k=k), rng(n))
         assert (leak.by_hop.exposure[0] == 0).all()
         exposed.append(leak.by_hop.exposure[1].mean())
         most = round(leak.exposure_by_party.max() * trials)

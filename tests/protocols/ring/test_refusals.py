@@ -229,9 +229,7 @@ CODE = FixedPoint(scale_bits=44, parties=3)
         *((CODE.encode, CODE.limit, x) for x in (math.nan, math.inf, -math.inf, 1234567.0)),
     ],
 )
-def test_a_secret_that_does_not_fit_is_not_shown(
-    check: Callable[..., object], limit: float, bad: float
-) -> None:
+def test_no_error_shows_a_secret(check: Callable[..., object], limit: float, bad: float) -> None:
     """A distance or vote beyond its limits is refused by field and limit; no value is shown."""
     with pytest.raises(InputError) as caught:
         check(np.array([0.5, bad]), field="secret")

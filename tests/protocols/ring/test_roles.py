@@ -40,18 +40,11 @@ from veilring.protocols.ring import (
     pooled_knn,
     pp_topk,
     private_knn,
+    roles,
     rounds_for,
     secure_sum,
     sum_cost,
     topk_cost,
-)
-from veilring.protocols.ring.roles import (
-    SumPart,
-    SumPartial,
-    SumShare,
-    SumTotal,
-    TopKResult,
-    TopKVector,
 )
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.testing import ProtocolRunner
@@ -101,9 +94,7 @@ async def test_messages_of_a_sum_are_masked(method: SumMethod) -> None:
 
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
 @each_method
-def test_private_and_pooled_knn_agree(
-    run_protocol: ProtocolRunner, method: SumMethod, weights: Weights
-) -> None:
+def test_knn_is_exact(run_protocol: ProtocolRunner, method: SumMethod, weights: Weights) -> None:
     """All labels are those of the pooled, non-private classifier, at the forecast cost."""
     rng = np.random.default_rng(4)
     features, labels = rng.random((120, 3)), rng.integers(0, 3, 120)
@@ -189,7 +180,7 @@ def vectors(change: Callable[[Floats], Floats]) -> Adversary:
     def lie(message: Any) -> Message:
         return cast("Message", message.model_copy(update={"values": change(message.values)}))
 
-    return Alter(lie, only=(TopKVector, TopKResult))
+    return Alter(lie, only=(roles.TopKVector, roles.TopKResult))
 
 
 def next_one(field: str, message: Message) -> Message:
@@ -208,17 +199,17 @@ TOPK_RUN = partial(play, pp_topk, [np.full((2, 3), 0.1 * n) for n in range(1, 6)
 SUM_RUN = partial(sum_up, [np.ones((2, 3))] * 5)
 ONES = [Rows(np.zeros((1, 2)), np.zeros(1, dtype=int))] * 5
 KNN_RUN = partial(ask, ONES, np.zeros((1, 2)), bound(2, 2), client="party-4")
-WORDS = SumShare(values=np.zeros((2, 3), dtype=np.uint64))
-VECTOR = TopKVector(round=1, values=np.zeros((2, 3)))
-PARTS = (SumPart, SumShare, SumPartial, SumTotal, MaskedWords)
+WORDS = roles.SumShare(values=np.zeros((2, 3), dtype=np.uint64))
+VECTOR = roles.TopKVector(round=1, values=np.zeros((2, 3)))
+PARTS = (roles.SumPart, roles.SumShare, roles.SumPartial, roles.SumTotal, MaskedWords)
 OUTSIDE = Queries(features=np.full((1, 2), 7.0))
 LIES_IN_SUM = {
     "wrong shape": Alter(longer, only=PARTS),
     "wrong type": Alter(lambda _message: VECTOR),
-    "wrong cycle": Alter(partial(next_one, "cycle"), only=(SumPart,)),
+    "wrong cycle": Alter(partial(next_one, "cycle"), only=(roles.SumPart,)),
 }
 LIES: dict[str, tuple[Callable[..., Any], Adversary]] = {
-    "wrong round": (TOPK_RUN, Alter(partial(next_one, "round"), only=(TopKVector,))),
+    "wrong round": (TOPK_RUN, Alter(partial(next_one, "round"), only=(roles.TopKVector,))),
     "wrong shape": (TOPK_RUN, vectors(lambda values: values[:, :-1])),
     "other batch": (TOPK_RUN, vectors(lambda values: np.vstack([values, values]))),
     "not a number": (TOPK_RUN, vectors(partial(put, -1, np.nan))),
@@ -238,9 +229,7 @@ LIES: dict[str, tuple[Callable[..., Any], Adversary]] = {
 
 
 @pytest.mark.parametrize(("run", "lie"), LIES.values(), ids=LIES)
-async def test_a_message_that_no_honest_party_sends_names_the_liar(
-    run: Callable[..., Any], lie: Adversary
-) -> None:
+async def test_a_dishonest_message_names_the_liar(run: Callable[..., Any], lie: Adversary) -> None:
     """The run ends with the name of the sender, and no other party is named."""
     with pytest.raises(RunFailed) as caught:
         await run(adversaries={"party-4": lie}, ring=RING)

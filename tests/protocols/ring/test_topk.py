@@ -183,9 +183,7 @@ def test_the_highest_entry_is_approached() -> None:
     rows=st.lists(st.lists(st.integers(0, 9), max_size=5), min_size=3, max_size=6),
     parameters=st.sampled_from([HONEST, replace(NOISY, rounds=12)]),
 )
-def test_the_ring_finds_the_k_smallest_of_the_union(
-    rows: list[list[int]], parameters: TopKParameters
-) -> None:
+def test_the_ring_finds_the_k_smallest(rows: list[list[int]], parameters: TopKParameters) -> None:
     """After enough rounds the result is the union's k smallest, ties and short unions included.
 
     The error bound at 12 rounds is below 1e-19 per run.
@@ -446,9 +444,7 @@ def rows(bags: list[list[int]], width: int) -> Floats:
 
 @pytest.mark.parametrize("compared", [0, 48])
 @given(bags=BAGS, width=st.sampled_from([6, 9]))
-def test_difference_and_overlap_equal_those_of_multisets(
-    compared: int, bags: Bags, width: int
-) -> None:
+def test_difference_and_overlap_are_of_multisets(compared: int, bags: Bags, width: int) -> None:
     """By comparing pairs or by searching, copies are counted row by row, without the padding."""
     A, B = rows([a for a, _ in bags], 6), rows([b for _, b in bags], width)
     expected = [sorted((Counter(a) - Counter(b)).elements()) for a, b in bags]
