@@ -14,7 +14,6 @@ from scipy import stats
 from tests.privacy.generators import FALSE_ALARM, GENERATORS, follows, scripted, seeded, spelling
 
 from veilring.arrays import Floats, Ints
-from veilring.errors import InputError
 from veilring.privacy import divisible
 from veilring.privacy.draws import Scale, bernoulli, bernoulli_exp, geometric, packed_bernoulli
 from veilring.privacy.exact import Dyadic, exp_ceil, exp_floor
@@ -285,13 +284,6 @@ def test_gaussian_noise_loses_at_most_its_claim(sigma: float, order: float, shif
     divergence = (centred - mass) / (order - 1)
     claim = order * shift**2 / (2 * sigma**2)
     assert divergence <= claim * (1 + 1e-12)
-
-
-@pytest.mark.parametrize("draw", [discrete_laplace, discrete_gaussian, geometric])
-def test_scales_of_another_shape_are_refused(draw: Callable[..., object]) -> None:
-    """The error names the shape of scales that differs from that of the draws."""
-    with pytest.raises(InputError, match=r"has the shape \(2,\), which does not fit \(4, 3\)"):
-        draw(np.array([1.0, 2.0]), (4, 3), seeded())
 
 
 @pytest.mark.slow

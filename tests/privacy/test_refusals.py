@@ -24,7 +24,7 @@ from veilring.privacy.accounting import (
     individual_budget,
 )
 from veilring.privacy.budgets import ANSWER_BYTES_MAX, KEY_SIZE, Budgets, Charge, RecordCharge
-from veilring.privacy.draws import packed_bernoulli
+from veilring.privacy.draws import geometric, packed_bernoulli
 from veilring.privacy.exact import Dyadic, exp_floor, log_ceil, loss, unary_epsilon
 from veilring.privacy.noise import discrete_gaussian, discrete_laplace
 from veilring.privacy.selection import ResponseDistribution, permute_and_flip
@@ -108,6 +108,9 @@ def _of_mechanisms() -> Iterator[Case]:
     """Yield values that several functions refuse alike."""
     for x in (-1e-9, 1.0000001, math.nan, Fraction(-1, 3)):
         yield from (("x", partial(rounded, x, 16)) for rounded in (Dyadic.floor, Dyadic.ceil))
+    for field, draw in (("scale", discrete_laplace), ("sigma", discrete_gaussian)):
+        yield f"{field}: does not fit (4, 3)", partial(draw, np.ones(2), (4, 3), seeded())
+    yield "scale: does not fit (4, 3)", partial(geometric, np.ones(2), (4, 3), seeded())
     for scale in (0, -1.0, math.inf, math.nan, 2.0**41, 2.0**-21):
         for field, draw in (("scale", discrete_laplace), ("sigma", discrete_gaussian)):
             yield field, partial(draw, scale, 3, seeded())

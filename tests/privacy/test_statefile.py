@@ -47,6 +47,20 @@ def write(file: StateFile, name: str, text: bytes) -> None:
         )
 
 
+def add(path: Path, name: str = "a", text: bytes = b"b", *, new: bool = False) -> None:
+    """Open a file, or create it, write a note and close it again."""
+    with closing(open_state_file(path, FORMAT, new=new)) as file:
+        write(file, name, text)
+
+
+def change(path: Path, *statements: str) -> None:
+    """Change a closed file by hand."""
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+
+
 def notes_in(connection: sqlite3.Connection) -> dict[str, bytes]:
     """Return all notes."""
     return dict(connection.execute("SELECT name, text FROM notes").fetchall())
@@ -180,8 +194,7 @@ def test_an_older_copy_and_another_file_are_refused(tmp_path: Path) -> None:
     open_state_file(path, FORMAT, new=True).close()
     open_state_file(other, FORMAT, new=True).close()
     shutil.copy(path, older)
-    with closing(open_state_file(path, FORMAT)) as file:
-        write(file, "a", b"b")
+    add(path)
     shutil.copy(older, path)
     with pytest.raises(StoreFailed, match="its last 1 transactions are missing"):
         open_state_file(path, FORMAT)
@@ -204,29 +217,23 @@ def test_a_second_writer_stops_the_first(path: Path) -> None:
         assert notes_in(second.connection) == {"a": b"of the first", "b": b"of the second"}
 
 
-def test_a_long_reader_delays_no_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """During an endless read, transactions continue, and the main file stays incomplete."""
+def test_a_long_reader_delays_no_write(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """During an endless read, transactions continue, and the main file stays incomplete.
+
+    A closed file is not opened for writing while it is read, and nothing is lost.
+    """
     monkeypatch.setattr("veilring.privacy.statefile._BUSY_SECONDS", 1e6)
-    path, copy = tmp_path / "notebook", tmp_path / "copy"
-    file = open_state_file(path, FORMAT, new=True)
-    with read_state_file(path, FORMAT) as reader:
-        write(file, "a", b"written beside a reader")
-        shutil.copy(path, copy)
-        assert notes_in(reader) == {}
-    with pytest.raises(StoreFailed, match="was in use when it was copied"):
-        open_state_file(copy, FORMAT)
-    file.close()
-
-
-def test_a_long_reader_is_named_at_the_start(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A closed file is not opened for writing while it is read, and nothing is lost."""
-    with closing(open_state_file(path, FORMAT, new=True)) as file:
-        write(file, "a", b"b")
     monkeypatch.setattr("veilring.privacy.statefile.READER_SECONDS", 0.01)
-    with (
-        read_state_file(path, FORMAT),
-        pytest.raises(InputError, match="another process is reading it"),
-    ):
+    copy = path.with_name("copy")
+    with closing(open_state_file(path, FORMAT, new=True)) as file:
+        with read_state_file(path, FORMAT) as reader:
+            write(file, "a", b"b")
+            shutil.copy(path, copy)
+            assert notes_in(reader) == {}
+        with pytest.raises(StoreFailed, match="was in use when it was copied"):
+            open_state_file(copy, FORMAT)
+    being_read = pytest.raises(InputError, match="another process is reading it")
+    with read_state_file(path, FORMAT), being_read:
         open_state_file(path, FORMAT)
     assert reopened(path) == {"a": b"b"}
 
@@ -284,33 +291,22 @@ def test_a_transaction_that_fails_changes_neither_rows_nor_seal(path: Path) -> N
     assert reopened(path) == {"a": b"kept"}
 
 
-_STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(
-            (
-                "INSERT OR IGNORE INTO notes VALUES (:name, :pages, :text)",
-                "INSERT OR REPLACE INTO notes VALUES (:name, :pages, :text)",
-                "INSERT INTO notes VALUES (:name, :pages, :text) ON CONFLICT DO UPDATE SET pages=9",
-                "UPDATE notes SET text = :text WHERE pages = :pages",
-                "DELETE FROM notes WHERE name = :name",
-                "DELETE FROM notes",
-            )
-        ),
-        st.fixed_dictionaries(
-            {
-                "name": st.sampled_from("abc"),
-                "pages": st.integers(-(2**63), 2**63 - 1) | st.integers(0, 2),
-                "text": st.binary(max_size=3),
-            }
-        ),
-    ),
-    max_size=8,
+STATEMENTS = (
+    "INSERT OR IGNORE INTO notes VALUES (:name, :pages, :text)",
+    "INSERT OR REPLACE INTO notes VALUES (:name, :pages, :text)",
+    "INSERT INTO notes VALUES (:name, :pages, :text) ON CONFLICT DO UPDATE SET pages=9",
+    "UPDATE notes SET text = :text WHERE pages = :pages",
+    "DELETE FROM notes WHERE name = :name",
+    "DELETE FROM notes",
 )
+NUMBERS = st.integers(-(2**63), 2**63 - 1) | st.integers(0, 2)
+VALUES = {"name": st.sampled_from("abc"), "pages": NUMBERS, "text": st.binary(max_size=3)}
+STEP = st.tuples(st.sampled_from(STATEMENTS), st.fixed_dictionaries(VALUES))
 
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=60, derandomize=True)
-@given(steps=_STEPS)
+@given(steps=st.lists(STEP, max_size=8))
 def test_the_seal_follows_every_statement(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, dict[str, object]]]
 ) -> None:
@@ -328,11 +324,8 @@ def test_a_manually_changed_row_is_detected(tmp_path: Path) -> None:
     """SQLite detects nothing, but the seal does; nor can a table be omitted."""
     for statement in ("UPDATE notes SET text = x'01'", "DELETE FROM notes", "DROP INDEX by_pages"):
         path = tmp_path / statement[:6]
-        with closing(open_state_file(path, FORMAT, new=True)) as file:
-            write(file, "a", b"b")
-        with closing(sqlite3.connect(path)) as connection:
-            connection.execute(statement)
-            connection.commit()
+        add(path, new=True)
+        change(path, statement)
         for _ in range(2):  # the lock is released
             with pytest.raises(StoreFailed, match=f"{path} is damaged .*Restore your newest copy"):
                 open_state_file(path, FORMAT)
@@ -355,10 +348,8 @@ def test_another_version_is_named(path: Path, kind: int | None, version: int, sa
     if kind is None:
         open_state_file(path, replace(FORMAT, version=version), new=True).close()
     else:
-        with closing(sqlite3.connect(path)) as connection:
-            connection.execute(f"PRAGMA application_id = {kind}")
-            connection.execute(f"PRAGMA user_version = {version}")
-            connection.execute("CREATE TABLE settings (name TEXT)")
+        numbers = f"PRAGMA application_id = {kind}", f"PRAGMA user_version = {version}"
+        change(path, *numbers, "CREATE TABLE settings (name TEXT)")
     content = path.read_bytes()
     with pytest.raises(InputError, match=f"a {said}") as refused:
         open_state_file(path, FORMAT)
@@ -380,9 +371,7 @@ def test_sections_share_a_file_and_its_seal(path: Path) -> None:
         assert file.connection.execute("SELECT word FROM words").fetchall() == [("b",), ("c",)]
     with pytest.raises(InputError, match="a shelf of veilring; this file has: notebook, index"):
         open_state_file(path, replace(other, name="shelf"))
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE words SET word = 'd' WHERE word = 'c'")
-        connection.commit()
+    change(path, "UPDATE words SET word = 'd' WHERE word = 'c'")
     with pytest.raises(StoreFailed, match="is damaged"):
         open_state_file(path, FORMAT)
 
@@ -399,21 +388,16 @@ def test_a_file_that_is_removed_while_open_is_noticed(path: Path, tmp_path: Path
         write(file, "second", b"b")
 
 
-def test_a_missing_file_is_never_begun_unasked(path: Path, tmp_path: Path) -> None:
-    """Without `new` a missing file is an error that leaves nothing behind, not even a lock."""
-    with pytest.raises(
-        InputError, match=r"no notebook at .*may not be mounted.*all notes are lost"
-    ):
+def test_a_file_is_begun_only_as_asked(path: Path, tmp_path: Path) -> None:
+    """Without `new` a missing file is an error that leaves nothing behind, not even a lock.
+
+    With `new` an existing file, or one whose lock remains, is an error, and is unchanged.
+    """
+    said = r"no notebook at .*may not be mounted.*all notes are lost"
+    with pytest.raises(InputError, match=said):
         open_state_file(path, FORMAT)
     assert not list(tmp_path.iterdir())
-    open_state_file(path, FORMAT, new=True).close()
-    open_state_file(path, FORMAT).close()
-
-
-def test_an_existing_file_is_never_begun_again(path: Path, tmp_path: Path) -> None:
-    """With `new` an existing file, or one whose lock remains, is an error, and is unchanged."""
-    with closing(open_state_file(path, FORMAT, new=True)) as file:
-        write(file, "a", b"b")
+    add(path, new=True)
     with pytest.raises(InputError, match=r"there is a notebook at .* already"):
         open_state_file(path, FORMAT, new=True)
     path.rename(tmp_path / "moved")

@@ -9,13 +9,12 @@ from papers.answers import audited_epsilon
 from tests.outcomes import measured
 from tests.protocols.dropout_worlds import Lie
 from tests.protocols.noisyvotes.worlds import CERTAIN, WITHIN, five_parts, no_rows
-from tests.protocols.ring.worlds import NAMES, RING, culprits
+from tests.protocols.ring.worlds import NAMES, RING, culprits, play
 
 from veilring import simulation
 from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.errors import InputError, RunFailed
-from veilring.nodes.cluster import Cluster
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols import noisyvotes
@@ -88,19 +87,14 @@ def test_the_rounds_are_the_longest_chain_of_messages(
     The queries take one hop before the first round.
     """
     parameters = replace(WITHIN, neighbours=near, sum=method)
-
-    async def main() -> Run[noisyvotes.VotesAnswer]:
-        topology = Topology(LinkModel(latency=Constant(1.0)))
-        async with Cluster(NAMES, runtime=Simulated(topology), own=PARTS, seed=3) as cluster:
-            return await cluster.run(
-                noisyvotes.private_votes,
-                only=ask(),
-                client="party-2",
-                parameters=parameters,
-                ring=RING,
-            )
-
-    run = simulation.simulate(main())
+    runtime = Simulated(Topology(LinkModel(latency=Constant(1.0))))
+    given: dict[str, Any] = {
+        "only": ask(),
+        "client": "party-2",
+        "parameters": parameters,
+        "ring": RING,
+    }
+    run = simulation.simulate(play(noisyvotes.private_votes, PARTS, runtime=runtime, **given))
     answer = run.result
     counted = isinstance(near, noisyvotes.NearestRows) and near.rows is None
     assert answer.rows == (120 if counted else None)
@@ -197,9 +191,9 @@ def heard(method: SumMethod, victim: str, tolerated: int) -> float:
     table = Rows(queries[there], np.zeros(PLACES // 2, dtype=np.int64))
     own = [table if name == victim else no_rows(1) for name in NAMES]
     around = {RING.predecessor(victim), RING.successor(victim)}
-    parameters = noisyvotes.NoisyVotesParameters(
-        1, 1, 1.0, noisyvotes.WithinRadius(0.0), tolerated=tolerated, sum=method
-    )
+    points = noisyvotes.WithinRadius(0.0)
+    parameters = replace(WITHIN, features=1, classes=1, epsilon_vote=1.0, neighbours=points)
+    parameters = replace(parameters, tolerated=tolerated, sum=method)
     run = vote(own=own, only=ask(queries), parameters=parameters, ring=RING, watch=around, seed=8)
     view = CoalitionView(RING, {name: run.views[name] for name in around})
     fixed = FixedPoint(0, 5)
@@ -220,21 +214,13 @@ def test_two_neighbours_disprove_epsilon_in_a_ring_but_not_in_cycles() -> None:
     assert 0.3 < heard(SumMethod("cycles", 2), "party-4", tolerated=2) <= 1.0
 
 
-FACTS = Facts(parties=5, features=2, classes=3, rows=150)
+FACTS = Facts(parties=5, features=2, classes=3, rows=120)
 ASKED = np.random.default_rng(3).random((20, 2))
-
-
-def parts(parties: int = 5) -> dict[str, Rows]:
-    """Return rows in the unit square whose class is the third of the square that contains them."""
-    rng = np.random.default_rng(2)
-    places = rng.random((FACTS.rows or 0, 2))
-    labels = (places[:, 0] * 3).astype(np.int64)
-    return {f"party-{n}": Rows(places[n::parties], labels[n::parties]) for n in range(parties)}
 
 
 def ready(**parameters: Any) -> VotesSetup:
     """Return parties that are ready to vote."""
-    setup = NoisyVotes(**parameters).setup(parts(), FACTS)
+    setup = NoisyVotes(**parameters).setup(dict(zip(NAMES, PARTS, strict=True)), FACTS)
     assert isinstance(setup, VotesSetup)
     return setup
 
