@@ -35,21 +35,19 @@ EPSILONS = (0.1, 0.5, 1.0, 4.0)
 @pytest.mark.parametrize("delta", DELTAS)
 @pytest.mark.parametrize("sigma", [0.2, 1.0, 3.7, 100.0])
 def test_gaussian_epsilon_is_that_of_dp_accounting(sigma: float, delta: float) -> None:
-    """The exact epsilon of a Gaussian release agrees to 1e-5, and inverting it gives the noise."""
-    epsilon = GaussianDP.of_gaussian(sigma).epsilon(delta)
-    assert epsilon == pytest.approx(dp_accounting.get_epsilon_gaussian(sigma, delta), rel=1e-5)
-    if epsilon > 0:
-        assert GaussianDP.calibrate(epsilon, delta).sigma() == pytest.approx(sigma, rel=1e-5)
+    """The exact epsilon of a Gaussian release agrees to 1e-5, and inverting it gives the noise.
 
-
-@pytest.mark.parametrize("delta", DELTAS)
-@pytest.mark.parametrize("epsilon", EPSILONS)
-def test_gaussian_noise_is_that_of_dp_accounting(epsilon: float, delta: float) -> None:
-    """The minimum noise for (epsilon, delta) agrees to 1e-5 and never falls below the exact one."""
-    found = GaussianDP.calibrate(epsilon, delta)
-    expected = dp_accounting.get_sigma_gaussian(epsilon, delta)
-    assert found.sigma() == pytest.approx(expected, rel=1e-5)
-    assert found.delta(epsilon) <= delta < GaussianDP(found.mu * (1 + 1e-9)).delta(epsilon)
+    The minimum noise for (epsilon, delta) agrees to 1e-5 and never falls below the exact one.
+    """
+    found = GaussianDP.of_gaussian(sigma).epsilon(delta)
+    assert found == pytest.approx(dp_accounting.get_epsilon_gaussian(sigma, delta), rel=1e-5)
+    if found > 0:
+        assert GaussianDP.calibrate(found, delta).sigma() == pytest.approx(sigma, rel=1e-5)
+    for epsilon in EPSILONS:
+        least = GaussianDP.calibrate(epsilon, delta)
+        expected = dp_accounting.get_sigma_gaussian(epsilon, delta)
+        assert least.sigma() == pytest.approx(expected, rel=1e-5)
+        assert least.delta(epsilon) <= delta < GaussianDP(least.mu * (1 + 1e-9)).delta(epsilon)
 
 
 @pytest.mark.parametrize("mu", [1e-10, 1e-8, 1e-4, 1e-3, 1e-2, 0.1, 0.5, 0.999, 1.0, 3.0, 30.0])
@@ -248,23 +246,6 @@ def test_pure_conversions_are_rounded_to_the_safe_side(epsilon_power: float, pow
         assert exact(found.bound, asked) <= Decimal(part * delta)
         few = math.ulp(found.bound)
         assert found.delta(asked) == pytest.approx(part * delta, rel=1e-9, abs=few)
-
-
-@pytest.mark.parametrize("bound", [0.1, 0.5, 2.0])
-@pytest.mark.parametrize("count", [1, 2, 17, pytest.param(100, marks=pytest.mark.slow)])
-def test_the_loss_lies_between_a_librarys_bounds(bound: float, count: int) -> None:
-    """Delta is between the optimistic and the pessimistic bounds of dp-accounting."""
-    noise = 2 / (1 + math.exp(bound))  # its responses answer at random with this probability
-    high, low = (
-        pld.from_randomized_response(
-            noise, 2, pessimistic_estimate=pessimistic, value_discretization_interval=1e-4
-        ).self_compose(count)
-        for pessimistic in (True, False)
-    )
-    steps = PureSteps(bound, count)
-    for epsilon in (0.0, bound / 2, bound, bound * math.sqrt(count), 0.9 * bound * count):
-        assert low.get_delta_for_epsilon(epsilon) <= steps.delta(epsilon) + 1e-12
-        assert steps.delta(epsilon) <= high.get_delta_for_epsilon(epsilon) + 1e-12
 
 
 @given(st.floats(1e-6, 8), st.integers(1, 150), st.floats(-40, -0.1))

@@ -66,17 +66,6 @@ def test_bounds_are_the_ends_of_exact_intervals(runs: int, alarm: float) -> None
         assert (low, high) == pytest.approx((exact.low, exact.high), rel=1e-6)
 
 
-def test_a_bound_misses_at_most_at_its_rate() -> None:
-    """Summed over the exact binomial distribution, each bound misses at most at the alarm rate."""
-    runs, alarm = 50, 0.05
-    counts = np.arange(runs + 1)
-    low, high = proportion_bounds(counts, runs, alarm)
-    for p in np.linspace(0.01, 0.99, 99):
-        pmf = stats.binom.pmf(counts, runs, p)
-        assert pmf[low > p].sum() <= alarm
-        assert pmf[high < p].sum() <= alarm
-
-
 RUNS = 10**6
 
 

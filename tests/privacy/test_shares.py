@@ -169,15 +169,6 @@ def test_the_loss_of_a_vector_is_the_worst(exponent: Fraction, norm: int, dimens
     assert worst > claim * (1 - 1e-6 if exponent <= 1 else 0.9)
 
 
-def test_the_loss_of_a_full_share_is_that_of_dp_accounting() -> None:
-    """With all the noise, the loss of a count equals dp-accounting's for discrete Laplace noise."""
-    known = pld.from_discrete_laplace_mechanism(0.25, sensitivity=3)
-    claim = vector_loss(0.25, Fraction(1), 3, 1)
-    assert claim == 0.75
-    assert known.get_delta_for_epsilon(claim) == pytest.approx(0, abs=1e-12)
-    assert known.get_delta_for_epsilon(claim - 0.01) > 1e-4
-
-
 def test_losses_of_more_units_are_bounded_by_those_of_one() -> None:
     """Counts that change by more have a larger loss, but less than in proportion."""
     third = Fraction(1, 3)

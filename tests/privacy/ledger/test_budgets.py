@@ -52,13 +52,6 @@ def test_decimal_numbers_are_exact(units: int, given: Decimal) -> None:
     assert charged / UNITS == float(given)
 
 
-def test_arrays_are_converted_entry_by_entry() -> None:
-    """Each entry is converted as it would be alone."""
-    amounts = np.array([[0.1, 1 / 3], [0.0, 1e-13]])
-    expected = [[UNITS // 10, UNITS // 3 + 1], [0, 1]]
-    np.testing.assert_array_equal(to_units(amounts), expected)
-
-
 @pytest.mark.parametrize("amount", [-1e-300, AMOUNT_MAX * 1.001, float("nan"), float("inf")])
 def test_other_numbers_are_refused_and_not_shown(amount: float) -> None:
     """The error shows no amount, because it may belong to a record."""

@@ -22,7 +22,6 @@ from veilring.protocols.noisyvotes import (
     WithinRadius,
     guarantee,
     noisy_votes,
-    protecting_shares,
     remaining_epsilon,
     worst_plans,
 )
@@ -98,16 +97,6 @@ def test_the_worst_case_is_the_worst_of_all_positions(parties: int) -> None:
                 for members in combinations(range(parties), size)
             ]
             assert guarantee(ONE, parties, size, method, tolerated=1) == max(losses)
-
-
-@pytest.mark.parametrize("parties", [5, 8, 11, 12, 16, 17])
-def test_cycles_are_cut_only_by_all_neighbours(parties: int) -> None:
-    """With s cycles a coalition smaller than 2s leaves all honest shares together."""
-    for method in methods(parties):
-        for size in range(parties):
-            whole = not method.goes_round or size < 2 * method.cycles
-            expected = parties - size if whole else 1
-            assert protecting_shares(parties, size, method) == expected
 
 
 @pytest.mark.parametrize("parties", [3, 5, 10])

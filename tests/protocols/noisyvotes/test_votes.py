@@ -113,15 +113,6 @@ def test_grids_find_the_radii_of_the_trusted_owner(features: int) -> None:
     assert len(answer.spent) == 3
 
 
-def test_ties_fall_to_the_lowest_class() -> None:
-    """Without rows and noise, all totals are 0 and the first class wins."""
-    parameters = NoisyVotesParameters(1, 3, 5000.0, WithinRadius(0.1))
-    answer = noisy_votes(QUERIES, [no_rows(1)] * 3, parameters, np.random.default_rng(7))
-    assert answer.totals.tolist() == [[0, 0, 0]] * 5
-    assert answer.labels.tolist() == [0] * 5
-    assert answer.radii.tolist() == [0.1] * 5
-
-
 def test_single_precision_divides_the_budget_like_double() -> None:
     """Balls that touch exactly overlap in float32 as in float64, despite rounding.
 
@@ -141,12 +132,17 @@ def test_single_precision_divides_the_budget_like_double() -> None:
 
 
 def test_within_the_greatest_radius_all_rows_vote() -> None:
-    """A radius whose double is infinite contains all rows and intersects every other ball."""
+    """A radius whose double is infinite contains all rows and intersects every other ball.
+
+    Without rows all totals are 0, and the first class wins.
+    """
     rows = rows_of_one_feature()
     parameters = replace(TWO, neighbours=WithinRadius(1.7e308), epsilon_vote=5 * CERTAIN)
     answer = noisy_votes(QUERIES, deal(rows, 3), parameters, np.random.default_rng(9))
     assert answer.totals.tolist() == [np.bincount(rows.labels).tolist()] * 5
     assert answer.spent[0].crowds.tolist() == [5] * 5
+    nobody = noisy_votes(QUERIES, [no_rows(1)] * 3, parameters, np.random.default_rng(7))
+    assert (nobody.totals.tolist(), nobody.labels.tolist()) == ([[0, 0]] * 5, [0] * 5)
 
 
 @pytest.mark.parametrize("conversion", [conversions.ByGrid(), ByAnnuli()], ids=["grid", "annuli"])

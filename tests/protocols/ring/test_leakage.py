@@ -45,17 +45,6 @@ def test_an_honest_ring_of_three_leaks_as_enumerated() -> None:
     assert leak.exposure.standard_error == pytest.approx(expected, rel=1e-12)
 
 
-def test_the_second_round_is_compared_with_the_successors_last_vector() -> None:
-    """Without noise, round 2 exposes no party, and every claim in it is wrong."""
-    leak = leakage.estimate_hop_leakage(ORDERS, replace(HONEST, rounds=2), rng())
-    assert (leak.by_hop.exposure[1] == 0).all()
-    assert (leak.by_hop.claim[1] == 0).all()
-    # New to party 1 if party 2 has the least, to party 2 never; all in the result.
-    assert leak.by_hop.lop[1] == pytest.approx([-1 / 3, 0, 0], rel=1e-14)
-    assert leak.exposure_by_party == pytest.approx([1, 1 / 2, 1 / 3], rel=1e-14)
-    assert leak.by_hop.exposure[0] == pytest.approx([1, 1 / 2, 1 / 3], rel=1e-14)
-
-
 def test_pure_noise_exposes_no_party() -> None:
     """With P0 = d = 1 no real value is ever passed on: no exposure, no right claim, no LoP.
 

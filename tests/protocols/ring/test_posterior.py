@@ -328,8 +328,6 @@ def test_few_simulated_runs_leave_doubt() -> None:
     assert (unseen == 0.5).all()  # nothing was claimed from two places on, so nothing was learned
 
 
-TRIALS = 1500
-
 SETTINGS = [
     Setting(n, victim, TopKParameters(k, P0, 0.5, rounds, 0.1, 1.0), views.UniformPrior(50))
     for n, victim, k, P0, rounds in (
@@ -350,13 +348,13 @@ def test_the_rows_of_the_table_agree_with_each_other() -> None:
     the sample within Hoeffding's bound (false alarm 1e-6); a successor's simulated posterior is
     allowed another 0.03.
     """
-    rows = attack_table(SETTINGS, trials=TRIALS, simulated=4000, rng=rng(1))
+    trials = 1500
+    rows = attack_table(SETTINGS, trials=trials, simulated=4000, rng=rng(1))
     assert [row.setting for row in rows] == [setting for setting in SETTINGS for _ in range(2)]
     for alone, both in zip(rows[::2], rows[1::2], strict=True):
         assert (alone.coalition, both.coalition) == ("successor", "both neighbours")
-        parameters = alone.setting.parameters
-        most = parameters.rounds * parameters.k  # new entries of a run
-        stray = hoeffding(2 * most, TRIALS, FALSE_ALARM / (5 * len(SETTINGS) * 2)) / TRIALS
+        most = alone.setting.parameters.rounds * alone.setting.parameters.k  # new entries of a run
+        stray = hoeffding(2 * most, trials, FALSE_ALARM / (5 * len(SETTINGS) * 2)) / trials
         for row in (alone, both):
             gained = row.optimal.gain - row.simple.gain
             more = (row.optimal.accuracy - row.simple.accuracy) * row.simple.new
@@ -369,6 +367,5 @@ def test_the_rows_of_the_table_agree_with_each_other() -> None:
         assert both.simple.new <= alone.simple.new
     without_noise, only_noise = rows[7], rows[9]
     assert without_noise.simple == without_noise.optimal
-    assert without_noise.simple.precision == 1
-    assert only_noise.simple.precision == 0
+    assert (without_noise.simple.precision, only_noise.simple.precision) == (1, 0)
     assert only_noise.optimal.accuracy == 1
