@@ -21,7 +21,7 @@ from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Offer
 from veilring.privacy.budgets import Budgets
-from veilring.privacy.ledger import Ledger, open_ledger
+from veilring.privacy.ledger import Ledger, Totals, open_ledger
 from veilring.privacy.shares import count_loss
 from veilring.protocols import peers as member
 from veilring.protocols.noisyvotes import (
@@ -48,12 +48,8 @@ from veilring.protocols.ring.system import PrivateKNN
 TERMS = bytes(32)
 FEATURES, CLASSES = 2, 3
 PARTIES, CLIENTS = Parties(["ada", "bob", "cyd"]), ("ann", "eve")
-
-
 WITHIN = NoisyVotesParameters(FEATURES, CLASSES, 1.0, WithinRadius(0.5))
 FACTS = Facts(parties=len(PARTIES), features=FEATURES, classes=CLASSES)
-
-
 Tables = tuple[Rows, Rows]
 
 
@@ -75,9 +71,13 @@ class Deployed:
     members: dict[str, PeerMember] = field(default_factory=dict)
     world: World = field(init=False)
 
-    def spent(self) -> list[float]:
+    async def ask(self, client: str, asked: str, queries: Floats) -> Outcome:
+        """Ask one member for the labels of a batch."""
+        return await self.world.ask(self.role, client, asked, queries, charged=self.totals)
+
+    def totals(self) -> list[Totals]:
         """Return the charges of each member."""
-        return [ledger.totals().spent for ledger in self.ledgers]
+        return [ledger.totals() for ledger in self.ledgers]
 
 
 @asynccontextmanager
@@ -107,35 +107,23 @@ async def deployed(
             yield made
 
 
-async def outcomes_of(parts: Sequence[Rows], case: Case) -> list[Outcome]:
-    """Ask real parties with the given rows, batch after batch."""
-    async with deployed(parts, case.system, case.budgets, *CLIENTS) as made:
-        return [
-            await made.world.ask(
-                made.role,
-                client,
-                asked,
-                queries,
-                charged=lambda: [ledger.totals() for ledger in made.ledgers],
-            )
-            for client, asked, queries in case.asked
-        ]
-
-
 def require_equal_outcomes(tables: Tables, place: int, held: int, case: Case) -> None:
     """Require equal outcomes if one party lacks a row, and the others hold a number of rows."""
     others = Rows(np.full((held, FEATURES), 0.5), np.arange(held) % CLASSES)
 
-    def play(rows: Rows) -> list[Outcome]:
+    async def play(rows: Rows) -> list[Outcome]:
         parts = [rows if at == place else others for at in range(len(PARTIES))]
+        async with deployed(parts, case.system, case.budgets, *CLIENTS) as made:
+            return [await made.ask(*each) for each in case.asked]
+
+    outcomes = []
+    for rows in tables:
         streams = Repeating()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(member, "Streams", lambda: streams)
-            return asyncio.run(outcomes_of(parts, case))
-
-    one, other = map(play, tables)
-    event(", ".join(sorted({outcome.ending for outcome in one})))
-    assert one == other
+            patch.setattr(member, "Streams", lambda streams=streams: streams)
+            outcomes.append(asyncio.run(play(rows)))
+    event(", ".join(sorted({outcome.ending for outcome in outcomes[0]})))
+    assert outcomes[0] == outcomes[1]
 
 
 CELLS = st.lists(st.floats(0, 1), min_size=FEATURES, max_size=FEATURES)
@@ -253,10 +241,10 @@ async def test_a_party_that_cannot_count_its_rows_ends(
     async with deployed(parts, WITHIN, [Budgets(total=9.0)] * 3, "ann") as made:
         for batch in range(3):
             queries = np.full((1, FEATURES), batch / 3)
-            outcome = await made.world.ask(made.role, "ann", "ada", queries, charged=made.spent)
+            outcome = await made.ask("ann", "ada", queries)
             assert "StoreFailed" in outcome.text
             assert "cyd" in outcome.text
-            assert outcome.charged == [1.0, 1.0, 0.0]
+            assert [each.spent for each in made.totals()] == [1.0, 1.0, 0.0]
         with pytest.raises(StoreFailed) as failed:
             await made.members["cyd"].failure()
     assert "row 7" not in str(failed.value)
@@ -281,7 +269,7 @@ async def test_a_budget_for_one_batch_pays_for_one_of_many_at_once(limits: dict[
         told = await asyncio.gather(*sessions, return_exceptions=True)
         kinds = sorted(type(each).__name__ for each in told)
         assert kinds == ["BudgetExhausted", "BudgetExhausted", "ndarray"]
-        assert made.spent() == [1.0] * 3
+        assert [each.spent for each in made.totals()] == [1.0] * 3
 
 
 ONE, RING = NoisyVotesParameters(1, 2, 0.9, tolerated=0), SumMethod("shares")

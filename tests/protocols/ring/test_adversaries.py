@@ -103,46 +103,40 @@ def honest_labels(run: Run[KNNAnswer], liar: str) -> list[Ints]:
 
 SILENT = replace(TOPK, P0=0.0, delta=1.0)  # without noise to hide in
 IMPOSSIBLE = "caused vote totals that honest votes cannot have"
-
-
-@pytest.mark.parametrize(
-    ("role", "lie", "said"),
-    [
-        (topk, InflateTopK(), "removed entries from the"),
-        (topk, InflateTopK(4), "removed entries from the"),
-        (topk, InflateTopK(2, first_round=8), "removed entries from the"),
-        (topk, Replayer(), "removed entries from the"),
-        (partial(topk, parameters=SILENT), InflateTopK(), "removed entries from the"),
-        (knn, DeflateTopK(0.5), None),  # fewer than k rows are within the radius
-        (knn, TakeOver(by=4, entry=2), IMPOSSIBLE),  # fewer than the rows in any honest radius
-    ],
-)
-@each_liar
-async def test_a_liar_is_among_those_named(
-    liar: str, role: Callable[..., Awaitable[object]], lie: Adversary, said: str | None
-) -> None:
-    """At any position, an honest party misses entries or votes and suspects it among others."""
-    await accused(liar, role(adversaries={liar: lie}), said)
+REMOVED = "removed entries from the"
 
 
 @pytest.mark.parametrize(
     ("liar", "role", "lie", "said"),
     [
-        ("party-4", topk, Repeat(), None),  # a vector out of turn
-        ("party-4", topk, Forger(RING.order[1]), None),  # one in place of the expected party's
-        ("party-1", partial(total, method=SumMethod("shares")), Reorder(), None),
         *(
-            ("party-4", partial(knn, method=method), WrongSum(by), "caused vote totals")
+            (liar, *case)
+            for liar in NAMES
+            for case in (
+                (topk, InflateTopK(), REMOVED),
+                (topk, InflateTopK(4), REMOVED),
+                (topk, InflateTopK(2, first_round=8), REMOVED),
+                (topk, Replayer(), REMOVED),
+                (partial(topk, parameters=SILENT), InflateTopK(), REMOVED),
+                (knn, DeflateTopK(0.5), None),  # fewer than k rows are within the radius
+                (knn, TakeOver(by=4, entry=2), IMPOSSIBLE),  # than rows in any honest radius
+            )
+        ),
+        *(
+            ("party-4", partial(knn, method=method), WrongSum(by), IMPOSSIBLE)
             for method in METHODS
             for by in (-6.0, 0.25)  # below a party's own votes, and fractional
         ),
-        (STARTER, knn, Equivocate("party-1"), "caused vote totals"),  # lacks the victim's votes
+        (STARTER, knn, Equivocate("party-1"), IMPOSSIBLE),  # lacks the victim's votes
+        ("party-4", topk, Repeat(), None),  # a vector out of turn
+        ("party-4", topk, Forger(RING.order[1]), None),  # one in place of the expected party's
+        ("party-1", partial(total, method=SumMethod("shares")), Reorder(), None),
     ],
 )
-async def test_an_unexpected_message_or_total_ends_the_run(
+async def test_a_liar_is_among_those_named(
     liar: str, role: Callable[..., Awaitable[object]], lie: Adversary, said: str | None
 ) -> None:
-    """Honest parties accuse the sender of messages out of turn and of impossible totals."""
+    """An honest party misses entries or votes, or meets a message out of turn, and suspects it."""
     await accused(liar, role(adversaries={liar: lie}), said)
 
 
@@ -170,8 +164,14 @@ async def test_a_removal_within_the_noise_is_not_detected() -> None:
 
 @each_liar
 async def test_inserted_values_are_not_detected(liar: str) -> None:
-    """PP-TopK cannot know the existing values: too small a result passes at every party."""
+    """PP-TopK cannot know the existing values: too small a result passes at every party.
+
+    Weighted votes have no least total: no party votes, and all labels are the lowest class.
+    """
     assert not (await topk({liar: DeflateTopK(0.0)})).result.any()
+    run = await knn({liar: DeflateTopK(0.0)}, weights="distance")
+    assert not run.result.votes.any()
+    assert not run.result.labels.any()
 
 
 async def test_only_the_last_party_detects_another_result_of_the_starter() -> None:
@@ -191,7 +191,7 @@ async def test_vectors_of_an_earlier_session_are_detected() -> None:
         replay = {"party-4": Replay(old.views["party-4"].sent)}
         own = [values / 2 for values in VALUES]
         run = cluster.run(pp_topk, ring=RING, parameters=TOPK, own=own, adversaries=replay)
-        await accused("party-4", run, "removed entries from the")
+        await accused("party-4", run, REMOVED)
 
 
 @each_method
@@ -208,20 +208,12 @@ async def test_a_wrong_sum_alone_is_never_detected(method: SumMethod) -> None:
     assert all(found.tolist() == [[5.0, 5.0]] for found in run.results.values())
 
 
-async def test_a_radius_too_small_passes_with_weighted_votes() -> None:
-    """Weighted votes have no least total: no party votes, and all labels are the lowest class."""
-    run = await knn({"party-1": DeflateTopK(0.0)}, weights="distance")
-    assert not run.result.votes.any()
-    assert not run.result.labels.any()
-
-
 @each_liar
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
 async def test_one_malicious_party_can_decide_every_label(liar: str, weights: Weights) -> None:
     """A party that shrinks the radius to 0 and casts k votes passes every check."""
     run = await knn({liar: TakeOver(by=5, entry=2)}, weights=weights)
-    for answer in run.results.values():
-        assert (answer.labels == 2).all()
+    assert all((answer.labels == 2).all() for answer in run.results.values())
 
 
 @each_method
