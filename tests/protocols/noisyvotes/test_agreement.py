@@ -66,14 +66,8 @@ def outcomes(
 
     async def main() -> Sequence[Outcome]:
         async with Cluster(NAMES, runtime="simulated", own=PARTS, seed=6) as cluster:
-            return await cluster.play(
-                role,
-                only=given,
-                adversaries=adversaries,
-                watch=NAMES,
-                seconds=60.0,
-                client="party-2",
-            )
+            options: dict[str, Any] = {"only": given, "watch": NAMES, "seconds": 60.0}
+            return await cluster.play(role, adversaries=adversaries, client="party-2", **options)
 
     return {done.party: done for done in simulation.simulate(main())}
 
@@ -84,19 +78,11 @@ def told_before_adding(view: View | None) -> list[list[bool]]:
     Confirmations come in the preceding round of agreement, from each other party that it heard.
     """
     assert view is not None
-    said = {
-        seen.round: seen.message for seen in view.sent if isinstance(seen.message, PublicDigest)
-    }
+    said = {x.round: x.message for x in view.sent if isinstance(x.message, PublicDigest)}
+    digests = [x for x in view.received if isinstance(x.message, PublicDigest)]
     added = (seen.round for seen in view.sent if isinstance(seen.message, (SumShare, SumPart)))
     agreements = (max(number for number in said if number < part) for part in added)
-    return [
-        [
-            seen.message == said[number]
-            for seen in view.received
-            if isinstance(seen.message, PublicDigest) and seen.round == number
-        ]
-        for number in agreements
-    ]
+    return [[x.message == said[n] for x in digests if x.round == n] for n in agreements]
 
 
 def assert_stopped(done: Mapping[str, Outcome]) -> None:
@@ -254,9 +240,8 @@ def test_a_party_that_cannot_pay_sends_nothing() -> None:
     assert isinstance(done.error, PermissionError)
     assert told_before_adding(done.view) == []
     charged: list[Allocation] = []
-    done = outcomes(replace(WITHIN, neighbours=NEAR), only={"party-0": {"charge": charged.append}})[
-        "party-0"
-    ]
+    only = {"party-0": {"charge": charged.append}}
+    done = outcomes(replace(WITHIN, neighbours=NEAR), only=only)["party-0"]
     spent = [plan.epsilons.tolist() for plan in done.result.spent]
     assert [plan.epsilons.tolist() for plan in charged] == spent
     assert len(spent) == 2
