@@ -29,10 +29,15 @@ def cryptographic(key: int = 1) -> np.random.Generator:
     return np.random.Generator(ChaCha(key=key, rounds=20))
 
 
+def pretended(**methods: Callable[..., object]) -> np.random.Generator:
+    """Return a generator of which only some methods exist."""
+    return cast("np.random.Generator", SimpleNamespace(**methods))
+
+
 def scripted(*calls: NDArray[np.integer]) -> np.random.Generator:
     """Return a generator of the given whole numbers, one array per call, for any request."""
     given = iter(calls)
-    return _generator(integers=lambda *_, **__: next(given))
+    return pretended(integers=lambda *_, **__: next(given))
 
 
 def spelling(x: Fraction) -> np.random.Generator:
@@ -44,13 +49,9 @@ def spelling(x: Fraction) -> np.random.Generator:
         whole, rest = divmod(rest * (1 << bits), 1)
         return whole
 
-    return _generator(
+    return pretended(
         random=lambda size: np.full(size, following(53) / 2**53), integers=lambda *_: following(32)
     )
-
-
-def _generator(**methods: Callable[..., object]) -> np.random.Generator:
-    return cast("np.random.Generator", SimpleNamespace(**methods))
 
 
 GENERATORS: dict[str, Callable[[], np.random.Generator]] = {

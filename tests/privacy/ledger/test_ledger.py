@@ -6,8 +6,9 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +23,7 @@ from veilring.privacy.budgets import (
     Charge,
     RecordCharge,
     from_units,
+    to_units,
 )
 from veilring.privacy.ledger import LEDGER, Ledger, open_ledger, read_totals
 from veilring.privacy.statefile import open_state_file
@@ -146,28 +148,16 @@ def test_threads_take_turns(tmp_path: Path) -> None:
         assert ledger.totals().spent == 0.5
 
 
-class _Attempt(NamedTuple):
-    analyst: str
-    key: str
-    request: bytes
-    units: int
-
-
-ATTEMPTS = st.builds(
-    _Attempt,
-    st.sampled_from(["ann", "bob", "eve"]),
-    st.sampled_from("12345678"),
-    st.sampled_from([b"x", b"y"]),
-    st.integers(0, UNITS // 3),
-)
-
-
+AMOUNTS = st.integers(0, UNITS // 3).map(lambda units: float(from_units(units)))
+ANALYSTS, KEYS = st.sampled_from(["ann", "bob", "eve"]), st.sampled_from("12345678")
+REQUESTS = st.sampled_from([b"x", b"y"])
+ATTEMPTS = st.builds(Charge, ANALYSTS, KEYS, REQUESTS, st.just(b""), AMOUNTS)
 GROUPS = st.lists(st.lists(ATTEMPTS, max_size=4), max_size=12)
 
 
 @settings(deadline=None)
 @given(groups=GROUPS)
-def test_any_sequence_of_charges_is_that_of_a_model(groups: list[list[_Attempt]]) -> None:
+def test_any_sequence_of_charges_is_that_of_a_model(groups: list[list[Charge]]) -> None:
     """No budget is exceeded, each request is charged once, and its answer never changes."""
     with open_ledger(None, BUDGETS) as ledger:
         model = _Model()
@@ -178,7 +168,7 @@ def test_any_sequence_of_charges_is_that_of_a_model(groups: list[list[_Attempt]]
 @settings(max_examples=8, deadline=None)  # the disk is waited for at each charge
 @given(groups=GROUPS)
 def test_restarts_change_nothing(
-    groups: list[list[_Attempt]], tmp_path_factory: pytest.TempPathFactory
+    groups: list[list[Charge]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """The model still holds if the ledger is reopened between any two groups."""
     path, model = tmp_path_factory.mktemp("model") / "ledger", _Model()
@@ -196,32 +186,31 @@ class _Model:
         self.spent = dict.fromkeys(self.limits, 0)
         self.kept: dict[tuple[str, str], tuple[bytes, bytes]] = {}
 
-    def require_same(self, ledger: Ledger, group: list[_Attempt], number: int) -> None:
+    def require_same(self, ledger: Ledger, group: list[Charge], number: int) -> None:
         """Charge a group, and check each result and the totals."""
-        answers = [f"{number}.{place}".encode() for place in range(len(group))]
-        outcomes = ledger.charge_many(
-            Charge(one.analyst, one.key, one.request, answer, float(from_units(one.units)))
-            for one, answer in zip(group, answers, strict=True)
-        )
-        for one, answer, outcome in zip(group, answers, outcomes, strict=True):
-            expected = self._outcome(one, answer)
+        charges = [
+            replace(one, answer=f"{number}.{place}".encode()) for place, one in enumerate(group)
+        ]
+        for one, outcome in zip(charges, ledger.charge_many(charges), strict=True):
+            expected = self._outcome(one)
             assert outcome == expected if isinstance(expected, bytes) else type(outcome) is expected
         counted = {each.name: each.spent for each in ledger.totals().analysts}
         named = {analyst for analyst, _ in self.kept}
         assert counted == {name: float(from_units(self.spent[name])) for name in named}
 
-    def _outcome(self, one: _Attempt, answer: bytes) -> bytes | type[Exception]:
+    def _outcome(self, one: Charge) -> bytes | type[Exception]:
         request, first = self.kept.get((one.analyst, one.key), (one.request, None))
         if request != one.request:
             return InputError
         if first is not None:
             return first
-        own = self.spent[one.analyst] + one.units
-        if own > self.limits[one.analyst] or sum(self.spent.values()) + one.units > UNITS:
+        units = int(to_units(one.amount))
+        own = self.spent[one.analyst] + units
+        if own > self.limits[one.analyst] or sum(self.spent.values()) + units > UNITS:
             return BudgetExhausted
-        self.kept[one.analyst, one.key] = one.request, answer
+        self.kept[one.analyst, one.key] = one.request, one.answer
         self.spent[one.analyst] = own
-        return answer
+        return one.answer
 
 
 def test_budgets_can_be_amended(path: Path) -> None:

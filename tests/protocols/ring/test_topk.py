@@ -10,7 +10,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
-from tests.protocols.ring.worlds import FALSE_ALARM
+from tests.privacy.generators import pretended
+from tests.protocols.ring.worlds import FALSE_ALARM, rng
 
 from veilring.arrays import Bools, Floats
 from veilring.protocols.ring.algorithm import consistency, topk
@@ -53,7 +54,7 @@ def reference(G: list[float], V: list[float]) -> tuple[list[float], int]:
 def step(G: Floats, V: Floats, parameters: TopKParameters, seed: int = 0) -> tuple[Floats, Bools]:
     """Run round 1 of the step for parties that have not inserted."""
     fresh = np.zeros(len(G), dtype=np.bool_)
-    return topk_step(G, V, fresh, 1, parameters, np.random.default_rng(seed))
+    return topk_step(G, V, fresh, 1, parameters, rng(seed))
 
 
 @given(
@@ -104,8 +105,8 @@ def test_noise_has_its_probability(round_number: int) -> None:
     """In round r a contributor answers with noise with probability P0 d^(r-1) (alarm 1e-6)."""
     runs, parameters = 50_000, replace(HONEST, P0=0.8, d=0.4)
     G, V = start_vector(parameters, runs), np.tile([1.0, 2.0, 3.0], (runs, 1))
-    none, rng = np.zeros(runs, dtype=np.bool_), np.random.default_rng(round_number)
-    passed, inserted = topk_step(G, V, none, round_number, parameters, rng)
+    none, draws = np.zeros(runs, dtype=np.bool_), rng(round_number)
+    passed, inserted = topk_step(G, V, none, round_number, parameters, draws)
     assert ((passed == V).all(axis=1) == inserted).all()
     expected = 0.8 * 0.4 ** (round_number - 1)
     assert parameters.noise_probability(round_number) == pytest.approx(expected, rel=1e-15)
@@ -120,23 +121,23 @@ def test_a_party_that_has_inserted_passes_on_unchanged(parameters: TopKParameter
     The step returns new arrays, and never writes to its arguments.
     """
     G, V = start_vector(parameters, 3), np.tile([1.0, 2.0, math.inf], (3, 1))
-    V[1], done, rng = math.inf, np.array([True, False, False]), np.random.default_rng(0)
+    V[1], done, draws = math.inf, np.array([True, False, False]), rng()
     for array in (G, V, done):
         array.flags.writeable = False
-    before = rng.bit_generator.state
-    passed, after = topk_step(G[:2], V[:2], done[:2], 1, parameters, rng)
+    before = draws.bit_generator.state
+    passed, after = topk_step(G[:2], V[:2], done[:2], 1, parameters, draws)
     assert (passed == G[:2]).all()
     assert after.tolist() == [True, False]
-    assert rng.bit_generator.state == before
-    passed, after = topk_step(G, V, done, 1, parameters, rng)
+    assert draws.bit_generator.state == before
+    passed, after = topk_step(G, V, done, 1, parameters, draws)
     assert not np.shares_memory(passed, G)
     assert not np.shares_memory(after, done)
 
 
 def test_blocks_of_runs_draw_like_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """For any block size, equal seeds give equal bits."""
-    rng = np.random.default_rng(6)
-    G, V = start_vector(NOISY, 50), np.sort(rng.uniform(0, 9, (50, 3)), axis=1)
+    draws = rng(6)
+    G, V = start_vector(NOISY, 50), np.sort(draws.uniform(0, 9, (50, 3)), axis=1)
     half = replace(NOISY, P0=0.5)
     whole = step(G, V, half, seed=1)
     monkeypatch.setattr(topk, "BLOCK_ENTRIES", 10)
@@ -148,9 +149,9 @@ def test_blocks_of_runs_draw_like_all_at_once(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("rows", [1, 2, 6])
 def test_no_honest_vector_exceeds_the_highest_entry(rows: int) -> None:
     """Entry j never exceeds upper + min(hops, j) delta, for any number of rows."""
-    rng = np.random.default_rng(rows)
+    draws = rng(rows)
     parameters = TopKParameters(k=6, P0=1.0, d=1.0, rounds=5, delta=0.3, upper=1.0)
-    values = own_smallest(rng.uniform(0.9, 1.0, (8_000, rows)), 6).reshape(2_000, 4, 6)
+    values = own_smallest(draws.uniform(0.9, 1.0, (8_000, rows)), 6).reshape(2_000, 4, 6)
 
     def observe(round_number: int, position: int, received: Floats, passed: Floats) -> None:
         hops = (round_number - 1) * 4 + position
@@ -159,7 +160,7 @@ def test_no_honest_vector_exceeds_the_highest_entry(rows: int) -> None:
             entry = highest_entry(replace(parameters, k=j), hops + 1)
             assert passed[:, j - 1].max() <= entry
 
-    result = run_ring(values, parameters, rng, observe)
+    result = run_ring(values, parameters, draws, observe)
     assert result.max() <= parameters.upper
 
 
@@ -174,9 +175,7 @@ def test_the_highest_entry_is_approached() -> None:
     passed, _ = step(start_vector(parameters, 50_000), pair, parameters, seed=1)
     passed, _ = step(passed, single, parameters, seed=2)
     assert 1.95 < passed.max() <= highest_entry(parameters, 2) == 2.0
-    assert highest_entry(parameters, 0) == 1.0
-    assert highest_entry(parameters, 1) == 1.5
-    assert highest_entry(parameters, 1000) == 2.0
+    assert [highest_entry(parameters, hops) for hops in (0, 1, 1000)] == [1.0, 1.5, 2.0]
 
 
 @given(
@@ -190,28 +189,28 @@ def test_the_ring_finds_the_k_smallest(rows: list[list[int]], parameters: TopKPa
     """
     values = np.stack([own_smallest(np.array([row], dtype=np.float64), 3) for row in rows], axis=1)
     expected = (sorted(float(x) for row in rows for x in row) + [9.0] * 3)[:3]
-    assert run_ring(values, parameters, np.random.default_rng(0)).tolist() == [expected]
+    assert run_ring(values, parameters, rng(0)).tolist() == [expected]
     assert true_topk(values, parameters).tolist() == [expected]
 
 
 def test_the_ring_is_the_step_in_ring_order() -> None:
     """The driver is a loop over a networked party's step, draw for draw."""
-    data = np.random.default_rng(3)
+    data = rng(3)
     parameters = TopKParameters(k=2, P0=0.9, d=0.7, rounds=3, delta=0.1, upper=1.0)
     values = np.sort(data.random((40, 4, 2)), axis=2)
     seen: list[tuple[int, int]] = []
-    G, rng = start_vector(parameters, 40), np.random.default_rng(7)
+    G, draws = start_vector(parameters, 40), rng(7)
     done = [np.zeros(40, dtype=np.bool_) for _ in range(4)]
 
     def observe(round_number: int, position: int, received: Floats, passed: Floats) -> None:
         nonlocal G
         assert (received == G).all()
         own = values[:, position]
-        G, done[position] = topk_step(G, own, done[position], round_number, parameters, rng)
+        G, done[position] = topk_step(G, own, done[position], round_number, parameters, draws)
         assert (passed == G).all()
         seen.append((round_number, position))
 
-    result = run_ring(values, parameters, np.random.default_rng(7), observe)
+    result = run_ring(values, parameters, rng(7), observe)
     assert seen == [(r, p) for r in (1, 2, 3) for p in range(4)]
     assert (result == np.minimum(G, 1.0)).all()
 
@@ -232,11 +231,11 @@ def error_in_decimals(k: int, P0: float, d: float, rounds: int) -> Decimal:
 )
 def test_the_result_is_exact_at_the_stated_rate(P0: float, d: float, rounds: int, k: int) -> None:
     """Over 100,000 rings the bound holds, and with c contributors its formula is exact in c."""
-    rng = np.random.default_rng([rounds, k])
+    draws = rng(rounds, k)
     parameters = TopKParameters(k=k, P0=P0, d=d, rounds=rounds, delta=0.05, upper=1.0)
-    values = np.sort(rng.random((TRIALS, 4, k)), axis=2)
+    values = np.sort(draws.random((TRIALS, 4, k)), axis=2)
     truth = true_topk(values, parameters)
-    exact = (run_ring(values, parameters, rng) == truth).all(axis=1)
+    exact = (run_ring(values, parameters, draws) == truth).all(axis=1)
     contributors = (values[:, :, 0] <= truth[:, -1:]).sum(axis=1)
     bound = exactness_bound(k, P0, d, rounds)
     test = stats.binomtest(int(exact.sum()), TRIALS, bound, alternative="less")
@@ -274,25 +273,27 @@ def test_rounds_for_agrees_with_the_papers_numbers() -> None:
     assert rounds_for(0.5, 1, 1 - 2**-40, 1.0) == math.ceil(math.log(0.5) / math.log1p(-(2**-40)))
 
 
-Vectors = list[Floats]
-
-
-def hops_of(values: Floats, parameters: TopKParameters, rng: np.random.Generator) -> Vectors:
-    """Return all vectors of a run, the start vector first."""
+def undoubted(
+    values: Floats, parameters: TopKParameters, draws: np.random.Generator, most: int
+) -> list[Floats]:
+    """Return all vectors of a run, none of which is doubted up to a number of hops later."""
     vectors = [start_vector(parameters, len(values))]
-    run_ring(values, parameters, rng, lambda _round, _place, _got, passed: vectors.append(passed))
+    run_ring(values, parameters, draws, lambda _round, _place, _got, passed: vectors.append(passed))
+    for hop, after in enumerate(vectors):
+        for gap in range(min(hop, most) + 1):
+            assert could_become(vectors[hop - gap], after, gap, parameters).all()
     return vectors
 
 
 def own_values(
-    rng: np.random.Generator, shape: tuple[int, int, int], kind: str, upper: float
+    draws: np.random.Generator, shape: tuple[int, int, int], kind: str, upper: float
 ) -> Floats:
     """Return sorted values of all parties: continuous, with many ties, or half missing."""
-    values = rng.random(shape) * upper
+    values = draws.random(shape) * upper
     if kind == "ties":
         values = np.round(values / upper * 4) / 4 * upper
     if kind == "padding":
-        values[rng.random(shape) < 0.5] = np.inf
+        values[draws.random(shape) < 0.5] = np.inf
     return np.sort(values, axis=2)
 
 
@@ -301,16 +302,13 @@ def own_values(
 @pytest.mark.parametrize("P0", [0.0, 0.7, 1.0])
 def test_no_honest_run_is_doubted(kind: str, delta: float, P0: float) -> None:
     """In 27 x 4,000 honest runs no vector is impossible, between any two hops."""
-    rng = np.random.default_rng([int(delta), int(P0 * 10), len(kind)])
+    draws = rng(int(delta), int(P0 * 10), len(kind))
     for n, k, d in ((3, 1, 1.0), (4, 3, 0.5), (6, 8, 0.9), (9, 2, 1.0)):
         parameters = TopKParameters(k, P0, d, rounds=3, delta=delta, upper=3.6)
-        vectors = hops_of(own_values(rng, (1000, n, k), kind, 3.6), parameters, rng)
-        for hop, after in enumerate(vectors):
-            for gap in range(min(hop, n) + 1):
-                assert could_become(vectors[hop - gap], after, gap, parameters).all()
-        assert could_become(
-            vectors[-n], final_result(vectors[-1], parameters), n - 1, parameters
-        ).all()
+        values = own_values(draws, (1000, n, k), kind, 3.6)
+        vectors = undoubted(values, parameters, draws, n)
+        end = final_result(vectors[-1], parameters)
+        assert could_become(vectors[-n], end, n - 1, parameters).all()
 
 
 @given(
@@ -327,21 +325,7 @@ def test_rounding_never_makes_an_honest_run_doubtful(
     """For any magnitudes, no honest vector exceeds the bound by even one bit."""
     own = np.sort(np.array([values]), axis=2)[..., :k]
     parameters = TopKParameters(k, P0, d, rounds=3, delta=delta, upper=1e9, lower=-1e9)
-    vectors = hops_of(own, parameters, np.random.default_rng(seed))
-    for hop, after in enumerate(vectors):
-        for gap in range(min(hop, 2 * len(values)) + 1):
-            assert could_become(vectors[hop - gap], after, gap, parameters).all()
-
-
-class _AlwaysHigh(np.random.Generator):
-    """A generator of the greatest possible uniform."""
-
-    def __init__(self) -> None:
-        super().__init__(np.random.PCG64(0))
-
-    def random(self, size: int) -> Floats:  # type: ignore[override]  # all that a step asks for
-        """Return the greatest double below 1."""
-        return np.full(size, np.nextafter(1.0, 0.0))
+    undoubted(own, parameters, rng(seed), 2 * len(values))
 
 
 @pytest.mark.parametrize("hops", [1, 2, 7, 400])
@@ -349,9 +333,9 @@ def test_honest_hops_can_attain_the_bound(hops: int) -> None:
     """Parties with values just below the entry lift it by delta each."""
     parameters = TopKParameters(k=1, P0=1.0, d=1.0, rounds=1, delta=0.1, upper=1e3)
     G = before = np.array([[0.3]])
+    highest = pretended(random=lambda size: np.full(size, np.nextafter(1.0, 0.0)))
     for _ in range(hops):
-        V = np.nextafter(G, 0)
-        G, _ = topk_step(G, V, np.zeros(1, dtype=np.bool_), 1, parameters, _AlwaysHigh())
+        G, _ = topk_step(G, np.nextafter(G, 0), np.zeros(1, np.bool_), 1, parameters, highest)
     assert could_become(before, G, hops, parameters).all()
     assert G[0, 0] == pytest.approx(0.3 + hops * 0.1, rel=1e-12)
     assert not could_become(before, G * (1 + 1e-9), hops, parameters).any()
@@ -392,15 +376,14 @@ def test_an_entry_far_below_the_last_one_must_stay(
 @pytest.mark.parametrize("rounds", [1, 4])
 def test_no_honest_totals_are_doubted(weights: Weights, rounds: int) -> None:
     """For any noise in the result, honest votes pass every party's check."""
-    rng = np.random.default_rng(rounds)
-    queries, parties, rows, classes = 5000, 4, 3, 3
-    labels = rng.integers(0, classes, (parties, rows))
+    draws, (queries, parties, rows, classes) = rng(rounds), (5000, 4, 3, 3)
+    labels = draws.integers(0, classes, (parties, rows))
     for k, kind in ((1, "ties"), (4, "continuous"), (20, "continuous"), (4, "padding")):
-        distances = own_values(rng, (queries, parties, rows), kind, 3.0)
+        distances = own_values(draws, (queries, parties, rows), kind, 3.0)
         parameters = TopKParameters(k, 1.0, 0.5, rounds, delta=0.1, upper=3.0)
         own = np.full((queries, parties, k), np.inf)
         own[:, :, : min(rows, k)] = distances[:, :, :k]
-        result = run_ring(own, parameters, rng)
+        result = run_ring(own, parameters, draws)
         votes = [
             local_votes(distances[:, party], labels[party], result, classes, weights)
             for party in range(parties)
