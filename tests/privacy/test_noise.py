@@ -239,14 +239,6 @@ def test_numpy_is_as_exact_as_assumed() -> None:
             assert abs(Decimal(y) / Decimal(x).ln() - 1) < 2.0**-48
 
 
-@pytest.mark.parametrize("gamma", [Fraction(1, 7), Fraction(1), Fraction(5, 2)])
-def test_coins_of_an_exponent_are_frequent_enough(gamma: Fraction) -> None:
-    """A million coins pass a G-test against e**-gamma."""
-    heads = bernoulli_exp(np.full(10**6, float(gamma)), lambda _: gamma, seeded(str(gamma)))
-    p = math.exp(-gamma)
-    assert follows(np.array([heads.sum(), 10**6 - heads.sum()]), np.array([p, 1 - p]), tests=3)
-
-
 @given(st.floats(0.05, 50))
 def test_moments_are_those_of_the_distributions(scale: float) -> None:
     """Closed forms of variances and of the kurtosis are moments of the probabilities."""

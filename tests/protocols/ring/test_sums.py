@@ -60,15 +60,13 @@ def check_uniform(words: NDArray[np.uint64]) -> None:
 
 @given(code=CODES, data=st.data())
 def test_a_value_survives_the_round_trip(code: FixedPoint, data: st.DataObject) -> None:
-    """Decoding returns a value of any shape to half a step, or to the 53 bits of a double."""
+    """Decoding returns a value of any shape to half a step, or to the 53 bits of a double.
+
+    All parties at the limit do not overflow, and the next double is refused.
+    """
     values = data.draw(hnp.arrays(np.float64, SHAPES, elements=st.floats(-code.limit, code.limit)))
     back = code.decode(code.encode(values))
     assert (np.abs(back - values) <= 0.5 * 2.0**-code.scale_bits).all()
-
-
-@given(code=CODES)
-def test_the_largest_sum_just_fits(code: FixedPoint) -> None:
-    """All parties at the limit do not overflow, and the next double is refused."""
     encoded = int(code.encode(np.array([code.limit]))[0])
     assert encoded * code.parties <= 2**63 - 1
     assert int(code.encode(np.array([-code.limit]))[0]) == 2**64 - encoded
