@@ -114,21 +114,6 @@ def test_chunks_do_not_change_the_estimates(monkeypatch: pytest.MonkeyPatch) -> 
     assert alone == pytest.approx(1 / 2)
 
 
-def test_two_corrupt_neighbours_learn_exactly_the_exposure() -> None:
-    """Together they see exactly the exposures of the party between them."""
-    values = leakage.uniform_values(400, 6, 3, 4, rng(7))
-    parameters = TopKParameters(k=3, P0=0.9, d=0.5, rounds=3, delta=0.1, upper=1.0)
-    leak = leakage.estimate_hop_leakage(values, parameters, rng(8))
-    for victim in (0, 2, 5):
-        pair = {(victim - 1) % 6, (victim + 1) % 6}
-        seen = leakage.exposure_to_coalition(values, parameters, pair, rng(8))
-        assert seen.trials == 400
-        assert seen.exactly[victim] == leak.exposure_by_party[victim]
-        assert np.isnan(seen.exactly[list(pair)]).all()
-        honest = [party for party in range(6) if party not in pair]
-        assert (seen.exactly[honest] <= seen.among_run[honest]).all()
-
-
 def test_public_ends_of_the_protocol_replace_one_neighbour() -> None:
     """The starter's successor alone sees its round 1; the last party's predecessor its last hop.
 

@@ -90,7 +90,10 @@ def test_claims_are_as_right_as_estimated(place: int) -> None:
     assert new == pytest.approx(np.isfinite(one).sum() / 400)
     own = owned(both, values[:, place])
     seen = exposure_to_coalition(values, PARAMETERS, pair, rng(2))
-    assert own.any(axis=(0, 2)).mean() == seen.exactly[place]
+    assert own.any(axis=(0, 2)).mean() == seen.exactly[place] == leak.exposure_by_party[place]
+    assert np.isnan(seen.exactly[pair]).all()
+    honest = [p for p in range(5) if p not in pair]
+    assert (seen.exactly[honest] <= seen.among_run[honest]).all()
     entries, right = multiset_size(both.reshape(-1, 3)), own.reshape(-1, 3).sum(axis=1)
     assert ((right == 0) | (right == entries)).all()
 
