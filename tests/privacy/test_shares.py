@@ -15,7 +15,6 @@ from veilring.privacy.accounting import ZCDP, GaussianDP
 from veilring.privacy.divisible import polya_difference_pmf
 from veilring.privacy.noise import discrete_gaussian_pmf
 from veilring.privacy.shares import (
-    SKELLAM_ORDERS,
     NearGaussian,
     count_loss,
     gaussian_shares,
@@ -55,9 +54,7 @@ def hockey_stick(distribution: Floats, shift: tuple[int, ...], epsilon: float) -
 @pytest.mark.parametrize("shift", [(1,), (3,), (5,), (1, 1), (2, 1), (3, 4)], ids=str)
 @pytest.mark.parametrize("shares", [1, 2, 5])
 @pytest.mark.parametrize("sigma", [2.0, 2.6, 10.0])
-def test_the_true_delta_is_below_the_claim(
-    sigma: float, shares: int, shift: tuple[int, ...]
-) -> None:
+def test_the_true_delta_keeps_the_claim(sigma: float, shares: int, shift: tuple[int, ...]) -> None:
     """The exact delta of a sum of shares is at most the claim, and near it for wide sums."""
     length, variance = math.hypot(*shift), shares * sigma**2
     claim = gaussian_shares(sigma, shares, length, len(shift))
@@ -151,7 +148,6 @@ def test_wide_skellam_noise_costs_the_orders_of_gaussian_noise() -> None:
     found = skellam_noise(4045.0**2, 1000, 1000).epsilon(DELTA)
     assert found == pytest.approx(1, abs=2e-3)
     assert found >= ZCDP.of_gaussian(4045.0, 1000.0).epsilon(DELTA)
-    assert len(set(SKELLAM_ORDERS)) == len(SKELLAM_ORDERS)
 
 
 @pytest.mark.parametrize("exponent", [Fraction(1, 5), Fraction(3, 4), Fraction(1), Fraction(3, 2)])

@@ -185,17 +185,12 @@ async def test_real_runs_leak_the_estimates(parties: int, k: int, P0: float, rou
     assert seen.seen == tuple(range(messages + 1))
     networked = np.stack([seen.vectors[number] for number in seen.seen])
     draws, sizes = rng(3), leakage.cut_trials(runs, messages * k)
-    simulated = np.concatenate(
-        [leakage.transcript(values[c], parameters, draws) for c in sizes], axis=1
-    )
-    counts = [
-        leakage.watch_hops(each, values, parameters).sum(axis=1) for each in (networked, simulated)
-    ]
+    simulated = np.concatenate([leakage.transcript(values[c], parameters, draws) for c in sizes], 1)
+    counts = [leakage.watch_hops(x, values, parameters).sum(axis=1) for x in (networked, simulated)]
     differences = (counts[0] - counts[1]).astype(np.float64)
     # A party inserts once at most, and only then can there be an exposure and right claims.
-    for terms, most in zip(
-        differences, (parties, messages * k, parties * k, messages * k), strict=True
-    ):
+    limits = (parties, messages * k, parties * k, messages * k)
+    for terms, most in zip(differences, limits, strict=True):
         stray = empirical_bernstein(terms, 2 * most, FALSE_ALARM / (2 * leakage.KINDS))
         assert abs(terms.sum()) <= stray
     leak = leakage.estimate_hop_leakage(values, parameters, rng(3))
@@ -245,8 +240,8 @@ def test_the_papers_setting_keeps_exposure_below_one_half(n: int) -> None:
     exposed only if its least value is below those of the B parties before it without noise. The
     probability for the p-th of them is E[1 / (1 + B)] = 2 (1 - 2^-p) / p. Noise lifts an entry
     above such a value only if two parties' least values are within delta, which 1e-12 makes as rare
-    as 1e-7. Hoeffding's inequality keeps the estimates within half of the difference. Each of both
-    claims has a false-alarm rate of 1e-6.
+    as 1e-7. Hoeffding's inequality keeps the estimates within half of the difference. Each of
+    the two claims has a false-alarm rate of 1e-6.
     """
     parameters = TopKParameters(k=1, P0=1.0, d=0.5, rounds=2, delta=1e-12, upper=1.0)
     trials, alarm, exposed = 2000, FALSE_ALARM / 9, []
