@@ -7,6 +7,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from tests.outcomes import measured
+from tests.protocols.ring.cheats import ask_nonsense
 from tests.protocols.ring.worlds import (
     METHODS,
     NAMES,
@@ -201,7 +202,6 @@ KNN_RUN = partial(ask, ONES, np.zeros((1, 2)), bound(2, 2), client="party-4")
 WORDS = roles.SumShare(values=np.zeros((2, 3), dtype=np.uint64))
 VECTOR = roles.TopKVector(round=1, values=np.zeros((2, 3)))
 PARTS = (roles.SumPart, roles.SumShare, roles.SumPartial, roles.SumTotal, MaskedWords)
-OUTSIDE = Queries(features=np.full((1, 2), 7.0))
 LIES_IN_SUM = {
     "wrong shape": Alter(longer, only=PARTS),
     "wrong type": Alter(lambda _message: VECTOR),
@@ -217,7 +217,7 @@ LIES: dict[str, tuple[Callable[..., Any], Adversary]] = {
     "below all bounds": (TOPK_RUN, vectors(partial(put, 0, -0.1))),
     "above all bounds": (TOPK_RUN, vectors(partial(put, -1, 1e6))),
     "wrong type": (TOPK_RUN, Alter(lambda _message: WORDS)),
-    "queries outside the unit cube": (KNN_RUN, Alter(lambda _asked: OUTSIDE, only=(Queries,))),
+    "queries outside the unit cube": (KNN_RUN, Alter(ask_nonsense, only=(Queries,))),
     **{
         f"{name} with {method.name}": (partial(SUM_RUN, method=method), lie)
         for method in METHODS
