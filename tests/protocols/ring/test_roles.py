@@ -151,16 +151,9 @@ def test_the_rounds_are_the_longest_chain_of_messages(method: SumMethod) -> None
     parameters = bound(1, 2, k=2, rounds=3, method=method)
     ring = Ring([f"party-{n}" for n in range(7)])
     rows = [Rows(np.full((1, 1), party / 7), np.array([0])) for party in range(7)]
-    run = simulation.simulate(
-        ask(
-            rows,
-            np.array([[0.5]]),
-            parameters,
-            names=ring.order,
-            runtime=Simulated(Topology(LinkModel(latency=Constant(1.0)))),
-            ring=ring,
-        )
-    )
+    runtime = Simulated(Topology(LinkModel(latency=Constant(1.0))))
+    asked = ask(rows, np.array([[0.5]]), parameters, names=ring.order, runtime=runtime, ring=ring)
+    run = simulation.simulate(asked)
     # The client is the starter, so that its round 1 need not wait for the queries to arrive, only
     # for keys, which others send when they have the queries.
     assert measured(run.cost) == knn_cost(7, 1, parameters, drawn=False)
