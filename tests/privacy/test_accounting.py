@@ -238,6 +238,7 @@ def test_pure_conversions_are_rounded_to_the_safe_side(epsilon_power: float, pow
     found = PureDP.calibrate(epsilon, delta)
     assert exact(found.bound, epsilon) <= Decimal(delta)
     assert exact(found.bound + 3 * math.ulp(found.bound), epsilon) > Decimal(delta)
+    assert PureDP.calibrate(epsilon, 0.0) == PureDP(epsilon)
     for part in (0.0, 0.5, 0.999):
         at = part * found.bound
         worst = exact(found.bound, at)

@@ -38,13 +38,12 @@ def test_a_coin_shows_heads_for_its_numerator_of_all_bits(numerator: int) -> Non
     assert np.unpackbits(packed_bernoulli(p, 32, 8, scripted(*slices))).sum() == numerator
 
 
+COINS = [Dyadic(n, bits) for n, bits in ((1, 1), (3, 8), (3, 10), (17626, 16), (2**33 - 7, 37))]
+COINS.append(Dyadic.ceil(0.2689414213699951, 64))
+
+
 @pytest.mark.parametrize("generator", GENERATORS.values(), ids=GENERATORS)
-@pytest.mark.parametrize(
-    "p",
-    [Dyadic(1, 1), Dyadic(3, 8), Dyadic(3, 10), Dyadic(17626, 16), Dyadic(2**33 - 7, 37),
-     Dyadic.ceil(0.2689414213699951, 64)],
-    ids=str,
-)  # fmt: skip
+@pytest.mark.parametrize("p", COINS, ids=str)
 def test_coins_have_their_rate(p: Dyadic, generator: Callable[[], np.random.Generator]) -> None:
     """Heads in 400,000 single and 400,000 packed coins pass an exact binomial test."""
     rng, trials = generator(), 400_000

@@ -22,14 +22,12 @@ from hypothesis import strategies as st
 from veilring.errors import InputError, StoreFailed
 from veilring.privacy.statefile import Section, StateFile, open_state_file, read_state_file
 
-FORMAT = Section(
-    name="notebook",
-    version=1,
-    schema="CREATE TABLE notes (name TEXT PRIMARY KEY, pages INTEGER NOT NULL, text BLOB NOT NULL);"
-    "CREATE INDEX by_pages ON notes (pages);",
-    sealed=("notes",),
-    loss="all notes are lost",
+SCHEMA = (
+    "CREATE TABLE notes (name TEXT PRIMARY KEY, pages INTEGER NOT NULL, text BLOB NOT NULL);"
+    "CREATE INDEX by_pages ON notes (pages);"
 )
+WRITE = "INSERT INTO notes VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE SET text = excluded.text"
+FORMAT = Section("notebook", 1, SCHEMA, ("notes",), "all notes are lost")
 # Of each file of a notebook; VEILRING_DAMAGES=200 takes a minute.
 _FORK = multiprocessing.get_context("forkserver")
 PLACES = int(os.environ.get("VEILRING_DAMAGES", "40"))
@@ -40,11 +38,7 @@ WAYS = ("closed", "killed", "killed after its log was moved into it")
 def write(file: StateFile, name: str, text: bytes) -> None:
     """Write a note, or a new text for it."""
     with file.transaction() as connection:
-        connection.execute(
-            "INSERT INTO notes VALUES (?, ?, ?)"
-            " ON CONFLICT (name) DO UPDATE SET text = excluded.text",
-            (name, len(text) // 100, text),
-        )
+        connection.execute(WRITE, (name, len(text) // 100, text))
 
 
 def add(path: Path, name: str = "a", text: bytes = b"b", *, new: bool = False) -> None:

@@ -56,13 +56,11 @@ def test_if_one_record_cannot_pay_no_record_is_charged() -> None:
         assert ledger.remaining("ann") == 1.0
 
 
+PAYMENTS = st.tuples(st.integers(0, 4), st.integers(0, UNITS // 2))
+
+
 @settings(deadline=None)
-@given(
-    st.lists(
-        st.lists(st.tuples(st.integers(0, 4), st.integers(0, UNITS // 2)), min_size=1, max_size=5),
-        max_size=15,
-    )
-)
+@given(st.lists(st.lists(PAYMENTS, min_size=1, max_size=5), max_size=15))
 def test_a_record_never_spends_more_than_it_has(groups: list[list[tuple[int, int]]]) -> None:
     """Adaptive charges are all or nothing, and a sum of integers bounds each record."""
     with open_ledger(None, RECORD_BUDGETS) as ledger:

@@ -22,6 +22,7 @@ from veilring.protocols.noisyvotes import (
     WithinRadius,
     guarantee,
     noisy_votes,
+    protecting_shares,
     remaining_epsilon,
     worst_plans,
 )
@@ -105,6 +106,14 @@ def test_the_worst_case_is_the_worst_of_all_positions(parties: int) -> None:
         coalitions = combinations(range(parties), size)
         worst = max(in_ring(parties, members, method) for members in coalitions)
         assert guarantee(ONE, parties, size, method, tolerated=1) == worst
+
+
+@pytest.mark.parametrize("parties", [5, 8, 11, 12, 16, 17])
+def test_cycles_are_cut_only_by_all_neighbours(parties: int) -> None:
+    """With s cycles a coalition smaller than 2s leaves all honest shares together."""
+    for method, size in product(methods(parties), range(parties)):
+        whole = not method.goes_round or size < 2 * method.cycles
+        assert protecting_shares(parties, size, method) == (parties - size if whole else 1)
 
 
 @pytest.mark.parametrize("parties", [3, 5, 10])

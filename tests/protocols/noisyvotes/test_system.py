@@ -174,18 +174,14 @@ def test_the_largest_batch_fits_its_frames() -> None:
     assert len(run.result.labels) == most
 
 
-PLACES = 1600
-
-
 def heard(method: SumMethod, victim: str, tolerated: int) -> float:
     """Return the neighbours' evidence on a victim's rows from one networked run.
 
     The victim has a row at every second place. Balls are points, so each place has an ε of 1 and
     separate noise: one run is thousands of trials.
     """
-    queries = np.linspace(0, 1, PLACES)[:, None]
-    there = np.arange(PLACES) % 2 == 0
-    table = Rows(queries[there], np.zeros(PLACES // 2, dtype=np.int64))
+    queries, there = np.linspace(0, 1, 1600)[:, None], np.arange(1600) % 2 == 0
+    table = Rows(queries[there], np.zeros(800, dtype=np.int64))
     own = [table if name == victim else no_rows(1) for name in NAMES]
     around = {RING.predecessor(victim), RING.successor(victim)}
     points = noisyvotes.WithinRadius(0.0)

@@ -52,8 +52,7 @@ def test_with_all_shares_the_noise_is_the_owners() -> None:
     Totals pass a G-test against counts plus discrete Laplace noise, and labels against the owner's
     distribution.
     """
-    rows = rows_of_one_feature()
-    release, exponent = voting(TWO), TWO.exponent(6)
+    rows, release, exponent = rows_of_one_feature(), voting(TWO), TWO.exponent(6)
     totals = runs_of(release, deal(rows, 6), exponent, 0, RUNS, np.random.default_rng(1))
     counts, epsilons = release.count(rows), release.plan.epsilons
     owner = laplace_probabilities(counts, epsilons)
@@ -83,9 +82,8 @@ def test_annuli_find_the_first_candidate_with_k_rows() -> None:
     """Without noise the radius is the smallest candidate with k rows, or the largest candidate."""
     rows = rows_of_one_feature()
     near = NearestRows(9, CERTAIN, len(rows), conversion=ByAnnuli(6))
-    answer = noisy_votes(
-        QUERIES, deal(rows, 3), replace(TWO, neighbours=near), np.random.default_rng(5)
-    )
+    parameters = replace(TWO, neighbours=near)
+    answer = noisy_votes(QUERIES, deal(rows, 3), parameters, np.random.default_rng(5))
     r_unif = conversions.uniform_radius(9, len(rows), 1)
     candidates = conversions.candidate_radii(r_unif, 6)
     apart = np.abs(QUERIES - rows.features.T)

@@ -146,6 +146,13 @@ def test_blocks_of_runs_draw_like_all_at_once(monkeypatch: pytest.MonkeyPatch) -
     assert (whole[1] == parts[1]).all()
 
 
+@given(k=st.integers(1, 8), row=st.lists(st.floats(-1e6, 1e6), max_size=20))
+def test_own_smallest_is_sorted_and_padded(k: int, row: list[float]) -> None:
+    """A party's contribution is its k smallest, ascending, padded with +inf."""
+    got = own_smallest(np.array([row, row[::-1]], dtype=np.float64), k)
+    assert got.tolist() == [padded(row, k)] * 2
+
+
 @pytest.mark.parametrize("rows", [1, 2, 6])
 def test_no_honest_vector_exceeds_the_highest_entry(rows: int) -> None:
     """Entry j never exceeds upper + min(hops, j) delta, for any number of rows."""
