@@ -3,8 +3,8 @@
 import pickle
 import resource
 import sqlite3
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from decimal import Decimal
@@ -128,19 +128,14 @@ def test_a_reserved_charge_needs_no_new_space(tmp_path: Path) -> None:
 
 def test_threads_take_turns(tmp_path: Path) -> None:
     """Charges from many threads never exceed the budget together, and exhaust it."""
-    given = Budgets(total=0.5)
-    with open_ledger(tmp_path / "a", given, new=True) as ledger:
-        outcomes: list[object] = []
+    with open_ledger(tmp_path / "a", Budgets(total=0.5), new=True) as ledger:
 
-        def spend(analyst: str) -> None:
+        def spend(analyst: str) -> list[object]:
             group = [charge(analyst, str(number), 0.01) for number in range(20)]
-            outcomes.extend(outcome for one in group for outcome in ledger.charge_many([one]))
+            return [outcome for one in group for outcome in ledger.charge_many([one])]
 
-        threads = [threading.Thread(target=spend, args=(f"{n}",)) for n in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(4) as pool:
+            outcomes = [outcome for spent in pool.map(spend, "0123") for outcome in spent]
         assert sum(isinstance(outcome, bytes) for outcome in outcomes) == 50
         assert ledger.totals().spent == 0.5
 
