@@ -232,7 +232,7 @@ def test_peers_in_one_process_have_the_labels_of_peers_on_a_network(k: int) -> N
 def test_the_forecast_covers_all_batches() -> None:
     """Queries beyond a batch begin another; a batch is no larger than its noise allows.
 
-    About k, the forecast needs the number of rows for the grid; with many features there is none.
+    About k, the forecast needs the number of rows for the grid, which many features exclude.
     """
     one = NoisyVotes(batch=10).forecast(parties=5, queries=10, features=2, classes=3)
     three = NoisyVotes(batch=10).forecast(parties=5, queries=30, features=2, classes=3)
