@@ -29,7 +29,6 @@ SCHEMA = (
 WRITE = "INSERT INTO notes VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE SET text = excluded.text"
 FORMAT = Section("notebook", 1, SCHEMA, ("notes",), "all notes are lost")
 # Of each file of a notebook; VEILRING_DAMAGES=200 takes a minute.
-_FORK = multiprocessing.get_context("forkserver")
 PLACES = int(os.environ.get("VEILRING_DAMAGES", "40"))
 NOTES = {f"note {number}": bytes([number]) * (40 * number) for number in range(60)}
 WAYS = ("closed", "killed", "killed after its log was moved into it")
@@ -235,25 +234,21 @@ def test_a_long_reader_delays_no_write(path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.slow
 def test_a_kill_during_creation_leaves_a_usable_file(tmp_path: Path) -> None:
     """Killed before any statement, it left an empty file, or none, which can be created again."""
-    path, statement = tmp_path / "notebook", 0
-    while _killed_before(path, statement):
+    fork, path = multiprocessing.get_context("forkserver"), tmp_path / "notebook"
+    fork.set_forkserver_preload(["hypothesis", "pytest", "veilring.privacy.statefile"])
+    for statement in count():
+        process = fork.Process(target=_open_and_die, args=(path, statement))
+        process.start()
+        process.join()
+        if process.exitcode == 0:
+            break
+        assert process.exitcode == -signal.SIGKILL
         with closing(open_state_file(path, FORMAT, new=not path.exists())) as file:
             assert notes_in(file.connection) == {}
             write(file, "a", b"b")
         for each in tmp_path.iterdir():
             each.unlink()
-        statement += 1
     assert statement > 10, "the process was killed at many statements"
-
-
-def _killed_before(path: Path, statement: int) -> bool:
-    """Open a file in a process that dies just before a statement; return whether it died."""
-    _FORK.set_forkserver_preload(["hypothesis", "pytest", "veilring.privacy.statefile"])
-    process = _FORK.Process(target=_open_and_die, args=(path, statement))
-    process.start()
-    process.join()
-    assert process.exitcode in {0, -signal.SIGKILL}
-    return process.exitcode != 0
 
 
 def _open_and_die(path: Path, statement: int) -> None:

@@ -38,12 +38,7 @@ TWO = NoisyVotesParameters(1, 2, 0.9, tolerated=0)
 # A budget so large that noise is drawn only with probability below e**-200.
 CERTAIN = 300.0
 RUNS = 40_000
-
-
-def rows_of_one_feature() -> Rows:
-    """Return sixty rows of two classes."""
-    rng = np.random.default_rng(0)
-    return Rows(rng.random((60, 1)), rng.integers(0, 2, 60))
+SIXTY = Rows(np.random.default_rng(0).random((60, 1)), np.arange(60) % 2)
 
 
 def test_with_all_shares_the_noise_is_the_owners() -> None:
@@ -52,9 +47,9 @@ def test_with_all_shares_the_noise_is_the_owners() -> None:
     Totals pass a G-test against counts plus discrete Laplace noise, and labels against the owner's
     distribution.
     """
-    rows, release, exponent = rows_of_one_feature(), voting(TWO), TWO.exponent(6)
-    totals = runs_of(release, deal(rows, 6), exponent, 0, RUNS, np.random.default_rng(1))
-    counts, epsilons = release.count(rows), release.plan.epsilons
+    release, exponent = voting(TWO), TWO.exponent(6)
+    totals = runs_of(release, deal(SIXTY, 6), exponent, 0, RUNS, np.random.default_rng(1))
+    counts, epsilons = release.count(SIXTY), release.plan.epsilons
     owner = laplace_probabilities(counts, epsilons)
     for query, epsilon in enumerate(epsilons):
         noise = totals[:, query] - counts[query]
@@ -80,13 +75,12 @@ def test_tolerating_costs_noise() -> None:
 
 def test_annuli_find_the_first_candidate_with_k_rows() -> None:
     """Without noise the radius is the smallest candidate with k rows, or the largest candidate."""
-    rows = rows_of_one_feature()
-    near = NearestRows(9, CERTAIN, len(rows), conversion=ByAnnuli(6))
+    near = NearestRows(9, CERTAIN, len(SIXTY), conversion=ByAnnuli(6))
     parameters = replace(TWO, neighbours=near)
-    answer = noisy_votes(QUERIES, deal(rows, 3), parameters, np.random.default_rng(5))
-    r_unif = conversions.uniform_radius(9, len(rows), 1)
+    answer = noisy_votes(QUERIES, deal(SIXTY, 3), parameters, np.random.default_rng(5))
+    r_unif = conversions.uniform_radius(9, len(SIXTY), 1)
     candidates = conversions.candidate_radii(r_unif, 6)
-    apart = np.abs(QUERIES - rows.features.T)
+    apart = np.abs(QUERIES - SIXTY.features.T)
     for found, distances in zip(answer.radii, apart, strict=True):
         enough = [r for r in candidates if (distances <= r).sum() >= 9]
         assert found == (enough[0] if enough else candidates[-1])
@@ -131,10 +125,9 @@ def test_within_the_greatest_radius_all_rows_vote() -> None:
 
     Without rows all totals are 0, and the first class wins.
     """
-    rows = rows_of_one_feature()
     parameters = replace(TWO, neighbours=WithinRadius(1.7e308), epsilon_vote=5 * CERTAIN)
-    answer = noisy_votes(QUERIES, deal(rows, 3), parameters, np.random.default_rng(9))
-    assert answer.totals.tolist() == [np.bincount(rows.labels).tolist()] * 5
+    answer = noisy_votes(QUERIES, deal(SIXTY, 3), parameters, np.random.default_rng(9))
+    assert answer.totals.tolist() == [np.bincount(SIXTY.labels).tolist()] * 5
     assert answer.spent[0].crowds.tolist() == [5] * 5
     nobody = noisy_votes(QUERIES, [no_rows(1)] * 3, parameters, np.random.default_rng(7))
     assert (nobody.totals.tolist(), nobody.labels.tolist()) == ([[0, 0]] * 5, [0] * 5)
