@@ -16,13 +16,14 @@ from veilring.arrays import Floats, Ints
 from veilring.data.table import Features, Ranges, Rows
 from veilring.errors import InputError, RunFailed
 from veilring.estimators import ReleasedClassifier
-from veilring.nodes.cluster import RUNTIMES, Cluster
+from veilring.nodes.cluster import RUNTIMES
 from veilring.protocols.digests import written
 from veilring.protocols.release.algorithm.classifiers import Classifier, DirectionClassifier
 from veilring.protocols.release.algorithm.noise import Account, Norm
 from veilring.protocols.release.algorithm.statistic import Bound, Entries, Statistic
 from veilring.protocols.release.model import ReleasedModel
 from veilring.protocols.release.roles import release_rows
+from veilring.testing import ProtocolRunner
 
 SCALE = 1000
 SQUARE = Features(("x", "y"), Ranges((0.0, 0.0), (1.0, 1.0)), ("left", "right"))
@@ -54,10 +55,8 @@ class Moved(Statistic[Classifier]):
 
     @override
     def decode(self, noisy: Ints, deviation: float) -> Classifier:
-        means = (
-            noisy.reshape(2, 2)
-            / np.maximum(np.linalg.norm(noisy.reshape(2, 2), axis=1), 1)[:, None]
-        )
+        sums = noisy.reshape(2, 2)
+        means = sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1)
         half, none = np.full(2, 0.5), np.zeros(2)
         return DirectionClassifier(SQUARE.classes, half, np.ones(2), means, none, calibrated=False)
 
@@ -118,22 +117,21 @@ def test_its_promise_follows_from_its_bound(norm: Any, delta: float) -> None:
 
 def test_a_row_beyond_the_bound_is_refused_before_sending_or_charging() -> None:
     """The set-up, the estimator, and a party with connected peers refuse it."""
-    system, table = ReleaseMoved(beyond=3), rows_of(100)
+    system, table, charged = ReleaseMoved(beyond=3), rows_of(100), list[Account]()
+    parts = table.partition(3, seed=1)
     with pytest.raises(InputError, match="a row exceeds the stated L2 bound"):
-        vr.run(system, table.partition(3, seed=1), rows_of(3, 2))
+        vr.run(system, parts, rows_of(3, 2))
     with pytest.raises(InputError, match="a row exceeds the stated L2 bound"):
         vr.as_classifier(system).fit(table.X, table.y)
-
-
-async def test_no_party_pays_for_rows_beyond_the_bound() -> None:
-    """The role refuses such rows first."""
-    parameters, charged = ReleaseMoved(beyond=3).bind(facts_of(SQUARE, 3, 100)), list[Account]()
-    own = [Rows(part.X, part.y) for part in rows_of(100).partition(3, seed=1)]
-    async with Cluster(3, own=own, seed=1) as cluster:
-        with pytest.raises(RunFailed, match="exceeds the stated L2 bound"):
-            await cluster.run(
-                release_rows, client="party-0", parameters=parameters, charge=charged.append
-            )
+    with pytest.raises(RunFailed, match="exceeds the stated L2 bound"):
+        ProtocolRunner("memory")(
+            release_rows,
+            ("ann", "bob", "cy"),
+            own=[Rows(part.X, part.y) for part in parts],
+            client="ann",
+            parameters=system.bind(facts_of(SQUARE, 3, 100)),
+            charge=charged.append,
+        )
     assert charged == []
 
 
@@ -159,36 +157,34 @@ def test_incomparable_statistics_are_refused() -> None:
 
 
 def test_parties_with_other_statistics_notice() -> None:
-    """Parties with different statistics find that their public settings differ."""
+    """Public settings differ with a statistic's parameters and with any bit of its arrays.
+
+    NumPy would print only the ends of an array, and the first digits of a number.
+    """
     one, other = (ReleaseMoved(beyond=n).bind(facts_of(SQUARE, 3, 100)).digest for n in (1, 2))
     assert one != other
-
-
-@pytest.mark.parametrize("place", [0, 2500])
-def test_arrays_of_a_statistic_are_compared_exactly(place: int) -> None:
-    """NumPy would print only the ends of an array, and the first digits of a number."""
 
     @dataclass
     class Weighted:
         weights: tuple[Floats, ...]
 
-    one, other = np.linspace(0.1, 0.9, 5000), np.linspace(0.1, 0.9, 5000)
-    assert written(Weighted((one,))) == written(Weighted((other,)))
-    other[place] = np.nextafter(other[place], 1.0)
-    assert written(Weighted((one,))) != written(Weighted((other,)))
+    first, same = np.linspace(0.1, 0.9, 5000), np.linspace(0.1, 0.9, 5000)
+    assert written(Weighted((first,))) == written(Weighted((same,)))
+    for place in (0, 2500):
+        changed = first.copy()
+        changed[place] = np.nextafter(changed[place], 1.0)
+        assert written(Weighted((first,))) != written(Weighted((changed,)))
 
 
 def test_the_estimator_of_a_custom_system_releases_once(tmp_path: Path) -> None:
     """It is a `ReleasedClassifier` with the system's own parameters and a stored model."""
-    table, test = rows_of(400), rows_of(200, 2)
-    model: Any = vr.as_classifier(
-        ReleaseMoved(norm="l1", epsilon=2.0), parties=4, ranges=(0.0, 1.0)
-    )
+    table, test, names = rows_of(400), rows_of(200, 2), np.array(SQUARE.classes)
+    system = ReleaseMoved(norm="l1", epsilon=2.0)
+    model: Any = vr.as_classifier(system, parties=4, ranges=(0.0, 1.0))
     assert isinstance(model, ReleasedClassifier)
     assert model.get_params()["norm"] == "l1"
-    model.fit(table.X, np.array(SQUARE.classes)[table.y])
-    before = model.privacy_
-    assert model.score(test.X, np.array(SQUARE.classes)[test.y]) > 0.8
+    before = model.fit(table.X, names[table.y]).privacy_
+    assert model.score(test.X, names[test.y]) > 0.8
     model.predict(test.X[:7])
     assert model.privacy_ == before
     assert before.guarantee == "ε = 2 for each release (pure ε-DP)"
