@@ -1,18 +1,33 @@
-"""The exact privacy loss of r-N and k-N over all small tables and their neighbours."""
+"""The privacy of r-N and k-N: exact losses over all small tables, attacks, and audits."""
 
+import math
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from itertools import product
+from itertools import combinations_with_replacement, product
 
 import numpy as np
 import pytest
-from papers.answers import batch_probabilities, greatest_loss
-from tests.protocols.radius.tables import ROUNDING, Kind, all_tables, rows_of
+from numpy.random import Generator
+from papers.answers import (
+    advantage_bound,
+    audited_epsilon,
+    batch_probabilities,
+    exact_advantage,
+    greatest_loss,
+    guess_membership,
+    membership_advantage,
+)
+from tests.protocols.radius.tables import ROUNDING, Kind, banana, rows_of
 
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
 from veilring.errors import InputError
-from veilring.privacy.selection import permute_and_flip_probabilities
+from veilring.nodes.service import run_inline
+from veilring.privacy.budgets import Budgets
+from veilring.privacy.ledger import open_ledger
+from veilring.privacy.selection import permute_and_flip, permute_and_flip_probabilities
+from veilring.protocols.promise import Facts
 from veilring.protocols.radius.algorithm.allocation import allocate_budget
 from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
 from veilring.protocols.radius.algorithm.conversion import (
@@ -22,13 +37,31 @@ from veilring.protocols.radius.algorithm.conversion import (
     plan_conversion,
     uniform_radius,
 )
-from veilring.protocols.radius.algorithm.nearest import BudgetParts, NearestParameters, plan_batch
+from veilring.protocols.radius.algorithm.nearest import (
+    BudgetParts,
+    NearestParameters,
+    label_nearest,
+    plan_batch,
+)
+from veilring.protocols.radius.owner import Owner, ask_within
+from veilring.protocols.radius.system import DataOwner
 
 EPSILON = 0.7
 # Balls that overlap in pairs, in threes, and that touch in a single place; one is alone.
 QUERIES = np.array([[0.1], [0.3], [0.35], [0.5], [0.95]])
 RADII = np.array([0.1, 0.1, 0.2, 0.15, 0.02])
 PLACES = ((0.2,), (0.35,), (0.4,), (0.95,), (0.7,))
+
+
+def all_tables(
+    places: tuple[tuple[float, ...], ...], classes: int, most: int
+) -> Iterator[tuple[tuple[Kind, ...], tuple[Kind, ...]]]:
+    """Yield each table of at most `most` rows with each table of one more row."""
+    kinds = [(place, label) for place in places for label in range(classes)]
+    for size in range(most + 1):
+        for table in combinations_with_replacement(kinds, size):
+            for one in kinds:
+                yield table, tuple(sorted((*table, one)))
 
 
 def worst(classes: int, epsilons: Floats, most: int = 3) -> float:
@@ -55,8 +88,49 @@ def test_an_allocation_without_overlaps_is_caught() -> None:
     assert worst(2, np.full(5, EPSILON)) > 1.5 * EPSILON
 
 
-CANDIDATES = ByCandidates(3)
-KNN = NearestParameters(1, 2, BudgetParts(0.0, 0.4, 0.5), 3, CANDIDATES)
+KNN = NearestParameters(1, 2, BudgetParts(0.0, 0.4, 0.5), 3, ByCandidates(3))
+
+
+def nearest_loss(
+    queries: Floats, tables: tuple[Rows, Rows], parameters: NearestParameters
+) -> float:
+    """Return the exact privacy loss of a k-N batch by candidates: of its radii and its labels.
+
+    All combinations of radii are enumerated, and each has its own allocation of the vote.
+
+    Args:
+        queries: Shape (Q, f), in [0, 1]; few, since there are `number ** Q` combinations.
+        tables: Two neighbours.
+        parameters: With `rows` given and conversion by candidates.
+    """
+    how, classes = parameters.conversion, parameters.classes
+    assert isinstance(how, ByCandidates)
+    assert parameters.rows is not None
+    plan = plan_conversion(
+        queries, parameters.k, how, epsilon=parameters.parts.converting, known_rows=parameters.rows
+    )
+    r_unif = uniform_radius(parameters.k, parameters.rows, queries.shape[1])
+    candidates = candidate_radii(r_unif, how.number)
+
+    def logs(rows: Rows) -> Floats:
+        qualities = candidate_qualities(queries, candidates, rows, parameters.k)
+        return np.log(permute_and_flip_probabilities(qualities, plan.epsilons))
+
+    ratios, greatest = logs(tables[0]) - logs(tables[1]), 0.0
+    for chosen in product(range(how.number), repeat=len(queries)):
+        radii = candidates[np.array(chosen)]
+        shares = plan_batch(queries, radii, parameters.parts.voting)
+        one, other = (
+            np.log(batch_probabilities(queries, radii, rows, classes, shares)) for rows in tables
+        )
+        converting = float(ratios[np.arange(len(queries)), chosen].sum())
+        voting = one - other
+        greatest = max(
+            greatest,
+            converting + float(voting.max(axis=1).sum()),
+            -converting - float(voting.min(axis=1).sum()),
+        )
+    return greatest
 
 
 @pytest.mark.parametrize("parameters", [KNN, replace(KNN, k=2)])
@@ -83,17 +157,13 @@ def test_conversions_without_overlaps_are_caught(monkeypatch: pytest.MonkeyPatch
     assert nearest_loss(queries, tables, parameters) > parameters.epsilon
 
 
-def test_the_whole_budget_is_counted() -> None:
-    """The parts of a k-N budget add up to the total, rounded up."""
-    parameters = NearestParameters(1, 2, BudgetParts(0.3, 0.1, 0.2))
-    assert parameters.epsilon >= 0.1 + 0.2 + 0.3
-
-
 @pytest.mark.parametrize(("rows", "paid"), [(None, 0.0), (5, 0.1), (None, -1.0), (None, np.inf)])
 def test_the_number_of_rows_is_public_or_charged(rows: int | None, paid: float) -> None:
     """It is never read from the data at no cost, and never charged without need."""
     with pytest.raises(InputError, match="counting is"):
         NearestParameters(1, 2, BudgetParts(paid, 0.5, 0.5), rows)
+    # The parts of a budget add up to the total, rounded up.
+    assert NearestParameters(1, 2, BudgetParts(0.3, 0.1, 0.2)).epsilon >= 0.1 + 0.2 + 0.3
 
 
 def test_touching_balls_are_neighbours() -> None:
@@ -103,54 +173,89 @@ def test_touching_balls_are_neighbours() -> None:
     assert count_votes(queries, radii, rows_of((((0.5,), 0),), 1), 1).tolist() == [[1], [1]]
 
 
-def nearest_loss(
-    queries: Floats, tables: tuple[Rows, Rows], parameters: NearestParameters
-) -> float:
-    """Return the exact privacy loss of a k-N batch by candidates: of its radii and its labels.
+ALARM = 1e-6
+PRICE = 1.0
+CROWD = 6
 
-    All combinations of radii are enumerated, and each has its own allocation of the vote.
 
-    Args:
-        queries: Shape (Q, f), in [0, 1]; few, since there are `number ** Q` combinations.
-        tables: Two neighbours.
-        parameters: With `rows` given and conversion by candidates.
+def case() -> tuple[Floats, Floats, tuple[Rows, Rows]]:
+    """Return a batch around one row of a banana, and the tables with and without the row.
+
+    The row is the only one of its class nearby, which leaks most.
     """
-    how = parameters.conversion
-    assert isinstance(how, ByCandidates)
-    assert parameters.rows is not None
-    plan = plan_conversion(
-        queries, parameters.k, how, epsilon=parameters.parts.converting, known_rows=parameters.rows
-    )
-    r_unif = uniform_radius(parameters.k, parameters.rows, queries.shape[1])
-    candidates = candidate_radii(r_unif, how.number)
-    one, other = (
-        np.log(
-            permute_and_flip_probabilities(
-                candidate_qualities(queries, candidates, rows, parameters.k), plan.epsilons
-            )
-        )
+    places, labels = banana(400, np.random.default_rng(0))
+    target = np.array([0.05, 0.95])
+    absent = Rows(places, labels)
+    present = Rows(np.vstack([places, target]), np.append(labels, 0))
+    queries = target + np.random.default_rng(1).uniform(-0.02, 0.02, (CROWD, 2))
+    return queries, np.full(CROWD, 0.05), (present, absent)
+
+
+def answers_of(rows: Rows, epsilons: Floats, runs: int, rng: Generator) -> Ints:
+    """Return the labels of a repeated batch, shape (runs, Q)."""
+    queries, radii, _ = case()
+    counts = np.tile(count_votes(queries, radii, rows, 2), (runs, 1))
+    drawn = permute_and_flip(counts, np.tile(epsilons, runs), rng, monotone=True)
+    return drawn.reshape(runs, CROWD)
+
+
+def codes(answers: Ints) -> Ints:
+    """Return the count of each joint answer."""
+    return np.bincount(answers @ (1 << np.arange(CROWD)), minlength=1 << CROWD)
+
+
+def test_no_attack_beats_the_bound() -> None:
+    """The best attack on a row, measured and exact, has at most the advantage of epsilon.
+
+    If every query gets the whole budget, its advantage is greater.
+    """
+    queries, radii, tables = case()
+    shares = plan_batch(queries, radii, PRICE)
+    assert shares.crowds.tolist() == [CROWD] * CROWD
+    distributions = [batch_probabilities(queries, radii, rows, 2, shares) for rows in tables]
+    exact = exact_advantage(*distributions)
+    assert 0.05 < exact < advantage_bound(PRICE)
+    rng, runs = np.random.default_rng(2), 100_000
+    guesses = [
+        guess_membership(answers_of(rows, shares.epsilons, runs, rng), *distributions)
         for rows in tables
-    )
-    return max(
-        _joint(candidates, np.array(chosen), sign * (one - other), queries, pair, parameters)
-        for chosen in product(range(how.number), repeat=len(queries))
-        for sign, pair in ((1, tables), (-1, tables[::-1]))
-    )
+    ]
+    # Two fractions, each within Hoeffding's bound of its probability except at half the alarm rate.
+    reach = 2 * math.sqrt(math.log(4 / ALARM) / (2 * runs))
+    assert abs(membership_advantage(*guesses) - exact) < reach
+    careless = allocate_budget(np.zeros((CROWD, CROWD), dtype=np.bool_), PRICE)
+    distributions = [batch_probabilities(queries, radii, rows, 2, careless) for rows in tables]
+    assert exact_advantage(*distributions) > advantage_bound(PRICE)
 
 
-def _joint(  # noqa: PLR0917  (one combination of radii, on two tables)
-    candidates: Floats,
-    chosen: Ints,
-    ratios: Floats,
-    queries: Floats,
-    tables: tuple[Rows, Rows],
-    parameters: NearestParameters,
-) -> float:
-    """Return the greatest log-ratio of these radii together with any labels."""
-    radii = candidates[chosen]
-    shares = plan_batch(queries, radii, parameters.parts.voting)
-    one, other = (
-        batch_probabilities(queries, radii, rows, parameters.classes, shares) for rows in tables
-    )
-    labels = (np.log(one) - np.log(other)).max(axis=1).sum()
-    return float(ratios[np.arange(len(queries)), chosen].sum() + labels)
+def test_an_audit_finds_a_fault_only_in_an_allocation_without_overlaps() -> None:
+    """The lower bound from runs is positive but below epsilon, unless each query gets it all."""
+    queries, radii, tables = case()
+    shares = plan_batch(queries, radii, PRICE).epsilons
+    for epsilons, low, high in ((shares, 0.1, PRICE), (np.full(CROWD, PRICE), PRICE, 10)):
+        rng = np.random.default_rng(3)
+        one, other = (codes(answers_of(rows, epsilons, 50_000, rng)) for rows in tables)
+        assert low < audited_epsilon(one, other) <= high
+
+
+def test_an_audit_of_the_whole_classifier_stays_below_its_claim() -> None:
+    """k-N as deployed, from table to labels, runs hundreds of times on both tables."""
+    queries, _, tables = case()
+    parameters = NearestParameters(3, 2, BudgetParts(0.0, 0.5, 0.5), rows=400)
+    rng = np.random.default_rng(5)
+    counts = []
+    for rows in tables:
+        runs = [label_nearest(queries, rows, parameters, rng).labels for _ in range(150)]
+        counts.append(codes(np.array(runs)))
+    assert audited_epsilon(counts[0], counts[1]) <= parameters.epsilon
+
+
+def test_the_attacked_code_is_the_deployed_code() -> None:
+    """An owner draws its answer as the attacked batch is drawn, at the price of the request."""
+    queries, radii, (rows, _) = case()
+    shares = plan_batch(queries, radii, PRICE).epsilons
+    expected = answers_of(rows, shares, 1, np.random.default_rng(6))[0]
+    with open_ledger(None, Budgets()) as ledger:
+        owner = Owner(rows, DataOwner().bind(Facts(1, 2, 2)), ledger, run_inline)
+        request, rng = ask_within(queries, radii, PRICE), np.random.default_rng(6)
+        assert owner.answer_once("ann", request, rng).labels.tolist() == expected.tolist()
