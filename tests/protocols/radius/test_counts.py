@@ -3,7 +3,7 @@
 import math
 import tracemalloc
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import numpy as np
 import pytest
@@ -81,55 +81,45 @@ def test_true_radii_and_votes_are_those_of_scikit_learn() -> None:
 
 
 @pytest.mark.parametrize("features", [1, 2, 3, 7])
-def test_the_uniform_radius_holds_k_of_evenly_spread_rows(features: int) -> None:
-    """Density times the volume of the ball is k, with volumes by recurrence."""
+def test_candidates_end_at_twice_the_radius_that_holds_k_rows(features: int) -> None:
+    """Density times the volume of the ball is k, by recurrence; candidates are in equal ratios."""
     volume = {0: 1.0, 1: 2.0}
     for n in range(2, features + 1):
         volume[n] = volume[n - 2] * 2 * math.pi / n
     r = uniform_radius(30, 1000, features)
     assert 1000 * volume[features] * r**features == pytest.approx(30, rel=1e-12)
+    expected = [r / 8, r / 4, r / 2, r, 2 * r]
+    assert candidate_radii(r, 5) == pytest.approx(expected, rel=1e-14)
 
 
-def test_candidates_are_in_equal_ratios() -> None:
-    """They end at twice r_unif."""
-    geometric = candidate_radii(0.5, 5)
-    assert geometric == pytest.approx([1 / 16, 1 / 8, 1 / 4, 1 / 2, 1], rel=1e-14)
-
-
-def test_invalid_arguments_are_refused() -> None:
-    """Widths, classes, candidates, k and gamma are refused by name."""
-    rows, queries, rng = some_rows(10, 2, 19), np.zeros((1, 2)), np.random.default_rng(0)
-    narrow, radius, by = np.zeros((1, 1)), np.zeros(1), ByCandidates()
-    for act in (
-        lambda: count_votes(narrow, radius, rows, 3),
-        lambda: label_within(narrow, radius, rows, rng, epsilon=1.0, classes=3),
-        lambda: nearest_votes(narrow, rows, 1, 3),
-        lambda: convert_to_radii(narrow, rows, 1, by, rng, epsilon=1.0, known_rows=10),
-        lambda: candidate_qualities(narrow, np.ones(2), rows, 1),
-    ):
-        with pytest.raises(InputError, match=r"queries has the shape \(1, 1\); .* \(Q, 2\)"):
-            act()
-    with pytest.raises(InputError, match=r"labels must be below"):
-        count_votes(queries, np.zeros(1), rows, 1)
-    with pytest.raises(InputError, match="candidates is 1"):
-        candidate_radii(0.5, 1)
-    with pytest.raises(InputError, match="k is 0"):
-        convert_to_radii(queries, rows, 0, ByGrid(), rng, epsilon=1.0, known_rows=10)
+TEN, NARROW, WIDE = some_rows(10, 2, 19), np.zeros((1, 1)), np.zeros((1, 2))
+POINT, RNG = np.zeros(1), np.random.default_rng(0)
+NARROW_SAYS = r"queries has the shape \(1, 1\); .* \(Q, 2\)"
+converted = partial(convert_to_radii, epsilon=1.0, known_rows=10)
 
 
 @pytest.mark.parametrize(
-    ("conversion", "value"),
+    ("act", "message"),
     [
-        *((ByCandidates, number) for number in (1, CANDIDATES_MAX + 1)),
-        *((ByGrid, gamma) for gamma in (0.0, 5e-324, 1.5, math.nan)),
+        (partial(count_votes, NARROW, POINT, TEN, 3), NARROW_SAYS),
+        (partial(label_within, NARROW, POINT, TEN, RNG, epsilon=1.0, classes=3), NARROW_SAYS),
+        (partial(nearest_votes, NARROW, TEN, 1, 3), NARROW_SAYS),
+        (partial(converted, NARROW, TEN, 1, ByCandidates(), RNG), NARROW_SAYS),
+        (partial(candidate_qualities, NARROW, np.ones(2), TEN, 1), NARROW_SAYS),
+        (partial(count_votes, WIDE, POINT, TEN, 1), "labels must be below"),
+        (partial(converted, WIDE, TEN, 0, ByGrid(), RNG), "k is 0"),
+        (partial(candidate_radii, 0.5, 1), "candidates is 1"),
+        *(
+            (partial(ByCandidates, n), f"candidates is {n}; allowed: ")
+            for n in (1, CANDIDATES_MAX + 1)
+        ),
+        *((partial(ByGrid, g), f"gamma is {g}; allowed: ") for g in (0.0, 5e-324, 1.5, math.nan)),
     ],
 )
-def test_an_invalid_conversion_is_refused_before_any_row_is_read(
-    conversion: Callable[[Any], object], value: float
-) -> None:
-    """Too few or many candidates, and a step too fine or beyond the diagonal, are refused."""
-    with pytest.raises(InputError, match=f"(candidates|gamma) is {value}; allowed: "):
-        conversion(value)
+def test_invalid_arguments_are_refused(act: Callable[[], object], message: str) -> None:
+    """Widths, classes, candidates, k and steps too fine or beyond the diagonal are named."""
+    with pytest.raises(InputError, match=message):
+        act()
 
 
 def test_many_classes_take_no_more_memory_than_many_queries() -> None:

@@ -29,7 +29,7 @@ from veilring.privacy.ledger import open_ledger
 from veilring.privacy.selection import permute_and_flip, permute_and_flip_probabilities
 from veilring.protocols.promise import Facts
 from veilring.protocols.radius.algorithm.allocation import allocate_budget
-from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
+from veilring.protocols.radius.algorithm.balls import count_votes
 from veilring.protocols.radius.algorithm.conversion import (
     ByCandidates,
     candidate_qualities,
@@ -164,13 +164,6 @@ def test_the_number_of_rows_is_public_or_charged(rows: int | None, paid: float) 
         NearestParameters(1, 2, BudgetParts(paid, 0.5, 0.5), rows)
     # The parts of a budget add up to the total, rounded up.
     assert NearestParameters(1, 2, BudgetParts(0.3, 0.1, 0.2)).epsilon >= 0.1 + 0.2 + 0.3
-
-
-def test_touching_balls_are_neighbours() -> None:
-    """A row on the edge of two balls is in both, and the two share the budget."""
-    queries, radii = np.array([[0.25], [0.75]]), np.array([0.25, 0.25])
-    assert overlap_graph(queries, radii)[0, 1]
-    assert count_votes(queries, radii, rows_of((((0.5,), 0),), 1), 1).tolist() == [[1], [1]]
 
 
 ALARM = 1e-6
