@@ -2,6 +2,7 @@
 
 import math
 import pickle
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
-from tests.protocols.prediction.serving import Table, answers, clustered, predictor, same
+from tests.protocols.prediction.serving import Table, clustered
 
-from veilring.arrays import Floats
+from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
 from veilring.privacy.budgets import UNITS
 from veilring.protocols.prediction.algorithm.directions import (
@@ -27,6 +28,7 @@ from veilring.protocols.prediction.algorithm.directions import (
 from veilring.protocols.prediction.algorithm.filter import (
     FilterParameters,
     Neighbours,
+    PricedLabel,
     StoredRows,
     answer_query,
 )
@@ -37,36 +39,60 @@ KERNEL = Kernel("cosine", 0.2)
 KERNELS = (KERNEL, Kernel("rbf", 0.7))
 
 
-def _tables(seed: int = 1) -> tuple[Table, Table]:
-    table = clustered(360, 24, 3, np.random.default_rng(seed))
-    return table.take(slice(0, 300)), table.take(slice(300, 360))
-
-
-def _hashing(bits: int = 4) -> Hashing:
-    return Hashing.draw(24, np.random.default_rng(9), tables=5, bits=bits)
-
-
-OPTIONS: tuple[dict[str, object], ...] = (
+TABLE = clustered(360, 24, 3, np.random.default_rng(1))
+ROWS, QUERIES = TABLE.take(slice(0, 300)), TABLE.features[300:]
+BUDGET = int(PARAMETERS.budget * UNITS)
+HASHING = Hashing.draw(24, np.random.default_rng(9), tables=5, bits=4)
+OPTIONS: tuple[dict[str, Any], ...] = (
     {},
     {"reuse": True},
-    {"hashing": _hashing()},
-    {"hashing": _hashing(), "reuse": True},
+    {"hashing": HASHING},
+    {"hashing": HASHING, "reuse": True},
+)
+of_kernels = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+of_options = pytest.mark.parametrize(
+    "options", OPTIONS, ids=lambda options: "-".join(options) or "plain"
 )
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(options) or "plain")
-def test_answers_do_not_depend_on_blocks(kernel: Kernel, options: dict[str, object]) -> None:
+def predictor(
+    rows: Table = ROWS, ids: Ints | None = None, kernel: Kernel = KERNEL, **options: Any
+) -> Predictor:
+    """Return a predictor whose records have full budgets, and the ids 100, 101, ... by default."""
+    made = Predictor(PARAMETERS, kernel, rows.features.shape[1], **options)
+    names = np.arange(100, 100 + len(rows.labels)) if ids is None else ids
+    made.add(names, rows.features, rows.labels, np.full(len(names), BUDGET))
+    return made
+
+
+def answers(
+    made: Predictor, queries: NDArray[np.float32], block: int, seed: int = 4
+) -> list[PricedLabel]:
+    """Answer queries in blocks of the given size."""
+    rng, found = np.random.default_rng(seed), list[PricedLabel]()
+    for first in range(0, len(queries), block):
+        found += made.answer_block(queries[first : first + block], rng)
+    return found
+
+
+def paid(answers: Iterable[PricedLabel]) -> list[tuple[int, dict[int, int]]]:
+    """Return the label of each answer, and the payment of each record."""
+    return [
+        (each.label, dict(zip(each.payers.tolist(), each.units.tolist(), strict=True)))
+        for each in answers
+    ]
+
+
+@of_kernels
+@of_options
+def test_answers_do_not_depend_on_blocks(kernel: Kernel, options: dict[str, Any]) -> None:
     """Blocks of 1, 7 and 1,000 queries give equal labels and payments, to the unit."""
-    rows, queries = _tables()
     found = []
     for block in (1, 7, 1000):
-        made = predictor(PARAMETERS, kernel, rows, **options)
-        found.append((answers(made, queries.features, block, seed=4), made.remaining))
-    for each, remaining in found[1:]:
-        assert same(found[0][0], each)
-        assert np.array_equal(found[0][1], remaining)
-    assert len({answer.label for answer in found[0][0]}) == 3
+        made = predictor(kernel=kernel, **options)
+        found.append((paid(answers(made, QUERIES, block)), made.remaining.tolist()))
+    assert found[0] == found[1] == found[2]
+    assert {label for label, _ in found[0][0]} == {0, 1, 2}
 
 
 @pytest.mark.parametrize("reuse", [False, True])
@@ -75,23 +101,20 @@ def test_a_predictor_is_the_filter_on_exact_kernels(*, reuse: bool) -> None:
 
     With reuse, each query has the kernels of all earlier queries near it, under their labels.
     """
-    rows, queries = _tables()
-    made, rng = predictor(PARAMETERS, KERNEL, rows, reuse=reuse), np.random.default_rng(4)
-    left, found = np.full(300, int(PARAMETERS.budget * UNITS)), list[int]()
+    made, rng = predictor(reuse=reuse), np.random.default_rng(4)
+    left, found = np.full(300, BUDGET), list[int]()
 
     def kernels(one: NDArray[np.float32], query: NDArray[np.float32]) -> Floats:
         dots = one.astype(np.int64) @ query.astype(np.int64)
         return np.asarray(dots / (lengths(one) * lengths(query[None])[0]))
 
-    for answer, query in zip(answers(made, queries.features, 60, 4), queries.features, strict=True):
-        kappa, earlier = kernels(rows.features, query), queries.features[: len(found)]
-        near, again = np.flatnonzero(kappa >= 0.2), kernels(earlier, query)
-        votes = np.bincount(np.array(found, int)[again >= 0.2], again[again >= 0.2], minlength=3)
-        released = np.append(votes, (again >= 0.2).sum())
-        neighbours = Neighbours(near, kappa[near], rows.labels[near])
-        single = answer_query(
-            PARAMETERS, neighbours, left, rng, released=released if reuse else None
-        )
+    for answer, query in zip(answers(made, QUERIES, 60), QUERIES, strict=True):
+        kappa, again = kernels(ROWS.features, query), kernels(QUERIES[: len(found)], query)
+        near, earlier = np.flatnonzero(kappa >= 0.2), again >= 0.2
+        votes = np.bincount(np.array(found, int)[earlier], again[earlier], minlength=3)
+        released = np.append(votes, earlier.sum()) if reuse else None
+        neighbours = Neighbours(near, kappa[near], ROWS.labels[near])
+        single = answer_query(PARAMETERS, neighbours, left, rng, released=released)
         assert single.label == answer.label
         assert np.array_equal(single.payers + 100, answer.payers)
         assert np.array_equal(single.units, answer.units)
@@ -100,52 +123,41 @@ def test_a_predictor_is_the_filter_on_exact_kernels(*, reuse: bool) -> None:
     assert (left < PARAMETERS.entry_units).any()  # some could vote no more
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(options) or "plain")
+@of_kernels
+@of_options
 def test_a_forgotten_record_leaves_no_effect(kernel: Kernel, options: dict[str, Any]) -> None:
     """Answers equal those of a predictor created without it, with the same seed."""
-    rows, queries = _tables()
-    kept = np.ones(300, np.bool_)
-    kept[[0, 7, 150, 298, 299]] = False
-    made = predictor(PARAMETERS, kernel, rows, **options)
-    made.forget(np.flatnonzero(~kept) + 100)
-    never = Predictor(PARAMETERS, kernel, 24, **options)
-    budgets = np.full(295, int(PARAMETERS.budget * UNITS))
-    never.add(np.flatnonzero(kept) + 100, rows.features[kept], rows.labels[kept], budgets)
-    one, other = (answers(each, queries.features, 16, 4) for each in (made, never))
-    assert same(one, other)
-    assert not np.isin(np.flatnonzero(~kept) + 100, made.ids).any()
+    kept = ~np.isin(np.arange(300), [0, 7, 150, 298, 299])
+    made, ids = predictor(kernel=kernel, **options), np.arange(100, 400)
+    made.forget(ids[~kept])
+    never = predictor(
+        Table(ROWS.features[kept], ROWS.labels[kept]), ids[kept], kernel=kernel, **options
+    )
+    assert paid(answers(made, QUERIES, 16)) == paid(answers(never, QUERIES, 16))
+    assert not np.isin(ids[~kept], made.ids).any()
 
 
 def test_forgetting_in_the_middle_leaves_the_others_budgets() -> None:
     """After a record is forgotten, the others continue with the budgets that they had left."""
-    rows, queries = _tables()
-    made, rng = predictor(PARAMETERS, KERNEL, rows), np.random.default_rng(4)
-    made.answer_block(queries.features[:20], rng)
+    made = predictor()
+    answers(made, QUERIES[:20], 20)
     made.forget(np.arange(100, 200))
     left = dict(zip(made.ids.tolist(), made.remaining.tolist(), strict=True))
-    taken = Predictor(PARAMETERS, KERNEL, 24)
-    ids = np.arange(200, 400)
-    taken.add(ids, rows.features[100:], rows.labels[100:], np.array([left[each] for each in ids]))
-    state = rng.bit_generator.state
-    one = made.answer_block(queries.features[20:], rng)
-    rng.bit_generator.state = state
-    assert same(one, taken.answer_block(queries.features[20:], rng))
+    taken = predictor(ROWS.take(slice(100, 300)), np.arange(200, 400))
+    taken.restock(np.array([left[each] for each in taken.ids.tolist()]))
+    assert paid(answers(made, QUERIES[20:], 40)) == paid(answers(taken, QUERIES[20:], 40))
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(options) or "plain")
-def test_nothing_of_a_forgotten_record_is_left(options: dict[str, object]) -> None:
+@of_options
+def test_nothing_of_a_forgotten_record_is_left(options: dict[str, Any]) -> None:
     """Neither its features nor its kernels are in any array that the predictor holds."""
-    rows, queries = _tables()
-    made = predictor(PARAMETERS, KERNEL, rows, **options)
-    made.answer_block(queries.features, np.random.default_rng(4))
-    rare = rows.features[123].tobytes()
-    product = inner_products(queries.features, rows.features[123:124]).tobytes()
-    held = pickle.dumps(made)
-    assert rare in held
+    made = predictor(**options)
+    answers(made, QUERIES, 60)
+    rare = ROWS.features[123].tobytes()
+    product = inner_products(QUERIES, ROWS.features[123:124]).tobytes()
+    assert rare in pickle.dumps(made)
     made.forget(np.array([223]))
     held = pickle.dumps(made)
-    assert rare not in held
     assert rare[:12] not in held
     assert not any(product[at : at + 4] in held for at in range(0, 4 * 60, 4) if product[at + 2])
     assert 223 not in made.ids
@@ -181,25 +193,12 @@ def test_rows_are_those_added_and_not_forgotten(sizes: list[int], seed: int) -> 
 
 def test_noise_does_not_depend_on_the_records() -> None:
     """For any table, equal numbers of queries draw equal numbers of random values."""
-    rows, queries = _tables()
     after = []
     for count in (0, 1, 300):
         rng = np.random.default_rng(4)
-        made = predictor(PARAMETERS, KERNEL, rows.take(slice(0, count)))
-        assert len(made.answer_block(queries.features, rng)) == 60
+        assert len(predictor(ROWS.take(slice(0, count))).answer_block(QUERIES, rng)) == 60
         after.append(rng.random())
     assert len(set(after)) == 1
-
-
-def test_an_added_record_takes_part_with_its_remaining_budget() -> None:
-    """It pays from the next query on; a record without budget does not."""
-    rows, queries = _tables()
-    made = predictor(PARAMETERS, KERNEL, rows)
-    twins = np.vstack([queries.features[:1]] * 2)
-    made.add(np.array([1, 2]), twins, np.array([0, 0]), np.array([UNITS, 0]))
-    (answer,) = made.answer_block(queries.features[:1], np.random.default_rng(0))
-    assert 1 in answer.payers
-    assert 2 not in answer.payers
 
 
 @pytest.mark.parametrize(
@@ -221,11 +220,10 @@ def test_an_added_record_takes_part_with_its_remaining_budget() -> None:
 )
 def test_invalid_rows_are_refused_together(field: str, change: dict[str, Any]) -> None:
     """The error names the field and shows no value, and nothing was added."""
-    rows, _ = _tables()
-    made = predictor(PARAMETERS, KERNEL, rows)
+    made = predictor()
     good: dict[str, Any] = {
         "ids": np.array([7, 8]),
-        "features": rows.features[:2],
+        "features": ROWS.features[:2],
         "labels": np.array([0, 1]),
         "remaining": np.array([5, 5]),
     }
@@ -236,22 +234,15 @@ def test_invalid_rows_are_refused_together(field: str, change: dict[str, Any]) -
     made.add(**good)
 
 
-def test_unknown_records_cannot_be_forgotten() -> None:
-    """If any id is unknown, no record is forgotten; an id may be given twice."""
-    rows, _ = _tables()
-    made = predictor(PARAMETERS, KERNEL, rows)
+def test_unknown_records_and_inexact_queries_are_refused() -> None:
+    """If any id is unknown, no record is forgotten; no query can cause a division by zero."""
+    made = predictor()
     with pytest.raises(InputError, match="unknown id"):
         made.forget(np.array([100, 5]))
     assert len(made) == 300
     made.forget(np.array([100, 100]))
     assert len(made) == 299
-
-
-def test_queries_that_are_not_quantised_are_refused() -> None:
-    """No query can cause an inexact product or a division by zero."""
-    rows, queries = _tables()
-    made = predictor(PARAMETERS, KERNEL, rows)
-    for bad in (queries.features / np.float32(3), queries.features[:, 1:], 0 * queries.features):
+    for bad in (QUERIES / np.float32(3), QUERIES[:, 1:], 0 * QUERIES):
         with pytest.raises(InputError, match="queries"):
             made.answer_block(bad, np.random.default_rng(0))
 
@@ -281,32 +272,20 @@ def test_near_rows_collide_at_the_rate_of_their_angle() -> None:
 
 def test_hashing_is_algorithm_3_on_the_candidates() -> None:
     """A query's answer and prices equal those of a table of its candidates only."""
-    rng = np.random.default_rng(3)
-    rows, queries = clustered(400, 16, 3, rng), clustered(30, 16, 3, rng).features
-    hashing = Hashing.draw(16, rng, tables=4, bits=5)
-    codes, asked = hashing.codes(rows.features), hashing.codes(queries)
+    codes, asked = HASHING.codes(ROWS.features), HASHING.codes(QUERIES)
     for place in range(30):
-        among = hashing.candidates(codes, asked[:, place])
-        assert 0 < len(among) < 400
-        few = Predictor(PARAMETERS, KERNEL, 16)
-        budgets = np.full(len(among), 10**11)
-        few.add(among + 100, rows.features[among], rows.labels[among], budgets)
-        query = queries[place : place + 1]
-        hashed = answers(predictor(PARAMETERS, KERNEL, rows, hashing=hashing), query, 1, place)
-        assert same(hashed, answers(few, query, 1, place))
+        among, query = HASHING.candidates(codes, asked[:, place]), QUERIES[place : place + 1]
+        assert 0 < len(among) < 300
+        few = predictor(Table(ROWS.features[among], ROWS.labels[among]), among + 100)
+        hashed = answers(predictor(hashing=HASHING), query, 1, place)
+        assert paid(hashed) == paid(answers(few, query, 1, place))
 
 
 def test_reuse_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers beyond the limit do not vote, for any division of the stream into blocks."""
     monkeypatch.setattr("veilring.protocols.prediction.algorithm.directions.REUSED_MAX", 10)
-    rng = np.random.default_rng(4)
-    rows, queries = clustered(60, 8, 3, rng), clustered(40, 8, 3, rng).features
-    found = [
-        answers(predictor(PARAMETERS, KERNEL, rows, reuse=True), queries, block, 6)
-        for block in (1, 7, 40)
-    ]
-    assert same(found[0], found[1])
-    assert same(found[0], found[2])
+    found = [paid(answers(predictor(reuse=True), QUERIES, block)) for block in (1, 7, 40)]
+    assert found[0] == found[1] == found[2]
 
 
 @pytest.mark.parametrize(
@@ -320,48 +299,32 @@ def test_invalid_hashing_is_refused(field: str, given: tuple[int, int]) -> None:
         Predictor(PARAMETERS, KERNEL, 5, hashing=Hashing.draw(4, np.random.default_rng(0)))
 
 
-class _Sent:
-    """Keeps the arrays sent to a library."""
-
-    def __init__(self, library: Any) -> None:
-        self._library, self.held = library, list[Any]()
-
-    def asarray(self, array: NDArray[np.float32]) -> Any:
-        self.held.append(self._library.asarray(array))
-        return self.held[-1]
-
-    def matmul(self, one: Any, other: Any) -> Any:
-        return self._library.matmul(one, other)
-
-
 @pytest.mark.parametrize("library", [np, array_api_strict], ids=["numpy", "array-api-strict"])
-def test_a_device_gives_the_same_answers(library: Any) -> None:
-    """Labels and payments are equal, even after rows were added and forgotten."""
-    rng = np.random.default_rng(1)
-    rows, queries = clustered(200, 30, 3, rng), clustered(40, 30, 3, rng).features
-    made = [
-        predictor(PARAMETERS, KERNEL, rows, device=device) for device in (None, Device(library))
-    ]
-    for change in ([], [105], [100, 250]):
+def test_a_device_gives_the_same_answers_and_keeps_nothing(library: Any) -> None:
+    """Labels and payments are equal after any change, which overwrites its copy of the rows."""
+    sent = list[Any]()
+
+    def asarray(array: NDArray[np.float32]) -> Any:
+        sent.append(library.asarray(array))
+        return sent[-1]
+
+    def copies() -> list[NDArray[np.float32]]:
+        return [np.asarray(each) for each in sent if each.shape[0] > 256]  # no query or trial
+
+    device = Device(SimpleNamespace(asarray=asarray, matmul=library.matmul))
+    made, new = [predictor(device=each) for each in (None, device)], TABLE.take(slice(330, 360))
+    for gone in ([105], [100, 250], []):
+        one, other = (answers(each, QUERIES[:30], 16) for each in made)
+        assert paid(one) == paid(other)
+        assert copies()[-1].any()
         for each in made:
-            each.forget(np.array(change, np.int64))
-        one, other = (answers(each, queries, 16, seed=2) for each in made)
-        assert same(one, other)
-
-
-def test_nothing_is_left_on_the_device() -> None:
-    """The copy of the rows is overwritten when one of them is forgotten."""
-    rng = np.random.default_rng(1)
-    rows, queries = clustered(50, 8, 3, rng), clustered(3, 8, 3, rng).features
-    sent = _Sent(np)
-    made = predictor(PARAMETERS, KERNEL, rows, device=Device(sent))
-    answers(made, queries, 3, seed=2)
-    copies = [each for each in sent.held if each.shape == (50, 8)]
-    assert len(copies) == 1
-    assert np.array_equal(copies[0], rows.features)
-    made.forget(np.array([110]))
-    assert not copies[0].any()
-    assert np.array_equal(made.ids[:10], np.arange(100, 110))
+            each.forget(np.array(gone, np.int64))
+            if not gone:
+                each.add(np.arange(30), new.features, new.labels, np.full(30, BUDGET))
+        assert not any(copy.any() for copy in copies())
+    one, other = (answers(each, QUERIES[:30], 16) for each in made)
+    assert paid(one) == paid(other)
+    assert [len(copy) for copy in copies()] == [300, 299, 297, 327]
 
 
 @pytest.mark.parametrize("features", [16, 64, 768])
