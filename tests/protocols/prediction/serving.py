@@ -72,10 +72,9 @@ def opened(
     rules: ServerRules, folder: Path | None, records: LabelledRecords | None = None
 ) -> Iterator[ServerState]:
     """Open a server's files, and add records if given."""
-    path = None
+    path = None if folder is None else folder / STATE
     if folder is not None:
         folder.mkdir(exist_ok=True)
-        path = folder / STATE
     with open_state(rules, path, new=path is not None and not path.exists()) as state:
         if records is not None:
             state.add(records)
@@ -83,11 +82,16 @@ def opened(
 
 
 def labels(
-    state: ServerState, asked: list[PredictionRequest], *, seed: int = 0, who: str = "ann"
+    state: ServerState,
+    asked: list[PredictionRequest],
+    *,
+    seed: int = 0,
+    who: str = "ann",
+    first: int = 0,
 ) -> list[int]:
-    """Ask, each request with its own generator, and return all labels."""
+    """Ask, each request with the generator of its number, and return all labels."""
     found: list[int] = []
-    for number, request in enumerate(asked):
+    for number, request in enumerate(asked, first):
         answer = state.answer(who, request, np.random.default_rng([seed, number]))
         assert answer.verdict == RequestVerdict.ANSWERED
         found += answer.labels.tolist()
