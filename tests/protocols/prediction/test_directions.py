@@ -1,6 +1,8 @@
 """Quantised directions, their exact products, the allowed origins, and kernels."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,14 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.privacy.accounting import ZCDP
 from veilring.privacy.budgets import to_units
 from veilring.protocols.prediction.algorithm.directions import (
     LENGTH,
     LENGTH_MAX,
-    PAPER_WIDTH,
     WIDTH_MAX,
     Kernel,
     inner_products,
@@ -29,6 +29,14 @@ from veilring.protocols.prediction.algorithm.directions import (
 def _rows(seed: int, rows: int, features: int) -> NDArray[np.float32]:
     rng = np.random.default_rng(seed)
     return quantise(rng.standard_normal((rows, features)) * rng.exponential(1, (rows, 1)))
+
+
+def _neighbours(
+    kernel: Kernel, query: NDArray[np.float32], rows: NDArray[np.float32]
+) -> tuple[list[int], list[float]]:
+    products, length = inner_products(query, rows)[0], float(lengths(query)[0])
+    near, kappa = kernel.neighbours(products, lengths(rows), length)
+    return near.tolist(), kappa.tolist()
 
 
 @given(st.integers(0, 2**32), st.integers(1, 40), st.integers(1, 400))
@@ -72,17 +80,6 @@ def test_an_origin_is_subtracted_from_unit_rows() -> None:
     """Directions are those from the origin, which is in the unit of directions."""
     rows, origin = np.array([[3.0, 4.0], [10.0, 0.0]]), np.array([0.6, 0.0])
     assert np.array_equal(quantise(rows, origin), [[0, LENGTH], [LENGTH, 0]])
-    with pytest.raises(InputError, match="origin must be finite"):
-        quantise(rows, np.zeros(3))
-
-
-@pytest.mark.parametrize(
-    "rows", [np.zeros((2, 3)), np.full((1, 3), np.nan), np.zeros(3), np.ones((2, 0))]
-)
-def test_an_invalid_direction_is_refused(rows: Floats) -> None:
-    """Zero, infinite and wrongly shaped rows raise an error that shows no value."""
-    with pytest.raises(InputError, match="features"):
-        quantise(rows)
 
 
 def test_a_row_moves_the_mean_by_at_most_its_sensitivity() -> None:
@@ -109,22 +106,6 @@ def test_the_mean_is_charged_and_unbiased() -> None:
     limit = (LENGTH_MAX / LENGTH * 20 / 4000) * np.sqrt(51 + 2 * np.sqrt(51 * 14) + 28)
     assert np.linalg.norm(error) <= limit + 50**0.5 / LENGTH
     assert np.linalg.norm(error) > 0
-    with pytest.raises(InputError, match="sigma"):
-        private_mean(rows, 0.0, rng)
-
-
-def test_no_error_quotes_a_cell() -> None:
-    """Rows that are not numbers are refused by name, without NumPy's error text."""
-    with pytest.raises(InputError, match="features must be numbers") as refused:
-        quantise(np.array([["3", "secret"]], object))
-    assert refused.value.__context__ is None
-
-
-def _products(seed: int, rows: int, features: int) -> tuple[NDArray[np.float32], Floats, float]:
-    rng = np.random.default_rng(seed)
-    table = quantise(rng.standard_normal((rows, features)))
-    query = quantise(rng.standard_normal((1, features)))
-    return inner_products(query, table)[0], lengths(table), float(lengths(query)[0])
 
 
 @pytest.mark.parametrize("width", [1.0, 1e3, WIDTH_MAX])
@@ -138,35 +119,12 @@ def test_no_neighbour_depends_on_other_rows(width: float) -> None:
     edge = 0.3 * unit + math.sqrt(1 - 0.3**2) * aside / np.linalg.norm(aside)
     rows = quantise(edge + rng.standard_normal((4000, features)) * 2e-4)
     kernel = Kernel("rbf", math.exp(2 * (0.3 - 1) / width), width)
-    sizes, products = lengths(rows), inner_products(query, rows)[0]
-    size = float(lengths(query)[0])
-    together = kernel.neighbours(products, sizes, size)[0].tolist()
+    together, _ = _neighbours(kernel, query, rows)
     alone = [
-        place
-        for place in range(len(rows))
-        if len(kernel.neighbours(products[[place]], sizes[[place]], size)[0])
+        place for place in range(len(rows)) if _neighbours(kernel, query, rows[[place]])[0] == [0]
     ]
     assert together == alone
     assert 1000 < len(alone) < 3000
-
-
-def test_the_rbf_kernel_is_its_formula() -> None:
-    """It is exp(-|x - q|² / ν²) of the unit vectors, and the paper's ν² is e^1.5."""
-    assert math.exp(1.5) == PAPER_WIDTH
-    rng = np.random.default_rng(1)
-    rows, query = quantise(rng.standard_normal((300, 20))), quantise(rng.standard_normal((1, 20)))
-    kernel = Kernel("rbf", tau=1e-3)
-    near, kappa = kernel.neighbours(
-        inner_products(query, rows)[0], lengths(rows), float(lengths(query)[0])
-    )
-    units = [each / np.linalg.norm(each, axis=1, keepdims=True) for each in (rows, query)]
-    squares = ((units[0].astype(np.float64) - units[1]) ** 2).sum(axis=1)
-    assert np.array_equal(near, np.arange(300))  # the least that is possible is exp(-4 / ν²) = 0.41
-    np.testing.assert_allclose(kappa, np.exp(-squares / PAPER_WIDTH), rtol=1e-6)
-
-
-def _kernel(kernel: Kernel, cosine: float) -> float:
-    return cosine if kernel.name == "cosine" else math.exp(2 * (cosine - 1) / kernel.width)
 
 
 @given(
@@ -181,40 +139,28 @@ def test_neighbours_are_all_rows_with_a_kernel_of_at_least_tau(
     seed: int, rows: int, features: int, kernel: Kernel
 ) -> None:
     """Sorting rows out beforehand neither omits nor adds a neighbour."""
-    products, long, length = _products(seed, rows, features)
-    near, kappa = kernel.neighbours(products, long, length)
-    cosines = products.astype(np.float64) / (long * length)
-    values = [_kernel(kernel, cosine) for cosine in cosines.tolist()]
-    expected = [place for place, value in enumerate(values) if value >= kernel.tau]
-    assert near.tolist() == expected
-    assert kappa.tolist() == [values[place] for place in expected]
+    rng = np.random.default_rng(seed)
+    table, query = (quantise(rng.standard_normal((count, features))) for count in (rows, 1))
+    products = inner_products(query, table)[0].astype(np.float64)
+    values = products / (lengths(table) * lengths(query)[0])
+    if kernel.name == "rbf":  # exp(-|x - q|² / ν²) of unit vectors
+        values = np.array([math.exp(2 * (each - 1) / kernel.width) for each in values.tolist()])
+    near, kappa = _neighbours(kernel, query, table)
+    assert near == np.flatnonzero(values >= kernel.tau).tolist()
+    assert kappa == values[near].tolist()
 
 
 def test_a_row_at_the_threshold_is_a_neighbour() -> None:
-    """κ ≥ τ includes equality: a query with itself at τ = 1, and right angles in an RBF."""
+    """κ ≥ τ includes equality: a query with itself at τ = 1, and right angles in an RBF.
+
+    The paper's ν² is e^1.5.
+    """
     itself = quantise(np.array([[3.0, 4.0]]))
-    square = inner_products(itself, itself)[0]
-    near, _ = Kernel("cosine", 1.0).neighbours(square, lengths(itself), float(lengths(itself)[0]))
-    assert near.tolist() == [0]
+    assert _neighbours(Kernel("cosine", 1.0), itself, itself)[0] == [0]
     right = Kernel("rbf", math.exp(-2 / 3.0), 3.0)
     near, _ = right.neighbours(np.zeros(1, np.float32), np.array([4090.0]), 4090.0)
     assert near.tolist() == [0]
-
-
-@pytest.mark.parametrize(
-    ("field", "given_"),
-    [
-        ("tau", {"tau": 0.0}),
-        ("tau", {"tau": 1.1}),
-        ("width", {"width": 0.0}),
-        ("width", {"width": 1e13}),
-        ("kernel", {"name": "k"}),
-    ],
-)
-def test_invalid_kernels_are_refused(field: str, given_: dict[str, Any]) -> None:
-    """τ is above 0, since a row that is not a neighbour must not vote; ν² is not too wide."""
-    with pytest.raises(InputError, match=field):
-        Kernel(**given_)
+    assert Kernel("rbf").width == math.exp(1.5)
 
 
 @pytest.mark.parametrize("width", [5e-324, 1e-20, 1e-15])
@@ -228,3 +174,34 @@ def test_a_narrow_kernel_is_at_most_one_for_rounded_cosines(width: float) -> Non
     for row, length in zip(products, long, strict=True):
         _, values = kernel.neighbours(np.array([row]), np.array([length]), float(length))
         assert values.max(initial=0.0) <= 1.0
+
+
+ONES = np.ones((1, 2))
+UNKNOWN: Any = "k"
+
+
+@pytest.mark.parametrize(
+    ("act", "field"),
+    [
+        (partial(quantise, np.zeros((2, 3))), "features"),
+        (partial(quantise, np.full((1, 3), np.nan)), "features"),
+        (partial(quantise, np.zeros(3)), "features"),
+        (partial(quantise, np.ones((2, 0))), "features"),
+        (partial(quantise, np.array([["3", "secret"]], object)), "features must be numbers"),
+        (partial(quantise, ONES, np.zeros(3)), "origin must be finite"),
+        (partial(private_mean, ONES, 0.0, np.random.default_rng(0)), "sigma"),
+        (partial(Kernel, tau=0.0), "tau"),
+        (partial(Kernel, tau=1.1), "tau"),
+        (partial(Kernel, width=0.0), "width"),
+        (partial(Kernel, width=1e13), "width"),
+        (partial(Kernel, UNKNOWN), "kernel"),
+    ],
+)
+def test_invalid_arguments_are_refused(act: Callable[[], object], field: str) -> None:
+    """The error names the field and shows no value, not even through NumPy's own error.
+
+    τ is above 0, since a row that is not a neighbour must not vote; ν² is not too wide.
+    """
+    with pytest.raises(InputError, match=field) as refused:
+        act()
+    assert refused.value.__context__ is None
