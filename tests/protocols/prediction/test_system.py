@@ -1,7 +1,7 @@
 """Ind-KNN as a system: its guarantee and cost, and equal runs on every runtime."""
 
 from itertools import combinations
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -17,26 +17,18 @@ from veilring.protocols.prediction.system import IndKNN, IndKNNSetup
 from veilring.protocols.promise import Facts
 
 CLASSES = 3
-NOISELESS: Final[dict[str, Any]] = {
-    "epsilon": 1e4,
-    "sigma2": 0.05,
-    "tau": 0.9,
-}  # the noise of a vote is far below a vote
+QUERIES = np.random.default_rng(1).random((60, 2))
 
 
-def dealt(rows: int = 60, seed: int = 0) -> dict[str, Rows]:
-    """Return rows in three directions from the middle, dealt to three parties."""
-    rng = np.random.default_rng(seed)
+def made(rows: int = 60, **parameters: Any) -> IndKNNSetup:
+    """Return a setup of three parties, with rows in three directions from the middle."""
+    rng = np.random.default_rng(0)
     labels = rng.integers(0, CLASSES, rows)
     centres = np.array([[0.9, 0.5], [0.3, 0.9], [0.3, 0.1]])
     features = np.clip(centres[labels] + 0.05 * rng.standard_normal((rows, 2)), 0, 1)
     parts = np.array_split(np.arange(rows), 3)
-    return {f"party-{n}": Rows(features[part], labels[part]) for n, part in enumerate(parts)}
-
-
-def made(rows: int = 60, **parameters: Any) -> IndKNNSetup:
-    """Return a setup of three parties."""
-    return IndKNN(**parameters).setup(dealt(rows), Facts(3, 2, CLASSES, rows))
+    dealt = {f"party-{n}": Rows(features[part], labels[part]) for n, part in enumerate(parts)}
+    return IndKNN(**parameters).setup(dealt, Facts(3, 2, CLASSES, rows))
 
 
 def test_a_batch_is_a_stream_of_its_length_or_the_declared_one() -> None:
@@ -47,16 +39,15 @@ def test_a_batch_is_a_stream_of_its_length_or_the_declared_one() -> None:
 
 
 def test_a_server_knows_numbers_that_are_not_given() -> None:
-    """τ, σ2 and T are those given, or follow from ε and the public facts."""
+    """τ, σ2 and T are those given, or follow from ε and the public facts.
+
+    σ2 falls with ε and grows with the stream, within the range of a filter.
+    """
     facts = Facts(1, 7, 4, queries=20)
     auto = IndKNN(epsilon=0.25).bind(facts)
     assert (auto.queries, auto.kernel.tau, auto.sigma2) == (20, TAU, 2.0)
     given = IndKNN(epsilon=0.25, tau=0.5, sigma2=0.5).bind(facts)
     assert (given.kernel.tau, given.sigma2) == (0.5, 0.5)
-
-
-def test_sigma2_falls_with_epsilon_and_grows_with_the_stream() -> None:
-    """σ2 follows its formula, and stays within the range of a filter."""
     assert public_sigma2(4.0, 20) == pytest.approx(0.5)
     assert public_sigma2(1.0, 20 * 2**20) == pytest.approx(2**3)
     assert public_sigma2(1e-300, 20) == SIGMA_MAX
@@ -66,7 +57,7 @@ def test_sigma2_falls_with_epsilon_and_grows_with_the_stream() -> None:
 def test_tau_is_reached_by_a_fraction_of_all_pairs_of_queries(kernel: KernelName) -> None:
     """It agrees with the cosines of all pairs, one by one; few queries are not a sample."""
     setup = made(kernel=kernel)
-    asked = setup.directions(np.random.default_rng(1).random((60, 2)))
+    asked = setup.directions(QUERIES)
     chosen = setup.rules(60, asked).kernel
     units = asked / np.linalg.norm(asked, axis=1)[:, None]
     cosines = [float(one @ other) for one, other in combinations(units, 2)]
@@ -78,7 +69,7 @@ def test_tau_is_reached_by_a_fraction_of_all_pairs_of_queries(kernel: KernelName
 
 def test_tau_does_not_depend_on_records() -> None:
     """Other records of the same public number leave it unchanged; a hidden number is refused."""
-    asked = made().directions(np.random.default_rng(1).random((60, 2)))
+    asked = made().directions(QUERIES)
     parts = {"ann": Rows(np.full((60, 2), 0.25), np.zeros(60, np.int64))}
     other = IndKNN().setup(parts, Facts(1, 2, CLASSES, 60))
     assert isinstance(other, IndKNNSetup)
@@ -115,28 +106,20 @@ def test_streams_compose_in_the_budgets_of_records() -> None:
 
 def test_without_noise_labels_are_the_vote_of_the_kernel() -> None:
     """Labels are those of all neighbours if the noise is far below a vote."""
-    setup, queries = made(**NOISELESS), np.random.default_rng(1).random((12, 2))
-    expected = kernel_vote(
-        setup.records.directions,
-        setup.records.labels.astype(np.int64),
-        setup.directions(queries),
-        Kernel(tau=0.9),
-        CLASSES,
-    )
-    near = [
-        (setup.records.directions @ each).max() > 0.95 * 4090**2
-        for each in setup.directions(queries)
-    ]
-    assert sum(near) > 5
+    setup, queries = made(epsilon=1e4, sigma2=0.05, tau=0.9), QUERIES[:12]
+    records, asked = setup.records, setup.directions(queries)
+    classes = records.labels.astype(np.int64)
+    expected = kernel_vote(records.directions, classes, asked, Kernel(tau=0.9), CLASSES)
+    near = (asked @ records.directions.T).max(axis=1) > 0.95 * 4090**2
+    assert near.sum() > 5
     here = setup.label(queries, np.random.default_rng(2))
     np.testing.assert_array_equal(here[near], expected[near])
 
 
 def test_an_audit_examines_the_noisy_votes_that_labels_are_chosen_from() -> None:
     """Each stream has full budgets, and the class with the most noisy votes is its label."""
-    setup, queries = made(), np.random.default_rng(1).random((5, 2))
+    setup, queries, rng = made(), QUERIES[:5], np.random.default_rng(2)
     drawn = setup.observe(queries, 2, np.random.default_rng(2)).reshape(2, 5, 1 + CLASSES)
-    rng = np.random.default_rng(2)
     labels = [setup.label(queries, rng) for _ in range(2)]
     np.testing.assert_array_equal(drawn[:, :, 1:].argmax(axis=2), labels)
 
