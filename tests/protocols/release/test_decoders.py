@@ -39,7 +39,7 @@ from veilring.protocols.release.algorithm.tallies import (
 )
 
 Decoded = TypeVar("Decoded")
-SCALES: dict[Norm, int] = {"l1": L1_SCALE, "l2": L2_SCALE}
+of_schemas = pytest.mark.parametrize("features", [NUMERIC, MIXED])
 
 
 def classes_apart(features: Features, rows: int, seed: int) -> tuple[Floats, Ints]:
@@ -58,7 +58,7 @@ def without_noise(statistic: Statistic[Decoded], rows: Floats, labels: Ints) -> 
     return statistic.decode(statistic.sum(rows, labels), 0.0)
 
 
-@pytest.mark.parametrize("features", [NUMERIC, MIXED])
+@of_schemas
 def test_the_centre_is_the_mean_and_moments_have_the_spread(features: Features) -> None:
     """Without noise, the frame's origin is the rows' mean and its units are 1 / their spread."""
     rows, labels = classes_apart(features, 400, 1)
@@ -98,13 +98,13 @@ def test_a_spread_hidden_by_noise_becomes_that_of_the_noise() -> None:
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2"])
-@pytest.mark.parametrize("features", [NUMERIC, MIXED])
+@of_schemas
 def test_means_label_by_the_nearest_class_mean(features: Features, norm: Norm) -> None:
     """Without noise, scores are the cosines with each class's mean direction."""
     rows, labels = classes_apart(features, 300, 3)
     frame = some_frame(features)
-    means = ClassMeans(features, frame, norm=norm, scale=SCALES[norm])
-    model = without_noise(means, rows, labels)
+    scale = L1_SCALE if norm == "l1" else L2_SCALE
+    model = without_noise(ClassMeans(features, frame, norm=norm, scale=scale), rows, labels)
     placed = (rows - frame.origin) * frame.units
     units = placed / np.linalg.norm(placed, ord=1 if norm == "l1" else 2, axis=1, keepdims=True)
     sums = np.array([units[labels == label].sum(axis=0) for label in range(3)])
@@ -115,7 +115,7 @@ def test_means_label_by_the_nearest_class_mean(features: Features, norm: Norm) -
         model.predict_proba(rows)
 
 
-@pytest.mark.parametrize("features", [NUMERIC, MIXED])
+@of_schemas
 def test_a_discriminant_equals_scikit_learns(features: Features) -> None:
     """Without noise, probabilities equal those of LDA on directions with the same shrinkage.
 
@@ -124,13 +124,11 @@ def test_a_discriminant_equals_scikit_learns(features: Features) -> None:
     """
     rows, labels = classes_apart(features, 500, 4)
     frame = some_frame(features)
-    statistic = Discriminant(features, frame, kappa=1.0, scale=SCALE_MAX)
-    model = without_noise(statistic, rows, labels)
+    model = without_noise(Discriminant(features, frame, 1.0, scale=SCALE_MAX), rows, labels)
     theirs = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=RIDGE / (1 + RIDGE))
-    expected = theirs.fit(frame.directions(rows), labels)
-    assert model.predict_proba(rows) == pytest.approx(
-        expected.predict_proba(frame.directions(rows)), abs=2e-3
-    )
+    directions = frame.directions(rows)
+    expected = theirs.fit(directions, labels).predict_proba(directions)
+    assert model.predict_proba(rows) == pytest.approx(expected, abs=2e-3)
 
 
 def test_a_noisy_discriminant_follows_its_formula() -> None:
@@ -149,27 +147,20 @@ def test_a_noisy_discriminant_follows_its_formula() -> None:
     values = released / L2_SCALE
     sums = values[: classes * width].reshape(classes, width)
     counts = shrink_counts(values[classes * width : classes * (width + 1)] / 0.3, noise / 0.3)
-    moment, place = np.zeros((width, width)), classes * (width + 1)
-    for row in range(width):
-        for column in range(row, width):
-            entry = values[place] / 0.7 / (1 if row == column else np.sqrt(2))
-            moment[row, column] = moment[column, row] = entry
-            place += 1
+    upper, moment = np.triu_indices(width), np.zeros((width, width))
+    moment[upper] = values[classes * (width + 1) :] / 0.7
+    moment[upper] /= np.where(upper[0] == upper[1], 1, np.sqrt(2))
+    moment += np.triu(moment, 1).T
     n = counts.sum()
     means = shrink_means(sums, counts, noise)
-    within = moment / n - sum(counts[c] / n * np.outer(means[c], means[c]) for c in range(classes))
+    within = moment / n - (means.T * counts / n) @ means
     raw, vectors = np.linalg.eigh(within)
     assert raw[0] < 0
     edge = noise / 0.7 * np.sqrt(2 * width) / n
     lifted = np.maximum(raw, 0) + 0.3 * edge + 0.01 * raw.sum() / width
     inverse = vectors @ np.diag(lifted.sum() / raw.sum() / lifted) @ vectors.T
-    directions = frame.directions(rows)
-    expected = np.array(
-        [
-            directions @ inverse @ m - m @ inverse @ m / 2 + np.log(count / n)
-            for m, count in zip(means, counts, strict=True)
-        ]
-    ).T
+    halves = np.diag(means @ inverse @ means.T) / 2
+    expected = frame.directions(rows) @ inverse @ means.T - halves + np.log(counts / n)
     assert model.scores(rows) == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
 
@@ -292,7 +283,7 @@ def test_trees_cut_the_remaining_range_and_test_every_column() -> None:
             child = parent
 
 
-@pytest.mark.parametrize("features", [NUMERIC, MIXED])
+@of_schemas
 def test_any_released_sum_gives_a_classifier(features: Features) -> None:
     """Sums of pure noise, zeros or absurd numbers give finite scores for every row."""
     rng = np.random.default_rng(9)

@@ -35,11 +35,7 @@ class Moved(Statistic[Classifier]):
 
     norm: Norm
     beyond: int = 1
-
-    @property
-    @override
-    def length(self) -> int:
-        return 4
+    length = 4
 
     @property
     @override
