@@ -1,22 +1,31 @@
-"""Counts, grids, volumes and labels: loops, closed forms, scikit-learn, and open answers."""
+"""Balls, their votes, radii and overlaps, and budgets: loops, closed forms, other libraries."""
 
 import math
 import tracemalloc
 from collections.abc import Callable
+from fractions import Fraction
 from functools import partial
 
+import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from numpy.typing import ArrayLike
+from papers.answers import hostile_batch
 from papers.owner import nearest_votes, true_radii
 from sklearn.neighbors import NearestNeighbors
 from tests.protocols.radius.tables import banana, rows_of, some_rows
 
-from veilring.arrays import Floats
-from veilring.data.table import Rows
+from veilring.arrays import Bools, Floats
+from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
-from veilring.protocols.radius.algorithm.balls import count_votes
+from veilring.protocols.radius.algorithm.allocation import (
+    Allocation,
+    allocate_budget,
+    largest_cliques,
+)
+from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
 from veilring.protocols.radius.algorithm.conversion import (
     CANDIDATES_MAX,
     GRID_CELLS_MAX,
@@ -90,36 +99,6 @@ def test_candidates_end_at_twice_the_radius_that_holds_k_rows(features: int) -> 
     assert 1000 * volume[features] * r**features == pytest.approx(30, rel=1e-12)
     expected = [r / 8, r / 4, r / 2, r, 2 * r]
     assert candidate_radii(r, 5) == pytest.approx(expected, rel=1e-14)
-
-
-TEN, NARROW, WIDE = some_rows(10, 2, 19), np.zeros((1, 1)), np.zeros((1, 2))
-POINT, RNG = np.zeros(1), np.random.default_rng(0)
-NARROW_SAYS = r"queries has the shape \(1, 1\); .* \(Q, 2\)"
-converted = partial(convert_to_radii, epsilon=1.0, known_rows=10)
-
-
-@pytest.mark.parametrize(
-    ("act", "message"),
-    [
-        (partial(count_votes, NARROW, POINT, TEN, 3), NARROW_SAYS),
-        (partial(label_within, NARROW, POINT, TEN, RNG, epsilon=1.0, classes=3), NARROW_SAYS),
-        (partial(nearest_votes, NARROW, TEN, 1, 3), NARROW_SAYS),
-        (partial(converted, NARROW, TEN, 1, ByCandidates(), RNG), NARROW_SAYS),
-        (partial(candidate_qualities, NARROW, np.ones(2), TEN, 1), NARROW_SAYS),
-        (partial(count_votes, WIDE, POINT, TEN, 1), "labels must be below"),
-        (partial(converted, WIDE, TEN, 0, ByGrid(), RNG), "k is 0"),
-        (partial(candidate_radii, 0.5, 1), "candidates is 1"),
-        *(
-            (partial(ByCandidates, n), f"candidates is {n}; allowed: ")
-            for n in (1, CANDIDATES_MAX + 1)
-        ),
-        *((partial(ByGrid, g), f"gamma is {g}; allowed: ") for g in (0.0, 5e-324, 1.5, math.nan)),
-    ],
-)
-def test_invalid_arguments_are_refused(act: Callable[[], object], message: str) -> None:
-    """Widths, classes, candidates, k and steps too fine or beyond the diagonal are named."""
-    with pytest.raises(InputError, match=message):
-        act()
 
 
 def test_many_classes_take_no_more_memory_than_many_queries() -> None:
@@ -264,3 +243,146 @@ def test_points_lie_in_their_cells() -> None:
     assert (inside < 1 / 3).all()
     assert inside == pytest.approx(np.broadcast_to(inside[:1], inside.shape), abs=1e-12)
     assert len(np.unique(inside[0].round(9), axis=0)) == 50
+
+
+def dearest(queries: Floats, radii: Floats, places: Floats, shares: Allocation) -> Fraction:
+    """Return the highest charge of a row at one of these places, in exact arithmetic."""
+    inside = pairwise_distances(queries, places) <= radii[:, None]
+    spent = np.array([Fraction(float(share)) for share in shares.epsilons], dtype=object)
+    return max((sum(spent[those], Fraction(0)) for those in inside.T), default=Fraction(0))
+
+
+@given(
+    st.integers(1, 12), st.integers(1, 4), st.integers(0, 2**32), st.sampled_from([0, 10, 10**6])
+)
+def test_no_row_is_charged_more_than_the_budget(
+    queries: int, features: int, seed: int, work: int
+) -> None:
+    """In exact arithmetic, no row at any place is charged more than the budget."""
+    rng = np.random.default_rng(seed)
+    points, radii = rng.random((queries, features)), rng.random(queries) * 0.6
+    epsilon = float(rng.uniform(0.01, 5))
+    shares = allocate_budget(overlap_graph(points, radii), epsilon, work=work)
+    places = np.vstack([points, rng.random((200, features))])
+    assert dearest(points, radii, places, shares) <= Fraction(epsilon)
+
+
+def test_the_budget_of_small_examples_is_divided_as_defined() -> None:
+    """A query's crowd is its largest clique.
+
+    The examples are three touching balls with a fourth apart, and three that share a place, with a
+    tail of two.
+    """
+    queries = np.array([[0.0], [0.2], [0.4], [1.0]])
+    graph = overlap_graph(queries, np.full(4, 0.1))
+    assert allocate_budget(graph, 1.0).crowds.tolist() == [2, 2, 2, 1]
+    pair = np.array([[0.0], [0.05], [0.1], [0.29], [0.48]])
+    graph = overlap_graph(pair, np.full(5, 0.1))
+    assert allocate_budget(graph, 1.0).crowds.tolist() == [3, 3, 3, 2, 2]
+
+
+def test_a_relative_slack_alone_is_not_enough() -> None:
+    """Two balls of radius 0 can share a row through underflow; only an absolute slack finds it."""
+    queries, radii = np.array([[0.0], [2e-162]]), np.zeros(2)
+    between = Rows(np.array([[1e-162]]), np.zeros(1, dtype=np.int64))
+    assert count_votes(queries, radii, between, 1).tolist() == [[1], [1]]
+    assert not overlap_graph(queries, radii, absolute_slack=0.0)[0, 1]
+    assert overlap_graph(queries, radii)[0, 1]
+
+
+def random_graph(vertices: int, density: float, seed: int) -> Bools:
+    """Return a random graph without loops."""
+    upper = np.triu(np.random.default_rng(seed).random((vertices, vertices)) < density, 1)
+    return np.asarray(upper | upper.T)
+
+
+def enumerated(graph: Bools) -> list[int]:
+    """Return the largest clique through each vertex, from networkx's maximal cliques."""
+    sizes = [1] * len(graph)
+    for clique in nx.find_cliques(nx.from_numpy_array(graph)):
+        for v in clique:
+            sizes[v] = max(sizes[v], len(clique))
+    return sizes
+
+
+@given(st.integers(1, 16), st.floats(0, 1), st.integers(0, 2**32), st.integers(0, 60))
+@example(80, 0.05, 0, 10_000)
+@example(80, 0.3, 1, 10_000)
+@example(80, 0.6, 2, 10_000)
+def test_the_largest_clique_through_each_vertex_is_found(
+    vertices: int, density: float, seed: int, work: int
+) -> None:
+    """With enough work, each bound is the size that networkx enumerates; no bound is ever below."""
+    graph = random_graph(vertices, density, seed)
+    sizes, bounds = enumerated(graph), largest_cliques(graph)
+    few = largest_cliques(graph, work=work)
+    assert bounds.exact.all()
+    assert bounds.sizes.tolist() == sizes
+    assert (few.sizes >= sizes).all()
+    assert (few.sizes == sizes)[few.exact].all()
+
+
+def test_a_clique_may_be_deeper_than_pythons_stack() -> None:
+    """If all or none of 1,100 balls meet, the answer is immediate."""
+    everyone = ~np.eye(1100, dtype=np.bool_)
+    assert set(largest_cliques(everyone).sizes.tolist()) == {1100}
+    assert set(largest_cliques(np.zeros((1100, 1100), dtype=np.bool_)).sizes.tolist()) == {1}
+    assert largest_cliques(np.zeros((0, 0), dtype=np.bool_)).sizes.tolist() == []
+
+
+def test_a_hostile_batch_ends_with_colours() -> None:
+    """For a thousand balls in fifty dimensions, the search gives up deterministically."""
+    graph = overlap_graph(*hostile_batch(1000, 50, 0.9, np.random.default_rng(0)))
+    first, again = (largest_cliques(graph, work=300_000) for _ in range(2))
+    assert not first.exact.all()
+    assert first.sizes.tolist() == again.sizes.tolist()
+    found = nx.algorithms.approximation.max_clique(nx.from_numpy_array(graph[:60, :60]))
+    assert (first.sizes[sorted(found)] >= len(found)).all()
+
+
+def graph_of(queries: ArrayLike, radii: ArrayLike) -> Bools:
+    """Return the overlaps of balls, given as lists."""
+    return overlap_graph(np.array(queries), np.array(radii))
+
+
+TEN, NARROW, WIDE = some_rows(10, 2, 19), np.zeros((1, 1)), np.zeros((1, 2))
+POINT, RNG = np.zeros(1), np.random.default_rng(0)
+NARROW_SAYS = r"queries has the shape \(1, 1\); .* \(Q, 2\)"
+converted = partial(convert_to_radii, epsilon=1.0, known_rows=10)
+GRAPH = np.zeros((1, 1), dtype=np.bool_)
+LOOP, ARROW = np.eye(2, dtype=np.bool_), np.array([[False, True], [False, False]])
+OBLONG = np.zeros((2, 3), dtype=np.bool_)
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (partial(count_votes, NARROW, POINT, TEN, 3), NARROW_SAYS),
+        (partial(label_within, NARROW, POINT, TEN, RNG, epsilon=1.0, classes=3), NARROW_SAYS),
+        (partial(nearest_votes, NARROW, TEN, 1, 3), NARROW_SAYS),
+        (partial(converted, NARROW, TEN, 1, ByCandidates(), RNG), NARROW_SAYS),
+        (partial(candidate_qualities, NARROW, np.ones(2), TEN, 1), NARROW_SAYS),
+        (partial(count_votes, WIDE, POINT, TEN, 1), "labels must be below"),
+        (partial(converted, WIDE, TEN, 0, ByGrid(), RNG), "k is 0"),
+        (partial(candidate_radii, 0.5, 1), "candidates is 1"),
+        *(
+            (partial(ByCandidates, n), f"candidates is {n}; allowed: ")
+            for n in (1, CANDIDATES_MAX + 1)
+        ),
+        *((partial(ByGrid, g), f"gamma is {g}; allowed: ") for g in (0.0, 5e-324, 1.5, math.nan)),
+        (partial(graph_of, [[1.5]], [0.0]), "queries must be numbers from 0 to 1"),
+        (partial(graph_of, [[np.nan]], [0.0]), "queries must be numbers from 0 to 1"),
+        (partial(graph_of, np.zeros((1, 0)), [0.0]), "queries has the shape"),
+        *((partial(graph_of, [[0.0]], [r]), "radii must be finite") for r in (np.inf, np.nan)),
+        (partial(graph_of, [[0.0]], [-1.0]), "radii must be finite"),
+        (partial(graph_of, [[0.0]], [0.0, 0.0]), "radii has the shape"),
+        (partial(graph_of, np.zeros((5000, 1)), np.zeros(5000)), "there are 5000 queries"),
+        *((partial(allocate_budget, GRAPH, e), "epsilon is") for e in (0.0, -1.0, np.inf, np.nan)),
+        *((partial(largest_cliques, g), r"graph (is|must be)") for g in (LOOP, ARROW, OBLONG)),
+        (partial(largest_cliques, GRAPH, work=-1), "work is -1"),
+    ],
+)
+def test_invalid_arguments_are_refused(act: Callable[[], object], message: str) -> None:
+    """Wrong widths, ranges and sizes, classes, candidates, steps, budgets and graphs are named."""
+    with pytest.raises(InputError, match=message):
+        act()

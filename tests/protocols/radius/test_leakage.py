@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import combinations_with_replacement, product
 
+import networkx as nx
 import numpy as np
 import pytest
 from numpy.random import Generator
@@ -21,15 +22,15 @@ from papers.answers import (
 from tests.protocols.radius.tables import ROUNDING, Kind, banana, rows_of
 
 from veilring.arrays import Floats, Ints
-from veilring.data.table import Rows
+from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
 from veilring.nodes.service import run_inline
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
 from veilring.privacy.selection import permute_and_flip, permute_and_flip_probabilities
 from veilring.protocols.promise import Facts
-from veilring.protocols.radius.algorithm.allocation import allocate_budget
-from veilring.protocols.radius.algorithm.balls import count_votes
+from veilring.protocols.radius.algorithm.allocation import Allocation, allocate_budget
+from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
 from veilring.protocols.radius.algorithm.conversion import (
     ByCandidates,
     candidate_qualities,
@@ -164,6 +165,65 @@ def test_the_number_of_rows_is_public_or_charged(rows: int | None, paid: float) 
         NearestParameters(1, 2, BudgetParts(paid, 0.5, 0.5), rows)
     # The parts of a budget add up to the total, rounded up.
     assert NearestParameters(1, 2, BudgetParts(0.3, 0.1, 0.2)).epsilon >= 0.1 + 0.2 + 0.3
+
+
+def batch_loss(
+    queries: Floats, radii: Floats, tables: tuple[Rows, Rows], allocation: Allocation
+) -> float:
+    """Return the exact privacy loss of an r-N batch of two classes between two tables."""
+    return greatest_loss(
+        *(batch_probabilities(queries, radii, rows, 2, allocation) for rows in tables)
+    )
+
+
+def test_crafted_queries_break_a_plain_test_but_not_the_real_one() -> None:
+    """On lines, a plain float test misses more than one edge in eight; with slack, it misses none.
+
+    If an edge is missed, two queries each get the whole budget, and the loss of the batch exceeds
+    the budget by more than 20 %.
+    """
+    rng, pairs = np.random.default_rng(0), 2000
+    ends, share = rng.random((pairs, 2, 2)), rng.random((pairs, 1))
+    targets = ends[:, 0] + share * (ends[:, 1] - ends[:, 0])
+    broken = 0
+    for queries, target in zip(ends, targets, strict=True):
+        radii = pairwise_distances(queries, target[None])[:, 0]
+        assert overlap_graph(queries, radii)[0, 1]
+        missed = bool(pairwise_distances(queries[:1], queries[1:])[0, 0] > radii.sum())
+        broken += missed
+        if missed and broken <= 20:
+            row = Rows(target[None], np.zeros(1, dtype=np.int64))
+            assert count_votes(queries, radii, row, 2).tolist() == [[1, 0], [1, 0]]
+            plain = overlap_graph(queries, radii, relative_slack=0.0, absolute_slack=0.0)
+            careless = allocate_budget(plain, 1.0)
+            assert batch_loss(queries, radii, (rows_of((), 2), row), careless) > 1.2
+            shares = plan_batch(queries, radii, 1.0)
+            assert batch_loss(queries, radii, (rows_of((), 2), row), shares) <= 1.0 + ROUNDING
+    assert broken > pairs / 8
+
+
+def test_a_heuristic_clique_breaks_the_promise() -> None:
+    """With a clique of networkx's heuristic, the loss exceeds ε; with the exact one it does not.
+
+    The heuristic finds six of seven balls that share a place.
+    """
+    rng = np.random.default_rng(2)
+    queries, radii = rng.random((14, 2)), rng.uniform(0.15, 0.35, 14)
+    graph = overlap_graph(queries, radii)
+    heuristic = nx.algorithms.approximation.max_clique(nx.from_numpy_array(graph))
+    places = rng.random((4000, 2))
+    deepest = (pairwise_distances(queries, places) <= radii[:, None]).sum(axis=0)
+    assert deepest.max() == 7 > len(heuristic) == 6
+    crowds = np.full(14, 6)
+    careless = Allocation(crowds, np.nextafter(1 / crowds, 0), exact=True)
+    shared = places[[deepest.argmax()]]
+    # The loss of a monotone mechanism tends to its epsilon if no other row votes for the label.
+    others = Rows(np.repeat(shared, 400, axis=0), np.ones(400, dtype=np.int64))
+    one_more = Rows(np.vstack([others.features, shared]), np.append(others.labels, 0))
+    exact = plan_batch(queries, radii, 1.0)
+    assert batch_loss(queries, radii, (others, one_more), careless) > 1.0
+    assert batch_loss(queries, radii, (others, one_more), exact) <= 1.0 + ROUNDING
+    assert exact.crowds.max() == 7
 
 
 ALARM = 1e-6
