@@ -5,6 +5,7 @@ import tracemalloc
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
+from itertools import product
 
 import networkx as nx
 import numpy as np
@@ -56,13 +57,11 @@ from veilring.protocols.radius.algorithm.nearest import (
 @given(st.integers(0, 30), st.integers(1, 5), st.integers(0, 2**32))
 def test_votes_are_counted_one_by_one(rows: int, features: int, seed: int) -> None:
     """Each count equals a loop over rows with the distance in the same floats."""
-    table = some_rows(rows, features, seed)
-    rng = np.random.default_rng(seed + 1)
+    table, rng = some_rows(rows, features, seed), np.random.default_rng(seed + 1)
     queries, radii = rng.random((4, features)), rng.random(4)
     expected = np.zeros((4, 3), dtype=np.int64)
-    for place, label in zip(table.features, table.labels, strict=True):
-        for q in range(4):
-            expected[q, label] += math.dist(queries[q], place) <= radii[q]
+    for (place, label), q in product(zip(table.features, table.labels, strict=True), range(4)):
+        expected[q, label] += math.dist(queries[q], place) <= radii[q]
     assert count_votes(queries, radii, table, 3).tolist() == expected.tolist()
 
 
@@ -70,13 +69,14 @@ def test_counts_do_not_depend_on_chunks(monkeypatch: pytest.MonkeyPatch) -> None
     """In one chunk or in several, counts and qualities are equal."""
     table, queries = some_rows(100, 2, 0), some_rows(7, 2, 1).features
     radii, candidates = np.full(7, 0.3), np.array([0.1, 0.3])
-    whole = (
-        count_votes(queries, radii, table, 3),
-        candidate_qualities(queries, candidates, table, 5),
-    )
+
+    def counted() -> list[object]:
+        qualities = candidate_qualities(queries, candidates, table, 5)
+        return [count_votes(queries, radii, table, 3).tolist(), qualities.tolist()]
+
+    whole = counted()
     monkeypatch.setattr("veilring.protocols.radius.algorithm.balls._CHUNK_ENTRIES", 50)
-    cut = count_votes(queries, radii, table, 3), candidate_qualities(queries, candidates, table, 5)
-    assert [each.tolist() for each in whole] == [each.tolist() for each in cut]
+    assert counted() == whole
 
 
 def test_true_radii_and_votes_are_those_of_scikit_learn() -> None:
@@ -218,19 +218,18 @@ def test_discs_cover_their_fraction_of_cells(side: int, radius: float, seed: int
     """In two dimensions, fractions equal an integral over the disc's chords."""
     query = np.random.default_rng(seed).random((1, 2))
     covered = covered_2d(query, np.array([radius]), side).reshape(side, side)
-    steps = 4000
-    edges = np.linspace(0, 1, side + 1)
-    for i in range(side):
-        width = 1 / side / steps
-        x = edges[i] + (np.arange(steps) + 0.5) * width - query[0, 0]
+    steps, edges = 4000, np.linspace(0, 1, side + 1)
+    width = 1 / side / steps
+    for i, start in enumerate(edges[:-1]):
+        x = start + (np.arange(steps) + 0.5) * width - query[0, 0]
         half = np.sqrt(np.maximum(radius**2 - x**2, 0))
-        for j in range(side):
-            low = np.maximum(edges[j] - query[0, 1], -half)
-            high = np.minimum(edges[j + 1] - query[0, 1], half)
-            area = np.maximum(high - low, 0).sum() * width
-            # A midpoint sum of a function of variation V errs by V * width / 2; V is at most two
-            # rises and falls of a cell's height.
-            assert abs(covered[i, j] - area * side**2) <= 4 / side * width / 2 * side**2 + 1e-12
+        low = np.maximum(edges[:-1, None] - query[0, 1], -half)
+        high = np.minimum(edges[1:, None] - query[0, 1], half)
+        areas = np.maximum(high - low, 0).sum(axis=1) * width
+        # A midpoint sum of a function of variation V errs by V * width / 2; V is at most two rises
+        # and falls of a cell's height.
+        limit = 4 / side * width / 2 * side**2 + 1e-12
+        assert (np.abs(covered[i] - areas * side**2) <= limit).all()
 
 
 def test_points_lie_in_their_cells() -> None:
