@@ -55,33 +55,27 @@ def norm_of(distribution: NoiseDistribution) -> Norm:
     return "l1" if distribution == "laplace" else "l2"
 
 
-def rows_up_to(distribution: NoiseDistribution, length: int, dimensions: int = 2) -> Sensitivity:
-    """Return a bound on rows of some norm in some coordinates."""
-    norm = norm_of(distribution)
-    return Sensitivity(norm, length if norm == "l1" else length**2, dimensions)
-
-
 def small(distribution: NoiseDistribution, trust: Trust = FIVE, length: int = 4) -> SumNoise:
     """Return the noise of a sum in two coordinates, with rows of norm at most 4."""
-    row = rows_up_to(distribution, length)
+    norm = norm_of(distribution)
+    row = Sensitivity(norm, length if norm == "l1" else length**2, 2)
     (noise,) = plan_noise(distribution, EPSILON, delta_of(distribution), trust, [row])
     return noise
 
 
 @lru_cache
-def pmf_of(distribution: NoiseDistribution, spread: Fraction, shares: int, one_of: int) -> Floats:
-    """Return the exact distribution of a sum of shares, with 0 in the middle."""
-    reach = 170
-    k = np.arange(-reach, reach + 1)
-    if distribution == "laplace":
-        return polya_difference_pmf(k, Fraction(shares, one_of), spread)
-    if distribution == "skellam":
-        return skellam_pmf(k, shares * spread**2)
-    total = one = discrete_gaussian_pmf(k, spread)
+def pmf_of(noise: SumNoise, shares: int) -> Floats:
+    """Return the exact distribution of a sum of shares, from -170 to 170."""
+    k = np.arange(-170, 171)
+    if noise.distribution == "laplace":
+        return polya_difference_pmf(k, Fraction(shares, noise.trust.shares), noise.spread)
+    if noise.distribution == "skellam":
+        return skellam_pmf(k, shares * noise.spread**2)
+    total = one = discrete_gaussian_pmf(k, noise.spread)
     for _ in range(shares - 1):
         total = np.convolve(total, one)
     middle = len(total) // 2
-    return np.asarray(total[middle - reach : middle + reach + 1])
+    return np.asarray(total[middle - 170 : middle + 171])
 
 
 def rows_of(row: Sensitivity) -> Iterator[tuple[int, ...]]:
@@ -92,39 +86,26 @@ def rows_of(row: Sensitivity) -> Iterator[tuple[int, ...]]:
             yield vector
 
 
-def worst_delta(noise: SumNoise, shares: int, epsilon: float) -> float:
-    """Return the greatest hockey-stick divergence of totals on neighbouring tables.
+def excess(noise: SumNoise, shares: int, epsilon: float) -> float:
+    """Return the greatest loss of totals on neighbouring tables, in multiples of epsilon.
 
-    A coalition subtracts its own part from the total, which leaves the row in question, a constant
-    for the other rows, and the shares that it does not know.
+    If the noise is not pure, it is the greatest hockey-stick divergence at epsilon, in multiples of
+    `DELTA`. A coalition subtracts its own part from the total, which leaves the row in question, a
+    constant for the other rows, and the shares that it does not know.
     """
-    distribution = pmf_of(noise.distribution, noise.spread, shares, noise.trust.shares)
-    worst = 0.0
-    for vector in rows_of(noise.sensitivity):
-        one, other = np.ones(()), np.ones(())
+    distribution, row, worst = pmf_of(noise, shares), noise.sensitivity, 0.0
+    if noise.distribution == "laplace":
+        logs = np.log(distribution)
+        losses = [float((logs[u:] - logs[: len(logs) - u]).max()) for u in range(row.entry + 1)]
+        return max(sum(losses[u] for u in vector) for vector in rows_of(row)) / epsilon
+    for vector in rows_of(row):
+        one = other = np.ones(())
         for step in vector:
             padded = np.pad(distribution, step)
-            one, other = (
-                np.multiply.outer(one, padded),
-                np.multiply.outer(other, np.roll(padded, step)),
-            )
+            one = np.multiply.outer(one, padded)
+            other = np.multiply.outer(other, np.roll(padded, step))
         worst = max(worst, float(np.maximum(one - math.exp(epsilon) * other, 0).sum()))
-    return worst
-
-
-def worst_loss(noise: SumNoise, shares: int) -> float:
-    """Return the greatest log-ratio of any total on neighbouring tables."""
-    logs = np.log(pmf_of(noise.distribution, noise.spread, shares, noise.trust.shares))
-    steps = range(noise.sensitivity.entry + 1)
-    losses = [float((logs[u:] - logs[: len(logs) - u]).max()) for u in steps]
-    return max(sum(losses[u] for u in vector) for vector in rows_of(noise.sensitivity))
-
-
-def excess(noise: SumNoise, shares: int, epsilon: float) -> float:
-    """Return the loss of totals in multiples of epsilon, or their delta at epsilon in `DELTA`."""
-    if noise.distribution == "laplace":
-        return worst_loss(noise, shares) / epsilon
-    return worst_delta(noise, shares, epsilon) / DELTA
+    return worst / DELTA
 
 
 @of_distributions
@@ -150,7 +131,7 @@ def test_draws_match_the_account(distribution: NoiseDistribution) -> None:
     shares = [wide.share(rng) for _ in range(FIVE.shares)]
     assert len({share.tobytes() for share in shares}) == FIVE.shares
     total = np.sum(shares, axis=0)
-    exact = pmf_of(distribution, noise.spread, FIVE.shares, FIVE.shares)
+    exact = pmf_of(noise, FIVE.shares)
     counts = np.bincount(total[np.abs(total) <= 170] + 170, minlength=341)
     assert follows(counts, exact, tests=3)
     assert noise.share(rng).shape == (2,)
@@ -161,7 +142,7 @@ def test_deviations_match_the_sums(distribution: NoiseDistribution) -> None:
     """The standard deviation is that of the exact distribution, for any number of shares."""
     noise, k = small(distribution), np.arange(-170, 171)
     for shares in (1, 2, 5):
-        exact = pmf_of(distribution, noise.spread, shares, noise.trust.shares)
+        exact = pmf_of(noise, shares)
         assert noise.deviation(shares) == pytest.approx(math.sqrt(np.sum(k**2 * exact)), rel=1e-6)
     assert noise.deviation() == noise.deviation(5)
 
@@ -316,12 +297,8 @@ def test_invalid_plans_are_refused(changed: dict[str, Any], message: str) -> Non
     """Each invalid value is refused with the allowed values, and too coarse rows with a scale."""
     with pytest.raises(InputError, match=message):
         plan_noise(**(GIVEN | changed))
-
-
-def test_the_scale_that_an_error_names_works() -> None:
-    """Counts at 8 times the scale have shares of a deviation of at least 3."""
-    (noise,) = plan_noise("gaussian", 1.0, 1e-5, Trust(50, 3), [Sensitivity("l2", 64, 3)])
-    assert noise.spread >= SIGMA_MIN
+    fine = [Sensitivity("l2", 8**2, 3)]
+    assert plan_noise(**(GIVEN | {"trust": Trust(50, 3), "sums": fine}))[0].spread >= SIGMA_MIN
 
 
 def test_sums_beyond_their_words_are_refused() -> None:
