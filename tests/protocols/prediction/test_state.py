@@ -25,19 +25,11 @@ from veilring.protocols.prediction.records import ID_BYTES_MAX, LabelledRecords
 from veilring.protocols.prediction.state import ChangeRefused, RowTable, open_state
 
 RULES = make_rules()
-GONE = tuple(range(0, 100, 2))
+RECORDS = table(100)
+GONE, KEPT = RECORDS.ids[::2], RECORDS.take(range(1, 100, 2))
+"""The records that are forgotten, and the others."""
 THREE = table(3)
 PLACE_BYTES = ID_BYTES_MAX + 2 + 2 * FEATURES  # an id, a label and features
-
-
-def gone(records: LabelledRecords) -> list[str]:
-    """Return the records to forget."""
-    return [records.ids[place] for place in GONE]
-
-
-def kept(records: LabelledRecords) -> LabelledRecords:
-    """Return the other records."""
-    return records.take([place for place in range(len(records)) if place not in GONE])
 
 
 def joined(one: LabelledRecords, other: LabelledRecords) -> LabelledRecords:
@@ -74,13 +66,13 @@ def traces(folder: Path, records: LabelledRecords) -> list[str]:
 
 def test_a_server_answers_as_if_it_never_had_forgotten_records(tmp_path: Path) -> None:
     """For one seed, labels equal those of a server without them, before and after a restart."""
-    records, asked = table(100), requests(10, 5)
-    with opened(RULES, None, kept(records)) as state:
+    asked = requests(10, 5)
+    with opened(RULES, None, KEPT) as state:
         expected = labels(state, asked)
-    with opened(RULES, None, records) as state:
+    with opened(RULES, None, RECORDS) as state:
         assert labels(state, asked) != expected
-    with opened(RULES, tmp_path, records) as state:
-        assert state.forget(gone(records)) == len(GONE)
+    with opened(RULES, tmp_path, RECORDS) as state:
+        assert state.forget(GONE) == len(GONE)
         assert len(state) == 50
         found = labels(state, asked[:5])
     with opened(RULES, tmp_path) as state:
@@ -93,34 +85,33 @@ def test_no_byte_of_a_forgotten_record_is_left(tmp_path: Path) -> None:
 
     Once a record is forgotten, no file contains the charges to records of any transaction.
     """
-    records = table(100)
-    with opened(RULES, tmp_path, records) as state:
+    with opened(RULES, tmp_path, RECORDS) as state:
         labels(state, requests(4, 5))
         before, charges = stored(tmp_path, PLACES), stored(tmp_path, CHARGES)
-        assert traces(tmp_path, records) == list(records.ids)  # so the search does find
+        assert traces(tmp_path, RECORDS) == list(RECORDS.ids)  # so the search does find
         assert len(charges) == 4
         assert all(charge in content_of(tmp_path) for charge in charges)
-        state.forget(gone(records))
-        assert traces(tmp_path, records) == list(kept(records).ids)
+        state.forget(GONE)
+        assert traces(tmp_path, RECORDS) == list(KEPT.ids)
         assert stored(tmp_path, CHARGES) == []
         assert not any(charge in content_of(tmp_path) for charge in charges)
         for place, content in enumerate(stored(tmp_path, PLACES)):
-            assert content == (bytes(PLACE_BYTES) if place in GONE else before[place])
+            assert content == (before[place] if place % 2 else bytes(PLACE_BYTES))
         memory = (state._predictor, state._numbers, list(state._rows.ids))  # noqa: SLF001  (the test is what they hold)
         held = pickle.dumps(memory)
-        for place, name in enumerate(records.ids):
-            assert (name.encode() in held) == (place not in GONE)
-            assert (records.directions[place].tobytes() in held) == (place not in GONE)
+        for place, name in enumerate(RECORDS.ids):
+            assert (name.encode() in held) == (name not in GONE)
+            assert (RECORDS.directions[place].tobytes() in held) == (name not in GONE)
         labels(state, requests(4, 5, seed=9))
-    assert traces(tmp_path, records) == list(kept(records).ids)
+    assert traces(tmp_path, RECORDS) == list(KEPT.ids)
     with opened(RULES, tmp_path) as state:
-        state.forget(kept(records).ids)
-    assert traces(tmp_path, records) == []
+        state.forget(KEPT.ids)
+    assert traces(tmp_path, RECORDS) == []
 
 
 @pytest.mark.parametrize("clients", ["together", "apart"])
 def test_a_returning_record_has_its_remaining_budget(tmp_path: Path, clients: str) -> None:
-    """Forgetting and adding a record, even with another row or after a restart, refills nothing."""
+    """Forgetting and adding a record, even after a restart, refills nothing."""
     rules, records = make_rules(clients=clients, queries=200), table(100)
     with opened(rules, tmp_path / "one", records) as state:
         stayed = labels(state, requests(20, 5)) + labels(state, requests(10, 5, seed=9), seed=1)
