@@ -39,21 +39,6 @@ from veilring.protocols.prediction.algorithm.predictor import Predictor
 STREAMS = 500
 
 
-def _parameters(rng: Generator) -> FilterParameters:
-    """Draw parameters with which some records exhaust their budgets early, and others late."""
-    return FilterParameters(
-        classes=int(rng.integers(1, 5)),
-        queries=int(rng.integers(4, 40)),
-        budget=float(10 ** rng.uniform(-5, 1)),
-        sigma2=float(10 ** rng.uniform(-2, 1)),
-    )
-
-
-def _near(rng: Generator, labels: Ints) -> Neighbours:
-    chosen = np.flatnonzero(rng.random(len(labels)) < rng.random())
-    return Neighbours(chosen, rng.uniform(1e-3, 1, len(chosen)), labels[chosen])
-
-
 # Votes are rounded down to these steps. One that lies on a step up to `_EITHER` could be rounded
 # either way by the error of floats, and counts as the smaller here.
 _STEPS = 2.0**24
@@ -97,12 +82,20 @@ def check_streams(first: int, last: int) -> int:
     exhausted = 0
     for seed in range(first, last):
         rng = np.random.default_rng((7, seed))
-        parameters, records = _parameters(rng), int(rng.integers(1, 12))
+        # Some records exhaust their budgets early, and others late.
+        parameters = FilterParameters(
+            classes=int(rng.integers(1, 5)),
+            queries=int(rng.integers(4, 40)),
+            budget=float(10 ** rng.uniform(-5, 1)),
+            sigma2=float(10 ** rng.uniform(-2, 1)),
+        )
+        records = int(rng.integers(1, 12))
         remaining = np.full(records, int(parameters.budget * UNITS))
         labels = rng.integers(0, parameters.classes, records)
         spent = np.zeros(records)
         for _ in range(int(rng.integers(1, 30))):
-            near = _near(rng, labels)
+            chosen = np.flatnonzero(rng.random(records) < rng.random())
+            near = Neighbours(chosen, rng.uniform(1e-3, 1, len(chosen)), labels[chosen])
             before, state = remaining.tolist(), rng.bit_generator.state
             answer = answer_query(parameters, near, remaining, rng)
             rng.bit_generator.state = state
@@ -129,7 +122,10 @@ def test_no_stream_of_queries_costs_a_record_more_than_its_budget() -> None:
 
 
 def test_an_exhausted_budget_votes_nothing_without_a_warning() -> None:
-    """With exactly the entry left, a record is counted, votes 0 and has nothing left."""
+    """With exactly the entry left, a record is counted, votes 0 and has nothing left.
+
+    The text of the answer does not show who paid.
+    """
     parameters = FilterParameters(classes=2, queries=4, budget=0.01, sigma2=0.4)
     left = np.array([parameters.entry_units, 0, int(0.01 * UNITS)])
     near = Neighbours(np.arange(3), np.ones(3), np.array([0, 1, 1]))
@@ -138,6 +134,7 @@ def test_an_exhausted_budget_votes_nothing_without_a_warning() -> None:
     assert answer.payers.tolist() == [0, 2]
     assert answer.units[0] == parameters.entry_units
     assert left[:2].tolist() == [0, 0]
+    assert repr(answer) == f"PricedLabel(label={answer.label})"
 
 
 def test_the_label_has_the_distribution_of_the_paper() -> None:
@@ -173,14 +170,6 @@ def test_released_votes_are_free_and_count() -> None:
     assert answer.label == 1
     # K is about 1,000 now, so that each vote costs that much less.
     assert (answer.units - parameters.entry_units < UNITS * 0.25 / (2 * 1e-4 * 900)).all()
-
-
-def test_an_answer_does_not_show_the_payers() -> None:
-    """The text of an answer has only the label."""
-    near = Neighbours(np.arange(1), np.ones(1), np.zeros(1, np.int64))
-    parameters = FilterParameters(1, 4, 1.0, 1.0)
-    answer = answer_query(parameters, near, np.array([UNITS]), np.random.default_rng(0))
-    assert repr(answer) == "PricedLabel(label=0)"
 
 
 def test_counting_takes_half_of_the_budget_over_all_queries() -> None:
