@@ -497,10 +497,7 @@ def test_a_row_at_the_threshold_is_a_neighbour() -> None:
 def test_a_narrow_kernel_is_at_most_one_for_rounded_cosines(width: float) -> None:
     """Rounding makes some cosines larger than 1; their kernels neither overflow nor exceed 1."""
     rows = quantise(np.random.default_rng(0).standard_normal((3000, 5)))
-    long = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1))
-    kernel, products = Kernel("rbf", 0.5, width), np.square(rows).sum(axis=1)
-    cosines = products / (long * long)
-    assert (cosines > 1).any()
-    for row, length in zip(products, long, strict=True):
-        _, values = kernel.neighbours(np.array([row]), np.array([length]), float(length))
-        assert values.max(initial=0.0) <= 1.0
+    assert (np.square(rows).sum(axis=1) / np.square(lengths(rows)) > 1).any()
+    for row in rows[:, None]:
+        _, values = _neighbours(Kernel("rbf", 0.5, width), row, row)
+        assert max(values, default=0.0) <= 1.0
