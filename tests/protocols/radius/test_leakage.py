@@ -227,26 +227,18 @@ def test_a_heuristic_clique_breaks_the_promise() -> None:
 
 ALARM = 1e-6
 PRICE = 1.0
-CROWD = 6
-
-
-def case() -> tuple[Floats, Floats, tuple[Rows, Rows]]:
-    """Return a batch around one row of a banana, and the tables with and without the row.
-
-    The row is the only one of its class nearby, which leaks most.
-    """
-    places, labels = banana(400, np.random.default_rng(0))
-    target = np.array([0.05, 0.95])
-    absent = Rows(places, labels)
-    present = Rows(np.vstack([places, target]), np.append(labels, 0))
-    queries = target + np.random.default_rng(1).uniform(-0.02, 0.02, (CROWD, 2))
-    return queries, np.full(CROWD, 0.05), (present, absent)
+# A batch around a row that is the only one of its class nearby, which leaks most.
+TARGET, CROWD = np.array([0.05, 0.95]), 6
+AROUND = TARGET + np.random.default_rng(1).uniform(-0.02, 0.02, (CROWD, 2))
+NEAR = np.full(CROWD, 0.05)
+ABSENT = Rows(*banana(400, np.random.default_rng(0)))
+PRESENT = Rows(np.vstack([ABSENT.features, TARGET]), np.append(ABSENT.labels, 0))
+SHARES = plan_batch(AROUND, NEAR, PRICE)
 
 
 def answers_of(rows: Rows, epsilons: Floats, runs: int, rng: Generator) -> Ints:
     """Return the labels of a repeated batch, shape (runs, Q)."""
-    queries, radii, _ = case()
-    counts = np.tile(count_votes(queries, radii, rows, 2), (runs, 1))
+    counts = np.tile(count_votes(AROUND, NEAR, rows, 2), (runs, 1))
     drawn = permute_and_flip(counts, np.tile(epsilons, runs), rng, monotone=True)
     return drawn.reshape(runs, CROWD)
 
@@ -261,53 +253,48 @@ def test_no_attack_beats_the_bound() -> None:
 
     If every query gets the whole budget, its advantage is greater.
     """
-    queries, radii, tables = case()
-    shares = plan_batch(queries, radii, PRICE)
-    assert shares.crowds.tolist() == [CROWD] * CROWD
-    distributions = [batch_probabilities(queries, radii, rows, 2, shares) for rows in tables]
-    exact = exact_advantage(*distributions)
-    assert 0.05 < exact < advantage_bound(PRICE)
+    assert SHARES.crowds.tolist() == [CROWD] * CROWD
+    careless = allocate_budget(np.zeros((CROWD, CROWD), dtype=np.bool_), PRICE)
+    true, broken = (
+        [batch_probabilities(AROUND, NEAR, rows, 2, shares) for rows in (PRESENT, ABSENT)]
+        for shares in (SHARES, careless)
+    )
+    exact = exact_advantage(*true)
+    assert 0.05 < exact < advantage_bound(PRICE) < exact_advantage(*broken)
     rng, runs = np.random.default_rng(2), 100_000
     guesses = [
-        guess_membership(answers_of(rows, shares.epsilons, runs, rng), *distributions)
-        for rows in tables
+        guess_membership(answers_of(rows, SHARES.epsilons, runs, rng), *true)
+        for rows in (PRESENT, ABSENT)
     ]
     # Two fractions, each within Hoeffding's bound of its probability except at half the alarm rate.
     reach = 2 * math.sqrt(math.log(4 / ALARM) / (2 * runs))
     assert abs(membership_advantage(*guesses) - exact) < reach
-    careless = allocate_budget(np.zeros((CROWD, CROWD), dtype=np.bool_), PRICE)
-    distributions = [batch_probabilities(queries, radii, rows, 2, careless) for rows in tables]
-    assert exact_advantage(*distributions) > advantage_bound(PRICE)
 
 
 def test_an_audit_finds_a_fault_only_in_an_allocation_without_overlaps() -> None:
     """The lower bound from runs is positive but below epsilon, unless each query gets it all."""
-    queries, radii, tables = case()
-    shares = plan_batch(queries, radii, PRICE).epsilons
-    for epsilons, low, high in ((shares, 0.1, PRICE), (np.full(CROWD, PRICE), PRICE, 10)):
+    whole = np.full(CROWD, PRICE)
+    for epsilons, low, high in ((SHARES.epsilons, 0.1, PRICE), (whole, PRICE, 10)):
         rng = np.random.default_rng(3)
-        one, other = (codes(answers_of(rows, epsilons, 50_000, rng)) for rows in tables)
+        one, other = (codes(answers_of(rows, epsilons, 50_000, rng)) for rows in (PRESENT, ABSENT))
         assert low < audited_epsilon(one, other) <= high
 
 
 def test_an_audit_of_the_whole_classifier_stays_below_its_claim() -> None:
     """k-N as deployed, from table to labels, runs hundreds of times on both tables."""
-    queries, _, tables = case()
     parameters = NearestParameters(3, 2, BudgetParts(0.0, 0.5, 0.5), rows=400)
     rng = np.random.default_rng(5)
-    counts = []
-    for rows in tables:
-        runs = [label_nearest(queries, rows, parameters, rng).labels for _ in range(150)]
-        counts.append(codes(np.array(runs)))
-    assert audited_epsilon(counts[0], counts[1]) <= parameters.epsilon
+    one, other = (
+        codes(np.array([label_nearest(AROUND, rows, parameters, rng).labels for _ in range(150)]))
+        for rows in (PRESENT, ABSENT)
+    )
+    assert audited_epsilon(one, other) <= parameters.epsilon
 
 
 def test_the_attacked_code_is_the_deployed_code() -> None:
     """An owner draws its answer as the attacked batch is drawn, at the price of the request."""
-    queries, radii, (rows, _) = case()
-    shares = plan_batch(queries, radii, PRICE).epsilons
-    expected = answers_of(rows, shares, 1, np.random.default_rng(6))[0]
+    expected = answers_of(PRESENT, SHARES.epsilons, 1, np.random.default_rng(6))[0]
     with open_ledger(None, Budgets()) as ledger:
-        owner = Owner(rows, DataOwner().bind(Facts(1, 2, 2)), ledger, run_inline)
-        request, rng = ask_within(queries, radii, PRICE), np.random.default_rng(6)
+        owner = Owner(PRESENT, DataOwner().bind(Facts(1, 2, 2)), ledger, run_inline)
+        request, rng = ask_within(AROUND, NEAR, PRICE), np.random.default_rng(6)
         assert owner.answer_once("ann", request, rng).labels.tolist() == expected.tolist()
