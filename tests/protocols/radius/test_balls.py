@@ -21,11 +21,7 @@ from tests.protocols.radius.tables import banana, rows_of, some_rows
 from veilring.arrays import Bools, Floats
 from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
-from veilring.protocols.radius.algorithm.allocation import (
-    Allocation,
-    allocate_budget,
-    largest_cliques,
-)
+from veilring.protocols.radius.algorithm.allocation import allocate_budget, largest_cliques
 from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
 from veilring.protocols.radius.algorithm.conversion import (
     CANDIDATES_MAX,
@@ -144,27 +140,23 @@ def test_a_noisy_number_of_rows_is_near_and_positive() -> None:
     assert min(nobody) == 1
 
 
-def by_steps(grid: NoisyGrid, query: Floats, k: int, gamma: float) -> float:
-    """Increase the radius step by step, as in Algorithm 7, in one or two dimensions."""
-    covered = covered_1d if grid.features == 1 else covered_2d
-    radius = step = gamma * grid.diagonal
-    while radius < grid.diagonal:
-        if covered(query[None], np.array([radius]), grid.side)[0] @ grid.counts >= k:
-            return radius
-        radius += step
-    return grid.diagonal
-
-
 @pytest.mark.parametrize("features", [1, 2])
 def test_halving_finds_what_the_papers_loop_finds(features: int) -> None:
-    """Halving finds the least multiple of gamma whose ball has mass k, or the diagonal."""
+    """As in Algorithm 7, it finds the least multiple of gamma whose ball has mass k, or all."""
     rng = np.random.default_rng(features)
     grid = NoisyGrid(4, features, rng.integers(0, 9, size=4**features))
-    queries = rng.random((10, features))
+    queries, step = rng.random((10, features)), 0.01 * grid.diagonal
+    covered = covered_1d if features == 1 else covered_2d
+
+    def mass(query: Floats, radius: float) -> float:
+        return float(covered(query[None], np.array([radius]), grid.side)[0] @ grid.counts)
+
     for k in (1, 5, 20, 10_000):
-        found = grid_radii(grid, queries, k, 0.01)
-        expected = [by_steps(grid, query, k, 0.01) for query in queries]
-        assert found == pytest.approx(expected, rel=1e-9)
+        for query, found in zip(queries, grid_radii(grid, queries, k, 0.01), strict=True):
+            radius = step
+            while radius < grid.diagonal and mass(query, radius) < k:
+                radius += step
+            assert found == pytest.approx(min(radius, grid.diagonal), rel=1e-9)
 
 
 def test_points_represent_the_mass_of_their_cells() -> None:
@@ -244,13 +236,6 @@ def test_points_lie_in_their_cells() -> None:
     assert len(np.unique(inside[0].round(9), axis=0)) == 50
 
 
-def dearest(queries: Floats, radii: Floats, places: Floats, shares: Allocation) -> Fraction:
-    """Return the highest charge of a row at one of these places, in exact arithmetic."""
-    inside = pairwise_distances(queries, places) <= radii[:, None]
-    spent = np.array([Fraction(float(share)) for share in shares.epsilons], dtype=object)
-    return max((sum(spent[those], Fraction(0)) for those in inside.T), default=Fraction(0))
-
-
 @given(
     st.integers(1, 12), st.integers(1, 4), st.integers(0, 2**32), st.sampled_from([0, 10, 10**6])
 )
@@ -263,7 +248,9 @@ def test_no_row_is_charged_more_than_the_budget(
     epsilon = float(rng.uniform(0.01, 5))
     shares = allocate_budget(overlap_graph(points, radii), epsilon, work=work)
     places = np.vstack([points, rng.random((200, features))])
-    assert dearest(points, radii, places, shares) <= Fraction(epsilon)
+    inside = pairwise_distances(points, places) <= radii[:, None]
+    spent = np.array([Fraction(float(share)) for share in shares.epsilons], dtype=object)
+    assert all(sum(spent[those]) <= Fraction(epsilon) for those in inside.T)
 
 
 def test_the_budget_of_small_examples_is_divided_as_defined() -> None:
@@ -289,21 +276,6 @@ def test_a_relative_slack_alone_is_not_enough() -> None:
     assert overlap_graph(queries, radii)[0, 1]
 
 
-def random_graph(vertices: int, density: float, seed: int) -> Bools:
-    """Return a random graph without loops."""
-    upper = np.triu(np.random.default_rng(seed).random((vertices, vertices)) < density, 1)
-    return np.asarray(upper | upper.T)
-
-
-def enumerated(graph: Bools) -> list[int]:
-    """Return the largest clique through each vertex, from networkx's maximal cliques."""
-    sizes = [1] * len(graph)
-    for clique in nx.find_cliques(nx.from_numpy_array(graph)):
-        for v in clique:
-            sizes[v] = max(sizes[v], len(clique))
-    return sizes
-
-
 @given(st.integers(1, 16), st.floats(0, 1), st.integers(0, 2**32), st.integers(0, 60))
 @example(80, 0.05, 0, 10_000)
 @example(80, 0.3, 1, 10_000)
@@ -312,9 +284,12 @@ def test_the_largest_clique_through_each_vertex_is_found(
     vertices: int, density: float, seed: int, work: int
 ) -> None:
     """With enough work, each bound is the size that networkx enumerates; no bound is ever below."""
-    graph = random_graph(vertices, density, seed)
-    sizes, bounds = enumerated(graph), largest_cliques(graph)
-    few = largest_cliques(graph, work=work)
+    upper = np.triu(np.random.default_rng(seed).random((vertices, vertices)) < density, 1)
+    graph, sizes = upper | upper.T, [1] * vertices
+    for clique in nx.find_cliques(nx.from_numpy_array(graph)):
+        for v in clique:
+            sizes[v] = max(sizes[v], len(clique))
+    bounds, few = largest_cliques(graph), largest_cliques(graph, work=work)
     assert bounds.exact.all()
     assert bounds.sizes.tolist() == sizes
     assert (few.sizes >= sizes).all()
