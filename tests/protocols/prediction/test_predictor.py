@@ -325,17 +325,19 @@ def test_a_device_gives_the_same_answers_and_keeps_nothing(library: Any) -> None
 
     device = Device(SimpleNamespace(asarray=asarray, matmul=library.matmul))
     made, new = [predictor(device=each) for each in (None, device)], TABLE.take(slice(330, 360))
-    for gone in ([105], [100, 250], []):
-        one, other = (answers(each, QUERIES[:30], 16) for each in made)
-        assert paid(one) == paid(other)
+    added = (np.arange(30), new.features, new.labels, np.full(30, BUDGET))
+    for change, arguments in (
+        (Predictor.forget, (np.array([105]),)),
+        (Predictor.forget, (np.array([100, 250]),)),
+        (Predictor.add, added),
+        (Predictor.forget, (np.arange(30),)),
+    ):
+        one, other = (paid(answers(each, QUERIES[:30], 16)) for each in made)
+        assert one == other
         assert copies()[-1].any()
         for each in made:
-            each.forget(np.array(gone, np.int64))
-            if not gone:
-                each.add(np.arange(30), new.features, new.labels, np.full(30, BUDGET))
+            change(each, *arguments)
         assert not any(copy.any() for copy in copies())
-    one, other = (answers(each, QUERIES[:30], 16) for each in made)
-    assert paid(one) == paid(other)
     assert [len(copy) for copy in copies()] == [300, 299, 297, 327]
 
 
