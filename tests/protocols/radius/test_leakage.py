@@ -292,9 +292,11 @@ def test_an_audit_of_the_whole_classifier_stays_below_its_claim() -> None:
 
 
 def test_the_attacked_code_is_the_deployed_code() -> None:
-    """An owner draws its answer as the attacked batch is drawn, at the price of the request."""
-    expected = answers_of(PRESENT, SHARES.epsilons, 1, np.random.default_rng(6))[0]
+    """An owner draws its answers as the attacked batch is drawn, at the price of the request."""
     with open_ledger(None, Budgets()) as ledger:
         owner = Owner(PRESENT, DataOwner().bind(Facts(1, 2, 2)), ledger, run_inline)
-        request, rng = ask_within(AROUND, NEAR, PRICE), np.random.default_rng(6)
-        assert owner.answer_once("ann", request, rng).labels.tolist() == expected.tolist()
+        for seed in range(100):
+            one, other = np.random.default_rng(seed), np.random.default_rng(seed)
+            request = ask_within(AROUND, NEAR, PRICE, name=f"{seed}")
+            expected = answers_of(PRESENT, SHARES.epsilons, 1, one)[0]
+            assert owner.answer_once("ann", request, other).labels.tolist() == expected.tolist()
