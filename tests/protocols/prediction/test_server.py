@@ -89,13 +89,19 @@ def play(role: Any, own: list[Any] = OWN, rules: ServerRules = RULES, **given: A
 
 
 def test_a_restarted_server_continues_exactly(tmp_path: Path) -> None:
-    """Labels and charges equal those of an uninterrupted server, for any point of the restart."""
+    """Labels and charges equal those of an uninterrupted server, for any point of the restart.
+
+    A repeated request gets the same labels at no cost, for any current noise; one of another name
+    does not.
+    """
     asked, remaining, found = requests(10, 5), list[list[int]](), list[int]()
     with opened(RULES, tmp_path / "one", table(100)) as state:
         expected = labels(state, asked)
     for number, request in enumerate(asked):
         with opened(RULES, tmp_path / "other", None if number else table(100)) as state:
+            assert labels(state, asked[:number], seed=1) == found
             found += labels(state, [request], first=number)
+            assert labels(state, [request], seed=2) == found[-5:]
     assert found == expected
     for folder in ("one", "other"):
         with opened(RULES, tmp_path / folder) as state:
@@ -103,20 +109,11 @@ def test_a_restarted_server_continues_exactly(tmp_path: Path) -> None:
             remaining.append(left.tolist())
     assert remaining[0] == remaining[1]
     assert min(remaining[0]) < 0.2 * max(remaining[0])
-
-
-def test_a_repeated_request_gets_the_same_labels_at_no_cost(tmp_path: Path) -> None:
-    """This holds for any current noise, and after a restart; another name is another request."""
-    asked = requests(4, 5)
-    with opened(RULES, tmp_path, table(100)) as state:
-        first = labels(state, asked)
-        assert labels(state, asked, seed=1) == first
-    with opened(RULES, tmp_path) as state:
-        assert labels(state, asked, seed=2) == first
-        assert read_totals(tmp_path / STATE).spent == 20.0
+    assert read_totals(tmp_path / "other" / STATE).spent == 50.0
+    with opened(RULES, tmp_path / "other") as state:
         renamed = [make_request(each.queries.astype(np.float32), name="again") for each in asked]
-        assert labels(state, renamed, seed=3) != first
-    assert read_totals(tmp_path / STATE).spent == 40.0
+        assert labels(state, renamed[:2]) != expected[:10]
+    assert read_totals(tmp_path / "other" / STATE).spent == 60.0
 
 
 def test_the_stream_ends_after_t_queries_of_all_together(tmp_path: Path) -> None:
