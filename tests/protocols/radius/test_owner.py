@@ -75,9 +75,8 @@ def opened(
     rows: Rows = ROWS,
     offload: Offload = run_inline,
 ) -> Iterator[tuple[Owner, Ledger]]:
-    """Open an owner and its ledger, which is in memory or goes on in a file."""
-    new = path is None or not path.exists()
-    with open_ledger(path, budgets or Budgets(), new=new) as ledger:
+    """Open an owner and its ledger, which is in memory or a new file."""
+    with open_ledger(path, budgets or Budgets(), new=True) as ledger:
         yield Owner(rows, RULES, ledger, offload), ledger
 
 
@@ -126,17 +125,6 @@ def test_invalid_rows_are_refused_at_the_start(facts: Facts, field: str) -> None
     with pytest.raises(InputError) as error, open_ledger(None, Budgets()) as ledger:
         Owner(ROWS, DataOwner().bind(facts), ledger, run_inline)
     assert error.value.field == field
-
-
-def test_a_request_is_answered_and_charged_once(tmp_path: Path) -> None:
-    """A repeated request, even after a restart, gets the same bytes at no cost."""
-    budgets, path = Budgets(total=5.0), tmp_path / "ledger"
-    with opened(budgets, path) as (owner, _):
-        answer = owner.answer_once("ann", asked("one"), np.random.default_rng(1))
-        assert owner.answer_once("ann", asked("one"), np.random.default_rng(2)) == answer
-    with opened(budgets, path) as (owner, ledger):
-        assert owner.answer_once("ann", asked("one"), np.random.default_rng(3)) == answer
-        assert (ledger.totals().spent, ledger.totals().answers) == (asked("one").epsilon, 1)
 
 
 @pytest.mark.parametrize("rows", [ROWS, NO_ROWS], ids=len)
