@@ -58,15 +58,15 @@ def released(features: Features = NUMERIC, **parameters: Any) -> ReleasedModel:
 
 def frame_of(drawn: vr.Table) -> pl.DataFrame:
     """Return the rows of a table in units of its columns, with words for categories."""
-    columns: dict[str, list[float] | list[str]] = {}
     features = drawn.features
-    words = {each.column: each for each in features.categories}
-    for each in feature_terms(features):
-        if each.name in words:
-            chosen = drawn.X[:, words[each.name].features].argmax(axis=1)
-            columns[each.name] = [each.categories[number] for number in chosen]
-        else:
-            columns[each.name] = drawn.X[:, features.names.index(each.name)].tolist()
+    columns: dict[str, list[Any]] = {
+        each.name: drawn.X[:, features.names.index(each.name)].tolist()
+        for each in feature_terms(features)
+        if not each.categories
+    }
+    for each in features.categories:
+        chosen = drawn.X[:, each.features].argmax(axis=1)
+        columns[each.column] = np.array(each.values)[chosen].tolist()
     return pl.DataFrame(columns)
 
 

@@ -123,8 +123,8 @@ def test_totals_cost_at_most_the_account(distribution: NoiseDistribution, missin
 def test_draws_match_the_account(distribution: NoiseDistribution) -> None:
     """Sums of the honest parties' drawn shares follow its distribution, and no share repeats.
 
-    Each pair of numbers of two shares is equal with a probability below 1/2, and all 30,000 never;
-    if both were known, noise would cancel.
+    Each pair of numbers of two shares is equal with a probability below 1/2, and all 30,000 below
+    1e-9000; if both were equal, noise would cancel.
     """
     noise, rng = small(distribution), seeded("drawn", distribution)
     wide = replace(noise, sensitivity=replace(noise.sensitivity, dimensions=30_000))
