@@ -310,27 +310,25 @@ def test_sums_beyond_their_words_are_refused() -> None:
         noise.require_room(room + 1)
 
 
-@pytest.mark.parametrize(
-    ("act", "message"),
-    [
-        (partial(Trust, 0, 0), "parties is 0"),
-        (partial(Trust, 4, -1), "tolerated is -1"),
-        (partial(Trust, 4, 1, -1), "lost is -1"),
-        (
-            partial(Trust, 4, 3, 1),
-            "with 3 colluding and 1 lost of 4 parties, there is no share of the noise",
-        ),
-        (partial(small("gaussian").account, -1), "missing is -1; allowed: from 0 to 4"),
-        (partial(small("gaussian").account, 5), "missing is 5; allowed: from 0 to 4"),
-        (partial(small("gaussian").require_room, -1), "rows is -1"),
-        (
-            partial(scale_for, "laplace", 0.001, 0.0, FIVE, Fraction(100), most=2**14),
-            "needs wider noise than laplace shares support",
-        ),
-    ],
-)
-def test_impossible_numbers_are_refused(act: Callable[[], object], message: str) -> None:
+IMPOSSIBLE: dict[str, Callable[[], object]] = {
+    "parties is 0": partial(Trust, 0, 0),
+    "tolerated is -1": partial(Trust, 4, -1),
+    "lost is -1": partial(Trust, 4, 1, -1),
+    "with 3 colluding and 1 lost of 4 parties, there is no share of the noise": partial(
+        Trust, 4, 3, 1
+    ),
+    "missing is -1; allowed: from 0 to 4": partial(small("gaussian").account, -1),
+    "missing is 5; allowed: from 0 to 4": partial(small("gaussian").account, 5),
+    "rows is -1": partial(small("gaussian").require_room, -1),
+    "needs wider noise than laplace shares support": partial(
+        scale_for, "laplace", 0.001, 0.0, FIVE, Fraction(100), most=2**14
+    ),
+}
+
+
+@pytest.mark.parametrize("message", IMPOSSIBLE)
+def test_impossible_numbers_are_refused(message: str) -> None:
     """Parties that leave no share, more shares than exist, and noise wider than its table are."""
     with pytest.raises(InputError, match=message):
-        act()
+        IMPOSSIBLE[message]()
     assert Trust(1, tolerated_default(1)).factor == 1

@@ -402,34 +402,26 @@ def test_an_invalid_parameter_is_named(given: dict[str, Any], parties: int, mess
         bound(Release(**given), parties)
 
 
+FORECAST = partial(Release().forecast, queries=1, features=4)
 OF_FOUR = Rows(PARTS["party-0"].features, PARTS["party-0"].labels + 3)
+UNPLANNED: dict[str, Callable[[], object]] = {
+    "give `rows`": FORECAST,
+    "rows is 0; allowed: a whole number of at least 1": partial(FORECAST, rows=0),
+    "labels must be below 3": partial(Release().setup, PARTS | {"party-0": OF_FOUR}, FACTS),
+    "planned for 5 parties, but 4 take part": partial(
+        play, SIMULATED, bound(Release()), own=dealt()[:4]
+    ),
+    "there are 1 totals; the release has 2 sums": partial(
+        released_by, bound(RELEASES["lda"]), [Total(np.zeros(7, np.int64), 5)]
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("act", "message"),
-    [
-        (partial(Release().forecast, queries=1, features=4), "give `rows`"),
-        (
-            partial(Release().forecast, queries=1, features=4, rows=0),
-            "rows is 0; allowed: a whole number of at least 1",
-        ),
-        (partial(Release().setup, PARTS | {"party-0": OF_FOUR}, FACTS), "labels must be below 3"),
-        (
-            partial(play, SIMULATED, bound(Release()), own=dealt()[:4]),
-            "planned for 5 parties, but 4 take part",
-        ),
-        (
-            partial(released_by, bound(RELEASES["lda"]), [Total(np.zeros(7, np.int64), 5)]),
-            "there are 1 totals; the release has 2 sums",
-        ),
-    ],
-)
-def test_what_a_release_was_not_planned_for_is_refused(
-    act: Callable[[], object], message: str
-) -> None:
+@pytest.mark.parametrize("message", UNPLANNED)
+def test_what_a_release_was_not_planned_for_is_refused(message: str) -> None:
     """Rows that are not counted or not of a public class, and other parties or totals."""
     with pytest.raises((InputError, RunFailed), match=message):
-        act()
+        UNPLANNED[message]()
 
 
 def test_fewer_than_half_of_the_parties_may_collude_by_default() -> None:
