@@ -1,7 +1,7 @@
 """A data owner and its analysts: what is charged, answered and refused, who is blamed, sizes."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +24,7 @@ from veilring.errors import (
     RunFailed,
     StoreFailed,
 )
+from veilring.nodes.adversary import Alter
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.nodes.service import Offload, Threads, opening, run_inline
@@ -246,32 +247,25 @@ async def test_a_long_batch_delays_only_its_own_analyst(monkeypatch: pytest.Monk
             assert (ledger.totals().spent, ledger.totals().answers) == (2.0, 4)
 
 
-async def unchecked(party: Party, own: LabelRequest | None) -> None:
-    """Send a request without checking the rules, to an honest owner."""
+async def label(party: Party, own: LabelRequest | None) -> None:
+    """Ask, if the party has a request, and otherwise answer as the owner."""
     if own is not None:
-        await party.send(OWNER, own)
-        await party.receive(LabelAnswer, sender=OWNER)
-    else:
-        with opened(Budgets(total=1.0)) as (owner, _):
-            await owner.answer(party, ANALYST)
-
-
-async def lying(party: Party, own: LabelRequest | LabelAnswer) -> None:
-    """Answer the request of an honest analyst with the party's own data."""
-    if isinstance(own, LabelRequest):
         await request_labels(party, own, rules=RULES)
-    else:
-        await party.receive(LabelRequest, sender=ANALYST)
-        await party.send(ANALYST, own)
+        return
+    with opened(Budgets(total=1.0)) as (owner, _):
+        await owner.answer(party, ANALYST)
 
 
-def culprit(role: Callable[..., Awaitable[None]], own: list[Any], witness: str) -> str:
-    """Return the party that another one blames for a violation that ends their session."""
+def require_blamed(liar: str, request: LabelRequest, lie: LabelRequest | LabelAnswer) -> None:
+    """Require that a party is blamed for sending another message in place of its own."""
+    adversary = Alter(lambda _message: lie, only=(type(lie),))
+    run = ProtocolRunner("memory")
     with pytest.raises(RunFailed) as failed:
-        ProtocolRunner("memory")(role, (ANALYST, OWNER), own=own, seed=1)
+        run(label, (ANALYST, OWNER), own=[request, None], adversaries={liar: adversary})
+    (witness,) = {ANALYST, OWNER} - {liar}
     error = failed.value.errors[witness]
     assert isinstance(error, ProtocolViolation)
-    return error.culprit
+    assert error.culprit == liar
 
 
 BAD = {
@@ -299,7 +293,7 @@ def test_a_request_that_no_honest_analyst_sends_ends_the_session(name: str) -> N
     """An analyst refuses to send it, and the owner reports a violation without any draw."""
     with pytest.raises(InputError):
         RULES.check(BAD[name])
-    assert culprit(unchecked, [BAD[name], None], OWNER) == ANALYST
+    require_blamed(ANALYST, asked(), BAD[name])
 
 
 @pytest.mark.parametrize(
@@ -316,7 +310,7 @@ def test_a_request_that_no_honest_analyst_sends_ends_the_session(name: str) -> N
 def test_an_answer_that_no_honest_owner_sends_is_refused(labels: Any, radii: Any) -> None:
     """An analyst accepts no labels from an answer that does not fit its request."""
     answer = LabelAnswer(verdict=0, left=0.0, labels=labels.astype(np.uint16), radii=radii)
-    assert culprit(lying, [ask_nearest(QUERIES, 10, 0.5), answer], ANALYST) == OWNER
+    require_blamed(OWNER, ask_nearest(QUERIES, 10, 0.5), answer)
 
 
 ANSWER = LabelAnswer(verdict=0, left=0.0, labels=np.zeros(5, np.uint16), radii=np.zeros(0))
