@@ -123,14 +123,10 @@ def nearest_loss(
         one, other = (
             np.log(batch_probabilities(queries, radii, rows, classes, shares)) for rows in tables
         )
-        converting = float(ratios[np.arange(len(queries)), chosen].sum())
-        voting = one - other
-        greatest = max(
-            greatest,
-            converting + float(voting.max(axis=1).sum()),
-            -converting - float(voting.min(axis=1).sum()),
-        )
-    return greatest
+        converting, voting = ratios[np.arange(len(queries)), chosen].sum(), one - other
+        for sign in (1, -1):
+            greatest = max(greatest, sign * converting + (sign * voting).max(axis=1).sum())
+    return float(greatest)
 
 
 @pytest.mark.parametrize("parameters", [KNN, replace(KNN, k=2)])

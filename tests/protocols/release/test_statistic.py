@@ -349,14 +349,8 @@ def test_the_rule_has_a_valid_answer_everywhere(
     first = first_statistic(chosen, features)
     main = main_statistic(chosen, features, np.random.default_rng(0))
     sums = [each.sensitivity for each in (first, main) if each is not None]
-    noises = plan_noise(
-        chosen.distribution,
-        chosen.epsilon,
-        chosen.delta,
-        chosen.trust,
-        sums,
-        weights=chosen.weights,
-    )
+    terms = (chosen.distribution, chosen.epsilon, chosen.delta, chosen.trust)
+    noises = plan_noise(*terms, sums, weights=chosen.weights)
     assert account_of(noises).epsilon(chosen.delta) <= epsilon
 
 
