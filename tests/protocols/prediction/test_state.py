@@ -146,8 +146,8 @@ def test_forgetting_again_and_unknown_records(tmp_path: Path) -> None:
 def test_adding_again_and_with_another_row(tmp_path: Path) -> None:
     """An equal row is skipped; a different one is refused by its position, with all others."""
     records = table(20)
-    with opened(RULES, tmp_path, records.take(range(10))) as state:
-        assert state.add(records) == 10
+    with opened(RULES, tmp_path, records.take(range(2))) as state:
+        assert state.add(records) == 18
         assert state.add(records) == 0
         swapped = replace(table(20, seed=8).take([0]), ids=records.ids[4:5])
         with pytest.raises(ChangeRefused) as refused:
