@@ -7,7 +7,7 @@ import numpy as np
 
 from veilring.arrays import Ints
 from veilring.protocols.ldp.algorithm.oracles import DirectEncoding, OptimisedUnary
-from veilring.protocols.ldp.algorithm.survey import DiscreteBayesSurvey
+from veilring.protocols.ldp.algorithm.survey import DiscreteBayesSurvey, Tally
 from veilring.protocols.ldp.messages import (
     BATCH_REPORTS_MAX,
     ID_BYTES,
@@ -83,6 +83,12 @@ def keep(
     count = max((int(each.places.max()) + 1 for each in arrived if len(each.places)), default=0)
     senders = Senders((member,), np.zeros(count, dtype=np.int64))
     return store.keep(arrived, senders, quotas=quotas or Quotas(), closed=closed)
+
+
+def require_equal(found: Tally, other: Tally) -> None:
+    """Compare two tallies."""
+    assert found.counts == other.counts
+    assert all(map(np.array_equal, found.sums, other.sums))
 
 
 Lie = Callable[[Message], Message]

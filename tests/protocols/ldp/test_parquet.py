@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.protocols.ldp.collecting import batches, make_task
+from tests.protocols.ldp.collecting import batches, make_task, require_equal
 
 from veilring.errors import InputError
 from veilring.protocols.ldp import parquet
@@ -30,11 +30,6 @@ def reports() -> list[tuple[int, Reports]]:
 
 DIRECT = Tally.of(TASK.survey, reports())
 """The tally of the same reports without files."""
-
-
-def same(one: Tally, other: Tally) -> bool:
-    """Return whether two tallies are equal."""
-    return one.counts == other.counts and all(map(np.array_equal, one.sums, other.sums))
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +54,7 @@ def test_files_contain_all_written_reports(files: tuple[Path, ...]) -> None:
 def test_a_tally_of_files_equals_that_of_their_reports(files: tuple[Path, ...]) -> None:
     """A tally of files and its classifier equal those of the reports, bit for bit."""
     found = tally_parquet(TASK, files)
-    assert same(found, DIRECT)
+    require_equal(found, DIRECT)
     assert repr(learn(TASK.survey, found)) == repr(learn(TASK.survey, DIRECT))
 
 
@@ -76,7 +71,7 @@ def test_a_tally_does_not_depend_on_pieces_or_order(
     total = Tally.empty(TASK.survey)
     for number in [place for place in order if place < len(pieces)]:
         total += tally_piece(TASK, pieces[number])
-    assert same(total, DIRECT)
+    require_equal(total, DIRECT)
 
 
 def test_a_piece_is_bounded_in_bytes(
@@ -96,7 +91,7 @@ def test_an_empty_collection_is_a_file_too(tmp_path: Path) -> None:
     """An empty collection is written and read."""
     files = write_parquet(TASK, [], tmp_path / "reports")
     assert len(files) == 1
-    assert same(tally_parquet(TASK, files), Tally.empty(TASK.survey))
+    require_equal(tally_parquet(TASK, files), Tally.empty(TASK.survey))
 
 
 def _with(**columns: Any) -> Change:
