@@ -85,8 +85,9 @@ def keep(
     return store.keep(arrived, senders, quotas=quotas or Quotas(), closed=closed)
 
 
-def require_equal(found: Tally, other: Tally) -> None:
-    """Compare two tallies."""
+def require_equal(found: Tally | None, other: Tally) -> None:
+    """Require that a tally was found and equals another one."""
+    assert found is not None
     assert found.counts == other.counts
     assert all(map(np.array_equal, found.sums, other.sums))
 

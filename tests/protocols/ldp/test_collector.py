@@ -297,14 +297,14 @@ async def test_groups_form_while_one_is_stored(path: Path) -> None:
         assert len(groups) <= 3
 
 
-IMPOSSIBLE = (
+IMPOSSIBLE: list[tuple[int, list[int], list[int], str]] = [
     (99, [], [], "not sent"),
     (0, [], [], "not sent"),
     (1, [], [], "a part of"),
     (9, [9], [1], "unreadable"),
     (9, [0], [], "unreadable"),
     (9, [0], [9], "unreadable"),
-)
+]
 
 
 @pytest.mark.parametrize(("reports", "places", "verdicts", "reason"), IMPOSSIBLE)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from papers.means import APPROACHES, Approach, Hybrid, Laplace, Piecewise, SignVector, make_means
 from tests.privacy.generators import FALSE_ALARM, follows, seeded
 from tests.protocols.ldp.distributions import DISTRIBUTIONS, MECHANISMS, bernstein, words
+from tests.refusals import require_refused
 
 from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
@@ -75,32 +76,31 @@ def test_codes_have_the_stated_moments(distribution: CodeDistribution) -> None:
     assert said == pytest.approx(squares.tolist(), rel=1e-7 if bias else 1e-9)
 
 
-@pytest.mark.parametrize(
-    ("kind", "influences", "variances"),
-    [
-        (Laplace, (401.0, 81.0, 41.0, 21.0), (32.0, 8.0, 2.0, 0.5)),
-        (OneBit, (20.02, 4.083, 2.164, 1.313), (16.7, 4.68, 1.72, 1.08)),
-        (Piecewise, (40.0, 8.04, 4.08, 2.16), (21.2, 5.22, 1.23, 0.241)),
-        (Hybrid, (20.02, 4.083, 4.08, 2.16), (16.7, 4.29, 1.04, 0.219)),
-    ],
-)
+PUBLISHED: dict[type[CodeDistribution], tuple[list[float], list[float]]] = {
+    Laplace: ([401.0, 81.0, 41.0, 21.0], [32.0, 8.0, 2.0, 0.5]),
+    OneBit: ([20.02, 4.083, 2.164, 1.313], [16.7, 4.68, 1.72, 1.08]),
+    Piecewise: ([40.0, 8.04, 4.08, 2.16], [21.2, 5.22, 1.23, 0.241]),
+    Hybrid: ([20.02, 4.083, 4.08, 2.16], [16.7, 4.29, 1.04, 0.219]),
+}
+
+
+@pytest.mark.parametrize("kind", PUBLISHED)
 def test_influences_and_worst_variances_are_the_published_ones(
-    kind: type[CodeDistribution], influences: tuple[float, ...], variances: tuple[float, ...]
+    kind: type[CodeDistribution],
 ) -> None:
     """They agree within the half per cent due to grid and printing, from epsilon 0.1 to 4.
 
     The influence is the greatest number of any code.
     """
+    influences, variances = PUBLISHED[kind]
     few = [kind(epsilon) for epsilon in (0.1, 0.5, 1.0, 2.0)]
     assert [each.influence for each in few] == pytest.approx(influences, rel=5e-3)
     assert [np.abs(values(each)).max() for each in few] == [each.influence for each in few]
-    worst = [_worst_variance(kind(epsilon)) for epsilon in (0.5, 1.0, 2.0, 4.0)]
-    assert worst == pytest.approx(variances, rel=5e-3)
-
-
-def _worst_variance(distribution: CodeDistribution) -> float:
-    numbers = np.linspace(-1.0, 1.0, 4 * distribution.levels + 1).tolist()
-    return float(max(distribution.second_moment(x) - x * x for x in numbers))
+    for epsilon, variance in zip((0.5, 1.0, 2.0, 4.0), variances, strict=True):
+        distribution = kind(epsilon)
+        numbers = np.linspace(-1.0, 1.0, 4 * distribution.levels + 1).tolist()
+        worst = max(distribution.second_moment(x) - x * x for x in numbers)
+        assert worst == pytest.approx(variance, rel=5e-3)
 
 
 @pytest.mark.parametrize("distribution", ALL, ids=words)
@@ -125,10 +125,9 @@ def test_rounding_goes_to_a_neighbour_on_the_grid(numbers: list[float], exponent
     assert (rounded(grid / levels, levels, np.random.default_rng(1)) == grid).all()
 
 
-@pytest.mark.parametrize("number", [-0.999, -0.3, 1e-3, 0.7])
-def test_rounding_is_unbiased(number: float) -> None:
+def test_rounding_is_unbiased() -> None:
     """The mean of many roundings is the number, within Bernstein's bound."""
-    for levels in (1, 8):
+    for number, levels in itertools.product((-0.999, -0.3, 1e-3, 0.7), (1, 8)):
         grid = rounded(np.full(DRAWS, number), levels, seeded("rounding", levels))
         part = (number * levels) % 1
         reach = bernstein(DRAWS * part * (1 - part), 1.0, FALSE_ALARM / 8)
@@ -148,8 +147,7 @@ def test_the_least_epsilon_allows_estimates(kind: type[CodeDistribution]) -> Non
     assert distribution.bits <= 32
     for wrong in (math.nextafter(kind.least_epsilon, 0.0), 0.0, -1.0, 20.5, math.nan, math.inf):
         allowed = f"epsilon is {wrong}; allowed: from {distribution.epsilon} to 20"
-        with pytest.raises(InputError, match=allowed):
-            kind(wrong)
+        require_refused(allowed, kind, wrong)
 
 
 def test_the_plain_distribution_adds_no_noise() -> None:
@@ -168,28 +166,14 @@ def greatest_loss(means: Means) -> float:
     each position. A sampled feature is drawn alike for all rows, so the worst feature counts.
     """
     codes, levels = np.arange(means.distribution.codes), means.distribution.levels
-    distributions = {
-        x: np.log(means.distribution.probability(codes, x * levels)) for x in (-1, 0, 1)
-    }
-    worst = {
-        (a, b): float((distributions[a] - distributions[b]).max())
-        for a, b in itertools.product(distributions, distributions)
-    }
-    greatest = 0.0
-    for one, other in itertools.permutations(_vectors(means), 2):
-        each = [
-            sum(worst[pair] for pair in zip(a, b, strict=True))
-            for a, b in zip(one.tolist(), other.tolist(), strict=True)
-        ]
-        greatest = max(greatest, max(each) if isinstance(means, SampledFeature) else sum(each))
-    return greatest
-
-
-def _vectors(means: Means) -> list[Ints]:
-    """Return the vector of each row, shape (features, classes)."""
-    rows = itertools.product((-1, 0, 1), repeat=means.features)
-    classes = np.eye(means.classes, dtype=np.int64)
-    return [np.outer(row, own) for row, own in itertools.product(rows, classes)]
+    logs = np.log([means.distribution.probability(codes, x * levels) for x in (-1, 0, 1)])
+    worst = (logs[:, None] - logs).max(axis=2)
+    rows = np.array(list(itertools.product((-1, 0, 1), repeat=means.features)))
+    vectors = rows[:, None, :, None] * np.eye(means.classes, dtype=np.int64)[:, None]
+    places = vectors.reshape(-1, means.features, means.classes) + 1
+    each = worst[places[:, None], places].sum(axis=3)  # by pair of rows and feature
+    whole = each.max(axis=2) if isinstance(means, SampledFeature) else each.sum(axis=2)
+    return float(whole.max())
 
 
 @pytest.mark.parametrize("means", MECHANISMS, ids=words)
@@ -199,24 +183,15 @@ def test_no_report_is_likelier_than_its_epsilon_allows(means: Means) -> None:
 
 
 @pytest.mark.parametrize("approach", APPROACHES)
-@pytest.mark.parametrize("classes", [1, 3])
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.3])
-def test_each_approach_spends_the_requested_epsilon(
-    approach: Approach, classes: int, epsilon: float
-) -> None:
-    """For any number of features, all three stay within epsilon and waste nothing."""
-    for features in (1, 3, 7, 14):
+def test_each_approach_spends_the_requested_epsilon(approach: Approach) -> None:
+    """For any number of features, all three waste nothing; an invalid ε is shown as requested."""
+    for epsilon, features, classes in itertools.product((0.1, 1.0, 3.3), (1, 3, 7, 14), (1, 3)):
         exact = make_means(approach, epsilon, features, classes).exact_epsilon
         assert epsilon * (1 - 1e-9) <= exact <= epsilon
-
-
-@pytest.mark.parametrize("approach", APPROACHES)
-@pytest.mark.parametrize("epsilon", [math.nan, -math.inf, -1.0, 0.0])
-def test_an_invalid_epsilon_is_shown_as_given(approach: Approach, epsilon: float) -> None:
-    """The error shows the requested ε, not a feature's part of it."""
-    with pytest.raises(InputError) as caught:
-        make_means(approach, epsilon, 3)
-    assert (caught.value.field, caught.value.value) == ("epsilon", str(epsilon))
+    for wrong in (math.nan, -math.inf, -1.0, 0.0):
+        with pytest.raises(InputError) as caught:
+            make_means(approach, wrong, 3)
+        assert (caught.value.field, caught.value.value) == ("epsilon", str(wrong))
 
 
 @pytest.mark.parametrize("means", MECHANISMS, ids=words)
@@ -244,15 +219,10 @@ def test_means_are_unbiased_within_their_variance(means: Means) -> None:
 
 def test_impossible_reports_are_not_accepted() -> None:
     """An unknown feature, a code beyond the last, and set padding are refused."""
-    sampled, each, signs = (
-        SampledFeature(Piecewise(1.0), 3),
-        EachFeature(OneBit(1.0), 3),
-        SignVector(1.0, 3),
-    )
     far = np.array([[0, 0, 0], [3, 0, 0], [0, 255, 255]], dtype=np.uint8)
-    assert sampled.accept(far).tolist() == [True, False, False]
+    assert SampledFeature(Piecewise(1.0), 3).accept(far).tolist() == [True, False, False]
     bits = np.array([[0b11100000], [0b00000001]], dtype=np.uint8)
-    for mechanism in (each, signs):
+    for mechanism in (EachFeature(OneBit(1.0), 3), SignVector(1.0, 3)):
         assert mechanism.accept(bits).tolist() == [True, False]
 
 
@@ -266,8 +236,8 @@ def test_a_feature_without_reports_is_unknown() -> None:
     assert (found.values[1], found.variance[1]) == (0.0, math.inf)
     assert (found.low[1], found.high[1]) == (-1.0, 1.0)
     for wrong in (11, 13):
-        with pytest.raises(InputError, match="counts of features do not add up"):
-            means.estimate(np.array([5, 5, 7, 1]), wrong)
+        uneven = "counts of features do not add up"
+        require_refused(uneven, means.estimate, np.array([5, 5, 7, 1]), wrong)
 
 
 @pytest.mark.parametrize("kind", [Piecewise, Hybrid])
@@ -278,33 +248,30 @@ def test_a_distribution_that_cannot_hide_a_class_is_refused(kind: type[CodeDistr
     assert caught.value.field == "distribution"
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        np.zeros((4, 2)),
-        np.zeros(4),
-        np.full((4, 4), 2.0),
-        np.full((4, 4), 0.5),
-        *(np.array([[0.0, 0.0, number, 0.0]]) for number in (-1.001, 2.0, math.nan, math.inf)),
-        np.vstack((np.zeros((100_000, 4)), [[0.0, 0.0, math.nan, 0.0]])),
-    ],
-    ids=range(9),
-)
+IMPOSSIBLE = [
+    np.zeros((4, 2)),
+    np.zeros(4),
+    np.full((4, 4), 2.0),
+    np.full((4, 4), 0.5),
+    *(np.array([[0.0, 0.0, number, 0.0]]) for number in (-1.001, 2.0, math.nan, math.inf)),
+    np.vstack((np.zeros((100_000, 4)), [[0.0, 0.0, math.nan, 0.0]])),
+]
+
+
+@pytest.mark.parametrize("rows", IMPOSSIBLE, ids=range(9))
 def test_invalid_rows_are_refused_before_any_draw(rows: Floats) -> None:
     """Another shape, an unknown class and numbers outside are refused, whatever would be drawn."""
     numbers = rows[:, :3] if rows.shape[1:] == (4,) else rows
-    if numbers.shape[1:] != (3,) or not (np.abs(numbers) <= 1).all():
-        _require_refused(SignVector(1.0, 3), numbers)
-    for kind in (EachFeature, SampledFeature):
-        _require_refused(kind(OneBit(1.0), 3, 2), rows)
-
-
-def _require_refused(mechanism: Means | SignVector, rows: Floats) -> None:
-    rng, untouched = seeded("refused"), seeded("refused")
-    with pytest.raises(InputError, match="values") as caught:
-        mechanism.perturb(rows, rng)
-    assert "2.0" not in str(caught.value)
-    assert rng.bytes(8) == untouched.bytes(8)
+    refusing = [(kind(OneBit(1.0), 3, 2), rows) for kind in (EachFeature, SampledFeature)]
+    signs = [(SignVector(1.0, 3), numbers)]
+    if numbers.shape[1:] == (3,) and (np.abs(numbers) <= 1).all():
+        signs.clear()  # only the class is wrong
+    for mechanism, given_ in (*refusing, *signs):
+        rng, untouched = seeded("refused"), seeded("refused")
+        with pytest.raises(InputError, match="values") as caught:
+            mechanism.perturb(given_, rng)
+        assert "2.0" not in str(caught.value)
+        assert rng.bytes(8) == untouched.bytes(8)
 
 
 def test_a_report_of_only_extreme_numbers_is_refused() -> None:
@@ -351,9 +318,7 @@ def test_an_epsilon_too_small_for_the_weights_is_refused(features: int) -> None:
     assert mechanism.slope > 0
     found = mechanism.estimate(np.ones(features, dtype=np.int64), 2)
     assert np.isfinite([found.values, found.variance]).all()
-    with pytest.raises(InputError, match=f"allowed: from {least} to 20 for {features} features"):
-        SignVector(least * 0.99, features)
-    with pytest.raises(InputError, match="features is 45"):
-        SignVector(1.0, 45)
-    with pytest.raises(InputError, match="epsilon"):
-        SignVector(0.0, 3)
+    allowed = f"allowed: from {least} to 20 for {features} features"
+    require_refused(allowed, SignVector, least * 0.99, features)
+    require_refused("features is 45", SignVector, 1.0, 45)
+    require_refused("epsilon", SignVector, 0.0, 3)

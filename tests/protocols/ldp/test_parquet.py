@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.protocols.ldp.collecting import batches, make_task, require_equal
+from tests.refusals import require_refused
 
-from veilring.errors import InputError
 from veilring.protocols.ldp import parquet
 from veilring.protocols.ldp.algorithm.bayes import learn
 from veilring.protocols.ldp.algorithm.randomiser import Reports
@@ -65,8 +65,7 @@ def test_a_tally_does_not_depend_on_pieces_or_order(
 ) -> None:
     """Pieces cover each file once, and their tallies add up in any order."""
     pieces = cut_pieces(TASK, files, at_once=at_once)
-    with pytest.raises(InputError, match="at_once"):
-        cut_pieces(TASK, files, at_once=-at_once)
+    require_refused("at_once", cut_pieces, TASK, files, at_once=-at_once)
     assert max(piece.reports for piece in pieces) <= at_once
     total = Tally.empty(TASK.survey)
     for number in [place for place in order if place < len(pieces)]:
@@ -125,10 +124,8 @@ def test_one_impossible_report_is_refused(
     frame, path = pl.read_parquet(files[0]), tmp_path / "changed.parquet"
     changed = change(frame[50:51])
     pl.concat([frame[:50], changed, frame[51:]], how="vertical_relaxed").write_parquet(path)
-    with pytest.raises(InputError, match=r"changed\.parquet"):
-        tally_parquet(TASK, [path])
-    with pytest.raises(InputError, match="for a task other than"):
-        tally_parquet(make_task(epsilon=2.0), files)
+    require_refused(r"changed\.parquet", tally_parquet, TASK, [path])
+    require_refused("for a task other than", tally_parquet, make_task(epsilon=2.0), files)
 
 
 @pytest.mark.parametrize(
@@ -143,29 +140,27 @@ def test_one_impossible_report_is_refused(
 )
 def test_a_file_with_other_columns_is_refused(frame: pl.DataFrame, tmp_path: Path) -> None:
     """The error names the file and the expected columns."""
-    frame.write_parquet(tmp_path / "other.parquet")
-    with pytest.raises(InputError, match=r"other\.parquet.*task and report"):
-        cut_pieces(TASK, [tmp_path / "other.parquet"])
+    path = tmp_path / "other.parquet"
+    frame.write_parquet(path)
+    require_refused(r"other\.parquet.*task and report", cut_pieces, TASK, [path])
 
 
 def test_an_invalid_file_of_reports_is_refused(tmp_path: Path, files: tuple[Path, ...]) -> None:
     """A missing path, a text, no paths, and a file named twice are refused."""
     (tmp_path / "text.parquet").write_text("task,question,report")
     for path in (tmp_path / "none.parquet", tmp_path / "text.parquet"):
-        with pytest.raises(InputError, match=path.name):
-            cut_pieces(TASK, [path])
-    with pytest.raises(InputError, match="no file"):
-        cut_pieces(TASK, [])
-    with pytest.raises(InputError, match="twice"):
-        cut_pieces(TASK, [files[0], files[0].parent / ".." / files[0].parent.name / files[0].name])
+        require_refused(path.name, cut_pieces, TASK, [path])
+    require_refused("no file", cut_pieces, TASK, [])
+    folder = files[0].parent
+    require_refused(
+        "twice", cut_pieces, TASK, [files[0], folder / ".." / folder.name / files[0].name]
+    )
 
 
 def test_a_folder_appears_complete_or_not_at_all(tmp_path: Path) -> None:
     """A report that does not fit leaves no file, and an existing folder is not overwritten."""
-    wrong = np.full((1, 1), 3, dtype=np.uint8)
-    with pytest.raises(InputError, match="no question"):
-        write_parquet(TASK, [*reports(), (0, wrong)], tmp_path / "reports")
+    wrong, folder = np.full((1, 1), 3, dtype=np.uint8), tmp_path / "reports"
+    require_refused("no question", write_parquet, TASK, [*reports(), (0, wrong)], folder)
     assert list(tmp_path.iterdir()) == []
-    write_parquet(TASK, reports(), tmp_path / "reports")
-    with pytest.raises(InputError, match="does not exist"):
-        write_parquet(TASK, reports(), tmp_path / "reports")
+    write_parquet(TASK, reports(), folder)
+    require_refused("does not exist", write_parquet, TASK, reports(), folder)
