@@ -1,31 +1,28 @@
 """Claims are decided by intervals over splits of correctly computed quantities."""
 
+from typing import Literal
+
 import numpy as np
 import pytest
-from papers.claims import (
-    Claim,
-    CurveKey,
-    Evidence,
-    Judgement,
-    Measured,
-    above,
-    judge_claim,
-    mean_intervals,
-)
+from papers.claims import Claim, CurveKey, Evidence, Measured, above, judge_claim, mean_intervals
 from papers.evidence import (
     LAST,
     changes,
     falls_after,
     falls_from_best,
     heights,
+    in_measure,
+    leads,
+    near,
     ratios,
+    since,
     slopes,
     up_to,
 )
 from scipy import stats
+from tests.refusals import require_refused
 
 from veilring.arrays import Floats
-from veilring.errors import InputError
 
 X = (1.0, 2.0, 4.0)
 
@@ -40,50 +37,41 @@ def _noisy(means: tuple[float, ...], splits: int = 50, spread: float = 0.01) -> 
     return np.random.default_rng(1).normal(means, spread, (splits, len(means)))
 
 
-def _judge(side: str, *means: float, spread: float = 0.01) -> Judgement:
-    """Decide a claim that all means are above or below 0."""
-    curve = _noisy(means, spread=spread)
+VERDICTS: list[tuple[Literal["above", "below"], tuple[float, ...], float, object]] = [
+    ("above", (0.1, 0.2), 0.01, ("holds", 2, "point 0")),
+    ("above", (0.1, -0.2), 0.01, ("does not hold", 1, "point 1")),
+    ("above", (0.1, 0.0), 0.01, ("is inconclusive", 1, "point 1")),
+    ("below", (-0.1, -0.2), 0.01, ("holds", 2, "point 0")),
+    ("below", (-0.1, 0.2), 0.01, ("does not hold", 1, "point 1")),
+    # a small mean with large noise neither holds nor fails
+    ("above", (0.001,), 1.0, ("is inconclusive", 0, "point 0")),
+    # values equal in all splits are compared exactly, and the bound is not above itself
+    ("above", (0.0,), 0.0, ("does not hold", 0, "point 0")),
+    ("below", (0.0,), 0.0, ("does not hold", 0, "point 0")),
+    ("above", (1e-9,), 0.0, ("holds", 1, "point 0")),
+]
 
-    def take(_: Measured) -> Evidence:
-        return Evidence(tuple(f"point {place}" for place in range(len(means))), curve)
 
-    claim = Claim("it is so", "the quantity", "above" if side == "above" else "below", 0.0, take)
-    return judge_claim(claim, _measured(a=curve))
-
-
-@pytest.mark.parametrize(
-    ("side", "means", "outcome", "met", "weakest"),
-    [
-        ("above", (0.1, 0.2), "holds", 2, "point 0"),
-        ("above", (0.1, -0.2), "does not hold", 1, "point 1"),
-        ("above", (0.1, 0.0), "is inconclusive", 1, "point 1"),
-        ("below", (-0.1, -0.2), "holds", 2, "point 0"),
-        ("below", (-0.1, 0.2), "does not hold", 1, "point 1"),
-    ],
-)
+@pytest.mark.parametrize(("side", "means", "spread", "expected"), VERDICTS)
 def test_a_claim_is_about_every_point(
-    side: str, means: tuple[float, ...], outcome: str, met: int, weakest: str
+    side: Literal["above", "below"], means: tuple[float, ...], spread: float, expected: object
 ) -> None:
     """It holds if all intervals are beyond the bound, and fails if one is on the other side."""
-    verdict = _judge(side, *means)
-    assert verdict.outcome == outcome
-    assert verdict.met == met
-    assert verdict.weakest == weakest
-    assert f"table: {outcome}: it is so. Tested: the quantity {side} 0" in str(verdict)
+    curve = _noisy(means, spread=spread)
+    evidence = Evidence(tuple(f"point {place}" for place in range(len(means))), curve)
+    claim = Claim("it is so", "the quantity", side, 0.0, lambda _: evidence)
+    verdict = judge_claim(claim, _measured(a=curve))
+    assert (verdict.outcome, verdict.met, verdict.weakest) == expected
+    said = f"table: {verdict.outcome}: it is so. Tested: the quantity {side} 0"
+    assert said in str(verdict)
 
 
 @pytest.mark.parametrize(
-    ("data", "outcome"),
-    [
-        ("mushroom.csv", "holds"),
-        ("openml:mushroom", "holds"),
-        ("Chess", "holds"),
-        ("wine", "is not tested"),
-        ("mushrooms.csv", "is not tested"),
-    ],
+    "data", ["mushroom.csv", "openml:mushroom", "Chess", "wine", "mushrooms.csv"]
 )
-def test_a_claim_about_a_table_is_tested_on_it_alone(data: str, outcome: str) -> None:
+def test_a_claim_about_a_table_is_tested_on_it_alone(data: str) -> None:
     """For other tables the report names the claim's table and the way to test it."""
+    outcome = "is not tested" if data in {"wine", "mushrooms.csv"} else "holds"
     curve = _noisy((0.1,))
     claim = above("it is so", "it", 0.0, lambda _: Evidence(("",), curve), ("Mushroom", "Chess"))
     verdict = judge_claim(claim, Measured(data, (1.0,), {CurveKey("a", ""): curve}))
@@ -93,20 +81,12 @@ def test_a_claim_about_a_table_is_tested_on_it_alone(data: str, outcome: str) ->
     assert about == (outcome == "is not tested")
 
 
-def test_few_noisy_splits_decide_nothing() -> None:
-    """A small mean with large noise neither holds nor fails."""
-    assert _judge("above", 0.001, spread=1.0).outcome == "is inconclusive"
-
-
-def test_without_spread_the_bound_itself_does_not_hold() -> None:
-    """Values equal in all splits are compared exactly, and the bound is not above itself."""
-    assert _judge("above", 0.0, spread=0.0).outcome == "does not hold"
-    assert _judge("below", 0.0, spread=0.0).outcome == "does not hold"
-    assert _judge("above", 1e-9, spread=0.0).outcome == "holds"
-
-
 def test_intervals_are_students_and_joint() -> None:
-    """Each is that of a t-test, and each of m intervals misses with probability 5 % / m."""
+    """Each is that of a t-test, and each of m intervals misses with probability 5 % / m.
+
+    One split has no standard error.
+    """
+    require_refused("splits is 1", mean_intervals, np.ones((1, 1)))
     values = _noisy((0.3, 0.5), splits=12)
     for simultaneous, confidence in ((False, 0.95), (True, 0.975)):
         for place, each in enumerate(mean_intervals(values, simultaneous=simultaneous)):
@@ -122,12 +102,6 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
         each = mean_intervals(rng.normal(0.0, 1.0, (10, 2)))
         covered += all(interval.low < 0 < interval.high for interval in each)
     assert stats.binom.cdf(covered, 2000, 0.95) > 1e-6
-
-
-def test_one_split_is_refused() -> None:
-    """One split has no standard error."""
-    with pytest.raises(InputError, match="splits is 1"):
-        mean_intervals(np.ones((1, 1)))
 
 
 def test_a_ratio_is_that_of_the_means_with_the_error_of_the_delta_method() -> None:
@@ -177,3 +151,19 @@ def test_a_flat_curve_has_no_best_point() -> None:
     curve = np.random.default_rng(4).normal(0.5, 0.1, (2000, 30))
     taken = falls_from_best("y", "a")(Measured("table", X * 10, {CurveKey("y", "a"): curve}))
     assert stats.ttest_1samp(taken.values[:, 0], 0.0).pvalue > 1e-6
+
+
+def test_evidence_is_measured_at_the_claimed_points() -> None:
+    """Differences and ratios are those of the curves at the requested points."""
+    one, other = CurveKey("m", "one"), CurveKey("m", "other")
+    curves = {one: np.array([[1.0, 2.0], [3.0, 6.0]]), other: np.array([[1.0, 4.0], [1.0, 4.0]])}
+    curves[CurveKey("n", "one")] = curves[other]
+    found = Measured("made", (0.5, 2.0), curves)
+    lead = leads(in_measure("m", ("one", "other")), at=up_to(1.0), x="epsilon")(found)
+    assert lead.labels == ("epsilon = 0.5",)
+    assert lead.values.tolist() == [[0.0], [2.0]]
+    assert heights("m", "one", at=near(2.1))(found).values.tolist() == [[2.0], [6.0]]
+    share = ratios("m", "one", over="other", at=since(2.0), x="epsilon")(found)
+    assert share.values.mean(axis=0).tolist() == [1.0]  # (2 + 6) / (4 + 4)
+    across = leads([(one, other), (one, CurveKey("n", "one"))], at=near(0.5))(found)
+    assert across.labels == ("m: one over other", "one: m over n")

@@ -1,12 +1,30 @@
-"""The measurement of a figure at few points, for tests."""
+"""The measurement of figures at few points, and the commands of the papers."""
+
+from collections.abc import Callable
 
 import numpy as np
+import pytest
+from papers.__main__ import run_program
 from papers.claims import Measured
 from papers.figure import measure_figure
 from papers.reproduce import find_figure
 
 from veilring.data.sources import load
 from veilring.randomness import Streams
+
+Program = Callable[..., tuple[object, str, str]]
+
+
+@pytest.fixture
+def program(capsys: pytest.CaptureFixture[str]) -> Program:
+    """Return a function that runs a command and returns its exit code and its two outputs."""
+
+    def run(command: Callable[..., None], *words: str) -> tuple[object, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            run_program(command, "papers", words)
+        return ended.value.code, *capsys.readouterr()
+
+    return run
 
 
 def measure(name: str, subject: object = "iris", splits: int = 2) -> Measured:
