@@ -27,17 +27,32 @@ def program(capsys: pytest.CaptureFixture[str]) -> Program:
     return run
 
 
+NUMBERS = {"RMSE", "AvRE", "epsilon", "seconds"}
+"""The measures that are no fractions."""
+
+
 def measure(name: str, subject: object = "iris", splits: int = 2) -> Measured:
-    """Measure a figure on a table or other subject; every curve has its shape and is finite."""
+    """Measure a figure on a table or other subject; its curves have the right shape and values.
+
+    All of its claims can be decided from them.
+    """
+    figure = find_figure(name)
     found = measure_figure(
-        find_figure(name),
+        figure,
         load(subject) if isinstance(subject, str) else subject,
         splits=splits,
         quick=True,
         streams=Streams(1),
         tell=lambda _: None,
     )
-    for curve in found.curves.values():
+    assert {key.measure for key in found.curves} == set(figure.measures)
+    for key, curve in found.curves.items():
         assert curve.shape == (splits, len(found.x))
         assert np.isfinite(curve).all()
+        assert key.measure in NUMBERS or ((curve >= 0) & (curve <= 1)).all()
+    for claim in figure.claims:
+        evidence = claim.take(found)
+        assert evidence.values.shape == (splits, len(evidence.labels))
+        assert np.isfinite(evidence.values).all()
+        assert len(set(evidence.labels)) == len(evidence.labels)
     return found

@@ -1,5 +1,6 @@
 """The thesis' walks, blurred queries and planar noise: exact losses, charges, distributions."""
 
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import product
 from math import dist, exp, inf, sqrt
@@ -66,50 +67,41 @@ def _queries(tree: Tree) -> Floats:
     return np.vstack([tree.points, corners, others])
 
 
-class Losses:
-    """The greatest loss over all transcripts, for each ordered pair of queries.
+def _right(steps: Utility, nodes: Floats, queries: Floats, level: int = 0) -> Floats:
+    """Return the exact probability of the answer that names the right child."""
+    step = steps.judge(nodes, queries, level)
+    slip = np.broadcast_to(step.slip, step.right.shape) / 2.0**64
+    return np.where(step.right, 1 - slip, slip)
+
+
+def greatest_losses(tree: Tree, utility: Utility, queries: Floats, variant: Variant) -> Floats:
+    """Return the greatest loss over all transcripts, for each ordered pair of queries.
 
     Given the query, threads answer independently, and any combination of their answers is a
     transcript. So the greatest loss of a walk is the sum of the greatest losses of its threads, and
     that of a thread is found from the leaves up.
     """
 
-    def __init__(self, tree: Tree, utility: Utility, queries: Floats) -> None:
-        self._tree, self._utility, self._queries = tree, utility, queries
-
-    def _of_bits(self, node: int) -> tuple[Floats, Floats]:
-        """Return ln P(bit | query) - ln P(bit | other) for the bits 0 and 1 at a node."""
-        level, nodes = node.bit_length() - 1, np.full(len(self._queries), node)
-        exposed = self._utility.expose(self._tree, level, nodes)
-        step = self._utility.judge(exposed, self._queries, level)
-        slip = np.broadcast_to(step.slip, step.right.shape) / 2.0**64
-        left = np.log(np.where(step.right, slip, 1 - slip))
-        right = np.log(np.where(step.right, 1 - slip, slip))
-        return left[:, None] - left, right[:, None] - right
-
-    def thread(self, node: int, levels: int, *, greedy: bool = False) -> Floats:
-        """Return the greatest loss of one thread from a node down.
-
-        A greedy one sends another down each child that it leaves.
-        """
+    def thread(node: int, levels: int, *, greedy: bool = False) -> Floats:
         if not levels:
-            return np.zeros((len(self._queries),) * 2)
-        ways = [
-            loss
-            + self.thread(2 * node + bit, levels - 1, greedy=greedy)
-            + (self.thread(2 * node + 1 - bit, levels - 1) if greedy else 0)
-            for bit, loss in enumerate(self._of_bits(node))
-        ]
+            return np.zeros((len(queries),) * 2)
+        level = node.bit_length() - 1
+        exposed = utility.expose(tree, level, np.full(len(queries), node))
+        right = _right(utility, exposed, queries, level)
+        ways = []
+        for bit, chance in enumerate((1 - right, right)):
+            loss = np.log(chance)[:, None] - np.log(chance)
+            loss += thread(2 * node + bit, levels - 1, greedy=greedy)
+            if greedy:  # it sends another thread down each child that it leaves
+                loss += thread(2 * node + 1 - bit, levels - 1)
+            ways.append(loss)
         return np.maximum(*ways)
 
-    def walk(self, variant: Variant) -> Floats:
-        """Return the greatest loss of a walk."""
-        depth = self._tree.depth
-        if variant.kind == "greedy":
-            return self.thread(1, depth, greedy=True)
-        levels, first = len(variant.levels(depth)), variant.levels(depth).start
-        starts = range(1 << first, 2 << first)
-        return sum((self.thread(node, levels) for node in starts), np.zeros(1))
+    if variant.kind == "greedy":
+        return thread(1, tree.depth, greedy=True)
+    levels = variant.levels(tree.depth)
+    starts = range(1 << levels.start, 2 << levels.start)
+    return sum((thread(node, len(levels)) for node in starts), np.zeros(1))
 
 
 EACH_VARIANT = pytest.mark.parametrize(
@@ -132,7 +124,7 @@ def test_the_greatest_loss_agrees_with_enumeration(utility: Utility, variant: Va
     """On 16 points, the sum over threads equals the enumeration of all transcripts."""
     tree, queries, likelihood = _likelihoods(utility, variant)
     expected = [(likelihood[:, [each]] - likelihood).max(axis=0) for each in range(len(queries))]
-    found = Losses(tree, utility, queries).walk(variant)
+    found = greatest_losses(tree, utility, queries, variant)
     np.testing.assert_allclose(found, np.array(expected), rtol=1e-9, atol=1e-9)
 
 
@@ -147,7 +139,7 @@ def test_no_walk_leaks_more_than_its_charge(
         side = dimensions**0.5
         utility = Distance(utility.epsilon, side, side)
     tree = build_tree(_points(points, dimensions))
-    losses = Losses(tree, utility, _queries(tree)).walk(variant)
+    losses = greatest_losses(tree, utility, _queries(tree), variant)
     charged = spending(utility, variant, tree.depth, 0.0).epsilon
     assert 0 < losses.max() <= charged * (1 + ROUNDING)
 
@@ -158,13 +150,10 @@ def test_a_radius_bounds_the_loss_by_the_distance(radius: float, variant: Varian
     """For all pairs of 64 points, the loss is at most the epsilon per distance times distance."""
     tree, utility = build_tree(_points(64, 2)), Distance(1.0, radius)
     queries = _queries(tree)
-    losses = Losses(tree, utility, queries).walk(variant)
+    losses = greatest_losses(tree, utility, queries, variant)
     apart = np.sqrt(np.square(queries[:, None] - queries[None]).sum(axis=2))
     charged = spending(utility, variant, tree.depth, 0.0)
-    assert all(
-        loss <= charged.loss(distance)
-        for loss, distance in zip(losses.ravel(), apart.ravel(), strict=True)
-    )
+    assert (losses <= np.vectorize(charged.loss)(apart)).all()
 
 
 @pytest.mark.parametrize("dimensions", [1, 2, 16])
@@ -181,13 +170,6 @@ def test_a_server_with_invented_nodes_learns_no_more_than_the_loss(
     found = np.abs(np.log(_right(steps, nodes, queries) / _right(steps, nodes, others))).max()
     assert found <= steps.loss(7.1e-9)
     assert steps.loss(7e-9) == pytest.approx(2.0**-16, rel=1e-3)
-
-
-def _right(steps: Utility, nodes: Floats, queries: Floats) -> Floats:
-    """Return the exact probability of the answer that names the right child."""
-    step = steps.judge(nodes, queries, 0)
-    slip = np.broadcast_to(step.slip, step.right.shape) / 2.0**64
-    return np.where(step.right, 1 - slip, slip)
 
 
 @pytest.mark.parametrize("far", [1e154, 1e300, 1e308])
@@ -301,39 +283,41 @@ def test_blurred_queries_stay_in_the_domain_and_near(dimensions: int) -> None:
     assert ((far == 0) | (far == 1)).any(axis=1).mean() > 0.5
 
 
-class Distributions:
-    """The exact distribution of the point to which a blurred query is moved, for any query."""
+Loss = Callable[[Blur, Floats, Floats], float]
 
-    def __init__(self, by: Blur, patch: pytest.MonkeyPatch) -> None:
-        axis = range(-REACH, REACH + 1)
-        self._by, self._noise = by, np.array(list(product(axis, repeat=len(by.low))))
-        self._weights = np.exp(-np.sqrt(np.square(self._noise).sum(axis=1)) / float(by.scale))
-        for name in ("planar_laplace", "discrete_laplace"):
-            patch.setattr(walks, name, lambda *_: self._noise)
 
-    def of(self, query: Floats) -> dict[tuple[float, ...], float]:
+@pytest.fixture
+def exact_loss(monkeypatch: pytest.MonkeyPatch) -> Loss:
+    """Return the exact loss between two queries over all points that both can be moved to."""
+
+    def weights(by: Blur, query: Floats) -> dict[tuple[float, ...], float]:
         """Return the probability of each point, up to a factor shared by all queries."""
-        points = blur(np.tile(query, (len(self._noise), 1)), self._by, RNG)
+        noise = np.array(list(product(range(-REACH, REACH + 1), repeat=len(by.low))))
+        for name in ("planar_laplace", "discrete_laplace"):
+            monkeypatch.setattr(walks, name, lambda *_: noise)
+        points = blur(np.tile(query, (len(noise), 1)), by, RNG)
         places, which = np.unique(points, axis=0, return_inverse=True)
-        weights = np.bincount(which.ravel(), weights=self._weights)
-        return dict(zip(map(tuple, places.tolist()), weights.tolist(), strict=True))
+        each = np.exp(-np.sqrt(np.square(noise).sum(axis=1)) / float(by.scale))
+        found = np.bincount(which.ravel(), weights=each)
+        return dict(zip(map(tuple, places.tolist()), found.tolist(), strict=True))
 
-    def loss(self, query: Floats, other: Floats) -> float:
-        """Return the loss between two queries over all points that both can produce."""
-        one, two = self.of(query), self.of(other)
+    def loss(by: Blur, query: Floats, other: Floats) -> float:
+        one, two = weights(by, query), weights(by, other)
         ratios = np.log([one[point] / two[point] for point in one.keys() & two.keys()])
         return float(np.abs(ratios).max())
+
+    return loss
 
 
 @pytest.mark.parametrize("step", [0.1, 0.7, 1.0])
 @pytest.mark.parametrize("dimensions", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_neighbours_across_a_grid_corner_have_the_stated_loss(
-    dimensions: int, step: float, monkeypatch: pytest.MonkeyPatch
+    dimensions: int, step: float, exact_loss: Loss
 ) -> None:
     """By the exact distribution, two queries that barely differ have exactly the stated loss."""
     by = Blur(1.0, (-200.0,) * dimensions, (200.0,) * dimensions, step)
     low, high = (np.full(dimensions, step * (0.5 + side * 1e-9)) for side in (-1, 1))
-    found = Distributions(by, monkeypatch).loss(low, high)
+    found = exact_loss(by, low, high)
     assert found <= by.loss(dist(low, high)) + LOG_ROUNDING
     assert found == pytest.approx(sqrt(dimensions) * step, rel=1e-9)
     assert found > 1e6 * by.epsilon * dist(low, high)
@@ -341,16 +325,14 @@ def test_neighbours_across_a_grid_corner_have_the_stated_loss(
 
 @pytest.mark.parametrize("side", [3.0, 200.0])
 @pytest.mark.parametrize("dimensions", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_no_two_queries_exceed_the_loss(
-    dimensions: int, side: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_two_queries_exceed_the_loss(dimensions: int, side: float, exact_loss: Loss) -> None:
     """It holds for pairs near and far, within the domain, beyond it and at its border."""
     by = Blur(0.7, (-side,) * dimensions, (side,) * dimensions, 1.3)
-    distributions, draws = Distributions(by, monkeypatch), Streams(6).generator("pairs")
+    draws = Streams(6).generator("pairs")
     for apart in (1e-12, 0.01, 1.0, 5.0, 20.0):
         for query in draws.uniform(-10.0, 10.0, (3, dimensions)).round(1):
             other = query + draws.normal(0.0, apart, dimensions)
-            assert distributions.loss(query, other) <= by.loss(dist(query, other)) + LOG_ROUNDING
+            assert exact_loss(by, query, other) <= by.loss(dist(query, other)) + LOG_ROUNDING
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1.0))
