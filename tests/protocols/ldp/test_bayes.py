@@ -41,30 +41,9 @@ from veilring.protocols.ldp.algorithm.survey import (
 )
 from veilring.protocols.ldp.saved import load_classifier, save_classifier
 
-# The paper's Table 1: age, income, gender; whether a payment was missed (C_1) or not (C_2).
-AGES, INCOMES, GENDERS = ("Young", "Medium", "Old"), ("Low", "Medium", "High"), ("Male", "Female")
-TABLE_1 = """
-Young Low Male Yes
-Young High Female Yes
-Medium High Male No
-Old Medium Male No
-Old High Male No
-Old Low Female Yes
-Medium Low Female No
-Medium Medium Male Yes
-Young Low Male No
-Old High Female No
-"""
 DOMAINS = (3, 5, 2, 4)
 CLASSES = 3
 Codes = tuple[Ints, Ints]
-
-
-def the_papers_table() -> Codes:
-    """Return the paper's rows as numbered values, and its classes, with C_1 as 0."""
-    cells = [line.split() for line in TABLE_1.split("\n") if line]
-    rows = [[AGES.index(a), INCOMES.index(i), GENDERS.index(g)] for a, i, g, _ in cells]
-    return np.array(rows), np.array([("Yes", "No").index(missed) for *_, missed in cells])
 
 
 @pytest.fixture(scope="module")
@@ -99,13 +78,20 @@ def test_the_papers_example_has_these_numbers() -> None:
 
     The paper prints 0.055 for C_2, but 6/10 * 1/6 * 1/6 * 2/6 = 1/180.
     """
-    rows, labels = the_papers_table()
+    # Table 1 of the paper: young, medium or old; low, medium or high; male or female
+    ages, incomes, genders = (
+        [0, 0, 1, 2, 2, 2, 1, 1, 0, 2],
+        [0, 2, 2, 1, 2, 0, 0, 1, 0, 2],
+        [0, 1, 0, 0, 0, 1, 1, 0, 0, 1],
+    )
+    missed = np.array([0, 0, 1, 1, 1, 0, 1, 0, 1, 1])  # C_1 is 0
     survey = DiscreteBayesSurvey.of((3, 3, 2), 2, PlainOracle)
-    model = learn_discrete(survey, counted(survey, rows, labels))
+    rows = np.column_stack((ages, incomes, genders))
+    model = learn_discrete(survey, counted(survey, rows, missed))
     assert np.exp(model.log_priors) == pytest.approx([4 / 10, 6 / 10])
-    ages = [[2 / 4, 1 / 6], [1 / 4, 2 / 6], [1 / 4, 3 / 6]]  # the paper's Table 2
-    assert np.exp(model.log_conditionals[0]) == pytest.approx(np.array(ages))
-    asked = np.array([[AGES.index("Young"), INCOMES.index("Medium"), GENDERS.index("Female")]])
+    table_2 = [[2 / 4, 1 / 6], [1 / 4, 2 / 6], [1 / 4, 3 / 6]]
+    assert np.exp(model.log_conditionals[0]) == pytest.approx(np.array(table_2))
+    asked = np.array([[0, 1, 1]])
     assert np.exp(model.joint(asked))[0] == pytest.approx([1 / 40, 1 / 180], rel=1e-8)
     assert model.classify(asked).tolist() == [0]
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -106,15 +107,6 @@ async def heard(party: Party) -> Verdicts:
     verdicts = np.zeros(receipt.reports, dtype=np.uint8)
     verdicts[receipt.places] = receipt.verdicts
     return verdicts
-
-
-def failing(error: Exception) -> Callable[..., None]:
-    """Return a method that fails."""
-
-    def fail(*_: object, **__: object) -> None:
-        raise error
-
-    return fail
 
 
 @pytest.fixture
@@ -241,7 +233,7 @@ async def test_a_failing_store_ends_sessions_and_acknowledges_nothing(
     made = batches(TASK, 100)
     async with collecting(path) as setting:
         with monkeypatch.context() as patch:
-            patch.setattr(setting.store, "keep", failing(StoreFailed("the disk is full")))
+            patch.setattr(setting.store, "keep", Mock(side_effect=StoreFailed("the disk is full")))
             with pytest.raises(RunFailed) as caught:
                 await setting.submit_reports("ada", made)
         assert isinstance(caught.value.errors["census"], StoreFailed)
@@ -260,7 +252,7 @@ async def test_a_permanent_failure_ends_the_collector(
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(setting.collector.failure(), 0.01)
             await setting.require("ada", batches(TASK, 100))
-            monkeypatch.setattr(setting.store, "keep", failing(LookupError("a mistake")))
+            monkeypatch.setattr(setting.store, "keep", Mock(side_effect=LookupError("a mistake")))
             submitted = asyncio.create_task(setting.submit_reports("bob", batches(TASK, 100, 2)))
             try:
                 await setting.collector.failure()

@@ -15,6 +15,7 @@ from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -189,15 +190,20 @@ def test_an_id_with_other_bytes_or_another_question_is_refused(store: Store) -> 
 
 @pytest.mark.parametrize("closed", [False, True])
 def test_new_and_known_reports_in_any_order_get_their_own_verdicts(
-    store: Store, *, closed: bool
+    store: Store, monkeypatch: pytest.MonkeyPatch, *, closed: bool
 ) -> None:
-    """Verdicts are at the positions of their reports; after closing, only known ones count."""
+    """Verdicts are at the positions of their reports; after closing, only known ones count.
+
+    A group larger than a statement is one transaction.
+    """
+    monkeypatch.setattr(base, "PIECE_REPORTS_MAX", 16)
     before = np.random.default_rng(2).random(len(FIRST.ids)) < 0.5
     keep(store, [part_of(FIRST, before)])
-    (verdicts,) = keep(store, [FIRST], closed=closed)
+    verdicts = keep(store, REPORTS, closed=closed)
     new = ReportVerdict.CLOSED if closed else COUNTED
-    np.testing.assert_array_equal(verdicts, np.where(before, KNOWN, new))
-    require_kept(store, part_of(FIRST, before) if closed else FIRST)
+    np.testing.assert_array_equal(verdicts[0], np.where(before, KNOWN, new))
+    assert set(np.concatenate(verdicts[1:])) == {new}
+    require_kept(store, *([part_of(FIRST, before)] if closed else REPORTS))
 
 
 def test_ids_that_differ_in_one_byte_only_are_different(store: Store) -> None:
@@ -206,16 +212,6 @@ def test_ids_that_differ_in_one_byte_only_are_different(store: Store) -> None:
     arrived = Accepted(0, ids, np.zeros((len(ids), 1), dtype=np.uint8), np.arange(len(ids)))
     require(store, [arrived], COUNTED)
     require(store, [arrived], KNOWN)
-
-
-def test_groups_larger_than_a_statement_are_stored_completely(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Pieces of a group are one transaction: all of it counts, new or known."""
-    monkeypatch.setattr(base, "PIECE_REPORTS_MAX", 16)
-    keep(store, [part_of(FIRST, slice(0, None, 3))])
-    keep(store, REPORTS)
-    require_kept(store, *REPORTS)
 
 
 def test_a_database_that_drops_a_report_is_refused(
@@ -237,11 +233,7 @@ def test_a_transaction_that_fails_leaves_nothing(
 ) -> None:
     """If the sums cannot be written, the reports are not stored either, until the next attempt."""
     keep(store, [FIRST])
-
-    def fail(*_: object) -> None:
-        raise StoreFailed("the disk is full")
-
-    monkeypatch.setattr(store, "_write", fail)
+    monkeypatch.setattr(store, "_write", Mock(side_effect=StoreFailed("the disk is full")))
     with pytest.raises(StoreFailed, match="full"):
         keep(store, REPORTS)
     monkeypatch.undo()
@@ -423,13 +415,10 @@ def test_two_swapped_reports_have_another_digest() -> None:
 
 def test_a_disk_failure_is_named_and_survived(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a failed transaction, the next one finds every report acknowledged before it."""
-
-    def fail(*_: object) -> None:
-        raise sqlite3.OperationalError("disk I/O error")
-
+    broken = Mock(side_effect=sqlite3.OperationalError("disk I/O error"))
     more = accepted(TASK, batches(TASK, 300, 1))
     with closing(open_report_store(str(path), TASK)) as store:
-        monkeypatch.setattr(store, "_credit", fail)
+        monkeypatch.setattr(store, "_credit", broken)
         with pytest.raises(StoreFailed, match=r"reports.sqlite: disk I/O error"):
             keep(store, more)
         monkeypatch.undo()
