@@ -6,33 +6,12 @@ import numpy as np
 import pytest
 from papers.claims import CurveKey
 from papers.figure import ACCURACY, MAJORITY_CLASS
-from papers.ldp import (
-    ALL_FEATURES,
-    ALL_QUESTIONS,
-    DCA,
-    NUMBER_BINS,
-    ONE_QUESTION,
-    PAPER_ORACLES,
-    PCA,
-    PLAIN,
-    number_values,
-)
-from papers.radius import (
-    ALLOCATED,
-    BASELINE,
-    DEFAULT,
-    INTERACTIVE,
-    NON_INTERACTIVE,
-    NON_PRIVATE,
-    PER_BALL,
-    PROPOSED,
-    split_for_owner,
-)
 from papers.ring import ESTIMATORS, ORDINARY, PRIVATE, deal_rows
 from sklearn.naive_bayes import CategoricalNB, GaussianNB
 from sklearn.preprocessing import MinMaxScaler
 from tests.papers.conftest import measure
 
+from papers import ldp, radius
 from veilring.data.sources import load
 from veilring.data.table import Categories, Table, scale_to_unit, split
 from veilring.protocols.radius.algorithm.balls import count_votes
@@ -43,18 +22,21 @@ from veilring.randomness import Streams
 def test_ldp_figure_2_has_five_oracles_beside_scikit_learns_classifier() -> None:
     """The noiseless line is CategoricalNB on the same split, and the majority line is constant."""
     found = measure("ldp/figure-2")
-    series = (*PAPER_ORACLES, PLAIN, MAJORITY_CLASS)
-    parts = (ONE_QUESTION, ALL_QUESTIONS)
+    series = (*ldp.PAPER_ORACLES, ldp.PLAIN, MAJORITY_CLASS)
+    parts = (ldp.ONE_QUESTION, ldp.ALL_QUESTIONS)
     assert [*found.curves] == [CurveKey(*each) for each in itertools.product(parts, series)]
     table = scale_to_unit(load("iris"))
     for number in range(2):
         rng = Streams(1).generator("figure", "ldp/figure-2", "iris", number)
         train, held_out = split(table, 0.2, rng)
-        rows, queries = number_values(train, NUMBER_BINS), number_values(held_out, NUMBER_BINS)
+        rows, queries = (
+            ldp.number_values(train, ldp.NUMBER_BINS),
+            ldp.number_values(held_out, ldp.NUMBER_BINS),
+        )
         reference = CategoricalNB(alpha=1e-10, min_categories=np.array(rows.domains))
         expected = reference.fit(rows.rows, train.y).score(queries.rows, held_out.y)
         for part in parts:
-            assert (found.curves[CurveKey(part, PLAIN)][number] == expected).all()
+            assert (found.curves[CurveKey(part, ldp.PLAIN)][number] == expected).all()
 
 
 def test_ldp_figure_4_has_all_features_and_one() -> None:
@@ -72,7 +54,7 @@ def test_ldp_figure_4_has_all_features_and_one() -> None:
         # No variance of iris is below the floor but that of setosa's petals.
         reference.var_ = np.maximum(reference.var_, 0.01)
         expected = reference.score(scale.transform(held_out.X), held_out.y)
-        plain = moments.curves[CurveKey("Gaussian, approach 1", PLAIN)][number]
+        plain = moments.curves[CurveKey("Gaussian, approach 1", ldp.PLAIN)][number]
         assert plain == pytest.approx(np.full(len(plain), expected))
 
 
@@ -82,21 +64,32 @@ def test_categories_and_numbers_are_numbered() -> None:
     names, none = ("x=p", "y=a", "y=b", "y=c", "z"), np.zeros(3, dtype=np.int64)
     categories = Categories("x", 0, ("p",)), Categories("y", 1, ("a", "b", "c"))
     table = Table.of("made", features, none, names, ("only",), categories=categories)
-    values = number_values(table, 4)
+    values = ldp.number_values(table, 4)
     assert values.rows.tolist() == [[0, 0, 0], [0, 1, 3], [0, 2, 3]]
     assert values.domains == (1, 3, 4)
 
 
 SERIES = {
-    "ldp/figure-3": 2 * [ALL_FEATURES, PCA, DCA, PLAIN, MAJORITY_CLASS],
-    "radius/figure-7": [NON_PRIVATE, BASELINE, PROPOSED, DEFAULT, MAJORITY_CLASS],
-    "radius/figure-10": [INTERACTIVE, NON_INTERACTIVE, ALLOCATED],
-    "radius/figure-11": [INTERACTIVE, NON_INTERACTIVE, ALLOCATED],
-    "radius/figure-13": [
-        *(NON_PRIVATE, BASELINE, NON_INTERACTIVE),
-        *(DEFAULT, MAJORITY_CLASS, INTERACTIVE),
+    "ldp/figure-3": 2 * [ldp.ALL_FEATURES, ldp.PCA, ldp.DCA, ldp.PLAIN, MAJORITY_CLASS],
+    "radius/figure-7": [
+        radius.NON_PRIVATE,
+        radius.BASELINE,
+        radius.PROPOSED,
+        radius.DEFAULT,
+        MAJORITY_CLASS,
     ],
-    "radius/figure-15": [NON_PRIVATE, NON_INTERACTIVE, DEFAULT, MAJORITY_CLASS],
+    "radius/figure-10": [radius.INTERACTIVE, radius.NON_INTERACTIVE, radius.ALLOCATED],
+    "radius/figure-11": [radius.INTERACTIVE, radius.NON_INTERACTIVE, radius.ALLOCATED],
+    "radius/figure-13": [
+        *(radius.NON_PRIVATE, radius.BASELINE, radius.NON_INTERACTIVE),
+        *(radius.DEFAULT, MAJORITY_CLASS, radius.INTERACTIVE),
+    ],
+    "radius/figure-15": [
+        radius.NON_PRIVATE,
+        radius.NON_INTERACTIVE,
+        radius.DEFAULT,
+        MAJORITY_CLASS,
+    ],
     "ring/figure-3": ["k = 5", "k = 10", "k = 20"],
     "ring/figure-4": ["k = 5", "k = 10", "k = 20"],
 }
@@ -111,19 +104,21 @@ def test_a_figure_has_its_curves(name: str) -> None:
 def test_the_proposed_classifier_is_more_accurate_than_the_baseline() -> None:
     """On wine at epsilon = 2, its mean over six splits is higher for each batch size."""
     found = measure("radius/figure-9", "wine", splits=6)
-    proposed, baseline = (found.curves[CurveKey(ACCURACY, name)] for name in (PROPOSED, BASELINE))
+    proposed, baseline = (
+        found.curves[CurveKey(ACCURACY, name)] for name in (radius.PROPOSED, radius.BASELINE)
+    )
     assert (proposed.mean(axis=0) > baseline.mean(axis=0)).all()
 
 
 def test_a_split_has_the_stated_number_of_rows_per_ball() -> None:
     """It holds on average over the held-out rows; or all rows, if there are fewer."""
     table = scale_to_unit(load("iris"))
-    dealt = split_for_owner(table, np.random.default_rng(0))
+    dealt = radius.split_for_owner(table, np.random.default_rng(0))
     assert len(dealt.split.held_out) == len(dealt.queries) == 30
     radii = dealt.radii(30)
     counts = count_votes(dealt.queries, radii, dealt.rows, dealt.classes)
-    assert counts.sum(axis=1).mean() == pytest.approx(PER_BALL, rel=0.01)
-    few = split_for_owner(table.take(np.arange(10)), np.random.default_rng(0))
+    assert counts.sum(axis=1).mean() == pytest.approx(radius.PER_BALL, rel=0.01)
+    few = radius.split_for_owner(table.take(np.arange(10)), np.random.default_rng(0))
     assert few.radius > 0
     assert few.split.majority(2) in {0.0, 0.5, 1.0}
 

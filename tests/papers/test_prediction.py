@@ -30,30 +30,12 @@ from papers.baselines import (
 )
 from papers.claims import CurveKey, Measured, judge_claim
 from papers.figure import ACCURACY
-from papers.prediction import (
-    CLASS_MEANS,
-    COST_EPSILON,
-    GDP,
-    IND_KNN,
-    NO_PRIVACY,
-    NOISY_SGD,
-    PREDICTION_FIGURES,
-    PRIVATE_KNN,
-    RDP,
-    SECONDS,
-    SGD_CHANGES,
-    best_tau_growth,
-    class_means_accuracy,
-    open_vote_accuracy,
-    private_rows,
-    split_for_stream,
-    stream_queries,
-)
 from papers.reproduce import find_figure
 from papers.tuning import THRESHOLDS, PublicTable, best_tau, stream_accuracy, tune_parameters
 from tests.protocols.prediction.serving import clustered
 from tests.refusals import require_refused
 
+from papers import prediction
 from veilring.arrays import Floats
 from veilring.data.sources import load
 from veilring.protocols.prediction.algorithm import directions
@@ -239,7 +221,7 @@ def _observe(name: str, x: tuple[float, ...]) -> Mapping[CurveKey, Floats]:
 def test_each_figure_and_table_of_the_paper_has_a_grid() -> None:
     """The grids ascend, for large and small tables."""
     tables = map(load, ("iris", "digits"))
-    for figure, table, quick in product(PREDICTION_FIGURES, tables, (False, True)):
+    for figure, table, quick in product(prediction.PREDICTION_FIGURES, tables, (False, True)):
         grid = figure.grid(table, quick)
         assert list(grid) == sorted(set(grid))
 
@@ -249,24 +231,31 @@ def test_a_split_has_private_rows_and_two_sets_of_queries() -> None:
     table = load("digits")
     rng = np.random.default_rng(2)
     order = rng.permutation(len(table))
-    dealt = split_for_stream(table, np.random.default_rng(2))
-    count = stream_queries(table)
+    dealt = prediction.split_for_stream(table, np.random.default_rng(2))
+    count = prediction.stream_queries(table)
     assert count == len(dealt.stream.queries) == len(dealt.validation.queries) == 1797 // 5
-    assert private_rows(table) == len(dealt.rows)
+    assert prediction.private_rows(table) == len(dealt.rows)
     assert np.array_equal(dealt.stream.truth, table.y[order[:count]])
     tried = table.X[order[count : 2 * count]]
     origin = (tried / np.linalg.norm(tried, axis=1, keepdims=True)).mean(axis=0)
     assert np.array_equal(dealt.rows, quantise(table.X[order[2 * count :]], origin))
     assert dealt.repeated(3000).rows[2000].tobytes() == dealt.rows[2000 % len(dealt.rows)].tobytes()
     assert len(dealt.first(7).stream.truth) == len(dealt.first(7).validation.queries) == 7
-    require_refused("table", split_for_stream, table.take(np.arange(19)), rng)
+    require_refused("table", prediction.split_for_stream, table.take(np.arange(19)), rng)
 
 
 @pytest.mark.parametrize(("name", "x"), [("figure-1", 30), ("figure-2", 1), ("figure-5", 200)])
 def test_all_methods_are_compared(name: str, x: float) -> None:
     """Each has a fraction of right answers; if the axis is a size, rows and queries are reused."""
     curves = _observe(name, (x,))
-    names = {GDP, RDP, PRIVATE_KNN, NOISY_SGD, CLASS_MEANS, NO_PRIVACY}
+    names = {
+        prediction.GDP,
+        prediction.RDP,
+        prediction.PRIVATE_KNN,
+        prediction.NOISY_SGD,
+        prediction.CLASS_MEANS,
+        prediction.NO_PRIVACY,
+    }
     assert set(curves) == {CurveKey(ACCURACY, name) for name in names}
     assert all(((curve >= 0) & (curve <= 1)).all() for curve in curves.values())
 
@@ -274,42 +263,47 @@ def test_all_methods_are_compared(name: str, x: float) -> None:
 def test_measures_are_those_of_the_split() -> None:
     """The vote without privacy, and the means with negligible noise, classify iris."""
     table = load("iris")
-    dealt = split_for_stream(table, np.random.default_rng(3))
-    assert open_vote_accuracy(dealt) > 0.8
-    assert class_means_accuracy(dealt, 1e4, np.random.default_rng(0)) > 0.8
+    dealt = prediction.split_for_stream(table, np.random.default_rng(3))
+    assert prediction.open_vote_accuracy(dealt) > 0.8
+    assert prediction.class_means_accuracy(dealt, 1e4, np.random.default_rng(0)) > 0.8
     centres = np.array([dealt.rows[dealt.labels == each].sum(axis=0) for each in range(3)])
     centres /= np.linalg.norm(centres, axis=1, keepdims=True)
     nearest = (dealt.stream.queries @ centres.T / LENGTH).argmax(axis=1)
     exact = (nearest == dealt.stream.truth).mean()
-    found = class_means_accuracy(dealt, 1e9, np.random.default_rng(0))
+    found = prediction.class_means_accuracy(dealt, 1e9, np.random.default_rng(0))
     assert found == pytest.approx(exact, abs=0.04)
 
 
 def test_retraining_costs_epsilon_and_ind_knn_does_not() -> None:
     """The ε of NoisySGD is the composition of all its training runs, and times are positive."""
     curves = _observe("figure-3", (10.0, 30.0))
-    assert curves[CurveKey(COST_EPSILON, IND_KNN)].tolist() == [1.0, 1.0]
-    three, one = curves[CurveKey(COST_EPSILON, NOISY_SGD)]
+    assert curves[CurveKey(prediction.COST_EPSILON, prediction.IND_KNN)].tolist() == [1.0, 1.0]
+    three, one = curves[CurveKey(prediction.COST_EPSILON, prediction.NOISY_SGD)]
     assert one <= 1.0 < three
     assert three < 3.0  # Rényi divergences add up, and epsilons less
     assert all((curve > 0).all() for curve in curves.values())
-    assert CurveKey(SECONDS, NOISY_SGD) in curves
+    assert CurveKey(prediction.SECONDS, prediction.NOISY_SGD) in curves
 
 
 def test_the_cost_of_retraining_is_a_claim_that_can_fail() -> None:
     """The claim about retraining is refuted if all its training runs cost no more than one."""
     figure = find_figure("prediction/figure-3")
     for table, quick in product(map(load, ("iris", "digits")), (False, True)):
-        assert 2 * max(figure.grid(table, quick)) <= stream_queries(table) + 1
+        assert 2 * max(figure.grid(table, quick)) <= prediction.stream_queries(table) + 1
     ones = np.ones((3, 2))
-    curves = {CurveKey(COST_EPSILON, NOISY_SGD): ones, CurveKey(COST_EPSILON, IND_KNN): ones}
+    curves = {
+        CurveKey(prediction.COST_EPSILON, prediction.NOISY_SGD): ones,
+        CurveKey(prediction.COST_EPSILON, prediction.IND_KNN): ones,
+    }
     (claim,) = figure.claims
     assert judge_claim(claim, Measured("x", (2.0, 4.0), curves)).outcome == "does not hold"
 
 
 def test_changes_cause_at_most_ten_trainings() -> None:
     """A stream that is not a multiple of ten costs no more than one that is."""
-    epsilons = _observe("table-1", (18.0, 30.0))[CurveKey(COST_EPSILON, SGD_CHANGES)]
+    epsilons = _observe("table-1", (18.0, 30.0))[
+        CurveKey(prediction.COST_EPSILON, prediction.SGD_CHANGES)
+    ]
     assert 1.0 < epsilons[0] <= epsilons[1]
 
 
@@ -328,7 +322,7 @@ def test_the_best_threshold_is_compared_split_by_split() -> None:
     low = np.array([[0.9, 0.5, 0.1], [0.1, 0.9, 0.5]])
     high = np.array([[0.1, 0.2, 0.9], [0.1, 0.9, 0.5]])
     curves = {CurveKey(ACCURACY, "low"): low, CurveKey(ACCURACY, "high"): high}
-    evidence = best_tau_growth("low", "high")(Measured("x", (0.1, 0.2, 0.4), curves))
+    evidence = prediction.best_tau_growth("low", "high")(Measured("x", (0.1, 0.2, 0.4), curves))
     assert evidence.values.ravel().tolist() == pytest.approx([0.3, 0.0])
 
 

@@ -88,7 +88,7 @@ def greatest_losses(tree: Tree, utility: Utility, queries: Floats, variant: Vari
         level = node.bit_length() - 1
         exposed = utility.expose(tree, level, np.full(len(queries), node))
         right = _right(utility, exposed, queries, level)
-        ways = []
+        ways: list[Floats] = []
         for bit, chance in enumerate((1 - right, right)):
             loss = np.log(chance)[:, None] - np.log(chance)
             loss += thread(2 * node + bit, levels - 1, greedy=greedy)
