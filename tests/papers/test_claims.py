@@ -128,7 +128,10 @@ def test_slopes_are_least_squares_fits() -> None:
 
 
 def test_points_are_selected_as_stated() -> None:
-    """These are the last point, the last up to a limit, the first ones, and differences."""
+    """These are the last point, the last up to a limit, the first ones, and differences.
+
+    Leads and ratios are those of the curves at the requested points.
+    """
     curves = _measured(a=np.array([[1.0, 2.0, 4.0], [1.0, 3.0, 9.0]]), b=np.zeros((2, 3)))
     assert heights("y", at=LAST)(curves).values.tolist() == [[4.0, 0.0], [9.0, 0.0]]
     assert changes("y")(curves).values.tolist() == [[3.0, 0.0], [8.0, 0.0]]
@@ -137,6 +140,17 @@ def test_points_are_selected_as_stated() -> None:
     first = heights("y", at=up_to(2), x="k")(curves)
     assert first.labels == ("a, k = 1", "a, k = 2", "b, k = 1", "b, k = 2")
     assert first.values.tolist() == [[1.0, 2.0, 0.0, 0.0], [1.0, 3.0, 0.0, 0.0]]
+    one, other, third = (CurveKey(*key) for key in (("m", "one"), ("m", "other"), ("n", "one")))
+    still = np.array([[1.0, 4.0], [1.0, 4.0]])
+    known = {one: np.array([[1.0, 2.0], [3.0, 6.0]]), other: still, third: still}
+    found = Measured("made", (0.5, 2.0), known)
+    lead = leads(in_measure("m", ("one", "other")), at=up_to(1.0), x="epsilon")(found)
+    assert (lead.labels, lead.values.tolist()) == (("epsilon = 0.5",), [[0.0], [2.0]])
+    assert heights("m", "one", at=near(2.1))(found).values.tolist() == [[2.0], [6.0]]
+    share = ratios("m", "one", over="other", at=since(2.0), x="epsilon")(found)
+    assert share.values.mean(axis=0).tolist() == [1.0]  # (2 + 6) / (4 + 4)
+    across = leads([(one, other), (one, third)], at=near(0.5))(found)
+    assert across.labels == ("m: one over other", "one: m over n")
 
 
 def test_the_best_point_is_chosen_on_other_splits() -> None:
@@ -151,19 +165,3 @@ def test_a_flat_curve_has_no_best_point() -> None:
     curve = np.random.default_rng(4).normal(0.5, 0.1, (2000, 30))
     taken = falls_from_best("y", "a")(Measured("table", X * 10, {CurveKey("y", "a"): curve}))
     assert stats.ttest_1samp(taken.values[:, 0], 0.0).pvalue > 1e-6
-
-
-def test_evidence_is_measured_at_the_claimed_points() -> None:
-    """Differences and ratios are those of the curves at the requested points."""
-    one, other = CurveKey("m", "one"), CurveKey("m", "other")
-    curves = {one: np.array([[1.0, 2.0], [3.0, 6.0]]), other: np.array([[1.0, 4.0], [1.0, 4.0]])}
-    curves[CurveKey("n", "one")] = curves[other]
-    found = Measured("made", (0.5, 2.0), curves)
-    lead = leads(in_measure("m", ("one", "other")), at=up_to(1.0), x="epsilon")(found)
-    assert lead.labels == ("epsilon = 0.5",)
-    assert lead.values.tolist() == [[0.0], [2.0]]
-    assert heights("m", "one", at=near(2.1))(found).values.tolist() == [[2.0], [6.0]]
-    share = ratios("m", "one", over="other", at=since(2.0), x="epsilon")(found)
-    assert share.values.mean(axis=0).tolist() == [1.0]  # (2 + 6) / (4 + 4)
-    across = leads([(one, other), (one, CurveKey("n", "one"))], at=near(0.5))(found)
-    assert across.labels == ("m: one over other", "one: m over n")

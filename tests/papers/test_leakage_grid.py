@@ -35,16 +35,15 @@ FALSE_ALARM = 1e-6
 
 @pytest.mark.parametrize(("n", "rows", "k"), [(3, 2, 1), (3, 2, 2), (4, 1, 3), (3, 3, 5)])
 def test_exposure_without_noise_matches_enumeration(n: int, rows: int, k: int) -> None:
-    """Over all ranks of the first p parties, the p-th has one of the k smallest values."""
+    """Over all ranks of the first p parties, the p-th has one of the k smallest values.
+
+    With k = 1 it inserts if it has the smallest value so far: 1 / p.
+    """
     exposed = 0.0
     for p in range(1, n + 1):
         hands = list(combinations(range(p * rows), rows))
         exposed += sum(min(hand) < k for hand in hands) / len(hands)
     assert exposure_without_noise(n, rows, k, rounds=1) == pytest.approx(exposed / n, rel=1e-14)
-
-
-def test_for_the_smallest_value_it_is_the_harmonic_number() -> None:
-    """With k = 1 the p-th party inserts if it has the smallest value so far: 1/p."""
     harmonic = math.fsum(1 / p for p in range(1, 31))
     assert exposure_without_noise(30, 100, 1, 2) == pytest.approx(harmonic / 60, rel=1e-13)
 
@@ -54,7 +53,7 @@ def test_estimates_match_the_closed_forms(k: int) -> None:
     """Without noise the estimate is the closed form, and with it below the bound (alarm 1e-6).
 
     Both hold within Hoeffding's bound: a party inserts at most once, so at most one in `rounds` of
-    a run's messages exposes.
+    a run's messages exposes. With noise only and one round, nothing is exposed.
     """
     trials = 80_000
     honest = LeakageGrid([3, 8], [k], rounds=1, P0=0.0, rows=5, trials=trials)
@@ -62,18 +61,12 @@ def test_estimates_match_the_closed_forms(k: int) -> None:
     stray = hoeffding(1, trials, FALSE_ALARM / 6) / trials
     for point in leakage_grid(honest, seed=1):
         assert point.exposure_exact is not None
-        off = abs(point.exposure.value - point.exposure_exact)
-        assert off <= stray
+        assert abs(point.exposure.value - point.exposure_exact) <= stray
     for point in leakage_grid(noisy, seed=1):
         assert point.exposure_exact is None
-        above = point.exposure.value - point.exposure_at_most
-        assert above <= stray / 3
+        assert point.exposure.value - point.exposure_at_most <= stray / 3
         assert point.exposure_at_most == exposure_at_most(0.9, 0.5, 3) < 1 / 3
-
-
-def test_if_no_value_can_be_passed_on_nothing_is_exposed() -> None:
-    """With noise only and one round, the closed form and the estimate are 0."""
-    (point,) = leakage_grid(LeakageGrid([5], [2], rounds=1, trials=500))
+    (point,) = leakage_grid(LeakageGrid([5], [k], rounds=1, trials=500))
     assert point.exposure_exact == point.exposure.value == 0.0
 
 
@@ -118,7 +111,10 @@ def test_a_file_has_each_estimate_with_its_error(tmp_path: Path) -> None:
 
 
 def test_the_command_prints_a_table_with_its_speed(program: Program, tmp_path: Path) -> None:
-    """All points, with known closed forms, are printed in 80 columns and written to the file."""
+    """All points, with known closed forms, are printed in 80 columns and written to the file.
+
+    As JSON, they are the whole output.
+    """
     path = tmp_path / "grid.csv"
     small = ("--parties", "3,5", "--k", "1..5:2", "--trials", "100", "--out", str(path))
     code, out, err = program(leakage, "ring/pp-topk", *small)
@@ -133,14 +129,9 @@ def test_the_command_prints_a_table_with_its_speed(program: Program, tmp_path: P
     assert max(map(len, out.splitlines())) <= 80
     assert len(path.read_text(encoding="utf-8").splitlines()) == 7
     assert program(leakage, "ring/pp-topk", *small)[0] == 2  # the file is there
-
-
-def test_json_is_the_whole_output(program: Program) -> None:
-    """A program reads the same points."""
     code, out, _ = program(leakage, "ring/pp-topk", "--parties", "3", "--trials", "100", "--json")
     (point,) = json.loads(out)
-    assert code == 0
-    assert (point["parties"], point["k"], point["party_steps"]) == (3, 5, 600)
+    assert (code, point["parties"], point["k"], point["party_steps"]) == (0, 3, 5, 600)
 
 
 WRONG = {
@@ -208,9 +199,6 @@ def test_births_agree_with_multisets(
     vectors = transcript(values, parameters, np.random.default_rng(13))
     births = watch_distinct(values, parameters, np.random.default_rng(13))
     assert (births == watch_hops(vectors, values, parameters)).all()
-
-
-def test_noise_without_a_range_is_compared_as_multisets() -> None:
-    """Numbers from so small a range may be equal, which births do not allow."""
-    assert is_noise_distinct(ONE)
+    # Numbers from so small a range may be equal, which births do not allow.
+    assert is_noise_distinct(parameters)
     assert not is_noise_distinct(replace(ONE, delta=1e-16))

@@ -63,8 +63,6 @@ CLOSED_FORMS: Mapping[str, Callable[[float, int], float]] = {
     "hr": lambda epsilon, _: 1 / math.tanh(epsilon / 2) ** 2,
     "ss": lambda epsilon, d: min(_subset(epsilon, d, w) for w in range(1, d)),
 }
-PRINTED = {"sue": 3.918, "oue": 3.683, "olh": 3.692, "hr": 4.683, "she": 8.0, "the": 4.807}
-PRINTED_BY_DOMAIN = {"de": (1.60, 11.1, 43.6, 347), "ss": (1.60, 3.40, 3.61, 3.67)}
 
 
 def rounding(oracle: FrequencyOracle) -> float:
@@ -90,15 +88,6 @@ def test_variance_is_the_closed_form(name: str, epsilon: float, domain: int) -> 
     oracle = ALL_ORACLES[name](domain, epsilon)
     ideal = CLOSED_FORMS[name](epsilon, domain)
     assert abs(oracle.variance() - ideal) <= rounding(oracle) * ideal
-
-
-def test_variance_at_epsilon_one() -> None:
-    """At epsilon 1 the variances agree with the published numbers to every printed digit."""
-    for name, printed in PRINTED.items():
-        assert round(ALL_ORACLES[name](128, 1.0).variance(), 3) == printed
-    for name, row in PRINTED_BY_DOMAIN.items():
-        for domain, known in zip((4, 32, 128, 1024), row, strict=True):
-            assert float(f"{ALL_ORACLES[name](domain, 1.0).variance():.3g}") == known
 
 
 def test_the_best_threshold_is_optimal() -> None:
@@ -216,7 +205,10 @@ def test_the_projection_is_the_nearest_point(values: list[float]) -> None:
 
 
 def test_the_shortest_of_nearly_the_best_oracles_is_recommended() -> None:
-    """It is direct for small domains, subsets for middle ones and hashing for large ones."""
+    """It is direct for small domains, subsets for middle ones and hashing for large ones.
+
+    With a limit it is the best oracle within it; an impossible limit is refused.
+    """
     chosen = [recommend_oracle(domain, 1.0).name for domain in (2, 4, 32, 1024)]
     assert chosen == ["de", "de", "ss", "olh"]
     for domain, epsilon in ((8, 0.5), (32, 1.0), (100, 2.0), (1000, 3.0)):
@@ -227,10 +219,6 @@ def test_the_shortest_of_nearly_the_best_oracles_is_recommended() -> None:
         assert best.mean_variance <= 1.01 * variances[0]
         for oracle, variance in zip(table, variances, strict=True):
             assert variance > 1.01 * variances[0] or oracle.report_bytes >= best.report_bytes
-
-
-def test_reports_can_be_kept_short() -> None:
-    """With a limit the best oracle within it is recommended; an impossible limit is refused."""
     short = recommend_oracle(1024, 1.0, max_bytes=8)
     assert (short.name, round(short.mean_variance, 2)) == ("hr", 4.68)
     least = "at least 2 for a domain of 1024"

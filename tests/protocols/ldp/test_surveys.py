@@ -257,7 +257,10 @@ def test_no_error_quotes_a_cell(row: NDArray[Any], *, within: bool) -> None:
 
 
 def test_equal_tasks_have_one_hash_and_others_differ() -> None:
-    """Terms, exact numbers and closing time all count; the order of keys does not."""
+    """Terms, exact numbers and closing time all count; the order of keys does not.
+
+    The terms that a client compares contain the integers behind all probabilities.
+    """
     task = make_task()
     again = Task(dict(reversed(list(task.terms.items()))), task.survey)
     assert make_task().digest == task.digest == again.digest
@@ -267,12 +270,7 @@ def test_equal_tasks_have_one_hash_and_others_differ() -> None:
         Task({"columns": ["a", "c"]}, task.survey),
     ]
     assert len({task.digest, *(other.digest for other in others)}) == 4
-
-
-def test_a_task_publishes_the_exact_numbers_of_every_question() -> None:
-    """The terms that a client compares contain the integers behind all probabilities."""
-    content = json.loads(make_task().encoded)
-    numbers = content["numbers"]["questions"]
+    numbers = json.loads(task.encoded)["numbers"]["questions"]
     assert [question["domain"] for question in numbers] == [3, 15, 15]
     assert all(isinstance(each, int | str) for q in numbers for each in q.values())
     assert numbers[1]["p"] == 1 << 31  # one half in 32 bits

@@ -168,17 +168,13 @@ def test_a_client_answers_once() -> None:
     assert next(pool.answer(other, rng)) is not first[0]
 
 
-def test_a_collection_needs_its_server() -> None:
-    """It continues without some of the clients' parties."""
+def test_the_promise_is_for_a_report_to_a_server() -> None:
+    """A collection continues without some of the clients' parties, but not without its server."""
     setup = made(LDPBayes())
     assert setup.parties == (SERVER, *PARTIES)
     assert setup.can_do_with((SERVER, "bob"))
     assert not setup.can_do_with(tuple(PARTIES))
     assert not setup.can_do_with((SERVER,))
-
-
-def test_the_promise_is_for_a_report() -> None:
-    """The guarantee lists all assumptions, and each parameter works without the others."""
     promise = find_system("ldp-bayes")(epsilon=2.0).promise(parties=5)
     assert promise.guarantee == "ε = 2 for each report (ε-LDP)"
     assert promise.adjacency == "any two rows of one client"
