@@ -40,10 +40,7 @@ def test_ldp_figure_2_has_five_oracles_beside_scikit_learns_classifier() -> None
     for number in range(2):
         rng = Streams(1).generator("figure", "ldp/figure-2", "iris", number)
         train, held_out = split(table, 0.2, rng)
-        rows, queries = (
-            ldp.number_values(train, ldp.NUMBER_BINS),
-            ldp.number_values(held_out, ldp.NUMBER_BINS),
-        )
+        rows, queries = (ldp.number_values(part, ldp.NUMBER_BINS) for part in (train, held_out))
         reference = CategoricalNB(alpha=1e-10, min_categories=np.array(rows.domains))
         expected = reference.fit(rows.rows, train.y).score(queries.rows, held_out.y)
         for part in parts:
@@ -165,22 +162,24 @@ def test_ring_figure_6_has_three_estimators_for_each_ring() -> None:
     assert all((curve < 0.25 + 0.2).all() for curve in exposures)
 
 
-@pytest.mark.parametrize(
-    ("family", "splits", "names"),
-    [
-        ("ring", 100, [f"figure-{n}" for n in range(2, 7)]),
-        ("ldp", 100, [f"figure-{n}" for n in range(2, 5)]),
-        ("radius", 20, [f"figure-{n}" for n in range(7, 16)]),
-        ("prediction", 5, [*(f"figure-{n}" for n in range(1, 6)), "table-1", "table-3", "table-5"]),
-        ("treewalk", 8, [f"figure-6.{n}" for n in range(2, 32)]),
-    ],
-)
-def test_a_family_has_the_figures_of_its_paper(family: str, splits: int, names: list[str]) -> None:
+FAMILIES: dict[str, tuple[int, list[str]]] = {
+    "ring": (100, [f"figure-{n}" for n in range(2, 7)]),
+    "ldp": (100, [f"figure-{n}" for n in range(2, 5)]),
+    "radius": (20, [f"figure-{n}" for n in range(7, 16)]),
+    "prediction": (5, [*(f"figure-{n}" for n in range(1, 6)), "table-1", "table-3", "table-5"]),
+    "treewalk": (8, [f"figure-6.{n}" for n in range(2, 32)]),
+}
+
+
+def test_a_family_has_the_figures_of_its_paper() -> None:
     """Each is found by name, and has claims and its number of splits."""
-    found = [figure for name, figure in FIGURES.items() if name.startswith(f"{family}/")]
-    assert [figure.name for figure in found] == [f"{family}/{name}" for name in names]
-    assert all(figure.claims and figure.splits == splits for figure in found)
-    assert family != "treewalk" or {figure.measurement for figure in found} == {family}
+    names = [f"{family}/{name}" for family, (_, names) in FAMILIES.items() for name in names]
+    assert [*FIGURES] == names
+    for name, figure in FIGURES.items():
+        family, _ = name.split("/")
+        assert (figure.name, figure.splits) == (name, FAMILIES[family][0])
+        assert figure.claims
+        assert family != "treewalk" or figure.measurement == family
 
 
 def test_held_out_rows_are_counted() -> None:
@@ -197,10 +196,8 @@ def known(monkeypatch: pytest.MonkeyPatch) -> str:
     """Register a figure with known numbers, the split's first uniform and 1; return its name."""
 
     def observe(_: Table, x: Sequence[float], rng: Generator) -> Mapping[CurveKey, Sequence[float]]:
-        return {
-            CurveKey("y", "drawn"): [rng.random()] * len(x),
-            CurveKey("y", "one"): [1.0] * len(x),
-        }
+        values = {"drawn": rng.random(), "one": 1.0}
+        return {CurveKey("y", name): [value] * len(x) for name, value in values.items()}
 
     below = Claim("it is below two", "the last value", "below", 2.0, heights("y", at=LAST))
     above = Claim("it is above two", "the last value", "above", 2.0, heights("y", at=LAST))
@@ -225,19 +222,11 @@ def test_the_files_contain_the_measurements(tmp_path: Path, known: str) -> None:
     Equal seeds give byte-identical files, except for the version of the plotting library.
     """
     told: list[tuple[int, int]] = []
-    done, again = (
-        reproduce_figure(
-            known,
-            ["iris", "wine"],
-            tmp_path / folder,
-            quick=True,
-            seed=5,
-            progress=lambda _, done, total: told.append((done, total)),
-        )
-        for folder in ("new", "again")
-    )
-    assert told == 2 * [(number, 20) for number in range(1, 21)]
-    assert [each.read_bytes() for each in done.files] == [each.read_bytes() for each in again.files]
+    again = partial(reproduce_figure, known, ["iris", "wine"], quick=True, seed=5)
+    done = again(tmp_path / "new", progress=lambda _, *counts: told.append(counts))
+    assert told == [(number, 20) for number in range(1, 21)]
+    for one, other in zip(done.files, again(tmp_path / "again").files, strict=True):
+        assert one.read_bytes() == other.read_bytes()
     table, verdicts, png, svg = done.files
     assert [verdict.outcome for verdict in done.verdicts] == ["holds"] * 2 + ["does not hold"] * 2
     with table.open(encoding="utf-8", newline="") as file:

@@ -119,11 +119,8 @@ def test_the_command_prints_a_table_with_its_speed(program: Program, tmp_path: P
     small = ("--parties", "3,5", "--k", "1..5:2", "--trials", "100", "--out", str(path))
     code, out, err = program(leakage, "ring/pp-topk", *small)
     said = err.splitlines()
-    assert (code, said[0], said[-1]) == (
-        0,
-        "3 parties, k = 1: 0 of 4,800",
-        "5 parties, k = 5: 3,800 of 4,800",
-    )
+    assert (code, said[0]) == (0, "3 parties, k = 1: 0 of 4,800")
+    assert said[-1] == "5 parties, k = 5: 3,800 of 4,800"
     assert out.count("<= 0.2500") == 6
     assert "4,800 party-steps in " in out
     assert max(map(len, out.splitlines())) <= 80

@@ -29,12 +29,8 @@ CLASSES, VALUES = 3, 5
 
 def make_task(*, epsilon: float = 1.0, closes: float | None = None) -> Task:
     """Return a task with three questions: of one byte, two bytes and two bytes."""
-    oracles = (
-        DirectEncoding(CLASSES, epsilon),
-        OptimisedUnary(CLASSES * VALUES, epsilon),
-        OptimisedUnary(CLASSES * VALUES, epsilon),
-    )
-    survey = DiscreteBayesSurvey((VALUES, VALUES), CLASSES, oracles)
+    classes, values = DirectEncoding(CLASSES, epsilon), OptimisedUnary(CLASSES * VALUES, epsilon)
+    survey = DiscreteBayesSurvey((VALUES, VALUES), CLASSES, (classes, values, values))
     return Task({"columns": ["a", "b"]}, survey, closes)
 
 
@@ -108,17 +104,14 @@ def lie(**changed: Callable[[bytes], object]) -> Lie:
     )
 
 
-MANY = ID_BYTES * (BATCH_REPORTS_MAX + 1)
+MANY = bytes(ID_BYTES * (BATCH_REPORTS_MAX + 1))
 REFUSALS: Final[dict[str, tuple[Lie, ReportVerdict]]] = {
     "another task": (lie(task=lambda _: bytes(32)), ReportVerdict.OTHER_TASK),
     "no hash": (lie(task=lambda _: b""), ReportVerdict.OTHER_TASK),
     "unknown question": (lie(question=lambda _: 99), ReportVerdict.MALFORMED),
     "too few bytes": (lie(reports=lambda own: own[:-1]), ReportVerdict.MALFORMED),
     "too many bytes": (lie(reports=lambda own: own * 2), ReportVerdict.OVERSIZED),
-    "too many reports": (
-        lie(ids=lambda _: bytes(MANY), reports=lambda _: b""),
-        ReportVerdict.OVERSIZED,
-    ),
+    "too many reports": (lie(ids=lambda _: MANY, reports=lambda _: b""), ReportVerdict.OVERSIZED),
     # padding bits, or a value beyond the domain
     "impossible": (lie(reports=lambda own: b"\xff" * len(own)), ReportVerdict.OUT_OF_DOMAIN),
 }
