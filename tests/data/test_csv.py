@@ -128,10 +128,7 @@ INVALID = {
 
 @pytest.mark.parametrize(("text", "named"), INVALID.items(), ids=INVALID.values())
 def test_an_invalid_table_is_refused(write: Write, text: str, named: str) -> None:
-    """The error names the file and the mistake, with column and line if known.
-
-    The repair of an empty cell among numbers is a number: a word would make it categorical.
-    """
+    """The error names the file and the mistake, with column, line and repair if known."""
     with pytest.raises(InputError, match=named) as caught:
         load(write(text))
     assert "rows.csv" in str(caught.value)

@@ -277,10 +277,7 @@ def test_an_array_that_announces_more_than_the_file_holds_is_refused(
 
 
 def test_an_archive_that_lies_or_is_compressed_otherwise_is_refused(tmp_path: Path) -> None:
-    """Its directory claims more than the file has; or the compression of zeros has no bound.
-
-    NumPy writes no other compressions.
-    """
+    """A directory may not claim more than the file has, and zeros are compressed as by NumPy."""
     large, small = header((1 << 22, 1 << 5)), header((3, 2)) + bytes(48)
     require_archive_refused(tmp_path, large, zipfile.ZIP_STORED, more=1 << 30)
     for compression in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):

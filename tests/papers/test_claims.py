@@ -82,10 +82,7 @@ def test_a_claim_about_a_table_is_tested_on_it_alone(data: str) -> None:
 
 
 def test_intervals_are_students_and_joint() -> None:
-    """Each is that of a t-test, and each of m intervals misses with probability 5 % / m.
-
-    One split has no standard error.
-    """
+    """Each is that of a t-test, and m of them share 5 %; one split has no standard error."""
     require_refused("splits is 1", mean_intervals, np.ones((1, 1)))
     values = _noisy((0.3, 0.5), splits=12)
     for simultaneous, confidence in ((False, 0.95), (True, 0.975)):
@@ -119,10 +116,7 @@ def test_slopes_are_least_squares_fits() -> None:
 
 
 def test_points_are_selected_as_stated() -> None:
-    """These are the last point, the last up to a limit, the first ones, and differences.
-
-    Leads and ratios are those of the curves at the requested points.
-    """
+    """Heights, changes, leads and ratios are those of the curves at the requested points."""
     curves = _measured(a=np.array([[1.0, 2.0, 4.0], [1.0, 3.0, 9.0]]), b=np.zeros((2, 3)))
     assert heights("y", at=LAST)(curves).values.tolist() == [[4.0, 0.0], [9.0, 0.0]]
     assert changes("y")(curves).values.tolist() == [[3.0, 0.0], [8.0, 0.0]]

@@ -217,10 +217,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_the_files_contain_the_measurements(tmp_path: Path, known: str) -> None:
-    """There are numbers per split, verdicts, and a plot in two formats, for all data sets.
-
-    Equal seeds give byte-identical files, except for the version of the plotting library.
-    """
+    """There are equal numbers, verdicts and plots of all data sets for equal seeds."""
     told: list[tuple[int, int]] = []
     again = partial(reproduce_figure, known, ["iris", "wine"], quick=True, seed=5)
     done = again(tmp_path / "new", progress=lambda _, *counts: told.append(counts))

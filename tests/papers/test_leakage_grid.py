@@ -35,10 +35,7 @@ FALSE_ALARM = 1e-6
 
 @pytest.mark.parametrize(("n", "rows", "k"), [(3, 2, 1), (3, 2, 2), (4, 1, 3), (3, 3, 5)])
 def test_exposure_without_noise_matches_enumeration(n: int, rows: int, k: int) -> None:
-    """Over all ranks of the first p parties, the p-th has one of the k smallest values.
-
-    With k = 1 it inserts if it has the smallest value so far: 1 / p.
-    """
+    """The p-th party has one of the k smallest of the first p hands: 1 / p if k is 1."""
     exposed = 0.0
     for p in range(1, n + 1):
         hands = list(combinations(range(p * rows), rows))
@@ -95,10 +92,7 @@ def test_an_impossible_grid_is_refused() -> None:
 
 
 def test_a_file_has_each_estimate_with_its_error(tmp_path: Path) -> None:
-    """There is one row per point with its speed, and an existing file is not overwritten.
-
-    A step is one party in one round of one trial, timed by the given clock.
-    """
+    """There is one row per point, with its steps per second, and nothing is overwritten."""
     path, ticks = tmp_path / "grid.csv", iter((0.0, 2.0))
     (point,) = points = [*leakage_grid(LeakageGrid([4], [2], trials=50), clock=lambda: next(ticks))]
     assert (point.party_steps, point.party_steps_a_second) == (4 * 2 * 50, 200.0)
@@ -111,10 +105,7 @@ def test_a_file_has_each_estimate_with_its_error(tmp_path: Path) -> None:
 
 
 def test_the_command_prints_a_table_with_its_speed(program: Program, tmp_path: Path) -> None:
-    """All points, with known closed forms, are printed in 80 columns and written to the file.
-
-    As JSON, they are the whole output.
-    """
+    """All points are printed in 80 columns, and written to the file or as JSON alone."""
     path = tmp_path / "grid.csv"
     small = ("--parties", "3,5", "--k", "1..5:2", "--trials", "100", "--out", str(path))
     code, out, err = program(leakage, "ring/pp-topk", *small)

@@ -121,10 +121,7 @@ def test_the_gradient_is_that_of_the_cross_entropy() -> None:
 
 
 def test_class_means_are_one_gaussian_release() -> None:
-    """A row moves one sum by its length; at the noise dp-accounting gives the target.
-
-    Without rows the release is pure noise of length 1; with little noise it is the mean.
-    """
+    """It is the means with noise, calibrated for a row's length as dp-accounting does."""
     rng = np.random.default_rng(3)
     rows = clustered(300, 20, 3, rng)
     assert (lengths(rows.features) <= LENGTH_MAX).all()

@@ -57,10 +57,7 @@ def test_all_claims_of_a_figure_can_be_decided(number: int) -> None:
 
 
 def test_figures_share_their_measurement() -> None:
-    """Two figures have equal numbers in the curves that they share.
-
-    A basic walk has the same numbers in both accounts, and a greedy one lower numbers.
-    """
+    """Equal curves of two figures and equal accounts of a basic walk have equal numbers."""
     one, other = (_measure(number).of(RAW) for number in (14, 7))
     equal = _measure(14).of(RAW + EQUAL)
     for series in ("basic", "E8"):

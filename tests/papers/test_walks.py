@@ -225,7 +225,7 @@ KINDS = st.sampled_from([BASIC, Variant("parallel", 3), Variant("early", 4), Var
 def test_the_papers_accounts_are_not_always_bounds() -> None:
     """For 17 comparisons at epsilon 1 and delta 1e-6, the paper gives 12.93, and ours is 8.50.
 
-    With the slips of its plots its number is no bound. Nine comparisons at epsilon 5.5 give 49.5,
+    Its number is no bound with the slips of its plots. Nine comparisons at epsilon 5.5 give 49.5,
     the sum of the steps, whereas bounded range alone gives 69.
     """
     spent = spending(Comparison(1.0), BASIC, 17, 1e-6)
@@ -377,10 +377,7 @@ DRAWS = 200_000
 
 
 def test_planar_noise_has_its_distribution_on_a_coarse_grid() -> None:
-    """Draws at scale 1.5 pass a G-test against e^(-|v| / scale) at each grid point.
-
-    The false-alarm rate is 1e-6; the seed is fixed.
-    """
+    """Draws at scale 1.5 pass a seeded G-test against e^(-|v| / scale), with alarm 1e-6."""
     draws = planar_laplace(1.5, DRAWS, Streams(3).generator("coarse"))
     reach = 60  # beyond, all points together have less than e^-39
     x, y = np.meshgrid(np.arange(-reach, reach + 1), np.arange(-reach, reach + 1))

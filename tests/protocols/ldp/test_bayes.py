@@ -249,10 +249,7 @@ def test_a_saved_classifier_is_read_back_exactly(number: int, tmp_path: Path) ->
 def test_a_saved_estimator_is_not_needed_to_classify(
     estimator: LDPNaiveBayes | LDPGaussianNaiveBayes, tmp_path: Path
 ) -> None:
-    """The file alone classifies the original rows of the estimator.
-
-    If the bins were removed from it, numbers are refused with the reason.
-    """
+    """The file alone classifies original rows, and without its bins it refuses numbers."""
     rng, path = seeded("saved estimator"), tmp_path / "model.json"
     rows, labels = rng.normal(0.0, 3.0, (200, 3)), rng.integers(0, 2, 200)
     estimator.fit(rows, labels)

@@ -83,10 +83,7 @@ PUBLISHED: dict[type[CodeDistribution], tuple[list[float], list[float]]] = {
 def test_influences_and_worst_variances_are_the_published_ones(
     kind: type[CodeDistribution],
 ) -> None:
-    """They agree within the half per cent due to grid and printing, from epsilon 0.1 to 4.
-
-    The influence is the greatest number of any code.
-    """
+    """Both agree within half a per cent, and the influence is the greatest number of any code."""
     influences, variances = PUBLISHED[kind]
     few = [kind(epsilon) for epsilon in (0.1, 0.5, 1.0, 2.0)]
     assert [each.influence for each in few] == pytest.approx(influences, rel=5e-3)
@@ -172,10 +169,7 @@ def greatest_loss(means: Means) -> float:
 
 @pytest.mark.parametrize("means", MECHANISMS, ids=words)
 def test_no_report_is_likelier_than_its_epsilon_allows(means: Means) -> None:
-    """Over all reports and all pairs of corners with classes, the loss is the exact epsilon.
-
-    A distribution for which two one-hot entries would cost double cannot hide a class.
-    """
+    """Over all reports and rows the loss is the exact epsilon; no class may cost double."""
     if isinstance(means.distribution, Piecewise | Hybrid):
         require_refused("distribution", EachFeature, means.distribution, 2, classes=2)
     assert means.exact_epsilon == pytest.approx(greatest_loss(means), abs=1e-9)
@@ -226,10 +220,7 @@ def test_impossible_reports_are_not_accepted() -> None:
 
 
 def test_a_feature_without_reports_is_unknown() -> None:
-    """A feature that no report contains has an infinite variance and the widest interval.
-
-    Each report contains one of the features, so that other counts of them are refused.
-    """
+    """Its variance is infinite and its interval the widest; impossible counts are refused."""
     means = SampledFeature(OneBit(1.0), 2)
     found = means.estimate(means.aggregate(np.array([[0, 0b10000000]], dtype=np.uint8)), 1)
     assert (found.values[1], found.variance[1]) == (0.0, math.inf)

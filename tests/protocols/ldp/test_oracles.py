@@ -90,10 +90,7 @@ def test_honest_reports_have_the_stated_size(name: str) -> None:
 
 @pytest.mark.parametrize("mechanism", EVERY, ids=words)
 def test_sums_of_collectors_add_up(mechanism: LocalRandomiser) -> None:
-    """The sums of two parts of the reports add up exactly to the sums of all.
-
-    Reports of a wrong width are not accepted; anything but a table of bytes is an error.
-    """
+    """Sums of parts add up exactly; another width is not accepted, and no other array is."""
     reports = some(mechanism, 3_001)
     whole = mechanism.aggregate(reports)
     assert whole.shape == (mechanism.cells,)
@@ -386,10 +383,7 @@ def rounding(oracle: FrequencyOracle) -> float:
 
 @pytest.mark.parametrize(("name", "epsilon", "domain"), CASES + SETS)
 def test_variance_is_the_closed_form(name: str, epsilon: float, domain: int) -> None:
-    """The variance at frequency 0 is the published one, up to rounding.
-
-    For subset selection it is the least over all set sizes, one of which is direct encoding.
-    """
+    """At frequency 0 it is the published one, and for subset selection the least of all sizes."""
     oracle = ALL_ORACLES[name](domain, epsilon)
     ideal = CLOSED_FORMS[name](epsilon, domain)
     assert abs(oracle.variance() - ideal) <= rounding(oracle) * ideal
@@ -504,10 +498,7 @@ def test_the_projection_is_the_nearest_point(values: list[float]) -> None:
 
 
 def test_the_shortest_of_nearly_the_best_oracles_is_recommended() -> None:
-    """It is direct for small domains, subsets for middle ones and hashing for large ones.
-
-    With a limit it is the best oracle within it; an impossible limit is refused.
-    """
+    """It is direct, subsets or hashing, by the domain; with a limit, the best one within it."""
     chosen = [recommend_oracle(domain, 1.0).name for domain in (2, 4, 32, 1024)]
     assert chosen == ["de", "de", "ss", "olh"]
     for domain, epsilon in ((8, 0.5), (32, 1.0), (100, 2.0), (1000, 3.0)):

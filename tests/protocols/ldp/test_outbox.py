@@ -77,10 +77,7 @@ def test_a_repeated_report_is_identical(outbox: Outbox) -> None:
 
 
 def test_an_answered_report_is_not_sent_again(outbox: Outbox) -> None:
-    """A report with a verdict, good or bad, is not sent again, except by request.
-
-    One over a collector's quota is sent again by the next command.
-    """
+    """A report with a verdict is not sent again, but for one over a quota, or on request."""
     first, second, third = outbox.waiting(TASK)
     settle(outbox, first, COUNTED)
     settle(outbox, second, CLOSED)
@@ -107,10 +104,7 @@ def test_a_client_reports_to_a_task_once(path: Path) -> None:
 
 
 def test_a_lifetime_budget_holds_over_all_tasks(tmp_path: Path) -> None:
-    """A client that has spent its budget on any tasks can afford no more, even after a restart.
-
-    A report costs the exact loss of its task.
-    """
+    """A client spends the exact loss of each task, and never more than its budget."""
     tasks = [make_task(closes=n + 1.0) for n in range(3)]
     spends = tasks[0].survey.exact_epsilon
     for round_, task in enumerate(tasks):

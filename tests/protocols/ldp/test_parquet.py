@@ -40,10 +40,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
 
 
 def test_files_contain_all_written_reports(files: tuple[Path, ...]) -> None:
-    """Files have the requested size and contain only task, question and report.
-
-    Their tally and its classifier equal those of the reports, bit for bit.
-    """
+    """Files have the requested size and only the reports, of which they have the exact tally."""
     assert len(files) == 4
     frame = pl.concat([pl.read_parquet(file) for file in files])
     assert frame.columns == list(parquet.REPORT_COLUMNS)
@@ -109,10 +106,7 @@ CHANGES: list[dict[str, pl.Expr]] = [
 def test_one_impossible_report_is_refused(
     files: tuple[Path, ...], change: dict[str, pl.Expr], tmp_path: Path
 ) -> None:
-    """Another task, an unknown question, a wrong width and an unknown value are refused.
-
-    A task is another one even if only the epsilon differs.
-    """
+    """A report to another task or question, or of another width or domain, is refused."""
     frame, path = pl.read_parquet(files[0]), tmp_path / "changed.parquet"
     changed = frame[50:51].with_columns(**change)
     pl.concat([frame[:50], changed, frame[51:]], how="vertical_relaxed").write_parquet(path)

@@ -28,6 +28,7 @@ from tests.protocols.ldp.collecting import (
     new_store,
     require_equal,
 )
+from tests.refusals import require_refused
 
 from veilring.deployment import back_up_state
 from veilring.errors import InputError, StoreFailed, VeilringError
@@ -175,10 +176,7 @@ def test_repeats_within_a_group_count_once(store: Store) -> None:
 
 
 def test_an_id_with_other_bytes_or_another_question_is_refused(store: Store) -> None:
-    """An id belongs to its first report, within a group and across groups and questions.
-
-    All 16 bytes of an id count, including zeros at its end.
-    """
+    """An id belongs to its first report, in any group and question, and all its bytes count."""
     keep(store, [FIRST, SECOND])
     flipped = Accepted(1, SECOND.ids, flip(SECOND.reports), SECOND.places)
     few = min(len(FIRST.ids), len(THIRD.ids))
@@ -199,10 +197,7 @@ def test_an_id_with_other_bytes_or_another_question_is_refused(store: Store) -> 
 def test_new_and_known_reports_in_any_order_get_their_own_verdicts(
     store: Store, monkeypatch: pytest.MonkeyPatch, *, closed: bool
 ) -> None:
-    """Verdicts are at the positions of their reports; after closing, only known ones count.
-
-    A group larger than a statement is one transaction.
-    """
+    """Verdicts are at their reports' positions, in groups of any size, before and after closing."""
     monkeypatch.setattr(base, "PIECE_REPORTS_MAX", 16)
     before = np.random.default_rng(2).random(len(FIRST.ids)) < 0.5
     keep(store, [part_of(FIRST, before)])
@@ -243,10 +238,9 @@ def test_a_transaction_that_fails_leaves_nothing(
 def test_a_store_belongs_to_its_task(stores: OpenStore) -> None:
     """Reports to another task cannot enter by a changed file of terms."""
     stores().close()
-    with pytest.raises(InputError, match=r"for the task .*, but this task is"):
-        stores(make_task(epsilon=2.0))
-    with pytest.raises(InputError, match=r"for the task .*, but this task is"):
-        stores(make_task(epsilon=2.0), read_only=True).tally()
+    other, says = make_task(epsilon=2.0), r"for the task .*, but this task is"
+    require_refused(says, stores, other)
+    require_refused(says, lambda: stores(other, read_only=True).tally())
 
 
 def test_estimates_can_be_read_while_a_collector_writes(stores: OpenStore) -> None:
@@ -278,8 +272,7 @@ def test_two_collectors_may_share_a_server(stores: OpenStore) -> None:
 def test_one_collector_at_a_time_writes_a_file_durably(path: Path) -> None:
     """Another one is refused, and each transaction is on the disk, for any SQLite default."""
     with closing(open_report_store(str(path), TASK)) as first:
-        with pytest.raises(InputError, match=r"reports.sqlite is locked"):
-            open_report_store(str(path), TASK)
+        require_refused("reports.sqlite is locked", open_report_store, str(path), TASK)
         database = first._db  # type: ignore[attr-defined]  # noqa: SLF001  (the tested attribute)
         assert database.execute("PRAGMA synchronous").fetchone() == (2,)
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
@@ -332,8 +325,7 @@ def test_a_members_reports_can_be_left_out(stores: OpenStore) -> None:
     with store.transaction():
         left = [sum(map(len, store.stored(question, without=["eve"]))) for question in range(3)]
     assert left == [len(each.ids) for each in REPORTS]
-    with pytest.raises(InputError, match=r"without is 'mallory'; allowed: .*: ada, eve"):
-        store.recount(without=["mallory"])
+    require_refused("without is 'mallory'; .*: ada, eve", store.recount, without=["mallory"])
 
 
 def test_a_changed_database_is_detected(path: Path) -> None:
@@ -429,10 +421,10 @@ def test_another_programs_file_is_refused(tmp_path: Path) -> None:
         database.execute("CREATE TABLE accounts (name TEXT)")
     text.write_text("not a database at all, but a text that is long enough" * 20)
     for path in (foreign, text):
-        with pytest.raises(InputError, match="allowed: a store of reports of veilring"):
-            open_report_store(str(path), TASK)
-    with pytest.raises(InputError, match="allowed: an existing file"):
-        open_report_store(str(tmp_path / "nothing.sqlite"), TASK, read_only=True).tally()
+        kind = "allowed: a store of reports of veilring"
+        require_refused(kind, open_report_store, str(path), TASK)
+    missing = open_report_store(str(tmp_path / "nothing.sqlite"), TASK, read_only=True)
+    require_refused("allowed: an existing file", missing.tally)
 
 
 def test_a_copy_made_during_a_collection_is_complete(path: Path) -> None:

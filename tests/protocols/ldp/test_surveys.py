@@ -199,10 +199,7 @@ def test_a_bad_cell_is_refused_before_a_question_is_drawn(
 
 
 def test_inconsistent_surveys_are_refused() -> None:
-    """Too few oracles, or an oracle with too few values, are named.
-
-    A census of noisy answers is refused, since their losses would add up.
-    """
+    """Too few oracles or values are refused, and a census of answers whose losses add up."""
     rows, none = np.zeros((4, 2), dtype=np.int64), np.zeros(4, dtype=np.int64)
     noise = "needs a survey without noise"
     require_refused(noise, census, small("de", 1.0), rows, none, seeded("none"))
@@ -248,10 +245,7 @@ def test_no_error_quotes_a_cell(row: NDArray[Any], *, within: bool) -> None:
 
 
 def test_equal_tasks_have_one_hash_and_others_differ() -> None:
-    """Terms, exact numbers and closing time all count; the order of keys does not.
-
-    The terms that a client compares contain the integers behind all probabilities.
-    """
+    """It covers terms, closing time and the integers behind all probabilities, in any order."""
     task = make_task()
     again = Task(dict(reversed(list(task.terms.items()))), task.survey)
     assert make_task().digest == task.digest == again.digest
