@@ -149,9 +149,7 @@ MEASUREMENTS: list[tuple[list[object], str]] = [
 
 
 @pytest.mark.parametrize(("labels", "found"), MEASUREMENTS)
-def test_a_measurement_or_a_name_is_not_a_label(
-    write: Write, labels: list[object], found: str
-) -> None:
+def test_a_measurement_or_name_is_no_label(write: Write, labels: list[object], found: str) -> None:
     """The error names the last column, and says that it was used as the label."""
     said = f"'size': .*{found}.* last column is taken"
     require_refused(said, load, write({"a": [1] * len(labels), "size": labels}))

@@ -26,9 +26,7 @@ BUILT_IN = ["wine", "breast-cancer", "digits", "iris"]
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_a_built_in_set_is_what_scikit_learn_loads(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_built_in_set_is_scikit_learns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows, labels and names equal its own, even if it stores its files elsewhere."""
     theirs = getattr(datasets, f"load_{name.replace('-', '_')}")()
     ours = load(name)
@@ -121,9 +119,7 @@ def test_texts_become_a_table_and_a_file(model: Path, texts: Path, tmp_path: Pat
     assert CliRunner().invoke(app, command).exit_code == 2
 
 
-def test_ids_are_kept_and_labels_omitted_on_request(
-    model: Path, texts: Path, tmp_path: Path
-) -> None:
+def test_ids_are_kept_and_labels_left_out(model: Path, texts: Path, tmp_path: Path) -> None:
     """With a key, the file keeps each row's id; rows without a label have none."""
     out = tmp_path / "texts.npz"
     command = ["embed", str(texts), "--model", str(model), "--key", "n", "--unlabelled"]
@@ -143,9 +139,7 @@ def test_invalid_input_is_refused(model: Path, texts: Path) -> None:
     require_refused("model", embed, ["a"], model / "none")
 
 
-def test_without_the_extra_the_error_says_what_to_install(
-    model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_error_names_the_extra_to_install(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error is the install command, without a traceback."""
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(MissingExtra, match=r"'\.\[text\]'"):
@@ -240,9 +234,7 @@ def header(shape: tuple[int, ...], kind: str = "<f8") -> bytes:
     return file.getvalue()
 
 
-def require_archive_refused(
-    folder: Path, member: bytes, compression: int, *, more: int = 0
-) -> None:
+def require_unread(folder: Path, member: bytes, compression: int, *, more: int = 0) -> None:
     """Refuse an archive with this array, whose directory claims more bytes than it has."""
     path = folder / "hostile.npz"
     with zipfile.ZipFile(path, "w", compression) as archive:
@@ -269,19 +261,17 @@ HOSTILE = [
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 @pytest.mark.parametrize("member", HOSTILE)
-def test_an_array_that_announces_more_than_the_file_holds_is_refused(
-    tmp_path: Path, member: bytes, compression: int
-) -> None:
+def test_an_oversized_array_is_refused(tmp_path: Path, member: bytes, compression: int) -> None:
     """It is refused before memory is allocated, for any announced numbers and brackets."""
-    require_archive_refused(tmp_path, member, compression)
+    require_unread(tmp_path, member, compression)
 
 
 def test_an_archive_that_lies_or_is_compressed_otherwise_is_refused(tmp_path: Path) -> None:
     """A directory may not claim more than the file has, and zeros are compressed as by NumPy."""
     large, small = header((1 << 22, 1 << 5)), header((3, 2)) + bytes(48)
-    require_archive_refused(tmp_path, large, zipfile.ZIP_STORED, more=1 << 30)
+    require_unread(tmp_path, large, zipfile.ZIP_STORED, more=1 << 30)
     for compression in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
-        require_archive_refused(tmp_path, small, compression)
+        require_unread(tmp_path, small, compression)
 
 
 def test_large_arrays_of_zeros_are_read(tmp_path: Path) -> None:

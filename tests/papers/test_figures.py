@@ -265,9 +265,7 @@ def test_all_figures_are_listed(program: Program) -> None:
     assert "figure is 'ring/figure-9'; allowed: ring/figure-2" in err
 
 
-def test_the_command_reports_whether_claims_hold(
-    tmp_path: Path, known: str, program: Program
-) -> None:
+def test_the_command_says_whether_claims_hold(tmp_path: Path, known: str, program: Program) -> None:
     """There is a line per claim and data set with the numbers; a failed claim is not an error."""
     code, out, _ = program(reproduce, known, "--quick", "--data", "iris", "--out", str(tmp_path))
     assert code == 0

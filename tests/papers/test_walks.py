@@ -158,9 +158,7 @@ def test_a_radius_bounds_the_loss_by_the_distance(radius: float, variant: Varian
 
 @pytest.mark.parametrize("dimensions", [1, 2, 16])
 @pytest.mark.parametrize("far", [1e3, 1e9, 1e11, 1e300, 1e308])
-def test_a_server_with_invented_nodes_learns_no_more_than_the_loss(
-    far: float, dimensions: int
-) -> None:
+def test_invented_nodes_reveal_no_more_than_the_loss(far: float, dimensions: int) -> None:
     """For any nodes, float rounding for two near queries stays within the loss's allowance."""
     steps, rng = Distance(1.0, 100.0), Streams(5).generator("far", dimensions)
     queries = rng.random((2000, dimensions))
@@ -194,9 +192,7 @@ def test_steps_that_hide_a_radius_spend_at_most_their_budget(epsilon: float) -> 
 @EACH_VARIANT
 @pytest.mark.parametrize("utility", UTILITIES, ids=repr)
 @pytest.mark.parametrize("delta", [1e-6, 1e-3, 0.05])
-def test_the_exact_delta_is_at_most_the_claimed_one(
-    delta: float, utility: Utility, variant: Variant
-) -> None:
+def test_delta_is_at_most_the_claimed_one(delta: float, utility: Utility, variant: Variant) -> None:
     """For all pairs, the mass of transcripts beyond e**epsilon is at most delta."""
     tree, queries, logs = _likelihoods(utility, variant)
     likelihood = np.exp(logs)
@@ -238,9 +234,7 @@ def test_the_papers_accounts_are_not_always_bounds() -> None:
 
 
 @given(st.floats(0.01, 10), KINDS, st.sampled_from([0.0, 1e-9, 1e-6, 1e-3]))
-def test_a_walks_charge_is_the_least_of_all_bounds(
-    epsilon: float, variant: Variant, delta: float
-) -> None:
+def test_a_walks_charge_is_the_least_bound(epsilon: float, variant: Variant, delta: float) -> None:
     """Neither the sum of all steps nor bounded range is less than a walk's charge."""
     spent = spending(Comparison(epsilon), variant, 17, delta)
     assert spent.steps == variant.compositions(17)
@@ -311,9 +305,7 @@ def exact_loss(monkeypatch: pytest.MonkeyPatch) -> Loss:
 
 @pytest.mark.parametrize("step", [0.1, 0.7, 1.0])
 @pytest.mark.parametrize("dimensions", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_neighbours_across_a_grid_corner_have_the_stated_loss(
-    dimensions: int, step: float, exact_loss: Loss
-) -> None:
+def test_a_corner_costs_the_stated_loss(dimensions: int, step: float, exact_loss: Loss) -> None:
     """By the exact distribution, two queries that barely differ have exactly the stated loss."""
     by = Blur(1.0, (-200.0,) * dimensions, (200.0,) * dimensions, step)
     low, high = (np.full(dimensions, step * (0.5 + side * 1e-9)) for side in (-1, 1))
@@ -346,9 +338,7 @@ def test_the_point_of_the_grid_is_the_nearest(query: float, step: float) -> None
 
 
 @given(st.floats(1e-3, 1e3), st.floats(1e-6, 1.0), st.floats(0, 1e3))
-def test_scale_and_loss_are_rounded_to_the_safe_side(
-    epsilon: float, share: float, distance: float
-) -> None:
+def test_scale_and_loss_are_rounded_safely(epsilon: float, share: float, distance: float) -> None:
     """The scale is an exact quotient, and the loss is at least that of the exact distribution."""
     by = Blur(epsilon, (0.0,), (1.0,), share / epsilon * 0.99)
     assert by.scale * Fraction(by.epsilon) * Fraction(by.step) == 1

@@ -144,9 +144,7 @@ def test_the_collector_runs_on_the_simulated_clock(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("lie", "verdict"), REFUSALS.values(), ids=REFUSALS)
-async def test_a_refused_batch_gets_its_reason_and_affects_no_other(
-    path: Path, lie: Lie, verdict: ReportVerdict
-) -> None:
+async def test_a_bad_batch_affects_no_other(path: Path, lie: Lie, verdict: ReportVerdict) -> None:
     """Every report of a bad message gets the reason and is not counted; all others are."""
     good = messages(TASK, batches(TASK, 300))
     bad = with_fields(lie(messages(TASK, batches(TASK, 90, 5))[0]))
@@ -200,9 +198,7 @@ UNANSWERABLE: dict[str, tuple[Lie, int, int]] = {
 
 
 @pytest.mark.parametrize(("lie", "size", "count"), UNANSWERABLE.values(), ids=UNANSWERABLE)
-async def test_an_unanswerable_message_ends_the_session_and_names_the_client(
-    path: Path, lie: Lie, size: int, count: int
-) -> None:
+async def test_a_flood_costs_only_a_session(path: Path, lie: Lie, size: int, count: int) -> None:
     """Invalid ids and floods cost a client its session only."""
     gate = asyncio.Event()
 
@@ -225,9 +221,7 @@ async def test_an_unanswerable_message_ends_the_session_and_names_the_client(
         await setting.require("ada", batches(TASK, 30, 8))
 
 
-async def test_a_failing_store_ends_sessions_and_acknowledges_nothing(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failing_store_ends_sessions(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """During a full disk clients get an error; repeated reports count once."""
     monkeypatch.setattr("veilring.protocols.ldp.collector.STORE_PAUSE_SECONDS", 0.0)
     made = batches(TASK, 100)
@@ -242,9 +236,7 @@ async def test_a_failing_store_ends_sessions_and_acknowledges_nothing(
         setting.require_stored(100)
 
 
-async def test_a_permanent_failure_ends_the_collector(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_mistake_ends_the_collector(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A permanent failure ends the collector and is reported; a cancelled wait ends nothing."""
 
     async def use() -> None:

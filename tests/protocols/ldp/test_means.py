@@ -80,9 +80,7 @@ PUBLISHED: dict[type[CodeDistribution], tuple[list[float], list[float]]] = {
 
 
 @pytest.mark.parametrize("kind", PUBLISHED)
-def test_influences_and_worst_variances_are_the_published_ones(
-    kind: type[CodeDistribution],
-) -> None:
+def test_influences_and_worst_variances_are_as_published(kind: type[CodeDistribution]) -> None:
     """Both agree within half a per cent, and the influence is the greatest number of any code."""
     influences, variances = PUBLISHED[kind]
     few = [kind(epsilon) for epsilon in (0.1, 0.5, 1.0, 2.0)]

@@ -17,6 +17,7 @@ from veilring.protocols.ldp.algorithm.randomiser import Reports
 from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.parquet import cut_pieces, tally_parquet, tally_piece, write_parquet
 
+Files = tuple[Path, ...]
 CLIENTS = 500
 TASK = make_task()
 
@@ -31,7 +32,7 @@ DIRECT = Tally.of(TASK.survey, reports())
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     """Write the reports to several files."""
     folder = tmp_path_factory.mktemp("parquet") / "reports"
     with pytest.MonkeyPatch.context() as patch:
@@ -39,7 +40,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
         return write_parquet(TASK, reports(), folder)
 
 
-def test_files_contain_all_written_reports(files: tuple[Path, ...]) -> None:
+def test_files_contain_all_written_reports(files: Files) -> None:
     """Files have the requested size and only the reports, of which they have the exact tally."""
     assert len(files) == 4
     frame = pl.concat([pl.read_parquet(file) for file in files])
@@ -54,9 +55,7 @@ def test_files_contain_all_written_reports(files: tuple[Path, ...]) -> None:
 
 @settings(deadline=None, max_examples=25)
 @given(st.integers(10, CLIENTS + 1), st.permutations(range(CLIENTS)))
-def test_a_tally_does_not_depend_on_pieces_or_order(
-    files: tuple[Path, ...], at_once: int, order: list[int]
-) -> None:
+def test_pieces_add_up_in_any_order(files: Files, at_once: int, order: list[int]) -> None:
     """Pieces cover each file once, and their tallies add up in any order."""
     pieces = cut_pieces(TASK, files, at_once=at_once)
     require_refused("at_once", cut_pieces, TASK, files, at_once=-at_once)
@@ -67,9 +66,7 @@ def test_a_tally_does_not_depend_on_pieces_or_order(
     require_equal(total, DIRECT)
 
 
-def test_a_piece_is_bounded_in_bytes(
-    files: tuple[Path, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_piece_is_bounded(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     """For any file, a piece has as many rows as the widest reports allow, or one row."""
     widest = max(question.report_bytes for question in TASK.survey.questions)
     for limit in (1, 1000, 5000):
@@ -103,9 +100,7 @@ CHANGES: list[dict[str, pl.Expr]] = [
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=range(len(CHANGES)))
-def test_one_impossible_report_is_refused(
-    files: tuple[Path, ...], change: dict[str, pl.Expr], tmp_path: Path
-) -> None:
+def test_a_bad_report_is_refused(files: Files, change: dict[str, pl.Expr], tmp_path: Path) -> None:
     """A report to another task or question, or of another width or domain, is refused."""
     frame, path = pl.read_parquet(files[0]), tmp_path / "changed.parquet"
     changed = frame[50:51].with_columns(**change)
@@ -130,7 +125,7 @@ def test_a_file_with_other_columns_is_refused(columns: dict[str, Any], tmp_path:
     require_refused(r"other\.parquet.*task and report", cut_pieces, TASK, [path])
 
 
-def test_an_invalid_file_of_reports_is_refused(tmp_path: Path, files: tuple[Path, ...]) -> None:
+def test_an_invalid_file_of_reports_is_refused(tmp_path: Path, files: Files) -> None:
     """A missing path, a text, no paths, and a file named twice are refused."""
     (tmp_path / "text.parquet").write_text("task,question,report")
     for path in (tmp_path / "none.parquet", tmp_path / "text.parquet"):

@@ -98,9 +98,7 @@ TESTS = sum(values for _, values in sampled()) + 32
 
 
 @pytest.mark.parametrize(("mechanism", "values"), sampled(), ids=lambda it: getattr(it, "name", ""))
-def test_reports_are_drawn_from_the_published_distribution(
-    mechanism: LocalRandomiser, values: int
-) -> None:
+def test_reports_are_drawn_from_their_distribution(mechanism: LocalRandomiser, values: int) -> None:
     """For each value the reports pass a G-test, and no impossible report occurs."""
     for value in values_of(mechanism)[-values:]:
         distribution = distribution_of(mechanism, value)

@@ -208,9 +208,7 @@ def test_new_and_known_reports_in_any_order_get_their_own_verdicts(
     require_kept(store, *([part_of(FIRST, before)] if closed else REPORTS))
 
 
-def test_a_database_that_drops_a_report_is_refused(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lossy_database_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports that are neither stored nor accepted end the transaction without effect."""
     insert = type(store)._insert  # noqa: SLF001  (what drops it)
     monkeypatch.setattr(
@@ -222,9 +220,7 @@ def test_a_database_that_drops_a_report_is_refused(
     require(store, REPORTS, COUNTED)
 
 
-def test_a_transaction_that_fails_leaves_nothing(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_transaction_leaves_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the sums cannot be written, the reports are not stored either, until the next attempt."""
     keep(store, [FIRST])
     monkeypatch.setattr(store, "_write", Mock(side_effect=StoreFailed("the disk is full")))

@@ -53,9 +53,7 @@ def small(name: str, epsilon: float) -> DiscreteBayesSurvey:
     return DiscreteBayesSurvey.of((2, 3), 2, lambda domain: ORACLES[name](domain, epsilon))
 
 
-def distribution_of_answer(
-    survey: DiscreteBayesSurvey, row: tuple[int, ...], label: int
-) -> Distribution:
+def answer_shares(survey: DiscreteBayesSurvey, row: tuple[int, ...], label: int) -> Distribution:
     """Return the probability of every question and report of a client."""
     asked = len(survey.questions)
     distribution = {}
@@ -73,7 +71,7 @@ def test_no_answer_is_likelier_than_its_epsilon_allows(name: str, epsilon: float
     """Over all rows with classes, and all questions with reports, the loss is epsilon's."""
     survey = small(name, epsilon)
     clients = list(itertools.product(itertools.product(range(2), range(3)), range(2)))
-    distributions = [distribution_of_answer(survey, row, label) for row, label in clients]
+    distributions = [answer_shares(survey, row, label) for row, label in clients]
     assert {sum(distribution.values()) for distribution in distributions} == {1}
     assert survey.exact_epsilon == pytest.approx(loss(distributions), abs=1e-9)
     assert survey.exact_epsilon <= epsilon
@@ -83,7 +81,7 @@ def test_no_answer_is_likelier_than_its_epsilon_allows(name: str, epsilon: float
 def test_answers_are_drawn_from_the_distribution(name: str) -> None:
     """Questions and reports jointly pass a G-test."""
     survey = small(name, 1.0)
-    distribution = distribution_of_answer(survey, (1, 2), 1)
+    distribution = answer_shares(survey, (1, 2), 1)
     rows = np.tile([1, 2], (CLIENTS, 1))
     answers = answer(survey, rows, np.ones(CLIENTS, dtype=np.int64), seeded("answers", name))
     drawn = ((number, each.tobytes()) for number, reports in answers for each in reports)
@@ -107,9 +105,7 @@ def test_the_drawn_question_does_not_depend_on_the_row() -> None:
     classes=st.integers(1, 4),
     seed=st.integers(0, 1000),
 )
-def test_value_and_class_are_one_number_as_in_the_paper(
-    domains: list[int], classes: int, seed: int
-) -> None:
+def test_value_and_class_are_one_number(domains: list[int], classes: int, seed: int) -> None:
     """Counted from 1 it is `(a - 1) k + v`, and different pairs have different numbers."""
     survey = DiscreteBayesSurvey.of(domains, classes, PlainOracle)
     rng = np.random.default_rng(seed)
@@ -181,9 +177,7 @@ def test_invalid_rows_are_refused_without_being_shown(rows: Any, labels: Any, fi
 
 @pytest.mark.parametrize("classes", [2, None])
 @pytest.mark.parametrize("step", [Bins(Ranges.unit(3), (3,) * 3), Scaling(Ranges.unit(3))])
-def test_a_bad_cell_is_refused_before_a_question_is_drawn(
-    step: Bins | Scaling, classes: int | None
-) -> None:
+def test_a_bad_cell_is_refused_before_any_draw(step: Bins | Scaling, classes: int | None) -> None:
     """An invalid cell in any column is refused before any random draw."""
     survey = make_survey(step, classes, 1.0, "de")
     row, labels = np.zeros(1 if isinstance(survey, FrequencySurvey) else 3), np.array([1])

@@ -144,9 +144,7 @@ def test_the_range_holds_for_all_draws(drawn: list[list[int]]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["discrete-bayes", "gaussian-bayes"])
-def test_labels_in_one_process_are_as_good(
-    kind: Literal["discrete-bayes", "gaussian-bayes"],
-) -> None:
+def test_labels_in_process_are_as_good(kind: Literal["discrete-bayes", "gaussian-bayes"]) -> None:
     """Their accuracy is that of a collection, and more queries cost nothing."""
     setup = made(LDPBayes(kind=kind, epsilon=4.0))
     test = blobs(1000, "test")
