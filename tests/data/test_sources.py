@@ -4,9 +4,9 @@ import importlib.util
 import io
 import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from urllib.error import URLError
 
 import numpy as np
@@ -22,10 +22,8 @@ from veilring.data.npz import Vectors, read_vectors, write_vectors
 from veilring.data.sources import embed, embed_csv, load
 from veilring.errors import InputError, MissingExtra
 
-BUILT_IN = ["wine", "breast-cancer", "digits", "iris"]
 
-
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", ["wine", "breast-cancer", "digits", "iris"])
 def test_a_built_in_set_is_scikit_learns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows, labels and names equal its own, even if it stores its files elsewhere."""
     theirs = getattr(datasets, f"load_{name.replace('-', '_')}")()
@@ -38,38 +36,16 @@ def test_a_built_in_set_is_scikit_learns(name: str, monkeypatch: pytest.MonkeyPa
     assert ours.features.classes == tuple(map(str, theirs.target_names))
 
 
-@pytest.mark.parametrize("name", ["", "wines", "wine.tsv"])
-def test_an_unknown_source_is_refused(name: str) -> None:
-    """The error for an unknown source lists all sources."""
-    require_refused(r"breast-cancer.*openml:NAME.*\.csv", load, name)
-
-
-Fetched = Callable[..., None]
-
-
 @pytest.fixture
-def fetched(monkeypatch: pytest.MonkeyPatch) -> Fetched:
-    """Return a function that sets what scikit-learn fetches from openml.org."""
-
-    def fetch(**found: object) -> None:
-        monkeypatch.setattr(datasets, "fetch_openml", lambda *_, **__: Bunch(**found))
-
+def openml(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """Replace the function with which scikit-learn fetches from openml.org."""
+    monkeypatch.setattr(datasets, "fetch_openml", fetch := Mock())
     return fetch
 
 
-def test_without_a_network_the_error_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the source and the failure."""
-
-    def offline(*_: object, **__: object) -> Bunch:
-        raise URLError("no route to host")
-
-    monkeypatch.setattr(datasets, "fetch_openml", offline)
-    require_refused(r"^(?=.*openml:adult).*no route to host.*\Z", load, "openml:adult")
-
-
-def test_nominal_columns_are_one_hot_and_missing_values_a_category(fetched: Fetched) -> None:
+def test_nominal_columns_are_one_hot_and_missing_values_a_category(openml: Mock) -> None:
     """Numbers stay; a missing category becomes `?`."""
-    fetched(
+    openml.return_value = Bunch(
         data=np.array([[0.5, 1], [1.5, 0], [2.5, np.nan]]),
         target=np.array(["no", "yes", "no"], dtype=object),
         feature_names=["age", "sex"],
@@ -81,13 +57,17 @@ def test_nominal_columns_are_one_hot_and_missing_values_a_category(fetched: Fetc
     assert table.features.classes == ("no", "yes")
 
 
-def test_an_unfit_set_is_refused(fetched: Fetched) -> None:
-    """A missing number is named by column and row, and a table has one label per row."""
-    two = np.array(["a", "b"])
-    fetched(data=np.array([[0.5], [np.nan]]), target=two, feature_names=["age"], categories={})
+def test_an_unfit_source_is_refused(openml: Mock) -> None:
+    """A missing number, two labels per row, no network and an unknown name are named."""
+    rows = {"data": np.array([[0.5], [np.nan]]), "feature_names": ["age"], "categories": {}}
+    openml.return_value = Bunch(**rows, target=np.array(["a", "b"]))
     require_refused("column 'age', row 2", load, "openml:made")
-    fetched(data=np.zeros((2, 1)), target=np.zeros((2, 2)), feature_names=["a"])
+    openml.return_value = Bunch(**rows, target=np.zeros((2, 2)))
     require_refused("one label", load, "openml:made")
+    openml.side_effect = URLError("no route to host")
+    require_refused(r"^(?=.*openml:adult).*no route to host.*\Z", load, "openml:adult")
+    for name in ("", "wines", "wine.tsv"):
+        require_refused(r"breast-cancer.*openml:NAME.*\.csv", load, name)
 
 
 @pytest.fixture

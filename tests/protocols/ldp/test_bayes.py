@@ -308,10 +308,10 @@ def test_an_invalid_file_is_refused(field: str, value: object, tmp_path: Path) -
     require_refused(r"model\.json", load_classifier, path)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", "nonsense", "[" * 100_000, "1" * 5000])
-def test_a_foreign_file_is_refused(text: str, tmp_path: Path) -> None:
+def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
     """A file is refused if it is missing or is not valid JSON of its kind."""
     path = tmp_path / "model.json"
     require_refused(r"model\.json", load_classifier, path)
-    path.write_text(text)
-    require_refused(r"model\.json", load_classifier, path)
+    for text in ("", "[]", "{}", "nonsense", "[" * 100_000, "1" * 5000):
+        path.write_text(text)
+        require_refused(r"model\.json", load_classifier, path)

@@ -77,13 +77,6 @@ def test_a_piece_is_bounded(files: Files, monkeypatch: pytest.MonkeyPatch) -> No
             assert piece.reports == 1 or piece.reports * widest < limit
 
 
-def test_an_empty_collection_is_a_file_too(tmp_path: Path) -> None:
-    """An empty collection is written and read."""
-    files = write_parquet(TASK, [], tmp_path / "reports")
-    assert len(files) == 1
-    require_equal(tally_parquet(TASK, files), Tally.empty(TASK.survey))
-
-
 CHANGES: list[dict[str, pl.Expr]] = [
     {"task": pl.lit(bytes(32))},
     {"task": pl.lit(None, dtype=pl.Binary)},
@@ -138,9 +131,11 @@ def test_an_invalid_file_of_reports_is_refused(tmp_path: Path, files: Files) -> 
 
 
 def test_a_folder_appears_complete_or_not_at_all(tmp_path: Path) -> None:
-    """A report that does not fit leaves no file, and an existing folder is not overwritten."""
+    """A bad report leaves no file, nothing is overwritten, and an empty collection is a file."""
     wrong, folder = np.full((1, 1), 3, dtype=np.uint8), tmp_path / "reports"
     require_refused("no question", write_parquet, TASK, [*reports(), (0, wrong)], folder)
     assert list(tmp_path.iterdir()) == []
     write_parquet(TASK, reports(), folder)
     require_refused("does not exist", write_parquet, TASK, reports(), folder)
+    (empty,) = write_parquet(TASK, [], tmp_path / "empty")
+    require_equal(tally_parquet(TASK, [empty]), Tally.empty(TASK.survey))
