@@ -177,12 +177,9 @@ MEANS = tuple(each for each in MECHANISMS if isinstance(each.distribution, OneBi
 
 
 def bernstein(variance: float, largest: float, alarm: float) -> float:
-    """Return a bound on a sum of independent centred numbers, exceeded with probability `alarm`.
+    """Return a bound on a sum of centred numbers, exceeded on either side once in 1 / alarm tests.
 
-    Args:
-        variance: The variance of the sum.
-        largest: The maximum absolute value of a single number.
-        alarm: The false-alarm rate of both sides together.
+    The sum has this variance, and each number is at most the largest.
     """
     needed = log(2 / alarm)
     return sqrt(2 * variance * needed) + 2 * largest * needed / 3

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import Mock
 
 import numpy as np
@@ -44,11 +44,12 @@ TASK = make_task()
 COUNTED, KNOWN = ReportVerdict.COUNTED, ReportVerdict.KNOWN
 
 
-class Setting:
+class Setting(NamedTuple):
     """A collector, and clients that open sessions with it."""
 
-    def __init__(self, store: Store, collector: Collector, cluster: Cluster) -> None:
-        self.store, self.collector, self.cluster = store, collector, cluster
+    store: Store
+    collector: Collector
+    cluster: Cluster
 
     async def play(self, client: str, role: Callable[[Party], Any]) -> None:
         """Let a client play a role in its own session."""
