@@ -1,6 +1,5 @@
 """LDP naive Bayes as a system: a collection in one session, its cost, guarantee and runtimes."""
 
-import re
 from typing import Literal
 
 import numpy as np
@@ -21,7 +20,7 @@ from tests.refusals import require_refused
 from veilring.data.table import Rows
 from veilring.errors import ProtocolViolation, RunFailed
 from veilring.nodes.adversary import Alter
-from veilring.nodes.cluster import Cluster
+from veilring.nodes.cluster import RUNTIMES, Cluster
 from veilring.protocols.ldp.algorithm.survey import Tally, answer
 from veilring.protocols.ldp.messages import BATCH_BYTES_MAX, ID_BYTES, ReportBatch
 from veilring.protocols.ldp.roles import ClientPool, gather, gather_cost, gather_cost_bounds
@@ -32,7 +31,6 @@ from veilring.protocols.system import SERVER
 from veilring.scenarios import load_scenario, run_scenario
 from veilring.testing import ProtocolRunner, assert_cost
 
-RUNTIMES = ("memory", "tls", "processes", "simulated")
 PARTIES = {"ada": 3000, "bob": 2000, "eve": 1000}
 NAMES = ["census", "ada", "bob", "crowd", "nobody"]
 TASK = make_task()
@@ -180,18 +178,13 @@ def test_the_promise_is_for_a_report_to_a_server() -> None:
     assert "server" in promise.against
 
 
-INVALID: list[tuple[str, object, str]] = [
-    *(("epsilon", each, "a number above 0 and up to 20") for each in (0.0, 21.0)),
-    ("bins", 1, "a whole number from 2 to 1,024"),
-    ("oracle", "delphi", "auto, de, oue, olh, hr or ss"),
-    ("kind", "frequency", "discrete-bayes or gaussian-bayes"),
-    ("smoothing", -1.0, 'a number of at least 1e-10, or "auto"'),
-    ("variance_floor", 0.0, "a number above 0 and up to 1"),
-]
-
-
-@pytest.mark.parametrize(("name", "value", "allowed"), INVALID)
-def test_an_invalid_parameter_is_refused(name: str, value: object, allowed: str) -> None:
+def test_an_invalid_parameter_is_refused() -> None:
     """The error gives the allowed values."""
-    says = rf"^{name}.* is .*{re.escape(allowed)}"
-    require_refused(says, find_system("ldp-bayes"), **{name: value})
+    system = find_system("ldp-bayes")
+    for epsilon in (0.0, 21.0):
+        require_refused("epsilon.*a number above 0 and up to 20", system, epsilon=epsilon)
+    require_refused("bins.*a whole number from 2 to 1,024", system, bins=1)
+    require_refused("oracle.*auto, de, oue, olh, hr or ss", system, oracle="delphi")
+    require_refused("kind.*discrete-bayes or gaussian-bayes", system, kind="frequency")
+    require_refused('smoothing.*a number of at least 1e-10, or "auto"', system, smoothing=-1.0)
+    require_refused("variance_floor.*a number above 0 and up to 1", system, variance_floor=0.0)
