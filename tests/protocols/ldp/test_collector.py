@@ -128,7 +128,6 @@ async def test_many_sessions_at_once_count_everything_once(path: Path) -> None:
         )
         assert [len(verdicts) for verdicts in submitted] == [2000, 9000, 2000]
         assert {verdict for verdicts in submitted for verdict in verdicts} == {COUNTED}
-        setting.require_stored(13_000)
         await setting.require("eve", batches(TASK, 2000, 1, at_once=64), KNOWN)
         setting.require_stored(13_000)
 

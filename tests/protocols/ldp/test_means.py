@@ -242,11 +242,12 @@ IMPOSSIBLE = [
 def test_invalid_rows_are_refused_before_any_draw(rows: Floats) -> None:
     """Another shape, an unknown class and numbers outside are refused, whatever would be drawn."""
     numbers = rows[:, :3] if rows.shape[1:] == (4,) else rows
-    refusing = [(kind(OneBit(1.0), 3, 2), rows) for kind in (EachFeature, SampledFeature)]
-    signs = [(SignVector(1.0, 3), numbers)]
-    if numbers.shape[1:] == (3,) and (np.abs(numbers) <= 1).all():
-        signs.clear()  # only the class is wrong
-    for mechanism, given_ in (*refusing, *signs):
+    refusing: list[tuple[Means | SignVector, Floats]] = [
+        (kind(OneBit(1.0), 3, 2), rows) for kind in (EachFeature, SampledFeature)
+    ]
+    if numbers.shape[1:] != (3,) or not (np.abs(numbers) <= 1).all():  # not only the class is wrong
+        refusing.append((SignVector(1.0, 3), numbers))
+    for mechanism, given_ in refusing:
         rng, untouched = seeded("refused"), seeded("refused")
         with pytest.raises(InputError, match="values") as caught:
             mechanism.perturb(given_, rng)

@@ -278,9 +278,9 @@ def test_a_members_quota_counts_in_the_transaction(stores: OpenStore) -> None:
     """The first reports up to the quota count, over all questions and restarts; others wait."""
     quotas, store = Quotas(100, {"bob": 200}), stores()
 
-    def count(verdict: ReportVerdict, quotas: Quotas, *given: Accepted, member: str = "ada") -> int:
+    def number(of: ReportVerdict, quotas: Quotas, *given: Accepted, member: str = "ada") -> int:
         verdicts = keep(store, given or REPORTS, quotas=quotas, member=member)
-        return int((np.concatenate(verdicts) == verdict).sum())
+        return int((np.concatenate(verdicts) == of).sum())
 
     verdicts = keep(store, REPORTS, quotas=quotas)
     counted = np.concatenate(verdicts) == COUNTED
@@ -292,10 +292,10 @@ def test_a_members_quota_counts_in_the_transaction(stores: OpenStore) -> None:
     store = stores()
     again = np.concatenate(keep(store, REPORTS, quotas=quotas))
     assert (again == np.where(counted, KNOWN, OVER_QUOTA)).all()
-    assert count(COUNTED, quotas, *accepted(TASK, batches(TASK, 300, 8)), member="bob") == 200
+    assert number(COUNTED, quotas, *accepted(TASK, batches(TASK, 300, 8)), member="bob") == 200
     assert store.members() == {"ada": 100, "bob": 200}
-    assert count(COUNTED, Quotas(250)) == 150
-    assert count(KNOWN, Quotas(5)) == 250
+    assert number(COUNTED, Quotas(250)) == 150
+    assert number(KNOWN, Quotas(5)) == 250
     assert store.members() == {"ada": 250, "bob": 200}
 
 
