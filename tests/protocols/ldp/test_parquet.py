@@ -1,7 +1,6 @@
 """Reports in Parquet files: each is counted once for any division of files, and no others."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -102,32 +101,20 @@ def test_a_bad_report_is_refused(files: Files, change: dict[str, pl.Expr], tmp_p
     require_refused("for a task other than", tally_parquet, make_task(epsilon=2.0), files)
 
 
-OTHER_COLUMNS = [
-    {"question": [0], "report": [b"a"]},
-    {"task": ["t"], "question": [0], "report": [b"a"]},
-    {"task": [b"t"], "question": [0.0], "report": [b"a"]},
-    {"task": [b"t"], "question": [0], "report": ["a"]},
-]
-
-
-@pytest.mark.parametrize("columns", OTHER_COLUMNS)
-def test_a_file_with_other_columns_is_refused(columns: dict[str, Any], tmp_path: Path) -> None:
-    """The error names the file and the expected columns."""
-    path = tmp_path / "other.parquet"
-    pl.DataFrame(columns).write_parquet(path)
-    require_refused(r"other\.parquet.*task and report", cut_pieces, TASK, [path])
-
-
 def test_an_invalid_file_of_reports_is_refused(tmp_path: Path, files: Files) -> None:
-    """A missing path, a text, no paths, and a file named twice are refused."""
+    """A missing path, other columns, a text, no paths, and a file named twice are refused."""
+    good, path = {"task": [b"t"], "question": [0], "report": [b"a"]}, tmp_path / "other.parquet"
+    strange = ("task", ["t"]), ("question", [0.0]), ("report", ["a"])
+    frames = [pl.DataFrame({**good, column: cells}) for column, cells in strange]
+    for frame in (pl.DataFrame(good).drop("task"), *frames):
+        frame.write_parquet(path)
+        require_refused(r"other\.parquet.*task and report", cut_pieces, TASK, [path])
     (tmp_path / "text.parquet").write_text("task,question,report")
     for path in (tmp_path / "none.parquet", tmp_path / "text.parquet"):
         require_refused(path.name, cut_pieces, TASK, [path])
     require_refused("no file", cut_pieces, TASK, [])
-    folder = files[0].parent
-    require_refused(
-        "twice", cut_pieces, TASK, [files[0], folder / ".." / folder.name / files[0].name]
-    )
+    again = files[0].parent / ".." / files[0].parent.name / files[0].name
+    require_refused("twice", cut_pieces, TASK, [files[0], again])
 
 
 def test_a_folder_appears_complete_or_not_at_all(tmp_path: Path) -> None:
