@@ -38,12 +38,6 @@ from veilring.randomness import Streams
 SQUARE = 2**0.5
 # Charges are rounded up by less than this, relative to themselves.
 ROUNDING = 1e-9
-VARIANTS = [
-    BASIC,
-    *(Variant("parallel", splits) for splits in (1, 3)),
-    Variant("early", 2),
-    Variant("greedy"),
-]
 UTILITIES: list[Utility] = [
     Comparison(0.7),
     Comparison(4.0),
@@ -105,7 +99,9 @@ def greatest_losses(tree: Tree, utility: Utility, queries: Floats, variant: Vari
 
 
 EACH_VARIANT = pytest.mark.parametrize(
-    "variant", VARIANTS, ids=lambda each: f"{each.kind}-{each.splits}"
+    "variant",
+    [BASIC, *(Variant("parallel", n) for n in (1, 3)), Variant("early", 2), Variant("greedy")],
+    ids=lambda each: f"{each.kind}-{each.splits}",
 )
 
 

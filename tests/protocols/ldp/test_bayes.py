@@ -207,10 +207,7 @@ def test_a_classifier_labels_original_rows(categories: Codes) -> None:
     assert (gaussian.joint(numbers) == gaussian.model.joint(Scaling(ranges)(numbers))).all()
 
 
-Case = tuple[Classifier, Floats]
-
-
-def cases() -> list[Case]:
+def cases() -> list[tuple[Classifier, Floats]]:
     """Return classifiers of each kind with rows, one of them with infinities in its evidence."""
     rng = seeded("models")
     rows, labels = rng.normal(0.0, 3.0, (50, 3)), rng.integers(0, 2, 50)
