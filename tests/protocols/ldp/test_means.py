@@ -19,7 +19,6 @@ from veilring.protocols.ldp.algorithm.means import (
     EachFeature,
     Means,
     OneBit,
-    Plain,
     SampledFeature,
     rounded,
 )
@@ -129,15 +128,6 @@ def test_the_least_epsilon_allows_estimates(kind: type[CodeDistribution]) -> Non
     for wrong in (math.nextafter(kind.least_epsilon, 0.0), 0.0, -1.0, 20.5, math.nan, math.inf):
         allowed = f"epsilon is {wrong}; allowed: from {distribution.epsilon} to 20"
         require_refused(allowed, kind, wrong)
-
-
-def test_the_plain_distribution_adds_no_noise() -> None:
-    """The plain distribution keeps 36 bits of a number, and claims no privacy."""
-    distribution, numbers = Plain(), np.linspace(-1, 1, 101)
-    grid = rounded(numbers, distribution.levels, np.random.default_rng(0))
-    codes = distribution.sample(grid, seeded("plain"))
-    assert distribution.total(distribution.summed(codes)) == pytest.approx(numbers, abs=2**-36)
-    assert distribution.exact_epsilon == math.inf
 
 
 @pytest.mark.parametrize("means", MECHANISMS, ids=words)

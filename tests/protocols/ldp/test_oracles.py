@@ -23,7 +23,6 @@ from veilring.arrays import Floats
 from veilring.protocols.ldp.algorithm.means import Means
 from veilring.protocols.ldp.algorithm.oracles import (
     ORACLES,
-    HadamardResponse,
     HashFamily,
     LocalHashing,
     OptimisedUnary,
@@ -263,16 +262,6 @@ def test_counting_uses_little_memory_beside_the_sums(oracle: LocalRandomiser) ->
     finally:
         tracemalloc.stop()
     assert peak < 1.25 * sums.nbytes
-
-
-def test_a_hadamard_report_supports_the_values_of_its_row() -> None:
-    """For each value, the sums count the reports with the sign of its row and column."""
-    oracle = HadamardResponse(20, 1.0)
-    reports = some(oracle)
-    rows, plus = reports[:, 0] >> 1, reports[:, 0] & 1
-    columns = np.arange(1, 21)
-    signs = 1 - (np.bitwise_count(rows[:, None] & columns) & 1)
-    assert (oracle.aggregate(reports) == (signs == plus[:, None]).sum(axis=0)).all()
 
 
 FUNCTIONS = np.indices((256, 256)).reshape(2, -1).astype(np.uint8)
