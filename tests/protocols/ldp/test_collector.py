@@ -34,7 +34,6 @@ from veilring.protocols.ldp.messages import (
     ReportReceipt,
     ReportVerdict,
     Task,
-    Verdicts,
 )
 from veilring.protocols.ldp.roles import WINDOW_BYTES_MAX, WINDOW_MESSAGES_MAX, submit_reports
 from veilring.protocols.ldp.store import begin_report_store, open_report_store
@@ -102,11 +101,14 @@ async def collecting(
         yield Setting(store, collector, cluster)
 
 
-async def heard(party: Party) -> Verdicts:
-    """Receive a receipt, and return the verdict on each report."""
-    receipt = await party.receive(ReportReceipt, sender="census")
-    verdicts = np.zeros(receipt.reports, dtype=np.uint8)
-    verdicts[receipt.places] = receipt.verdicts
+async def heard(party: Party, reports: int) -> list[int]:
+    """Receive receipts for a number of reports, and return the verdict on each."""
+    verdicts: list[int] = []
+    while len(verdicts) < reports:
+        receipt = await party.receive(ReportReceipt, sender="census")
+        each = np.zeros(receipt.reports, dtype=np.uint8)
+        each[receipt.places] = receipt.verdicts
+        verdicts += each.tolist()
     return verdicts
 
 
@@ -154,8 +156,7 @@ async def test_a_bad_batch_affects_no_other(path: Path, lie: Lie, verdict: Repor
     async def role(party: Party) -> None:
         for message in (good[0], with_fields(bad, more=True), *good[1:]):
             await party.send("census", message)
-        while len(verdicts) < 300 + expected:
-            verdicts.extend((await heard(party)).tolist())
+        verdicts.extend(await heard(party, 300 + expected))
 
     async with collecting(path) as setting:
         await setting.play("eve", role)
@@ -336,15 +337,13 @@ async def test_thousands_of_hostile_reports_are_refused_one_by_one(path: Path) -
 
     async def role(party: Party, part: list[tuple[ReportBatch, ReportVerdict]]) -> None:
         for start in range(0, len(part), 100):
-            due, found = list[int](), list[int]()
+            due: list[int] = []
             for message, verdict in part[start : start + 100]:
                 await party.send("census", message)
                 due += [verdict] * (len(message.ids) // ID_BYTES)
-            while len(found) < len(due):
-                found += (await heard(party)).tolist()
-            assert found == due
+            assert await heard(party, len(due)) == due
         await party.send("census", made[0].message(TASK, more=False))
-        await heard(party)
+        await heard(party, 1)
 
     async with collecting(path) as setting:
         await setting.require("ada", made)

@@ -91,15 +91,13 @@ def truth(mechanism: LocalRandomiser, value: Value) -> Floats:
     """Return a client's own value in the form of the estimate of its reports."""
     row = np.array(value)
     if isinstance(mechanism, FrequencyOracle):
-        return np.asarray(np.arange(mechanism.domain) == row, dtype=np.float64)
+        return np.asarray(np.eye(mechanism.domain)[row])
     if not isinstance(mechanism, Means):
         return row.astype(np.float64)
-    numbers = row[: mechanism.features, None] * (
-        np.arange(mechanism.classes) == (row[-1] if mechanism.classes > 1 else 0)
-    )
+    own = np.eye(mechanism.classes)[row[-1] if mechanism.classes > 1 else 0]
     # the client draws each feature as often, and the others then have the estimate 0
     drawn = mechanism.features if isinstance(mechanism, SampledFeature) else 1
-    return np.asarray(numbers.ravel() / drawn)
+    return np.outer(row[: mechanism.features], own).ravel() / drawn
 
 
 TESTS = sum(values for _, values in sampled()) + 32
