@@ -93,27 +93,17 @@ def test_categories_and_numbers_are_numbered() -> None:
     assert values.domains == (1, 3, 4)
 
 
+PLAINS = (radius.DEFAULT, MAJORITY_CLASS)
 SERIES = {
     "ldp/figure-3": 2 * [ldp.ALL_FEATURES, ldp.PCA, ldp.DCA, ldp.PLAIN, MAJORITY_CLASS],
-    "radius/figure-7": [
-        radius.NON_PRIVATE,
-        radius.BASELINE,
-        radius.PROPOSED,
-        radius.DEFAULT,
-        MAJORITY_CLASS,
-    ],
+    "radius/figure-7": [radius.NON_PRIVATE, radius.BASELINE, radius.PROPOSED, *PLAINS],
     "radius/figure-10": [radius.INTERACTIVE, radius.NON_INTERACTIVE, radius.ALLOCATED],
     "radius/figure-11": [radius.INTERACTIVE, radius.NON_INTERACTIVE, radius.ALLOCATED],
     "radius/figure-13": [
         *(radius.NON_PRIVATE, radius.BASELINE, radius.NON_INTERACTIVE),
-        *(radius.DEFAULT, MAJORITY_CLASS, radius.INTERACTIVE),
+        *(*PLAINS, radius.INTERACTIVE),
     ],
-    "radius/figure-15": [
-        radius.NON_PRIVATE,
-        radius.NON_INTERACTIVE,
-        radius.DEFAULT,
-        MAJORITY_CLASS,
-    ],
+    "radius/figure-15": [radius.NON_PRIVATE, radius.NON_INTERACTIVE, *PLAINS],
     "ring/figure-3": ["k = 5", "k = 10", "k = 20"],
     "ring/figure-4": ["k = 5", "k = 10", "k = 20"],
 }

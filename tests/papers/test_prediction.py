@@ -245,14 +245,8 @@ def test_a_split_has_private_rows_and_two_sets_of_queries() -> None:
 def test_all_methods_are_compared(name: str, x: float) -> None:
     """Each has a fraction of right answers; if the axis is a size, rows and queries are reused."""
     curves = _observe(name, (x,))
-    names = {
-        prediction.GDP,
-        prediction.RDP,
-        prediction.PRIVATE_KNN,
-        prediction.NOISY_SGD,
-        prediction.CLASS_MEANS,
-        prediction.NO_PRIVACY,
-    }
+    names = {prediction.GDP, prediction.RDP, prediction.CLASS_MEANS}
+    names |= {prediction.PRIVATE_KNN, prediction.NOISY_SGD, prediction.NO_PRIVACY}
     assert set(curves) == {CurveKey(ACCURACY, name) for name in names}
     assert all(((curve >= 0) & (curve <= 1)).all() for curve in curves.values())
 
@@ -288,10 +282,8 @@ def test_the_cost_of_retraining_is_a_claim_that_can_fail() -> None:
     for table, quick in product(map(load, ("iris", "digits")), (False, True)):
         assert 2 * max(figure.grid(table, quick)) <= prediction.stream_queries(table) + 1
     ones = np.ones((3, 2))
-    curves = {
-        CurveKey(prediction.COST_EPSILON, prediction.NOISY_SGD): ones,
-        CurveKey(prediction.COST_EPSILON, prediction.IND_KNN): ones,
-    }
+    names = (prediction.NOISY_SGD, prediction.IND_KNN)
+    curves = {CurveKey(prediction.COST_EPSILON, name): ones for name in names}
     (claim,) = figure.claims
     assert judge_claim(claim, Measured("x", (2.0, 4.0), curves)).outcome == "does not hold"
 
