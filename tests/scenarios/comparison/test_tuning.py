@@ -1,4 +1,4 @@
-"""The search over parameters, and tuning on public rows."""
+"""The search over parameters, tuning on public rows, and intervals over splits."""
 
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from veilring.arrays import Floats
 from veilring.errors import InputError
@@ -14,19 +15,24 @@ from veilring.protocols.radius.system import DataOwner
 from veilring.protocols.system import System
 from veilring.scenarios import make_scenario
 from veilring.scenarios.comparison import make_question
-from veilring.scenarios.comparison.tuning import Search, tune
+from veilring.scenarios.comparison.tuning import (
+    Interval,
+    Search,
+    over_splits,
+    share_over_splits,
+    tune,
+)
 
 FACTS = Facts(parties=4, features=4, classes=2, rows=100)
 ASKED = {"data": "iris", "parties": 3, "splits": 4, "queries": 10, "seed": 2}
-
-
-_Scores = Mapping[Any, Sequence[float]]
+Scores = Mapping[Any, Sequence[float]]
+HALF = ("auto", 0), (0.5,) * 4
 
 
 class _Scale:
     """Measures systems by a table of accuracies, and counts the calls for each."""
 
-    def __init__(self, scores: _Scores) -> None:
+    def __init__(self, scores: Scores) -> None:
         self.scores = scores
         self.asked: list[tuple[object, object]] = []
 
@@ -41,87 +47,95 @@ class _Scale:
         return found
 
 
-def _search(scores: _Scores) -> tuple[Search, _Scale]:
-    scale = _Scale(scores)
-    return Search(DataOwner(), FACTS, scale), scale
+def _search(scores: Scores) -> Search:
+    return Search(DataOwner(), FACTS, _Scale(scores))
 
 
-class TestSearch:
-    """The search varies one parameter after the other."""
-
-    def test_finds_the_best_of_each_parameter_in_turn(self) -> None:
-        """A k that is better only at another radius is found after that radius."""
-        radius = DataOwner.tunable()["radius"].values(FACTS)[0]
-        search, scale = _search(
-            {
-                ("auto", 0): (0.5, 0.5, 0.5, 0.5),
-                (radius, 0): (0.7, 0.7, 0.7, 0.7),
-                (radius, 20): (0.9, 0.9, 0.9, 0.9),
-            }
-        )
-        assert search.best().parameters == {"radius": radius, "k": 20}
-        assert search.tried[0].mean == 0.9
-        assert len(scale.asked) == len(set(scale.asked))
-
-    def test_stays_if_a_difference_is_within_its_error(self) -> None:
-        """The best of many equal choices is lucky: a change needs a standard error of gain."""
-        better = {("auto", 20): (0.9, 0.1, 0.9, 0.12), ("auto", 0): (0.5, 0.5, 0.5, 0.5)}
-        assert _search(better)[0].best().parameters == {}
-        surely = better | {("auto", 20): (0.55, 0.51, 0.55, 0.51)}
-        assert _search(surely)[0].best().parameters == {"k": 20}
-
-    def test_reports_the_choice_of_the_other_half_of_the_splits(self) -> None:
-        """A choice that is good only on one half is not reported with its lucky accuracy."""
-        search, _ = _search(
-            {
-                ("auto", 0): (0.5, 0.5, 0.5, 0.5),
-                ("auto", 20): (1.0, 0.0, 1.0, 0.0),
-                ("auto", 50): (0.0, 1.0, 0.0, 1.0),
-            }
-        )
-        assert search.honest() == (0.0, 0.0, 0.0, 0.0)
-
-    def test_skips_invalid_choices(self) -> None:
-        """A choice without a measurement is never the best; an invalid start is refused."""
-        fitting = {("auto", 0): (0.5,) * 4, ("auto", 20): ()}
-        assert _search(fitting)[0].best().parameters == {}
-        with pytest.raises(InputError, match="does not fit the rows"):
-            _search({("auto", 0): ()})[0].best()
-
-    def test_leaves_fixed_parameters(self) -> None:
-        """A parameter that was set is not searched."""
-        search = Search(DataOwner(), FACTS, _Scale({}), frozenset({"radius"}))
-        assert list(search.values) == ["k"]
+def test_a_search_finds_the_best_of_each_parameter_in_turn() -> None:
+    """A k that is better only at another radius is found after that radius, unless it is set."""
+    radius = DataOwner.tunable()["radius"].values(FACTS)[0]
+    scale = _Scale(dict([HALF, ((radius, 0), (0.7,) * 4), ((radius, 20), (0.9,) * 4)]))
+    search = Search(DataOwner(), FACTS, scale)
+    assert search.best().parameters == {"radius": radius, "k": 20}
+    assert search.tried[0].mean == 0.9
+    assert len(scale.asked) == len(set(scale.asked))
+    assert list(Search(DataOwner(), FACTS, scale, frozenset({"radius"})).values) == ["k"]
 
 
-class TestTune:
-    """Tuning on public rows."""
+def test_a_search_stays_if_a_difference_is_within_its_error() -> None:
+    """The best of many equal choices is lucky: a change needs a standard error of gain."""
+    better = dict([HALF, (("auto", 20), (0.9, 0.1, 0.9, 0.12))])
+    assert _search(better).best().parameters == {}
+    surely = better | {("auto", 20): (0.55, 0.51, 0.55, 0.51)}
+    assert _search(surely).best().parameters == {"k": 20}
 
-    def test_prints_a_table_for_a_scenario(self) -> None:
-        """The pasted table gives the system that was found, with the set parameters."""
-        found = tune("ind-knn", make_question(ASKED), {"epsilon": 4.0}, workers=1)
-        made = make_scenario({"data": {"source": "iris"}, **tomllib.loads(found.toml)})
-        assert made.protocol == found.system
-        assert made.protocol.model_dump()["epsilon"] == 4.0
-        assert found.tried[0].mean >= found.before.mean
-        assert found.accuracy.low <= found.accuracy.mean <= found.accuracy.high
-        assert set(found.parameters) <= {"tau", "sigma2"}
 
-    @pytest.mark.parametrize("name", ["rank-search", "private-knn", "release", "ldp-bayes"])
-    def test_is_of_every_system(self, name: str) -> None:
-        """The search covers the parameters that each system declares as tunable."""
-        asked = make_question(ASKED | {"splits": 2})
-        kind = type(tune(name, asked, workers=1).system)
-        assert kind.tunable()
+def test_a_search_reports_the_choice_of_the_other_half_of_the_splits() -> None:
+    """A choice that is good only on one half is not reported with its lucky accuracy."""
+    one, other = (1.0, 0.0, 1.0, 0.0), (0.0, 1.0, 0.0, 1.0)
+    search = _search(dict([HALF, (("auto", 20), one), (("auto", 50), other)]))
+    assert search.honest() == (0.0, 0.0, 0.0, 0.0)
 
-    @pytest.mark.slow
-    def test_is_equal_for_any_number_of_processes(self) -> None:
-        """Results arrive in any order, and are sorted."""
-        asked = make_question(ASKED | {"splits": 2})
-        one, two = (tune("data-owner", asked, {"k": 0}, workers=count) for count in (1, 2))
-        assert one.as_json() == two.as_json()
 
-    def test_refuses_to_search_nothing(self) -> None:
-        """The error names the tunable parameters."""
-        with pytest.raises(InputError, match="radius, k"):
-            tune("data-owner", make_question(ASKED), {"k": 0, "radius": 0.2}, workers=1)
+def test_a_search_skips_invalid_choices() -> None:
+    """A choice without a measurement is never the best; an invalid start is refused."""
+    assert _search(dict([HALF, (("auto", 20), ())])).best().parameters == {}
+    with pytest.raises(InputError, match="does not fit the rows"):
+        _search({("auto", 0): ()}).best()
+
+
+def test_tuning_prints_a_table_for_a_scenario() -> None:
+    """The pasted table gives the system that was found, with the set parameters."""
+    found = tune("ind-knn", make_question(ASKED), {"epsilon": 4.0}, workers=1)
+    made = make_scenario({"data": {"source": "iris"}, **tomllib.loads(found.toml)})
+    assert made.protocol == found.system
+    assert made.protocol.model_dump()["epsilon"] == 4.0
+    assert found.tried[0].mean >= found.before.mean
+    assert found.accuracy.low <= found.accuracy.mean <= found.accuracy.high
+    assert set(found.parameters) <= {"tau", "sigma2"}
+
+
+@pytest.mark.parametrize("name", ["rank-search", "private-knn", "release", "ldp-bayes"])
+def test_every_system_is_tuned(name: str) -> None:
+    """The search covers the parameters that each system declares as tunable."""
+    assert type(tune(name, make_question(ASKED | {"splits": 2}), workers=1).system).tunable()
+
+
+@pytest.mark.slow
+def test_tuning_is_equal_for_any_number_of_processes() -> None:
+    """Results arrive in any order, and are sorted."""
+    asked = make_question(ASKED | {"splits": 2})
+    one, two = (tune("data-owner", asked, {"k": 0}, workers=count) for count in (1, 2))
+    assert one.as_json() == two.as_json()
+
+
+def test_tuning_refuses_to_search_nothing() -> None:
+    """The error names the tunable parameters."""
+    with pytest.raises(InputError, match="radius, k"):
+        tune("data-owner", make_question(ASKED), {"k": 0, "radius": 0.2}, workers=1)
+
+
+def test_without_overlap_an_interval_is_students() -> None:
+    """For disjoint splits it equals SciPy's interval of a mean."""
+    values = np.random.default_rng(1).random(7)
+    expected = stats.t.interval(0.95, 6, values.mean(), stats.sem(values))
+    found = over_splits(values.tolist(), 0.0)
+    assert found.mean == pytest.approx(values.mean())
+    assert (found.low, found.high) == pytest.approx(expected)
+
+
+def test_overlap_widens_an_interval_as_published() -> None:
+    """Variances are larger by the factor (1/J + q/n) / (1/J)."""
+    values = [0.7, 0.8, 0.9, 0.75, 0.8]
+    alone, shared = over_splits(values, 0.0), over_splits(values, 0.3)
+    wider = (shared.high - shared.mean) / (alone.high - alone.mean)
+    assert wider == pytest.approx(((1 / 5 + 0.3) / (1 / 5)) ** 0.5)
+
+
+def test_intervals_of_few_values_are_no_narrower_than_they_may_be() -> None:
+    """Equal numbers have no width, but equal fractions SciPy's exact interval; others fill [0, 1]."""
+    assert over_splits([0.5, 0.5], 0.2) == Interval(0.5, 0.5, 0.5)
+    found = share_over_splits([1.0, 1.0], 0.2, 20)
+    assert found.high == found.mean == 1.0
+    assert found.low == pytest.approx(stats.beta.ppf(0.025, 40, 1))
+    assert share_over_splits([0.1, 0.9], 0.2, 20) == Interval(0.5, 0.0, 1.0)
