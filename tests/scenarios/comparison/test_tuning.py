@@ -133,7 +133,7 @@ def test_overlap_widens_an_interval_as_published() -> None:
 
 
 def test_intervals_of_few_values_are_no_narrower_than_they_may_be() -> None:
-    """Equal numbers have no width, but equal fractions SciPy's exact interval; others fill [0, 1]."""
+    """Equal numbers have no width, equal fractions SciPy's exact interval; others fill [0, 1]."""
     assert over_splits([0.5, 0.5], 0.2) == Interval(0.5, 0.5, 0.5)
     found = share_over_splits([1.0, 1.0], 0.2, 20)
     assert found.high == found.mean == 1.0
