@@ -86,17 +86,11 @@ class TestTables:
         assert parties[-1].label == f"{len(PARTIES) - BARS_MAX + 1} others"
         assert len(rounds) <= COLUMNS_MAX
 
-    def test_rounds_without_messages_are_shown(self) -> None:
-        """A round without messages is a gap, not a missing column."""
+    def test_rounds_are_without_gaps(self) -> None:
+        """A round without messages has a column; grouped ones are named by their ends."""
         rounds = by_round([_message(0, 1, 10), _message(0, 3, 10)])
-        assert [(amount.label, amount.messages) for amount in rounds] == [
-            ("1", 1),
-            ("2", 0),
-            ("3", 1),
-        ]
-
-    def test_grouped_rounds_are_named_by_their_ends(self) -> None:
-        """The last column may have fewer rounds."""
+        found = [(amount.label, amount.messages) for amount in rounds]
+        assert found == [("1", 1), ("2", 0), ("3", 1)]
         rounds = by_round([_message(0, 2 * COLUMNS_MAX - 1, 10)])
         assert [rounds[0].label, rounds[-1].label] == ["1 to 2", f"{2 * COLUMNS_MAX - 1}"]
 
@@ -126,18 +120,14 @@ class TestCharts:
         for one, following in pairwise(columns):
             assert one.x + one.width < following.x <= 100 - following.width
 
-    def test_shares_are_drawn_relative_to_the_width(self) -> None:
-        """The bar of one half is half as long as the chart is wide."""
-        (bar,) = share_chart([("half", 0.5)]).marks
-        assert isinstance(bar, Bar)
-        assert bar.parts[0].width == 50
-
-    def test_an_empty_run_has_a_chart(self) -> None:
-        """A run without messages is not an error."""
+    def test_shares_and_nothing_have_a_chart(self) -> None:
+        """The bar of one half is half as wide as the chart, and that of no message has no part."""
+        (half,) = share_chart([("half", 0.5)]).marks
+        (none,) = bar_chart([Amount("silent")]).marks
+        assert isinstance(half, Bar)
+        assert isinstance(none, Bar)
+        assert ([part.width for part in half.parts], none.parts) == ([50], ())
         assert bar_chart([]).marks == column_chart([]).marks == []
-        (bar,) = bar_chart([Amount("silent")]).marks
-        assert isinstance(bar, Bar)
-        assert bar.parts == ()
 
     @pytest.mark.parametrize(
         ("estimate", "span", "drawn"),
@@ -159,18 +149,6 @@ class TestCharts:
         assert (chart.start, chart.end) == span
         assert (whisker.low, whisker.at, whisker.high) == pytest.approx(drawn, abs=1e-3)
 
-
-class TestWords:
-    """Times in words."""
-
-    @pytest.mark.parametrize(
-        ("seconds", "words"),
-        [(0.0, "0 s"), (0.0000071, "7 µs"), (0.0123456, "12.346 ms"), (1234.5, "1,234.500 s")],
-    )
-    def test_have_a_suitable_unit(self, seconds: float, words: str) -> None:
-        """Durations are in units from microseconds to seconds."""
-        assert in_seconds(seconds) == words
-
     @given(st.floats(1e-6, 1e6))
     def test_ticks_are_few_round_and_within(self, span: float) -> None:
         """There are three to six different ticks, starting at 0, within the axis."""
@@ -179,6 +157,12 @@ class TestWords:
         assert instants[0] == 0
         assert instants[-1] <= span * (1 + 1e-8)
         assert len({text for _, text in ticks(span)}) == len(instants)
+
+
+def test_durations_have_a_suitable_unit() -> None:
+    """Durations are in units from microseconds to seconds."""
+    words = [in_seconds(seconds) for seconds in (0.0, 0.0000071, 0.0123456, 1234.5)]
+    assert words == ["0 s", "7 µs", "12.346 ms", "1,234.500 s"]
 
 
 NAMES = ("ada", "bob", "cy")
@@ -254,38 +238,32 @@ class TestDrawing:
 
     @pytest.mark.parametrize("parties", [1, 12, 40, 1000])
     def test_any_number_of_lanes_fits_a_screen(self, parties: int) -> None:
-        """Lanes move closer, and overlapping names are omitted."""
+        """Lanes move closer, overlapping names are omitted, and nothing else is drawn."""
         diagram = draw_spacetime([], [], [f"party-{n}" for n in range(parties)])
         assert diagram.height <= 1000
         named = [lane.y for lane in diagram.lanes if lane.name]
         assert named
         assert all(after - before >= 13 for before, after in pairwise(named))
-
-    def test_a_run_without_messages_has_a_diagram(self) -> None:
-        """Only the lanes are drawn."""
-        diagram = draw_spacetime([], [], NAMES)
-        assert (len(diagram.lanes), diagram.arrows, diagram.keys) == (3, (), ())
+        assert (len(diagram.lanes), diagram.arrows, diagram.keys) == (parties, (), ())
 
 
-class TestSample:
-    """A sample of messages from all parts of a run, limited in size."""
+@given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 500))
+def test_every_round_has_its_share_of_a_sample(rounds: int, each: int, most: int) -> None:
+    """Each round differs from its fair number of messages by at most one."""
+    messages = _many(rounds, each)
+    chosen = sample(messages, most)
+    assert len(chosen) <= most
+    stride = -(-len(messages) // most)
+    for number in range(rounds):
+        share = sum(message.round == number for message in chosen)
+        assert abs(share - each / stride) < 1
 
-    @given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 500))
-    def test_every_round_has_its_share(self, rounds: int, each: int, most: int) -> None:
-        """Each round differs from its fair number of messages by at most one."""
-        messages = _many(rounds, each)
-        chosen = sample(messages, most)
-        assert len(chosen) <= most
-        stride = -(-len(messages) // most)
-        for number in range(rounds):
-            share = sum(message.round == number for message in chosen)
-            assert abs(share - each / stride) < 1
 
-    def test_few_are_all_drawn(self) -> None:
-        """Up to the limit all messages are drawn; above it the diagram shows the total."""
-        assert len(draw_spacetime(_many(2, ARROWS_MAX // 2), [], NAMES).arrows) == ARROWS_MAX
-        diagram = draw_spacetime(_many(3, ARROWS_MAX // 2), [], NAMES)
-        assert (len(diagram.arrows), diagram.total) == (ARROWS_MAX // 2 * 3 // 2, 3000)
+def test_few_messages_are_all_drawn() -> None:
+    """Up to the limit all messages are drawn; above it the diagram shows the total."""
+    assert len(draw_spacetime(_many(2, ARROWS_MAX // 2), [], NAMES).arrows) == ARROWS_MAX
+    diagram = draw_spacetime(_many(3, ARROWS_MAX // 2), [], NAMES)
+    assert (len(diagram.arrows), diagram.total) == (ARROWS_MAX // 2 * 3 // 2, 3000)
 
 
 class TestText:
@@ -312,20 +290,15 @@ class TestText:
         assert head.split() == ["when", "0", "1", "2", "3"]
         assert "○─────▶" in line
 
-    def test_if_columns_do_not_fit_both_ends_are_named(self) -> None:
-        """A narrow terminal gets a list instead of a drawing, with all information."""
-        lines = [*text_diagram([TO_BOB], [Mark(0.0, "cy", "fault")], NAMES, limit=1, width=40)]
-        assert lines == ["         0 s ada → bob  word, round 1, 10 B", "         0 s ✗ cy: fault"]
-
-    def test_only_the_first_messages_and_their_marks_are_drawn(self) -> None:
-        """If messages are omitted, later marks are omitted too."""
+    def test_what_does_not_fit_is_a_list_without_late_marks(self) -> None:
+        """A narrow terminal gets a list with both ends; marks after the messages are left out."""
         marks = [Mark(0.0, "ada", "early"), Mark(9.0, "bob", "late")]
-        lines = list(text_diagram([TO_BOB, TO_CY], marks, NAMES, limit=1, width=80))
-        assert len(lines) == 3
-        assert "early" in "".join(lines)
-        assert list(text_diagram([TO_BOB], marks, NAMES, limit=0, width=20)) == [
-            "         0 s ✗ ada: early"
-        ]
+        lines = [*text_diagram([TO_BOB, TO_CY], marks, NAMES, limit=1, width=40)]
+        early = "         0 s ✗ ada: early"
+        assert lines == ["         0 s ada → bob  word, round 1, 10 B", early]
+        assert [*text_diagram([TO_BOB], marks, NAMES, limit=0, width=20)] == [early]
+        lines = [*text_diagram([TO_BOB, TO_CY], marks, NAMES, limit=1, width=80)]
+        assert (len(lines), "early" in "".join(lines)) == (3, True)
 
 
 def _draw(paths: list[Path]) -> None:
@@ -349,17 +322,13 @@ def test_equal_charts_are_equal_files(tmp_path: Path) -> None:
     assert all(f">{word}<" in words for word in ("a curve", "1,000"))
 
 
-def test_another_format_is_refused(tmp_path: Path) -> None:
-    """An unknown format is refused before any chart is drawn."""
-    with pytest.raises(InputError, match=r"a path that ends in \.png or \.svg"):
-        _draw([tmp_path / "one.svg", tmp_path / "one.pdf"])
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_chart_without_matplotlib_names_the_package(
+def test_a_chart_that_cannot_be_drawn_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing else needs the package."""
+    """Another format is, and any without matplotlib, which nothing else needs; no file is left."""
+    with pytest.raises(InputError, match=r"a path that ends in \.png or \.svg"):
+        _draw([tmp_path / "one.svg", tmp_path / "one.pdf"])
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtra, match=r"matplotlib.*'\.\[plot\]'"):
         _draw([tmp_path / "one.svg"])
+    assert list(tmp_path.iterdir()) == []
