@@ -15,14 +15,17 @@ from veilring.scenarios.prepare import prepare
 from veilring.scenarios.report import troubles
 from veilring.simulation.faults import FAULT_CLASSES, Fault, draw_faults
 
-SETTINGS = (
+SIMULATED = (
     "parties.count=5",
+    "network.runtime=simulated",
+    'network.latency={distribution="constant", seconds=0.1}',
+)
+SETTINGS = (
+    *SIMULATED,
     "data.queries=6",
     "protocol.batch=3",
     "protocol.rounds=3",
     "run.leakage_trials=0",
-    "network.runtime=simulated",
-    'network.latency={distribution="constant", seconds=0.1}',
     "network.bandwidth_bytes_per_second=1e6",
 )
 WHILE = "start_seconds = 0.35, end_seconds = 1.35"  # a batch of 3 rounds takes 2.5 s
@@ -57,176 +60,149 @@ def _run(*more: str, journal: Journal | None = None) -> Report:
     return run_scenario(load_scenario("wine", [*SETTINGS, *more]), seed=2, journal=journal)
 
 
-def _crash(party: str, seconds: float) -> str:
-    return f'faults=[{{kind = "crash", party = "{party}", start_seconds = {seconds}}}]'
+def _crash(*crashes: tuple[str, float]) -> str:
+    tables = (f'{{kind="crash", party="{party}", start_seconds={at}}}' for party, at in crashes)
+    return f"faults=[{', '.join(tables)}]"
 
 
-class TestKinds:
-    """Parsing a table of faults."""
-
-    def test_every_class_of_fault_has_a_table(self) -> None:
-        """Every fault class of the simulation has a table in scenarios."""
-        assert set(KINDS) == set(FAULT_CLASSES)
-
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_each_kind_affects_its_parties(self, kind: str) -> None:
-        """The report has the fault with its parties, and shows that it had an effect."""
-        keys, parties, strength = KINDS[kind]
-        report = _run(f'faults=[{{kind = "{kind}", {keys}}}]', "run.retries=2")
-        (fault,) = report.faults
-        assert (fault.kind, fault.parties, fault.strength) == (kind, parties, strength)
-        assert fault.struck
-        assert len(report.labels) == 6
-        assert Report.from_json(json.loads(json.dumps(report.as_json()))) == report
-
-    def test_a_fault_after_the_run_has_no_effect(self) -> None:
-        """The report still contains it."""
-        report = _run(_crash("party-1", 900))
-        assert [fault.struck for fault in report.faults] == [False]
-        assert report.recovery is None
-        assert report == _as_if_without_faults(report)
-
-    def test_a_fault_after_the_run_is_reported_as_too_late(self) -> None:
-        """A fault after the end of a run without latency is reported as too late."""
-        settings = ("network.latency.seconds=0", "network.bandwidth_bytes_per_second=1e15")
-        (line,) = troubles(_run(*settings, _crash("party-1", 0.5)))
-        assert line.value == "0 of 1 took effect"
-        assert line.meaning.startswith("none of them had an effect; the run ended after ")
-        assert line.meaning.endswith(", before crash of party-1 at 500.000 ms")
-        assert "over" not in troubles(_run(_crash("party-1", 0.5), "run.retries=1"))[0].meaning
-
-    def test_a_coalition_left_alone_has_no_victims(self) -> None:
-        """If all others are lost, members label the run, and there are no findings."""
-        members = 'parties.coalition=["party-0", "party-1", "party-2"]'
-        report = _run("parties.count=4", members, _crash("party-3", 0), "run.retries=2")
-        assert len(report.labels) == 6
-        assert report.coalition is None
-
-    def test_faults_can_be_drawn_from_the_seed(self) -> None:
-        """Drawn faults follow the configured ones, and equal those of an exploration."""
-        settings = [*SETTINGS, "run.fault_seconds=4", _crash("party-1", 1)]
-        scenario = load_scenario("wine", settings)
-        parties = scenario.parties.all
-        made = make_faults(scenario, parties, Streams(3))
-        assert made[0] == Fault("crash", 1, math.inf, ("party-1",))
-        assert made[1:] == draw_faults(parties, 4.0, Streams(3).generator("faults"))
-        again = make_faults(scenario, parties, Streams(3))
-        assert made == again != make_faults(scenario, parties, Streams(4))
+@pytest.mark.parametrize("kind", FAULT_CLASSES)
+def test_each_kind_affects_its_parties(kind: str) -> None:
+    """The report has the fault with its parties, and shows that it had an effect."""
+    keys, parties, strength = KINDS[kind]
+    report = _run(f'faults=[{{kind = "{kind}", {keys}}}]', "run.retries=2")
+    (fault,) = report.faults
+    assert (fault.kind, fault.parties, fault.strength) == (kind, parties, strength)
+    assert fault.struck
+    assert len(report.labels) == 6
+    assert Report.from_json(json.loads(json.dumps(report.as_json()))) == report
 
 
-def _as_if_without_faults(report: Report) -> Report:
-    plain = _run().as_json()
-    settings = report.as_json()["settings"]
-    same = ("seconds", "start_seconds", "faults")
-    return Report.from_json(
-        {**plain, "settings": settings, **{name: report.as_json()[name] for name in same}}
-    )
+def test_a_fault_after_the_run_has_no_effect() -> None:
+    """The report still contains it, and otherwise equals that of a run without faults."""
+    report = _run(_crash(("party-1", 900)))
+    assert [fault.struck for fault in report.faults] == [False]
+    assert report.recovery is None
+    own = {"settings", "seconds", "start_seconds", "faults"}
+    plain, found = _run().as_json(), report.as_json()
+    assert Report.from_json({**plain, **{name: found[name] for name in own}}) == report
 
 
-class TestLostParties:
-    """The effect of a crash on a run, and of a retry after it."""
-
-    def test_a_crash_ends_the_run_with_a_named_error(self) -> None:
-        """Without retries the report is missing; the journal has the crash and its effects."""
-        journal = Journal()
-        with pytest.raises(RunFailed) as caught:
-            _run(_crash("party-3", 1.0), journal=journal)
-        assert isinstance(caught.value.root, PeerLost)
-        assert {mark.party for mark in journal.marks if mark.kind == "lost"} == {"party-3"}
-        assert sum(mark.kind == "stopped" for mark in journal.marks) == 4
-
-    @pytest.mark.parametrize("party", ["party-3", "party-0"])
-    def test_a_retry_labels_by_the_rows_of_the_others(self, party: str) -> None:
-        """A retry gives the pooled labels of the other parties, even if the client is lost."""
-        journal = Journal()
-        report = _run(_crash(party, 1.0), "run.retries=1", "protocol.rounds=auto", journal=journal)
-        prepared = prepare(report.scenario, Streams(2))
-        left = tuple(name for name in prepared.parties if name != party)
-        expected = prepared.setup.reference(prepared.held_out.X, left)
-        assert report.labels == tuple(prepared.pooled.features.classes[label] for label in expected)
-        assert report.agreement == 1.0
-        assert report.cost == report.forecast
-        assert report.recovery is not None
-        assert report.recovery.without == (party,)
-        assert report.recovery.attempts == 1  # the second batch does not try with it again
-        lost = prepared.setup.parts[party]
-        assert report.recovery.rows_lost == len(lost)
-        assert ("left out", party) in {(mark.kind, mark.party) for mark in journal.marks}
-
-    def test_messages_of_failed_attempts_are_counted_separately(self) -> None:
-        """All messages in the trace are part of either the cost or the wasted work."""
-        journal = Journal()
-        report = _run(_crash("party-3", 1.0), "run.retries=1", journal=journal)
-        sent = [message for message in journal.messages if message.sent_seconds is not None]
-        assert report.recovery is not None
-        messages = report.cost.messages + report.cost.setup_messages + report.recovery.messages
-        size = report.cost.bytes + report.cost.setup_bytes + report.recovery.bytes
-        assert (len(sent), sum(message.bytes for message in sent)) == (messages, size)
-
-    def test_retries_are_limited(self) -> None:
-        """The second lost party ends a run with one retry, but not a run with two."""
-        faults = (
-            'faults=[{kind = "crash", party = "party-3", start_seconds = 1.0},'
-            ' {kind = "crash", party = "party-2", start_seconds = 2.0}]'
-        )
-        with pytest.raises(RunFailed):
-            _run(faults, "run.retries=1")
-        report = _run(faults, "run.retries=2")
-        assert report.recovery is not None
-        assert (report.recovery.without, report.recovery.attempts) == (("party-2", "party-3"), 2)
-
-    def test_the_simulated_time_is_that_of_all_attempts(self) -> None:
-        """The simulated time of a retried run covers both attempts."""
-        report, calm = _run(_crash("party-3", 1.0), "run.retries=1"), _run()
-        assert report.simulated_seconds is not None
-        assert calm.simulated_seconds is not None
-        assert report.simulated_seconds > 1.0 + calm.simulated_seconds * 4 / 5 * 0.9
-
-    def test_the_limit_on_an_attempt_is_enforced(self) -> None:
-        """A party that pauses for longer than the limit ends the attempt of all."""
-        pause = 'faults=[{kind = "pause", party = "party-1", start_seconds = 1, end_seconds = 60}]'
-        with pytest.raises(RunFailed, match="party"):
-            _run(pause, "run.session_seconds=5")
-        assert _run(pause).simulated_seconds is not None
+def test_a_fault_after_the_run_is_reported_as_too_late() -> None:
+    """A fault after the end of a run without latency is reported as too late."""
+    settings = ("network.latency.seconds=0", "network.bandwidth_bytes_per_second=1e15")
+    (line,) = troubles(_run(*settings, _crash(("party-1", 0.5))))
+    assert line.value == "0 of 1 took effect"
+    assert line.meaning.startswith("none of them had an effect; the run ended after ")
+    assert line.meaning.endswith(", before crash of party-1 at 500.000 ms")
+    assert "over" not in troubles(_run(_crash(("party-1", 0.5)), "run.retries=1"))[0].meaning
 
 
-class TestRepeatedQueries:
-    """The additional leakage of a retry to a coalition."""
+def test_faults_can_be_drawn_from_the_seed() -> None:
+    """Drawn faults follow the configured ones, and equal those of an exploration."""
+    scenario = load_scenario("wine", [*SETTINGS, "run.fault_seconds=4", _crash(("party-1", 1))])
+    parties = scenario.parties.all
+    made, again, other = (make_faults(scenario, parties, Streams(seed)) for seed in (3, 3, 4))
+    assert made[0] == Fault("crash", 1, math.inf, ("party-1",))
+    assert made[1:] == draw_faults(parties, 4.0, Streams(3).generator("faults"))
+    assert made == again != other
 
-    COALITION = ('parties.coalition=["party-1", "party-4"]', "run.leakage_trials=50")
 
-    def test_values_seen_again_are_real(self) -> None:
-        """A crash late in PP-TopK shows distances twice; a crash before any vector shows none."""
-        late = _run(_crash("party-3", 1.6), "run.retries=1", *self.COALITION).coalition
-        early = _run(_crash("party-3", 0.05), "run.retries=1", *self.COALITION).coalition
-        assert isinstance(late, RingFindings)
-        assert isinstance(early, RingFindings)
-        assert late.named.recurred >= late.named.recurred_hidden > 0
-        assert early.named.recurred == 0
-        assert early.named.with_retries == early.named.named
+def test_a_crash_ends_the_run_with_a_named_error() -> None:
+    """Without retries the report is missing; the journal has the crash and its effects."""
+    journal = Journal()
+    with pytest.raises(RunFailed) as caught:
+        _run(_crash(("party-3", 1.0)), journal=journal)
+    assert isinstance(caught.value.root, PeerLost)
+    assert {mark.party for mark in journal.marks if mark.kind == "lost"} == {"party-3"}
+    assert sum(mark.kind == "stopped" for mark in journal.marks) == 4
 
-    def test_a_member_may_be_lost(self) -> None:
-        """The other members continue with their views; a lone lost member leaves none."""
-        report = _run(_crash("party-4", 1.6), "run.retries=1", *self.COALITION)
-        assert isinstance(report.coalition, RingFindings)
-        assert report.coalition.members == ("party-1", "party-4")
-        assert report.coalition.exposed == 0
-        alone = 'parties.coalition=["party-3"]'
-        assert _run(_crash("party-3", 1.0), "run.retries=1", alone).coalition is None
+
+@pytest.mark.parametrize("party", ["party-3", "party-0"])
+def test_a_retry_labels_by_the_rows_of_the_others(party: str) -> None:
+    """A retry gives the pooled labels of the other parties, even if the client is lost.
+
+    All messages in the trace are part of either the cost or the wasted work, and the simulated
+    time is that of both attempts.
+    """
+    journal = Journal()
+    report = _run(_crash((party, 1.0)), "run.retries=1", "protocol.rounds=auto", journal=journal)
+    prepared = prepare(report.scenario, Streams(2))
+    left = tuple(name for name in prepared.parties if name != party)
+    expected = prepared.setup.reference(prepared.held_out.X, left)
+    assert report.labels == tuple(prepared.pooled.features.classes[label] for label in expected)
+    assert report.agreement == 1.0
+    cost, recovery = report.cost, report.recovery
+    assert cost == report.forecast
+    assert recovery is not None
+    assert recovery.without == (party,)
+    assert recovery.attempts == 1  # the second batch does not try with it again
+    assert recovery.rows_lost == len(prepared.setup.parts[party])
+    assert ("left out", party) in {(mark.kind, mark.party) for mark in journal.marks}
+    sent = [message.bytes for message in journal.messages if message.sent_seconds is not None]
+    assert len(sent) == cost.messages + cost.setup_messages + recovery.messages
+    assert sum(sent) == cost.bytes + cost.setup_bytes + recovery.bytes
+    calm = _run("protocol.rounds=auto")
+    assert report.simulated_seconds is not None
+    assert calm.simulated_seconds is not None
+    assert report.simulated_seconds > 1.0 + calm.simulated_seconds * 4 / 5 * 0.9
+
+
+def test_retries_are_limited() -> None:
+    """The second lost party ends a run with one retry, but not a run with two."""
+    faults = _crash(("party-3", 1.0), ("party-2", 2.0))
+    with pytest.raises(RunFailed):
+        _run(faults, "run.retries=1")
+    report = _run(faults, "run.retries=2")
+    assert report.recovery is not None
+    assert (report.recovery.without, report.recovery.attempts) == (("party-2", "party-3"), 2)
+
+
+def test_the_limit_on_an_attempt_is_enforced() -> None:
+    """A party that pauses for longer than the limit ends the attempt of all."""
+    pause = 'faults=[{kind = "pause", party = "party-1", start_seconds = 1, end_seconds = 60}]'
+    with pytest.raises(RunFailed, match="party"):
+        _run(pause, "run.session_seconds=5")
+    assert _run(pause).simulated_seconds is not None
+
+
+def _findings(party: str, seconds: float, *members: str) -> RingFindings | None:
+    """Return a coalition's findings in a run that is retried without a crashed party."""
+    colluding = f"parties.coalition={json.dumps(members)}"
+    crash = _crash((party, seconds))
+    found = _run(crash, "run.retries=1", colluding, "run.leakage_trials=50").coalition
+    assert found is None or isinstance(found, RingFindings)
+    return found
+
+
+def test_values_that_a_coalition_sees_again_are_real() -> None:
+    """A crash late in PP-TopK shows distances twice; a crash before any vector shows none."""
+    late, early = (_findings("party-3", at, "party-1", "party-4") for at in (1.6, 0.05))
+    assert late is not None
+    assert early is not None
+    assert late.named.recurred >= late.named.recurred_hidden > 0
+    assert early.named.recurred == 0
+    assert early.named.with_retries == early.named.named
+
+
+def test_members_of_a_coalition_or_all_others_may_be_lost() -> None:
+    """The other members continue with their views; a lone lost member leaves none.
+
+    If all others are lost, members label the run, and there are no findings.
+    """
+    found = _findings("party-4", 1.6, "party-1", "party-4")
+    assert found is not None
+    assert (found.members, found.exposed) == (("party-1", "party-4"), 0)
+    assert _findings("party-3", 1.0, "party-3") is None
+    members = 'parties.coalition=["party-0", "party-1", "party-2"]'
+    report = _run("parties.count=4", members, _crash(("party-3", 0)), "run.retries=2")
+    assert (len(report.labels), report.coalition) == (6, None)
 
 
 def test_a_failed_attempt_is_charged_too() -> None:
     """Each attempt draws fresh noise, and a failed attempt may have answered."""
-    settings = (
-        "protocol.name=noisy-votes",
-        "parties.count=5",
-        "data.queries=4",
-        "network.runtime=simulated",
-        'network.latency={distribution="constant", seconds=0.1}',
-        "run.retries=1",
-    )
-    calm = run_scenario(load_scenario("wine", [*settings]), seed=3)
-    struck = run_scenario(load_scenario("wine", [*settings, _crash("party-3", 0.25)]), seed=3)
-    assert (calm.spent.times, calm.spent.epsilon) == (1, 1.0)
-    assert struck.recovery is not None
-    assert (struck.spent.times, struck.spent.epsilon) == (2, 2.0)
+    votes = (*SIMULATED, "protocol.name=noisy-votes", "data.queries=4", "run.retries=1")
+    for faults, times in ((), 1), ((_crash(("party-3", 0.25)),), 2):
+        scenario = load_scenario("wine", [*votes, *faults])
+        report = run_scenario(scenario, seed=3)
+        assert (report.spent.times, report.spent.epsilon) == (times, float(times))
+        assert (report.recovery is None) == (times == 1)
