@@ -3,7 +3,7 @@
 import json
 import math
 from functools import cache
-from itertools import groupby
+from itertools import chain, groupby
 
 import numpy as np
 import pytest
@@ -24,13 +24,10 @@ from veilring.scenarios.prepare import prepare
 SEED = 5
 MEMBERS = ("party-1", "party-3", "party-4", "party-6")
 OTHERS = ("party-0", "party-2", "party-5", "party-7", "party-8")
+EVERYBODY = tuple(f"party-{n}" for n in range(9))
 SETTINGS = ("parties.count=9", "data.queries=12", "protocol.batch=6", "run.leakage_trials=120")
 BATCH = 6
 FALSE_ALARM = 1e-6
-
-
-def _settings(*more: str, members: tuple[str, ...] = MEMBERS) -> list[str]:
-    return [*SETTINGS, f"parties.coalition={json.dumps(members)}", *more]
 
 
 @cache
@@ -39,7 +36,7 @@ def _run(
 ) -> tuple[Report, tuple[tuple[str, ...], ...]]:
     """Return the report on a run, and each batch's ring order from the trace."""
     journal = Journal()
-    scenario = load_scenario("wine", _settings(*more, members=members))
+    scenario = load_scenario("wine", [*SETTINGS, f"parties.coalition={json.dumps(members)}", *more])
     report = run_scenario(scenario, runtime=runtime, seed=SEED, journal=journal)
     rings: dict[str, dict[str, None]] = {}
     for message in journal.messages:
@@ -64,21 +61,20 @@ def _gain(attack: Attack) -> int:
 
 
 @pytest.mark.slow
-class TestSameEverywhere:
-    """Findings depend on the run, not on its runtime."""
+@pytest.mark.parametrize("runtime", ["simulated", "tls", "processes"])
+def test_a_seed_gives_the_same_findings_on_every_runtime(runtime: str) -> None:
+    """A seed gives equal findings on every runtime, to the last digit."""
+    assert _run(runtime=runtime)[0].coalition == _findings()
 
-    @pytest.mark.parametrize("runtime", ["simulated", "tls", "processes"])
-    def test_a_seed_gives_the_same_findings_on_every_runtime(self, runtime: str) -> None:
-        """A seed gives equal findings on every runtime, to the last digit."""
-        assert _run(runtime=runtime)[0].coalition == _findings()
 
-    def test_watching_changes_no_measurement(self) -> None:
-        """Cost, labels and transcript equal those of the same run without a coalition."""
-        watched, free = _run()[0], _run(members=())[0]
-        assert free.coalition is None
-        assert watched.cost == free.cost == watched.forecast
-        assert (watched.labels, watched.transcript) == (free.labels, free.transcript)
-        assert watched.leakage == free.leakage
+@pytest.mark.slow
+def test_watching_changes_no_measurement() -> None:
+    """Cost, labels and transcript equal those of the same run without a coalition."""
+    watched, free = _run()[0], _run(members=())[0]
+    assert free.coalition is None
+    assert watched.cost == free.cost == watched.forecast
+    assert (watched.labels, watched.transcript) == (free.labels, free.transcript)
+    assert watched.leakage == free.leakage
 
 
 @pytest.mark.slow
@@ -86,33 +82,25 @@ class TestVotes:
     """The sandwich attack on the secure sum."""
 
     def test_exactly_the_parties_between_two_members_are_exposed(self) -> None:
-        """The ring order comes from the trace, which the attack does not have."""
+        """The ring order comes from the trace, which the attack does not have.
+
+        Each victim, a neighbour of a member, has the queries of its batches. The sum of each group
+        of honest parties between members is recovered. The expectation is c(c-1) / ((n-1)(n-2)) for
+        each of n - c parties in each of two batches.
+        """
         found, rings = _findings(), _run()[1]
         assert len(rings) == 2
         expected = [party for ring in rings for party in OTHERS if _between(ring, party) == 2]
         assert expected
         assert found.exposed == len(expected)
+        beside = {p: BATCH * sum(_between(ring, p) > 0 for ring in rings) for p in OTHERS}
+        queries = {victim.party: victim.queries for victim in found.victims}
+        assert queries == {party: count for party, count in beside.items() if count}
         for victim in found.victims:
             assert victim.votes == victim.between == BATCH * expected.count(victim.party)
-
-    def test_victims_are_the_neighbours_of_members(self) -> None:
-        """Each victim is listed with the queries of its batches."""
-        queries = {victim.party: victim.queries for victim in _findings().victims}
-        rings = _run()[1]
-        beside = {p: BATCH * sum(_between(ring, p) > 0 for ring in rings) for p in OTHERS}
-        assert queries == {party: count for party, count in beside.items() if count}
-
-    def test_each_group_between_members_reveals_its_sum(self) -> None:
-        """The sum of each group of honest parties between members is recovered exactly."""
-        found, groups = _findings(), 0
-        for ring in _run()[1]:
-            corrupt = [party in MEMBERS for party in ring]
-            groups += sum(corrupt[place - 1] and not corrupt[place] for place in range(len(ring)))
+        corrupt = [[party in MEMBERS for party in ring] for ring in rings]
+        groups = sum(each[n - 1] and not each[n] for each in corrupt for n in range(len(each)))
         assert found.groups == found.groups_recovered == groups
-
-    def test_the_expectation_is_the_closed_form(self) -> None:
-        """It is c(c-1) / ((n-1)(n-2)) for each of n - c parties in each of two batches."""
-        found = _findings()
         assert found.exposure == pytest.approx(4 * 3 / (8 * 7))
         assert found.exposed_expected == pytest.approx(2 * 5 * 4 * 3 / (8 * 7))
         assert found.honest == 2 * 5
@@ -125,12 +113,28 @@ class TestVotes:
 
     def test_shares_expose_no_party_unless_all_others_collude(self) -> None:
         """Eight of nine learn the ninth's votes; seven learn the sum of two."""
-        everybody = tuple(f"party-{n}" for n in range(9))
-        seven = _findings("protocol.sum=shares", members=everybody[2:])
+        seven = _findings("protocol.sum=shares", members=EVERYBODY[2:])
         assert (seven.exposed, seven.exposed_expected) == (0, 0.0)
         assert seven.groups == seven.groups_recovered == 2
-        eight = _findings("protocol.sum=shares", members=everybody[1:])
+        eight = _findings("protocol.sum=shares", members=EVERYBODY[1:])
         assert (eight.exposed, eight.exposed_expected) == (2, 2.0)
+
+    def test_any_set_of_parties_may_collude(self) -> None:
+        """A single party, and all parties but one, may collude."""
+        alone = _findings(members=EVERYBODY[:1])
+        assert (alone.exposure, alone.exposed) == (0.0, 0)
+        assert len(alone.victims) >= 2
+        everybody = _findings(members=EVERYBODY[1:])
+        assert (everybody.exposure, everybody.exposed) == (1.0, 2)
+        assert everybody.named.named == everybody.named.values == everybody.named.guessed
+
+    def test_a_malicious_party_is_not_a_victim(self) -> None:
+        """A malicious party is not a victim, because its true inputs are unknown."""
+        wrong = '{party-2={kind="wrong-sum", by=3}, party-5={kind="substitute-input"}}'
+        found = _findings(f"adversaries={wrong}")
+        assert not {victim.party for victim in found.victims} & {"party-2", "party-5"}
+        assert found.honest == 2 * 3
+        assert found.groups_recovered == found.groups
 
 
 @pytest.mark.slow
@@ -138,13 +142,18 @@ class TestDistances:
     """The attacks on PP-TopK."""
 
     def test_a_party_between_two_members_is_read_through_the_noise(self) -> None:
-        """The optimal attack gains at least as much as the simple one, and more than nothing."""
+        """The optimal attack gains at least as much as the simple one, and more than nothing.
+
+        Without trials it needs a victim that has members on both sides.
+        """
         for victim in _findings().victims:
             assert victim.optimal is not None
             assert victim.optimal.right <= victim.simple.right
             assert victim.optimal.located <= victim.simple.located <= victim.distances
             if victim.between == victim.queries:
                 assert _gain(victim.optimal) > max(0, _gain(victim.simple))
+        for victim in _findings("run.leakage_trials=0").victims:
+            assert (victim.optimal is None) == (victim.between < victim.queries)
 
     def test_pinned_distances_match_simulated_runs(self) -> None:
         """Queries are independent: both counts obey Hoeffding's bound, at 1e-6 for all victims."""
@@ -156,12 +165,6 @@ class TestDistances:
             # In each batch each of 6 queries was simulated 20 times.
             simulated = victim.queries * math.sqrt(math.log(2 / share) / (2 * BATCH * 20))
             assert abs(victim.pinned - victim.pinned_expected.value) <= observed + simulated
-
-    def test_without_trials_only_the_exact_attack_remains(self) -> None:
-        """The optimal attack on a victim with one member beside it needs simulation."""
-        found = _findings("run.leakage_trials=0")
-        for victim in found.victims:
-            assert (victim.optimal is None) == (victim.between < victim.queries)
 
     def test_the_prior_is_as_dense_as_the_result(self) -> None:
         """Of all rows of all parties, k are expected within the radius."""
@@ -180,14 +183,15 @@ class TestOwners:
     run of honest parties: its owner is one of that run.
     """
 
+    AT_ONCE = ("protocol.P0=0", "protocol.rounds=1")
+
     def test_an_owner_is_known_up_to_its_honest_neighbours(self) -> None:
         """The number of owners named is the sum of 1 / length over the values of each run."""
-        report, rings = _run("protocol.P0=0", "protocol.rounds=1")
+        report, rings = _run(*self.AT_ONCE)
         others = [
             (ring, owner)
             for ring, own in zip(rings, _own_of_batches(report), strict=True)
-            for owners in _nearest(own, ring)[1]
-            for owner in owners
+            for owner in chain(*_nearest(own, ring)[1])
             if owner not in MEMBERS
         ]
         expected = sum(1 / len(_honest_run(ring, owner)) for ring, owner in others)
@@ -201,16 +205,10 @@ class TestOwners:
 
     def test_a_failed_attempt_leaves_the_twice_suspected_parties(self) -> None:
         """If a party crashes during the votes, suspects are in the value's run both times."""
-        crash = '{kind = "crash", party = "party-7", start_seconds = 1.65}'
-        report, (first, second, *_) = _run(
-            "protocol.P0=0",
-            "protocol.rounds=1",
-            "protocol.batch=12",
-            "run.retries=1",
-            'network.latency={distribution="constant", seconds=0.1}',
-            f"faults=[{crash}]",
-            runtime="simulated",
-        )
+        latency = 'network.latency={distribution="constant", seconds=0.1}'
+        crash = 'faults=[{kind="crash", party="party-7", start_seconds=1.65}]'
+        settings = (*self.AT_ONCE, "protocol.batch=12", "run.retries=1", latency, crash)
+        report, (first, second, *_) = _run(*settings, runtime="simulated")
         (own,) = _own_of_batches(report)
         expected, again = 0.0, 0
         for query, (nearest, owners) in enumerate(zip(*_nearest(own, second), strict=True)):
@@ -275,31 +273,6 @@ def test_findings_contain_no_rows() -> None:
     assert not secrets & {number for number in numbers if number}
 
 
-@pytest.mark.slow
-def test_a_malicious_party_is_not_a_victim() -> None:
-    """A malicious party is not a victim, because its true inputs are unknown."""
-    settings = _settings(
-        'adversaries={party-2={kind="wrong-sum", by=3}, party-5={kind="substitute-input"}}'
-    )
-    report = run_scenario(load_scenario("wine", settings), runtime="memory", seed=SEED)
-    found = report.coalition
-    assert isinstance(found, RingFindings)
-    assert not {victim.party for victim in found.victims} & {"party-2", "party-5"}
-    assert found.honest == 2 * 3
-    assert found.groups_recovered == found.groups
-
-
-@pytest.mark.slow
-def test_any_set_of_parties_may_collude() -> None:
-    """A single party, and all parties but one, may collude."""
-    alone = _findings(members=("party-0",))
-    assert (alone.exposure, alone.exposed) == (0.0, 0)
-    assert len(alone.victims) >= 2
-    everybody = _findings(members=tuple(f"party-{n}" for n in range(1, 9)))
-    assert (everybody.exposure, everybody.exposed) == (1.0, 2)
-    assert everybody.named.named == everybody.named.values == everybody.named.guessed
-
-
 def _read(*members: str, runtime: str = "memory", adding: str = "all-to-all") -> TotalsFindings:
     """Return a coalition's findings in rank search among five parties, in two batches."""
     settings = ("parties.count=5", *SETTINGS[1:3], "protocol.name=rank-search")
@@ -311,10 +284,8 @@ def _read(*members: str, runtime: str = "memory", adding: str = "all-to-all") ->
 class TestTotals:
     """The totals of rank search."""
 
-    PARTIES = tuple(f"party-{n}" for n in range(5))
-
     @pytest.mark.parametrize("adding", ["all-to-all", "star"])
-    @pytest.mark.parametrize("members", [PARTIES[:1], PARTIES[2:3], PARTIES[1:4]])
+    @pytest.mark.parametrize("members", [EVERYBODY[:1], EVERYBODY[2:3], EVERYBODY[1:4]])
     def test_every_total_of_the_others_is_read_but_no_single_count(
         self, members: tuple[str, ...], adding: str
     ) -> None:
@@ -329,14 +300,14 @@ class TestTotals:
     @pytest.mark.parametrize("last", [0, 3])
     def test_all_others_read_the_counts_of_the_last_party(self, last: int, adding: str) -> None:
         """Every opened total reveals one of its counts."""
-        found = _read(*(p for n, p in enumerate(self.PARTIES) if n != last), adding=adding)
+        found = _read(*(party for n, party in enumerate(EVERYBODY[:5]) if n != last), adding=adding)
         assert found.alone == found.right == found.totals > 0
         assert found.guessed == found.nearest
 
     @pytest.mark.parametrize("runtime", ["simulated", "processes"])
     def test_findings_depend_on_the_run_not_the_runtime(self, runtime: str) -> None:
         """They are equal on every runtime for equal seeds."""
-        members = self.PARTIES[1:3]
+        members = EVERYBODY[1:3]
         assert _read(*members, runtime=runtime) == _read(*members)
 
     def test_a_coalition_is_refused_if_counts_stay_shared(self) -> None:
