@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.base import clone
-from tests.estimators.tables import COINS, RANGES, named, scaled, three_classes
+from tests.estimators.tables import RANGES, named, scaled, three_classes
 from tests.outcomes import measured
 
 import veilring.estimators as ve
 from veilring.arrays import Floats
+from veilring.estimators.base import Asked
 from veilring.nodes.cluster import Cluster
 from veilring.randomness import Streams
 
@@ -85,7 +86,7 @@ def test_with_equal_randomness_labels_and_costs_are_equal(
     party = "party-0" if named(model) == "TreeWalkClassifier" else "server"
     session = Streams(3).token("session", 0).hex()
     rng = Streams(3).generator("party", party, "session", session)
-    monkeypatch.setattr(COINS, lambda *_: rng)
+    monkeypatch.setattr(Asked, "coins", lambda *_: rng)
     check_on_a_network(model)
 
 
