@@ -9,27 +9,14 @@ import pytest
 from benchmarks.__main__ import app
 from benchmarks.advice import Advice, campaign
 from benchmarks.advice import format_line as advice_line
-from benchmarks.auditing import (
-    TWO_SUMS,
-    Audit,
-    accounted,
-    digests_are_compared,
-    explored,
-    forecast,
-    hidden,
-    lied,
-    noise_is_planned,
-    ring_lies,
-)
 from benchmarks.defaults import DIABETES, MADE_ON, RULES, Judged, format_line, judge, read
 from benchmarks.mistakes import MISTAKES, Mistake, find, planted
 from benchmarks.ranksearch import WAYS, Dealt, measure_batch, simulate
 from benchmarks.ranksearch_mpyc import measure
 from benchmarks.samples import TABLES
-from benchmarks.strangers import PRIME, collected, handed_in, shared
 from typer.testing import CliRunner
 
-from benchmarks import advice
+from benchmarks import advice, auditing, strangers
 from veilring.errors import InputError
 from veilring.protocols.promise import Facts
 from veilring.protocols.ranksearch.system import RankSearch
@@ -37,18 +24,18 @@ from veilring.protocols.ranksearch.system import RankSearch
 FACTS = Facts(parties=8, features=4, classes=3, rows=100)
 QUICK = [mistake for mistake in MISTAKES if mistake.quick]
 AUDITS = {
-    "accounts": accounted,
-    "digests": digests_are_compared,
-    "costs": forecast(),
-    "lies": lied(ring_lies),
+    "accounts": auditing.accounted,
+    "digests": auditing.digests_are_compared,
+    "costs": auditing.forecast(),
+    "lies": auditing.lied(auditing.ring_lies),
 }
 SLOW_AUDITS = {
-    "worlds": explored(),
-    "views": hidden(TWO_SUMS),
-    "noise": noise_is_planned,
-    "shares": shared(PRIME),
-    "pads": handed_in(PRIME),
-    "numbers": collected(),
+    "worlds": auditing.explored(),
+    "views": auditing.hidden(auditing.TWO_SUMS),
+    "noise": auditing.noise_is_planned,
+    "shares": strangers.shared(strangers.PRIME),
+    "pads": strangers.handed_in(strangers.PRIME),
+    "numbers": strangers.collected(),
 }
 
 
@@ -156,7 +143,7 @@ def test_a_planted_mistake_is_found(mistake: Mistake) -> None:
         *(pytest.param(SLOW_AUDITS[n], id=n, marks=pytest.mark.slow) for n in SLOW_AUDITS),
     ],
 )
-def test_without_a_mistake_nothing_is_found(audit: Audit) -> None:
+def test_without_a_mistake_nothing_is_found(audit: auditing.Audit) -> None:
     """No audit fails on correct code, even after the block of a planted mistake."""
     with planted(QUICK[0]):
         pass

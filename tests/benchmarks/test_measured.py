@@ -12,20 +12,12 @@ from pathlib import Path
 import pytest
 from benchmarks.__main__ import app
 from benchmarks.collecting import Drive, drive_collection
-from benchmarks.history import (
-    HISTORY,
-    Record,
-    Verdict,
-    add_record,
-    compare,
-    make_record,
-    read_history,
-)
+from benchmarks.history import Record, add_record, make_record, read_history
 from benchmarks.measurement import Measurement, apart, describe_machine, peak_mib
 from tests.deployment.commands import SECONDS
 from typer.testing import CliRunner
 
-from benchmarks import hops
+from benchmarks import history, hops
 from veilring.errors import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -109,10 +101,10 @@ def _record(*measurements: Measurement, days: int = 0, quick: bool = False) -> R
     ],
 )
 def test_a_median_is_judged_by_the_recorded_interval(
-    now: Measurement, last: Measurement, machine: str, verdict: Verdict
+    now: Measurement, last: Measurement, machine: str, verdict: history.Verdict
 ) -> None:
     """Ratios are compared on any machine, seconds only on the recorded one."""
-    (change,) = compare([now], [_record(last)], machine=machine, quick=False)
+    (change,) = history.compare([now], [_record(last)], machine=machine, quick=False)
     assert change.verdict == verdict
     assert change.factor == pytest.approx(now.median / last.median)
 
@@ -123,7 +115,7 @@ def test_the_last_record_of_each_measurement_counts() -> None:
     The change of a count that was 0 is empty.
     """
     zero = Measurement("log", "lines", (0.0, 0.0))
-    history = [
+    records = [
         _record(Measurement("hop", "x", (5.0,)), zero),
         _record(LAST, days=1),
         _record(Measurement("hop", "x", (7.0,)), days=2, quick=True),
@@ -131,7 +123,7 @@ def test_the_last_record_of_each_measurement_counts() -> None:
         _record(Measurement("ring", "x", (7.0,)), days=4),
     ]
     now = [LAST, Measurement("new", "x", (1.0,)), zero]
-    hop, other, log = compare(now, history, machine=HERE, quick=False)
+    hop, other, log = history.compare(now, records, machine=HERE, quick=False)
     assert (hop.taken, hop.factor) == (DAY + timedelta(days=1), 1.0)
     assert (other.last, other.taken, other.verdict, other.factor) == (None, None, None, None)
     assert (log.factor, log.verdict) == (None, "inside")
@@ -145,9 +137,9 @@ def test_added_records_are_read_again(tmp_path: Path) -> None:
         add_record(path, record)
     assert read_history(path) == records
     assert len(path.read_text().splitlines()) == 2
-    history = read_history(HISTORY)
-    assert len({record.taken for record in history}) >= 2
-    assert all("cores" in record.machine and record.results for record in history)
+    stored = read_history(history.HISTORY)
+    assert len({record.taken for record in stored}) >= 2
+    assert all("cores" in record.machine and record.results for record in stored)
 
 
 def test_a_damaged_history_is_refused(tmp_path: Path) -> None:

@@ -12,36 +12,12 @@ from hypothesis import strategies as st
 from veilring.errors import InputError, MissingExtra
 from veilring.nodes.journal import Mark, TracedMessage
 from veilring.protocols.promise import Estimate
+from veilring.scenarios import report
 from veilring.scenarios.charts import STYLES, chart_files, draw_curve, label_log_axis, legend_below
-from veilring.scenarios.report import (
-    BARS_MAX,
-    COLUMNS_MAX,
-    Amount,
-    by_kind,
-    by_party,
-    by_round,
-    in_seconds,
-    ticks,
-    total,
-)
-from veilring.scenarios.reporting import read_folder
-from veilring.scenarios.reporting.charts import (
-    ARROWS_MAX,
-    Bar,
-    ChartColumn,
-    Sign,
-    Whisker,
-    bar_chart,
-    column_chart,
-    draw_spacetime,
-    lane_order,
-    sample,
-    share_chart,
-    text_diagram,
-    whisker_chart,
-)
+from veilring.scenarios.reporting import charts, read_folder
+from veilring.scenarios.reporting.charts import ARROWS_MAX, draw_spacetime, text_diagram
 
-PARTIES = tuple(f"party-{n}" for n in range(3 * BARS_MAX))
+PARTIES = tuple(f"party-{n}" for n in range(3 * report.BARS_MAX))
 
 
 def _message(sender: int, number: int, size: int, kind: str = "a") -> TracedMessage:
@@ -53,7 +29,7 @@ _messages = st.lists(
     st.builds(
         _message,
         st.integers(0, len(PARTIES) - 1),
-        st.integers(0, 5 * COLUMNS_MAX),
+        st.integers(0, 5 * report.COLUMNS_MAX),
         st.integers(1, 1000),
         st.sampled_from(["a", "b", "c"]),
     ),
@@ -70,29 +46,29 @@ class TestTables:
     ) -> None:
         """Parties, kinds and rounds each add up to all messages; rounds exclude set-up."""
         messages = [m for m in messages if m.sender in PARTIES[:parties]]
-        whole = total(messages)
-        for amounts in (by_party(messages, PARTIES[:parties]), by_kind(messages)):
+        whole = report.total(messages)
+        for amounts in (report.by_party(messages, PARTIES[:parties]), report.by_kind(messages)):
             assert sum(amount.messages for amount in amounts) == len(messages)
             assert sum(amount.bytes for amount in amounts) == whole.bytes
-        rounds = by_round(messages)
+        rounds = report.by_round(messages)
         assert sum(amount.bytes for amount in rounds) == whole.protocol.bytes
         assert all(amount.setup == (0, 0) for amount in rounds)
 
     @given(_messages)
     def test_they_are_short(self, messages: list[TracedMessage]) -> None:
         """Many parties and many rounds are grouped, with a note."""
-        parties, rounds = by_party(messages, PARTIES), by_round(messages)
-        assert len(parties) == BARS_MAX
-        assert parties[-1].label == f"{len(PARTIES) - BARS_MAX + 1} others"
-        assert len(rounds) <= COLUMNS_MAX
+        parties, rounds = report.by_party(messages, PARTIES), report.by_round(messages)
+        assert len(parties) == report.BARS_MAX
+        assert parties[-1].label == f"{len(PARTIES) - report.BARS_MAX + 1} others"
+        assert len(rounds) <= report.COLUMNS_MAX
 
     def test_rounds_are_without_gaps(self) -> None:
         """A round without messages has a column; grouped ones are named by their ends."""
-        rounds = by_round([_message(0, 1, 10), _message(0, 3, 10)])
+        rounds = report.by_round([_message(0, 1, 10), _message(0, 3, 10)])
         found = [(amount.label, amount.messages) for amount in rounds]
         assert found == [("1", 1), ("2", 0), ("3", 1)]
-        rounds = by_round([_message(0, 2 * COLUMNS_MAX - 1, 10)])
-        assert [rounds[0].label, rounds[-1].label] == ["1 to 2", f"{2 * COLUMNS_MAX - 1}"]
+        rounds = report.by_round([_message(0, 2 * report.COLUMNS_MAX - 1, 10)])
+        assert [rounds[0].label, rounds[-1].label] == ["1 to 2", f"{2 * report.COLUMNS_MAX - 1}"]
 
 
 class TestCharts:
@@ -101,10 +77,10 @@ class TestCharts:
     @given(_messages)
     def test_bars_are_proportional_to_bytes(self, messages: list[TracedMessage]) -> None:
         """The longest fills the chart, and both parts of a bar adjoin."""
-        amounts = by_kind(messages)
+        amounts = report.by_kind(messages)
         most = max((amount.bytes for amount in amounts), default=0)
-        for amount, bar in zip(amounts, bar_chart(amounts).marks, strict=True):
-            assert isinstance(bar, Bar)
+        for amount, bar in zip(amounts, charts.bar_chart(amounts).marks, strict=True):
+            assert isinstance(bar, charts.Bar)
             length = sum(part.width for part in bar.parts)
             assert length == pytest.approx(100 * amount.bytes / most)
             assert bar.parts[-1].x + bar.parts[-1].width == pytest.approx(length)
@@ -113,8 +89,8 @@ class TestCharts:
     @given(_messages)
     def test_columns_share_a_baseline(self, messages: list[TracedMessage]) -> None:
         """All end at the bottom, the highest fills the chart, and none overlap."""
-        chart = column_chart(by_round(messages))
-        columns = [column for column in chart.marks if isinstance(column, ChartColumn)]
+        chart = charts.column_chart(report.by_round(messages))
+        columns = [column for column in chart.marks if isinstance(column, charts.ChartColumn)]
         assert all(column.y + column.height == pytest.approx(chart.height) for column in columns)
         assert not columns or max(column.height for column in columns) == chart.height
         for one, following in pairwise(columns):
@@ -122,12 +98,12 @@ class TestCharts:
 
     def test_shares_and_nothing_have_a_chart(self) -> None:
         """The bar of one half is half as wide as the chart, and that of no message has no part."""
-        (half,) = share_chart([("half", 0.5)]).marks
-        (none,) = bar_chart([Amount("silent")]).marks
-        assert isinstance(half, Bar)
-        assert isinstance(none, Bar)
+        (half,) = charts.share_chart([("half", 0.5)]).marks
+        (none,) = charts.bar_chart([report.Amount("silent")]).marks
+        assert isinstance(half, charts.Bar)
+        assert isinstance(none, charts.Bar)
         assert ([part.width for part in half.parts], none.parts) == ([50], ())
-        assert bar_chart([]).marks == column_chart([]).marks == []
+        assert charts.bar_chart([]).marks == charts.column_chart([]).marks == []
 
     @pytest.mark.parametrize(
         ("estimate", "span", "drawn"),
@@ -143,25 +119,25 @@ class TestCharts:
         self, estimate: Estimate, span: Sequence[float], drawn: Sequence[float]
     ) -> None:
         """They extend 1.96 standard errors to each side; the axis reaches slightly beyond."""
-        chart = whisker_chart([("share", estimate)])
+        chart = charts.whisker_chart([("share", estimate)])
         (whisker,) = chart.marks
-        assert isinstance(whisker, Whisker)
+        assert isinstance(whisker, charts.Whisker)
         assert (chart.start, chart.end) == span
         assert (whisker.low, whisker.at, whisker.high) == pytest.approx(drawn, abs=1e-3)
 
     @given(st.floats(1e-6, 1e6))
     def test_ticks_are_few_round_and_within(self, span: float) -> None:
-        """There are three to six different ticks, starting at 0, within the axis."""
-        instants = [instant for instant, _ in ticks(span)]
+        """There are three to six different report.ticks, starting at 0, within the axis."""
+        instants = [instant for instant, _ in report.ticks(span)]
         assert 3 <= len(instants) <= 6
         assert instants[0] == 0
         assert instants[-1] <= span * (1 + 1e-8)
-        assert len({text for _, text in ticks(span)}) == len(instants)
+        assert len({text for _, text in report.ticks(span)}) == len(instants)
 
 
 def test_durations_have_a_suitable_unit() -> None:
     """Durations are in units from microseconds to seconds."""
-    words = [in_seconds(seconds) for seconds in (0.0, 0.0000071, 0.0123456, 1234.5)]
+    words = [report.in_seconds(seconds) for seconds in (0.0, 0.0000071, 0.0123456, 1234.5)]
     assert words == ["0 s", "7 µs", "12.346 ms", "1,234.500 s"]
 
 
@@ -196,7 +172,7 @@ class TestDrawing:
     def test_lanes_are_in_the_order_of_the_ring(self, finished: Path) -> None:
         """Lanes are in order of first messages, so a round of a ring looks like stairs."""
         run = read_folder(finished)
-        order = lane_order(run.messages, run.scenario.parties.all)
+        order = charts.lane_order(run.messages, run.scenario.parties.all)
         vectors = [m for m in run.messages if m.kind == "ring.topk.vector"]
         assert sorted(order) == sorted(run.scenario.parties.all)
         for message in vectors:
@@ -225,8 +201,8 @@ class TestDrawing:
         ada, bob, cy = diagram.lanes
         middle = (diagram.left + diagram.right) / 2
         assert diagram.signs == (
-            Sign(middle, bob.y, "lost", "bob, 1.000 s: lost: it crashed"),
-            Sign(diagram.right, cy.y, "stopped", "cy, 2.000 s: stopped: bob was lost"),
+            charts.Sign(middle, bob.y, "lost", "bob, 1.000 s: lost: it crashed"),
+            charts.Sign(diagram.right, cy.y, "stopped", "cy, 2.000 s: stopped: bob was lost"),
         )
         assert [lane.corrupt for lane in (ada, bob, cy)] == [True, False, False]
         assert (ada.end, bob.end) == (diagram.right, middle)
@@ -251,7 +227,7 @@ class TestDrawing:
 def test_every_round_has_its_share_of_a_sample(rounds: int, each: int, most: int) -> None:
     """Each round differs from its fair number of messages by at most one."""
     messages = _many(rounds, each)
-    chosen = sample(messages, most)
+    chosen = charts.sample(messages, most)
     assert len(chosen) <= most
     stride = -(-len(messages) // most)
     for number in range(rounds):
