@@ -110,10 +110,7 @@ def test_a_median_is_judged_by_the_recorded_interval(
 
 
 def test_the_last_record_of_each_measurement_counts() -> None:
-    """Newer records without the measurement, or of another size or unit, are skipped.
-
-    The change of a count that was 0 is empty.
-    """
+    """Newer ones without it, or of another size or unit, are skipped; from 0 there is no factor."""
     zero = Measurement("log", "lines", (0.0, 0.0))
     records = [
         _record(Measurement("hop", "x", (5.0,)), zero),

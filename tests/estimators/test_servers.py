@@ -120,10 +120,7 @@ def test_streams_add_up_in_the_records_budgets(accountant: Literal["gdp", "rdp"]
 
 
 def test_a_stream_is_as_long_as_declared_or_as_its_batch() -> None:
-    """A longer batch is refused at no cost; by default each batch begins a stream.
-
-    It does not if the shortest stream has room for it.
-    """
+    """A longer batch is refused at no cost; by default it begins a stream unless one has room."""
     model = IndKNNClassifier(queries=10, ranges=RANGES).fit(ROWS, LABELS)
     with pytest.raises(InputError, match="40 queries at once"):
         model.predict(QUERIES)
@@ -179,10 +176,7 @@ def walking(model: TreeWalkClassifier, **changed: object) -> Any:
 
 @pytest.mark.parametrize("given", [{}, {"neighbours": 3}, {"splits": 2}], ids=str)
 def test_a_query_spends_what_its_walk_spends(given: Any) -> None:
-    """A walk has the model's parameters, and spends at most its epsilon, always.
-
-    So does a response, whose drawn distribution is slightly noisier than requested.
-    """
+    """A walk has the model's parameters; it and a response spend at most their epsilon, always."""
     client = walking(TreeWalkClassifier(6.0, "walk", **given), random_state=1)
     splits = given.get("splits", 0)
     steps = Comparison(2 * 6.0 * (1 - 2.0**-40) / (7 - splits))

@@ -134,10 +134,7 @@ def test_a_seed_determines_all_draws(estimator: Any) -> None:
 
 @pytest.mark.parametrize("estimator", [*ESTIMATORS, ve.TreeWalkClassifier(by="walk")], ids=str)
 def test_cost_and_privacy_need_a_prediction(estimator: Any) -> None:
-    """They exist only after a batch, where one costs, and never for a model that was not fitted.
-
-    NumPy's numbers, as in a grid, behave like Python's.
-    """
+    """They need a fit, and a batch where one costs; NumPy's numbers behave like Python's."""
     kinds = {int: np.int64, float: np.float32}
     usual = estimator.get_params() | ({"k": 3} if "k" in estimator.get_params() else {})
     given = {n: kinds[type(each)](each) for n, each in usual.items() if type(each) in kinds}
@@ -203,10 +200,7 @@ def test_ranges_are_lows_and_highs(estimator: Any, ranges: Any, found: str) -> N
 
 
 def test_at_most_all_rows_vote() -> None:
-    """If the number of rows is public, k is at most that number; a rank search takes all at most.
-
-    Its parties learn the number of their rows, and the labels are those of all rows.
-    """
+    """If their number is public, k is at most all rows; a rank search for more uses all."""
     rows = len(ROWS)
     model = ve.PrivateKNNClassifier(k=rows).fit(ROWS, LABELS)
     assert model.setup_.parameters.topk.k == rows

@@ -267,10 +267,7 @@ _OF_CLAIM = """(() => {
 def test_an_audit_and_a_comparison_fit_a_screen_and_a_phone(
     comparison: SystemComparison, browser: Browser, tmp_path: Path
 ) -> None:
-    """Nothing is cut off or overlaps, text is large enough, and all pictures are drawn.
-
-    An audit's promise and finding are side by side on a screen, and stacked on a phone.
-    """
+    """Nothing overlaps or is cut off; an audit's finding is beside or below its promise."""
     audit, page = tmp_path / "audit.html", tmp_path / "page.html"
     audit.write_text(render_audit(AUDIT), encoding="utf-8")
     for width, place in ((SCREEN, "beside"), (PHONE, "below")):

@@ -142,10 +142,7 @@ class TestDistances:
     """The attacks on PP-TopK."""
 
     def test_a_party_between_two_members_is_read_through_the_noise(self) -> None:
-        """The optimal attack gains at least as much as the simple one, and more than nothing.
-
-        Without trials it needs a victim that has members on both sides.
-        """
+        """The optimal attack gains more than the simple one; with one neighbour it needs trials."""
         for victim in _findings().victims:
             assert victim.optimal is not None
             assert victim.optimal.right <= victim.simple.right

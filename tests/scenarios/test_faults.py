@@ -185,10 +185,7 @@ def test_values_that_a_coalition_sees_again_are_real() -> None:
 
 
 def test_members_of_a_coalition_or_all_others_may_be_lost() -> None:
-    """The other members continue with their views; a lone lost member leaves none.
-
-    If all others are lost, members label the run, and there are no findings.
-    """
+    """Other members go on with their views; without members or victims there are no findings."""
     found = _findings("party-4", 1.6, "party-1", "party-4")
     assert found is not None
     assert (found.members, found.exposed) == (("party-1", "party-4"), 0)

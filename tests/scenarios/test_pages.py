@@ -62,10 +62,7 @@ def _html(name: str, request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_page_is_one_well_structured_file(name: str, request: pytest.FixtureRequest) -> None:
-    """It loads nothing; pictures are described, ids are unique, and headings skip no level.
-
-    Nothing in it depends on the time or place of its creation.
-    """
+    """It loads nothing, is equal each time, describes pictures, and skips no level of headings."""
     html = _html(name, request)
     assert _html(name, request) == html
     page = Page(html)
@@ -152,10 +149,7 @@ def test_a_failed_run_shows_its_error_first(crashed: Path) -> None:
 
 
 def test_a_coalitions_findings_and_a_crash_are_shown(recovered: Path) -> None:
-    """The page shows findings for each victim, and marks the members.
-
-    It also shows the fault, the parties left out, the wasted work, and their times.
-    """
+    """The page marks members, and has findings for each victim, the fault and its wasted work."""
     run = read_folder(recovered)
     page, report = Page(render(run)), run.report
     assert report is not None
@@ -267,10 +261,7 @@ def test_the_picture_is_a_separate_file(comparison: SystemComparison) -> None:
 def test_the_picture_has_a_point_for_each_line_with_an_epsilon(
     comparison: SystemComparison,
 ) -> None:
-    """It has the line's accuracy and interval; points are grouped by ε, ascending.
-
-    Equal accuracies without an ε, as those of the ring and of the pooled classifier, are one band.
-    """
+    """Points have accuracy and interval, in order of ε; equal lines without an ε are one band."""
     shown = [line for line in comparison.lines if not line.in_hindsight]
     drawn = accuracy_chart(shown, comparison.question.epsilon)
     bounded = [line for line in shown if line.epsilon is not None]

@@ -132,10 +132,7 @@ class TestRuntimes:
         assert report.simulated_seconds > report.cost.rounds * 0.02 * 0.8
 
     def test_without_a_seed_only_the_experiment_can_be_repeated(self) -> None:
-        """The reported seed repeats split and labels, but no message: secrets were unseeded.
-
-        Another seed gives another split and other messages.
-        """
+        """The reported seed repeats split and labels, but no message; another repeats nothing."""
         first = run("parties.count=3", seed=None)
         again = run("parties.count=3", seed=first.seed)
         assert (first.secrets, again.secrets) == ("cryptographic", "seeded")
@@ -234,10 +231,7 @@ class TestLeakage:
         assert Report.from_json(json.loads(json.dumps(report.as_json()))) == report
 
     def test_published_values_are_measured_on_the_queries(self) -> None:
-        """There is one search per query or trial; intervals contain the distances, so none is 0.
-
-        A search that reveals votes opens comparisons only, so that no total is above k.
-        """
+        """A query or trial has one search; none ends at 0, and votes open no total above k."""
         leakage = _leakage(*self.RANK, trials=20_000)
         assert (leakage.trials, _leakage(*self.RANK, trials=5).trials) == (12, 5)
         assert 0 < leakage.published["radius"].value < 0.1

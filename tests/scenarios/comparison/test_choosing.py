@@ -136,10 +136,7 @@ def test_a_trusted_party_is_next_if_the_ring_leaks_much(leak: float) -> None:
 
 
 def test_none_is_chosen_if_none_is_close_or_all_are_at_the_majority() -> None:
-    """The report states what giving up privacy would gain, or that rows in one place gain nothing.
-
-    A line close to a poor pooled classifier is not worth its cost.
-    """
+    """None is if all fall behind, or the pooled rows or a line close to them gain too little."""
     choice = _choose(FAR, line("owner", 0.7, epsilon=2.0, trusted=True))
     assert (choice.system, choice.epsilon) == (None, None)
     assert choice.says.startswith("None of the private systems is useful here")

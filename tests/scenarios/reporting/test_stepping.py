@@ -196,10 +196,7 @@ class TestStanding:
         assert stand(story, "bob", 6).awaited == 1
 
     def test_faults_hold_from_their_strike_until_they_are_over(self) -> None:
-        """A link's fault names its two ends in order; a party's fault shows in its state.
-
-        A coalition has no step, because the adversary controls its parties throughout.
-        """
+        """A link's fault names its ends, a party's shows in its state, a coalition has no step."""
         marks = (
             Mark(0.0, "cy", "coalition: with ada"),
             Mark(1.0, "cy", "fault: stall", 3.0),

@@ -13,7 +13,6 @@ from veilring.scenarios import load_scenario, run_scenario
 from veilring.scenarios.sweep import CELLS_MAX, Grid, Plan, Value, parse_grid
 from veilring.scenarios.sweep.cells import check_cell, plan_cells, points, run_cell
 
-
 VALUES: dict[str, tuple[Value, ...]] = {
     "1..6": (1, 2, 3, 4, 5, 6),
     "-2..1": (-2, -1, 0, 1),
