@@ -51,13 +51,8 @@ _MEASURE = """(() => {
 @pytest.fixture(scope="module")
 def site() -> Path:
     """Return the folder of the site, after Sphinx has built the changed pages."""
-    built = subprocess.run(
-        [sys.executable, "-m", "sphinx", "-W", "-n", "-q", "-b", "html", "docs", str(SITE)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-m", "sphinx", "-W", "-n", "-q", "-b", "html", "docs", str(SITE)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
     return SITE
 
@@ -88,8 +83,10 @@ def _faults(found: dict[str, Any], colours: str) -> dict[str, Any]:
     return faults
 
 
-def test_the_search_finds_pages_without_a_server(site: Path, browser: Browser) -> None:
-    """The search of a site opened as files finds a word of the reference."""
+def test_the_search_works_without_a_server(site: Path, browser: Browser) -> None:
+    """The search of a site opened as files finds a word, and titles name the described release."""
+    browser.open(site / "quickstart.html")
+    assert browser.evaluate("document.title").endswith(f"veilring {__version__}")
     browser.open(f"{(site / 'search.html').as_uri()}?q=masked_sum")
     found = browser.evaluate(f"""new Promise(done => {{
       const results = () => document.querySelectorAll("#search-results .search li").length;
@@ -97,9 +94,3 @@ def test_the_search_finds_pages_without_a_server(site: Path, browser: Browser) -
       setTimeout(() => done(results()), {1000 * SEARCH_SECONDS});
     }})""")
     assert found > 0
-
-
-def test_the_title_names_the_version(site: Path, browser: Browser) -> None:
-    """The title of each page shows the release that it describes."""
-    browser.open(site / "quickstart.html")
-    assert browser.evaluate("document.title").endswith(f"veilring {__version__}")

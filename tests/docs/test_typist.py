@@ -56,15 +56,12 @@ def test_comments_prepare_a_block(tmp_path: Path) -> None:
     assert words[3] == "127.0.0.1"
 
 
-def test_progress_is_not_output(tmp_path: Path) -> None:
-    """Progress on standard error is not part of the output."""
-    page = tmp_path / "page.md"
-    page.write_text("```console\n$ echo 'Comparing: 1,043 of 2,057' >&2; echo one\none\n```\n")
-    type_page(page, tmp_path)
-
-
-def test_installations_are_skipped(tmp_path: Path) -> None:
-    """Installation commands are skipped, and the rest of the line is typed."""
+def test_progress_and_installations_are_not_typed(tmp_path: Path) -> None:
+    """Progress on standard error is no output, and a line is typed without its installations."""
     installs = "python3 -m venv .venv && .venv/bin/pip install -q '.[test]' -c constraints.txt"
-    _type(f"```sh\n{installs} && .venv/bin/python -c 'print(1)' > out\n```\n", tmp_path)
+    _type(
+        "```console\n$ echo 'Comparing: 1,043 of 2,057' >&2; echo one\none\n```\n\n"
+        f"```sh\n{installs} && .venv/bin/python -c 'print(1)' > out\n```\n",
+        tmp_path,
+    )
     assert (tmp_path / "out").read_text() == "1\n"

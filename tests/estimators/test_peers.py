@@ -9,15 +9,9 @@ from sklearn.neighbors import KNeighborsClassifier
 from tests.estimators.tables import RANGES, scaled, three_classes
 
 import veilring as vr
+import veilring.estimators as ve
 from veilring.data.table import Rows
 from veilring.errors import InputError
-from veilring.estimators import (
-    NoisyVotesClassifier,
-    PrivateKNNClassifier,
-    RankSearchClassifier,
-    ReleasedClassifier,
-    as_classifier,
-)
 from veilring.protocols.noisyvotes import NearestRows, guarantee, worst_plans
 from veilring.protocols.radius.algorithm.allocation import allocate_budget
 from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
@@ -29,7 +23,7 @@ QUERIES, _ = three_classes(60, seed=2)
 NUMBERS = np.unique(LABELS, return_inverse=True)[1]
 
 
-@pytest.mark.parametrize("kind", [PrivateKNNClassifier, RankSearchClassifier])
+@pytest.mark.parametrize("kind", [ve.PrivateKNNClassifier, ve.RankSearchClassifier])
 @pytest.mark.parametrize("k", [1, 5, 150])
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
 @pytest.mark.parametrize("partition", ["iid", "dirichlet", "by-label"])
@@ -49,11 +43,11 @@ def test_queries_beyond_a_message_or_a_batch_are_asked_in_several(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Labels stay the same, and each part costs a ring, or has a set-up of its own."""
-    whole = RankSearchClassifier(3, ranges=RANGES, random_state=4).fit(ROWS, LABELS)
-    parts = RankSearchClassifier(3, ranges=RANGES, random_state=4, batch=20).fit(ROWS, LABELS)
+    whole = ve.RankSearchClassifier(3, ranges=RANGES, random_state=4).fit(ROWS, LABELS)
+    parts = ve.RankSearchClassifier(3, ranges=RANGES, random_state=4, batch=20).fit(ROWS, LABELS)
     np.testing.assert_array_equal(whole.predict(QUERIES), parts.predict(QUERIES))
     assert parts.cost_.setup.messages == 3 * whole.cost_.setup.messages
-    model = PrivateKNNClassifier(3, ranges=RANGES, random_state=4).fit(ROWS, LABELS)
+    model = ve.PrivateKNNClassifier(3, ranges=RANGES, random_state=4).fit(ROWS, LABELS)
     labels, cost = model.predict(QUERIES), model.cost_
     monkeypatch.setattr("veilring.protocols.ring.roles.CONTENT_BYTES_MAX", 8 * 5 * 20)
     model.fit(ROWS, LABELS)
@@ -64,7 +58,10 @@ def test_queries_beyond_a_message_or_a_batch_are_asked_in_several(
 
 @pytest.mark.parametrize(
     ("kind", "measure"),
-    [(PrivateKNNClassifier, "measured leakage, no ε"), (RankSearchClassifier, "sums only, no ε")],
+    [
+        (ve.PrivateKNNClassifier, "measured leakage, no ε"),
+        (ve.RankSearchClassifier, "sums only, no ε"),
+    ],
 )
 def test_no_epsilon_is_claimed(kind: Any, measure: str) -> None:
     """The kind of leakage is reported instead, after any number of predictions."""
@@ -77,8 +74,8 @@ def test_no_epsilon_is_claimed(kind: Any, measure: str) -> None:
 
 def test_a_system_becomes_the_same_classifier() -> None:
     """Every parameter of a deployment is a parameter of the classifier."""
-    model = as_classifier(RankSearch(k=3, arity=4, weights="distance"), parties=4)
-    assert isinstance(model, RankSearchClassifier)
+    model = ve.as_classifier(RankSearch(k=3, arity=4, weights="distance"), parties=4)
+    assert isinstance(model, ve.RankSearchClassifier)
     assert model.get_params().items() >= {"k": 3, "arity": 4, "parties": 4}.items()
 
 
@@ -93,7 +90,7 @@ def wider(rows: Any) -> Any:
 def test_with_little_noise_the_rows_within_the_radius_decide() -> None:
     """For any partition, the label is the majority of the rows within the radius."""
     settings: Any = {"partition": "by-label", "ranges": RANGES, "random_state": 2}
-    model = NoisyVotesClassifier(5, MUCH, radius=0.2, **settings).fit(ROWS, LABELS)
+    model = ve.NoisyVotesClassifier(5, MUCH, radius=0.2, **settings).fit(ROWS, LABELS)
     labels, radii = model.predict(QUERIES), np.full(len(QUERIES), 0.2)
     votes = count_votes(scaled(QUERIES), radii, Rows(scaled(ROWS), NUMBERS), 3)
     np.testing.assert_array_equal(labels, model.classes_[votes.argmax(axis=1)])
@@ -107,7 +104,7 @@ def test_the_remaining_epsilon_is_the_familys_account(
 ) -> None:
     """Each batch counts once, against the largest tolerated coalition or a single party."""
     settings: Any = {"tolerated": tolerated, "sum": name, "ranges": RANGES, "random_state": 1}
-    model = NoisyVotesClassifier(6, 1.5, radius=0.2, **settings).fit(ROWS, LABELS)
+    model = ve.NoisyVotesClassifier(6, 1.5, radius=0.2, **settings).fit(ROWS, LABELS)
     assert model.deployment_privacy_.epsilon == 0.0
     losses = []
     for queries in (QUERIES, QUERIES[:9], QUERIES):
@@ -128,7 +125,7 @@ def test_the_remaining_epsilon_is_the_familys_account(
 def test_counting_finding_radii_and_voting_spend_epsilon_together(width: int) -> None:
     """About k rows vote as rows within a radius do, and every release is charged."""
     rows, queries = (ROWS, QUERIES) if width == 2 else (wider(ROWS), wider(QUERIES))
-    model = NoisyVotesClassifier(6, 1.5, k=10, ranges=RANGES, random_state=1).fit(rows, LABELS)
+    model = ve.NoisyVotesClassifier(6, 1.5, k=10, ranges=RANGES, random_state=1).fit(rows, LABELS)
     model.predict(queries)
     near = model.setup_.parameters.neighbours
     assert isinstance(near, NearestRows)
@@ -147,7 +144,7 @@ def test_the_epsilon_about_k_does_not_depend_on_rows(
     queries = QUERIES if width == 2 else wider(QUERIES)
     spent, found = [], []
     for rows in (ROWS, np.zeros_like(ROWS)):
-        model = NoisyVotesClassifier(6, 1.5, k=10, tolerated=tolerated, sum=name, ranges=RANGES)
+        model = ve.NoisyVotesClassifier(6, 1.5, k=10, tolerated=tolerated, sum=name, ranges=RANGES)
         model.fit(rows if width == 2 else wider(rows), LABELS).predict(queries)
         public = model.setup_.parameters
         assert isinstance(public.neighbours, NearestRows)
@@ -162,7 +159,7 @@ def test_the_epsilon_about_k_does_not_depend_on_rows(
 
 def test_a_batch_about_k_is_refused_before_any_release() -> None:
     """If its vote might have too little noise, no rows are counted and nothing is spent."""
-    model = NoisyVotesClassifier(4, 0.01, k=20, ranges=RANGES).fit(np.zeros_like(ROWS), LABELS)
+    model = ve.NoisyVotesClassifier(4, 0.01, k=20, ranges=RANGES).fit(np.zeros_like(ROWS), LABELS)
     many = np.random.default_rng(1).uniform(*RANGES, (400, 2))
     with pytest.raises(InputError, match="there are 400 queries"):
         model.predict(many)
@@ -174,7 +171,7 @@ def test_a_batch_about_k_is_refused_before_any_release() -> None:
 @pytest.mark.parametrize(("statistic", "measure"), [("grid", "pure ε-DP"), ("means", "(ε, δ)-DP")])
 def test_predicting_from_a_release_is_free(statistic: Any, measure: str) -> None:
     """One release is spent by `fit`, and nothing by any batch; counts never need a δ."""
-    model = ReleasedClassifier(epsilon=1.5, statistic=statistic, ranges=RANGES).fit(ROWS, LABELS)
+    model = ve.ReleasedClassifier(epsilon=1.5, statistic=statistic, ranges=RANGES).fit(ROWS, LABELS)
     before, cost = model.privacy_, model.cost_
     for queries in (QUERIES, QUERIES[:3], QUERIES[::-1]):
         model.predict(queries)
@@ -193,7 +190,7 @@ def test_its_model_is_a_file_with_equal_labels(
     """This holds for ranges of zero width; the file has names of all, and the guarantee."""
     wide = np.c_[ROWS, np.ones(len(ROWS))] if statistic != "grid" else ROWS
     ranges = ([-4.0, -4.0, 1.0][: wide.shape[1]], [4.0, 4.0, 1.0][: wide.shape[1]])
-    model = ReleasedClassifier(
+    model = ve.ReleasedClassifier(
         epsilon=30.0, statistic=statistic, trusted=trusted, ranges=ranges, random_state=1
     ).fit(wide, LABELS)
     labels = model.predict(wide)
@@ -212,16 +209,16 @@ def test_its_model_is_a_file_with_equal_labels(
 )
 def test_a_model_that_reveals_more_states_it_in_its_file(given: Any, why: str) -> None:
     """With ranges of the rows and a seed, the file claims no ε."""
-    promise = ReleasedClassifier(**given).fit(ROWS, LABELS).model_.promise
+    promise = ve.ReleasedClassifier(**given).fit(ROWS, LABELS).model_.promise
     assert promise.epsilon is None
     assert why in promise.measure
 
 
 def test_probabilities_exist_only_for_probabilistic_scores() -> None:
     """Class means have none; the others sum to 1, and the label has the greatest."""
-    means = ReleasedClassifier(statistic="means", ranges=RANGES).fit(ROWS, LABELS)
+    means = ve.ReleasedClassifier(statistic="means", ranges=RANGES).fit(ROWS, LABELS)
     assert not hasattr(means, "predict_proba")
-    model = ReleasedClassifier(statistic="lda", ranges=RANGES).fit(ROWS, LABELS)
+    model = ve.ReleasedClassifier(statistic="lda", ranges=RANGES).fit(ROWS, LABELS)
     found = model.predict_proba(QUERIES)
     np.testing.assert_allclose(found.sum(axis=1), 1.0)
     np.testing.assert_array_equal(model.classes_[found.argmax(axis=1)], model.predict(QUERIES))

@@ -3,6 +3,7 @@
 import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,7 +13,6 @@ from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.protocols.promise import Facts
 from veilring.protocols.radius.system import DataOwner
-from veilring.protocols.system import System
 from veilring.scenarios import make_scenario
 from veilring.scenarios.comparison import make_question
 from veilring.scenarios.comparison.tuning import (
@@ -29,36 +29,29 @@ Scores = Mapping[Any, Sequence[float]]
 HALF = ("auto", 0), (0.5,) * 4
 
 
-class _Scale:
-    """Measures systems by a table of accuracies, and counts the calls for each."""
+def _measuring(scores: Scores) -> Mock:
+    """Return a function that measures systems by a table of accuracies."""
 
-    def __init__(self, scores: Scores) -> None:
-        self.scores = scores
-        self.asked: list[tuple[object, object]] = []
+    def measure(systems: Sequence[Any]) -> list[Floats | None]:
+        found = (scores.get((each.radius, each.k), (0.1,) * 4) for each in systems)
+        return [np.array(accuracies) if accuracies else None for accuracies in found]
 
-    def __call__(self, systems: Sequence[System]) -> list[Floats | None]:
-        found: list[Floats | None] = []
-        for system in systems:
-            assert isinstance(system, DataOwner)
-            key = system.radius, system.k
-            self.asked.append(key)
-            scores = self.scores.get(key, (0.1, 0.1, 0.1, 0.1))
-            found.append(np.array(scores) if scores else None)
-        return found
+    return Mock(side_effect=measure)
 
 
 def _search(scores: Scores) -> Search:
-    return Search(DataOwner(), FACTS, _Scale(scores))
+    return Search(DataOwner(), FACTS, _measuring(scores))
 
 
 def test_a_search_finds_the_best_of_each_parameter_in_turn() -> None:
     """A k that is better only at another radius is found after that radius, unless it is set."""
     radius = DataOwner.tunable()["radius"].values(FACTS)[0]
-    scale = _Scale(dict([HALF, ((radius, 0), (0.7,) * 4), ((radius, 20), (0.9,) * 4)]))
+    scale = _measuring(dict([HALF, ((radius, 0), (0.7,) * 4), ((radius, 20), (0.9,) * 4)]))
     search = Search(DataOwner(), FACTS, scale)
     assert search.best().parameters == {"radius": radius, "k": 20}
     assert search.tried[0].mean == 0.9
-    assert len(scale.asked) == len(set(scale.asked))
+    asked = [(each.radius, each.k) for call in scale.call_args_list for each in call.args[0]]
+    assert len(asked) == len(set(asked))
     assert list(Search(DataOwner(), FACTS, scale, frozenset({"radius"})).values) == ["k"]
 
 

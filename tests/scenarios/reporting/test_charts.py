@@ -44,22 +44,22 @@ class TestTables:
     def test_every_table_has_all_messages(
         self, messages: list[TracedMessage], parties: int
     ) -> None:
-        """Parties, kinds and rounds each add up to all messages; rounds exclude set-up."""
+        """Parties, kinds and rounds each add up to all messages; rounds exclude set-up.
+
+        Many parties and many rounds are grouped, with a note.
+        """
         messages = [m for m in messages if m.sender in PARTIES[:parties]]
-        whole = report.total(messages)
-        for amounts in (report.by_party(messages, PARTIES[:parties]), report.by_kind(messages)):
+        whole, most = report.total(messages), report.BARS_MAX
+        all_parties = report.by_party(messages, PARTIES)
+        few = report.by_party(messages, PARTIES[:parties])
+        for amounts in (all_parties, few, report.by_kind(messages)):
             assert sum(amount.messages for amount in amounts) == len(messages)
             assert sum(amount.bytes for amount in amounts) == whole.bytes
+        assert len(all_parties) == most
+        assert all_parties[-1].label == f"{len(PARTIES) - most + 1} others"
         rounds = report.by_round(messages)
         assert sum(amount.bytes for amount in rounds) == whole.protocol.bytes
         assert all(amount.setup == (0, 0) for amount in rounds)
-
-    @given(_messages)
-    def test_they_are_short(self, messages: list[TracedMessage]) -> None:
-        """Many parties and many rounds are grouped, with a note."""
-        parties, rounds = report.by_party(messages, PARTIES), report.by_round(messages)
-        assert len(parties) == report.BARS_MAX
-        assert parties[-1].label == f"{len(PARTIES) - report.BARS_MAX + 1} others"
         assert len(rounds) <= report.COLUMNS_MAX
 
     def test_rounds_are_without_gaps(self) -> None:
@@ -75,8 +75,8 @@ class TestCharts:
     """Lengths are proportional to numbers."""
 
     @given(_messages)
-    def test_bars_are_proportional_to_bytes(self, messages: list[TracedMessage]) -> None:
-        """The longest fills the chart, and both parts of a bar adjoin."""
+    def test_the_longest_fills_the_chart(self, messages: list[TracedMessage]) -> None:
+        """Both parts of a bar adjoin; columns end at the bottom, and none overlap."""
         amounts = report.by_kind(messages)
         most = max((amount.bytes for amount in amounts), default=0)
         for amount, bar in zip(amounts, charts.bar_chart(amounts).marks, strict=True):
@@ -85,10 +85,6 @@ class TestCharts:
             assert length == pytest.approx(100 * amount.bytes / most)
             assert bar.parts[-1].x + bar.parts[-1].width == pytest.approx(length)
             assert bar.text == f"{amount.bytes:,} B"
-
-    @given(_messages)
-    def test_columns_share_a_baseline(self, messages: list[TracedMessage]) -> None:
-        """All end at the bottom, the highest fills the chart, and none overlap."""
         chart = charts.column_chart(report.by_round(messages))
         columns = [column for column in chart.marks if isinstance(column, charts.ChartColumn)]
         assert all(column.y + column.height == pytest.approx(chart.height) for column in columns)
@@ -127,7 +123,7 @@ class TestCharts:
 
     @given(st.floats(1e-6, 1e6))
     def test_ticks_are_few_round_and_within(self, span: float) -> None:
-        """There are three to six different report.ticks, starting at 0, within the axis."""
+        """There are three to six different ticks, starting at 0, within the axis."""
         instants = [instant for instant, _ in report.ticks(span)]
         assert 3 <= len(instants) <= 6
         assert instants[0] == 0
