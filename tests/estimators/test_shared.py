@@ -34,6 +34,7 @@ OTHERS = [each for each in ESTIMATORS if not isinstance(each, ve.PrivateKNNClass
 ROWS, LABELS = three_classes(120)
 QUERIES, _ = three_classes(20, seed=2)
 MORE, _ = three_classes(20, seed=3)
+ALL = np.vstack([QUERIES, MORE])
 SEED_SAID = "The noise was drawn from a seed"
 ONCE = (ve.LDPGaussianNaiveBayes, ve.LDPNaiveBayes, ve.ReleasedClassifier)  # predict for free
 EXACT = {"PrivateKNNClassifier", "RankSearchClassifier"}  # which have no ε
@@ -443,7 +444,7 @@ RELEASED = [
 
 
 def check_on_a_network(
-    model: Any, rows: Floats = ROWS, queries: Floats = QUERIES, *, is_exact: bool = True
+    model: Any, rows: Floats = ROWS, queries: Floats = ALL, *, is_exact: bool = True
 ) -> None:
     """Compare a batch with that of parties on a network, which have the same rows."""
     fitted = clone(model).set_params(ranges=RANGES, random_state=1).fit(rows, LABELS)
@@ -464,7 +465,7 @@ def check_on_a_network(
 @pytest.mark.parametrize("digits", [0, 9], ids=["tied", "apart"])
 def test_labels_and_costs_are_those_of_parties(model: Any, digits: int) -> None:
     """Without noise, or with little, they equal those of parties with the same rows."""
-    check_on_a_network(model, *(np.round(each, digits) for each in (ROWS, QUERIES)))
+    check_on_a_network(model, *(np.round(each, digits) for each in (ROWS, ALL)))
 
 
 @pytest.mark.parametrize("model", DRAWN, ids=str)

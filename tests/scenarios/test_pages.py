@@ -195,10 +195,15 @@ def test_many_messages_are_sampled_with_a_note(run: RunFolder) -> None:
     assert "sampled" not in Page(render(run)).ids
 
 
-def test_a_comparison_has_every_number_of_every_line(
+def test_a_comparison_states_its_numbers_and_reasons(
     page: Page, comparison: SystemComparison
 ) -> None:
-    """They are listed row by row and column by column."""
+    """The page has every number of every line, all that decides in words, and how to repeat it.
+
+    In words are the recommendation with an owner's gain, incomparable promises, the rule, the
+    limits of each searched line, each system's guarantee, and the reason for omitting the tree
+    walk. That a seed hides nothing is said once.
+    """
     head, *rows = page.tables["lines-table"]
     assert head == list(COLUMNS)
     assert rows == [list(cells(line).values()) for line in comparison.lines]
@@ -206,15 +211,6 @@ def test_a_comparison_has_every_number_of_every_line(
         assert row[2] == f"{line.accuracy.mean:.1%}"
         if line.cost is not None:
             assert row[8] == f"{line.cost.bytes + line.cost.setup_bytes:,}"
-
-
-def test_a_comparison_states_its_reasons(page: Page, comparison: SystemComparison) -> None:
-    """The page has all that decides, in words, and all that is needed to repeat it.
-
-    This is the recommendation with an owner's gain, incomparable promises and the rule, the limits
-    of each searched line, each system's guarantee, and the reason for omitting the tree walk; then
-    rules, ranges, seed, network and versions. That a seed hides nothing is said once.
-    """
     choice, said = comparison.choice, limits(comparison)
     assert len(said) == sum(line.limits is not None for line in comparison.lines)
     guarantees = promises(comparison).values()
@@ -249,20 +245,17 @@ def test_a_comparison_states_what_is_wrong_with_it(
     assert ("class", "chosen") not in page.attributes
 
 
-def test_the_picture_is_a_separate_file(comparison: SystemComparison) -> None:
-    """It is well-formed, of fixed size, printable, with a legend of all systems."""
-    root = ET.fromstring(render_picture(comparison))
-    assert root.get("viewBox") == f"0 0 720 {root.get('height')}"
-    texts = "".join(root.itertext())
-    for line in comparison.lines:
-        assert (line.name in texts) or line.in_hindsight
-
-
 def test_the_picture_has_a_point_for_each_line_with_an_epsilon(
     comparison: SystemComparison,
 ) -> None:
-    """Points have accuracy and interval, in order of ε; equal lines without an ε are one band."""
+    """They have its accuracy and interval, in order of ε; equal lines without an ε are one band.
+
+    It is a file of its own, of fixed size, with a legend of all systems.
+    """
     shown = [line for line in comparison.lines if not line.in_hindsight]
+    root = ET.fromstring(render_picture(comparison))
+    assert root.get("viewBox") == f"0 0 720 {root.get('height')}"
+    assert all(line.name in "".join(root.itertext()) for line in shown)
     drawn = accuracy_chart(shown, comparison.question.epsilon)
     bounded = [line for line in shown if line.epsilon is not None]
     top, bottom = drawn.down[0], drawn.down[-1]

@@ -118,22 +118,23 @@ def test_accuracies_are_over_the_queries_that_a_line_answers(comparison: SystemC
 
 
 @pytest.mark.slow
-def test_the_ring_answers_like_the_pooled_classifier(comparison: SystemComparison) -> None:
-    """The ring and the pooled classifier have equal accuracy on each split."""
+def test_rules_and_costs_are_closed_forms(comparison: SystemComparison) -> None:
+    """The draw of the ring counts, and trusted parties cost the same at any ε.
+
+    The ring answers like the pooled classifier on each split.
+    """
     (ring,) = _of(comparison, "private-knn")
     assert ring.accuracies == comparison.pooled.accuracies
     assert ring.loss == (0.0, 0.0, 0.0)
     assert ring.leakage is not None
-
-
-@pytest.mark.slow
-def test_costs_are_closed_forms(comparison: SystemComparison) -> None:
-    """The draw of the ring counts, and trusted parties cost the same at any ε."""
     rounds = rounds_for(1e-6, 5, 1.0, 0.5)
-    ring = PrivateKNN(rounds=rounds).bind(Facts(PARTIES, FEATURES, CLASSES))
-    assert _costs(comparison, "private-knn") == [knn_cost(PARTIES, QUERIES, ring)]
+    bound = PrivateKNN(rounds=rounds).bind(Facts(PARTIES, FEATURES, CLASSES))
+    assert _costs(comparison, "private-knn") == [knn_cost(PARTIES, QUERIES, bound)]
     assert _costs(comparison, "data-owner") == [label_cost(QUERIES, FEATURES)] * 2
     assert _costs(comparison, "ind-knn") == [stream_cost([QUERIES], FEATURES)] * 2
+    said = " ".join(rule for _, rule in comparison.rules)
+    for share in (radius_share, tau_share):
+        assert f"{share(FEATURES, comparison.facts.train, 1.0):.3g}" in said
 
 
 @pytest.mark.slow
@@ -192,17 +193,16 @@ def test_parties_hold_all_training_rows(question: Question) -> None:
     assert not np.array_equal(one, another)
 
 
-def test_the_public_radius_depends_on_two_numbers() -> None:
-    """It grows with the features, falls with the rows, and stays within the cube."""
+def test_the_public_radius_depends_on_two_numbers(tmp_path: Path) -> None:
+    """It grows with the features, falls with the rows, and stays within the cube.
+
+    With categories only, rows that differ in one category are neighbours, but not in two.
+    """
     assert public_radius(16, 100) == pytest.approx(0.8)
     assert public_radius(4, 1600) == pytest.approx(4**0.75 / 10 / math.sqrt(2))
     for features in (1, 4, 30, 784):
         assert 0 < public_radius(features, 10_000) < public_radius(features, 100)
         assert public_radius(features, 10) < math.sqrt(features)
-
-
-def test_the_radius_lets_rows_differ_in_a_category(tmp_path: Path) -> None:
-    """With categories only, rows that differ in one category are neighbours, but not in two."""
     path = tmp_path / "shapes.csv"
     rows = [f"{'ab'[n % 2]},{'cde'[n % 3]},{'xy'[n % 2]}" for n in range(40)]
     path.write_text("form,colour,y\n" + "\n".join(rows))
@@ -212,16 +212,11 @@ def test_the_radius_lets_rows_differ_in_a_category(tmp_path: Path) -> None:
     assert public_radius(200, 100, categories=True) == public_radius(200, 100)
 
 
-@pytest.mark.slow
-def test_rules_are_reported_with_their_numbers(comparison: SystemComparison) -> None:
-    """The report has the radius, τ and the other rules."""
-    said = " ".join(rule for _, rule in comparison.rules)
-    for share in (radius_share, tau_share):
-        assert f"{share(FEATURES, comparison.facts.train, 1.0):.3g}" in said
-
-
 def test_settings_apply_to_every_system_with_the_parameter(question: Question) -> None:
-    """A radius applies to owner and votes at each ε, and bins to LDP only."""
+    """A radius applies to owner and votes at each ε, bins to LDP only; what fits none is left out.
+
+    A released grid needs few features, and other systems are still compared.
+    """
     asked = question.model_copy(update={"settings": {"radius": 0.3, "bins": 5}})
     found, left = find_contenders(load_facts(asked)[0], asked)
     systems = [each.system for each in found if isinstance(each, SystemAt)]
@@ -229,14 +224,10 @@ def test_settings_apply_to_every_system_with_the_parameter(question: Question) -
         having = [getattr(each, name) for each in systems if name in each.tunable()]
         assert set(having) == {asked.settings[name]}
     assert [each.name for each in left] == ["tree walk"]
-
-
-def test_settings_that_do_not_fit_exclude_a_system(question: Question) -> None:
-    """A released grid needs few features; other systems are still compared."""
     asked = question.model_copy(update={"data": "wine", "settings": {"statistic": "grid"}})
     found, left = find_contenders(load_facts(asked)[0], asked)
     assert "release" in {each.name for each in left}
-    assert all(each.key[0] != "release" for each in found)
+    assert "release" not in {each.key[0] for each in found}
 
 
 class Mine(DataOwner):
@@ -269,23 +260,19 @@ def asked(question: Question) -> Question:
     return question.model_copy(update={"hindsight": False})
 
 
-def test_baselines_are_listed_only_if_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A missing package has no lines; DP-EBM supports two classes only."""
-    monkeypatch.setattr(
-        "veilring.scenarios.comparison.find_spec", lambda package: package == "interpret" or None
-    )
-    assert [each.name for each in installed(2)] == ["dp-ebm"]
-    assert not list(installed(3))
-
-
-def test_a_library_that_fails_is_left_out(asked: Question, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A library that cannot be imported costs its own lines only, and the reason is shown."""
+def test_a_baseline_that_cannot_be_used_is_left_out(
+    asked: Question, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package that is missing, or fits fewer classes, has no line; its import error is shown."""
+    with monkeypatch.context() as patch:
+        patch.setattr("veilring.scenarios.comparison.find_spec", {"interpret": True}.get)
+        assert [each.name for each in installed(2)] == ["dp-ebm"]
+        assert not list(installed(3))
     why = "cannot import name 'DOUBLE'\nfrom 'tree'"
     broken = Baseline("broken", "Broken", f"{__name__}:Constant", lambda _split: {"why": why})
     monkeypatch.setattr("veilring.scenarios.comparison.installed", lambda _classes: iter([broken]))
     contenders, left_out = find_contenders(load_facts(asked)[0], asked)
-    assert contenders
-    assert all(each.key[0] != "broken" for each in contenders)
+    assert "broken" not in {each.key[0] for each in contenders} != set()
     (found,) = [each for each in left_out if each.name == "Broken"]
     assert found.why == "tests cannot be used here: ImportError: cannot import name 'DOUBLE'"
 

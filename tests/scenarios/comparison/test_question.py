@@ -24,11 +24,6 @@ MISTAKES = (
     ("tolerated", 0, "at least 1"),
     ("seed", -1, "at least 0"),
 )
-UNFIT = (  # forty rows, of which the parties hold thirty
-    ("parties", 31, "at most 30"),
-    ("k", 31, "at most 30"),
-    ("tolerated", 8, "at most 7"),
-)
 RANGES = (
     '[[features]]\nname = "a"\nlow = 0\nhigh = 10\n\n[[features]]\nname = "b"\nlow = -1\nhigh = 1\n'
 )
@@ -53,28 +48,21 @@ def test_a_mistake_is_named(field: str, value: object, allowed: str) -> None:
     assert caught.value.field == field
 
 
-@pytest.mark.parametrize(("field", "value", "allowed"), UNFIT)
+@pytest.mark.parametrize(
+    ("rows", "given", "told"),
+    [
+        (40, {"parties": 31}, "^parties is 31; .*at most 30"),
+        (40, {"k": 31}, "^k is 31; .*at most 30"),
+        (40, {"tolerated": 8}, "^tolerated is 8; .*at most 7"),
+        (10, {"parties": 3, "k": 1}, "10 rows"),
+    ],
+)
 def test_settings_that_do_not_fit_the_data_are_named(
-    field: str, value: int, allowed: str, tmp_path: Path
+    rows: int, given: dict[str, int], told: str, tmp_path: Path
 ) -> None:
-    """The same error is raised once the data are known."""
-    asked = make_question({"data": _table(tmp_path), field: value})
-    with pytest.raises(InputError, match=rf"^{field} is {value}; .*{allowed}"):
-        load_facts(asked)
-
-
-def test_a_table_of_few_rows_is_refused(tmp_path: Path) -> None:
-    """There are fewer held-out rows than a batch needs."""
-    with pytest.raises(ScenarioError, match="10 rows"):
-        load_facts(make_question({"data": _table(tmp_path, rows=10), "parties": 3, "k": 1}))
-
-
-def test_ranges_of_a_private_file_are_reported(tmp_path: Path) -> None:
-    """The report states that ranges taken from private rows are not public."""
-    _, facts = load_facts(make_question({"data": _table(tmp_path)}))
-    assert facts.name == "rows"
-    assert "They are not public" in facts.bounds
-    assert "table is public" in load_facts(make_question({"data": "iris"}))[1].bounds
+    """Parties hold thirty of forty rows; of ten, too few are held out for a batch."""
+    with pytest.raises(InputError, match=told):
+        load_facts(make_question({"data": _table(tmp_path, rows), **given}))
 
 
 def test_all_mistakes_are_reported_at_once() -> None:
@@ -133,7 +121,11 @@ def test_a_mistake_in_the_network_file_is_named(
 
 
 def test_rows_are_scaled_by_the_ranges_of_a_file(tmp_path: Path) -> None:
-    """A value's position in its range does not depend on the extremes of the table."""
+    """A value's place does not depend on the extremes, which are not public in a private file."""
+    _, facts = load_facts(make_question({"data": _table(tmp_path)}))
+    assert facts.name == "rows"
+    assert "They are not public" in facts.bounds
+    assert "table is public" in load_facts(make_question({"data": "iris"}))[1].bounds
     rows = "a,b,label\n" + "".join(f"{n % 5},0.5,{n % 2}\n" for n in range(40))
     ranges = _write(tmp_path / "ranges.toml", RANGES)
     asked = make_question({"data": _write(tmp_path / "rows.csv", rows), "ranges": ranges})

@@ -1,6 +1,5 @@
 """The folder of a run: written and read back."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -23,17 +22,6 @@ def test_a_written_folder_is_read_back(finished: Path) -> None:
     assert run.report.as_json() == report.as_json() | seconds
     assert run.messages == tuple(journal.messages)
     assert (run.name, run.failure, run.marks) == ("finished", None, ())
-
-
-def test_the_trace_adds_up_to_the_cost(finished: Path) -> None:
-    """Each message of the run is one row, readable with polars."""
-    cost = json.loads((finished / "report.json").read_text())["cost"]
-    frame = pl.read_parquet(finished / "trace.parquet")
-    for rows, setup in ((pl.col("round") > 0, ""), (pl.col("round") == 0, "setup_")):
-        part = frame.filter(rows)
-        expected = (cost[f"{setup}messages"], cost[f"{setup}bytes"])
-        assert (len(part), part["bytes"].sum()) == expected
-    assert frame["received_seconds"].null_count() == frame["sent_seconds"].null_count() == 0
 
 
 def test_a_failed_run_is_named_with_its_parties(crashed: Path) -> None:
