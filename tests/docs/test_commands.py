@@ -4,6 +4,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -141,27 +142,14 @@ def test_files_on_a_page_load(page: Path, tmp_path: Path) -> None:
             make_scenario({**usual, "parties": {"count": 12}, **tables})
 
 
-@pytest.mark.parametrize("page", pages(), ids=_name)
-def test_commands_in_a_sentence_exist(page: Path) -> None:
-    """Each command in a sentence exists and has the options that are named."""
-    for shown in PROSE.findall(page.read_text(encoding="utf-8")):
+def test_commands_in_a_sentence_or_a_help_text_exist() -> None:
+    """Each command in a sentence or a help text exists and has the options that are named."""
+    texts = (re.sub(r"\\\n *", "", command.help or "") for command in _commands(COMMAND))
+    helped = [line for text in texts for line in re.findall(r"(?m)^ *(veilring .+)$", text)]
+    assert len(helped) > 40
+    said = (PROSE.findall(page.read_text(encoding="utf-8")) for page in pages())
+    for shown in chain(helped, *said):
         _look_up(shown)
-
-
-def test_commands_in_a_help_text_exist() -> None:
-    """Each command in a help text exists and has the options that are named."""
-    found = [
-        line
-        for command in _commands(COMMAND)
-        for line in re.findall(r"^ *(veilring .+)$", _whole(command.help or ""), re.MULTILINE)
-    ]
-    assert len(found) > 40
-    for shown in found:
-        _look_up(shown)
-
-
-def _whole(text: str) -> str:
-    return re.sub(r"\\\n *", "", text)
 
 
 def _commands(command: Any) -> Iterator[Any]:

@@ -22,6 +22,7 @@ from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle
 from veilring.protocols.ldp.algorithm.survey import answer, tally_reports
 from veilring.randomness import Streams
 
+pytestmark = pytest.mark.filterwarnings("ignore::veilring.estimators.PrivacyLeakWarning")
 ESTIMATORS = [
     LDPNaiveBayes(),
     LDPNaiveBayes(math.inf),

@@ -18,6 +18,7 @@ from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
 from veilring.protocols.ranksearch.system import RankSearch
 from veilring.protocols.ring import pooled_knn
 
+pytestmark = pytest.mark.filterwarnings("ignore::veilring.estimators.PrivacyLeakWarning")
 ROWS, LABELS = three_classes(150)
 QUERIES, _ = three_classes(60, seed=2)
 NUMBERS = np.unique(LABELS, return_inverse=True)[1]

@@ -27,6 +27,7 @@ from veilring.protocols.radius.system import public_k
 from veilring.protocols.treewalk.algorithm.mechanisms import Comparison, walk_loss
 from veilring.protocols.treewalk.plan import LookupPlan, response_cost, walk_cost
 
+pytestmark = pytest.mark.filterwarnings("ignore::veilring.estimators.PrivacyLeakWarning")
 ROWS, LABELS = three_classes(200)
 QUERIES, _ = three_classes(40, seed=2)
 Model = ve.OwnerRadiusClassifier | ve.OwnerKNNClassifier

@@ -26,6 +26,7 @@ from veilring.nodes.journal import Traffic
 from veilring.protocols.promise import Forecast
 from veilring.randomness import Streams, keyed
 
+pytestmark = pytest.mark.filterwarnings("ignore::veilring.estimators.PrivacyLeakWarning")
 KINDS = (getattr(ve, name) for name in ve.__all__ if name != "SystemClassifier")
 ESTIMATORS: list[Any] = [
     kind() for kind in KINDS if isinstance(kind, type) and issubclass(kind, ve.SystemClassifier)

@@ -15,7 +15,7 @@ from veilring.protocols.promise import Estimate
 from veilring.scenarios import report
 from veilring.scenarios.charts import STYLES, chart_files, draw_curve, label_log_axis, legend_below
 from veilring.scenarios.reporting import charts, read_folder
-from veilring.scenarios.reporting.charts import draw_spacetime, text_diagram
+from veilring.scenarios.reporting.charts import ARROWS_MAX, draw_spacetime, text_diagram
 
 PARTIES = tuple(f"party-{n}" for n in range(3 * report.BARS_MAX))
 
@@ -229,6 +229,13 @@ def test_every_round_has_its_share_of_a_sample(rounds: int, each: int, most: int
     for number in range(rounds):
         share = sum(message.round == number for message in chosen)
         assert abs(share - each / stride) < 1
+
+
+def test_few_messages_are_all_drawn() -> None:
+    """Up to the limit all messages are drawn; above it the diagram shows the total."""
+    assert len(draw_spacetime(_many(2, ARROWS_MAX // 2), [], NAMES).arrows) == ARROWS_MAX
+    diagram = draw_spacetime(_many(3, ARROWS_MAX // 2), [], NAMES)
+    assert (len(diagram.arrows), diagram.total) == (ARROWS_MAX // 2 * 3 // 2, 3000)
 
 
 class TestText:
