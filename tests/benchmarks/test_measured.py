@@ -28,10 +28,7 @@ SLOW, SLOWER = Measurement("hop", "s", (1.0, 2.0)), Measurement("hop", "s", (9.0
 
 
 def test_a_separate_process_computes_in_one_thread() -> None:
-    """Its environment, restored afterwards, sets one thread; peak memory is its own.
-
-    The machine is described by cores, kind and Python version, without its name.
-    """
+    """It has one thread and its own peak memory; the machine is described without its name."""
     before = os.environ.get("OMP_NUM_THREADS")
     assert apart(os.getenv, "OMP_NUM_THREADS") == "1"
     assert os.environ.get("OMP_NUM_THREADS") == before

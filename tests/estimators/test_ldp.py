@@ -48,10 +48,7 @@ def blobs() -> Blobs:
 
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=words)
 def test_a_seed_determines_every_report(estimator: LDPNaiveBayes, blobs: Blobs) -> None:
-    """Without one, clients use the system's randomness; the promise is a report's exact ε, always.
-
-    Predicting spends nothing, and without noise there is no promise.
-    """
+    """Without one, clients use the system's randomness; the promise is a report's exact ε."""
     first, again = (clone(estimator).set_params(random_state=3).fit(*blobs) for _ in range(2))
     model = clone(estimator).fit(*blobs)
     for other, same in (

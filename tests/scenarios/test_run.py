@@ -129,10 +129,7 @@ class TestRuntimes:
 
     @pytest.mark.parametrize("runtime", ["tls", "processes", "simulated"])
     def test_a_seed_gives_the_same_report_everywhere(self, runtime: str) -> None:
-        """Labels, cost, leakage and transcript equal those of the runtime in memory.
-
-        Only a simulated run takes time: a latency per round, and slightly more for set-up.
-        """
+        """Labels, cost, leakage and transcript are those in memory; only simulation takes time."""
         report = wine_report(runtime)
         assert report.runtime == runtime
         assert untimed(report) == untimed(wine_report("memory"))

@@ -119,10 +119,7 @@ def test_accuracies_are_over_the_queries_that_a_line_answers(comparison: SystemC
 
 @pytest.mark.slow
 def test_rules_and_costs_are_closed_forms(comparison: SystemComparison) -> None:
-    """The draw of the ring counts, and trusted parties cost the same at any ε.
-
-    The ring answers like the pooled classifier on each split.
-    """
+    """The ring costs its draw and answers like pooled rows; an owner costs the same at any ε."""
     (ring,) = _of(comparison, "private-knn")
     assert ring.accuracies == comparison.pooled.accuracies
     assert ring.loss == (0.0, 0.0, 0.0)
@@ -194,10 +191,7 @@ def test_parties_hold_all_training_rows(question: Question) -> None:
 
 
 def test_the_public_radius_depends_on_two_numbers(tmp_path: Path) -> None:
-    """It grows with the features, falls with the rows, and stays within the cube.
-
-    With categories only, rows that differ in one category are neighbours, but not in two.
-    """
+    """It grows with features, falls with rows, fits the cube, and lets one category differ."""
     assert public_radius(16, 100) == pytest.approx(0.8)
     assert public_radius(4, 1600) == pytest.approx(4**0.75 / 10 / math.sqrt(2))
     for features in (1, 4, 30, 784):
@@ -213,10 +207,7 @@ def test_the_public_radius_depends_on_two_numbers(tmp_path: Path) -> None:
 
 
 def test_settings_apply_to_every_system_with_the_parameter(question: Question) -> None:
-    """A radius applies to owner and votes at each ε, bins to LDP only; what fits none is left out.
-
-    A released grid needs few features, and other systems are still compared.
-    """
+    """A radius applies to owner and votes, bins to LDP; what settings do not fit is left out."""
     asked = question.model_copy(update={"settings": {"radius": 0.3, "bins": 5}})
     found, left = find_contenders(load_facts(asked)[0], asked)
     systems = [each.system for each in found if isinstance(each, SystemAt)]

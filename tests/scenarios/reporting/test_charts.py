@@ -44,10 +44,7 @@ class TestTables:
     def test_every_table_has_all_messages(
         self, messages: list[TracedMessage], parties: int
     ) -> None:
-        """Parties, kinds and rounds each add up to all messages; rounds exclude set-up.
-
-        Many parties and many rounds are grouped, with a note.
-        """
+        """Parties, kinds and rounds add up to all messages; many are grouped, with a note."""
         messages = [m for m in messages if m.sender in PARTIES[:parties]]
         whole, most = report.total(messages), report.BARS_MAX
         all_parties = report.by_party(messages, PARTIES)
