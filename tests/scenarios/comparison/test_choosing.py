@@ -1,7 +1,7 @@
 """Recommendations by a rule, tuning by a search over parameters, and intervals over splits."""
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 from unittest.mock import Mock
 
@@ -209,8 +209,8 @@ def test_the_rule_and_what_cannot_be_compared_are_written_down() -> None:
 
 FACTS = Facts(parties=4, features=4, classes=2, rows=100)
 ASKED = {"data": "iris", "parties": 3, "splits": 4, "queries": 10, "seed": 2}
-Scores = Mapping[Any, Sequence[float]]
-HALF = ("auto", 0), (0.5,) * 4
+Scores = dict[Any, Sequence[float]]
+HALF: Scores = {("auto", 0): (0.5,) * 4}
 
 
 def _measuring(scores: Scores) -> Mock:
@@ -230,7 +230,7 @@ def _search(scores: Scores) -> Search:
 def test_a_search_finds_the_best_of_each_parameter_in_turn() -> None:
     """A k that is better only at another radius is found after that radius, unless it is set."""
     radius = DataOwner.tunable()["radius"].values(FACTS)[0]
-    scale = _measuring(dict([HALF, ((radius, 0), (0.7,) * 4), ((radius, 20), (0.9,) * 4)]))
+    scale = _measuring(HALF | {(radius, 0): (0.7,) * 4, (radius, 20): (0.9,) * 4})
     search = Search(DataOwner(), FACTS, scale)
     assert search.best().parameters == {"radius": radius, "k": 20}
     assert search.tried[0].mean == 0.9
@@ -241,7 +241,7 @@ def test_a_search_finds_the_best_of_each_parameter_in_turn() -> None:
 
 def test_a_search_stays_if_a_difference_is_within_its_error() -> None:
     """The best of many equal choices is lucky: a change needs a standard error of gain."""
-    better = dict([HALF, (("auto", 20), (0.9, 0.1, 0.9, 0.12))])
+    better = HALF | {("auto", 20): (0.9, 0.1, 0.9, 0.12)}
     assert _search(better).best().parameters == {}
     surely = better | {("auto", 20): (0.55, 0.51, 0.55, 0.51)}
     assert _search(surely).best().parameters == {"k": 20}
@@ -250,15 +250,17 @@ def test_a_search_stays_if_a_difference_is_within_its_error() -> None:
 def test_a_search_reports_the_choice_of_the_other_half_of_the_splits() -> None:
     """A choice that is good only on one half is not reported with its lucky accuracy."""
     one, other = (1.0, 0.0, 1.0, 0.0), (0.0, 1.0, 0.0, 1.0)
-    search = _search(dict([HALF, (("auto", 20), one), (("auto", 50), other)]))
+    search = _search(HALF | {("auto", 20): one, ("auto", 50): other})
     assert search.honest() == (0.0, 0.0, 0.0, 0.0)
 
 
 def test_a_search_skips_invalid_choices() -> None:
-    """A choice without a measurement is never the best; an invalid start is refused."""
-    assert _search(dict([HALF, (("auto", 20), ())])).best().parameters == {}
+    """A choice without a measurement is never best; an invalid start, or no parameter, is refused."""
+    assert _search(HALF | {("auto", 20): ()}).best().parameters == {}
     with pytest.raises(InputError, match="does not fit the rows"):
         _search({("auto", 0): ()}).best()
+    with pytest.raises(InputError, match="radius, k"):
+        tune("data-owner", make_question(ASKED), {"k": 0, "radius": 0.2}, workers=1)
 
 
 def test_tuning_prints_a_table_for_a_scenario() -> None:
@@ -286,27 +288,15 @@ def test_tuning_is_equal_for_any_number_of_processes() -> None:
     assert one.as_json() == two.as_json()
 
 
-def test_tuning_refuses_to_search_nothing() -> None:
-    """The error names the tunable parameters."""
-    with pytest.raises(InputError, match="radius, k"):
-        tune("data-owner", make_question(ASKED), {"k": 0, "radius": 0.2}, workers=1)
-
-
-def test_without_overlap_an_interval_is_students() -> None:
-    """For disjoint splits it equals SciPy's interval of a mean."""
+def test_an_interval_is_students_and_wider_with_overlap_as_published() -> None:
+    """For disjoint splits it is SciPy's of a mean; variances grow by (1/J + q/n) / (1/J)."""
     values = np.random.default_rng(1).random(7)
     expected = stats.t.interval(0.95, 6, values.mean(), stats.sem(values))
-    found = over_splits(values.tolist(), 0.0)
-    assert found.mean == pytest.approx(values.mean())
-    assert (found.low, found.high) == pytest.approx(expected)
-
-
-def test_overlap_widens_an_interval_as_published() -> None:
-    """Variances are larger by the factor (1/J + q/n) / (1/J)."""
-    values = [0.7, 0.8, 0.9, 0.75, 0.8]
-    alone, shared = over_splits(values, 0.0), over_splits(values, 0.3)
+    alone, shared = (over_splits(values.tolist(), overlap) for overlap in (0.0, 0.3))
+    assert alone.mean == pytest.approx(values.mean())
+    assert (alone.low, alone.high) == pytest.approx(expected)
     wider = (shared.high - shared.mean) / (alone.high - alone.mean)
-    assert wider == pytest.approx(((1 / 5 + 0.3) / (1 / 5)) ** 0.5)
+    assert wider == pytest.approx(((1 / 7 + 0.3) / (1 / 7)) ** 0.5)
 
 
 def test_intervals_of_few_values_are_no_narrower_than_they_may_be() -> None:
