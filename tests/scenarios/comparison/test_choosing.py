@@ -255,7 +255,7 @@ def test_a_search_reports_the_choice_of_the_other_half_of_the_splits() -> None:
 
 
 def test_a_search_skips_invalid_choices() -> None:
-    """A choice without a measurement is never best; an invalid start, or no parameter, is refused."""
+    """A choice without a measurement is never best; an invalid start is refused, and no choice."""
     assert _search(HALF | {("auto", 20): ()}).best().parameters == {}
     with pytest.raises(InputError, match="does not fit the rows"):
         _search({("auto", 0): ()}).best()
