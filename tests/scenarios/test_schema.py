@@ -23,48 +23,38 @@ PARTY, LINK = 'party="party-1"', 'source="party-1", target="party-2"'
 ALL_OF_THREE = '["party-0", "party-1", "party-2"]'
 SIMULATED = 'faults need network.runtime = "simulated"; it is "processes"'
 
-RANGES = {  # a setting, whose key and value the error repeats, and the allowed values
-    "protocol.k=0": "at least 1",
-    "protocol.k=5.0": "a whole number",
-    "protocol.k=five": "a whole number",
-    "protocol.k=135": "at most 134",
-    "protocol.P0=1.5": "from 0 to 1",
-    "protocol.P0=nan": "from 0 to 1",
-    "protocol.d=0": "above 0",
-    "protocol.rounds=0": '"auto"',
-    "protocol.rounds=often": '"auto"',
-    "protocol.error=1": "below 1",
-    "protocol.delta=0": "above 0",
-    "protocol.weights=none": "uniform or distance",
-    "protocol.sum=star": "ring, cycles, shares or masks",
-    "protocol.cycles=2": "otherwise 1",
-    "protocol.name=magic": "private-knn",
-    "protocol.batch=0": "at least 1",
-    "parties=3": "a table with the keys count, names",
-    "parties.count=2": "at least 3",
-    "parties.coalition=party-1": "a list of names",
-    "partition.kind=fair": "by-label",
-    "partition.alpha=0": "0.001",
-    "data.test_share=1": "below 1",
-    "data.queries=0": '"all"',
-    "data.source=wines": "breast-cancer",
-    "data.source=nowhere.csv": "existing",
-    "network.runtime=cloud": "memory, tls, processes or simulated",
-    "network.latency=0.1": "distribution = ",
-    "network.latency.distribution=slow": "lognormal",
-    "network.latency.sigma=-1": "at least 0",
-    "network.latency.sigma=wide": "a number",
-    "network.bandwidth_bytes_per_second=0": "no limit",
-    "network.graph=web": "complete, cycle, path, star",
-    "network.graph=nowhere.graphml": "can be read",
-    "run.seed=-1": "at least 0",
-    "run.leakage_trials=1": "at least 2",
-    "run.retries=-1": "at least 0",
-    "run.session_seconds=0": "above 0",
-    "run.fault_seconds=0": "above 0",
-    "adversaries=1": "inflate-topk",
-    "adversaries.party-1.kind=nice": "wrong-sum",
-    "faults=1": "a list of tables",
+RANGES = {  # the allowed values, and settings whose key and value the error repeats
+    "at least 0": ("network.latency.sigma=-1", "run.seed=-1", "run.retries=-1"),
+    "at least 1": ("protocol.k=0", "protocol.batch=0"),
+    "at least 2": ("run.leakage_trials=1",),
+    "at least 3": ("parties.count=2",),
+    "at most 134": ("protocol.k=135",),
+    "above 0": ("protocol.d=0", "protocol.delta=0", "run.session_seconds=0", "run.fault_seconds=0"),
+    "below 1": ("protocol.error=1", "data.test_share=1"),
+    "from 0 to 1": ("protocol.P0=1.5", "protocol.P0=nan"),
+    "from 0.001": ("partition.alpha=0",),
+    "no limit": ("network.bandwidth_bytes_per_second=0",),
+    "a whole number": ("protocol.k=5.0", "protocol.k=five"),
+    "a number": ("network.latency.sigma=wide",),
+    "a list of names": ("parties.coalition=party-1",),
+    "a list of tables": ("faults=1",),
+    "a table with the keys count, names": ("parties=3",),
+    "a table for each malicious party": ("adversaries=1",),
+    "a distribution, such as": ("network.latency=0.1",),
+    '"auto"': ("protocol.rounds=0", "protocol.rounds=often"),
+    '"all"': ("data.queries=0",),
+    "otherwise 1": ("protocol.cycles=2",),
+    "uniform or distance": ("protocol.weights=none",),
+    "ring, cycles, shares or masks": ("protocol.sum=star",),
+    "private-knn": ("protocol.name=magic",),
+    "by-label": ("partition.kind=fair",),
+    "breast-cancer": ("data.source=wines",),
+    "existing": ("data.source=nowhere.csv",),
+    "memory, tls, processes or simulated": ("network.runtime=cloud",),
+    "lognormal": ("network.latency.distribution=slow",),
+    "complete, cycle, path, star": ("network.graph=web",),
+    "can be read": ("network.graph=nowhere.graphml",),
+    "wrong-sum": ("adversaries.party-1.kind=nice",),
 }
 FAULTS = {  # a table of one fault, and the error after its place
     'kind="quake"': ".kind is 'quake'; … stall, delay, jitter",
@@ -105,9 +95,7 @@ MISTAKES: dict[str | tuple[str, ...], str] = {  # settings, and the error, with 
     "partition.sizes=[1]": "partition.sizes: sizes need partition.kind",
     "partition.kind=sizes": "partition.sizes: there are 0 sizes for 8 parties",
     ("partition.kind=sizes", "partition.sizes=[1, -1]"): "partition.sizes is -1; … at least 0",
-    ("partition.kind=sizes", f"partition.sizes={[1] * 8}"): (
-        f"partition.sizes is {[1] * 8}; … sum is 134"
-    ),
+    ("partition.kind=sizes", f"partition.sizes={[1] * 8}"): "partition.sizes is [1, … is 134",
     "data.source.file=x": "data.source is 'wine'; … a table, to hold data.source.file",
     "network.latency.distribution=constant": "network.latency.median_seconds: …mean seconds?)",
     'network.jitter={distribution="uniform"}': "network.jitter: the table needs … low_seconds",
@@ -126,9 +114,7 @@ MISTAKES: dict[str | tuple[str, ...], str] = {  # settings, and the error, with 
     "parties.coalition=[1]": "parties.coalition is 1; … a list of names",
     'parties.coalition=["bob"]': "parties.coalition is 'bob'; … party-0, party-1",
     'parties.coalition=["party-1", "party-1"]': "parties.coalition: name each party once",
-    ("parties.count=3", f"parties.coalition={ALL_OF_THREE}"): (
-        "parties.coalition: … not all of them"
-    ),
+    ("parties.count=3", f"parties.coalition={ALL_OF_THREE}"): "parties.coalition: … not all of",
     ('parties.coalition=["party-1"]', "adversaries.party-1.kind=silent"): (
         "parties.coalition: party-1 is malicious"
     ),
@@ -140,7 +126,11 @@ MISTAKES: dict[str | tuple[str, ...], str] = {  # settings, and the error, with 
     ("parties.count=3", f'faults=[{{kind="halves", parties={ALL_OF_THREE}, {SECOND}}}]'): (
         "faults[0].parties is ['party-0', 'party-1', 'party-2']; … not all of them"
     ),
-    **{text: "{} is …{}…; …".format(*text.split("=")) + words for text, words in RANGES.items()},
+    **{
+        text: "{} is …{}…; …".format(*text.split("=")) + words
+        for words, texts in RANGES.items()
+        for text in texts
+    },
     **{f"faults=[{{{table}}}]": f"faults[0]{words}" for table, words in FAULTS.items()},
 }
 
