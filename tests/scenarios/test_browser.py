@@ -1,9 +1,8 @@
 """Pages in a real browser: no overlaps or cuts, and working steps."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 from tests.browser import PHONE, SCREEN, Browser, needs_browser
@@ -20,7 +19,6 @@ from veilring.testing.auditing.findings import render_page as render_audit
 pytestmark = needs_browser
 NARROW = 360  # the narrowest phone
 FAILING = ("crashed", "recovered", "world")
-PageOf: TypeAlias = Callable[[Path], Path]
 
 _LEGIBLE = """(() => {
   const box = element => element.getBoundingClientRect();
@@ -73,16 +71,11 @@ def _legible(browser: Browser, width: int) -> dict[str, Any]:
     return found
 
 
-@pytest.fixture
-def page_of(tmp_path: Path) -> PageOf:
-    """Return a function that writes the page of a folder to a file."""
-
-    def write(folder: Path) -> Path:
-        path = tmp_path / f"{folder.name}.html"
-        path.write_text(render(read_folder(folder)), encoding="utf-8")
-        return path
-
-    return write
+def _page_of(folder: Path, into: Path) -> Path:
+    """Write the page of a folder to a file."""
+    path = into / f"{folder.name}.html"
+    path.write_text(render(read_folder(folder)), encoding="utf-8")
+    return path
 
 
 @pytest.fixture
@@ -99,12 +92,12 @@ def story(world: Path) -> Story:
     "name", ["finished", *(pytest.param(name, marks=pytest.mark.slow) for name in FAILING)]
 )
 def test_a_page_is_legible_on_a_screen_and_on_a_phone(
-    name: str, width: int, request: pytest.FixtureRequest, browser: Browser, page_of: PageOf
+    name: str, width: int, request: pytest.FixtureRequest, browser: Browser, tmp_path: Path
 ) -> None:
     """At both widths, all charts are drawn, text is large enough, and nothing overlaps."""
     folder: Path = request.getfixturevalue(name)
     run = read_folder(folder)
-    browser.open(page_of(folder), width=width)
+    browser.open(_page_of(folder, tmp_path), width=width)
     assert _legible(browser, width)["pictures"] == (6 if run.failure is None else 4)
     found = browser.evaluate(_OF_DIAGRAM)
     assert found["names"] == len(run.scenario.parties.all)
@@ -115,9 +108,9 @@ def test_a_page_is_legible_on_a_screen_and_on_a_phone(
     assert found["colours"] == min(6, len({message.kind for message in run.messages}))
 
 
-def test_a_dark_screen_gets_a_dark_page(finished: Path, browser: Browser, page_of: PageOf) -> None:
+def test_a_dark_screen_gets_a_dark_page(finished: Path, browser: Browser, tmp_path: Path) -> None:
     """The colours follow the reader's system preference."""
-    browser.open(page_of(finished), colours="light")
+    browser.open(_page_of(finished, tmp_path), colours="light")
     paper = "getComputedStyle(document.body).backgroundColor"
     assert browser.evaluate(paper) == "rgb(255, 255, 255)"
     browser.resize(SCREEN, "dark")
@@ -128,9 +121,9 @@ class TestStepping:
     """The steps of a run, with keys, buttons and the slider, from a file."""
 
     @pytest.fixture
-    def opened(self, world: Path, browser: Browser, page_of: PageOf) -> Browser:
+    def opened(self, world: Path, browser: Browser, tmp_path: Path) -> Browser:
         """Return a browser with the page of a world."""
-        browser.open(page_of(world))
+        browser.open(_page_of(world, tmp_path))
         return browser
 
     def test_keys_move_by_one_step_or_to_the_ends(self, opened: Browser, story: Story) -> None:
@@ -198,10 +191,10 @@ class TestStepping:
         assert opened.complaints == []
 
     def test_without_scripts_the_chart_remains(
-        self, world: Path, browser: Browser, page_of: PageOf
+        self, world: Path, browser: Browser, tmp_path: Path
     ) -> None:
         """The steps are hidden, and the chart of all messages is unchanged."""
-        browser.open(page_of(world), scripts=False)
+        browser.open(_page_of(world, tmp_path), scripts=False)
         hidden = "document.querySelector('#stepper').getBoundingClientRect().height"
         assert browser.evaluate(hidden) == 0
         chart = "document.querySelector('[aria-labelledby^=spacetime]').getBoundingClientRect()"
