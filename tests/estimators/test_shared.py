@@ -38,7 +38,10 @@ MORE, _ = three_classes(20, seed=3)
 ALL = np.vstack([QUERIES, MORE])
 SEED_SAID = "The noise was drawn from a seed"
 ONCE = (ve.LDPGaussianNaiveBayes, ve.LDPNaiveBayes, ve.ReleasedClassifier)  # predict for free
-EXACT = {"PrivateKNNClassifier", "RankSearchClassifier"}  # which have no ε
+EXACT = {  # which have no ε
+    "PrivateKNNClassifier": "measured leakage, no ε",
+    "RankSearchClassifier": "sums only, no ε",
+}
 WAYS = [
     ve.PrivateKNNClassifier(rounds=2, weights="distance", sum="shares", partition="by-label"),
     ve.RankSearchClassifier(arity=2, sum="star", weights="distance", partition="by-label"),
@@ -344,14 +347,16 @@ def test_parameters_apply_when_a_model_is_fitted(estimator: Any) -> None:
 )
 @pytest.mark.filterwarnings("error::veilring.estimators.PrivacyLeakWarning")
 def test_no_epsilon_holds_under_a_seed(estimator: Any, seed: Any) -> None:
-    """An ε of reproducible noise does not hold; `fit` warns, and the note gives the reason."""
+    """An ε of reproducible noise does not hold, with a warning and a note; leakage stays as is."""
     free = public(estimator)
     free.predict(QUERIES)
     assert SEED_SAID not in free.privacy_.note
     assert free.privacy_ == free.deployment_privacy_
     bound = clone(free).set_params(random_state=seed)
     if named(estimator) in EXACT:
-        assert SEED_SAID not in bound.fit(ROWS, LABELS).privacy_.note
+        claimed = bound.fit(ROWS, LABELS).privacy_
+        assert (claimed.epsilon, claimed.measure) == (None, EXACT[named(estimator)])
+        assert claimed == free.privacy_
         return
     with pytest.warns(ve.PrivacyLeakWarning, match=SEED_SAID):
         bound.fit(ROWS, LABELS)
