@@ -112,28 +112,25 @@ class TestVotes:
         assert found.exposed_expected == pytest.approx(2 * 5 * 4 * 3 / (8 * 7))
         assert found.honest == 2 * 5
 
-    def test_cycles_need_all_neighbours(self) -> None:
-        """With two cycles, all four neighbours must collude, which is much less likely."""
+    def test_a_party_is_exposed_by_all_of_its_neighbours_only(self) -> None:
+        """These are four in two cycles, and all others by shares: eight of nine learn its votes.
+
+        Seven of nine learn the sum of two. In a ring a single party exposes none.
+        """
         found = _findings("protocol.sum=cycles", "protocol.cycles=2")
         assert found.exposure == pytest.approx(4 * 3 * 2 * 1 / (8 * 7 * 6 * 5))
         assert found.groups == found.groups_recovered
-
-    def test_shares_expose_no_party_unless_all_others_collude(self) -> None:
-        """Eight of nine learn the ninth's votes; seven learn the sum of two."""
         seven = _findings("protocol.sum=shares", members=EVERYBODY[2:])
         assert (seven.exposed, seven.exposed_expected) == (0, 0.0)
         assert seven.groups == seven.groups_recovered == 2
         eight = _findings("protocol.sum=shares", members=EVERYBODY[1:])
         assert (eight.exposed, eight.exposed_expected) == (2, 2.0)
-
-    def test_any_set_of_parties_may_collude(self) -> None:
-        """A single party, and all parties but one, may collude."""
         alone = _findings(members=EVERYBODY[:1])
         assert (alone.exposure, alone.exposed) == (0.0, 0)
         assert len(alone.victims) >= 2
-        everybody = _findings(members=EVERYBODY[1:])
-        assert (everybody.exposure, everybody.exposed) == (1.0, 2)
-        assert everybody.named.named == everybody.named.values == everybody.named.guessed
+        others = _findings(members=EVERYBODY[1:])
+        assert (others.exposure, others.exposed) == (1.0, 2)
+        assert others.named.named == others.named.values == others.named.guessed
 
     def test_a_malicious_party_is_not_a_victim(self) -> None:
         """A malicious party is not a victim, because its true inputs are unknown."""

@@ -68,20 +68,6 @@ def test_a_written_folder_is_read_back(finished: Path) -> None:
     assert (run.name, run.failure, run.marks) == ("finished", None, ())
 
 
-def test_a_failed_run_is_named_with_its_parties(crashed: Path) -> None:
-    """The report of a failed run contains its error, each party's outcome and the trace."""
-    run = read_folder(crashed)
-    assert run.report is None
-    assert run.failure is not None
-    assert run.failure.error == "RunFailed"
-    assert "party-9 was lost" in run.failure.message
-    assert set(run.failure.parties) == set(run.scenario.parties.all)
-    assert {mark.party for mark in run.marks if mark.kind == "lost"} == {"party-9"}
-    assert {mark.party for mark in run.marks if mark.kind == "coalition"} == {"party-3", "party-7"}
-    assert run.marks == tuple(sorted(run.marks))
-    assert any(message.received_seconds is None for message in run.messages)
-
-
 def test_a_failure_reveals_no_data(tmp_path: Path) -> None:
     """Only errors of the package keep their text; a role's own errors keep the name."""
     waiting = "every party is waiting and no message is in flight: a waits for b"
@@ -210,8 +196,18 @@ def test_numbers_are_those_of_the_report(run: RunFolder) -> None:
 
 
 def test_a_failed_run_shows_its_error_first(crashed: Path) -> None:
-    """The error comes first; there is a diagram, and no accuracy, leakage or findings."""
+    """Its folder has the error, each party's outcome and the trace; the page has no findings."""
     run = read_folder(crashed)
+    assert run.report is None
+    assert run.failure is not None
+    assert run.failure.error == "RunFailed"
+    assert "party-9 was lost" in run.failure.message
+    assert set(run.failure.parties) == set(run.scenario.parties.all)
+    marked = [(mark.kind, mark.party) for mark in run.marks]
+    assert {party for kind, party in marked if kind == "lost"} == {"party-9"}
+    assert {party for kind, party in marked if kind == "coalition"} == {"party-3", "party-7"}
+    assert run.marks == tuple(sorted(run.marks))
+    assert any(message.received_seconds is None for message in run.messages)
     page = Page(render(run))
     assert page.text.index("The run failed.") < page.text.index("All settings")
     for words in ("party-9 was lost", "party lost", "party stopped", "never received", CONTROLLED):
@@ -219,7 +215,7 @@ def test_a_failed_run_shows_its_error_first(crashed: Path) -> None:
     happened = page.tables["marks-table"][1:]
     assert len(happened) == len(run.marks)
     assert ["1.100 s", "party-9", "lost: it crashed"] in happened
-    assert "coalition-table" not in page.tables
+    assert not {"coalition-table", "accuracy-table", "leakage-table"} & set(page.tables)
     page = Page(render(replace(run, messages=(), marks=())))
     assert page.described == []
     assert "No messages were recorded." in page.text

@@ -123,25 +123,21 @@ def test_a_cells_seed_depends_on_its_name_and_the_sweeps_seed_only() -> None:
     assert [(cell.name, cell.seed) for cell in whole] == [(cell.name, cell.seed) for cell in broken]
 
 
-def test_the_sweeps_seed_is_the_given_one_or_the_scenarios() -> None:
-    """A given seed takes precedence; the final default is zero."""
-    own = ("run.seed=7",)
+def test_a_sweeps_own_settings_precede_the_scenarios() -> None:
+    """The default seed is zero; it runs in memory even if the scenario's file has processes."""
+    own, simulated = ("run.seed=7",), ("network.runtime=simulated",)
     none, zero, seven, scenarios, both = (
         plan_cells(Plan("wine", {"protocol.k": (3,)}, overrides=overrides, seed=seed))[0].seed
         for overrides, seed in (((), None), ((), 0), ((), 7), (own, None), (own, 0))
     )
     assert none == zero == both != seven == scenarios
-
-
-def test_a_sweep_runs_in_memory_unless_told_otherwise() -> None:
-    """The default holds even if the scenario's file asks for processes."""
-    for overrides, runtime, expected in (
-        ((), None, "memory"),
-        ((), "simulated", "simulated"),
-        (("network.runtime=simulated",), None, "simulated"),
-    ):
-        (cell,) = plan_cells(Plan("wine", {}, overrides=overrides, runtime=runtime))
-        assert cell.scenario.network.runtime == expected
+    runtimes = [
+        plan_cells(Plan("wine", {}, overrides=overrides, runtime=runtime))[
+            0
+        ].scenario.network.runtime
+        for overrides, runtime in (((), None), ((), "simulated"), (simulated, None))
+    ]
+    assert runtimes == ["memory", "simulated", "simulated"]
 
 
 TWICE = "this key is set both in the grid and for all cells; set it once"
