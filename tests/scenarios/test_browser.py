@@ -126,27 +126,25 @@ class TestStepping:
         browser.open(_page_of(world, tmp_path))
         return browser
 
-    def test_keys_move_by_one_step_or_to_the_ends(self, opened: Browser, story: Story) -> None:
-        """It opens at the first problem; arrows, Home and End move, and stop at the ends."""
+    def test_keys_buttons_and_the_slider_move_by_one_step_or_to_the_ends(
+        self, opened: Browser, story: Story
+    ) -> None:
+        """It opens at the first problem, and stops at the ends; the slider follows each button."""
         assert _step(opened) == story.opening
         opened.press("ArrowRight")
         opened.press("ArrowRight")
         opened.press("ArrowLeft")
         assert _step(opened) == story.opening + 1
         opened.evaluate("document.querySelector('#player').focus()")
-        opened.press("End")
-        opened.press("ArrowRight")
-        assert _step(opened) == len(story.steps) - 1
-        opened.press("Home")
-        opened.press("ArrowLeft")
-        assert _step(opened) == 0
-        opened.press("n")
-        assert _step(opened) == story.opening
-        assert opened.complaints == []
-
-    def test_buttons_and_the_slider_do_the_same(self, opened: Browser, story: Story) -> None:
-        """Each button moves as labelled; the slider follows, and has its own keys."""
         final = len(story.steps) - 1
+        for keys, step in (
+            (("End", "ArrowRight"), final),
+            (("Home", "ArrowLeft"), 0),
+            (("n",), story.opening),
+        ):
+            for key in keys:
+                opened.press(key)
+            assert _step(opened) == step
         moves = {"first": 0, "forward": 1, "last": final, "back": final - 1}
         for button, step in moves.items():
             opened.click(f"#{button}")
@@ -163,6 +161,7 @@ class TestStepping:
         assert _step(opened) > story.opening - 1
         opened.click("#play")
         assert opened.evaluate("document.querySelector('#play').ariaLabel") == "Play"
+        assert opened.complaints == []
 
     @pytest.mark.slow
     def test_each_step_shows_its_state(self, opened: Browser, story: Story) -> None:

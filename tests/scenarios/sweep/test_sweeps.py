@@ -252,13 +252,17 @@ def test_a_torn_last_line_is_cut_off(path: Path, lost: int) -> None:
 
 
 def test_another_sweeps_journal_is_refused_unchanged(path: Path) -> None:
-    """The error names the argument."""
-    _append(path, FIRST)
+    """So is one in use, while its sweep continues; the error names the argument."""
+    with open_journal(path, SWEEP) as journal:
+        with pytest.raises(InputError, match="is locked"), open_journal(path, SWEEP):
+            pass
+        journal.append(FIRST)
     before, other = path.read_bytes(), {**SWEEP, "grid": {"protocol.k": [1, 3]}}
     named = rf"{re.escape(str(path))}.*grid is .*2.* not .*3"
     with pytest.raises(InputError, match=named), open_journal(path, other):
         pass
     assert path.read_bytes() == before
+    assert _read(path) == {"first": FIRST}
 
 
 def test_a_journal_without_a_cell_is_replaced_or_removed(path: Path) -> None:
@@ -281,15 +285,6 @@ def test_a_damaged_line_is_reported_without_loss(path: Path, line: bytes) -> Non
     with pytest.raises(InputError, match="line 2"), open_journal(path, SWEEP):
         pass
     assert path.read_bytes() == damaged
-
-
-def test_two_sweeps_cannot_share_one(path: Path) -> None:
-    """The second is refused while the first writes, and the first continues."""
-    with open_journal(path, SWEEP) as journal:
-        with pytest.raises(InputError, match="is locked"), open_journal(path, SWEEP):
-            pass
-        journal.append(FIRST)
-    assert _read(path) == {"first": FIRST}
 
 
 def test_the_command_prints_the_files_written(tmp_path: Path) -> None:
