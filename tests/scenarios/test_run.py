@@ -70,8 +70,10 @@ class TestReport:
         assert report.agreement == 1.0
         assert report.accuracy == report.reference_accuracy > report.majority_accuracy
 
-    def test_one_round_of_noise_disagrees(self) -> None:
-        """With P0 = 1 and one round every answer is noise, and agreement falls."""
+    def test_noise_disagrees_but_not_parties_without_rows(self) -> None:
+        """With P0 = 1 and one round every answer is noise; a party without rows adds nothing."""
+        sizes = ("parties.count=4", "partition.kind=sizes", "partition.sizes=[0, 134, 0, 0]")
+        assert run(*sizes, "run.leakage_trials=50", seed=4).agreement == 1.0
         assert run("protocol.rounds=1", "protocol.P0=1.0", name="digits", seed=5).agreement < 1.0
 
     def test_the_references_are_of_the_pooled_rows(self) -> None:
@@ -95,11 +97,6 @@ class TestReport:
             settings = (f"protocol.sum={total}", f"protocol.cycles={cycles}")
             report = run("parties.count=5", *settings, seed=3)
             assert (report.cost, report.agreement) == (report.forecast, 1.0)
-
-    def test_parties_without_rows_take_part(self) -> None:
-        """A party without rows contributes nothing, and the labels are the pooled ones."""
-        sizes = ("parties.count=4", "partition.kind=sizes", "partition.sizes=[0, 134, 0, 0]")
-        assert run(*sizes, "run.leakage_trials=50", seed=4).agreement == 1.0
 
     def test_a_report_is_json(self) -> None:
         """The whole report survives a round trip, with the keys that programs use."""

@@ -158,16 +158,12 @@ def test_all_mistakes_are_reported_at_once() -> None:
     assert str(pickle.loads(pickle.dumps(told))) == str(told)
 
 
-@pytest.mark.parametrize("name", ["wines", "../wine", ""])
-def test_an_unknown_scenario_lists_all_names(name: str) -> None:
-    """Neither loading nor printing finds a name that is not in the library."""
-    for look in (load_scenario, scenario_text):
-        with pytest.raises(ScenarioError, match=r"coalition, digits, faults, (iris, )?wine"):
-            look(name)
-
-
 def test_a_mistake_in_a_file_or_a_name_is_located(tmp_path: Path) -> None:
-    """The error has the missing table or file, the line, the column, or the name that is near."""
+    """The error has the missing table or file, the line, the column, or the names there are."""
+    for unknown in ("wines", "../wine", ""):
+        for look in (load_scenario, scenario_text):
+            with pytest.raises(ScenarioError, match=r"coalition, digits, faults, (iris, )?wine"):
+                look(unknown)
     bad, rows = tmp_path / "bad.toml", tmp_path / "rows.csv"
     bad.write_text("[data]\nsource = wine\n")
     rows.write_text("a,class\n1,x\n,y\n")
@@ -216,7 +212,7 @@ def test_paths_in_a_file_are_relative_to_it(tmp_path: Path) -> None:
 
 
 def test_any_key_can_be_set_until_the_scenario_is_checked() -> None:
-    """Values are TOML or otherwise strings, missing tables are created, and nothing else is set."""
+    """Values are TOML or else strings, missing tables are created, and names replace a count."""
     settings = [
         "data.source=my.csv",
         "description=1\nrun.seed=7",
@@ -236,14 +232,10 @@ def test_any_key_can_be_set_until_the_scenario_is_checked() -> None:
     latency = {"distribution": "lognormal", "median_seconds": 0.5, "sigma": 0.25}
     assert scenario.network.latency == latency
     assert scenario.partition.sizes == (1, 2, 3, 4, 0)
+    names = 'names=["ada", "bob", "cyd"]'
+    for table in (f"parties.{names}", f"parties={{{names}}}"):
+        assert load_scenario("wine", [table]).parties.all == ("ada", "bob", "cyd")
     with pytest.raises(ValueError, match="frozen"):
         scenario.name = "other"  # type: ignore[misc]  # the tested assignment
     with pytest.raises(ValueError, match="frozen"):
         load_scenario("wine").protocol.name = "other"  # type: ignore[misc]  # likewise
-
-
-def test_set_names_replace_the_count_of_a_file() -> None:
-    """The names determine the number of parties."""
-    names = 'names=["ada", "bob", "cyd"]'
-    for table in (f"parties.{names}", f"parties={{{names}}}"):
-        assert load_scenario("wine", [table]).parties.all == ("ada", "bob", "cyd")
