@@ -4,7 +4,6 @@ import pickle
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from veilring.errors import ScenarioError
@@ -69,7 +68,7 @@ FAULTS = {  # a table of one fault, and the error after its place
     f'kind="slow", {PARTY}, {SECOND}, extra_seconds=0': ".extra_seconds is 0; … above 0",
     f'kind="skew", {PARTY}, {SECOND}, times=-2': ".times is -2; … above 0",
     f'kind="squeeze", {LINK}, {SECOND}, times=0.5': ".times is 0.5; … at least 1",
-    f'kind="stall", {LINK[:-2]}1", {SECOND}': ".target is 'party-1'; … party-0, party-2",
+    f'kind="stall", {LINK.replace("2", "1")}, {SECOND}': ".target is 'party-1'; … party-0, party-2",
     f'kind="reset", {PARTY}, other="bob", {SECOND}': ".other is 'bob'; … party-0, party-2",
     f'kind="halves", parties="party-1", {SECOND}': ".parties is 'party-1'; … a list of texts",
     f'kind="halves", parties=["party-1", 7], {SECOND}': ".parties is 7; … party-0, party-2",
@@ -142,7 +141,7 @@ def test_a_mistake_is_named_before_any_party_starts(
     """The error has the key, the value and the allowed values, and no cluster was created."""
     monkeypatch.delattr(runner, "Cluster")
     with pytest.raises(ScenarioError) as caught:
-        run_scenario(load_scenario("wine", np.atleast_1d(settings).tolist()), seed=1)
+        run_scenario(load_scenario("wine", [settings] if isinstance(settings, str) else settings))
     assert caught.value.field == re.split(": | is ", told)[0]
     assert re.match(".*".join(map(re.escape, told.split("…"))), str(caught.value))
 

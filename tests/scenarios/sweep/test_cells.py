@@ -41,19 +41,15 @@ REFUSED = {  # the allowed values, and texts that are none
     "finite numbers, true, false and strings": ("nan", "2020-01-01"),
 }
 FIRST = "table.key=values, such as protocol.rounds=1..6"
+LIMIT, LONG = f"the limit is {CELLS_MAX}", "9" * 5000
 MISTAKES: dict[tuple[str, ...], str] = {  # options, and the error
     ("protocol.rounds",): f"--grid is 'protocol.rounds'; allowed: {FIRST}",
     ("=1,2",): f"--grid is '=1,2'; allowed: {FIRST}",
     ("protocol..k=1",): f"--grid is 'protocol..k=1'; allowed: {FIRST}",
-    (
-        "a.b=1..1000",
-        "a.c=1..1001",
-    ): f"--grid: the grid has 1001000 points; the limit is {CELLS_MAX}",
+    ("a.b=1..1000", "a.c=1..1001"): f"--grid: the grid has 1001000 points; {LIMIT}",
     ("a.b=1", "a.b=2"): "a.b: this key has more than one --grid; give one for each key",
     ("a.b=",): "a.b is 'empty'; allowed: values with commas",
-    (
-        f"a.b=1..{'9' * 5000}",
-    ): f"a.b is '{'9' * 200}'… (5,000 characters); allowed: whole numbers of",
+    (f"a.b=1..{LONG}",): f"a.b is '{LONG[:200]}'… (5,000 characters); allowed: whole numbers of",
     ("a.b=1,inf",): "a.b is 'inf'; allowed: finite numbers",
     ("a.b=1,2,1",): "a.b: 1 occurs twice in 1,2,1; give each value once",
     ("a.b=1,1.0",): "a.b: 1.0 occurs twice in 1,1.0; give each value once",
@@ -149,7 +145,7 @@ IMPOSSIBLE = [  # a grid, the other settings of a plan, the key and the allowed 
     ({"parties.count": (3, 2)}, {}, "parties.count", "at least 3"),
     ({"protocol.k": ()}, {}, "protocol.k", "give at least one"),
     ({"run.seed": (1, 2)}, {}, "run.seed", "each cell has its own seed"),
-    ({"protocol.k": (1, 2)}, {"trials": CELLS_MAX}, "trials", f"the limit is {CELLS_MAX}"),
+    ({"protocol.k": (1, 2)}, {"trials": CELLS_MAX}, "trials", LIMIT),
     ({"protocol.k": (1,)}, {"overrides": ["protocol.k = 2"]}, "protocol.k", TWICE),
     ({"network.runtime": ("memory",)}, {"runtime": "memory"}, "network.runtime", TWICE),
     ({}, {"scenario": "wines"}, "scenario", "breast-cancer"),
