@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from tests.transport.towns import PATIENCE_SECONDS, Town
+from tests.transport.towns import PATIENCE_SECONDS, Stranger, Town, stranger
 
 from veilring.transport import connection, tls
 from veilring.transport.tls import TlsEndpoint
@@ -29,6 +29,16 @@ async def alice(town: Town) -> AsyncIterator[TlsEndpoint]:
     """Return alice's endpoint in the town."""
     async with town.start_all("alice") as endpoints:
         yield endpoints["alice"]
+
+
+@pytest.fixture
+async def carol(
+    town: Town,
+    alice: TlsEndpoint,  # noqa: ARG001  (who answers)
+) -> AsyncIterator[Stranger]:
+    """Return a stranger that alice takes for carol."""
+    async with stranger(town, greet=True) as carol:
+        yield carol
 
 
 @pytest.fixture
