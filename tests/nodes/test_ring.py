@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.nodes.worlds import SIMULATED
 from tests.roles import draw
 
 from veilring.errors import InputError, ProtocolViolation, RunFailed
-from veilring.nodes.adversary import Adversary, Drop, Lines
+from veilring.nodes.adversary import Adversary, Lines
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Parties
 from veilring.nodes.ring import (
@@ -119,11 +118,3 @@ def test_a_dealt_ring_depends_on_its_generator_only() -> None:
     rings = [deal_ring(names, np.random.default_rng(5)) for _ in range(2)]
     assert rings[0] == rings[1]
     assert sorted(rings[0].order) == names
-
-
-def test_a_party_that_does_not_reveal_is_named() -> None:
-    """The last to reveal may refuse, which ends the session at its limit with its name."""
-    silent = {"party-0": Drop(only=(RingReveal,))}
-    with pytest.raises(RunFailed) as caught:
-        SIMULATED(draw_ring, 3, adversaries=silent, seconds=1.0)
-    assert "is waiting for ring.reveal from party-0" in str(caught.value.errors["party-1"])
