@@ -15,7 +15,7 @@ from tests.nodes.worlds import (
     played,
     turns,
 )
-from tests.roles import Word, pass_on
+from tests.roles import Number, Word, pass_on
 
 from veilring.errors import (
     ClusterError,
@@ -41,7 +41,7 @@ from veilring.nodes.node import (
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.session import UNREAD_BYTES_MAX, UNREAD_MESSAGES_MAX
 from veilring.transport.frames import FRAME_BYTES_MAX
-from veilring.transport.messages import Message, encode
+from veilring.transport.messages import encode
 
 Nodes = dict[str, Node]
 
@@ -56,12 +56,21 @@ async def test_sessions_run_side_by_side_and_do_not_mix(nodes: Nodes) -> None:
     assert await asyncio.gather(*runs) == ["cy", "ada", "bob"] * 50
 
 
-async def test_a_message_before_its_session_is_kept(nodes: Nodes) -> None:
-    """A party may open a session later than its peers."""
-    early = [await begun(nodes[name], pass_on) for name in PAIR]
-    await asyncio.sleep(0.01)
-    assert await nodes["cy"].run(pass_on, FIRST, NAMES) == "bob"
-    assert await asyncio.gather(*early) == ["cy", "ada"]
+async def test_messages_before_their_session_are_kept_in_order(nodes: Nodes) -> None:
+    """A party may open a session later than its peers, and those of others stay apart."""
+
+    async def say_two(party: Party) -> None:
+        for text in (f"{party.me} 1", f"{party.me} 2"):
+            await party.send("cy", Word(text=text))
+
+    async def hear_two(party: Party) -> list[str]:
+        return [(await party.receive(Word, sender=p)).text for p in ("bob", "ada") * 2]
+
+    for session in (FIRST, SECOND):
+        await asyncio.gather(*(nodes[name].run(say_two, session, NAMES) for name in PAIR))
+    for session in (SECOND, FIRST):
+        heard = await nodes["cy"].run(hear_two, session, NAMES)
+        assert heard == ["bob 1", "ada 1", "bob 2", "ada 2"]
 
 
 async def test_a_session_name_is_never_used_twice(nodes: Nodes) -> None:
@@ -69,12 +78,6 @@ async def test_a_session_name_is_never_used_twice(nodes: Nodes) -> None:
     await played(nodes, ada=pass_on, bob=pass_on, cy=pass_on)
     with pytest.raises(ClusterError, match="used this session name"):
         await nodes["ada"].run(pass_on, FIRST, NAMES)
-
-
-async def test_a_stranger_to_the_session_is_refused_at_the_edge(nodes: Nodes) -> None:
-    """Only participants can take part in a session."""
-    with pytest.raises(InputError, match="ada is not among the parties"):
-        await nodes["ada"].run(pass_on, FIRST, Parties(["bob", "cy", "dan"]))
 
 
 async def test_a_lost_peer_ends_every_session_that_needs_it_and_no_other(nodes: Nodes) -> None:
@@ -120,24 +123,16 @@ async def test_a_failed_role_reveals_only_the_kind_of_error(
     assert (aborted.by, aborted.reason, aborted.culprit) == ("ada", "InternalError", "")
 
 
-async def test_a_cancelled_role_tells_its_peers(nodes: Nodes) -> None:
-    """A party that is stopped does not leave the others waiting."""
-
-    async def wait(party: Party) -> None:
-        await party.receive(Word, sender="bob")
-
-    waiting = await begun(nodes["ada"], wait, FIRST, PAIR)
-    listening = await begun(nodes["bob"], listen_to_ada, FIRST, PAIR)
+async def test_a_party_that_stops_tells_its_peers(nodes: Nodes) -> None:
+    """Neither a cancelled role nor a node that shuts down leaves others or itself waiting."""
+    waiting = await begun(nodes["cy"], listen_to_ada)
+    listening = await begun(nodes["bob"], listen_to_ada)
     waiting.cancel()
-    with pytest.raises(SessionAborted, match="PeerStopped: ada is shutting down"):
+    with pytest.raises(SessionAborted, match="PeerStopped: cy is shutting down"):
         await listening
     with pytest.raises(asyncio.CancelledError):
         await waiting
-
-
-async def test_closing_a_node_ends_its_sessions(nodes: Nodes) -> None:
-    """A node that shuts down ends its open sessions with an error that says so."""
-    listening = await begun(nodes["bob"], listen_to_ada)
+    listening = await begun(nodes["bob"], listen_to_ada, SECOND)
     await nodes["bob"].close()
     with pytest.raises(EndpointClosed, match="shutting down"):
         await listening
@@ -172,27 +167,22 @@ async def wait_twice(party: Party) -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "says"),
+    ("role", "parties", "says"),
     [
-        (go_back, "rounds must not decrease"),
-        (wait_for_oneself, "a peer of ada: bob, cy"),
-        (wait_for_a_stranger, "a peer of ada: bob, cy"),
-        (give_up_at_once, "cannot be given up in a session that tolerates no loss"),
-        (wait_twice, "another task is already waiting"),
+        (go_back, NAMES, "rounds must not decrease"),
+        (wait_for_oneself, NAMES, "a peer of ada: bob, cy"),
+        (wait_for_a_stranger, NAMES, "a peer of ada: bob, cy"),
+        (give_up_at_once, NAMES, "cannot be given up in a session that tolerates no loss"),
+        (wait_twice, NAMES, "another task is already waiting"),
+        (pass_on, Parties(["bob", "cy", "dan"]), "ada is not among the parties"),
     ],
 )
 async def test_a_mistake_of_the_roles_author_is_an_input_error(
-    nodes: Nodes, role: Role, says: str
+    nodes: Nodes, role: Role, parties: Parties, says: str
 ) -> None:
-    """The error describes what the role must not do."""
+    """The error describes what the role must not do, or that the party takes no part."""
     with pytest.raises(InputError, match=says):
-        await nodes["ada"].run(role, FIRST, NAMES)
-
-
-class Other(Message, kind="test.other"):
-    """A message of another type."""
-
-    number: int
+        await nodes["ada"].run(role, FIRST, parties)
 
 
 async def test_messages_of_an_outsider_do_not_count(nodes: Nodes) -> None:
@@ -207,13 +197,13 @@ async def test_a_message_of_the_wrong_type_names_its_sender(nodes: Nodes) -> Non
     """A peer that sends another type than expected has broken the protocol."""
 
     async def say_other(party: Party) -> None:
-        await party.send("bob", Other(number=1))
+        await party.send("bob", Number(number=1))
         await party.receive(Word, sender="bob")
 
     found = await played(nodes, PAIR, ada=say_other, bob=listen_to_ada)
     assert isinstance(found["bob"], ProtocolViolation)
     assert found["bob"].culprit == "ada"
-    assert "test.other where test.word" in found["bob"].reason
+    assert "test.number where test.word" in found["bob"].reason
     assert isinstance(found["ada"], SessionAborted)
     assert (found["ada"].by, found["ada"].culprit) == ("bob", "ada")
 
@@ -319,97 +309,99 @@ async def test_a_session_whose_early_frames_were_dropped_fails_without_a_culprit
         assert (caught.value.by, caught.value.culprit) == ("bob", "")
 
 
-class TestEarlyFrames:
-    """Frames that arrive before their session: kept as bytes, within limits, for a limited time."""
+@pytest.fixture
+def early() -> EarlyFrames:
+    """Return early frames on a clock that stands still."""
+    return EarlyFrames(lambda: 0.0)
 
-    @pytest.fixture
-    def early(self) -> EarlyFrames:
-        """Return early frames on a clock that stands still."""
-        return EarlyFrames(lambda: 0.0)
 
-    def test_they_are_returned_in_order_and_once(self, early: EarlyFrames) -> None:
-        """The frames of one session are returned in order of arrival, and the others are kept."""
-        for number in range(4):
-            early.keep("ada", (FIRST, SECOND)[number % 2], bytes([number]))
-            early.keep("bob", FIRST, bytes([10 + number]))
-        taken = list(early.take(FIRST))
-        assert [frame for sender, frame in taken if sender == "ada"] == [b"\x00", b"\x02"]
-        assert [frame[0] for sender, frame in taken if sender == "bob"] == [10, 11, 12, 13]
-        assert list(early.take(FIRST)) == []
-        assert len(list(early.take(SECOND))) == 2
+def test_they_are_returned_in_order_and_once(early: EarlyFrames) -> None:
+    """The frames of one session are returned in order of arrival, and the others are kept."""
+    for number in range(4):
+        early.keep("ada", (FIRST, SECOND)[number % 2], bytes([number]))
+        early.keep("bob", FIRST, bytes([10 + number]))
+    taken = list(early.take(FIRST))
+    assert [frame for sender, frame in taken if sender == "ada"] == [b"\x00", b"\x02"]
+    assert [frame[0] for sender, frame in taken if sender == "bob"] == [10, 11, 12, 13]
+    assert list(early.take(FIRST)) == []
+    assert len(list(early.take(SECOND))) == 2
 
-    @pytest.mark.parametrize(
-        ("frame", "most"),
-        [(b"x", EARLY_FRAMES_MAX), (bytes(FRAME_BYTES_MAX), EARLY_BYTES_MAX // FRAME_BYTES_MAX)],
-    )
-    def test_a_peer_that_sends_too_much_loses_its_oldest(
-        self, early: EarlyFrames, frame: bytes, most: int
-    ) -> None:
-        """At a limit in frames or bytes nobody is accused; newer sessions and others keep all."""
-        early.keep("bob", FIRST, b"of bob")
-        assert all(early.keep("ada", FIRST, frame) for _ in range(most))
-        assert not early.keep("ada", SECOND, b"next")
-        assert not early.keep("ada", FIRST, frame)
-        assert list(early.take(FIRST)) == [("bob", b"of bob"), ("ada", DROPPED)]
-        assert list(early.take(SECOND)) == [("ada", b"next")]
 
-    def test_many_peers_together_are_bounded_without_blame(
-        self, early: EarlyFrames, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """The oldest session of the peer with the most messages is dropped, and logged once."""
-        sessions = [number.to_bytes(16, "big") for number in range(100)]
-        for number in range(EARLY_TOTAL_BYTES_MAX // EARLY_BYTES_MAX):
-            for session in sessions[: EARLY_BYTES_MAX // FRAME_BYTES_MAX]:
-                early.keep(f"peer {number}", session, bytes(FRAME_BYTES_MAX))
-        for session in sessions:
-            early.keep("bob", session, b"of bob")
-        early.keep("peer 0", sessions[0], b"more")
-        assert [frame for name, frame in early.take(sessions[0]) if name == "peer 0"] == [DROPPED]
-        assert all(("bob", b"of bob") in early.take(session) for session in sessions[1:])
-        assert len(caplog.messages) == 1
-        assert caplog.messages[0].startswith("dropped frames of peer 0, sent before their session")
+@pytest.mark.parametrize(
+    ("frame", "most"),
+    [(b"x", EARLY_FRAMES_MAX), (bytes(FRAME_BYTES_MAX), EARLY_BYTES_MAX // FRAME_BYTES_MAX)],
+)
+def test_a_peer_that_sends_too_much_loses_its_oldest(
+    early: EarlyFrames, frame: bytes, most: int
+) -> None:
+    """At a limit in frames or bytes nobody is accused; newer sessions and others keep all."""
+    early.keep("bob", FIRST, b"of bob")
+    assert all(early.keep("ada", FIRST, frame) for _ in range(most))
+    assert not early.keep("ada", SECOND, b"next")
+    assert not early.keep("ada", FIRST, frame)
+    assert list(early.take(FIRST)) == [("bob", b"of bob"), ("ada", DROPPED)]
+    assert list(early.take(SECOND)) == [("ada", b"next")]
 
-    def test_colluding_peers_cause_no_blame_and_no_misread_session(
-        self, early: EarlyFrames
-    ) -> None:
-        """An honest peer with the most messages loses whole sessions, and their later messages."""
-        large = bytes(1 << 20)
-        early.keep("ada", FIRST, large)
-        early.keep("ada", FIRST, b"second")
-        for number in range(2 * EARLY_TOTAL_BYTES_MAX // len(large)):
-            early.keep(f"peer {number}", SECOND, large[:-1])
-        early.keep("ada", FIRST, b"third")
-        assert list(early.take(FIRST)) == [("ada", DROPPED)]
-        kept = [len(frame) for _, frame in early.take(SECOND)]
-        assert sum(kept) <= EARLY_TOTAL_BYTES_MAX
-        early.keep("ada", FIRST, b"again")
-        assert list(early.take(FIRST)) == [("ada", b"again")]
 
-    def test_old_frames_are_no_attack(self) -> None:
-        """Remaining frames of sessions that never began do not accumulate to a limit."""
-        now = 0.0
-        early = EarlyFrames(lambda: now)
-        for number in range(10 * EARLY_FRAMES_MAX):
-            now += 2 * EARLY_SECONDS / EARLY_FRAMES_MAX
-            assert early.keep("ada", number.to_bytes(16, "big"), b"x")
-        assert list(early.take(bytes(16))) == []
+def test_many_peers_together_are_bounded_without_blame(
+    early: EarlyFrames, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The oldest session of the peer with the most messages is dropped, and logged once."""
+    sessions = [number.to_bytes(16, "big") for number in range(100)]
+    for number in range(EARLY_TOTAL_BYTES_MAX // EARLY_BYTES_MAX):
+        for session in sessions[: EARLY_BYTES_MAX // FRAME_BYTES_MAX]:
+            early.keep(f"peer {number}", session, bytes(FRAME_BYTES_MAX))
+    for session in sessions:
+        early.keep("bob", session, b"of bob")
+    early.keep("peer 0", sessions[0], b"more")
+    assert [frame for name, frame in early.take(sessions[0]) if name == "peer 0"] == [DROPPED]
+    assert all(("bob", b"of bob") in early.take(session) for session in sessions[1:])
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("dropped frames of peer 0, sent before their session")
 
-    def test_dropped_sessions_are_remembered_up_to_a_limit(self, early: EarlyFrames) -> None:
-        """A flood of new sessions leaves a bounded number of names, those of the newest."""
-        names = [number.to_bytes(16, "big") for number in range(2 * EARLY_DROPPED_MAX)]
-        for name in names:
-            early.keep("ada", name, b"x")
-        dropped = [name for name in names if list(early.take(name)) == [("ada", DROPPED)]]
-        assert dropped == names[-EARLY_FRAMES_MAX - EARLY_DROPPED_MAX : -EARLY_FRAMES_MAX]
 
-    def test_forgotten_and_dropped_frames_are_not_counted(self, early: EarlyFrames) -> None:
-        """A lost peer and a refused session leave nothing behind."""
-        for number in range(10 * EARLY_FRAMES_MAX):
-            assert early.keep("ada", number.to_bytes(16, "big"), b"x")
-            early.drop(number.to_bytes(16, "big"))
-        for _ in range(2):
-            assert all(early.keep("ada", FIRST, b"x") for _ in range(EARLY_FRAMES_MAX))
-            early.forget("ada")
+def test_colluding_peers_cause_no_blame_and_no_misread_session(early: EarlyFrames) -> None:
+    """An honest peer with the most messages loses whole sessions, and their later messages."""
+    large = bytes(1 << 20)
+    early.keep("ada", FIRST, large)
+    early.keep("ada", FIRST, b"second")
+    for number in range(2 * EARLY_TOTAL_BYTES_MAX // len(large)):
+        early.keep(f"peer {number}", SECOND, large[:-1])
+    early.keep("ada", FIRST, b"third")
+    assert list(early.take(FIRST)) == [("ada", DROPPED)]
+    kept = [len(frame) for _, frame in early.take(SECOND)]
+    assert sum(kept) <= EARLY_TOTAL_BYTES_MAX
+    early.keep("ada", FIRST, b"again")
+    assert list(early.take(FIRST)) == [("ada", b"again")]
+
+
+def test_old_frames_are_no_attack() -> None:
+    """Remaining frames of sessions that never began do not accumulate to a limit."""
+    now = 0.0
+    early = EarlyFrames(lambda: now)
+    for number in range(10 * EARLY_FRAMES_MAX):
+        now += 2 * EARLY_SECONDS / EARLY_FRAMES_MAX
+        assert early.keep("ada", number.to_bytes(16, "big"), b"x")
+    assert list(early.take(bytes(16))) == []
+
+
+def test_dropped_sessions_are_remembered_up_to_a_limit(early: EarlyFrames) -> None:
+    """A flood of new sessions leaves a bounded number of names, those of the newest."""
+    names = [number.to_bytes(16, "big") for number in range(2 * EARLY_DROPPED_MAX)]
+    for name in names:
+        early.keep("ada", name, b"x")
+    dropped = [name for name in names if list(early.take(name)) == [("ada", DROPPED)]]
+    assert dropped == names[-EARLY_FRAMES_MAX - EARLY_DROPPED_MAX : -EARLY_FRAMES_MAX]
+
+
+def test_forgotten_and_dropped_frames_are_not_counted(early: EarlyFrames) -> None:
+    """A lost peer and a refused session leave nothing behind."""
+    for number in range(10 * EARLY_FRAMES_MAX):
+        assert early.keep("ada", number.to_bytes(16, "big"), b"x")
+        early.drop(number.to_bytes(16, "big"))
+    for _ in range(2):
+        assert all(early.keep("ada", FIRST, b"x") for _ in range(EARLY_FRAMES_MAX))
+        early.forget("ada")
 
 
 async def hear(party: Party, sender: str) -> str:
@@ -429,93 +421,93 @@ async def tell(party: Party, to: str) -> str:
     return "sent"
 
 
-class TestTolerance:
-    """Roles that tolerate lost peers."""
+async def test_a_lost_peer_affects_only_its_own_messages(nodes: Nodes) -> None:
+    """Messages sent before a loss are received before it, and other peers are unaffected."""
 
-    async def test_a_lost_peer_affects_only_its_own_messages(self, nodes: Nodes) -> None:
-        """Messages sent before a loss are received before it, and other peers are unaffected."""
+    async def crash(party: Party) -> None:
+        await party.send("ada", Word(text="last words"))
+        nodes["bob"].abort()
 
-        async def crash(party: Party) -> None:
-            await party.send("ada", Word(text="last words"))
-            nodes["bob"].abort()
+    async def go_on(party: Party) -> list[str]:
+        party.tolerate_losses()
+        heard = [await hear(party, "cy")]
+        heard += [await hear(party, "bob") for _ in range(3)]
+        return [*heard, await tell(party, "bob"), await tell(party, "cy")]
 
-        async def go_on(party: Party) -> list[str]:
-            party.tolerate_losses()
-            heard = [await hear(party, "cy")]
-            heard += [await hear(party, "bob") for _ in range(3)]
-            return [*heard, await tell(party, "bob"), await tell(party, "cy")]
+    async def talk(party: Party) -> str:
+        party.tolerate_losses()
+        assert await hear(party, "bob") == "PeerLost"
+        await party.send("ada", Word(text="cy"))
+        return await hear(party, "ada")
 
-        async def talk(party: Party) -> str:
-            party.tolerate_losses()
-            assert await hear(party, "bob") == "PeerLost"
-            await party.send("ada", Word(text="cy"))
-            return await hear(party, "ada")
+    found = await played(nodes, ada=go_on, bob=crash, cy=talk)
+    assert found["ada"] == ["cy", "last words", "PeerLost", "PeerLost", "PeerLost", "sent"]
+    assert found["cy"] == "ada"
+    assert nodes["ada"].standings()[FIRST].without == ("bob",)
 
-        found = await played(nodes, ada=go_on, bob=crash, cy=talk)
-        assert found["ada"] == ["cy", "last words", "PeerLost", "PeerLost", "PeerLost", "sent"]
-        assert found["cy"] == "ada"
-        assert nodes["ada"].standings()[FIRST].without == ("bob",)
 
-    async def test_an_abort_is_a_loss_with_a_reason(self, nodes: Nodes) -> None:
-        """The others continue; the error names the reason and the culprit."""
+async def test_an_abort_is_a_loss_with_a_reason(nodes: Nodes) -> None:
+    """The others continue; the error names the reason and the culprit."""
 
-        async def break_off(party: Party) -> None:
-            raise ProtocolViolation("cy", f"did what {party.me} saw")
+    async def break_off(party: Party) -> None:
+        raise ProtocolViolation("cy", f"did what {party.me} saw")
 
-        async def go_on(party: Party) -> VeilringError | str:
-            party.tolerate_losses()
-            other = "cy" if party.me == "ada" else "ada"
-            try:
-                await party.receive(Word, sender="bob")
-            except SessionAborted as error:
-                await tell(party, other)
-                await hear(party, other)
-                return error
-            return "nothing happened"
+    async def go_on(party: Party) -> VeilringError | str:
+        party.tolerate_losses()
+        other = "cy" if party.me == "ada" else "ada"
+        try:
+            await party.receive(Word, sender="bob")
+        except SessionAborted as error:
+            await tell(party, other)
+            await hear(party, other)
+            return error
+        return "nothing happened"
 
-        found = await played(nodes, ada=go_on, bob=break_off, cy=go_on)
-        for name in ("ada", "cy"):
-            error = found[name]
-            assert isinstance(error, SessionAborted)
-            assert (error.by, error.reason, error.culprit) == ("bob", "ProtocolViolation", "cy")
+    found = await played(nodes, ada=go_on, bob=break_off, cy=go_on)
+    for name in ("ada", "cy"):
+        error = found[name]
+        assert isinstance(error, SessionAborted)
+        assert (error.by, error.reason, error.culprit) == ("bob", "ProtocolViolation", "cy")
 
-    async def test_messages_of_a_peer_that_was_given_up_are_dropped(self, nodes: Nodes) -> None:
-        """Messages from and to such a peer are dropped, and end no session."""
-        done = asyncio.Event()
 
-        async def give_up(party: Party) -> list[str]:
-            party.tolerate_losses()
-            assert await hear(party, "cy") == "cy"
-            party.give_up("bob")
-            heard = [await hear(party, "bob"), await tell(party, "bob")]
-            done.set()
-            return [*heard, await hear(party, "cy"), await hear(party, "bob")]
+async def test_messages_of_a_peer_that_was_given_up_are_dropped(nodes: Nodes) -> None:
+    """Messages from and to such a peer are dropped, and end no session."""
+    done = asyncio.Event()
 
-        async def late(party: Party) -> None:
-            for word in ("early", "late"):
-                await party.send("ada", Word(text=word))
-                await party.send("cy", Word(text=word))
-                await done.wait()
+    async def give_up(party: Party) -> list[str]:
+        party.tolerate_losses()
+        assert await hear(party, "cy") == "cy"
+        party.give_up("bob")
+        heard = [await hear(party, "bob"), await tell(party, "bob")]
+        done.set()
+        return [*heard, await hear(party, "cy"), await hear(party, "bob")]
 
-        async def talk(party: Party) -> None:
-            for heard, said in (("early", "cy"), ("late", "cy again")):
-                assert await hear(party, "bob") == heard
-                await party.send("ada", Word(text=said))
+    async def late(party: Party) -> None:
+        for word in ("early", "late"):
+            await party.send("ada", Word(text=word))
+            await party.send("cy", Word(text=word))
+            await done.wait()
 
-        assert await played(nodes, ada=give_up, bob=late, cy=talk) == {
-            "ada": ["PeerGivenUp", "PeerGivenUp", "cy again", "PeerGivenUp"],
-            "bob": None,
-            "cy": None,
-        }
+    async def talk(party: Party) -> None:
+        for heard, said in (("early", "cy"), ("late", "cy again")):
+            assert await hear(party, "bob") == heard
+            await party.send("ada", Word(text=said))
 
-    async def test_giving_up_wakes_waiting_tasks(self, nodes: Nodes) -> None:
-        """A task that waits for a peer is woken at once when the peer is given up."""
+    assert await played(nodes, ada=give_up, bob=late, cy=talk) == {
+        "ada": ["PeerGivenUp", "PeerGivenUp", "cy again", "PeerGivenUp"],
+        "bob": None,
+        "cy": None,
+    }
 
-        async def give_up(party: Party) -> str:
-            party.tolerate_losses()
-            waiting = asyncio.create_task(hear(party, "bob"))
-            await asyncio.sleep(0)
-            party.give_up("bob")
-            return await waiting
 
-        assert await played(nodes, ada=give_up) == {"ada": "PeerGivenUp"}
+async def test_giving_up_wakes_waiting_tasks(nodes: Nodes) -> None:
+    """A task that waits for a peer is woken at once when the peer is given up."""
+
+    async def give_up(party: Party) -> str:
+        party.tolerate_losses()
+        waiting = asyncio.create_task(hear(party, "bob"))
+        await asyncio.sleep(0)
+        party.give_up("bob")
+        return await waiting
+
+    assert await played(nodes, ada=give_up) == {"ada": "PeerGivenUp"}
