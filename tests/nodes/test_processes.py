@@ -33,19 +33,20 @@ def _named(error: BaseException) -> str:
 
 @pytest.mark.parametrize("point", range(KILLS))
 async def test_a_killed_party_is_named_by_every_survivor(point: int) -> None:
-    """A kill -9 at any point of a run ends it everywhere, naming the dead party."""
+    """A kill -9 at any point ends all runs and each later one everywhere, naming the dead party."""
     runtime = Processes()
     async with Cluster(4, runtime=runtime, seed=point) as cluster:
         victim = f"party-{point % 4}"
         pids = runtime.pids
-        running = asyncio.create_task(cluster.run(chat, rounds=100_000))
+        runs = [asyncio.create_task(cluster.run(chat, rounds=100_000)) for _ in range(2)]
         await asyncio.sleep(0.01 + 0.005 * point)
         os.kill(pids[victim], signal.SIGKILL)
-        with pytest.raises(RunFailed) as caught:
-            await running
-    errors = caught.value.errors
-    assert set(errors) == set(cluster.parties)
-    assert {_named(error) for error in errors.values()} == {victim}
+        ends: list[object] = [*await asyncio.gather(*runs, return_exceptions=True)]
+        ends += await asyncio.gather(cluster.run(pass_on), return_exceptions=True)
+    for end in ends:
+        assert isinstance(end, RunFailed)
+        assert set(end.errors) == set(cluster.parties)
+        assert {_named(error) for error in end.errors.values()} == {victim}
     assert not [pid for pid in pids.values() if psutil.pid_exists(pid)]
 
 
@@ -59,20 +60,6 @@ async def test_a_party_that_only_computes_is_killed(monkeypatch: pytest.MonkeyPa
         assert isinstance(caught.value.root, ClusterError)
         with pytest.raises(RunFailed, match="party-1"):
             await cluster.run(pass_on)
-
-
-async def test_concurrent_runs_all_report_a_death() -> None:
-    """Every session that needs the dead party ends with its name, as does each later run."""
-    runtime = Processes()
-    async with Cluster(3, runtime=runtime) as cluster:
-        runs = [asyncio.create_task(cluster.run(chat, rounds=100_000)) for _ in range(4)]
-        await asyncio.sleep(0.1)
-        os.kill(runtime.pids["party-2"], signal.SIGKILL)
-        outcomes: list[object] = [*await asyncio.gather(*runs, return_exceptions=True)]
-        outcomes += await asyncio.gather(cluster.run(pass_on), return_exceptions=True)
-    for outcome in outcomes:
-        assert isinstance(outcome, RunFailed)
-        assert {_named(error) for error in outcome.errors.values()} == {"party-2"}
 
 
 async def test_output_of_a_party_is_logged_and_nothing_else_is_left(
