@@ -1,9 +1,10 @@
 """Parties over TLS on loopback, their refusals, and strangers among them."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -18,10 +19,11 @@ from veilring.transport.tls import LOOPBACK, TlsEndpoint, client_context
 PATIENCE_SECONDS = 120.0
 
 
-def port_of(sock: socket.socket) -> int:
-    """Return the port to which a socket is bound."""
-    port: int = sock.getsockname()[1]
-    return port
+def with_key(roster: Roster, key: Identity) -> Roster:
+    """Return the roster with another key of a member, and no previous one."""
+    old = roster.member(key.name)
+    new = Member.of(key, old.host, old.port, old.kind)
+    return Roster(tuple(new if each is old else each for each in roster.members))
 
 
 class Town:
@@ -30,20 +32,20 @@ class Town:
     def __init__(self, parties: Sequence[str], clients: Sequence[str] = ()) -> None:
         self.identities: dict[str, Identity] = {n: make_identity(n) for n in (*parties, *clients)}
         self.sockets = {name: bind(LOOPBACK, 0) for name in parties}
-        self.ports = {name: port_of(sock) for name, sock in self.sockets.items()}
+        self.ports: dict[str, int] = {n: sock.getsockname()[1] for n, sock in self.sockets.items()}
         listening = [Member.of(self.identities[n], LOOPBACK, self.ports[n]) for n in parties]
         dialling = [Member.of(self.identities[n], kind="client") for n in clients]
         self.roster = Roster((*listening, *dialling))
         self.rosters = dict[str, Roster]()  # of members that have another one
 
-    def start(self, name: str, *, seconds: float = PATIENCE_SECONDS) -> asyncio.Task[TlsEndpoint]:
+    def start(
+        self, name: str, seconds: float = PATIENCE_SECONDS, **options: Any
+    ) -> asyncio.Task[TlsEndpoint]:
         """Start the endpoint of a member."""
+        given = {"listen": self.sockets.pop(name, LOOPBACK), "handshake_seconds": PATIENCE_SECONDS}
+        roster = self.rosters.get(name, self.roster)
         starting = TlsEndpoint.start(
-            self.identities[name],
-            self.rosters.get(name, self.roster),
-            listen=self.sockets.pop(name, LOOPBACK),
-            timeout=seconds,
-            handshake_seconds=PATIENCE_SECONDS,
+            self.identities[name], roster, timeout=seconds, **(given | options)
         )
         return asyncio.create_task(starting)
 
@@ -109,11 +111,12 @@ async def refused(town: Town, name: str, by: TlsEndpoint, reason: str) -> None:
     await asyncio.gather(trying, return_exceptions=True)
 
 
+@dataclass
 class Stranger:
     """A peer that holds carol's key and speaks TLS, but not as an endpoint would."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
 
     async def frame(self) -> bytes:
         """Read one frame."""
