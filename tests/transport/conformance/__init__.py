@@ -240,7 +240,12 @@ async def a_buffer_may_be_used_again(alice: Endpoint, bob: Endpoint) -> None:
 async def a_frame_goes_from_its_sender_to_its_receiver(
     alice: Endpoint, bob: Endpoint, carol: Endpoint
 ) -> None:
-    """No other peer receives it, and `receive` returns its sender, whoever the frame names."""
+    """Each endpoint knows its name and its peers, and no frame that names another misleads it."""
+    endpoints = {"alice": alice, "bob": bob, "carol": carol}
+    for name, endpoint in endpoints.items():
+        require(endpoint.name == name, f"{name} calls itself {endpoint.name}")
+        others = sorted(set(endpoints) - {name})
+        require(sorted(endpoint.peers) == others, f"{name} has the peers {endpoint.peers}")
     await alice.send("bob", b"carol")
     await alice.send("carol", b"bob")
     await take(carol, "alice", b"bob")
@@ -263,16 +268,6 @@ async def a_send_that_is_refused_sends_nothing(alice: Endpoint, bob: Endpoint) -
             await alice.send(to, frame)
         await alice.send("bob", b"next")
         await take(bob, "alice", b"next")
-
-
-@check
-async def an_endpoint_knows_names(maker: Maker) -> None:
-    """`name` is the endpoint's own name; `peers` lists every other endpoint once."""
-    async with maker(("alice", "bob", "carol")) as endpoints:
-        for name, endpoint in endpoints.items():
-            require(endpoint.name == name, f"{name} calls itself {endpoint.name}")
-            others = sorted(set(endpoints) - {name})
-            require(sorted(endpoint.peers) == others, f"{name} has the peers {endpoint.peers}")
 
 
 # Order: each sender's frames arrive in order, to `receive` and to a sink alike.
