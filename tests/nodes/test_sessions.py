@@ -46,14 +46,18 @@ from veilring.transport.messages import encode
 Nodes = dict[str, Node]
 
 
-async def test_sessions_run_side_by_side_and_do_not_mix(nodes: Nodes) -> None:
-    """Any number of sessions share the connections of a node."""
+async def test_sessions_run_side_by_side_under_names_that_are_never_used_twice(
+    nodes: Nodes,
+) -> None:
+    """Any number of sessions share the connections of a node; none can be replayed."""
     runs = [
         node.run(pass_on, bytes([number]) * 16, NAMES)
         for number in range(50)
         for node in nodes.values()
     ]
     assert await asyncio.gather(*runs) == ["cy", "ada", "bob"] * 50
+    with pytest.raises(ClusterError, match="used this session name"):
+        await nodes["ada"].run(pass_on, bytes(16), NAMES)
 
 
 async def test_messages_before_their_session_are_kept_in_order(nodes: Nodes) -> None:
@@ -71,13 +75,6 @@ async def test_messages_before_their_session_are_kept_in_order(nodes: Nodes) -> 
     for session in (SECOND, FIRST):
         heard = await nodes["cy"].run(hear_two, session, NAMES)
         assert heard == ["bob 1", "ada 1", "bob 2", "ada 2"]
-
-
-async def test_a_session_name_is_never_used_twice(nodes: Nodes) -> None:
-    """A used session name is refused, so that no session can be replayed."""
-    await played(nodes, ada=pass_on, bob=pass_on, cy=pass_on)
-    with pytest.raises(ClusterError, match="used this session name"):
-        await nodes["ada"].run(pass_on, FIRST, NAMES)
 
 
 async def test_a_lost_peer_ends_every_session_that_needs_it_and_no_other(nodes: Nodes) -> None:

@@ -413,9 +413,10 @@ def test_every_method_of_the_loop_is_listed() -> None:
 
 
 @simulated
-async def test_a_deadlock_can_be_released() -> None:
-    """At a deadlock, each function that may end a wait is asked; if one did, tasks go on."""
+async def test_a_deadlock_can_be_released_and_a_sleep_has_a_limit() -> None:
+    """At a deadlock each release is asked; as time passes, a limit is called unless cancelled."""
     asked: list[str] = []
+    called: list[float] = []
     loop, event = asyncio.get_running_loop(), asyncio.Event()
     assert isinstance(loop, SimulatedLoop)
 
@@ -426,20 +427,11 @@ async def test_a_deadlock_can_be_released() -> None:
 
     loop.at_deadlock(release)
     loop.at_deadlock(lambda: "bob" in asked)
-    loop.limit(9, event.set)
+    loop.limit(2.5, lambda: called.append(now()))
+    loop.limit(1.5, lambda: called.append(now())).cancel()
     await asyncio.sleep(1)
     await event.wait()
-    assert (loop.time(), asked) == (1, ["ada"])
-
-
-@simulated
-async def test_a_limit_ends_a_loop_that_sleeps() -> None:
-    """Where time passes, a limit is called at its time, unless it was cancelled."""
-    called: list[float] = []
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, SimulatedLoop)
-    loop.limit(2.5, lambda: called.append(loop.time()))
-    loop.limit(1.5, lambda: called.append(loop.time())).cancel()
+    assert (now(), asked, called) == (1, ["ada"], [])
     for _ in range(4):
         await asyncio.sleep(1)
     assert called == [2.5]
