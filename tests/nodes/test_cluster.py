@@ -275,38 +275,29 @@ def outcome(
     return Outcome(party, result, error, channels=channels, standing=standing)
 
 
-@pytest.mark.parametrize(
-    ("error", "missed"),
-    [
+def test_a_run_of_tolerant_parties_goes_on_without_lost_ones() -> None:
+    """A crashed party, noticed or not, and one that all gave up are lost; their runs succeed."""
+    for error, missed in (
         (PeerLost("cy"), ("cy",)),
         (PeerLost("cy"), ()),
         (PeerGivenUp("ada"), ("cy",)),
         (SessionAborted("ada", "TooManyLost"), ("cy",)),
-    ],
-    ids=["crashed", "crashed at the end", "given up", "given up by all"],
-)
-def test_a_run_of_tolerant_parties_goes_on_without_lost_ones(
-    error: VeilringError, missed: tuple[str, ...]
-) -> None:
-    """A crashed party, noticed or not, and a party given up without the others are lost."""
-    found = [outcome("ada", None, missed), outcome("bob"), outcome("cy", error)]
-    run = join_outcomes(found, 0)
-    assert run.results == {"ada": "of ada", "bob": "of bob"}
-    assert run.lost == ("cy",)
-    assert set(run.channels) == {("ada", "bob"), ("bob", "ada")}
+    ):
+        found = [outcome("ada", None, missed), outcome("bob"), outcome("cy", error)]
+        run = join_outcomes(found, 0)
+        assert (run.results, run.lost) == ({"ada": "of ada", "bob": "of bob"}, ("cy",))
+        assert set(run.channels) == {("ada", "bob"), ("bob", "ada")}
 
 
-@pytest.mark.parametrize(
-    "outcomes",
-    [
-        [outcome("ada", None, None), outcome("bob"), outcome("cy", PeerLost("cy"))],
-        [outcome("ada", None, None), outcome("bob", None, None), outcome("cy", PeerLost("cy"))],
+def test_any_other_error_fails_the_run() -> None:
+    """A party without tolerance, an unexpected loss, a violation and no result each fail it."""
+    crashed = outcome("cy", PeerLost("cy"))
+    for outcomes in (
+        [outcome("ada", None, None), outcome("bob"), crashed],
+        [outcome("ada", None, None), outcome("bob", None, None), crashed],
         [outcome("ada"), outcome("bob"), outcome("cy", PeerLost("bob"))],
         [outcome("ada", None, ("cy",)), outcome("cy", ProtocolViolation("bob", "lied"))],
-        [outcome("ada", PeerLost("cy")), outcome("cy", PeerLost("cy"))],
-    ],
-)
-def test_any_other_error_fails_the_run(outcomes: list[Outcome]) -> None:
-    """A party without tolerance, an unexpected loss, a violation and no result each fail it."""
-    with pytest.raises(RunFailed):
-        join_outcomes(outcomes, 0)
+        [outcome("ada", PeerLost("cy")), crashed],
+    ):
+        with pytest.raises(RunFailed):
+            join_outcomes(outcomes, 0)

@@ -33,16 +33,14 @@ from veilring.transport.endpoint import MemoryNetwork
 from veilring.transport.messages import encode
 
 
-async def greet(party: Party) -> list[str]:
-    """Greet all parties and return all greetings."""
+async def greet(party: Party, _opener: str = "") -> list[str]:
+    """Greet all peers that are not lost, and return their greetings."""
+    await broadcast_to_rest(party, Word(text=f"hello from {party.me}"))
+    heard = []
     for peer in party.peers:
-        await party.send(peer, Word(text=f"hello from {party.me}"))
-    return [(await party.receive(Word, sender=peer)).text for peer in party.peers]
-
-
-async def join(party: Party, _opener: str) -> None:
-    """Greet when requested."""
-    await greet(party)
+        with suppress(PeerLost):
+            heard.append((await party.receive(Word, sender=peer)).text)
+    return heard
 
 
 async def wait(party: Party, opener: str) -> None:
@@ -55,22 +53,12 @@ async def stumble(party: Party, _opener: str) -> None:
     raise ZeroDivisionError(party.me)
 
 
-async def greet_rest(party: Party, _opener: str = "") -> list[str]:
-    """Greet all peers that are not lost, and return their greetings."""
-    await broadcast_to_rest(party, Word(text=f"hello from {party.me}"))
-    heard = []
-    for peer in party.peers:
-        with suppress(PeerLost):
-            heard.append((await party.receive(Word, sender=peer)).text)
-    return heard
-
-
 OFFERS = {
-    "rest": Offer(greet_rest, TERMS, lambda _peer: True, parties=NAMES, tolerant=True),
-    "greet": Offer(join, TERMS, lambda _peer: True),
-    "gather": Offer(join, TERMS, lambda _peer: True, parties=NAMES),
+    "rest": Offer(greet, TERMS, lambda _peer: True, parties=NAMES, tolerant=True),
+    "greet": Offer(greet, TERMS, lambda _peer: True),
+    "gather": Offer(greet, TERMS, lambda _peer: True, parties=NAMES),
     "wait": Offer(wait, TERMS, lambda _peer: True),
-    "private": Offer(join, TERMS, lambda peer: peer == "bob"),
+    "private": Offer(greet, TERMS, lambda peer: peer == "bob"),
     "stumble": Offer(stumble, TERMS, lambda _peer: True),
 }
 
@@ -93,7 +81,7 @@ async def test_a_session_that_one_party_opens_is_joined_by_all(served: Nodes) ->
     with pytest.raises(NotReady, match="bob"):
         served["ada"].require(NAMES)
     served["ada"].require(NAMES, spare=1)
-    rest = opening(greet_rest, "rest", TERMS, tolerant=True)
+    rest = opening(greet, "rest", TERMS, tolerant=True)
     heard = await served["ada"].run(rest, b"r" * 16, NAMES, tolerant=True)
     with pytest.raises(PeerLost):
         await served["ada"].run(opening(greet, "gather", TERMS), b"x" * 16, NAMES)
