@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 from numpy.random import default_rng
-from tests.nodes.worlds import NAMES, OTHER_TERMS, TERMS, started
+from tests.nodes.worlds import NAMES, OTHER_TERMS, TERMS, hear, started
 from tests.roles import Word
 
 from veilring.errors import (
@@ -57,11 +57,6 @@ async def accuse_bob(party: Party, _opener: str) -> None:
 async def stumble(_party: Party, _opener: str) -> None:
     """Fail as a buggy role does."""
     raise ZeroDivisionError
-
-
-async def wait_for_answer(party: Party) -> None:
-    """Wait for an answer from the only peer."""
-    await party.receive(Word, sender=party.peers[0])
 
 
 Handler = Callable[[Party, str], Awaitable[object]]
@@ -124,7 +119,7 @@ async def test_the_end_of_a_members_session_is_reported_to_client_and_peers(
     met = Met()
     async with deployed(cy, met) as client:
         for number in range(1, 21):
-            ask = opening(wait_for_answer, "ask", TERMS)
+            ask = opening(hear("ada"), "ask", TERMS)
             with pytest.raises(SessionAborted) as caught:
                 await client.run(ask, bytes([number]) * 16, ASK)
             failed = caught.value
