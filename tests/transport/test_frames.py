@@ -103,30 +103,28 @@ def extension(code: int, dtype: int, *shape: int, data: bytes = b"") -> bytes:
     return msgpack.packb(msgpack.ExtType(code, header + data))
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"\xc1",
-        b"\x92\x01",
-        b"\x01\x02",
-        b"\xa2\xff\xff",
-        b"\x81\x01\x02",
-        b"\xdd\xff\xff\xff\xff",
-        b"\xc7\x0c\xff" + b"\xff" * 12,
-        msgpack.packb(msgpack.ExtType(1, b"\x00")),
-        extension(2, 1, 1, data=b"\x00"),
-        extension(1, len(DTYPES), 1, data=bytes(8)),
-        extension(1, 1, *(1,) * (ARRAY_DIMENSIONS_MAX + 1), data=b"\x00"),
-        extension(1, 1, 2, data=b"\x00"),
-        extension(1, 1, 1, data=b"\x00\x00"),
-        extension(1, 0, 2, data=b"\x01\x02"),
-        extension(1, 9, (1 << 32) - 1, (1 << 32) - 1, (1 << 32) - 1, 0),
-        b"\x91" * 5_000 + b"\xc0",
-    ],
-    ids=["nothing", "reserved", "short list", "two values", "not UTF-8", "key", "length", "time",
-         "no header", "code", "dtype", "axes", "short", "long", "boolean", "shape", "nested"],
-)  # fmt: skip
+INVALID = {
+    "nothing": b"",
+    "reserved": b"\xc1",
+    "short list": b"\x92\x01",
+    "two values": b"\x01\x02",
+    "not UTF-8": b"\xa2\xff\xff",
+    "key": b"\x81\x01\x02",
+    "length": b"\xdd\xff\xff\xff\xff",
+    "time": b"\xc7\x0c\xff" + b"\xff" * 12,
+    "no header": msgpack.packb(msgpack.ExtType(1, b"\x00")),
+    "code": extension(2, 1, 1, data=b"\x00"),
+    "dtype": extension(1, len(DTYPES), 1, data=bytes(8)),
+    "axes": extension(1, 1, *(1,) * (ARRAY_DIMENSIONS_MAX + 1), data=b"\x00"),
+    "short": extension(1, 1, 2, data=b"\x00"),
+    "long": extension(1, 1, 1, data=b"\x00\x00"),
+    "boolean": extension(1, 0, 2, data=b"\x01\x02"),
+    "shape": extension(1, 9, (1 << 32) - 1, (1 << 32) - 1, (1 << 32) - 1, 0),
+    "nested": b"\x91" * 5_000 + b"\xc0",
+}
+
+
+@pytest.mark.parametrize("body", INVALID.values(), ids=INVALID)
 def test_an_invalid_encoding_is_refused(body: bytes) -> None:
     """Bytes that are not exactly one value are a `FrameError`."""
     with pytest.raises(FrameError):
@@ -138,18 +136,19 @@ def listed(items: int, item: bytes = b"\xc0") -> bytes:
     return b"\xdd" + struct.pack(">I", items) + item * items
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        listed(ITEMS_MAX + 1),
-        listed(FRAME_BYTES_MAX - 5, b"\x80"),
-        listed(CONTAINERS_MAX, b"\x90"),
-        listed(2, listed(CONTAINERS_MAX // 2, b"\x90")),
-        b"\xdf" + struct.pack(">I", ITEMS_MAX + 1) + b"".join(map(pack, range(2 * ITEMS_MAX + 2))),
-        (b"\xdc" + struct.pack(">H", ITEMS_MAX)) * 500 + bytes(20_000),
-    ],
-    ids=["items", "empty maps", "empty lists", "lists of lists", "entries", "announced"],
-)
+LARGE_VALUES = {
+    "items": listed(ITEMS_MAX + 1),
+    "empty maps": listed(FRAME_BYTES_MAX - 5, b"\x80"),
+    "empty lists": listed(CONTAINERS_MAX, b"\x90"),
+    "lists of lists": listed(2, listed(CONTAINERS_MAX // 2, b"\x90")),
+    "entries": b"\xdf"
+    + struct.pack(">I", ITEMS_MAX + 1)
+    + b"".join(map(pack, range(2 * ITEMS_MAX + 2))),
+    "announced": (b"\xdc" + struct.pack(">H", ITEMS_MAX)) * 500 + bytes(20_000),
+}
+
+
+@pytest.mark.parametrize("body", LARGE_VALUES.values(), ids=LARGE_VALUES)
 def test_a_frame_cannot_take_more_memory_than_a_few_times_its_size(body: bytes) -> None:
     """Too many items or containers are refused before they are created."""
     tracemalloc.start()
