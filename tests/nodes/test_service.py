@@ -108,7 +108,7 @@ def asking(service: str, parties: Sequence[str] = PAIR, terms: bytes = TERMS) ->
         (asking("gather", ("ada", "bob", "cy", "dan")), "WrongParties"),
     ],
 )
-async def test_an_invalid_askedis_refused_with_a_reason_and_no_third_party_hears_of_it(
+async def test_an_invalid_request_is_refused_with_a_reason_and_no_third_party_hears_of_it(
     served: Nodes, asked: Open, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client's session is its own and the server's; a session of members is that of them all."""
@@ -135,7 +135,7 @@ async def test_a_member_that_copies_the_name_of_a_session_gets_nobody_blamed(ser
     assert (caught.value.by, caught.value.reason, caught.value.culprit) == ("bob", "Tampered", "")
 
 
-async def test_a_bug_or_a_malformed_askeddoes_not_end_the_service(
+async def test_a_bug_or_a_malformed_request_does_not_end_the_service(
     served: Nodes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The opener gets an error, the log has the traceback, and the node keeps serving."""
@@ -357,7 +357,7 @@ async def test_waiting_clients_are_served_in_the_order_of_their_last_turns() -> 
 
 
 @simulated
-async def test_a_askedwaits_for_a_limited_time_and_nobody_is_blamed() -> None:
+async def test_a_request_waits_for_a_limited_time_and_nobody_is_blamed() -> None:
     """The error names the busy party and the time; the turns of others are not affected."""
     turns, order = FairTurns("ada"), list[str]()
     async with AsyncExitStack() as held:
@@ -374,7 +374,7 @@ async def test_a_askedwaits_for_a_limited_time_and_nobody_is_blamed() -> None:
 
 @pytest.mark.parametrize("turns_of_the_loop", [0, 1, 2, 3])
 @simulated
-async def test_a_cancelled_askedleaves_no_turn_behind(turns_of_the_loop: int) -> None:
+async def test_a_cancelled_request_leaves_no_turn_behind(turns_of_the_loop: int) -> None:
     """Cancelled before, with or after its turn, it frees the place and passes the turn on."""
     turns, order = FairTurns("ada"), list[str]()
     for _ in range(3 * CONVENED_MAX):

@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -80,25 +80,6 @@ def test_interrupt_ends_the_run() -> None:
     with pytest.raises(KeyboardInterrupt):
         simulate(main())
     assert seconds == [5]
-
-
-def test_runner_shuts_down_asynchronous_generators() -> None:
-    """A suspended generator is closed when the run ends."""
-    closed: list[bool] = []
-
-    async def numbers() -> AsyncIterator[int]:
-        try:
-            yield 1
-        finally:
-            closed.append(True)
-
-    async def main() -> AsyncIterator[int]:
-        generator = numbers()
-        await anext(generator)
-        return generator
-
-    simulate(main())
-    assert closed == [True]
 
 
 def test_a_real_loop_has_no_environment() -> None:

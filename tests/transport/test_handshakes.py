@@ -13,7 +13,6 @@ from tests.transport.towns import (
     Town,
     both_fail,
     hello,
-    refused,
     stranger,
     until,
     with_key,
@@ -150,15 +149,6 @@ async def test_swapped_identities() -> None:
     for error in rest:
         assert isinstance(error, HandshakeError)
         assert "it refused us: the address of" in error.reason
-
-
-async def test_duplicate_identity(town: Town) -> None:
-    """While a member is connected, a second connection is refused and the first continues."""
-    async with town.start_all() as endpoints:
-        alice, carol = endpoints["alice"], endpoints["carol"]
-        await refused(town, "carol", alice, "carol is connected already")
-        await carol.send("alice", b"still me")
-        assert await alice.receive() == ("carol", b"still me")
 
 
 OLDER = (

@@ -5,7 +5,6 @@ import socket
 import struct
 from contextlib import suppress
 from functools import cached_property
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from veilring.transport import connection, tls
 from veilring.transport.frames import PREFIX_BYTES, on_stream
 from veilring.transport.handshake import ConnectionRefusal
 from veilring.transport.listener import bind
-from veilring.transport.pacing import DIAL_PAUSE_FIRST_SECONDS, DIAL_PAUSE_MAX_SECONDS, dial_pauses
+from veilring.transport.pacing import DIAL_PAUSE_FIRST_SECONDS, DIAL_PAUSE_MAX_SECONDS
 from veilring.transport.roster import Identity, Member, Roster, make_identity
 from veilring.transport.tls import LOOPBACK, TlsEndpoint
 
@@ -61,11 +60,14 @@ async def test_a_restarted_party_is_reachable_again(pair: Town, lost: str) -> No
             await fresh.close()
 
 
-async def test_a_loss_is_reported_before_the_return(town: Town) -> None:
-    """A peer stays disconnected until its loss is reported, so that no message is lost."""
+async def test_a_member_returns_after_its_loss_was_reported(town: Town) -> None:
+    """Neither while it is connected nor before its loss is reported, so that no message is lost."""
     async with town.start_all() as endpoints:
-        alice = endpoints["alice"]
-        endpoints["carol"].abort()
+        alice, carol = endpoints["alice"], endpoints["carol"]
+        await refused(town, "carol", alice, "carol is connected already")
+        await carol.send("alice", b"still me")
+        assert await alice.receive() == ("carol", b"still me")
+        carol.abort()
         await refused(town, "carol", alice, "has not yet dropped its earlier connection with carol")
         with pytest.raises(PeerLost):
             await alice.send("carol", b"for the first")
@@ -241,8 +243,9 @@ async def test_network_breaks(pair: Town, how: str) -> None:
 
 ATTEMPTS = 20
 REACHED = 12  # the attempt that succeeds
-CLIENT, SERVER = make_identity("client"), make_identity("server")
-ROSTER = Roster((Member.of(SERVER, LOOPBACK, 1), Member.of(CLIENT, kind="client")))
+CLIENT, NEIGHBOUR = make_identity("client"), make_identity("neighbour")
+SERVER = Member.of(make_identity("server"), LOOPBACK, 1)
+ROSTER = Roster((SERVER, *(Member.of(each, kind="client") for each in (CLIENT, NEIGHBOUR))))
 
 
 class Refused(TlsEndpoint):
@@ -260,11 +263,11 @@ class Refused(TlsEndpoint):
         return None if reached else ConnectionRefusal("nobody listens", again=True)
 
 
-def pauses(seed: int) -> NDArray[np.float64]:
+def pauses(seed: int, identity: Identity = CLIENT) -> NDArray[np.float64]:
     """Return the pauses between the dials of a client."""
 
     async def main() -> list[float]:
-        client = await Refused.start(CLIENT, ROSTER, timeout=None, streams=Streams(seed))
+        client = await Refused.start(identity, ROSTER, timeout=None, streams=Streams(seed))
         await asyncio.sleep(1_000)
         await client.close()
         return [client.times.get_nowait() for _ in range(ATTEMPTS)]
@@ -272,23 +275,15 @@ def pauses(seed: int) -> NDArray[np.float64]:
     return np.diff(simulate(main()))
 
 
-def test_pauses_between_dials_double_up_to_a_limit_with_jitter_from_a_seed() -> None:
+def test_pauses_between_dials_double_up_to_a_limit_with_jitter_from_seed_and_name() -> None:
     """Each is between half of it and the whole; after a connection they begin small again."""
-    found, again, other = (pauses(seed) for seed in (1, 1, 2))
+    found = pauses(1)
     longest = np.minimum(DIAL_PAUSE_FIRST_SECONDS * 2.0 ** np.arange(20), DIAL_PAUSE_MAX_SECONDS)
     for part in (found[: REACHED - 1], found[REACHED:]):
         shares = part / longest[: len(part)]
         assert np.all((shares >= 0.5) & (shares <= 1))
         assert len(set(shares.tolist())) == len(shares)
     assert found[REACHED - 1] == 0.0
-    assert found.tolist() == again.tolist()
-    assert set(found) & set(other) == {0.0}
-
-
-def test_two_members_of_one_seed_do_not_dial_in_step() -> None:
-    """Pauses also depend on the names of a member and its peer."""
-    ann, bob = (
-        list(islice(dial_pauses(Streams(1).generator("dial", name, "server")), ATTEMPTS))
-        for name in ("ann", "bob")
-    )
-    assert not set(ann) & set(bob)
+    assert found.tolist() == pauses(1).tolist()
+    for other in (pauses(2), pauses(1, NEIGHBOUR)):
+        assert set(found) & set(other) == {0.0}
