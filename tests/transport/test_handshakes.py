@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 from tests.transport.towns import (
     PATIENCE_SECONDS,
+    Stranger,
     Town,
     both_fail,
     hello,
@@ -151,10 +152,11 @@ async def test_swapped_identities() -> None:
         assert "it refused us: the address of" in error.reason
 
 
-OLDER = (
-    f"protocol version: 0 at carol, {PROTOCOL_VERSION} at alice; update veilring at carol, which is"
-    " older"
-)
+def versions(theirs: int) -> str:
+    """Return the reason for a greeting of another version."""
+    older = "carol" if theirs < PROTOCOL_VERSION else "alice"
+    numbers = f"{theirs} at carol, {PROTOCOL_VERSION} at alice"
+    return f"protocol version: {numbers}; update veilring at {older}, which is older"
 
 
 def other_hello(version: int, fields: int) -> bytes:
@@ -171,26 +173,20 @@ def test_every_version_reads_a_greeting_and_its_refusal() -> None:
 
 
 GREETINGS: dict[str, tuple[Callable[[Town], bytes], str]] = {
-    "version": (
-        lambda t: greeting(hello(t, version=9)),
-        f"protocol version: 9 at carol, {PROTOCOL_VERSION} at alice; update veilring at alice",
-    ),
-    "four fields": (lambda _: other_hello(0, 4), OLDER),
-    "five fields": (lambda _: other_hello(0, 5), OLDER),
-    "six fields": (lambda _: other_hello(0, 6), OLDER),
-    "no other field": (lambda _: other_hello(0, 1), OLDER),
-    "newer": (
-        lambda _: other_hello(9, 7),
-        f"protocol version: 9 at carol, {PROTOCOL_VERSION} at alice; update veilring at alice,",
-    ),
+    "version": (lambda town: greeting(hello(town, version=9)), versions(9)),
+    "four fields": (lambda _: other_hello(0, 4), versions(0)),
+    "five fields": (lambda _: other_hello(0, 5), versions(0)),
+    "six fields": (lambda _: other_hello(0, 6), versions(0)),
+    "no other field": (lambda _: other_hello(0, 1), versions(0)),
+    "newer": (lambda _: other_hello(9, 7), versions(9)),
     "fewer fields": (
         lambda _: other_hello(PROTOCOL_VERSION, 4),
         "number of fields in a greeting: 4 at carol, 5 at alice; update veilring at carol",
     ),
     "no version": (lambda _: on_stream(pack((bytes(16), "transport.hello"))), "was invalid"),
-    "roster": (lambda t: greeting(hello(t, roster=bytes(32))), "the rosters differ"),
-    "name": (lambda t: greeting(hello(t, sender="alice")), "with the key of carol"),
-    "receiver": (lambda t: greeting(hello(t, receiver="bob")), "at the address of"),
+    "roster": (lambda town: greeting(hello(town, roster=bytes(32))), "the rosters differ"),
+    "name": (lambda town: greeting(hello(town, sender="alice")), "with the key of carol"),
+    "receiver": (lambda town: greeting(hello(town, receiver="bob")), "at the address of"),
     "welcome": (lambda _: greeting(Welcome()), "its welcome came before any greeting"),
     "garbage": (lambda _: on_stream(b"\xc1 garbage"), "its greeting was invalid"),
     "too long": (lambda _: b"\xff" * 9, "its greeting was invalid: a frame of 4294967295"),
@@ -214,12 +210,10 @@ async def test_wrong_greeting(
         assert reason in error.reason
 
 
-@pytest.mark.usefixtures("alice")
-async def test_no_session_is_resumed(town: Town) -> None:
+async def test_no_session_is_resumed(carol: Stranger) -> None:
     """No session ticket lets a later connection skip the certificates."""
-    async with stranger(town, greet=True) as carol:
-        session = carol.writer.get_extra_info("ssl_object").session
-        assert session is None or not session.has_ticket
+    session = carol.writer.get_extra_info("ssl_object").session
+    assert session is None or not session.has_ticket
 
 
 ADA, BOB = make_identity("ada"), make_identity("bob")
@@ -247,26 +241,21 @@ LONG = "x" * 100
 DIFFER = "the terms differ: "
 
 
-@pytest.mark.parametrize(
-    ("theirs", "ours", "says"),
-    [
-        (about(KEYS), KEYS, ""),
-        (
-            about(KEYS | {"protocol.k": "7", "edition": "2"}),
-            KEYS,
-            f"{DIFFER}edition: 2 at bob, nothing at ada; protocol.k: 7 at bob, 5 at ada",
-        ),
-        (about({"a": f"{LONG}1"}), {"a": f"{LONG}2"}, f"{DIFFER}a: "),
-        (about({f"{LONG}1": "a"}), {f"{LONG}2": "a"}, f"{DIFFER}xx"),
-        (about({"\u0007" * 100: "\n"}), KEYS, f"{DIFFER}????"),
-        ('{"terms": {"a": "1"}, "colour": ["red"]}', {"a": "1"}, ""),
-        ("", KEYS, ""),
-        (about({}), KEYS, ""),
-        (about(KEYS), {}, ""),
-    ],
-    ids=["equal", "two keys", "end of a value", "end of a key", "not printable",
-         "of a later version", "no description", "no terms there", "no terms here"],
-)  # fmt: skip
+TWO_KEYS = "edition: 2 at bob, nothing at ada; protocol.k: 7 at bob, 5 at ada"
+DIFFERENCES = {
+    "equal": (about(KEYS), KEYS, ""),
+    "two keys": (about(KEYS | {"protocol.k": "7", "edition": "2"}), KEYS, DIFFER + TWO_KEYS),
+    "end of a value": (about({"a": f"{LONG}1"}), {"a": f"{LONG}2"}, f"{DIFFER}a: "),
+    "end of a key": (about({f"{LONG}1": "a"}), {f"{LONG}2": "a"}, f"{DIFFER}xx"),
+    "not printable": (about({"\u0007" * 100: "\n"}), KEYS, f"{DIFFER}????"),
+    "of a later version": ('{"terms": {"a": "1"}, "colour": ["red"]}', {"a": "1"}, ""),
+    "no description": ("", KEYS, ""),
+    "no terms there": (about({}), KEYS, ""),
+    "no terms here": (about(KEYS), {}, ""),
+}
+
+
+@pytest.mark.parametrize(("theirs", "ours", "says"), DIFFERENCES.values(), ids=DIFFERENCES)
 def test_keys_that_differ_are_named_with_both_values(
     theirs: str, ours: dict[str, str], says: str
 ) -> None:
@@ -287,11 +276,11 @@ def test_formats_are_named_before_all_other_keys() -> None:
     assert len(said) < REASON_CHARACTERS_MAX
 
 
-@pytest.mark.parametrize("text", ["[]", "{", "[" * 5000, '{"terms": {"a": {"b": 1}}}'])
-def test_an_invalid_description_is_refused(text: str) -> None:
+def test_an_invalid_description_is_refused() -> None:
     """A peer cannot skip the comparison of terms with a text that nobody can read."""
-    with pytest.raises(FrameError):
-        refusal(text, KEYS)
+    for text in ("[]", "{", "[" * 5000, '{"terms": {"a": {"b": 1}}}'):
+        with pytest.raises(FrameError):
+            refusal(text, KEYS)
 
 
 def test_long_terms_are_compared_by_a_hash() -> None:
@@ -302,22 +291,17 @@ def test_long_terms_are_compared_by_a_hash() -> None:
     assert "terms: " in refusal(theirs, many)
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs", "said"),
-    [
-        (("1.0", 1e9), ("1.0", 1e9 + 60), []),
-        (("1.0", 1e9), ("", None), []),
-        (("1.1", 1e9), ("1.0", 1e9), ["bob runs veilring 1.0, we run 1.1"]),
-        (("1", 1e9), ("1", 1e9 - 2_592_000), ["our clock and that of bob differ by 30 days"]),
-        (("1", 1e9), ("1", 1e9 + 3600), ["our clock and that of bob differ by 60 minutes"]),
-    ],
-)
-def test_sides_name_other_versions_and_clocks(
-    ours: tuple[str, float], theirs: tuple[str, float | None], said: list[str]
-) -> None:
+def test_sides_name_other_versions_and_clocks() -> None:
     """Versions of veilring and clocks that differ are named, because they may explain a failure."""
-    here, there = (About(veilring=v, clock=clock) for v, clock in (ours, theirs))
-    assert here.differences("bob", there) == said
+    here = About(veilring="1.1", clock=1e9)
+    for version, clock, said in (
+        ("1.1", 1e9 + 60, []),
+        ("", None, []),
+        ("1.0", 1e9, ["bob runs veilring 1.0, we run 1.1"]),
+        ("1.1", 1e9 - 2_592_000, ["our clock and that of bob differ by 30 days"]),
+        ("1.1", 1e9 + 3600, ["our clock and that of bob differ by 60 minutes"]),
+    ):
+        assert here.differences("bob", About(veilring=version, clock=clock)) == said
 
 
 # Long enough for a handshake among much else that the machine has to do.
@@ -351,21 +335,17 @@ async def test_plaintext_server(pair: Town) -> None:
 async def test_silence() -> None:
     """A peer that is silent before, during or after TLS is given up, on either side."""
     town = Town(("alice", "bob"), ("carol",))
-    silent_server = town.sockets.pop("bob")  # listens, and never accepts
     endpoint = await town.start("alice", connect_to=(), handshake_seconds=SILENCE_SECONDS)
     dialler = town.start("carol", SILENCE_SECONDS, connect_to=("bob",))
-    silent = socket.create_connection((LOOPBACK, town.ports["alice"]))
-    try:
+    # one that listens and never accepts, and one that says nothing
+    with town.sockets.pop("bob"), socket.create_connection((LOOPBACK, town.ports["alice"])):
         async with asyncio.timeout(PATIENCE_SECONDS), stranger(town) as carol:
             outcome, told = await asyncio.gather(dialler, carol.frame(), return_exceptions=True)
             await until(lambda: len(endpoint.refusals) == 2)
-        assert isinstance(outcome, HandshakeError)
-        assert outcome.peer == "bob"
-        refusal = read_greeting(told) if isinstance(told, bytes) else None
-        assert isinstance(refusal, Refuse)
-        reasons = [refusal.reason, *(error.reason for error in endpoint.refusals)]
-        assert all(TOO_SLOW in reason for reason in reasons)
-    finally:
-        silent.close()
-        silent_server.close()
-        await endpoint.close()
+    await endpoint.close()
+    assert isinstance(outcome, HandshakeError)
+    assert outcome.peer == "bob"
+    refusal = read_greeting(told) if isinstance(told, bytes) else None
+    assert isinstance(refusal, Refuse)
+    reasons = [refusal.reason, *(error.reason for error in endpoint.refusals)]
+    assert all(TOO_SLOW in reason for reason in reasons)
