@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, suppress
 
 import pytest
-from tests.nodes.worlds import NAMES, OTHER_TERMS, PAIR, TERMS, started, turns
+from tests.nodes.worlds import NAMES, OTHER_TERMS, PAIR, TERMS, hear, playing, started, tell, turns
 from tests.roles import Word
 from tests.simulation.running import simulated
 from tests.transport.towns import Town
@@ -29,7 +29,6 @@ from veilring.nodes.service import (
 )
 from veilring.nodes.session import Open
 from veilring.randomness import Streams
-from veilring.transport.endpoint import MemoryNetwork
 from veilring.transport.messages import encode
 
 
@@ -150,27 +149,16 @@ async def test_a_bug_or_a_malformed_request_does_not_end_the_service(
 
 @pytest.mark.parametrize("answers", [True, False])
 async def test_a_peer_that_leaves_with_its_answer_is_not_logged(
-    answers: bool, caplog: pytest.LogCaptureFixture
+    nodes: Nodes, answers: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A goodbye before the server's role has ended is logged only if the answer is missing."""
     has_left = asyncio.Event()
-
-    async def answer(party: Party, opener: str) -> None:
-        if answers:
-            await party.send(opener, Word(text="here"))
-            await has_left.wait()
-        else:
-            await party.receive(Word, sender=opener)
-
-    async def ask(party: Party) -> None:
-        if answers:
-            await party.receive(Word, sender="bob")
-
-    network = MemoryNetwork(NAMES)
-    ada, bob = (Node(network.endpoint(name), Streams(1)) for name in PAIR)
-    async with bob, Service(bob, {"answer": Offer(answer, TERMS, lambda _peer: True)}):
-        async with ada:
-            await ada.run(opening(ask, "answer", TERMS), bytes(16), PAIR)
+    answer = playing(tell("ada"), lambda _: has_left.wait()) if answers else hear("ada")
+    ask = hear("bob") if answers else playing()
+    offer = Offer(lambda party, _opener: answer(party), TERMS, lambda _peer: True)
+    async with Service(nodes["bob"], {"answer": offer}):
+        await nodes["ada"].run(opening(ask, "answer", TERMS), bytes(16), PAIR)
+        await nodes["ada"].close()
         await turns()
         has_left.set()
         await turns()

@@ -3,7 +3,6 @@
 import asyncio
 import socket
 import struct
-from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.transport.conformance import fill
-from tests.transport.towns import PATIENCE_SECONDS, Stranger, Town, lose, refused, tls_endpoints
+from tests.transport.towns import Stranger, Town, lose, refused, tls_endpoints
 from typing_extensions import override
 
 from veilring.errors import AddressTaken, EndpointClosed, InputError, PeerLost
@@ -166,17 +165,6 @@ async def test_connections_are_kept_alive() -> None:
         assert idle == connection.KEEPALIVE_IDLE_SECONDS
 
 
-async def test_a_node_that_stopped_reading_can_still_leave() -> None:
-    """It delivers its messages and goodbye, which its peer answers before its node reads it."""
-    async with tls_endpoints(("alice", "bob")) as endpoints:
-        await fill(endpoints["bob"], "alice")
-        await endpoints["alice"].send("bob", b"last")
-        async with asyncio.timeout(PATIENCE_SECONDS / 2):  # the goodbye's own limit is all of it
-            await endpoints["alice"].close()
-        assert await endpoints["bob"].receive() == ("alice", b"last")
-        assert (await lose(endpoints["bob"])).orderly
-
-
 def cut(writer: asyncio.StreamWriter, how: str) -> None:
     """End TLS properly but without a goodbye, or TCP but not TLS, or reset the connection."""
     if how == "close":
@@ -210,35 +198,6 @@ async def test_data_after_the_goodbye_changes_nothing(alice: TlsEndpoint, carol:
     carol.writer.write(on_stream(b"more"))
     assert await alice.receive() == ("carol", b"last")
     assert (await lose(alice)).orderly
-
-
-@pytest.mark.parametrize("how", ["fin", "reset"])
-async def test_network_breaks(pair: Town, how: str) -> None:
-    """If the network between two endpoints ends or resets their connection, both lose a peer."""
-    wires: list[asyncio.StreamWriter] = []
-
-    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError):
-            while data := await reader.read(1 << 16):
-                writer.write(data)
-        writer.close()
-
-    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        onward, back = await asyncio.open_connection(LOOPBACK, pair.ports["bob"])
-        wires.extend((writer, back))
-        await asyncio.gather(carry(reader, back), carry(onward, writer))
-
-    bob = pair.start("bob")
-    await asyncio.sleep(0)
-    sock = bind(LOOPBACK, 0)
-    async with await asyncio.start_server(relay, sock=sock) as server:
-        pair.roster = pair.roster.at({"bob": (LOOPBACK, sock.getsockname()[1])})
-        endpoints = await asyncio.gather(pair.start("alice"), bob)
-        server.close()
-        for wire in wires:
-            cut(wire, how)
-        assert not any([(await lose(endpoint)).orderly for endpoint in endpoints])
-        await asyncio.gather(*(endpoint.close() for endpoint in endpoints))
 
 
 ATTEMPTS = 20
