@@ -197,6 +197,18 @@ async def fill(sender: Endpoint, to: str) -> int:
     raise AssertionError(f"{STALL_FRAMES_MAX} frames were sent to a peer that reads none")
 
 
+async def _stall(sender: Endpoint, to: str, count: int) -> tuple[int, list[asyncio.Task[None]]]:
+    """Send until a receiver stalls that does not read; return the number sent, and later sends."""
+    sent = await fill(sender, to)
+    require(sent, "the very first send waited")
+    waiting = [
+        asyncio.create_task(sender.send(to, numbered(sent + 1 + i, STALL_FRAME_BYTES)))
+        for i in range(count)
+    ]
+    await asyncio.sleep(0)
+    return sent, waiting
+
+
 # Frames: they arrive whole, and invalid ones are refused.
 
 
@@ -449,8 +461,9 @@ async def an_ended_endpoint_neither_sends_nor_receives(
 
 @check
 async def a_close_amid_sends_cuts_no_frame(alice: Endpoint, bob: Endpoint) -> None:
-    """If both sides are sending as one closes, what it sent arrives whole, and then its goodbye."""
+    """What an endpoint sent arrives whole, then its goodbye, though it reads nothing any more."""
     sent = 0
+    _, waiting = await _stall(bob, "alice", 2)
 
     async def send() -> None:
         nonlocal sent
@@ -459,19 +472,16 @@ async def a_close_amid_sends_cuts_no_frame(alice: Endpoint, bob: Endpoint) -> No
                 await _send(alice, "bob", (sent,), 5_000)
                 sent += 1
 
-    async def send_back() -> None:
-        with raises(PeerLost):
-            await _send(bob, "alice", count(), 10_000)
-
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(send_back())
-        await alice.receive()
         tasks.create_task(send())
         await take(bob, "alice", *(numbered(number, 5_000) for number in range(_LAST_FRAMES)))
         tasks.create_task(alice.close())
         arrived, orderly = await _take_rest(bob, 5_000, _LAST_FRAMES)
-        require(arrived >= sent, f"{sent} frames were sent, {arrived} arrived")
-        require(orderly, "a close was reported as a crash")
+    require(arrived >= sent, f"{sent} frames were sent, {arrived} arrived")
+    require(orderly, "a close was reported as a crash")
+    for stalled in waiting:
+        with raises(PeerLost):
+            await stalled
 
 
 @check
@@ -497,18 +507,6 @@ async def a_crash_does_not_disturb_a_stream(
 # Backpressure and cancellation: a cancelled call is done completely or not at all.
 
 
-async def _stall(alice: Endpoint, count: int) -> tuple[int, list[asyncio.Task[None]]]:
-    """Stall the sends of alice to bob, who does not read, and leave some of them waiting."""
-    sent = await fill(alice, "bob")
-    require(sent, "the very first send waited")
-    waiting = [
-        asyncio.create_task(alice.send("bob", numbered(sent + 1 + i, STALL_FRAME_BYTES)))
-        for i in range(count)
-    ]
-    await asyncio.sleep(0)
-    return sent, waiting
-
-
 async def _take_all(bob: Endpoint, sent: int, late: set[int]) -> list[int]:
     """Receive frames, whole and once, up to the late ones; the first arrive in order."""
     numbers: list[int] = []
@@ -526,7 +524,7 @@ async def a_stalled_receiver_stops_its_senders_only(
 ) -> None:
     """Sends to a peer that does not read wait, and arrive once it reads; other peers are heard."""
     many = 20
-    sent, waiting = await _stall(alice, many)
+    sent, waiting = await _stall(alice, "bob", many)
     waiting.append(asyncio.create_task(carol.send("bob", numbered(sent + 1 + many))))
     for number in range(100):
         await alice.send("carol", numbered(number))
@@ -543,7 +541,7 @@ async def a_stalled_send_learns_of_an_end(maker: Maker) -> None:
     """A waiting send raises `PeerLost` for its receiver's end, `EndpointClosed` for its own."""
     for gone, error in (("bob", PeerLost), ("alice", EndpointClosed)):
         async with maker(("alice", "bob")) as endpoints:
-            _, waiting = await _stall(endpoints["alice"], 2)
+            _, waiting = await _stall(endpoints["alice"], "bob", 2)
             endpoints[gone].abort()
             for send in waiting:
                 with raises(error):
@@ -575,7 +573,7 @@ async def a_receive_cancelled_as_a_frame_arrives_loses_nothing(
 @check
 async def cancelled_sends_are_whole_or_nothing(alice: Endpoint, bob: Endpoint) -> None:
     """Each send that is cancelled, before or while it waits, arrives whole or not at all."""
-    sent, waiting = await _stall(alice, 20)
+    sent, waiting = await _stall(alice, "bob", 20)
     never = asyncio.create_task(alice.send("bob", numbered(sent + 98)))
     for send in (never, *waiting[::2]):
         send.cancel()
