@@ -100,6 +100,7 @@ def test_an_unfit_key_file_is_refused(tmp_path: Path) -> None:
 ALICE = Member.of(make_identity("alice"), "alice.example", 7000)
 BOB = Member.of(make_identity("bob"), "127.0.0.1", PORT_MAX)
 CAROL = Member.of(make_identity("carol"), kind="client")
+CAROL_AGAIN = make_identity("carol")
 ROSTER = Roster((ALICE, BOB, CAROL))
 
 
@@ -218,9 +219,9 @@ def bare(roster: Roster) -> Roster:
     return Roster(tuple(replace(m, previous="", previous_until=None) for m in roster.members))
 
 
-def other_key(roster: Roster, name: str = "carol") -> Roster:
-    """Return the roster with another new key of a member."""
-    return with_key(roster, make_identity(name))
+def accepting(before: Roster, key: Identity, until: dt.date = UNTIL) -> Roster:
+    """Return the roster with a new key of a member, whose previous one is accepted up to a day."""
+    return with_key(before, key).replacing(before, until, TODAY)
 
 
 class Rotation(Town):
@@ -233,7 +234,7 @@ class Rotation(Town):
     def __init__(self, name: str = "alice") -> None:
         super().__init__(("alice", "bob"), ("carol",))
         self.key = make_identity(name)
-        self.new = with_key(self.roster, self.key).replacing(self.roster, UNTIL, TODAY)
+        self.new = accepting(self.roster, self.key)
 
 
 @pytest.fixture
@@ -264,44 +265,30 @@ async def test_members_get_the_new_roster_and_then_the_new_key(
             assert "bob" in endpoints["alice"].connected
 
 
+ENDED, DIFFER = f"was accepted until {TODAY - DAY};", "the rosters differ"
+
+
 @pytest.mark.parametrize(
-    ("name", "rosters", "says"),
+    ("name", "has_new", "at_bob", "says"),
     [
-        (
-            "alice",
-            lambda town: {"bob": ended(town.new)},
-            f"previous key of alice was accepted until {TODAY - DAY}; restart alice with its",
-        ),
+        ("alice", False, lambda t: ended(t.new), f"key of alice {ENDED} restart alice with its"),
         (
             "carol",
-            lambda town: {"bob": ended(town.new)},
-            f"alice has the previous roster, which was accepted until {TODAY - DAY}; give it ours",
+            False,
+            lambda t: ended(t.new),
+            f"the previous roster, which {ENDED} give it ours",
         ),
-        (
-            "carol",
-            lambda town: {
-                "alice": town.new,
-                "bob": other_key(town.roster).replacing(town.roster, UNTIL, TODAY),
-            },
-            "the rosters differ",
-        ),
-        (
-            "carol",
-            lambda town: {
-                "alice": town.new,
-                "bob": bare(town.new).replacing(other_key(town.roster), UNTIL, TODAY),
-            },
-            "the rosters differ",
-        ),
+        ("carol", True, lambda t: accepting(t.roster, CAROL_AGAIN), DIFFER),
+        ("carol", True, lambda t: accepting(with_key(t.roster, CAROL_AGAIN), t.key), DIFFER),
     ],
     ids=["previous key ended", "previous roster ended", "other new keys", "other previous keys"],
 )
 async def test_rosters_that_do_not_agree_are_named(
-    name: str, rosters: Callable[[Rotation], dict[str, Roster]], says: str
+    name: str, has_new: bool, at_bob: Callable[[Rotation], Roster], says: str
 ) -> None:
     """Both sides learn which key or roster has ended and what to do, or that the rosters differ."""
     town = Rotation(name)
-    town.rosters = rosters(town)
+    town.rosters = {"alice": town.new if has_new else town.roster, "bob": at_bob(town)}
     assert all(says in each for each in await both_fail(town))
 
 
@@ -317,13 +304,14 @@ def test_hashes_cover_the_keys_that_are_accepted(rotation: Rotation) -> None:
     old, new = rotation.roster, rotation.new
     assert ended(new).hashes(TODAY) == bare(new).hashes(TODAY) == (new.hash,)
     assert (len(new.hashes(UNTIL)), len(new.hashes(UNTIL + DAY))) == (2, 1)
-    longer = bare(new).replacing(old, UNTIL + DAY, TODAY)
+    longer = accepting(old, rotation.key, UNTIL + DAY)
     assert len({each.hashes(TODAY)[0] for each in (new, bare(new), longer)}) == 3
 
 
 def test_only_keys_may_differ_from_the_previous_roster(rotation: Rotation) -> None:
     """A roster that changes more than keys, or changes none, replaces no other without a stop."""
-    old, new = rotation.roster, other_key(rotation.roster, "bob")
+    bob = make_identity("bob")
+    old, new = rotation.roster, with_key(rotation.roster, bob)
     for other, until, says in (
         (Roster(new.members[::-1]), UNTIL, "other members, or another order"),
         (Roster(new.members[1:]), UNTIL, "other members, or another order"),
@@ -333,28 +321,20 @@ def test_only_keys_may_differ_from_the_previous_roster(rotation: Rotation) -> No
         with pytest.raises(InputError, match=says):
             other.replacing(old, until, TODAY)
     with pytest.raises(InputError, match=f"accepts a previous key of alice until {UNTIL}; wait"):
-        other_key(rotation.new, "bob").replacing(rotation.new, UNTIL, TODAY)
+        accepting(rotation.new, bob)
 
 
-@pytest.mark.parametrize(
-    ("changed", "says"),
-    [
+def test_bad_entries_are_named(rotation: Rotation) -> None:
+    """A previous key is another one, with the member's name and a last day that is a date."""
+    rotating = rotation.new.member("alice")
+    for changed, says in (
         ({"previous": ""}, "alice has only one of previous and previous_until"),
         ({"previous_until": None}, "alice has only one of previous and previous_until"),
-        ({"previous": make_identity("eve").certificate_pem}, "certificate of alice is for 'eve'"),
-        ({"previous": ALICE.certificate, "previous_until": UNTIL}, "key of alice is its key"),
-    ],
-    ids=["no key", "no day", "the key of another", "the current key"],
-)
-def test_bad_entries_are_named(changed: dict[str, Any], says: str) -> None:
-    """A previous key is another one, with the member's name and a last day."""
-    rotating = replace(ALICE, previous=make_identity("alice").certificate_pem, previous_until=UNTIL)
-    with pytest.raises(InputError, match=says):
-        replace(rotating, **changed)
-
-
-def test_days_that_are_no_dates_are_refused(rotation: Rotation) -> None:
-    """In a roster file, the last day is a date of TOML."""
+        ({"previous": CAROL.certificate}, "certificate of alice is for 'carol'"),
+        ({"previous": rotating.certificate}, "key of alice is its key"),
+    ):
+        with pytest.raises(InputError, match=says):
+            replace(rotating, **changed)
     text = rotation.new.to_toml()
     assert Roster.from_toml(text) == rotation.new
     with pytest.raises(ScenarioError, match="previous_until is 'soon'; allowed: a date"):
