@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.nodes.worlds import NAMES
-from tests.roles import Word, chat, die, fail_late, pass_on
+from tests.roles import Word, chat, die, fail_late
 from tests.simulation.running import simulated
 
 from veilring.errors import RunFailed
@@ -131,27 +131,23 @@ async def test_a_dead_process_is_marked_and_its_messages_are_known_from_others()
     assert all(m.sent_seconds is not None and m.received_seconds is None for m in to_bob)
 
 
-async def test_runs_of_one_journal_share_its_clock() -> None:
-    """Times of a second run continue after those of the first."""
-    journal = Journal()
-    async with Cluster(NAMES) as cluster:
-        runs = [await cluster.run(chat, rounds=3, trace=journal) for _ in range(2)]
-    sessions = list(dict.fromkeys(message.session for message in journal.messages))
-    assert len(sessions) == 2
-    first, second = ([m for m in journal.messages if m.session == s] for s in sessions)
-    assert max(m.seconds for m in first) < min(m.seconds for m in second)
-    assert first == list(runs[0].trace)
-
-
 @simulated
-async def test_the_times_are_those_of_the_simulated_clock() -> None:
-    """A message that takes a quarter of a second is received exactly that much later."""
+async def test_runs_of_one_journal_share_its_clock() -> None:
+    """A message takes its latency, a second run continues; an adversary is marked once for both."""
     runtime = Simulated(Topology(LinkModel(Constant(LATENCY_SECONDS))))
+    journal = Journal()
     async with Cluster(NAMES, runtime=runtime) as cluster:
         await asyncio.sleep(7)
-        trace = (await cluster.run(chat, rounds=4, trace=True)).trace
-    times = {(m.number, m.sent_seconds, m.received_seconds) for m in trace}
-    assert times == {(n, n * LATENCY_SECONDS, (n + 1) * LATENCY_SECONDS) for n in range(4)}
+        for _ in range(2):
+            await cluster.run(chat, rounds=4, adversaries={"cy": Adversary()}, trace=journal)
+    first, second = dict.fromkeys(message.session for message in journal.messages)
+    found = {(m.session, m.number, m.sent_seconds, m.received_seconds) for m in journal.messages}
+    assert found == {
+        (session, n, (start + n) * LATENCY_SECONDS, (start + n + 1) * LATENCY_SECONDS)
+        for session, start in ((first, 0), (second, 4))
+        for n in range(4)
+    }
+    assert journal.marks == [Mark(0.0, "cy", "adversary: Adversary")]
 
 
 @simulated
@@ -173,12 +169,3 @@ async def test_a_fault_is_marked_at_its_time() -> None:
     ]
     lost = [mark for mark in journal.marks if (mark.party, mark.kind) == ("bob", "lost")]
     assert lost[0] == Mark(2.0, "bob", "lost: it crashed", waits=("test.word from ada",))
-
-
-async def test_an_adversary_is_marked_once_for_all_runs() -> None:
-    """The adversary's parties are marked in the trace from the beginning."""
-    journal = Journal()
-    async with Cluster(NAMES) as cluster:
-        for _ in range(2):
-            await cluster.run(pass_on, adversaries={"cy": Adversary()}, trace=journal)
-    assert journal.marks == [Mark(0.0, "cy", "adversary: Adversary")]
