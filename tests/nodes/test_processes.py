@@ -151,7 +151,7 @@ def test_parties_end_with_their_launcher(sign: signal.Signals, pytestconfig: pyt
     assert not alive
 
 
-_ROLE = """
+_SCRIPT = """
 from dataclasses import dataclass
 
 import veilring as vr
@@ -180,49 +180,31 @@ async def add_up(party, own, *, factor):
 for runtime in ("memory", "processes"):
     run = vr.run(add_up, [Own(1), Own(2), Own(3)], runtime=runtime, seed=1, factor=2)
     print(run.result, run.transcript)
-"""
-_LATE = """
-import veilring as vr
 
-async def first(party, own):
+
+async def late(party, own):
     return own
 
-print(vr.run(first, [1, 2, 3], runtime="processes").result)
 
-async def second(party, own):
-    return own
-
-vr.run(second, [1, 2, 3], runtime="processes")
+vr.run(late, [1, 2, 3], runtime="processes")
 """
 
 
-def _script(folder: Path, text: str) -> "subprocess.CompletedProcess[str]":
-    (folder / "mine.py").write_text(textwrap.dedent(text))
-    return subprocess.run(
+def test_a_script_needs_no_main_guard(tmp_path: Path) -> None:
+    """All above its first run is found in processes; the error for a role below names the place."""
+    (tmp_path / "mine.py").write_text(_SCRIPT)
+    done = subprocess.run(
         [sys.executable, "mine.py"],
-        cwd=folder,
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=600,
         check=False,
     )
-
-
-def test_a_script_needs_no_main_guard(tmp_path: Path) -> None:
-    """Its roles, messages and classes are found, and it starts no cluster in a process."""
-    done = _script(tmp_path, _ROLE)
-    assert done.returncode == 0, done.stderr
     first, *lines = done.stdout.splitlines()
     assert first == "read as __main__"
-    assert len(lines) == 2
+    assert len(lines) == 2, done.stderr
     assert set(lines) == {lines[0]}
     assert lines[0].startswith("Own(value=12)")
-
-
-@pytest.mark.slow
-def test_a_role_below_the_first_run_is_not_found(tmp_path: Path) -> None:
-    """The error names the right place for the role."""
-    done = _script(tmp_path, _LATE)
-    assert done.stdout == "1\n"
     assert "cannot find the role" in done.stderr
     assert "of the script itself, before any code that runs it" in done.stderr

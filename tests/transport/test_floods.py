@@ -174,21 +174,6 @@ async def test_slow_connections_do_not_block_members(
         assert all(says in error.reason for error in alice.refusals)
 
 
-async def test_plaintext_takes_no_place(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plaintext is disconnected at its first byte and logged, and is no handshake."""
-    monkeypatch.setattr(listener, "FAILURES_MAX", 1)
-    monkeypatch.setattr(listener, "FAILURES_PER_SECOND", 1e-9)
-    async with town.start_all("alice") as endpoints:
-        alice = endpoints["alice"]
-        async with crowd(town, 50, b"GET / HTTP/1.1\r\n\r\n") as held:
-            await until(lambda: len(alice.refusals) == 50)
-            with suppress(ConnectionResetError):
-                assert held[0].recv(1) == b""
-        assert all("does not speak TLS" in error.reason for error in alice.refusals)
-        assert all(error.peer.startswith(LOOPBACK) for error in alice.refusals)
-        await pass_through(town, alice)
-
-
 async def test_a_listener_that_closes_before_a_handshake_began_leaves_nothing_open() -> None:
     """A connection whose handshake was due but had not begun is closed."""
     admitted = list[str]()
@@ -227,13 +212,20 @@ async def test_a_slow_handshake_may_continue_on_an_idle_server(
 async def test_failing_handshakes_of_an_address_are_budgeted(
     town: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An address with only failing handshakes gets a few; successful ones cost nothing."""
+    """Neither successes nor plaintext, which ends at its first byte, are among the few of them."""
     monkeypatch.setattr(listener, "FAILURES_MAX", 2)
     monkeypatch.setattr(listener, "FAILURES_PER_SECOND", 1e-9)
     async with town.start_all("alice") as endpoints:
         alice = endpoints["alice"]
+        async with crowd(town, 50, b"GET / HTTP/1.1\r\n\r\n") as held:
+            await until(lambda: len(alice.refusals) == 50)
+            with suppress(ConnectionResetError):
+                assert held[0].recv(1) == b""
+        assert all("does not speak TLS" in error.reason for error in alice.refusals)
+        assert all(error.peer.startswith(LOOPBACK) for error in alice.refusals)
         for _ in range(5):
             await pass_through(town, alice)
+        alice.refusals.clear()
         broken = b"\x16\x03\x01\x00\x04\x01\x00\x00\x00"  # begins a handshake that is none
         async with crowd(town, 3, broken):
             await until(lambda: len(alice.refusals) == 2)

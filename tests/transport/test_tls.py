@@ -33,8 +33,7 @@ async def test_a_late_party_is_waited_for(pair: Town) -> None:
     alice = pair.start("alice")
     await asyncio.sleep(0.2)
     pair.sockets["bob"] = bind(*address)
-    endpoints = await asyncio.gather(alice, pair.start("bob"))
-    for endpoint in endpoints:
+    for endpoint in await asyncio.gather(alice, pair.start("bob")):
         await endpoint.close()
 
 
@@ -50,13 +49,11 @@ async def test_a_restarted_party_is_reachable_again(pair: Town, lost: str) -> No
         await endpoints[lost].close()
         pair.sockets[lost] = bind(LOOPBACK, pair.ports[lost])
         fresh = await pair.start(lost)
-        try:
-            await fresh.send(stays.name, b"back")
-            assert await stays.receive() == (lost, b"back")
-            await stays.send(lost, b"welcome")
-            assert await fresh.receive() == (stays.name, b"welcome")
-        finally:
-            await fresh.close()
+        await fresh.send(stays.name, b"back")
+        assert await stays.receive() == (lost, b"back")
+        await stays.send(lost, b"welcome")
+        assert await fresh.receive() == (stays.name, b"welcome")
+        await fresh.close()
 
 
 async def test_a_member_returns_after_its_loss_was_reported(town: Town) -> None:
