@@ -19,12 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simpy import Environment
 from simpy.events import Event
-from tests.roles import Word
+from tests.roles import chat
 from tests.simulation.running import simulated
 
 from veilring.errors import Deadlock, InputError, SimulationError
 from veilring.nodes.cluster import Cluster
-from veilring.nodes.party import Party
 from veilring.randomness import Streams
 from veilring.simulation import Order, SimulatedLoop, running_environment, simulate, wait_event
 from veilring.simulation import loop as loops
@@ -195,12 +194,6 @@ def test_primitives_work_unchanged() -> None:
                 await queue.put(item)
             opened.set()
 
-        async def consume() -> None:
-            while len(log) < 3:
-                item = await queue.get()
-                log.append((now(), item))
-            await opened.wait()
-
         async def work(seconds: float) -> float:
             async with turn:
                 await asyncio.sleep(seconds)
@@ -208,7 +201,10 @@ def test_primitives_work_unchanged() -> None:
 
         async with asyncio.TaskGroup() as group:
             group.create_task(produce())
-            group.create_task(consume())
+            for _ in range(3):
+                item = await queue.get()
+                log.append((now(), item))
+            await opened.wait()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):
                 await queue.get()
@@ -355,21 +351,20 @@ LEAVES = "would leave the simulated clock"
 NAMED = {
     name: lambda name=name: getattr(asyncio.get_running_loop(), name)() for name in loops.REFUSED
 }
+UNNAMED = [
+    lambda: asyncio.open_connection("localhost", 1),
+    lambda: asyncio.start_server(lambda _r, _w: None, "localhost", 0),
+    lambda: asyncio.to_thread(print),
+    lambda: asyncio.create_subprocess_exec(sys.executable),
+    lambda: asyncio.create_subprocess_shell("true"),
+]
 
 
 @pytest.mark.parametrize(
     ("call", "error", "says"),
     [(call, SimulationError, rf"loop\.{name} {LEAVES}; \w+") for name, call in NAMED.items()]
+    + [(call, SimulationError, LEAVES) for call in UNNAMED]
     + [
-        (lambda: asyncio.open_connection("localhost", 1), SimulationError, LEAVES),
-        (
-            lambda: asyncio.start_server(lambda _r, _w: None, "localhost", 0),
-            SimulationError,
-            LEAVES,
-        ),
-        (lambda: asyncio.to_thread(print), SimulationError, LEAVES),
-        (lambda: asyncio.create_subprocess_exec(sys.executable), SimulationError, LEAVES),
-        (lambda: asyncio.create_subprocess_shell("true"), SimulationError, LEAVES),
         (watch_socket, SimulationError, "watching a file or socket"),
         (complete_bare, SimulationError, "give it tasks"),
         (lambda: wait_event(Environment().timeout(1)), InputError, "another environment"),
@@ -447,15 +442,6 @@ def test_a_task_that_never_waits_is_named(
         simulate(main(1_000_000))
 
 
-async def ping_pong(party: Party) -> None:
-    """Send a message to and fro for ever."""
-    party.round(1)
-    peer = next(name for name in party.peers)
-    for _ in itertools.count():
-        await party.send(peer, Word(text="ball"))
-        await party.receive(Word, sender=peer)
-
-
 def test_a_role_that_sends_for_ever_without_latency_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -464,10 +450,10 @@ def test_a_role_that_sends_for_ever_without_latency_is_named(
 
     async def main() -> None:
         async with Cluster(2, runtime="simulated", seed=1) as cluster:
-            await cluster.run(ping_pong, seconds=5.0)
+            await cluster.run(chat, rounds=1_000_000_000, seconds=5.0)
 
-    line = ping_pong.__code__.co_firstlineno + 6
-    with pytest.raises(SimulationError, match=rf"events at 0 s.*{line};"):
+    line = chat.__code__.co_firstlineno + 5
+    with pytest.raises(SimulationError, match=rf"events at 0 s.*roles\.py:{line};"):
         simulate(main())
 
 
