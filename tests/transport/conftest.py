@@ -1,6 +1,7 @@
 """Fixtures of all transport tests: a town, and limits that a busy machine does not exceed."""
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 
 import pytest
 from tests.transport.towns import PATIENCE_SECONDS, Stranger, Town, stranger
@@ -19,9 +20,8 @@ def patient_goodbyes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def town() -> Iterator[Town]:
     """Return a town with the party alice and the client carol."""
-    town = Town(("alice",), ("carol",))
-    yield town
-    town.close()
+    with closing(Town(("alice",), ("carol",))) as town:
+        yield town
 
 
 @pytest.fixture
@@ -44,6 +44,5 @@ async def carol(
 @pytest.fixture
 def pair() -> Iterator[Town]:
     """Return a town with the parties alice and bob, of which alice dials."""
-    town = Town(("alice", "bob"))
-    yield town
-    town.close()
+    with closing(Town(("alice", "bob"))) as town:
+        yield town

@@ -6,6 +6,7 @@ import re
 import stat
 import tomllib
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -240,9 +241,8 @@ class Rotation(Town):
 @pytest.fixture
 def rotation() -> Iterator[Rotation]:
     """Return a town in which alice gets a new key."""
-    rotation = Rotation()
-    yield rotation
-    rotation.close()
+    with closing(Rotation()) as rotation:
+        yield rotation
 
 
 ALL = ("alice", "bob", "carol")
