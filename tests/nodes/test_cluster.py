@@ -71,17 +71,6 @@ def test_set_up_messages_are_asserted_separately(run_protocol: ProtocolRunner) -
         assert_cost(run, setup_bytes=setup.bytes + 1)
 
 
-def test_only_watched_parties_have_a_view(run_protocol: ProtocolRunner) -> None:
-    """A view contains all messages that the party received and sent."""
-    run = run_protocol(pass_on, NAMES, watch=["bob"])
-    assert list(run.views) == ["bob"]
-    view = run.views["bob"]
-    assert [(seen.round, seen.sender, seen.message) for seen in view.received] == [
-        (1, "ada", Word(text="ada"))
-    ]
-    assert [seen.sender for seen in view.sent] == ["cy"]
-
-
 def test_a_failure_anywhere_is_a_failure_everywhere(run_protocol: ProtocolRunner) -> None:
     """The error is the one closest to the cause, with file, line and function, and no value."""
     with pytest.raises(RunFailed, match="bob: ValueError: bob had a bad day") as caught:
