@@ -235,6 +235,7 @@ async def test_only_the_sender_missed_by_the_judge_is_convicted(silent: str, mis
         verdict, culprit = f"{verdict}, or the report of {misses} is false", ""
     assert (error.culprit, error.verdict) == (culprit, verdict)
     assert (told.by, told.reason, told.culprit) == ("ada", "SessionTimeout", culprit)
+    assert (f"{silent} did not send its message in time" in str(told)) == bool(culprit)
 
 
 @pytest.mark.parametrize(

@@ -52,16 +52,10 @@ def over(model: LinkModel) -> Maker:
     return make
 
 
-def on_uvloop(main: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine on uvloop."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main)
-
-
 TRANSPORTS: dict[str, tuple[Maker, Callable[[Coroutine[Any, Any, None]], None]]] = {
     "memory": (in_memory(), asyncio.run),
     "tls": (tls_endpoints, asyncio.run),
-    "tls on uvloop": (tls_endpoints, on_uvloop),
+    "tls on uvloop": (tls_endpoints, uvloop.run),
     "instant": (over(LinkModel()), simulate),
     "constant": (over(LinkModel(Constant(0.05))), simulate),
     "random": (over(LinkModel(Uniform(0.01, 0.1), Exponential(0.02), 1e8)), simulate),
