@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from veilring.errors import HandshakeError, PeerLost
+from veilring.randomness import Streams
 from veilring.transport.frames import PREFIX_BYTES
 from veilring.transport.handshake import PROTOCOL_VERSION, Hello, Welcome, greeting, read_greeting
 from veilring.transport.listener import bind
@@ -42,7 +43,11 @@ class Town:
         self, name: str, seconds: float = PATIENCE_SECONDS, **options: Any
     ) -> asyncio.Task[TlsEndpoint]:
         """Start the endpoint of a member."""
-        given = {"listen": self.sockets.pop(name, LOOPBACK), "handshake_seconds": PATIENCE_SECONDS}
+        given = {
+            "listen": self.sockets.pop(name, LOOPBACK),
+            "handshake_seconds": PATIENCE_SECONDS,
+            "streams": Streams(1),
+        }
         roster = self.rosters.get(name, self.roster)
         starting = TlsEndpoint.start(
             self.identities[name], roster, timeout=seconds, **(given | options)
@@ -72,15 +77,12 @@ async def tls_endpoints(names: Sequence[str]) -> AsyncIterator[dict[str, TlsEndp
         yield endpoints
 
 
-async def both_fail(town: Town, seconds: float = 2.0) -> tuple[str, str]:
+async def both_fail(town: Town) -> tuple[str, str]:
     """Start alice as dialler and bob as listener; return the reasons that they report."""
+    seconds = 1.5  # with this seed, alice dials after 1.0 s and 2.1 s: no attempt is cut short
+    starts = [town.start(name, seconds) for name in ("alice", "bob")]
     async with asyncio.timeout(PATIENCE_SECONDS):
-        errors = await asyncio.gather(
-            town.start("alice", seconds=seconds),
-            town.start("bob", seconds=seconds),
-            return_exceptions=True,
-        )
-    alice, bob = errors
+        alice, bob = await asyncio.gather(*starts, return_exceptions=True)
     assert isinstance(alice, HandshakeError)
     assert isinstance(bob, HandshakeError)
     assert (alice.peer, bob.peer) == ("bob", "alice")
