@@ -130,11 +130,6 @@ async def wait_for_the_next(party: Party) -> None:
     await party.receive(Word, sender=party.parties[(here + 1) % 3])
 
 
-async def wait_for_nobody(_party: Party) -> None:
-    """Wait for something that is not a message."""
-    await asyncio.Event().wait()
-
-
 async def sleep_on(_party: Party) -> None:
     """Sleep without end."""
     while True:  # noqa: ASYNC110  (the mistake)
@@ -156,6 +151,7 @@ ALL_WAIT = (
     r"^every party is waiting.*party-0 is waiting for test\.word from party-1.*"
     r"nobody can be blamed: the order.*due=ROUND"
 )
+NOBODY = "party-1 is waiting for no message"
 
 
 @pytest.mark.parametrize(
@@ -163,7 +159,7 @@ ALL_WAIT = (
     [
         (wait_for_the_next, None, Deadlock, 0.0, ALL_WAIT),
         (wait_for_the_next, 5.0, Deadlock, 0.0, ALL_WAIT),
-        (wait_for_nobody, None, Deadlock, 0.0, "party-1 is waiting for no message"),
+        (lambda _: asyncio.Event().wait(), None, Deadlock, 0.0, NOBODY),
         (sleep_on, None, SessionTimeout, SIMULATED_SECONDS, "not finished after"),
         (sleep_on, 250.0, SessionTimeout, 250.0, "not finished after 250 s"),
         (retry, 9.5, ValueError, 9.5, "a bad day"),

@@ -1,6 +1,7 @@
 """Sessions at nodes: their start, concurrency and end, misbehaving peers, and tolerated losses."""
 
 import asyncio
+from functools import partial
 
 import pytest
 from tests.nodes.worlds import (
@@ -16,7 +17,7 @@ from tests.nodes.worlds import (
     tell,
     turns,
 )
-from tests.roles import Word, pass_on
+from tests.roles import Word, fail, pass_on
 
 from veilring.errors import (
     ClusterError,
@@ -89,19 +90,15 @@ async def test_a_silent_peer_ends_the_session_at_its_limit(nodes: Nodes) -> None
         await nodes["bob"].run(hear("ada"), FIRST, NAMES, seconds=0.05)
 
 
-async def fail(party: Party) -> None:
-    """Fail with a secret in the text of the error."""
-    await asyncio.sleep(0)
-    raise ValueError(f"the secret of {party.me} is 42")
-
-
 async def hurry(_party: Party) -> None:
     """Exceed a limit of the role's own."""
     async with asyncio.timeout(0.01):
         await asyncio.Event().wait()
 
 
-@pytest.mark.parametrize(("role", "error"), [(fail, ValueError), (hurry, TimeoutError)])
+@pytest.mark.parametrize(
+    ("role", "error"), [(partial(fail, who="ada"), ValueError), (hurry, TimeoutError)]
+)
 async def test_a_failed_role_reveals_only_the_kind_of_error(
     nodes: Nodes, role: Role, error: type[Exception]
 ) -> None:
