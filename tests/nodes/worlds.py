@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from tests.roles import Word
@@ -35,13 +35,10 @@ async def started(
         name: Node(network.endpoint(name), Streams(1), seconds=seconds, limits=limits)
         for name in network.names
     }
-    for node in nodes.values():
-        node.start()
-    try:
-        yield nodes
-    finally:
+    async with AsyncExitStack() as stack:
         for node in nodes.values():
-            await node.close()
+            await stack.enter_async_context(node)
+        yield nodes
 
 
 async def begun(
