@@ -19,7 +19,7 @@ from tests.transport.towns import (
     with_key,
 )
 
-from veilring.errors import FrameError, HandshakeError, InputError
+from veilring.errors import FrameError, HandshakeError
 from veilring.transport import connection, tls
 from veilring.transport.frames import on_stream, pack
 from veilring.transport.handshake import (
@@ -126,14 +126,6 @@ async def test_a_wrong_side_is_refused(
     at_alice, at_bob = await both_fail(pair)
     assert re.search(dialler_says, at_alice)
     assert re.search(listener_says, at_bob)
-
-
-async def test_own_expired_certificate_is_named_at_once(pair: Town) -> None:
-    """A party with an expired certificate is refused at its start, before it dials."""
-    key = make_identity("alice", now=dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
-    pair.identities["alice"], pair.roster = key, with_key(pair.roster, key)
-    with pytest.raises(InputError, match="the certificate of alice expired on 2020-12-31"):
-        await pair.start("alice")
 
 
 async def test_swapped_identities() -> None:

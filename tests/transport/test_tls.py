@@ -1,6 +1,7 @@
 """Endpoints over mutual TLS among honest peers: starts, returns, losses and redialling."""
 
 import asyncio
+import datetime as dt
 import socket
 import struct
 from functools import cached_property
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.transport.conformance import fill
-from tests.transport.towns import Stranger, Town, lose, refused, tls_endpoints
+from tests.transport.towns import Stranger, Town, lose, refused, tls_endpoints, with_key
 from typing_extensions import override
 
 from veilring.errors import AddressTaken, EndpointClosed, InputError, PeerLost
@@ -96,20 +97,24 @@ async def test_clients_come_and_go() -> None:
 
 
 async def test_the_arguments_must_fit_the_roster_and_the_machine(pair: Town) -> None:
-    """A stranger, another key, an unknown party and an unusable address are refused at once."""
-    alice, at = pair.identities["alice"], "192.0.2.1"
-    cases: list[tuple[Identity, dict[str, Any], type[Exception], str]] = [
-        (make_identity("mallory"), {}, InputError, "'mallory' is not a member"),
-        (make_identity("alice"), {}, InputError, "not the roster's key for alice"),
-        (alice, {"connect_to": ("carol",)}, InputError, "'carol' is not another party"),
-        (alice, {}, AddressTaken, "another process is listening at 127.0.0.1:"),
-        (alice, {"listen": at}, InputError, "use an address of this machine"),
+    """A stranger, a wrong or expired key, and an unusable address are refused before dialling."""
+    alice, roster, at = pair.identities["alice"], pair.roster, "192.0.2.1"
+    expired = make_identity("alice", now=dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
+    cases: list[tuple[Identity, Roster, dict[str, Any], str]] = [
+        (make_identity("mallory"), roster, {}, "'mallory' is not a member"),
+        (make_identity("alice"), roster, {}, "not the roster's key for alice"),
+        (expired, with_key(roster, expired), {}, "certificate of alice expired on 2020-12-31"),
+        (alice, roster, {"connect_to": ("carol",)}, "'carol' is not another party"),
+        (alice, roster, {"listen": at}, "use an address of this machine"),
     ]
-    for identity, options, kind, says in cases:
-        with pytest.raises(kind) as caught:
-            await TlsEndpoint.start(identity, pair.roster, **options)
-        assert says in str(caught.value)
+    for identity, given, options, says in cases:
+        with pytest.raises(InputError, match=says) as caught:
+            await TlsEndpoint.start(identity, given, **options)
     assert str(caught.value).count(at) == 1
+    with pytest.raises(
+        AddressTaken, match=r"another process is listening at 127\.0\.0\.1:\d+; stop"
+    ):
+        await TlsEndpoint.start(alice, roster)
 
 
 async def test_a_cancelled_start_leaves_nothing_open(pair: Town) -> None:
