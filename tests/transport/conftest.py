@@ -4,9 +4,10 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 
 import pytest
-from tests.transport.towns import PATIENCE_SECONDS, Stranger, Town, stranger
+from tests.transport.towns import PATIENCE_SECONDS, Stranger, Town, hello, stranger
 
 from veilring.transport import connection, tls
+from veilring.transport.handshake import Welcome, greeting
 from veilring.transport.tls import TlsEndpoint
 
 
@@ -37,7 +38,8 @@ async def carol(
     alice: TlsEndpoint,  # noqa: ARG001  (who answers)
 ) -> AsyncIterator[Stranger]:
     """Return a stranger that alice takes for carol."""
-    async with stranger(town, greet=True) as carol:
+    async with stranger(town) as carol:
+        assert isinstance(await carol.answer(greeting(hello(town))), Welcome)
         yield carol
 
 

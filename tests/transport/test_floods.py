@@ -24,7 +24,7 @@ from tests.transport.towns import (
 from veilring.errors import FrameError, HandshakeError, PeerLost, ProtocolViolation
 from veilring.transport import connection, listener
 from veilring.transport.frames import FRAME_BYTES_MAX, on_stream
-from veilring.transport.handshake import Greeting, Refuse, Welcome, greeting, read_greeting
+from veilring.transport.handshake import Greeting, Refuse, Welcome, greeting
 from veilring.transport.listener import bind
 from veilring.transport.pacing import (
     FRAMES_PER_TURN_MAX,
@@ -270,8 +270,7 @@ async def test_a_misbehaving_peer_is_refused_for_a_while(
 
     async def again() -> Greeting:
         async with stranger(town) as returned:
-            returned.writer.write(greeting(hello(town)))
-            return read_greeting(await returned.frame())
+            return await returned.answer(greeting(hello(town)))
 
     for _ in range(5):
         answer = await again()

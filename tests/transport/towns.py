@@ -11,7 +11,7 @@ import pytest
 from veilring.errors import HandshakeError, PeerLost
 from veilring.randomness import Streams
 from veilring.transport.frames import PREFIX_BYTES
-from veilring.transport.handshake import PROTOCOL_VERSION, Hello, Welcome, greeting, read_greeting
+from veilring.transport.handshake import PROTOCOL_VERSION, Greeting, Hello, read_greeting
 from veilring.transport.listener import bind
 from veilring.transport.roster import Identity, Member, Roster, make_identity
 from veilring.transport.tls import LOOPBACK, TlsEndpoint, client_context
@@ -120,27 +120,22 @@ class Stranger:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
-    async def frame(self) -> bytes:
-        """Read one frame."""
+    async def answer(self, said: bytes = b"") -> Greeting:
+        """Say something, and return the answer."""
+        self.writer.write(said)
         size = int.from_bytes(await self.reader.readexactly(PREFIX_BYTES), "big")
-        return await self.reader.readexactly(size)
+        return read_greeting(await self.reader.readexactly(size))
 
 
 @asynccontextmanager
-async def stranger(town: Town, *, greet: bool = False) -> AsyncIterator[Stranger]:
-    """Connect a stranger with alice's address, and greet as carol if requested."""
+async def stranger(town: Town) -> AsyncIterator[Stranger]:
+    """Connect a stranger with alice's address."""
+    context = client_context(town.identities["carol"], town.roster)
     reader, writer = await asyncio.open_connection(
-        LOOPBACK,
-        town.ports["alice"],
-        ssl=client_context(town.identities["carol"], town.roster),
-        server_hostname="",
+        LOOPBACK, town.ports["alice"], ssl=context, server_hostname=""
     )
-    peer = Stranger(reader, writer)
     try:
-        if greet:
-            writer.write(greeting(hello(town)))
-            assert isinstance(read_greeting(await peer.frame()), Welcome)
-        yield peer
+        yield Stranger(reader, writer)
     finally:
         writer.transport.abort()
         await asyncio.gather(writer.wait_closed(), return_exceptions=True)
@@ -148,10 +143,5 @@ async def stranger(town: Town, *, greet: bool = False) -> AsyncIterator[Stranger
 
 def hello(town: Town, **changed: object) -> Hello:
     """Return carol's greeting for alice, with changes."""
-    said = {
-        "version": PROTOCOL_VERSION,
-        "roster": town.roster.hash,
-        "sender": "carol",
-        "receiver": "alice",
-    }
-    return Hello.model_validate(said | changed)
+    said = Hello(version=PROTOCOL_VERSION, roster=b"", sender="carol", receiver="alice")
+    return said.model_copy(update={"roster": town.roster.hash} | changed)
