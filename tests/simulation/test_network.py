@@ -49,7 +49,7 @@ class Arrivals(list[tuple[float, Any]]):
         self.environment = Environment()
 
     def note(self, value: object) -> None:
-        """Note what arrives now."""
+        """Note a value that arrives now."""
         self.append((self.environment.now, value))
 
     def wait_for(self, arrival: Event) -> None:

@@ -461,7 +461,7 @@ async def an_ended_endpoint_neither_sends_nor_receives(
 
 @check
 async def a_close_amid_sends_cuts_no_frame(alice: Endpoint, bob: Endpoint) -> None:
-    """What an endpoint sent arrives whole, then its goodbye, though it reads nothing any more."""
+    """All sent frames arrive whole, then the goodbye, though their sender reads nothing more."""
     sent = 0
     _, waiting = await _stall(bob, "alice", 2)
 
