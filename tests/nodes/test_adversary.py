@@ -123,9 +123,7 @@ def _named(failed: RunFailed, adversary: str) -> set[str]:
     ],
     ids=["drop", "drop the first", "silent", "silent from its round on"],
 )
-def test_a_silent_party_is_waited_for_and_named(
-    role: Role, adversary: Adversary, waits: str
-) -> None:
+def test_a_silent_party_is_named(role: Role, adversary: Adversary, waits: str) -> None:
     """A session with a silent party ends, limited or not; the error names party and message."""
     for limit in (None, 1.0):
         with pytest.raises(RunFailed, match=waits) as caught:

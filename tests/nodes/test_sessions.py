@@ -47,9 +47,7 @@ from veilring.transport.messages import encode
 Nodes = dict[str, Node]
 
 
-async def test_sessions_run_side_by_side_under_names_that_are_never_used_twice(
-    nodes: Nodes,
-) -> None:
+async def test_sessions_run_side_by_side_and_no_name_is_used_twice(nodes: Nodes) -> None:
     """Any number of sessions share the connections of a node; none can be replayed."""
     runs = [
         node.run(pass_on, bytes([number]) * 16, NAMES)
@@ -220,9 +218,7 @@ async def test_a_session_that_has_failed_keeps_nothing_more(nodes: Nodes) -> Non
 @pytest.mark.parametrize(
     ("size", "frames"), [(1, EARLY_FRAMES_MAX + 1), (1 << 19, EARLY_BYTES_MAX // (1 << 19) + 1)]
 )
-async def test_frames_of_unopened_sessions_are_no_offence(
-    nodes: Nodes, size: int, frames: int
-) -> None:
+async def test_early_frames_are_no_offence(nodes: Nodes, size: int, frames: int) -> None:
     """However many an honest party sends because of a malicious opener, its sessions continue."""
     waiting = await begun(nodes["bob"], hear("ada"), FIRST, PAIR)
     for number in range(frames):
@@ -264,7 +260,7 @@ def early() -> EarlyFrames:
     ("frame", "most"),
     [(b"x", EARLY_FRAMES_MAX), (bytes(FRAME_BYTES_MAX), EARLY_BYTES_MAX // FRAME_BYTES_MAX)],
 )
-def test_a_peer_that_sends_too_much_loses_its_oldest(
+def test_a_peer_that_sends_much_loses_its_oldest(
     early: EarlyFrames, frame: bytes, most: int
 ) -> None:
     """At a limit in frames or bytes nobody is accused; newer sessions and others keep all."""

@@ -128,9 +128,7 @@ INSTANTS = st.floats(min_value=0, max_value=1e6) | st.sampled_from([0.0, 0.1, 0.
 
 @given(st.lists(st.tuples(INSTANTS, INSTANTS), max_size=40))
 @simulated
-async def test_timers_ring_exactly_on_time_and_in_the_order_they_were_set(
-    timers: list[tuple[float, float]],
-) -> None:
+async def test_timers_ring_on_time_and_in_order(timers: list[tuple[float, float]]) -> None:
     """Whenever it is set, a timer rings at its instant to the last bit, or now if it is overdue."""
     rung: list[tuple[float, int, float]] = []
     loop, numbers = asyncio.get_running_loop(), itertools.count()
@@ -442,9 +440,7 @@ def test_a_task_that_never_waits_is_named(
         simulate(main(1_000_000))
 
 
-def test_a_role_that_sends_for_ever_without_latency_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_role_that_sends_for_ever_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names the role's own line, although its time limit is never reached."""
     monkeypatch.setattr(loops, "EVENTS_MAX", 100)
 
