@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 from tests.docs.test_gossip import Gossip
-from tests.nodes.worlds import NAMES, SIMULATED, Role
+from tests.nodes.worlds import NAMES, Role
 from tests.roles import Word, pass_on
 from typing_extensions import override
 
@@ -28,6 +28,8 @@ from veilring.nodes.ring import RingReveal, draw_ring
 from veilring.nodes.run import blamed_party
 from veilring.testing import ProtocolRunner
 from veilring.transport.messages import Message
+
+SIMULATED = ProtocolRunner("simulated")
 
 
 class Deaf(Adversary):

@@ -12,15 +12,12 @@ from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.session import SESSION_SECONDS, SessionLimits
 from veilring.randomness import Streams
-from veilring.testing import ProtocolRunner
 from veilring.transport.endpoint import MemoryNetwork
 
 NAMES = Parties(["ada", "bob", "cy"])
 PAIR = Parties(["ada", "bob"])
 FIRST, SECOND = bytes(16), bytes(15) + b"\x01"
 TERMS, OTHER_TERMS = bytes(32), bytes(31) + b"\x01"
-
-SIMULATED = ProtocolRunner("simulated")
 
 Role = Callable[..., Awaitable[Any]]
 
