@@ -189,10 +189,8 @@ async def test_a_listener_that_closes_before_a_handshake_began_leaves_nothing_op
     assert admitted == []
 
 
-async def test_a_slow_handshake_may_continue_on_an_idle_server(
-    town: Town, alice: TlsEndpoint
-) -> None:
-    """A slow link alone is no reason for rejection."""
+async def test_a_slow_handshake_may_continue(town: Town, alice: TlsEndpoint) -> None:
+    """A slow link alone is no reason for rejection while the server is idle."""
     async with crowd(town, 1, HELLO[:100]) as (slow,), asyncio.timeout(PATIENCE_SECONDS):
         slow.setblocking(False)
         await asyncio.sleep(0.01)
@@ -225,9 +223,7 @@ async def test_failing_handshakes_of_an_address_are_budgeted(
                 await town.start("carol", seconds=0.5)
 
 
-async def test_a_burst_is_processed_a_few_frames_per_turn(
-    alice: TlsEndpoint, carol: Stranger
-) -> None:
+async def test_a_burst_is_processed_in_turns(alice: TlsEndpoint, carol: Stranger) -> None:
     """The loop turns between every few frames, for bursts of any size."""
     loop, turn, of_turn = asyncio.get_running_loop(), [0], Counter[int]()
 
@@ -242,9 +238,7 @@ async def test_a_burst_is_processed_a_few_frames_per_turn(
     assert max(of_turn.values()) <= 2 * FRAMES_PER_TURN_MAX  # ours begins amid the transport's
 
 
-async def test_frames_before_a_loss_are_delivered_first(
-    alice: TlsEndpoint, carol: Stranger
-) -> None:
+async def test_frames_before_a_loss_come_first(alice: TlsEndpoint, carol: Stranger) -> None:
     """This includes frames that still waited when the connection ended."""
     carol.writer.write(on_stream(b"x") * FLOOD)
     await carol.writer.drain()
@@ -282,9 +276,7 @@ async def test_a_misbehaving_peer_is_refused_for_a_while(
         assert len([each for each in caplog.messages if line in each]) == 1
 
 
-async def test_a_peer_that_is_cut_off_delivers_nothing_more(
-    alice: TlsEndpoint, carol: Stranger
-) -> None:
+async def test_a_peer_that_is_cut_off_is_not_heard(alice: TlsEndpoint, carol: Stranger) -> None:
     """After the cut, only the loss of the peer is delivered."""
     heard = list[bytes | PeerLost]()
 
