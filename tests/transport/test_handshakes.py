@@ -59,8 +59,7 @@ def with_tls_1_2(make: ContextMaker) -> ContextMaker:
 
     def made(identity: Identity, roster: Roster) -> ssl.SSLContext:
         context = make(identity, roster)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_2
         return context
 
     return made

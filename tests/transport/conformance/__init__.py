@@ -249,9 +249,7 @@ async def a_buffer_may_be_used_again(alice: Endpoint, bob: Endpoint) -> None:
 
 
 @check
-async def a_frame_goes_from_its_sender_to_its_receiver(
-    alice: Endpoint, bob: Endpoint, carol: Endpoint
-) -> None:
+async def a_frame_has_one_sender(alice: Endpoint, bob: Endpoint, carol: Endpoint) -> None:
     """Each endpoint knows its name and its peers, and no frame that names another misleads it."""
     endpoints = {"alice": alice, "bob": bob, "carol": carol}
     for name, endpoint in endpoints.items():
@@ -343,9 +341,7 @@ def _sink(endpoint: Endpoint) -> asyncio.Queue[tuple[str, bytes | PeerLost]]:
 
 
 @check
-async def a_sink_is_given_frames_in_order_and_then_the_loss(
-    alice: Endpoint, bob: Endpoint, carol: Endpoint
-) -> None:
+async def a_sink_is_given_all_in_order(alice: Endpoint, bob: Endpoint, carol: Endpoint) -> None:
     """A sink gets each frame once, also those that came before it, and a loss once and last."""
     await alice.send("bob", numbered(0))
     await alice.send("carol", b"ready")
@@ -363,9 +359,7 @@ async def a_sink_is_given_frames_in_order_and_then_the_loss(
 
 
 @check
-async def a_closed_endpoint_hands_over_nothing(
-    alice: Endpoint, bob: Endpoint, carol: Endpoint
-) -> None:
+async def a_closed_sink_is_given_nothing(alice: Endpoint, bob: Endpoint, carol: Endpoint) -> None:
     """After it is closed, an endpoint no longer calls its sink."""
     items = _sink(bob)
     await alice.send("bob", b"before")
@@ -485,9 +479,7 @@ async def a_close_amid_sends_cuts_no_frame(alice: Endpoint, bob: Endpoint) -> No
 
 
 @check
-async def a_crash_does_not_disturb_a_stream(
-    alice: Endpoint, bob: Endpoint, carol: Endpoint
-) -> None:
+async def a_crash_disturbs_no_stream(alice: Endpoint, bob: Endpoint, carol: Endpoint) -> None:
     """A stream between two peers continues, whole and in order, while a third one crashes."""
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_send(carol, "bob", range(4 * _LAST_FRAMES), 5_000))
@@ -519,9 +511,7 @@ async def _take_all(bob: Endpoint, sent: int, late: set[int]) -> list[int]:
 
 
 @check
-async def a_stalled_receiver_stops_its_senders_only(
-    alice: Endpoint, bob: Endpoint, carol: Endpoint
-) -> None:
+async def a_stall_stops_its_senders_only(alice: Endpoint, bob: Endpoint, carol: Endpoint) -> None:
     """Sends to a peer that does not read wait, and arrive once it reads; other peers are heard."""
     many = 20
     sent, waiting = await _stall(alice, "bob", many)
@@ -549,9 +539,7 @@ async def a_stalled_send_learns_of_an_end(maker: Maker) -> None:
 
 
 @check
-async def a_receive_cancelled_as_a_frame_arrives_loses_nothing(
-    alice: Endpoint, bob: Endpoint
-) -> None:
+async def a_cancelled_receive_loses_nothing(alice: Endpoint, bob: Endpoint) -> None:
     """A receive cancelled at any moment has returned its frame or left it for the next receive."""
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_send(alice, "bob", range(_RACED_FRAMES)))
