@@ -349,7 +349,7 @@ def test_each_kind_affects_its_parties(kind: str) -> None:
 
 
 def test_a_fault_after_the_run_has_no_effect() -> None:
-    """The report says that it came too late, and otherwise equals that of a run without faults."""
+    """The report shows that it came too late, and otherwise equals that of a run without faults."""
     report = slowly(_crash(("party-1", 900)))
     assert [fault.struck for fault in report.faults] == [False]
     assert report.recovery is None
