@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.deployment.commands import SECONDS
+from tests.deployment.commands import PARTIES, SECONDS
 
 from veilring.deployment import load_config_of
 from veilring.deployment.peers import ClientConfig, Member, MemberConfig, ask_member, serve_member
@@ -61,8 +61,8 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def all_served(folder: Path, names: Sequence[str]) -> AsyncIterator[Served]:
-    """Serve all of the given members."""
+async def all_served(folder: Path, names: Sequence[str] = PARTIES) -> AsyncIterator[Served]:
+    """Serve all members."""
     served = Served(folder, names)
     try:
         await served.serve(*names)
@@ -71,9 +71,9 @@ async def all_served(folder: Path, names: Sequence[str]) -> AsyncIterator[Served
         await served.end(*names)
 
 
-async def labels_of(folder: Path, first: int, last: int, file: str = "client.csv") -> list[str]:
+async def labels_of(folder: Path, first: int, last: int) -> list[str]:
     """Return the labels of some of the client's queries."""
-    header, *rows = (folder / file).read_text().splitlines()
+    header, *rows = (folder / "queries.csv").read_text().splitlines()
     queries = folder / f"{first}-{last}.csv"
     queries.write_text("\n".join([header, *rows[first:last]]))
     config = load_config_of(folder / "client.toml", ClientConfig, "this")

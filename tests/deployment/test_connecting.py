@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.deployment.commands import SECONDS, Command, call, wait_for
+from tests.deployment.commands import SECONDS, Deploy, call
 
 from veilring.cli.app import EXIT_INPUT
 from veilring.deployment import connecting
@@ -117,37 +117,27 @@ async def test_a_server_warns_at_its_start_and_each_day(
     ]
 
 
-@pytest.fixture
-def owner(tmp_path: Path) -> Path:
-    """Write the files of a data owner, and return their folder."""
-    folder = tmp_path / "owner"
-    words = ["owner", "iris", "--radius", "0.4", "--port", str(reserve_ports())]
-    call("deploy", *words, "--out", folder)
-    return folder
-
-
-def test_an_expired_certificate_of_its_own_is_a_wrong_file(owner: Path) -> None:
+def test_an_expired_certificate_of_its_own_is_a_wrong_file(deploy: Deploy) -> None:
     """The exit code is 2, after which systemd does not start the server again."""
+    owner = deploy("owner")
     expired = make_identity("owner", now=dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
-    roster = Roster.load(owner / "roster.toml")
-    members = (Member.of(expired, "127.0.0.1", roster.member("owner").port), *roster.members[1:])
-    assert roster.members[0].name == "owner"
-    Roster(members).save(owner / "roster.toml")
-    (owner / "owner.key").unlink()
-    save_identity(expired, owner)
-    command = Command(owner, "serve", "owner.toml", output=owner / "owner.log")
-    assert command.wait(SECONDS) == EXIT_INPUT
+    first, *others = Roster.load(owner.folder / "roster.toml").members
+    assert first.name == "owner"
+    members = (Member.of(expired, LOOPBACK, first.port), *others)
+    Roster(members).save(owner.folder / "roster.toml")
+    (owner.folder / "owner.key").unlink()
+    save_identity(expired, owner.folder)
     said = "veilring: the certificate of owner expired on 2020-12-31; make a new key with"
-    assert said in command.output
+    assert said in owner.ended("serve", "owner.toml", code=EXIT_INPUT)
 
 
-def test_a_server_whose_terminal_closes_leaves_in_order(owner: Path) -> None:
+def test_a_server_whose_terminal_closes_leaves_in_order(deploy: Deploy) -> None:
     """SIGHUP ends it like SIGTERM: its peers get a goodbye, and the log has a line."""
-    command = Command(owner, "serve", "owner.toml", output=owner / "owner.log")
-    wait_for(command, "owner is ready")
-    os.kill(command.pid, signal.SIGHUP)
-    assert command.wait(SECONDS) == 0
-    assert "owner is shutting down" in command.output
+    owner = deploy("owner")
+    owner.serve("owner")
+    os.kill(owner.running["owner"].pid, signal.SIGHUP)
+    assert owner.running["owner"].wait(SECONDS) == 0
+    assert "owner is shutting down" in owner.log("owner")
 
 
 def test_keys_show_has_the_end_of_each_certificate(tmp_path: Path) -> None:

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.deployment.collection import Collection
-from tests.deployment.commands import SECONDS, Server, call
+from tests.deployment.collection import Collect
+from tests.deployment.commands import Deploy
 
 from veilring.data.npz import Vectors, write_vectors
-from veilring.testing.ports import reserve_ports
 
 # Nothing in these says anything of a row.
 PUBLIC = (".toml", ".log")
@@ -33,45 +32,26 @@ def require_private(folder: Path) -> None:
     assert modes == dict.fromkeys(modes, 0o600)
 
 
-def test_a_collection_leaves_only_private_files(tmp_path: Path) -> None:
+def test_a_collection_leaves_only_private_files(collect: Collect) -> None:
     """Rows, reports, their log and index, outboxes, exports and models have mode 0600."""
-    collection = Collection(tmp_path / "survey", reports=1000, survey_clients=1)
-    try:
-        collection.serve()
-        submitted = collection.submit(0)
-        assert submitted.wait(SECONDS) == 0, submitted.output
-        config = collection.folder / "collector.toml"
-        call("estimate", config, "--save", collection.folder / "model.json")
-        call("export", config, "--out", collection.folder / "reports")
-        require_private(collection.folder)
-    finally:
-        collection.kill_all()
+    collection = collect(1000)
+    collection.submitted(0)
+    collection.call("estimate", "collector.toml", "--save", "model.json")
+    collection.call("export", "collector.toml", "--out", "reports")
+    require_private(collection.folder)
 
 
-@pytest.mark.parametrize(("kind", "options"), [("peers", ()), ("prediction", ())])
-def test_rows_of_a_trial_are_private(
-    tmp_path: Path, kind: str, options: tuple[object, ...]
-) -> None:
+@pytest.mark.parametrize("system", ["ring", "prediction"])
+def test_rows_of_a_trial_are_private(deploy: Deploy, system: str) -> None:
     """All files with rows or queries that `veilring deploy` writes have mode 0600."""
-    call("deploy", kind, "wine", *options, "--port", reserve_ports(), "--out", tmp_path / kind)
-    require_private(tmp_path / kind)
+    require_private(deploy(system).folder)
 
 
-def test_labels_are_private(tmp_path: Path) -> None:
-    """The labels written by `veilring ask --out`, and the owner's ledger, have mode 0600."""
-    folder = tmp_path / "owner"
-    call("deploy", "owner", "iris", "--radius", 0.3, "--port", reserve_ports(), "--out", folder)
-    server = Server(folder, "owner")
-    server.serve()
-    try:
-        queries, labels = folder / "analyst-0.csv", folder / "labels.csv"
-        call("ask", folder / "analyst-0.toml", queries, "--out", labels)
-        require_private(folder)
-    finally:
-        server.kill()
-
-
-def test_vectors_of_texts_are_private(tmp_path: Path) -> None:
-    """An .npz file of rows has mode 0600."""
-    write_vectors(Vectors(np.zeros((2, 3), np.float32), None, None, None), tmp_path / "rows.npz")
-    require_private(tmp_path)
+def test_labels_and_vectors_are_private(deploy: Deploy) -> None:
+    """The labels of `veilring ask --out`, the owner's ledger, and an .npz have mode 0600."""
+    owner = deploy("owner")
+    owner.serve("owner")
+    owner.call("ask", "analyst-0.toml", "analyst-0.csv", "--out", "labels.csv")
+    vectors = Vectors(np.zeros((2, 3), np.float32), None, None, None)
+    write_vectors(vectors, owner.folder / "rows.npz")
+    require_private(owner.folder)
