@@ -47,6 +47,7 @@ class Role:
         use: Uses a deployment, whose servers then still run.
         system: The deployment, with options.
         file: The main file, without its companions.
+        end: Ends all processes in order.
     """
 
     start: str
@@ -54,6 +55,7 @@ class Role:
     use: Callable[[Deployment], None]
     system: tuple[object, ...]
     file: str
+    end: Callable[[Deployment], None] = Deployment.end_in_order
 
     def read(self, folder: Path) -> Files:
         """Return all files with content that the role has written."""
@@ -75,7 +77,7 @@ class Role:
         deployed = deploy(*self.system)
         self.use(deployed)
         if not killed:
-            deployed.end_in_order()
+            self.end(deployed)
         deployed.kill()
         return deployed.folder
 
@@ -154,13 +156,19 @@ def in_reports(folder: Path) -> object:
 def use_survey_client(survey: Deployment) -> None:
     """Submit until the collector is killed: some reports are acknowledged and others are not."""
     survey.serve("collector")
-    words = ("submit", "survey-client-0.toml", "survey-client-0.csv", "--single")
-    command = survey.command(*words)
-    survey.running["submit"] = command
+    survey.running["submit"] = command = survey.command(*SUBMIT.split(), "--single")
     wait_until(lambda: stored_in(survey.folder) > 0)
     survey.kill("collector")
     # It waits, or on a busy machine it had all its receipts before.
     wait_until(lambda: "WARNING" in command.output or command.poll() is not None)
+
+
+def end_submitting(survey: Deployment) -> None:
+    """Serve the collector again, until the survey client has all its receipts."""
+    survey.serve("collector")
+    command = survey.running.pop("submit")
+    assert command.wait(SECONDS) == 0, command.output
+    survey.end_in_order()
 
 
 def in_outbox(folder: Path) -> object:
@@ -180,13 +188,14 @@ def ledger_role(start: str, use: Callable[[Deployment], None], *system: object, 
 SUBMIT: Final = "submit survey-client-0.toml survey-client-0.csv"
 NEAR: Final = "ask client.toml --near 37.73,-122.34 --epsilon 3"
 SURVEY: Final = ("survey", "--reports=300")
-OWNER: Final = ledger_role(
-    "serve owner.toml", use_owner, "owner", f"--epsilon={PRICE}", name="owner"
-)
+PRICED: Final = f"--epsilon={PRICE}"
+OWNER: Final = ledger_role("serve owner.toml", use_owner, "owner", PRICED, name="owner")
 COLLECTOR: Final = Role("serve collector.toml", in_reports, use_collector, SURVEY, "collector.db")
 ROLES: Final = {
     "collector": COLLECTOR,
-    "survey-client": Role(SUBMIT, in_outbox, use_survey_client, ("survey",), "survey-client-0.db"),
+    "survey-client": Role(
+        SUBMIT, in_outbox, use_survey_client, ("survey",), "survey-client-0.db", end_submitting
+    ),
     "data owner": OWNER,
     "votes member": ledger_role("serve party-0.toml", use_votes, "votes", name="party-0"),
     "places-client": ledger_role(NEAR, use_places_client, "places", "--budget=9", name="client"),
