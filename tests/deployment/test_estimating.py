@@ -2,17 +2,19 @@
 
 import json
 import logging
+import re
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.deployment.collection import Collection, collecting, collector_of
+from tests.deployment.collection import Collection, collecting, collector_of, store_of
 from tests.deployment.commands import call
 from tests.protocols.ldp.collecting import accepted, keep
 
 from veilring.cli.surveys import show_estimates
-from veilring.deployment.collector import Estimates, estimate_from, open_configured_store
+from veilring.deployment.collector import Estimates, estimate_from
 from veilring.deployment.survey import MINIMUM_REPORTS, SurveyTerms
 from veilring.protocols.ldp.algorithm.survey import Tally, answer, tally_reports
 from veilring.protocols.ldp.roles import ClientPool
@@ -47,8 +49,14 @@ def estimated(terms: SurveyTerms, question: int | None = None) -> Estimates:
 
 
 def test_a_mean_is_in_the_unit_of_its_column(tmp_path: Path) -> None:
-    """Its interval contains the mean age, under the heading of a mean."""
-    (line,) = estimated(terms_of(tmp_path, TERMS)).lines
+    """Its interval contains the mean age, under the heading of a mean.
+
+    An empty tally is refused for any minimum.
+    """
+    terms = terms_of(tmp_path, TERMS)
+    with pytest.raises(ValueError, match="0 of at least 1 reports so far"):
+        estimate_from(terms, Tally.empty(terms.task.survey))
+    (line,) = estimated(terms).lines
     assert (line.of, line.value, line.within, line.clients) == ("age", "mean", "", CLIENTS)
     assert line.low < 75 < line.high
 
@@ -98,13 +106,6 @@ def test_many_members_are_summed_up(
     assert line.endswith(shown)
 
 
-def test_estimates_need_enough_reports(tmp_path: Path) -> None:
-    """An empty tally is refused for any minimum."""
-    terms = terms_of(tmp_path, TERMS)
-    with pytest.raises(ValueError, match="0 of at least 1 reports so far"):
-        estimate_from(terms, Tally.empty(terms.task.survey))
-
-
 def test_intervals_of_too_few_reports_are_marked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -129,64 +130,56 @@ REPORTS = len(SITES) * EACH
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def collection(tmp_path: Path) -> Collection:
     """Return a collection with 50 stored reports of each of four sites."""
-    folder = Collection(tmp_path / "survey", reports=REPORTS, survey_clients=4).folder
-    config = collector_of(folder)
-    task = SurveyTerms.load(Path(config.terms)).task
+    made = Collection(tmp_path / "survey", reports=REPORTS, survey_clients=4)
+    task = SurveyTerms.load(made.folder / "terms.toml").task
     rng = np.random.default_rng(1)
-    store = open_configured_store(config, task)
-    for site in SITES:
-        pool = ClientPool(rng.uniform(0.0, 8.0, size=(EACH, 4)), rng.integers(3, size=EACH))
-        keep(store, accepted(task, list(pool.answer(task, rng))), member=site)
-    store.close()
-    return folder
+    with closing(store_of(made.folder)) as store:
+        for site in SITES:
+            pool = ClientPool(rng.uniform(0.0, 8.0, size=(EACH, 4)), rng.integers(3, size=EACH))
+            keep(store, accepted(task, list(pool.answer(task, rng))), member=site)
+    return made
 
 
-def set_minimum(folder: Path, minimum: int) -> None:
+def set_minimum(collection: Collection, minimum: int) -> None:
     """Change the minimum in the terms of a collection."""
-    path = folder / "terms.toml"
-    lines = [each for each in path.read_text().splitlines() if not each.startswith("minimum")]
-    lines.insert(lines.index("[protocol]") + 1, f"minimum = {minimum}")
-    path.write_text("\n".join([*lines, ""]))
+    path = collection.folder / "terms.toml"
+    path.write_text(re.sub("minimum = .*", f"minimum = {minimum}", path.read_text()))
 
 
-def test_a_lower_minimum_unlocks_the_stored_reports(folder: Path) -> None:
+def test_a_lower_minimum_unlocks_the_stored_reports(collection: Collection) -> None:
     """After it was lowered, the same store is estimated, and exported files are added up."""
     pytest.importorskip("polars", reason="polars is part of the extra `parquet`")
-    collector, terms = folder / "collector.toml", folder / "terms.toml"
-    set_minimum(folder, MINIMUM_REPORTS)
-    call("export", collector, "--out", folder / "reports")
-    files = sorted((folder / "reports").glob("*.parquet"))
-    for command in (("estimate", collector), ("tally", terms, *files)):
-        early = call(*command, code=2)
+    set_minimum(collection, MINIMUM_REPORTS)
+    collection.call("export", "collector.toml", "--out", "reports")
+    files = sorted((collection.folder / "reports").glob("*.parquet"))
+    commands = (("estimate", "collector.toml"), ("tally", "terms.toml", *files))
+    for command in commands:
+        early = collection.call(*command, code=2)
         assert "200 of at least 1,000 reports so far (`minimum` in the terms" in early.output
-    set_minimum(folder, REPORTS)
-    for command in (("estimate", collector), ("tally", terms, *files)):
-        done = call(*command, "--json")
-        document = json.loads(done.stdout)
-        assert document["reports"] == REPORTS
-        assert document["below_minimum"] is False
+    set_minimum(collection, REPORTS)
+    for command in commands:
+        document = json.loads(collection.call(*command, "--json").stdout)
+        assert (document["reports"], document["below_minimum"]) == (REPORTS, False)
 
 
-def test_estimates_without_a_member_may_fall_below_the_minimum(folder: Path) -> None:
+def test_estimates_without_a_member_may_fall_below_the_minimum(collection: Collection) -> None:
     """They are marked, and no model is made of them; the minimum applies to all reports."""
-    collector, without = folder / "collector.toml", ("--without", "site-d")
-    shown = call("estimate", collector, *without)
+    command, without = ("estimate", "collector.toml"), ("--without", "site-d")
+    shown = collection.call(*command, *without)
     assert "150 reports are left, fewer than the minimum of 200" in shown.output
-    document = json.loads(call("estimate", collector, *without, "--json").stdout)
+    document = json.loads(collection.call(*command, *without, "--json").stdout)
     assert (document["reports"], document["below_minimum"]) == (150, True)
-    assert "reports are left" not in call("estimate", collector).output
-    model = folder / "model.json"
-    refused = call("estimate", collector, *without, "--save", model, code=2)
+    assert "reports are left" not in collection.call(*command).output
+    refused = collection.call(*command, *without, "--save", "model.json", code=2)
     assert "150 of at least 200 reports" in refused.output
-    assert not model.exists()
-    nobody = call(
-        "estimate", collector, *(word for site in SITES for word in ("--without", site)), code=2
-    )
+    assert not (collection.folder / "model.json").exists()
+    everybody = (word for site in SITES for word in ("--without", site))
+    nobody = collection.call(*command, *everybody, code=2)
     assert "no reports are left; leave out fewer members" in nobody.output
-    set_minimum(folder, REPORTS + 1)
-    early = call("estimate", collector, *without, code=2)
+    set_minimum(collection, REPORTS + 1)
+    early = collection.call(*command, *without, code=2)
     assert "200 of at least 201 reports so far" in early.output
 
 
@@ -201,15 +194,17 @@ def test_estimates_without_a_member_may_fall_below_the_minimum(folder: Path) -> 
     ],
 )
 async def test_a_collector_warns_of_a_minimum_out_of_reach(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, limits: str, minimum: int, warning: str
+    collection: Collection,
+    caplog: pytest.LogCaptureFixture,
+    limits: str,
+    minimum: int,
+    warning: str,
 ) -> None:
     """It adds up the limits of all members except itself, and starts nevertheless."""
-    folder = Collection(tmp_path / "survey", reports=REPORTS, survey_clients=4).folder
-    set_minimum(folder, minimum)
-    path = folder / "collector.toml"
-    path.write_text(f"{limits}\n{path.read_text()}")
+    set_minimum(collection, minimum)
+    collection.configure("collector", limits)
     with caplog.at_level(logging.WARNING, "veilring.collector"):
-        async with collecting(collector_of(folder)):
+        async with collecting(collector_of(collection.folder)):
             pass
     assert len(caplog.messages) == bool(warning)
     assert warning in caplog.text

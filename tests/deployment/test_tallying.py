@@ -2,17 +2,15 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.deployment.collection import Collection
-from tests.deployment.commands import call
+from tests.deployment.collection import Collection, store_of
 from tests.protocols.ldp.collecting import accepted, batches, keep, make_task
 
-from veilring.deployment import load_config_of
-from veilring.deployment.collector import CollectorConfig, open_configured_store
 from veilring.deployment.survey import SurveyTerms
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.bayes import learn
@@ -83,29 +81,26 @@ def test_a_cluster_refuses_the_same_reports_as_one_process(
 
 def test_exported_reports_give_the_estimates_of_the_store(tmp_path: Path) -> None:
     """`veilring tally` of exported files prints the same as `veilring estimate`."""
-    folder = Collection(tmp_path / "survey", reports=10).folder
-    config = load_config_of(folder / "collector.toml", CollectorConfig, "this")
-    task = SurveyTerms.load(Path(config.terms)).task
+    collection = Collection(tmp_path / "survey", reports=10)
+    task = SurveyTerms.load(collection.folder / "terms.toml").task
     rng = np.random.default_rng(1)
     people = ClientPool(rng.uniform(0.0, 8.0, size=(3000, 4)), rng.integers(3, size=3000))
-    store = open_configured_store(config, task)
-    keep(store, accepted(task, list(people.answer(task, rng))))
-    store.close()
+    with closing(store_of(collection.folder)) as store:
+        keep(store, accepted(task, list(people.answer(task, rng))))
 
-    collector, terms = str(folder / "collector.toml"), str(config.terms)
-    assert call("export", collector, "--out", folder / "reports").stdout.startswith("1 file")
-    (file,) = (folder / "reports").glob("*.parquet")
-    asked = call("estimate", collector, "--json", "--save", folder / "one.json").stdout
-    found = call("tally", terms, file, "--json", "--save", folder / "other.json").stdout
+    export = ("export", "collector.toml", "--out", "reports")
+    assert collection.call(*export).stdout.startswith("1 file")
+    (file,) = (collection.folder / "reports").glob("*.parquet")
+    tally, options = ("tally", "terms.toml", file), ("--json", "--save")
+    asked = collection.call("estimate", "collector.toml", *options, "one.json").stdout
+    found = collection.call(*tally, *options, "other.json").stdout
     # Files say of no report whose it is.
     of_file, of_store = json.loads(found), json.loads(asked)
     assert of_file.pop("members") == {}
     assert of_store.pop("members") == {"ada": 3000}
     assert of_file == of_store
-    assert json.loads(found)["reports"] == 3000
-    assert repr(load_classifier(folder / "one.json")) == repr(
-        load_classifier(folder / "other.json")
-    )
-    call("export", collector, "--out", folder / "reports", code=2)
-    alone = call("tally", terms, file, "--workers", "2", code=2)
-    assert "engine" in alone.output
+    assert of_file["reports"] == 3000
+    one, other = (load_classifier(collection.folder / f"{name}.json") for name in ("one", "other"))
+    assert repr(one) == repr(other)
+    collection.call(*export, code=2)
+    assert "engine" in collection.call(*tally, "--workers", "2", code=2).output
