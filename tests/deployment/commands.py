@@ -186,12 +186,6 @@ class Deployment:
         for name in names or tuple(self.running):
             self.running.pop(name).kill()
 
-    def fail(self, name: str) -> str:
-        """Wait until a party exits with 1 and no traceback; return the last line of its log."""
-        assert self.running.pop(name).wait(SECONDS) == 1, self.log(name)
-        assert "Traceback" not in self.log(name)
-        return self.log(name).splitlines()[-1]
-
     def end_in_order(self, *names: str) -> None:
         """Ask parties to end, by default all, and require success."""
         for name in names or tuple(self.running):

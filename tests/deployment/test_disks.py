@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 from tests.deployment.collection import Collect, kept
-from tests.deployment.commands import PARTIES, Deploy
+from tests.deployment.commands import PARTIES, SECONDS, Deploy
 from tests.deployment.members import all_served, labels_of
 
 from veilring.deployment.duties import load_config_of
@@ -76,9 +76,12 @@ def test_a_party_with_a_failing_disk_ends_and_recovers(
     (price,) = spent()
     with fault(deployed.folder / f"{failing}.db", deployed.running[failing].pid):
         refused = deployed.call(*other, code=1)
-        said = deployed.fail(failing)
+        ended = deployed.running.pop(failing)
+        assert ended.wait(SECONDS) == 1, ended.output
     assert "StoreFailed" in refused.stderr
     assert failing in refused.stderr
+    assert "Traceback" not in ended.output
+    said = ended.output.splitlines()[-1]
     assert said.startswith("veilring: the ledger failed: ")
     assert "start the server again" in said
     if len(parties) > 1:
