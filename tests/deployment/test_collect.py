@@ -4,7 +4,6 @@ import json
 
 import pytest
 from tests.deployment.collection import Collect, kept
-from tests.deployment.commands import SECONDS
 
 from veilring.protocols.ldp.algorithm.bayes import DiscreteBayes
 from veilring.protocols.ldp.saved import load_classifier
@@ -38,21 +37,6 @@ def test_a_collection_from_its_files_to_its_estimates(collect: Collect) -> None:
     collection.ended(*save, code=2)  # nothing is overwritten
     collection.end_in_order("collector")
     assert collection.require_sound() == CLIENTS
-
-
-@pytest.mark.slow
-def test_a_survey_client_outlives_its_collector(collect: Collect) -> None:
-    """A survey client waits for a dead collector, and succeeds when it is back."""
-    collection = collect(CLIENTS // 2)
-    submitted = collection.submit(0, "--single")
-    while not collection.counted():
-        assert submitted.poll() is None
-    collection.kill("collector")
-    collection.collect()
-    assert submitted.wait(SECONDS) == 0, submitted.output
-    assert kept(collection.well_ended(submitted)) == CLIENTS // 2
-    collection.kill()
-    assert collection.require_sound() == CLIENTS // 2
 
 
 @pytest.mark.slow

@@ -179,16 +179,6 @@ def test_each_command_refuses_the_other_roles(
     assert re.search(rf"does not support `veilring {name}`( with a file)?{allowed}$", result.output)
 
 
-def test_labels_never_overwrite_a_file(tmp_path: Path) -> None:
-    """An existing file is refused before anything is asked, and stays unchanged."""
-    labels = tmp_path / "labels.csv"
-    labels.write_text("label\nold\n")
-    command = ["ask", str(write(tmp_path, CLIENT)), "q.csv", "--out", str(labels)]
-    result = call(*command, code=2)
-    assert "allowed: a file that does not exist yet" in " ".join(result.output.split())
-    assert labels.read_text() == "label\nold\n"
-
-
 ROLE = 'role = "member"\n'
 WRONG = {
     ("owner", "serve owner.toml"): [
@@ -241,17 +231,25 @@ def test_a_wrong_file_is_refused_before_anything_is_sent(
     assert system not in charged or deployed.totals(charged[system]).answers == 0
 
 
+NEW = "allowed: a file that does not exist yet"
+ALONE = "--model fetches only the model"
+
+
 @pytest.mark.parametrize(
-    "extra",
+    ("options", "said"),
     [
-        ("model.json", "queries.csv"),
-        ("model.json", "--out", "labels.csv"),
-        ("model.json", "--epsilon", "1"),
-        ("terms.toml",),
+        ("--model model.json queries.csv", ALONE),
+        ("--model model.json --out labels.csv", ALONE),
+        ("--model model.json --epsilon 1", ALONE),
+        ("--model terms.toml", NEW),
+        ("queries.csv --out terms.toml", NEW),
     ],
 )
-def test_a_model_is_requested_alone(deploy: Deploy, extra: tuple[str, ...]) -> None:
-    """The command refuses options that it would not use, and an existing file."""
-    refused = deploy("release").call("ask", "client.toml", "--model", *extra, code=2)
-    new = "allowed: a file that does not exist yet"
-    assert ("--model fetches only the model" if extra[1:] else new) in refused.stderr
+def test_a_client_refuses_options_that_it_would_not_use(
+    deploy: Deploy, options: str, said: str
+) -> None:
+    """A model is requested alone, and no file is overwritten by a model or by labels."""
+    deployed = deploy("release")
+    terms = (deployed.folder / "terms.toml").read_text()
+    assert said in deployed.call("ask", "client.toml", *options.split(), code=2).stderr
+    assert (deployed.folder / "terms.toml").read_text() == terms

@@ -160,7 +160,8 @@ def use_survey_client(survey: Deployment) -> None:
     wait_until(lambda: stored_in(survey.folder) > 0)
     survey.kill("collector")
     # It waits, or on a busy machine it had all its receipts before.
-    wait_until(lambda: "WARNING" in command.output or command.poll() is not None)
+    waits = "no receipt after attempt"  # said once all its receipts are written
+    wait_until(lambda: waits in command.output or command.poll() is not None)
 
 
 def end_submitting(survey: Deployment) -> None:

@@ -104,11 +104,6 @@ def ring(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Diagnosed]:
     found.kill()
 
 
-def port_of(folder: Path, name: str) -> int:
-    """Return the port of a party in the roster."""
-    return Roster.load(folder / "roster.toml").member(name).port
-
-
 def new_key(folder: Path, name: str) -> Mapping[str, object]:
     """Give a party a new key, and return its roster entry."""
     identity = make_identity(name)
@@ -116,35 +111,40 @@ def new_key(folder: Path, name: str) -> Mapping[str, object]:
     return {"fingerprint": identity.fingerprint, "certificate": identity.certificate_pem}
 
 
-def test_a_party_that_was_never_started(ring: Diagnosed) -> None:
-    """The asked party answers at once that it is not ready; both name the missing party."""
+def test_a_party_that_was_never_started_or_is_at_another_port(ring: Diagnosed) -> None:
+    """The asked party answers at once that it is not ready; both name the missing party.
+
+    They report the address at which no party listens.
+    """
+    port = Roster.load(ring.folder / "roster.toml").member("party-2").port
+    reason = f"party-0 cannot reach party-2 at 127.0.0.1:{port}: nothing listens at its address"
+    not_ready = "party-0 is not ready: it is waiting for party-2"
     ring.start("party-0", "party-1")
-    where = f"127.0.0.1:{port_of(ring.folder, 'party-2')}"
-    reason = f"party-0 cannot reach party-2 at {where}: nothing listens at its address"
     ring.wait_for("party-0", reason)
     ring.wait_for("party-0", "is waiting for party-1")
-    ring.fail_with("veilring: party-0 is not ready: it is waiting for party-2")
-    ring.wait_for("party-0", "for client failed: party-0 is not ready: it is waiting for party-2")
+    ring.fail_with(f"veilring: {not_ready}")
+    ring.wait_for("party-0", f"for client failed: {not_ready}")
+    ring.own_roster("party-2", {"port": reserve_ports()})
+    ring.start("party-2")
+    ring.wait_for("party-2", "party-2 is waiting for")
+    ring.fail_with(f"veilring: {not_ready}")
+    ring.kill("party-2")
+    ring.edit("party-2.toml", '"own-roster.toml"', '"roster.toml"')
     ring.start("party-2")
     ring.all_ready()
 
 
 @pytest.mark.slow
 def test_a_party_that_hangs(ring: Diagnosed) -> None:
-    """A stopped party does not answer the inquiry, and the others name it."""
-    ring.start(*PARTIES)
-    ring.all_ready()
+    """A stopped party does not answer the inquiry, and the others name it.
+
+    The client does not reach the asked party if that is stopped, and names it.
+    """
+    ring.serve(*PARTIES)
     ring.running["party-2"].freeze()
     ring.fail_with("(PeerSilent, blaming party-2)", honest=("party-0", "party-1"))
     ring.wait_for("party-0", "failed: party-2 has not answered for 2 s")
     ring.wait_for("party-1", "(PeerSilent, blaming party-2)")
-
-
-@pytest.mark.slow
-def test_the_party_that_is_asked_hangs(ring: Diagnosed) -> None:
-    """The client does not reach the party, and names it."""
-    ring.start(*PARTIES)
-    ring.all_ready()
     ring.running["party-0"].freeze()
     error = ring.fail()
     assert error.startswith("veilring: no connection with party-0: it did not finish the handshake")
@@ -212,15 +212,6 @@ def test_a_party_with_a_key_that_the_others_do_not_know(
     )
 
 
-def test_a_party_at_another_port(ring: Diagnosed) -> None:
-    """The others report the address at which no party listens, and wait for it by name."""
-    ring.own_roster("party-2", {"port": reserve_ports()})
-    ring.start(*PARTIES)
-    where = f"127.0.0.1:{port_of(ring.folder, 'party-2')}"
-    ring.wait_for("party-0", f"cannot reach party-2 at {where}: nothing listens at its address")
-    ring.fail_with("veilring: party-0 is not ready: it is waiting for party-2")
-
-
 def test_a_party_with_other_terms(ring: Diagnosed) -> None:
     """The difference is detected before any query, and errors show both values of each key."""
     protocol = load_toml(ring.folder / "terms.toml").get("protocol", {})
@@ -237,42 +228,46 @@ def test_a_party_with_other_terms(ring: Diagnosed) -> None:
     assert ring.fail().startswith(f"{refused}, {here} at party-0")
 
 
-def other_versions(later: str, earlier: str) -> str:
-    """Return the sentence of both sides if one of them has a later version."""
-    return (
-        f"protocol version: {LATER_VERSION} at {later}, {PROTOCOL_VERSION} at {earlier}; update"
-        f" veilring at {earlier}, which is older"
-    )
+LATER, EARLIER = f"protocol version: {LATER_VERSION} at", f"{PROTOCOL_VERSION} at"
 
 
-def test_a_party_and_a_client_of_another_version(ring: Diagnosed) -> None:
-    """All sides name the party that has to be updated, in either direction of dialling."""
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (
+            run_later_version,
+            {
+                "party-0": "protocol version",
+                "party-2": f"{LATER} party-1, {EARLIER} party-2; update veilring at party-2, ",
+                "client": f"{LATER} client, {EARLIER} party-0; update veilring at party-0, ",
+            },
+        ),
+        (
+            run_later_messages,
+            {
+                "party-0": " format: 1 at party-0, 2 at party-1 (update veilring at party-0, ",
+                "party-2": " format: 2 at party-1, 1 at party-2 (update veilring at party-2, ",
+                "client": " format: 2 at client, 1 at party-0 (update veilring at party-0, ",
+            },
+        ),
+    ],
+)
+def test_a_party_and_a_client_of_another_version(
+    ring: Diagnosed, body: Body, said: Mapping[str, str]
+) -> None:
+    """All sides name the party that has to be updated, in either direction of dialling.
+
+    Parties whose messages differ refuse each other at once; no honest one is blamed later.
+    """
     ring.start("party-0", "party-2")
-    ring.start("party-1", body=run_later_version)
-    ring.wait_for("party-0", other_versions("party-1", "party-0").partition(": ")[0])
-    ring.wait_for("party-2", other_versions("party-1", "party-2"))
+    ring.start("party-1", body=body)
     for name in ("party-0", "party-2"):
+        ring.wait_for(name, said[name])
         ring.wait_for("party-1", f"update veilring at {name}, which is older")
-    asked = ring.ask(body=run_later_version)
+    asked = ring.ask(body=body)
     assert asked.wait(2 * SECONDS) == 1
-    assert f"it refused us: {other_versions('client', 'party-0')}" in asked.output
-
-
-def test_a_party_and_a_client_with_other_messages(ring: Diagnosed) -> None:
-    """Parties whose messages differ refuse each other at once; no honest one is blamed later."""
-    ring.start("party-0", "party-2")
-    ring.start("party-1", body=run_later_messages)
-    for name, values in (
-        ("party-0", "1 at party-0, 2 at party-1"),
-        ("party-2", "2 at party-1, 1 at party-2"),
-    ):
-        said = f" format: {values} (update veilring at {name}, which is older)"
-        ring.wait_for(name, said)
-        ring.wait_for("party-1", said)
-    asked = ring.ask(body=run_later_messages)
-    assert asked.wait(2 * SECONDS) == 1
-    assert "it refused us: the terms differ: " in asked.output
-    assert " format: 2 at client, 1 at party-0 (update veilring at party-0, which" in asked.output
+    assert "it refused us: " in asked.output
+    assert f"{said['client']}which is older" in asked.output
 
 
 @pytest.fixture(params=SERVERS)

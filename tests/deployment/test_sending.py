@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -55,34 +56,29 @@ def test_sessions_take_all_batches_in_order_within_their_limits(
     assert [int(b.clients[0]) for session in sessions for b in session] == list(range(7))
 
 
-class _Unlucky(ClientConnection):
-    """A connection whose sessions all fail after a delay, the first with some receipts."""
+class _Collector(ClientConnection):
+    """A connection to a collector that knows reports again, unless it forgets each session.
 
-    def __init__(self, error: VeilringError, receipts: int) -> None:
-        self.error, self.receipts, self.sessions = error, receipts, 0
+    Attributes:
+        error: The error with which every session ends after a delay.
+        receipts: The number of failing sessions with a receipt.
+        sessions: The number of batches that each session sent.
+    """
 
-    @override
-    async def run(self, role: Callable[..., Awaitable[R]], *given: Any, **public: Any) -> R:
-        self.sessions += 1
-        (waiting,) = given
-        await asyncio.sleep(SESSION_SECONDS)
-        if self.sessions <= self.receipts:
-            first = next(waiting)
-            public["settled"](first, np.full(len(first), ReportVerdict.KNOWN, dtype=np.uint8))
-        raise self.error
-
-
-class _Keeping(ClientConnection):
-    """A connection to a collector that knows reports again, unless it forgets each session."""
-
-    def __init__(self, *, forgets: bool) -> None:
-        self.forgets, self.stored, self.sessions = forgets, set[bytes](), list[int]()
+    def __init__(
+        self, *, forgets: bool = False, error: VeilringError | None = None, receipts: int = 0
+    ) -> None:
+        self.forgets, self.error, self.receipts = forgets, error, receipts
+        self.stored, self.sessions = set[bytes](), list[int]()
 
     @override
     async def run(self, role: Callable[..., Awaitable[R]], *given: Any, **public: Any) -> Any:
         if self.forgets:
             self.stored.clear()
         (waiting,) = given
+        if self.error is not None:
+            await asyncio.sleep(SESSION_SECONDS)
+            waiting = islice(waiting, 1 if len(self.sessions) < self.receipts else 0)
         sent = list(waiting)
         self.sessions.append(len(sent))
         for each in sent:
@@ -90,6 +86,17 @@ class _Keeping(ClientConnection):
             verdict = ReportVerdict.KNOWN if known else ReportVerdict.COUNTED
             self.stored.add(each.ids.tobytes())
             public["settled"](each, np.full(len(each), verdict, dtype=np.uint8))
+        if self.error is not None:
+            raise self.error
+
+
+async def _sent(path: Path, connection: _Collector) -> int:
+    """Make reports and send them, and return how many were sent."""
+    with Outbox(path, new=True) as outbox:
+        rows = MarkedRows([str(n) for n in range(CLIENTS)], b"", [b""] * CLIENTS)
+        outbox.add(TASK, rows, batches(TASK, CLIENTS))
+        sender = Sender(connection, "census")
+        return await sender.send(TASK, outbox, at_once=1, progress=lambda *_: None)
 
 
 @pytest.mark.parametrize("forgets", [False, True])
@@ -98,38 +105,27 @@ def test_sessions_end_whatever_a_collector_says_of_receipts(
 ) -> None:
     """Questions about receipts delay no report, and a collector that denies them is named."""
     monkeypatch.setattr(sending, "SESSION_MESSAGES_MAX", 1)
-    connection = _Keeping(forgets=forgets)
-    with Outbox(tmp_path / "outbox", new=True) as outbox:
-        rows = MarkedRows([str(n) for n in range(CLIENTS)], b"", [b""] * CLIENTS)
-        outbox.add(TASK, rows, batches(TASK, CLIENTS))
-        send = Sender(connection, "census").send
-        sent = send(TASK, outbox, at_once=1, progress=lambda *_: None)
-        if forgets:
-            with pytest.raises(ProtocolViolation, match=r"census .* lost reports twice"):
-                asyncio.run(sent)
-            assert connection.sessions == [1, 2, 2]
-        else:
-            assert asyncio.run(sent) == CLIENTS == len(connection.sessions)
-            assert len(connection.stored) == CLIENTS
+    connection = _Collector(forgets=forgets)
+    sent = _sent(tmp_path / "outbox", connection)
+    if forgets:
+        with pytest.raises(ProtocolViolation, match=r"census .* lost reports twice"):
+            asyncio.run(sent)
+        assert connection.sessions == [1, 2, 2]
+    else:
+        assert asyncio.run(sent) == CLIENTS == len(connection.sessions)
+        assert len(connection.stored) == CLIENTS
 
 
 def _tried(outbox: Path, error: VeilringError, receipts: int) -> tuple[float, int]:
-    """Send until it gives up, and return the seconds and the number of attempts.
-
-    The seconds are simulated time.
-    """
-    connection = _Unlucky(error, receipts)
-    sender = Sender(connection, "census")
+    """Send until it gives up, and return the simulated seconds and the number of attempts."""
+    connection = _Collector(error=error, receipts=receipts)
 
     async def main() -> float:
-        with Outbox(outbox, new=True) as kept:
-            rows = MarkedRows([str(n) for n in range(CLIENTS)], b"", [b""] * CLIENTS)
-            kept.add(TASK, rows, batches(TASK, CLIENTS))
-            with pytest.raises(type(error)):
-                await sender.send(TASK, kept, at_once=1, progress=lambda *_: None)
+        with pytest.raises(type(error)):
+            await _sent(outbox, connection)
         return asyncio.get_running_loop().time()
 
-    return simulation.simulate(main()), connection.sessions
+    return simulation.simulate(main()), len(connection.sessions)
 
 
 @pytest.mark.parametrize("receipts", [0, 1, 5])

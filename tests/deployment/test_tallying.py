@@ -14,7 +14,6 @@ from tests.protocols.ldp.collecting import accepted, batches, keep, make_task
 from veilring.deployment.survey import SurveyTerms
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.bayes import learn
-from veilring.protocols.ldp.algorithm.survey import Tally
 from veilring.protocols.ldp.parquet import Spread, tally_parquet, write_parquet
 from veilring.protocols.ldp.roles import ClientPool
 from veilring.protocols.ldp.saved import load_classifier
@@ -41,34 +40,27 @@ def scheduler() -> Iterator[str]:
         yield address
 
 
-def same(one: Tally, other: Tally) -> bool:
-    """Return whether two tallies are equal."""
-    return one.counts == other.counts and all(map(np.array_equal, one.sums, other.sums))
-
-
 def on_dask(scheduler: str) -> Spread:
     """Return a function that sums pieces on a Dask cluster."""
     return partial(each_done, engine=Engine("dask", dask_address=scheduler))
 
 
 @pytest.mark.parametrize("at_once", [123, 700, None])
-def test_two_dask_workers_count_like_one_process(
+def test_two_workers_count_like_one_process(
     files: tuple[Path, ...], at_once: int | None, scheduler: str
 ) -> None:
-    """Tally and classifier are equal to the last bit, for any division of the files."""
+    """Tally and classifier are equal to the last bit, for any division of the files.
+
+    This holds on a Dask cluster, and on processes of this machine.
+    """
     expected = tally_parquet(TASK, files)
-    found = tally_parquet(TASK, files, on_dask(scheduler), at_once=at_once)
-    assert same(found, expected)
-    assert found.clients == 2000
-    assert repr(learn(TASK.survey, found)) == repr(learn(TASK.survey, expected))
-
-
-def test_processes_of_this_machine_count_alike(files: tuple[Path, ...]) -> None:
-    """Two processes and many pieces give the same tally."""
-    found = tally_parquet(
-        TASK, files, partial(each_done, engine=Engine("local", workers=2)), at_once=300
-    )
-    assert same(found, tally_parquet(TASK, files))
+    here = partial(each_done, engine=Engine("local", workers=2))
+    for spread in (on_dask(scheduler), here):
+        found = tally_parquet(TASK, files, spread, at_once=at_once)
+        assert found.clients == 2000
+        assert found.counts == expected.counts
+        assert all(map(np.array_equal, found.sums, expected.sums))
+        assert repr(learn(TASK.survey, found)) == repr(learn(TASK.survey, expected))
 
 
 def test_a_cluster_refuses_the_same_reports_as_one_process(

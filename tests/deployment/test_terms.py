@@ -243,20 +243,6 @@ def test_the_digest_depends_on_every_key(tmp_path: Path) -> None:
     assert peer_terms(tmp_path, one.to_toml().replace("k = 2", "k = 3")).digest != one.digest
 
 
-def test_terms_of_a_table_scale_as_a_scenario_does(tmp_path: Path) -> None:
-    """A trial deployment sees the same numbers as a scenario run on the same data."""
-    wine = load("wine")
-    terms = PeerTerms.of_table(wine, protocol=PrivateKNN())
-    lines = [",".join([*wine.features.names, "label"])]
-    lines += [
-        ",".join([*map(str, row), wine.features.classes[label]])
-        for row, label in zip(wine.X.tolist(), wine.y.tolist(), strict=True)
-    ]
-    rows = terms.read_rows(written(tmp_path, "\n".join(lines)))
-    np.testing.assert_array_equal(rows.features, scale_to_unit(wine).X)
-    np.testing.assert_array_equal(rows.labels, wine.y)
-
-
 AGE, RED = 'name = "age", low = 0', '"red", "blue"'
 
 
@@ -309,7 +295,10 @@ LEVELS, SEXES = ("high", "low", "middle"), ("female", "male")
 
 
 def test_a_trials_terms_are_a_draft_for_deployment(tmp_path: Path) -> None:
-    """Text columns have categories, numeric columns have ranges, and the files fit them."""
+    """Text columns have categories, numeric columns have ranges, and the files fit them.
+
+    It sees the same numbers as a scenario run on the same data.
+    """
     source, rng = tmp_path / "patients.csv", np.random.default_rng(1)
     with source.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\r\n")  # as a spreadsheet writes it
@@ -326,10 +315,10 @@ def test_a_trials_terms_are_a_draft_for_deployment(tmp_path: Path) -> None:
     assert level == {"name": "level", "categories": list(LEVELS)}
 
     terms = PeerTerms.load(folder / "terms.toml")
-    read = [terms.read_rows(folder / f"{name}.csv").features for name in names]
-    read.append(terms.read_queries(folder / "queries.csv"))
-    found = sorted(np.concatenate(read).tolist())
-    np.testing.assert_array_equal(found, sorted(scale_to_unit(table).X.tolist()))
+    read = [terms.read_rows(folder / f"{name}.csv") for name in (*names, "queries")]
+    found = np.vstack([np.column_stack([rows.features, rows.labels]) for rows in read])
+    expected = np.column_stack([scale_to_unit(table).X, table.y])
+    np.testing.assert_array_equal(sorted(found.tolist()), sorted(expected.tolist()))
 
 
 COLOURS = '"colour", categories = ["red", "green", "blue"]'
