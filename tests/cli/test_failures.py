@@ -13,8 +13,6 @@ import pytest
 from tests.cli.invoking import done, invoke
 
 from veilring.cli.answers import write_answer
-from veilring.cli.app import EXIT_INPUT, EXIT_RUN
-from veilring.cli.options import EXIT_INTERRUPTED
 from veilring.errors import StoreFailed
 from veilring.privacy.files import write_whole
 
@@ -118,12 +116,6 @@ veilring.cli.main()
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "veilring: stopped\n")
-
-
-def test_exit_codes_are_in_the_help() -> None:
-    """The help lists all exit codes."""
-    out = done("--help")
-    assert all(f"{code} " in out for code in (EXIT_RUN, EXIT_INPUT, EXIT_INTERRUPTED))
 
 
 REMEDY: Final = "ask again: the same request costs nothing"

@@ -6,8 +6,9 @@ import pytest
 from tests.cli.invoking import done, python
 from typer.testing import CliRunner
 
-from veilring.cli.app import app
+from veilring.cli.app import EXIT_INPUT, EXIT_RUN, app
 from veilring.cli.console import CONSOLE_COLUMNS, PROGRESS_LINES, make_console, show_progress
+from veilring.cli.options import EXIT_INTERRUPTED
 from veilring.scenarios import load_scenario
 from veilring.scenarios.report import titled
 
@@ -17,6 +18,7 @@ def test_the_help_shows_examples_and_exit_codes() -> None:
     out = done("--help")
     assert "veilring run wine" in out
     assert "2 the input was wrong" in out
+    assert all(f"{code} " in out for code in (EXIT_RUN, EXIT_INPUT, EXIT_INTERRUPTED))
     assert "veilring run my.csv" in done("run", "--help")
 
 

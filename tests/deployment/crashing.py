@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from tests.deployment.commands import SECONDS, Deployment
@@ -25,6 +25,8 @@ from veilring.transport.tls import TlsEndpoint
 
 T = TypeVar("T")
 R = TypeVar("R")
+Client = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
+"""Acts repeatedly until it is told to stop."""
 
 
 @dataclass
@@ -79,13 +81,6 @@ async def connected(folder: Path, name: str, server: str) -> Node:
     return node
 
 
-class Actor(Protocol):
-    """A client that acts until it is told to stop."""
-
-    async def go_on(self, stop: asyncio.Event) -> None:
-        """Act repeatedly until told to stop."""
-
-
 @dataclass
 class Asker(Generic[R]):
     """A client that asks new requests, and repeats old ones, which get the same answers.
@@ -130,26 +125,26 @@ class Asker(Generic[R]):
                 await self.ask_again(int(self.rng.integers(len(self.told))))
 
 
-async def kill_round(
+async def kill_one(
     deployment: Deployment,
-    server: str,
-    clients: Sequence[Actor],
-    seconds: float,
-    check: Callable[[], None],
+    servers: Sequence[str],
+    clients: Sequence[Client],
+    rng: np.random.Generator,
+    check: Callable[[str], None],
 ) -> None:
     """Let all clients act, kill a server at some point, restart it, and let all finish.
 
     Args:
-        check: Checks the invariants while the server is dead.
+        check: Checks the invariants while the server of that name is dead.
     """
-    stop = asyncio.Event()
+    stop, name = asyncio.Event(), str(rng.choice(servers))
     async with asyncio.TaskGroup() as group:
-        for client in clients:
-            group.create_task(client.go_on(stop))
-        await asyncio.sleep(seconds)
-        deployment.kill(server)  # in the middle of whatever it does
-        check()
-        await asyncio.to_thread(deployment.serve, server)
+        for act in clients:
+            group.create_task(act(stop))
+        await asyncio.sleep(rng.uniform(0.05, 0.5))
+        deployment.kill(name)  # in the middle of whatever it does
+        check(name)
+        await asyncio.to_thread(deployment.serve, name)
         stop.set()
 
 

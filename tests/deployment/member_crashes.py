@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from tests.deployment import crashing
 from tests.deployment.commands import PARTIES, Deployment
-from tests.deployment.crashing import Asker, kill_round, report_crashes, until_answered
+from tests.deployment.crashing import Asker, kill_one, report_crashes, until_answered
 from tests.deployment.members import labels_of
 
 PRICE, BUDGET = 0.5, 10_000.0
@@ -47,9 +47,7 @@ async def crash_rounds(folder: Path, rounds: int, seed: int) -> Crashes:
     try:
         await asyncio.to_thread(deployed.serve, *PARTIES)
         for _ in range(rounds):
-            name = str(rng.choice(PARTIES))
-            seconds = rng.uniform(0.05, 0.5)
-            await kill_round(deployed, name, [client], seconds, partial(check, name))
+            await kill_one(deployed, PARTIES, [client.go_on], rng, check)
         for name in PARTIES:
             check(name)
         charged = dict(seen.spent)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from tests.deployment import crashing
 from tests.deployment.commands import Deployment
-from tests.deployment.crashing import Asker, connected, kill_round, play, report_crashes
+from tests.deployment.crashing import Asker, connected, kill_one, play, report_crashes
 
 from veilring.deployment.examples import OWNER
 from veilring.deployment.owner import OwnerTerms
@@ -77,9 +77,12 @@ async def crash_rounds(folder: Path, rounds: int, seed: int) -> Crashes:
             Analyst(await connected(folder, name, OWNER), terms, rng.spawn(1)[0], seen)
             for name in ANALYSTS
         ]
-        check = partial(_check_killed, deployed, analysts, seen)
+        check, clients = (
+            partial(_check, deployed, analysts, seen),
+            [each.go_on for each in analysts],
+        )
         for _ in range(rounds):
-            await kill_round(deployed, OWNER, analysts, rng.uniform(0.05, 0.5), check)
+            await kill_one(deployed, [OWNER], clients, rng, check)
         dear = sum(await asyncio.gather(*(analyst.exhaust() for analyst in analysts)))
         for analyst in analysts:
             await analyst.ask_all_again()
@@ -91,7 +94,8 @@ async def crash_rounds(folder: Path, rounds: int, seed: int) -> Crashes:
     return seen
 
 
-def _check_killed(deployed: Deployment, analysts: list[Analyst], seen: Crashes) -> None:
+def _check(deployed: Deployment, analysts: list[Analyst], seen: Crashes, _: str) -> None:
+    """Check that no answer left before it was paid for."""
     told = sum(len(analyst.told) for analyst in analysts)
     waiting = sum(analyst.waiting is not None for analyst in analysts)
     totals = deployed.totals(OWNER)

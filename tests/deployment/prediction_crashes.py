@@ -5,7 +5,7 @@ To run it manually: `python -m tests.deployment.prediction_crashes ROUNDS SEED`.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tests.deployment import crashing
 from tests.deployment.commands import Deployment
-from tests.deployment.crashing import Actor, Asker, connected, kill_round, play, report_crashes
+from tests.deployment.crashing import Asker, Client, connected, kill_one, play, report_crashes
 
 from veilring.deployment.examples import REGISTRAR
 from veilring.deployment.prediction import PredictionTerms, read_records
@@ -23,7 +23,7 @@ from veilring.nodes.service import opening
 from veilring.privacy.budgets import UNITS
 from veilring.privacy.ledger import open_ledger
 from veilring.protocols.prediction.client import add_at_server, forget_at_server, label_queries
-from veilring.protocols.prediction.records import Accounts, LabelledRecords
+from veilring.protocols.prediction.records import Accounts
 from veilring.protocols.prediction.server import ADD, FORGET, PREDICT
 from veilring.protocols.prediction.state import RowTable
 from veilring.protocols.system import SERVER
@@ -33,6 +33,7 @@ CLIENTS = ("client-0", "client-1")
 EVERYBODY = ("kernel=rbf", "tau=0.1", "sigma2=4.0", "queries=1000000", "epsilon=200.0")
 STABLE = 100  # these records stay; the others come and go
 BLOCK_MAX = 20
+Role = Callable[..., Awaitable[Any]]
 
 
 @dataclass
@@ -48,48 +49,44 @@ class Crashes(crashing.Crashes):
     half_done: int = 0
 
 
-@dataclass
-class Administrator:
-    """An administrator that adds and forgets a few records, and remembers their state."""
-
-    do: Callable[[Callable[..., Awaitable[Any]], object], Awaitable[Any]]
-    rng: np.random.Generator
-    seen: Crashes
-    digest: bytes
-    records: LabelledRecords
-    here: set[str] = field(default_factory=set)
-    changing: set[str] = field(default_factory=set)
-
-    async def add(self, records: LabelledRecords) -> None:
-        """Add records."""
-        await self.do(opening(add_at_server, ADD, self.digest), records)
-
-    async def go_on(self, stop: asyncio.Event) -> None:
-        """Add some records and forget others."""
-        while not stop.is_set():
-            places = self.rng.permutation(len(self.records))[: int(self.rng.integers(1, 9))]
-            some = self.records.take(places.tolist())
-            self.changing = set(some.ids)
-            await self.add(some)
-            self.here |= self.changing
-            if self.rng.random() < 0.5:
-                await self.do(opening(forget_at_server, FORGET, self.digest), some.ids)
-                self.here -= self.changing
-            self.seen.changed += len(some)
-            self.changing = set()
-
-
 class Trial:
-    """A server, its clients, and the invariants after each kill."""
+    """A server, its clients, and the invariants after each kill.
+
+    Attributes:
+        records: The records that stay, and those that an administrator adds and forgets.
+        here: The records of these that it has added and not forgotten.
+        changing: The records that it is adding or forgetting.
+        left: The remaining budgets of the records that stay.
+    """
 
     def __init__(self, folder: Path, seed: int) -> None:
         options = (f"--set=protocol.{each}" for each in EVERYBODY)
         self.deployed = Deployment(folder, "prediction", "--clients", len(CLIENTS), *options)
         self.terms, self.seen = PredictionTerms.load(folder / "terms.toml"), Crashes()
-        self.records = read_records(folder / "records.csv", self.terms, "id")
+        every = read_records(folder / "records.csv", self.terms, "id")
+        self.records = every.take(range(STABLE)), every.take(range(STABLE, STABLE + 30))
+        self.here, self.changing = set[str](), set[str]()
         self.rng = np.random.default_rng(seed)
         self.clients = list[Asker[NDArray[np.float32]]]()
         self.left = np.full(STABLE, int(self.terms.rules.budget * UNITS))
+
+    async def _change(self, node: Node, role: Role, service: str, given: object) -> None:
+        opened = opening(role, service, self.terms.digest)
+        await play(node, SERVER, opened, given, self.seen)
+
+    async def _change_on(self, node: Node, rng: np.random.Generator, stop: asyncio.Event) -> None:
+        """Add some records and forget others, until told to stop."""
+        while not stop.is_set():
+            places = rng.permutation(len(self.records[1]))[: int(rng.integers(1, 9))]
+            some = self.records[1].take(places.tolist())
+            self.changing = set(some.ids)
+            await self._change(node, add_at_server, ADD, some)
+            self.here |= self.changing
+            if rng.random() < 0.5:
+                await self._change(node, forget_at_server, FORGET, some.ids)
+                self.here -= self.changing
+            self.seen.changed += len(some)
+            self.changing = set()
 
     def _client(self, node: Node) -> Asker[NDArray[np.float32]]:
         """Return a client that asks blocks of queries."""
@@ -112,32 +109,25 @@ class Trial:
         await asyncio.to_thread(self.deployed.serve, SERVER)
         try:
             nodes = [await connected(folder, name, SERVER) for name in (REGISTRAR, *CLIENTS)]
-            stable, others = (
-                self.records.take(range(*span)) for span in ((0, STABLE), (STABLE, STABLE + 30))
-            )
-            do = partial(play, nodes[0], SERVER, seen=self.seen)
-            given = (do, self.rng.spawn(1)[0], self.seen, self.terms.digest)
-            administrator = Administrator(*given, others)
-            await administrator.add(stable)
+            await self._change(nodes[0], add_at_server, ADD, self.records[0])
             self.clients = [self._client(node) for node in nodes[1:]]
-            actors: list[Actor] = [administrator, *self.clients]
-            check = partial(self._check, administrator)
+            administrator = partial(self._change_on, nodes[0], self.rng.spawn(1)[0])
+            actors: list[Client] = [administrator, *(each.go_on for each in self.clients)]
             for _ in range(rounds):
-                seconds = self.rng.uniform(0.05, 0.5)
-                await kill_round(self.deployed, SERVER, actors, seconds, check)
+                await kill_one(self.deployed, [SERVER], actors, self.rng, self._check)
             for client in self.clients:
                 await client.ask_all_again()
             self.deployed.kill()
-            check()
+            self._check(SERVER)
             for node in nodes:
                 await node.close()
         finally:
             self.deployed.kill()
         return self.seen
 
-    def _check(self, administrator: Administrator) -> None:
+    def _check(self, _: str) -> None:
         self._check_charges()
-        self._check_records(administrator)
+        self._check_records()
 
     def _check_charges(self) -> None:
         """Check that no answer was sent before its client and each record had paid for it."""
@@ -151,7 +141,7 @@ class Trial:
         with open_ledger(self.deployed.folder / "server.db", rules.budgets) as ledger:
             accounts = Accounts(ledger, rules.system.clients)
             numbers = np.arange(STABLE)
-            accounts.add(self.records.ids[:STABLE], numbers)
+            accounts.add(self.records[0].ids, numbers)
             left = accounts.remaining("", numbers)
         assert np.all(left <= self.left), "a record's budget was refunded"
         paid = int(rules.budget * UNITS) - left
@@ -159,16 +149,16 @@ class Trial:
         assert np.all(paid <= totals.spent * dearest), "a record paid twice"
         self.left = left
 
-    def _check_records(self, administrator: Administrator) -> None:
+    def _check_records(self) -> None:
         """Check that added records exist, and that no byte of forgotten ones is left."""
         with open_ledger(self.deployed.folder / "server.db", self.terms.rules.budgets) as ledger:
             rows = RowTable(ledger, self.terms.width, self.terms.schema_digest)
             found = {name for records in rows.load() for name in records.ids}
-        sure = (set(self.records.ids[:STABLE]) | administrator.here) - administrator.changing
-        assert sure <= found <= sure | administrator.changing
-        self.seen.half_done += bool(administrator.changing & (found ^ administrator.here))
+        stable, others = self.records
+        sure = (set(stable.ids) | self.here) - self.changing
+        assert sure <= found <= sure | self.changing
+        self.seen.half_done += bool(self.changing & (found ^ self.here))
         content = written_by_server(self.deployed)
-        others = administrator.records
         for name, row in zip(others.ids, others.features, strict=True):
             if name not in found:
                 assert f"{name}\0".encode() not in content

@@ -5,24 +5,33 @@ here. On a machine too busy for them a run fails without anyone at fault, and th
 again: no test depends on the speed of the machine.
 """
 
+import asyncio
+import logging
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
 import tomli_w
+from tests.deployment import commands
 from tests.deployment.commands import PARTIES, SECONDS, Body, Command, Deployment, wait_until
-from tests.deployment.saboteurs import (
-    LATER_VERSION,
-    run_later_messages,
-    run_later_version,
-    run_lying,
-    run_silently,
-)
 
 from veilring.config import load_toml
+from veilring.deployment import connecting
+from veilring.nodes import node
+from veilring.nodes.adversary import Silent, corrupt
+from veilring.nodes.node import Node
+from veilring.nodes.party import Party, Standing
+from veilring.nodes.service import Offer, Service
+from veilring.nodes.session import StandingReport, encode_standing
+from veilring.protocols.ldp import messages
+from veilring.protocols.noisyvotes import roles as votes_roles
+from veilring.protocols.registry import BUILT_IN, find_system
+from veilring.protocols.ring import system as ring_system
 from veilring.testing.ports import reserve_ports
+from veilring.transport import connection, handshake
 from veilring.transport.handshake import PROTOCOL_VERSION
 from veilring.transport.roster import Roster, make_identity, write_identity
 
@@ -36,6 +45,59 @@ SERVERS: Final = {
     "survey": ("collector", "submit survey-client-0.toml survey-client-0.csv"),
 }
 """The server of each deployment that has one, and a client's command."""
+
+
+LATER_VERSION: Final = PROTOCOL_VERSION + 1
+_log = logging.getLogger("veilring.saboteur")
+
+
+async def _say_nothing(_party: Party, opener: str) -> None:
+    """Join a session and never send a message."""
+    _log.warning("a session with %s", opener)
+    await asyncio.Event().wait()
+
+
+class _SilentService(Service):
+    """A service that joins each session and sends nothing."""
+
+    def __init__(self, node: Node, offers: Mapping[str, Offer]) -> None:
+        silent = {name: replace(offer, play=_say_nothing) for name, offer in offers.items()}
+        super().__init__(node, silent)
+
+
+def run_silently(folder: Path, words: tuple[str, ...], output: Path) -> None:
+    """Run a command like `commands.run`, and fall silent: members from round 1 on."""
+    for module, role in ((ring_system, "private_knn"), (votes_roles, "private_votes")):
+        setattr(module, role, corrupt(getattr(module, role), Silent()))
+    vars(connecting)["Service"] = _SilentService
+    commands.run(folder, words, output)
+
+
+def _lie(standing: Standing | None) -> StandingReport:
+    """Claim that the first message of the session is missing, and that party-1 owes it."""
+    lie = {"known": True, "senders": ("party-1",), "kinds": ("x.y",), "dues": (0,)}
+    return encode_standing(standing).model_copy(update=lie)
+
+
+def run_lying(folder: Path, words: tuple[str, ...], output: Path) -> None:
+    """Run a command like `run_silently`, and blame party-1 when asked."""
+    vars(node)["encode_standing"] = _lie
+    run_silently(folder, words, output)
+
+
+def run_later_version(folder: Path, words: tuple[str, ...], output: Path) -> None:
+    """Run a command like `commands.run`, with the greeting of a later version."""
+    for module in (connection, handshake):
+        module.__dict__["PROTOCOL_VERSION"] = LATER_VERSION
+    commands.run(folder, words, output)
+
+
+def run_later_messages(folder: Path, words: tuple[str, ...], output: Path) -> None:
+    """Run a command like `commands.run`, as if the messages of all systems had changed."""
+    messages.__dict__["REPORTS_FORMAT"] += 1
+    for name in BUILT_IN:
+        find_system(name).messages_format += 1
+    commands.run(folder, words, output)
 
 
 class Diagnosed(Deployment):

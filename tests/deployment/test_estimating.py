@@ -1,23 +1,35 @@
-"""The report on a collection: its names, its units, its JSON form and its minimum."""
+"""The report on a collection, and the sums of its reports elsewhere.
+
+Its names, its units, its JSON form and its minimum; equal results on one process and a cluster.
+"""
 
 import json
 import logging
 import re
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.deployment.collection import Collection, collecting, collector_of, store_of
 from tests.deployment.commands import call
-from tests.protocols.ldp.collecting import accepted, keep
+from tests.protocols.ldp.collecting import accepted, batches, keep, make_task
 
 from veilring.cli.surveys import show_estimates
 from veilring.deployment.collector import Estimates, estimate_from
 from veilring.deployment.survey import MINIMUM_REPORTS, SurveyTerms
+from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.bayes import learn
 from veilring.protocols.ldp.algorithm.survey import Tally, answer, tally_reports
+from veilring.protocols.ldp.parquet import Spread, tally_parquet, write_parquet
 from veilring.protocols.ldp.roles import ClientPool
+from veilring.protocols.ldp.saved import load_classifier
+from veilring.scenarios.sweep import Engine
+from veilring.scenarios.sweep.dask_backend import local_cluster
+from veilring.scenarios.sweep.engine import each_done
 
 CLIENTS = 40_000
 TERMS = """
@@ -77,13 +89,9 @@ def test_a_mean_within_a_class_is_named_correctly(tmp_path: Path) -> None:
 
 def test_json_contains_no_infinity(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The interval ends of a question without answers are null."""
-
-    def refuse(word: str) -> None:
-        raise AssertionError(word)
-
     terms = terms_of(tmp_path, GAUSSIAN)
     show_estimates(estimated(terms, question=0), json=True)
-    document = json.loads(capsys.readouterr().out, parse_constant=refuse)
+    document = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     ends = {line["value"]: (line["low"], line["high"]) for line in document["estimates"]}
     assert ends["mean * share"] == ends["mean square * share"] == (None, None)
     assert None not in ends["yes"]
@@ -148,20 +156,36 @@ def set_minimum(collection: Collection, minimum: int) -> None:
     path.write_text(re.sub("minimum = .*", f"minimum = {minimum}", path.read_text()))
 
 
-def test_a_lower_minimum_unlocks_the_stored_reports(collection: Collection) -> None:
-    """After it was lowered, the same store is estimated, and exported files are added up."""
+def test_exported_reports_give_the_estimates_of_the_store(collection: Collection) -> None:
+    """`veilring tally` of exported files prints and saves the same as `veilring estimate`.
+
+    After the minimum was lowered, the same store is estimated, and exported files are added up.
+    """
     pytest.importorskip("polars", reason="polars is part of the extra `parquet`")
     set_minimum(collection, MINIMUM_REPORTS)
-    collection.call("export", "collector.toml", "--out", "reports")
-    files = sorted((collection.folder / "reports").glob("*.parquet"))
-    commands = (("estimate", "collector.toml"), ("tally", "terms.toml", *files))
-    for command in commands:
+    export = ("export", "collector.toml", "--out", "reports")
+    assert collection.call(*export).stdout.startswith("1 file")
+    collection.call(*export, code=2)
+    (file,) = (collection.folder / "reports").glob("*.parquet")
+    estimate, tally = ("estimate", "collector.toml"), ("tally", "terms.toml", file)
+    for command in (estimate, tally):
         early = collection.call(*command, code=2)
         assert "200 of at least 1,000 reports so far (`minimum` in the terms" in early.output
     set_minimum(collection, REPORTS)
-    for command in commands:
-        document = json.loads(collection.call(*command, "--json").stdout)
-        assert (document["reports"], document["below_minimum"]) == (REPORTS, False)
+    found = list[dict[str, object]]()
+    for command in (estimate, tally):
+        saved = f"{command[0]}.json"
+        found.append(json.loads(collection.call(*command, "--json", "--save", saved).stdout))
+    # Files say of no report whose it is.
+    members = [document.pop("members") for document in found]
+    assert members == [dict.fromkeys(SITES, EACH), {}]
+    assert found[0] == found[1]
+    assert (found[0]["reports"], found[0]["below_minimum"]) == (REPORTS, False)
+    one, other = (
+        load_classifier(collection.folder / f"{name}.json") for name in ("estimate", "tally")
+    )
+    assert repr(one) == repr(other)
+    assert "engine" in collection.call(*tally, "--workers", "2", code=2).output
 
 
 def test_estimates_without_a_member_may_fall_below_the_minimum(collection: Collection) -> None:
@@ -217,3 +241,53 @@ def test_a_trial_survey_can_reach_its_minimum(tmp_path: Path) -> None:
         assert SurveyTerms.load(folder / "terms.toml").protocol.minimum == minimum
     options = ("--reports", REPORTS, "--out", tmp_path / "other")
     call("deploy", "survey", "iris", *options, "--minimum", 7)
+
+
+TASK = make_task()
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
+    """Write reports to one file."""
+    made = ((batch.question, batch.reports) for batch in batches(TASK, 2000))
+    return write_parquet(TASK, made, tmp_path_factory.mktemp("tally") / "reports")
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[str]:
+    """Return the address of a Dask cluster of two workers."""
+    with local_cluster(2) as address:
+        yield address
+
+
+def on_dask(scheduler: str) -> Spread:
+    """Return a function that sums pieces on a Dask cluster."""
+    return partial(each_done, engine=Engine("dask", dask_address=scheduler))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at_once", [123, 700, None])
+def test_two_workers_count_like_one_process(
+    files: tuple[Path, ...], at_once: int | None, scheduler: str
+) -> None:
+    """Tally and classifier are equal to the last bit, for any division of the files.
+
+    This holds on a Dask cluster, and on processes of this machine.
+    """
+    expected = tally_parquet(TASK, files)
+    here = partial(each_done, engine=Engine("local", workers=2))
+    for spread in (on_dask(scheduler), here):
+        found = tally_parquet(TASK, files, spread, at_once=at_once)
+        assert found.clients == 2000
+        assert found.counts == expected.counts
+        assert all(map(np.array_equal, found.sums, expected.sums))
+        assert repr(learn(TASK.survey, found)) == repr(learn(TASK.survey, expected))
+
+
+@pytest.mark.slow
+def test_a_cluster_refuses_the_same_reports_as_one_process(
+    files: tuple[Path, ...], scheduler: str
+) -> None:
+    """A report for another task is an input error, on any worker."""
+    with pytest.raises(InputError, match="for a task other than"):
+        tally_parquet(make_task(epsilon=2.0), files, on_dask(scheduler), at_once=500)

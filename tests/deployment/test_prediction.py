@@ -19,7 +19,7 @@ from veilring.deployment.prediction import PredictionTerms, read_queries, read_r
 from veilring.errors import InputError, ScenarioError
 from veilring.privacy.accounting import GaussianDP
 from veilring.privacy.budgets import budget_units
-from veilring.protocols.prediction.algorithm.directions import private_mean, quantise
+from veilring.protocols.prediction.algorithm.directions import quantise
 from veilring.protocols.prediction.messages import ServerRules
 from veilring.protocols.prediction.state import open_state
 from veilring.testing.ports import reserve_ports
@@ -239,13 +239,6 @@ def test_an_origin_that_costs_all_of_the_budget_is_refused(tmp_path: Path, share
     whole = priced(tmp_path / "terms.toml", 0.0).budget
     with pytest.raises(ScenarioError, match=r"origin_price is .*; allowed: .*at least 0"):
         priced(tmp_path / "terms.toml", share * whole)
-
-
-def test_the_price_of_a_released_mean_is_that_of_the_terms() -> None:
-    """In zCDP it is 1 / sigma squared, rounded up to units of a ledger."""
-    rows = np.random.default_rng(0).standard_normal((100, 3))
-    released = private_mean(rows, 20.0, np.random.default_rng(1))
-    assert 1 / 400 <= released.price <= 1 / 400 + 1e-11
 
 
 NOTHING: Final[dict[str, ArrayLike]] = {
