@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from veilring.data.sources import load
+from veilring.data import sources
 from veilring.data.table import scale_to_unit
 from veilring.deployment.config import Terms
 from veilring.deployment.examples import write_peers
@@ -112,8 +112,9 @@ def test_invalid_cells_are_named(tmp_path: Path, text: str, message: str) -> Non
         )
 
 
-INVALID: Final[dict[str, tuple[Callable[[Path], Terms], list[tuple[str, str, str]]]]] = {
-    TERMS: (
+INVALID: Final[list[tuple[str, Callable[[Path], Terms], list[tuple[str, str, str]]]]] = [
+    (
+        TERMS,
         PeerTerms.load,
         [
             ('classes = ["no", "yes"]', "", "classes: the key is missing"),
@@ -127,7 +128,8 @@ INVALID: Final[dict[str, tuple[Callable[[Path], Terms], list[tuple[str, str, str
             ("[protocol]", "[protocol", "a file in TOML"),
         ],
     ),
-    RELEASE: (
+    (
+        RELEASE,
         partial(PeerTerms.load, parties=3),
         [
             ("epsilon = 3.0", "epsilon = 0", "protocol.epsilon is 0; allowed: a number above 0"),
@@ -144,11 +146,13 @@ INVALID: Final[dict[str, tuple[Callable[[Path], Terms], list[tuple[str, str, str
             ('name = "release"\nepsilon = 3.0', "", "budget: private-knn spends no"),
         ],
     ),
-    RELEASE + "# for two parties": (
+    (
+        RELEASE,
         partial(PeerTerms.load, parties=2),
         [("rows = 112", "rows = 112", "roster is 2; allowed: at least 3")],
     ),
-    VOTES: (
+    (
+        VOTES,
         partial(PeerTerms.load, parties=3),
         [
             ("radius = 0.3", "r = 0.3", "protocol.r: there is no such key"),
@@ -159,7 +163,8 @@ INVALID: Final[dict[str, tuple[Callable[[Path], Terms], list[tuple[str, str, str
             ("epsilon = 4.0", "epsilon = 0", "protocol.epsilon is 0; allowed: a number above"),
         ],
     ),
-    OWNER: (
+    (
+        OWNER,
         OwnerTerms.load,
         [
             ('name = "data-owner"', 'accounting = "record"', "protocol.accounting: .* no such key"),
@@ -170,7 +175,8 @@ INVALID: Final[dict[str, tuple[Callable[[Path], Terms], list[tuple[str, str, str
             ('name = "data-owner"', 'conversion = "none"', "protocol.conversion is 'none'"),
         ],
     ),
-    PREDICTION: (
+    (
+        PREDICTION,
         PredictionTerms.load,
         [
             ("dimensions = 3", "", "give either dimensions or features"),
@@ -189,7 +195,8 @@ INVALID: Final[dict[str, tuple[Callable[[Path], Terms], list[tuple[str, str, str
             ("tau = 0.5", "query = 3", r"no such key; .*did you mean queries\?"),
         ],
     ),
-    SURVEY: (
+    (
+        SURVEY,
         SurveyTerms.load,
         [
             ('classes = ["no", "yes"]', "", r"classes: discrete-bayes needs two or more classes"),
@@ -208,22 +215,23 @@ INVALID: Final[dict[str, tuple[Callable[[Path], Terms], list[tuple[str, str, str
             (SURVEY, TWO, "frequencies has one column; there are 2"),
         ],
     ),
-}
-"""For each file of terms the function that reads it, and changes with words of the error."""
+]
+"""Files of terms, the function that reads each, and changes with words of the error."""
 
 
 @pytest.mark.parametrize(
-    ("text", "old", "new", "message"),
-    [(text, *change) for text, (_, changes) in INVALID.items() for change in changes],
+    ("text", "load", "change"),
+    [(text, load, change) for text, load, changes in INVALID for change in changes],
 )
 def test_invalid_terms_are_refused(
-    tmp_path: Path, text: str, old: str, new: str, message: str
+    tmp_path: Path, text: str, load: Callable[[Path], Terms], change: tuple[str, str, str]
 ) -> None:
     """The error names the key, the value and the allowed values."""
+    old, new, message = change
     assert old in text
     path = written(tmp_path, text.replace(old, new, 1), "terms.toml")
     with pytest.raises(ScenarioError, match=message):
-        INVALID[text][0](path)
+        load(path)
 
 
 def test_cycles_need_enough_parties(tmp_path: Path) -> None:
@@ -306,7 +314,7 @@ def test_a_trials_terms_are_a_draft_for_deployment(tmp_path: Path) -> None:
         for number, age in enumerate(rng.integers(20, 80, size=60).tolist()):
             ill = "yes" if age > 50 else "no"
             writer.writerow([SEXES[number % 2], age, LEVELS[number % 3], ill])
-    table = load(str(source))
+    table = sources.load(str(source))
     folder = tmp_path / "ring"
     names = write_peers(table, PrivateKNN(), folder, parties="abc", seed=0, port=7311)
     sex, age, level = tomllib.loads((folder / "terms.toml").read_text())["features"]
