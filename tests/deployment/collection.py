@@ -59,8 +59,8 @@ class Collection(Deployment):
         self.running[name] = self.command(*words, log=name)
         return self.running[name]
 
-    def submitted(self, number: int, *options: str, rows: str = "", code: int = 0) -> str:
-        """Submit to the end, and return the output."""
+    def submitted(self, rows: str = "", *options: str, number: int = 0, code: int = 0) -> str:
+        """Submit to the end, by default a survey client's own rows, and return the output."""
         return self.well_ended(self.submit(number, *options, rows=rows), code)
 
     @staticmethod

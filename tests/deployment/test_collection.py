@@ -60,37 +60,27 @@ def configure(collection: Collection, key: str, *more: str) -> None:
     path.write_text("\n".join([*([f'key = "{key}"'] if key else []), *more, *kept, ""]))
 
 
-def handed_in(collection: Collection, rows: str, code: int = 0) -> str:
-    """Submit a file to the end, require the given ending, and return the output."""
-    return collection.submitted(0, rows=rows, code=code)
-
-
 def config_of(folder: Path) -> SurveyClientConfig:
     """Read the configuration of the survey client."""
     return load_config_of(folder / f"{CLIENT}.toml", SurveyClientConfig, "veilring submit")
 
 
-def without_key(lines: list[list[str]]) -> list[list[str]]:
-    """Return rows without their first column."""
-    return [line[1:] for line in lines]
-
-
 def test_a_file_whose_rows_have_moved_is_refused(collection: Collection) -> None:
     """With numbered rows, an inserted line causes no second report, and an appended one is new."""
-    lines = without_key(lines_of(collection))
+    lines = [line[1:] for line in lines_of(collection)]
     configure(collection, "row number")
-    handed_in(collection, write(collection, "rows.csv", lines))
+    collection.submitted(write(collection, "rows.csv", lines))
     made = collection.outboxes()
     assert len(made) == CLIENTS
     new = ["5.0", "3.0", "4.0", "1.0", "virginica"]
     moved = write(collection, "moved.csv", [lines[0], new, *lines[1:]])
-    refused = handed_in(collection, moved, 2)
+    refused = collection.submitted(moved, code=2)
     assert "moved.csv: " in refused
     assert "differ from those that were reported" in refused
     assert collection.outboxes() == made
     other = [[cell if place else "other" for place, cell in enumerate(lines[0])], *lines[1:]]
-    assert handed_in(collection, write(collection, "other.csv", other), 2).count("other.csv")
-    longer = handed_in(collection, write(collection, "longer.csv", [*lines, new]))
+    assert collection.submitted(write(collection, "other.csv", other), code=2).count("other.csv")
+    longer = collection.submitted(write(collection, "longer.csv", [*lines, new]))
     assert kept(longer) == CLIENTS + 1
     numbers = {str(number) for number in range(1, CLIENTS + 2)}
     assert {client for client, *_ in collection.outboxes()} == numbers
@@ -100,15 +90,15 @@ def test_rows_are_numbered_only_on_request(collection: Collection) -> None:
     """Without a key no report is made, and an outbox keeps its first way of naming clients."""
     lines = lines_of(collection)
     configure(collection, "")
-    missing = handed_in(collection, ROWS, 2)
+    missing = collection.submitted(code=2)
     assert "key" in missing
     assert "'row number'" in missing
     assert not collection.outboxes()
     configure(collection, "client")
-    handed_in(collection, ROWS)
+    collection.submitted()
     configure(collection, "row number")
-    rows = write(collection, "rows.csv", without_key(lines))
-    assert "key is 'row number'; allowed: 'client'" in handed_in(collection, rows, 2)
+    rows = write(collection, "rows.csv", [line[1:] for line in lines])
+    assert "key is 'row number'; allowed: 'client'" in collection.submitted(rows, code=2)
     assert len(collection.outboxes()) == CLIENTS
 
 
@@ -118,33 +108,33 @@ def test_a_key_ignores_surrounding_spaces(collection: Collection) -> None:
     Within a question, the clients of reports are not in ascending order when sent.
     """
     lines = lines_of(collection)
-    handed_in(collection, ROWS)
+    collection.submitted()
     order = [int(client.removeprefix("client-")) for client, *_ in collection.outboxes()]
     assert sorted(order) == list(range(CLIENTS))
     # Five questions: an order by question and then by row descends four times at the most. A random
     # one of 120 descends 20 times or fewer with probability below 1e-9 (Eulerian distribution).
     assert (np.diff(order) < 0).sum() > 20
     padded = [lines[0], *([f" {key}  ", *cells] for key, *cells in lines[1:])]
-    again = handed_in(collection, write(collection, "padded.csv", padded))
+    again = collection.submitted(write(collection, "padded.csv", padded))
     assert kept(again) == CLIENTS == len(collection.outboxes())
     twice = write(collection, "twice.csv", [*lines, padded[1]])
-    assert "they must all be different" in handed_in(collection, twice, 2)
+    assert "they must all be different" in collection.submitted(twice, code=2)
 
 
 def test_keys_of_other_people_are_refused(collection: Collection) -> None:
     """A known key with other cells is refused, without a report, unless amended."""
     lines = lines_of(collection)
-    handed_in(collection, ROWS)
+    collection.submitted()
     made = [report[:-1] for report in collection.outboxes()]
     shifted = [[key, *cells] for (key, *_), (_, *cells) in zip(lines[2:], lines[1:], strict=False)]
     others = write(collection, "others.csv", [lines[0], *shifted])
-    refused = handed_in(collection, others, 2)
+    refused = collection.submitted(others, code=2)
     assert "reported under the same 'client'" in refused
     assert "5.1" not in refused
     configure(collection, "client", "amend = true")
-    handed_in(collection, others)
+    collection.submitted(others)
     configure(collection, "client")
-    handed_in(collection, others)
+    collection.submitted(others)
     assert [report[:-1] for report in collection.outboxes()] == made
 
 
@@ -156,7 +146,7 @@ def test_a_row_may_be_corrected_until_its_report_is_made(
     def interrupted(*_: object) -> Iterator[ClientBatch]:
         raise RuntimeError
 
-    lines = without_key(lines_of(collection))
+    lines = [line[1:] for line in lines_of(collection)]
     configure(collection, "row number")
     rows = collection.folder / write(collection, "rows.csv", lines)
     monkeypatch.setattr(ClientPool, "answer", interrupted)
@@ -164,9 +154,9 @@ def test_a_row_may_be_corrected_until_its_report_is_made(
         asyncio.run(submit_rows(config_of(collection.folder), rows))
     assert not collection.outboxes()
     corrected = write(collection, "corrected.csv", [lines[0], lines[-1], *lines[1:-1]])
-    handed_in(collection, corrected)
+    collection.submitted(corrected)
     assert len(collection.outboxes()) == CLIENTS
-    assert "differ from those that were reported" in handed_in(collection, "rows.csv", 2)
+    assert "differ from those that were reported" in collection.submitted("rows.csv", code=2)
 
 
 def test_a_member_submits_at_most_its_quota(collection: Collection) -> None:
@@ -177,7 +167,7 @@ def test_a_member_submits_at_most_its_quota(collection: Collection) -> None:
     lines = lines_of(collection)
     forged = [[f"forged-{n}", *lines[1][1:]] for n in range(400)]
     rows = write(collection, "forged.csv", [lines[0], *forged])
-    refused = handed_in(collection, rows, 1)
+    refused = collection.submitted(rows, code=1)
     assert kept(refused) == 150
     assert "250 reports refused: no more reports accepted from this client" in refused
     assert len(collection.stored()) == 150
@@ -190,7 +180,7 @@ def test_a_member_submits_at_most_its_quota(collection: Collection) -> None:
     collection.kill()
     collection.configure("collector", f"reports_max_of.{CLIENT} = 390")
     collection.collect()
-    again = handed_in(collection, rows, 1)  # the same reports, once more
+    again = collection.submitted(rows, code=1)  # the same reports, once more
     assert kept(again) == 390 == len(collection.stored())
 
 
@@ -202,9 +192,9 @@ def test_reports_that_a_collector_lost_are_sent_again(collection: Collection, ro
     """
     lines, folder = lines_of(collection), collection.folder
     if rows:
-        handed_in(collection, write(collection, "first.csv", lines[: 1 + rows]))
+        collection.submitted(write(collection, "first.csv", lines[: 1 + rows]))
     collection.ended("state", "backup", "collector.db", "copy.sqlite")
-    handed_in(collection, ROWS)
+    collection.submitted()
     stored = collection.stored()
     collection.kill()
     for each in folder.glob("collector.db*"):
@@ -212,15 +202,15 @@ def test_reports_that_a_collector_lost_are_sent_again(collection: Collection, ro
     (folder / "copy.sqlite").rename(folder / "collector.db")
     collection.collect()
     assert len(collection.stored()) == rows
-    again = handed_in(collection, ROWS)
+    again = collection.submitted()
     assert kept(again) == CLIENTS
     assert collection.stored() == stored
     lost = f"all {CLIENTS} reports are sent again, unchanged"
     assert (lost in again) == (rows < CLIENTS)
     nothing = "acknowledged earlier; the collector still has the newest"
     assert (nothing in again) == (rows == CLIENTS)
-    assert nothing in handed_in(collection, ROWS)
-    forced = collection.submitted(0, "--again")
+    assert nothing in collection.submitted()
+    forced = collection.submitted(ROWS, "--again")
     assert kept(forced) == CLIENTS
     assert "acknowledged earlier" not in forced
     assert collection.stored() == stored
@@ -238,7 +228,7 @@ def test_a_collection_from_its_files_to_its_estimates(collect: Collect) -> None:
     early = collection.ended("estimate", "collector.toml", code=2)
     assert "0 of at least 1,000 reports so far" in early
     for number, options in ((0, ()), (1, ("--single",)), (0, ())):
-        assert kept(collection.submitted(number, *options)) == REPORTS // 2
+        assert kept(collection.submitted("", *options, number=number)) == REPORTS // 2
     confidence = ("--confidence", "0.9999999")
     shown = collection.ended("estimate", "collector.toml", "--json", "--recount", *confidence)
     document = json.loads(shown)
@@ -264,7 +254,7 @@ def test_a_collection_from_its_files_to_its_estimates(collect: Collect) -> None:
 def test_a_spent_budget_a_changed_task_and_a_pinned_one(collect: Collect) -> None:
     """Clients without budget skip a second task, and a pinned task is the only one accepted."""
     collection = collect(1000)
-    assert kept(collection.submitted(0)) == 1000
+    assert kept(collection.submitted()) == 1000
     collection.kill()
 
     collection.edit("terms.toml", "[protocol]", "[protocol]\ncloses = 2999-01-01T00:00:00Z")
@@ -276,11 +266,11 @@ def test_a_spent_budget_a_changed_task_and_a_pinned_one(collect: Collect) -> Non
     collection.ended("state", "new", "collector.toml")
     collection.collect()
     said = "1,000 rows were not reported: the budgets of their clients are exhausted"
-    assert said in collection.submitted(0, code=1)
+    assert said in collection.submitted(code=1)
     assert collection.stored() == {}
 
     collection.configure("survey-client-0", f'task = "{"0" * 64}"')
-    assert ", not 0000" in collection.submitted(0, code=2)
+    assert ", not 0000" in collection.submitted(code=2)
 
 
 FEW = 20

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.deployment import commands
-from tests.deployment.commands import PARTIES, SECONDS, Deploy, Deployment, call, wait_until
+from tests.deployment.commands import PARTIES, SECONDS, Deploy, Deployment, wait_until
 from tests.deployment.members import all_served, labels_of
 from typing_extensions import override
 
@@ -97,20 +97,6 @@ async def test_a_release_labels_any_queries_at_one_price(release: Deployment) ->
             "party-2 has less left than the 2 epsilon that the release costs."
         ]
         assert served.spent() == [5.5] * 3
-
-
-async def test_a_release_is_made_while_the_first_party_is_down(tmp_path: Path) -> None:
-    """The others release without its rows; it fetches their release later, and pays nothing."""
-    peers = written(tmp_path / "peers", Release(epsilon=EPSILON, tolerated=1, lost=1), EPSILON)
-    peers.edit("client.toml", "party-0", "party-2")
-    async with all_served(peers.folder) as served:
-        await served.end("party-0")
-        first = await labels_of(peers.folder, 0, 38)
-        assert served.spent() == [0.0, EPSILON, EPSILON]
-        await served.serve("party-0")
-        peers.edit("client.toml", "party-2", "party-0")
-        assert await labels_of(peers.folder, 0, 38) == first
-        assert served.spent() == [0.0, EPSILON, EPSILON]
 
 
 async def test_a_key_is_changed_while_the_others_answer(tmp_path: Path) -> None:
@@ -234,20 +220,6 @@ async def test_a_client_keeps_the_model_of_a_release(
     assert model.promise == replace(promised, delta=0.0, measure="pure ε-DP")  # a grid is pure
     with pytest.raises(ScenarioError, match="release no model"):
         await perform(votes.folder / "client.toml", "model")
-
-
-def test_deploy_writes_what_serve_reads(tmp_path: Path) -> None:
-    """The command declares the rows, sets a budget, and refuses one that pays for nothing."""
-    out = tmp_path / "release"
-    command = ["deploy", "peers", "wine", "--protocol", "release", "--out", str(out)]
-    refused = call(*command, "--budget", "0.5", code=2)
-    assert "budget is 0.5; allowed: at least the 1 epsilon that a release costs" in refused.stderr
-    assert not out.exists()
-    call(*command, "--port", reserve_ports())
-    terms = PeerTerms.load(out / "terms.toml", 8)
-    assert isinstance(terms.protocol, Release)
-    assert (terms.budget, terms.rows) == (2.0, 134)
-    assert load_config_of(out / "party-7.toml", MemberConfig, "this").state.endswith("party-7.db")
 
 
 async def test_batches_are_paid_by_all_members_once_until_a_budget_ends(votes: Deployment) -> None:

@@ -35,7 +35,7 @@ def require_private(folder: Path) -> None:
 def test_a_collection_leaves_only_private_files(collect: Collect) -> None:
     """Rows, reports, their log and index, outboxes, exports and models have mode 0600."""
     collection = collect(1000)
-    collection.submitted(0)
+    collection.submitted()
     collection.call("estimate", "collector.toml", "--save", "model.json")
     collection.call("export", "collector.toml", "--out", "reports")
     require_private(collection.folder)

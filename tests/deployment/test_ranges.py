@@ -95,7 +95,7 @@ def test_a_survey_client_with_rows_in_another_unit_reports_nothing(collect: Coll
     """It ends with code 2 before it makes a report; the collector's log shows no count."""
     survey = collect(40)
     rows = in_another_unit(survey.folder / "survey-client-0.csv", column=1)
-    refused = survey.submitted(0, code=2)
+    refused = survey.submitted(code=2)
     assert f"{rows} of {rows} values are outside of its range" in refused
     survey.end_in_order("collector")
     assert "outside" not in survey.log("collector")
