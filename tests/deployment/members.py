@@ -55,6 +55,10 @@ class Served:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._tasks[name]
 
+    async def labels(self, first: int = 0, last: int | None = None) -> list[str]:
+        """Return the labels of some of the client's queries, by default of all."""
+        return await labels_of(self._folder, first, last)
+
     def spent(self) -> list[float]:
         """Return the charges of each member."""
         return [read_totals(self._folder / f"{name}.db").spent for name in self._names]
@@ -71,7 +75,7 @@ async def all_served(folder: Path, names: Sequence[str] = PARTIES) -> AsyncItera
         await served.end(*names)
 
 
-async def labels_of(folder: Path, first: int, last: int) -> list[str]:
+async def labels_of(folder: Path, first: int, last: int | None) -> list[str]:
     """Return the labels of some of the client's queries."""
     header, *rows = (folder / "queries.csv").read_text().splitlines()
     queries = folder / f"{first}-{last}.csv"

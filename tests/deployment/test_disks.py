@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 from tests.deployment.collection import Collect, kept
 from tests.deployment.commands import PARTIES, SECONDS, Deploy
-from tests.deployment.members import all_served, labels_of
+from tests.deployment.members import all_served
 
 from veilring.deployment.duties import load_config_of
 from veilring.deployment.peers import MemberConfig, serve_member
@@ -99,7 +99,7 @@ async def test_a_member_with_a_full_disk_does_not_start(deploy: Deploy) -> None:
     """It writes as much as a charge before it connects to the others, and names the cause."""
     folder = deploy("votes").folder
     async with all_served(folder) as served:
-        before = await labels_of(folder, 0, 20)
+        before = await served.labels(0, 20)
         spent = served.spent()
     config = load_config_of(folder / "party-2.toml", MemberConfig, "this")
     with (
@@ -108,7 +108,7 @@ async def test_a_member_with_a_full_disk_does_not_start(deploy: Deploy) -> None:
     ):
         await serve_member(config)
     async with all_served(folder) as served:  # with space again
-        assert await labels_of(folder, 0, 20) == before
+        assert await served.labels(0, 20) == before
         assert served.spent() == spent
 
 
@@ -118,7 +118,7 @@ async def test_a_member_that_cannot_remember_queries_ends(deploy: Deploy) -> Non
     async with all_served(folder) as served:
         served.members["party-1"].kept.file.connection.execute("PRAGMA query_only = 1")
         with pytest.raises(SessionAborted):
-            await labels_of(folder, 0, 2)
+            await served.labels(0, 2)
         with pytest.raises(StoreFailed, match="the memory of queries failed: attempt to write"):
             await served.until_ended("party-1")
 

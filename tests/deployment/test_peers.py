@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from tests.deployment import commands
 from tests.deployment.commands import PARTIES, SECONDS, Deploy, Deployment, wait_until
-from tests.deployment.members import all_served, labels_of
+from tests.deployment.members import all_served
 from typing_extensions import override
 
 from veilring.arrays import Floats
@@ -68,14 +68,23 @@ def votes(tmp_path: Path) -> Deployment:
 
 
 async def test_a_release_labels_any_queries_at_one_price(release: Deployment) -> None:
-    """All members pay once; a second release is refused if the budgets do not suffice."""
-    folder = release.folder
+    """All members pay once; a second release is refused if the budgets do not suffice.
+
+    The client may keep the model of a release, which labels as the client does.
+    """
+    folder, path = release.folder, release.folder / "model.json"
     async with all_served(folder) as served:
-        first = await labels_of(folder, 0, 38)
+        first = await served.labels()
         assert served.spent() == [EPSILON] * 3
         release.edit("client.toml", "party-0", "party-2")
-        assert await labels_of(folder, 0, 38) == first
-        assert await labels_of(folder, 5, 9) == first[5:9]
+        assert await served.labels() == first
+        assert await served.labels(5, 9) == first[5:9]
+        (await perform(folder / "client.toml", "model")).save(path)
+        assert served.spent() == [EPSILON] * 3
+    model = load_model(path)
+    assert model.predict(folder / "queries.csv").tolist() == first
+    promised = PeerTerms.load(folder / "terms.toml", 3).protocol.promise(parties=3)
+    assert model.promise == replace(promised, delta=0.0, measure="pure ε-DP")  # a grid is pure
     release.edit("terms.toml", "budget = 4.5", "budget = 5.5")
     config = load_config_of(folder / "party-0.toml", MemberConfig, "this")
     with pytest.raises(InputError, match="ledger was created with other budgets"):
@@ -83,16 +92,16 @@ async def test_a_release_labels_any_queries_at_one_price(release: Deployment) ->
     for name in PARTIES:
         release.configure(name, "amend = true")
     async with all_served(folder) as served:
-        assert await labels_of(folder, 0, 38) == first  # another budget, the same release
+        assert await served.labels() == first  # another budget, the same release
         assert served.spent() == [EPSILON] * 3
     release.edit("terms.toml", "epsilon = 3.0", "epsilon = 2.5")
     async with all_served(folder) as served:
-        await labels_of(folder, 0, 38)
+        await served.labels()
         assert served.spent() == [5.5] * 3
     release.edit("terms.toml", "epsilon = 2.5", "epsilon = 2.0")
     async with all_served(folder) as served:
         with pytest.raises(BudgetExhausted) as refused:
-            await labels_of(folder, 0, 38)
+            await served.labels()
         assert refused.value.__notes__ == [
             "party-2 has less left than the 2 epsilon that the release costs."
         ]
@@ -111,7 +120,7 @@ async def test_a_key_is_changed_while_the_others_answer(tmp_path: Path) -> None:
     new = Roster(members).replacing(old, today + dt.timedelta(days=2), today)
     new.save(peers.folder / "new.toml")
     async with all_served(peers.folder) as served:
-        first = await labels_of(peers.folder, 0, 2)
+        first = await served.labels(0, 2)
         for name in (*PARTIES, "client", "party-1"):
             config = f"{name}.toml"
             if "new.toml" in (peers.folder / config).read_text():
@@ -121,40 +130,40 @@ async def test_a_key_is_changed_while_the_others_answer(tmp_path: Path) -> None:
             if name in PARTIES:
                 await served.end(name)
                 await served.serve(name)
-            assert await labels_of(peers.folder, 0, 2) == first
+            assert await served.labels(0, 2) == first
 
 
 async def test_queries_are_not_repeated_without_a_member(tmp_path: Path) -> None:
     """Members restart with a smaller roster, and refuse the queries that they took part in."""
     names = (*PARTIES, "party-3")
     folder = written(tmp_path / "peers", RankSearch(), None, names).folder
-    async with all_served(folder, names):
-        await labels_of(folder, 0, 2)
+    async with all_served(folder, names) as served:
+        await served.labels(0, 2)
     members = Roster.load(folder / "roster.toml").members
     Roster(tuple(each for each in members if each.name != "party-3")).save(folder / "roster.toml")
-    async with all_served(folder):
+    async with all_served(folder) as served:
         with pytest.raises(SessionAborted) as refused:
-            await labels_of(folder, 0, 2)
+            await served.labels(0, 2)
         assert refused.value.reason == "AskedBefore"
-        assert len(await labels_of(folder, 2, 4)) == 2
+        assert len(await served.labels(2, 4)) == 2
 
 
 async def test_changed_rows_are_released_as_another_edition(release: Deployment) -> None:
     """It is charged separately, and the first edition stays as it is."""
     folder = release.folder
     release.edit("terms.toml", "budget = 4.5", "budget = 6.0")
-    async with all_served(folder):
-        before = await labels_of(folder, 0, 38)
+    async with all_served(folder) as served:
+        before = await served.labels()
     header, *rows = (folder / "party-0.csv").read_text().splitlines()
     (folder / "party-0.csv").write_text("\n".join([header, *rows[:5]]))
     release.configure("terms", 'edition = "2026-11"')
     async with all_served(folder) as served:
-        after = await labels_of(folder, 0, 38)
-        assert await labels_of(folder, 0, 38) == after
+        after = await served.labels()
+        assert await served.labels() == after
         assert served.spent() == [2 * EPSILON] * 3
     release.edit("terms.toml", "2026-11", "1")
     async with all_served(folder) as served:
-        assert await labels_of(folder, 0, 38) == before
+        assert await served.labels() == before
         assert served.spent() == [2 * EPSILON] * 3
 
 
@@ -162,8 +171,8 @@ async def test_an_owner_releases_alone(tmp_path: Path) -> None:
     """The roster is one party with all rows, and its client."""
     folder = written(tmp_path / "one", Release(trusted=True), 1.0).folder
     async with all_served(folder, ("owner",)) as served:
-        labels = await labels_of(folder, 0, 38)
-        assert labels == await labels_of(folder, 0, 38)
+        labels = await served.labels()
+        assert labels == await served.labels()
         assert served.spent() == [1.0]
     rows = (folder / "queries.csv").read_text().splitlines()[1:]
     right = [row.rpartition(",")[2] == label for row, label in zip(rows, labels, strict=True)]
@@ -205,40 +214,27 @@ def test_a_member_killed_before_storing_a_release_gets_it_from_the_others(deploy
     assert release.call(*words).stdout == answer
 
 
-async def test_a_client_keeps_the_model_of_a_release(
-    release: Deployment, votes: Deployment, tmp_path: Path
-) -> None:
-    """The model labels as the client does; members of other systems report that they have none."""
-    path = tmp_path / "model.json"
-    async with all_served(release.folder) as served:
-        labels = await labels_of(release.folder, 0, 38)
-        (await perform(release.folder / "client.toml", "model")).save(path)
-        assert served.spent() == [EPSILON] * 3
-    model = load_model(path)
-    assert model.predict(release.folder / "queries.csv").tolist() == labels
-    promised = PeerTerms.load(release.folder / "terms.toml", 3).protocol.promise(parties=3)
-    assert model.promise == replace(promised, delta=0.0, measure="pure ε-DP")  # a grid is pure
+async def test_batches_are_paid_by_all_members_once_until_a_budget_ends(votes: Deployment) -> None:
+    """A batch costs each member epsilon, a repeated batch nothing, and one too many is refused.
+
+    There is no model of these labels.
+    """
     with pytest.raises(ScenarioError, match="release no model"):
         await perform(votes.folder / "client.toml", "model")
-
-
-async def test_batches_are_paid_by_all_members_once_until_a_budget_ends(votes: Deployment) -> None:
-    """A batch costs each member epsilon, a repeated batch nothing, and one too many is refused."""
-    folder = votes.folder
-    async with all_served(folder) as served:
-        first = await labels_of(folder, 0, 20)
+    async with all_served(votes.folder) as served:
+        first = await served.labels(0, 20)
         assert len(first) == 20
         assert served.spent() == [BATCH] * 3
-        assert await labels_of(folder, 0, 20) == first
+        assert await served.labels(0, 20) == first
         assert served.spent() == [BATCH] * 3
-        await labels_of(folder, 20, 30)
+        await served.labels(20, 30)
         assert served.spent() == [2 * BATCH] * 3
         with pytest.raises(BudgetExhausted, match="member") as refused:
-            await labels_of(folder, 30, 38)
+            await served.labels(30, 38)
         assert refused.value.__notes__ == [
             "party-0 has less left than the 4 epsilon that a batch costs."
         ]
-        assert await labels_of(folder, 0, 20) == first  # which was paid for
+        assert await served.labels(0, 20) == first  # which was paid for
         assert served.spent() == [2 * BATCH] * 3
 
 
@@ -252,7 +248,7 @@ async def test_the_releases_of_a_batch_are_one_charge(votes: Deployment, chosen:
     if not chosen:
         votes.configure("terms", "rows = 112")
     async with all_served(votes.folder) as served:
-        assert len(set(await labels_of(votes.folder, 0, 20))) > 1
+        assert len(set(await served.labels(0, 20))) > 1
         assert served.spent() == [BATCH] * 3
 
 
@@ -262,7 +258,7 @@ async def test_no_member_pays_if_one_cannot(votes: Deployment) -> None:
         ledger.charge(Charge("party-1", "before", b"", b"", 5.0))
     async with all_served(votes.folder) as served:
         with pytest.raises(BudgetExhausted) as refused:
-            await labels_of(votes.folder, 0, 20)
+            await served.labels(0, 20)
         assert "party-2" in refused.value.__notes__[0]
         assert served.spent() == [0.0, 0.0, 5.0]
 
@@ -283,15 +279,15 @@ async def test_a_member_that_dies_between_charge_and_sum_has_paid(
 
         monkeypatch.setattr(dying.till.ledger, "charge", charge_and_die)
         with pytest.raises(VeilringError) as failed:
-            await labels_of(votes.folder, 0, 20)
+            await served.labels(0, 20)
         assert not isinstance(failed.value, BudgetExhausted)
         await served.end("party-1")
         assert served.spent()[1] == BATCH
         await served.serve("party-1")
-        assert len(await labels_of(votes.folder, 0, 20)) == 20
+        assert len(await served.labels(0, 20)) == 20
         assert served.spent()[1] == 2 * BATCH
         with pytest.raises(BudgetExhausted):
-            await labels_of(votes.folder, 20, 30)
+            await served.labels(20, 30)
         assert max(served.spent()) == 2 * BATCH
 
 
@@ -308,7 +304,7 @@ async def test_a_reused_session_name_is_charged_again(
     monkeypatch.setattr("veilring.protocols.peers.Streams", OneName)
     for first in (0, 10):
         async with all_served(votes.folder) as served:
-            await labels_of(votes.folder, first, first + 10)
+            await served.labels(first, first + 10)
     assert served.spent() == [2 * BATCH] * 3
 
 
@@ -317,15 +313,15 @@ async def test_a_client_has_its_own_budget_at_the_asked_member(votes: Deployment
     folder = votes.folder
     votes.configure("party-0", "client = 0.0", f"clients = {{ client = {BATCH} }}")
     async with all_served(folder) as served:
-        first = await labels_of(folder, 0, 20)
+        first = await served.labels(0, 20)
         assert served.spent() == [BATCH] * 3
         with pytest.raises(BudgetExhausted, match="client") as refused:
-            await labels_of(folder, 20, 30)
+            await served.labels(20, 30)
         assert refused.value.__notes__ == [
             "client has less left at party-0 than the 4 epsilon that a batch costs."
         ]
         assert served.spent() == [BATCH] * 3
-        assert await labels_of(folder, 0, 20) == first
+        assert await served.labels(0, 20) == first
         # The other parties know only party-0, which has the budget in the terms.
         assert [each.name for each in votes.totals("party-1").analysts] == ["party-0"]
         assert len((await served.members["party-1"].ask(np.full((2, 4), 0.5))).labels) == 2
@@ -346,8 +342,8 @@ async def test_a_client_batches_queries_as_the_terms_require(
     monkeypatch.setattr(PeerMember, "ask", counting)
     system, names = PrivateKNN(sum="cycles", cycles=2, batch=20), (*PARTIES, "party-3", "party-4")
     folder = written(tmp_path / "ring", system, None, names).folder
-    async with all_served(folder, names):
-        assert len(await labels_of(folder, 0, 38)) == 38
+    async with all_served(folder, names) as served:
+        assert len(await served.labels()) == 38
     assert asked == [20, 18]
 
 
