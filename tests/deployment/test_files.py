@@ -1,18 +1,21 @@
-"""Parties whose disk fails: each stops without a lie, names the cause, and recovers."""
+"""The files of parties: they are private to their owner, and their disk may fail."""
 
 import os
 import resource
 import sqlite3
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pytest
 from tests.deployment.collection import Collect, kept
 from tests.deployment.commands import PARTIES, SECONDS, Deploy
 from tests.deployment.members import all_served
 
+from veilring.data.npz import Vectors, write_vectors
 from veilring.deployment.duties import load_config_of
 from veilring.deployment.peers import MemberConfig, serve_member
 from veilring.errors import SessionAborted, StoreFailed
@@ -140,3 +143,51 @@ def test_a_collector_outlives_a_full_disk(collect: Collect) -> None:
     assert collector.poll() is None
     collection.kill()
     assert collection.require_sound() == 1500
+
+
+# Nothing in these says anything of a row.
+PUBLIC = (".toml", ".log")
+
+
+@pytest.fixture
+def generous() -> Iterator[None]:
+    """Make new files readable by all users by default."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def require_private(folder: Path) -> None:
+    """Require that only its owner can read each file of a folder, for any umask."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.suffix not in PUBLIC]
+    assert files
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in files}
+    assert modes == dict.fromkeys(modes, 0o600)
+
+
+@pytest.mark.usefixtures("generous")
+def test_a_collection_leaves_only_private_files(collect: Collect) -> None:
+    """Rows, reports, their log and index, outboxes, exports and models have mode 0600."""
+    collection = collect(1000)
+    collection.submitted()
+    collection.call("estimate", "collector.toml", "--save", "model.json")
+    collection.call("export", "collector.toml", "--out", "reports")
+    require_private(collection.folder)
+
+
+@pytest.mark.usefixtures("generous")
+@pytest.mark.parametrize("system", ["ring", "prediction"])
+def test_rows_of_a_trial_are_private(deploy: Deploy, system: str) -> None:
+    """All files with rows or queries that `veilring deploy` writes have mode 0600."""
+    require_private(deploy(system).folder)
+
+
+@pytest.mark.usefixtures("generous")
+def test_labels_and_vectors_are_private(deploy: Deploy) -> None:
+    """The labels of `veilring ask --out`, the owner's ledger, and an .npz have mode 0600."""
+    owner = deploy("owner")
+    owner.serve("owner")
+    owner.call("ask", "analyst-0.toml", "analyst-0.csv", "--out", "labels.csv")
+    vectors = Vectors(np.zeros((2, 3), np.float32), None, None, None)
+    write_vectors(vectors, owner.folder / "rows.npz")
+    require_private(owner.folder)
