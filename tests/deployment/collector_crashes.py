@@ -78,12 +78,24 @@ class Crashing:
         process = self.collection.running.get(CLIENTS[survey_client])
         return process is not None and process.poll() is None
 
+    def has_ended_well(self, survey_client: int) -> bool:
+        """Return whether a survey client has submitted all its rows, once it ends.
+
+        It fails, and has made no report yet, if the collector dies before it was told the task.
+        """
+        process = self.collection.running.get(CLIENTS[survey_client])
+        if process is None:
+            return False
+        if process.wait(SECONDS) == 1 and process.output.startswith("veilring: collector was lost"):
+            return False
+        self.collection.well_ended(process)
+        return True
+
     def hand_in(self, survey_client: int) -> None:
         """Start a survey client that was killed, or add rows to one that has finished."""
         if self.is_running(survey_client):
             return
-        if process := self.collection.running.get(CLIENTS[survey_client]):
-            self.collection.well_ended(process)
+        if self.has_ended_well(survey_client):
             self.add_rows(survey_client)
         options = ("--single",) if self.rng.random() < 0.8 else ()
         self.collection.submit(survey_client, *options)
@@ -112,9 +124,9 @@ class Crashing:
     def finish(self) -> None:
         """Submit the remaining reports, and compare acknowledged with counted reports."""
         self.collection.collect()
-        for number, name in CLIENTS.items():
-            process = self.collection.running.get(name) or self.collection.submit(number)
-            self.collection.well_ended(process)
+        for number in CLIENTS:
+            if not self.has_ended_well(number):
+                self.collection.submitted(number=number)
         self.collection.kill()
         made = self.collection.outboxes()
         assert all(verdict in {0, 1} for *_, verdict in made)
