@@ -303,9 +303,12 @@ def test_a_ledger_without_its_log_stops_the_owner(deploy: Deploy) -> None:
     assert "moved.ledger was in use when it was copied" in said
 
 
-def test_two_owners_on_one_ledger_never_both_charge(deploy: Deploy, tmp_path: Path) -> None:
+def test_two_owners_on_one_ledger_never_both_charge(
+    deploy: Deploy, deployed: list[Deployment], tmp_path: Path
+) -> None:
     """Even without the lock file, the owner that charges second makes no charge."""
     first, second = deploy(*OWNER.system), Deployment(tmp_path / "other")
+    deployed.append(second)
     use_owner(first)
     (first.folder / "owner.db.lock").unlink()
     shutil.copytree(first.folder, second.folder, ignore=shutil.ignore_patterns("owner.db*"))
@@ -313,19 +316,16 @@ def test_two_owners_on_one_ledger_never_both_charge(deploy: Deploy, tmp_path: Pa
     second.edit("roster.toml", f"port = {port}", f"port = {reserve_ports()}")
     second.configure("owner", f'state = "{first.folder / "owner.db"}"')
     second.serve("owner")
-    try:
-        before = first.totals("owner")
-        words = {n: ("ask", f"analyst-{n}.toml", f"analyst-{n}.csv") for n in range(2)}
-        for name in ("analyst-0.csv", "analyst-1.csv"):
-            lines = (first.folder / name).read_text().splitlines()[:-1]  # another request
-            for each in (first, second):
-                (each.folder / name).write_text("\n".join(lines))
-        second.call(*words[0])
-        first.call(*words[1], code=1)
-        assert "another process has written to" in first.log("owner")
-        second.call(*words[1])
-        after = first.totals("owner")
-        assert after.answers == before.answers + 2
-        assert after.spent == pytest.approx(before.spent + 2 * PRICE)
-    finally:
-        second.kill()
+    before = first.totals("owner")
+    words = {n: ("ask", f"analyst-{n}.toml", f"analyst-{n}.csv") for n in range(2)}
+    for name in ("analyst-0.csv", "analyst-1.csv"):
+        lines = (first.folder / name).read_text().splitlines()[:-1]  # another request
+        for each in (first, second):
+            (each.folder / name).write_text("\n".join(lines))
+    second.call(*words[0])
+    first.call(*words[1], code=1)
+    assert "another process has written to" in first.log("owner")
+    second.call(*words[1])
+    after = first.totals("owner")
+    assert after.answers == before.answers + 2
+    assert after.spent == pytest.approx(before.spent + 2 * PRICE)

@@ -8,7 +8,7 @@ again: no test depends on the speed of the machine.
 import asyncio
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -38,15 +38,15 @@ from veilring.transport.roster import Roster, make_identity, write_identity
 RING_LIMITS: Final = "session_seconds = 2\nanswer_seconds = 2"
 SERVER_LIMITS: Final = "session_seconds = 0.5\nanswer_seconds = 1"
 ATTEMPTS: Final = 8
+_RING: Final = ("party-0", "ask client.toml queries.csv")
+RINGS: Final = {"ring": _RING, "votes": _RING}
 SERVERS: Final = {
     "owner": ("owner", "ask analyst-0.toml analyst-0.csv"),
     "prediction": ("server", "ask client-0.toml client-0.csv"),
     "places": ("server", "ask client.toml --near 37.75,-122.35 --epsilon 6"),
     "survey": ("collector", "submit survey-client-0.toml survey-client-0.csv"),
 }
-"""The server of each deployment that has one, and a client's command."""
-
-
+"""The party that is asked in each deployment, and a client's command."""
 LATER_VERSION: Final = PROTOCOL_VERSION + 1
 _log = logging.getLogger("veilring.saboteur")
 
@@ -103,16 +103,18 @@ def run_later_messages(folder: Path, words: tuple[str, ...], output: Path) -> No
 class Diagnosed(Deployment):
     """A deployment with short limits, and a client whose errors are examined.
 
-    Args:
+    Attributes:
+        name: The party that is asked.
         client: The client's command.
     """
 
-    def __init__(self, folder: Path, system: str, client: str, limits: str) -> None:
+    def __init__(self, folder: Path, system: str) -> None:
         super().__init__(folder, system)
+        self.name, client = (SERVERS | RINGS)[system]
         self.client = client.split()
         for path in folder.glob("*.toml"):
             if path.name not in {"roster.toml", "terms.toml"}:
-                self.configure(path.stem, limits)
+                self.configure(path.stem, SERVER_LIMITS if system in SERVERS else RING_LIMITS)
 
     def all_ready(self) -> None:
         """Wait until all parties that were started are ready."""
@@ -158,12 +160,10 @@ class Diagnosed(Deployment):
 
 
 @pytest.fixture(params=["ring", pytest.param("votes", marks=pytest.mark.slow)])
-def ring(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Diagnosed]:
+def ring(request: pytest.FixtureRequest, tmp_path: Path, deployed: list[Deployment]) -> Diagnosed:
     """Write a ring or noisy votes, and end the processes started in it."""
-    words = "ask client.toml queries.csv"
-    found = Diagnosed(tmp_path / "ring", request.param, words, RING_LIMITS)
-    yield found
-    found.kill()
+    deployed.append(found := Diagnosed(tmp_path / "ring", request.param))
+    return found
 
 
 def new_key(folder: Path, name: str) -> Mapping[str, object]:
@@ -333,76 +333,74 @@ def test_a_party_and_a_client_of_another_version(
 
 
 @pytest.fixture(params=SERVERS)
-def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Diagnosed, str]]:
-    """Write the files of one server, and return them with its name in the roster."""
-    name, client = SERVERS[request.param]
-    found = Diagnosed(tmp_path / "files", request.param, client, SERVER_LIMITS)
-    yield found, name
-    found.kill()
+def server(request: pytest.FixtureRequest, tmp_path: Path, deployed: list[Deployment]) -> Diagnosed:
+    """Write the files of one server, and end its process."""
+    deployed.append(found := Diagnosed(tmp_path / "files", request.param))
+    return found
 
 
 @pytest.mark.slow
-def test_a_server_that_hangs_or_is_silent(server: tuple[Diagnosed, str]) -> None:
+def test_a_server_that_hangs_or_is_silent(server: Diagnosed) -> None:
     """A stopped server is named; about a busy server nothing more can be reported."""
-    deployment, name = server
-    deployment.serve(name, body=run_silently)
-    deployment.fail_with(f"{name} aborted the session (SessionTimeout): ")
-    assert "nobody can be blamed" in deployment.log("asked")
-    deployment.wait_for(name, f"from {name}, which is computing")
-    sessions = deployment.log(name).count("a session with")
-    asked = deployment.ask()
-    wait_until(lambda: deployment.log(name).count("a session with") > sessions)
-    deployment.running[name].freeze()
+    name = server.name
+    server.serve(name, body=run_silently)
+    server.fail_with(f"{name} aborted the session (SessionTimeout): ")
+    assert "nobody can be blamed" in server.log("asked")
+    server.wait_for(name, f"from {name}, which is computing")
+    sessions = server.log(name).count("a session with")
+    asked = server.ask()
+    wait_until(lambda: server.log(name).count("a session with") > sessions)
+    server.running[name].freeze()
     assert asked.wait(2 * SECONDS) == 1
     assert f"{name} has not answered for 1 s: stopped, cut off or busy" in asked.output
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("server", ["owner"], indirect=True)  # all clients connect alike
-def test_a_server_that_is_not_there(server: tuple[Diagnosed, str]) -> None:
+def test_a_server_that_is_not_there(server: Diagnosed) -> None:
     """The client retries for a while, then names the server and its unreachable address."""
-    deployment, name = server
-    assert f"no connection with {name}: nothing listens at its address" in deployment.fail()
+    name = server.name
+    assert f"no connection with {name}: nothing listens at its address" in server.fail()
 
 
-def test_a_server_that_has_another_key_or_other_terms(server: tuple[Diagnosed, str]) -> None:
+def test_a_server_that_has_another_key_or_other_terms(server: Diagnosed) -> None:
     """The client learns the key of the terms that differs, and both of its values.
 
     It names the server and the wrong certificate found at its address.
     """
-    deployment, name = server
-    terms = load_toml(deployment.folder / "terms.toml")
+    name = server.name
+    terms = load_toml(server.folder / "terms.toml")
     key, there = ("edition", "2") if "places" in terms else ("classes", ["a", "b", "c"])
-    deployment.serve(name)
-    if '"terms.toml"' in (deployment.folder / deployment.client[1]).read_text():
-        deployment.other_terms(deployment.client[1], **{key: there})
+    server.serve(name)
+    if '"terms.toml"' in (server.folder / server.client[1]).read_text():
+        server.other_terms(server.client[1], **{key: there})
         said = f"no connection with {name}: it refused us: the terms differ: {key}: "
-        assert said in (error := deployment.fail()), error
+        assert said in (error := server.fail()), error
         assert error.rstrip().endswith(f" at {name}")
-    deployment.kill()
-    deployment.own_roster(name, new_key(deployment.folder, name))
-    deployment.serve(name)
+    server.kill()
+    server.own_roster(name, new_key(server.folder, name))
+    server.serve(name)
     said = f"no connection with {name}: its certificate is not valid under our roster"
-    assert said in deployment.fail()
+    assert said in server.fail()
 
 
 @pytest.mark.parametrize("body", [run_later_version, run_later_messages])
-def test_a_server_of_an_earlier_version(server: tuple[Diagnosed, str], body: Body) -> None:
+def test_a_server_of_an_earlier_version(server: Diagnosed, body: Body) -> None:
     """Every client says which side has to be updated: also one that adds records."""
-    deployment, name = server
+    name = server.name
     older = f" at {name}; update veilring at {name}, which is older"
     if body is run_later_messages:
         older = (
             f" format: [23] at [a-z0-9-]+, [12] at {name}"
             f" [(]update veilring at {name}, which is older[)]"
         )
-    deployment.serve(name)
-    commands = [deployment.client]
-    if (deployment.folder / "registrar.toml").exists():
+    server.serve(name)
+    commands = [server.client]
+    if (server.folder / "registrar.toml").exists():
         commands.append(["records", "add", "registrar.toml", "records.csv"])
     for words in commands:
-        asked = deployment.ask(*words, body=body)
+        asked = server.ask(*words, body=body)
         assert asked.wait(2 * SECONDS) == 1, asked.output
         assert re.search(older, asked.output), asked.output
         assert len(asked.output.splitlines()) == 1
-    assert re.search(older, deployment.log(name))
+    assert re.search(older, server.log(name))

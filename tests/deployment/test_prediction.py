@@ -31,7 +31,7 @@ FORGET = ("records", "forget", "registrar.toml")
 ASK = ("ask", "client-0.toml")
 
 
-def deployed(deploy: Deploy, *options: str) -> Deployment:
+def rich(deploy: Deploy, *options: str) -> Deployment:
     """Serve with two clients and much to spend."""
     served = deploy("prediction", *RICH, *options)
     served.serve("server")
@@ -62,7 +62,7 @@ def test_a_deployed_server_runs_from_its_files_to_the_end_of_its_stream(deploy: 
 
     A client that claims to be an administrator is refused, and so is a second server.
     """
-    served = deployed(deploy, "--queries=100")
+    served = rich(deploy, "--queries=100")
     assert "server is ready: 0 records, 0 queries answered" in served.log("server")
     added = served.call(*ADD, "records.csv")
     assert "134 records were added" in added.stdout
@@ -106,7 +106,7 @@ def test_a_deployed_server_runs_from_its_files_to_the_end_of_its_stream(deploy: 
 
 def test_a_file_that_is_longer_than_the_stream_spends_nothing(deploy: Deploy) -> None:
     """It is refused before its first block is sent; blocks already paid for are written."""
-    served = deployed(deploy, "--queries=100")
+    served = rich(deploy, "--queries=100")
     served.configure("client-0", "block = 8")
     served.call(*ADD, "records.csv")
     long, out = repeated(served, "client-0.csv", 5), served.folder / "labels.csv"
@@ -135,7 +135,7 @@ def test_paid_labels_are_written_if_others_exhaust_the_stream(
     deploy: Deploy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks before the refusal are written, and the exit code shows that some are missing."""
-    served = deployed(deploy, "--queries=12")
+    served = rich(deploy, "--queries=12")
     served.configure("client-0", "block = 5")
     served.call(*ADD, "records.csv")
     long = repeated(served, "client-1.csv", 4)
@@ -158,7 +158,7 @@ def test_deploy_prediction_writes_no_more_queries_than_are_answered(tmp_path: Pa
 
 def test_a_server_warns_of_a_doubtful_delta(deploy: Deploy) -> None:
     """For a δ large enough to reveal rows, the server logs a warning that names the key."""
-    said = deployed(deploy, "--queries=100", "--set=protocol.delta=0.5").log("server")
+    said = rich(deploy, "--queries=100", "--set=protocol.delta=0.5").log("server")
     assert "protocol.delta is 0.5, the probability with which a row may be revealed" in said
 
 
@@ -310,12 +310,13 @@ def write_texts(path: Path, count: int, *, labelled: bool = True) -> list[str]:
 
 @pytest.mark.slow
 def test_texts_are_embedded_deployed_served_and_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deployed: list[Deployment]
 ) -> None:
     """Each command reads the output of the previous one, from texts to labels of new texts."""
     # It separates texts with many a from texts with many b.
     model = ("--model", install_stand_in(tmp_path, monkeypatch))
     files, served = Deployment(tmp_path), Deployment(tmp_path / "predict")
+    deployed.append(served)
     write_texts(tmp_path / "texts.csv", TEXTS)
     files.call("embed", "texts.csv", *model, "--out", "texts.npz")
     tune = ("tune", "--protocol", "ind-knn")
@@ -331,18 +332,15 @@ def test_texts_are_embedded_deployed_served_and_asked(
     assert truth.class_names == ("as", "bs")
 
     served.serve("server")
-    try:
-        assert "60 records were added" in served.call(*ADD, "records.npz").stdout
-        answered = served.call(*ASK, "client-0.npz").stdout.split()[1:]
-        assert answered == np.array(truth.class_names)[truth.labels].tolist()
+    assert "60 records were added" in served.call(*ADD, "records.npz").stdout
+    answered = served.call(*ASK, "client-0.npz").stdout.split()[1:]
+    assert answered == np.array(truth.class_names)[truth.labels].tolist()
 
-        write_texts(folder / "more.csv", 4)
-        served.call("embed", "more.csv", *model, "--key", "who", "--out", "more.npz")
-        assert "4 records were added" in served.call(*ADD, "more.npz").stdout
-        assert "1 records were forgotten" in served.call(*FORGET, "n3").stdout
+    write_texts(folder / "more.csv", 4)
+    served.call("embed", "more.csv", *model, "--key", "who", "--out", "more.npz")
+    assert "4 records were added" in served.call(*ADD, "more.npz").stdout
+    assert "1 records were forgotten" in served.call(*FORGET, "n3").stdout
 
-        labels = write_texts(folder / "new.csv", 6, labelled=False)
-        served.call("embed", "new.csv", *model, "--unlabelled", "--out", "new.npz")
-        assert served.call(*ASK, "new.npz").stdout.split()[1:] == labels
-    finally:
-        served.kill()
+    labels = write_texts(folder / "new.csv", 6, labelled=False)
+    served.call("embed", "new.csv", *model, "--unlabelled", "--out", "new.npz")
+    assert served.call(*ASK, "new.npz").stdout.split()[1:] == labels
