@@ -43,24 +43,17 @@ def write(tmp_path: Path, text: str) -> Path:
 
 
 def test_paths_are_relative_to_the_configuration(tmp_path: Path) -> None:
-    """A configuration can be read from any working directory."""
+    """A configuration can be read from any working directory; a database URL is left unchanged."""
     member = load_config_of(write(tmp_path, MEMBER), MemberConfig, "this")
-    assert member.rows == str(tmp_path / "ada.csv")
+    assert (member.rows, member.state) == (f"{tmp_path}/ada.csv", f"{tmp_path}/config.db")
     assert member.listen == "127.0.0.1"  # nothing is opened to others unless told
     client = load_config_of(write(tmp_path, CLIENT), ClientConfig, "this")
     assert client.ask == "ada"
-
-
-def test_a_store_is_a_file_or_a_url(tmp_path: Path) -> None:
-    """A path is relative to the configuration, and a database URL is left unchanged."""
-    collector = load_config_of(write(tmp_path, COLLECTOR), CollectorConfig, "this")
-    assert collector.state == str(tmp_path / "config.db")
     url = "postgresql://census@db/survey"
-    path = write(tmp_path, COLLECTOR + f'state = "{url}"')
-    collector = load_config_of(path, CollectorConfig, "this")
-    assert collector.state == url
+    for text, state in ((COLLECTOR, member.state), (f'{COLLECTOR}state = "{url}"', url)):
+        assert load_config_of(write(tmp_path, text), CollectorConfig, "this").state == state
     survey_client = load_config_of(write(tmp_path, SURVEY_CLIENT), SurveyClientConfig, "this")
-    assert survey_client.state == str(tmp_path / "config.db")
+    assert survey_client.state == member.state
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pyproj import Geod
 from tests.deployment.commands import Deployment, call
 
 from veilring.arrays import Floats
-from veilring.deployment import load_config, load_config_of
+from veilring.deployment import load_config_of
 from veilring.deployment.places import (
     Area,
     Near,
@@ -85,19 +85,29 @@ def test_results_are_near_on_the_ellipsoid(by: str, folder: Path) -> None:
     np.testing.assert_allclose(degrees, DEGREES[rows], atol=1e-6)
 
 
-def test_the_same_cell_is_answered_without_the_server_and_the_budget_enforced(folder: Path) -> None:
+def test_only_new_questions_within_the_map_and_the_budget_cost_anything(folder: Path) -> None:
     """A location in the same grid cell gets the same places, without a server.
 
-    Questions beyond the budget are refused, and cost nothing.
+    One outside of the map is refused with one error, before any message or charge. Questions
+    beyond the budget are refused, and cost nothing.
     """
     (first,) = _asked(folder, Near(*HERE, 3.0), budget=5.0)
+    paid = read_totals(folder / "client.db")
+    assert paid.spent == pytest.approx(3.0)
     client = load_config_of(folder / "client.toml", PlacesClientConfig, "this")
-    client = client.model_copy(update={"budget": 5.0})
+    client = client.model_copy(update={"budget": 5.0})  # there is no server now
     again = asyncio.run(ask_places(client, Near(HERE[0] + 1e-6, HERE[1], 3.0)))
     assert set(map(str, again["place"])) == set(map(str, first["place"]))
+    refused = set[str]()
+    for place in ((40.7, -74.0), (37.6, -122.45), (37.75, -122.3)):
+        with pytest.raises(InputError) as error:
+            asyncio.run(ask_places(client, Near(*place, 4.0)))
+        refused.add(str(error.value))
+    (said,) = refused
+    assert said.startswith("--near is outside of the map, which is latitudes from 37.69 to 37.8")
     with pytest.raises(BudgetExhausted):
         _asked(folder, Near(HERE[0] + 0.01, HERE[1], 3.0), budget=5.0)
-    assert read_totals(folder / "client.db").spent == pytest.approx(3.0)
+    assert read_totals(folder / "client.db") == paid
 
 
 @pytest.mark.parametrize("crs", ["EPSG:4326", "EPSG:2227", "nowhere"])
@@ -138,19 +148,6 @@ def test_an_invalid_place_is_refused_and_not_shown(texts: tuple[str, ...], said:
         with pytest.raises(InputError) as refused:
             Near.parse(text, 1.0)
         assert str(refused.value) == said
-
-
-def test_a_place_outside_of_the_map_costs_nothing(folder: Path) -> None:
-    """A question outside the area is refused with one error, before any message or charge."""
-    client, refused = load_config(folder / "client.toml"), set[str]()
-    assert isinstance(client, PlacesClientConfig)
-    for place in ((40.7, -74.0), (37.6, -122.45), (37.75, -122.3)):
-        with pytest.raises(InputError) as error:
-            asyncio.run(ask_places(client, Near(*place, 4.0)))  # there is no server
-        refused.add(str(error.value))
-    (said,) = refused
-    assert said.startswith("--near is outside of the map, which is latitudes from 37.69 to 37.8")
-    assert read_totals(folder / "client.db").answers == 0
 
 
 def test_a_map_has_a_margin_around_its_places() -> None:
