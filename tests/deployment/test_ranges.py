@@ -11,7 +11,7 @@ from tests.deployment.commands import PARTIES, Deploy
 
 from veilring.data.schema import OUTSIDE_MAX, FeatureTerms
 from veilring.deployment.config import Schema
-from veilring.errors import InputError, ScenarioError
+from veilring.errors import ScenarioError
 
 LOG = logging.getLogger("veilring.tested")
 TERMS = Schema(
@@ -128,13 +128,6 @@ def test_too_many_values_outside_are_refused(tmp_path: Path, values: list[float]
     with pytest.raises(ScenarioError, match=r"column 'age': .* outside of the range \(0 to 120\)"):
         TERMS.read_rows(path, OUTSIDE_MAX, LOG)
     TERMS.read_rows(path, 1.0, LOG)
-
-
-def test_a_file_without_rows_is_refused(tmp_path: Path) -> None:
-    """A header alone is refused."""
-    for check in (TERMS.read_rows, TERMS.read_queries):
-        with pytest.raises(InputError, match=r"rows\.csv has no rows"):
-            check(ages(tmp_path, []), OUTSIDE_MAX, LOG)
 
 
 def test_all_columns_outside_their_ranges_are_named(
