@@ -1,16 +1,22 @@
-"""Walks and responses: their results, their distributions, and their exact privacy losses."""
+"""Trees, walks and responses: their distributions, exact losses, and what a server guesses."""
 
-from itertools import product
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise, product
 from math import exp, log
+from typing import Any, Literal
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from numpy.random import Generator
-from papers.overheard import walk_log_likelihood
+from papers.overheard import attack_queries, overheard_response, overheard_walk, walk_log_likelihood
 from scipy.spatial import cKDTree
 from scipy.stats import binomtest, chi2
 
-from veilring.arrays import Bools, Floats
+from veilring.arrays import Bools, Floats, Ints
 from veilring.errors import InputError
 from veilring.protocols.treewalk.algorithm.mechanisms import (
     Comparison,
@@ -22,16 +28,59 @@ from veilring.protocols.treewalk.algorithm.mechanisms import (
     walk_loss,
 )
 from veilring.protocols.treewalk.algorithm.tree import Splits, Tree, build_tree
+from veilring.protocols.treewalk.plan import own_probability, recommend_lookup
 from veilring.randomness import Streams
 
-# Charges are rounded up by less than this, relative to themselves.
-ROUNDING = 1e-9
+ROUNDING = 1e-9  # charges are rounded up by less than this, relative to themselves
+RUNS, ALARM = 20_000, 1e-6
+NOISELESS = Comparison(80.0)
+TREE = build_tree(Streams(1).generator("points").random((16, 2)))
+CANDIDATES = Streams(2).generator("candidates").random((12, 2))
+PRIOR = np.arange(1.0, 13.0) / 78
+Side = Literal["greater", "two-sided"]
+EXACTLY = 1e-9  # a radius within which there is one candidate only
+
+# Few values, so that duplicates and ties are the rule.
+_POINTS = st.tuples(st.integers(1, 40), st.integers(1, 3)).flatmap(
+    lambda shape: arrays(np.float64, shape, elements=st.integers(0, 6).map(float))
+)
 
 
 @pytest.fixture
 def rng() -> Generator:
     """Return the draws of one test, equal for each run."""
     return Streams(11).generator("walks")
+
+
+def _leaves(tree: Tree, points: Floats, rows: list[int], node: int = 1) -> list[int]:
+    """Check a node against Algorithm 10 (sort, cut at the median, go down); return its leaves."""
+    column, median = (node.bit_length() - 1) % points.shape[1], len(rows) // 2
+    rows = sorted(rows, key=lambda row: (points[row, column], row))
+    np.testing.assert_array_equal(tree.points[tree.pivots[node]], points[rows[median]])
+    if not median:
+        return rows
+    left, right = rows[:median], rows[median:]
+    assert points[left, column].max() <= tree.splits[node] <= points[right, column].min()
+    return [*_leaves(tree, points, left, 2 * node), *_leaves(tree, points, right, 2 * node + 1)]
+
+
+@given(_POINTS, st.sampled_from(["least-right", "midpoint"]))
+def test_the_tree_is_the_tree_of_the_recursion(points: Floats, splits: Splits) -> None:
+    """Each node has the same point as in Algorithm 10, and separates its halves.
+
+    The leaves in order are the given points, each once.
+    """
+    tree, rows = build_tree(points, splits), list(range(len(points)))
+    np.testing.assert_array_equal(tree.points, points[_leaves(tree, points, rows)])
+    np.testing.assert_array_equal(tree.points, points[tree.order])
+    assert sorted(tree.order.tolist()) == rows
+    assert sorted(set(tree.starts[1 << tree.depth :].tolist())) == rows
+
+
+def test_a_split_of_neighbouring_floats_is_the_upper_one() -> None:
+    """If no number lies between two coordinates, the greater one separates them."""
+    high = np.nextafter(1.0, 2.0)
+    assert build_tree(np.array([[1.0], [high]]), "midpoint").splits[1] == high
 
 
 def _tree(points: int, rng: Generator, dimensions: int = 2, splits: Splits | None = None) -> Tree:
@@ -51,28 +100,21 @@ def _transcripts(steps: int) -> Bools:
     return np.array(list(product((False, True), repeat=steps)))
 
 
-def test_without_noise_one_dimension_is_exact(rng: Generator) -> None:
-    """A walk with almost no noise finds the nearest of 1,000 points on a line for all queries."""
-    tree = build_tree(rng.random((1000, 1)))
-    queries = rng.random((500, 1))
-    found = walk(tree, queries, Comparison(80.0), 0, rng).found[:, 0]
-    np.testing.assert_array_equal(found, cKDTree(tree.points).query(queries)[1])
+def test_a_walk_without_noise_is_exact(rng: Generator) -> None:
+    """It ends in the query's bucket, at the nearest point on a line, and at an equal point."""
+    line, plane = build_tree(rng.random((1000, 1))), build_tree(rng.random((500, 2)))
+    queries, others = rng.random((500, 1)), rng.random((2000, 2))
 
+    def end(tree: Tree, asked: Floats, splits: int = 0) -> Ints:
+        found = walk(tree, asked, NOISELESS, splits, rng).found[:, 0]
+        own = buckets_of(tree.splits, asked, tree.depth - splits)
+        np.testing.assert_array_equal(tree.starts[own << splits], found)
+        return np.asarray(found, np.int64)
 
-def test_exact_hits_are_found(rng: Generator) -> None:
-    """A query equal to a point leads to that point, since equality goes right."""
-    tree = build_tree(rng.random((64, 2)))
-    found = walk(tree, tree.points, Comparison(80.0), 0, rng).found[:, 0]
-    np.testing.assert_array_equal(found, np.arange(64))
-
-
-@pytest.mark.parametrize("splits", [0, 4])
-def test_a_bucket_is_where_a_walk_without_noise_ends(splits: int, rng: Generator) -> None:
-    """The bucket of a query is the node that a walk with almost no noise reaches."""
-    tree, queries = build_tree(rng.random((500, 2))), rng.random((2000, 2))
-    found = walk(tree, queries, Comparison(80.0), splits, rng).found[:, 0]
-    own = buckets_of(tree.splits, queries, tree.depth - splits)
-    np.testing.assert_array_equal(tree.starts[own << splits], found)
+    end(plane, others)
+    end(plane, others, splits=4)
+    np.testing.assert_array_equal(end(line, queries), cKDTree(line.points).query(queries)[1])
+    np.testing.assert_array_equal(end(plane, plane.points), np.arange(500))
 
 
 @pytest.mark.parametrize("epsilon", [0.7, 4.0])
@@ -102,10 +144,10 @@ def test_a_walk_leaks_its_whole_charge(splits: Splits, rng: Generator) -> None:
 @pytest.mark.parametrize("epsilon", [1e-9, 0.01, 0.1, 1.0, 5.0, 20.0])
 def test_a_step_is_randomised_response_at_half_of_epsilon(epsilon: float) -> None:
     """A comparison slips with a probability that spends epsilon / 2, and 17 of them 17 times."""
-    assert Comparison(epsilon).step_loss == pytest.approx(epsilon / 2, rel=1e-6)
-    assert Comparison(epsilon).step_loss <= epsilon / 2 * (1 + 1e-12)
-    assert walk_loss(Comparison(epsilon), 17) == pytest.approx(8.5 * epsilon, rel=1e-6)
-    slip = Comparison(epsilon).slip
+    step, slip = Comparison(epsilon), Comparison(epsilon).slip
+    assert step.step_loss == pytest.approx(epsilon / 2, rel=1e-6)
+    assert step.step_loss <= epsilon / 2 * (1 + 1e-12)
+    assert walk_loss(step, 17) == pytest.approx(8.5 * epsilon, rel=1e-6)
     assert slip / 2**64 == pytest.approx(1 / (1 + exp(epsilon / 2)), rel=1e-9)
     assert log((2**64 - slip) / slip) <= epsilon / 2
 
@@ -120,26 +162,7 @@ def test_walks_follow_the_distribution_of_the_likelihood(rng: Generator) -> None
     walks = walk(tree, np.repeat(query, runs, axis=0), steps, 0, rng)
     counts = np.bincount(walks.bits @ np.array([4, 2, 1]), minlength=8)
     expected = runs * np.exp(walk_log_likelihood(tree, steps, 0, _transcripts(3), query))[:, 0]
-    statistic = (np.square(counts - expected) / expected).sum()
-    assert statistic < chi2.isf(1e-6, df=7)
-
-
-def test_a_response_names_its_own_bucket_at_the_stated_rate(rng: Generator) -> None:
-    """Of 20,000 responses the stated share is in its own bucket, over twice that of walks.
-
-    The false-alarm rate is 1e-6; the seed is fixed.
-    """
-    tree, queries = build_tree(rng.random((500, 2))), rng.random((20_000, 2))
-    distribution = bucket_distribution(tree.depth, 4, epsilon=3.0)
-    own = tree.starts[buckets_of(tree.splits, queries, 5)]
-    found = bucket_points(tree, 4, respond(tree.splits, queries, distribution, rng))
-    hits = int((found.min(axis=1) == own).sum())
-    assert found.shape == (20_000, 16)
-    assert distribution.domain == 32
-    assert float(distribution.p) == pytest.approx(exp(3) / (exp(3) + 31), rel=1e-9)
-    assert binomtest(hits, len(queries), float(distribution.p)).pvalue > 1e-6
-    walked = walk(tree, queries, Comparison(2 * 3.0 / 5), 4, rng).found.min(axis=1) == own
-    assert hits > 2 * walked.sum() > 0
+    assert (np.square(counts - expected) / expected).sum() < chi2.isf(ALARM, df=7)
 
 
 @pytest.mark.parametrize("points", [16, 37, 64])
@@ -161,9 +184,147 @@ def test_a_response_leaks_exactly_its_epsilon(points: int, epsilon: float, rng: 
         assert distribution.epsilon == pytest.approx(epsilon, rel=1e-6)
 
 
-def test_bad_parameters_are_named() -> None:
-    """An invalid parameter is refused by name."""
-    with pytest.raises(InputError, match="epsilon is 0"):
-        Comparison(0.0)
-    with pytest.raises(InputError, match="splits"):
-        bucket_distribution(5, 5, 1.0)
+def _bayes(splits: int, steps: Comparison, times: int) -> float:
+    """Return the fraction of queries that are the likeliest candidate, over all transcripts."""
+    bits = _transcripts(TREE.depth - splits)
+    likelihood = np.exp(walk_log_likelihood(TREE, steps, splits, bits, CANDIDATES))
+    joint = likelihood * PRIOR
+    for _ in range(times - 1):
+        joint = (joint[:, None, :] * likelihood[None]).reshape(-1, len(CANDIDATES))
+    return float(joint.max(axis=1).sum())
+
+
+@pytest.mark.parametrize(
+    ("splits", "epsilon", "times"), [*product([0, 2], [0.5, 2.0, 6.0], [1]), (0, 2.0, 2)]
+)
+def test_a_server_guesses_at_the_bayes_rate(splits: int, epsilon: float, times: int) -> None:
+    """Of 20,000 queries the server finds the exact Bayes fraction over all transcripts.
+
+    It finds more queries that are repeated with new coins. The false-alarm rate is 1e-6; the seed
+    is fixed.
+    """
+    steps, rng = Comparison(epsilon), Streams(3).generator("attack", splits, str(epsilon), times)
+    overheard, find = overheard_walk(TREE, steps, splits), partial(attack_queries, prior=PRIOR)
+    found = find(overheard, CANDIDATES, EXACTLY, runs=RUNS, rng=rng, times=times)
+    rate = _bayes(splits, steps, times)
+    assert binomtest(round(found.within * RUNS), RUNS, rate).pvalue > ALARM
+    assert found.blind_within == pytest.approx(PRIOR.max())
+    assert times == 1 or rate > _bayes(splits, steps, 1) + 0.05
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 2.0, 3.0])
+@pytest.mark.parametrize("mechanism", ["walk", "response"])
+def test_no_guess_is_better_than_epsilon_allows(mechanism: str, epsilon: float) -> None:
+    """With n candidates, no posterior probability exceeds e**epsilon / (e**epsilon + n - 1).
+
+    A response of buckets of one point reaches it. The false-alarm rate is 1e-6; the seed is fixed.
+    """
+    most, rng = exp(epsilon) / (exp(epsilon) + 15), Streams(5).generator(mechanism, str(epsilon))
+    distribution = bucket_distribution(TREE.depth, 0, epsilon)
+    assert float(distribution.p) == pytest.approx(most, rel=1e-9)
+    if mechanism == "walk":
+        overheard = overheard_walk(TREE, Comparison(2 * epsilon / TREE.depth), 0)
+    else:
+        overheard = overheard_response(TREE, distribution)
+    found = attack_queries(overheard, TREE.points, EXACTLY, runs=RUNS, rng=rng)
+    side: Side = "greater" if mechanism == "walk" else "two-sided"
+    assert binomtest(round(found.within * RUNS), RUNS, most, side).pvalue > ALARM
+
+
+def test_without_noise_nothing_is_hidden_and_with_much_everything_is() -> None:
+    """At a large epsilon the guess is the query, at a tiny one a blind guess."""
+    rng = Streams(8).generator("extremes")
+    open_, closed = (
+        attack_queries(
+            overheard_walk(TREE, Comparison(epsilon), 0), TREE.points, 0.2, runs=2000, rng=rng
+        )
+        for epsilon in (70.0, 1e-12)
+    )
+    assert (open_.error, open_.within) == (0.0, 1.0)
+    assert open_.blind_error == closed.blind_error
+    assert binomtest(round(closed.within * 2000), 2000, closed.blind_within).pvalue > ALARM
+
+
+def test_options_find_the_own_bucket_at_the_stated_rate() -> None:
+    """Over 20,000 queries each option's frequency matches its probability.
+
+    The joint false-alarm rate over all options is 1e-6; the seed is fixed.
+    """
+    rng = Streams(2).generator("options")
+    tree, queries = build_tree(rng.random((64, 2))), rng.random((RUNS, 2))
+    options = recommend_lookup(64, 2, 6.0)
+    for option in options:
+        levels = tree.depth - option.splits
+        if option.mechanism == "response":
+            distribution = bucket_distribution(tree.depth, option.splits, 6.0)
+            named = respond(tree.splits, queries, distribution, rng)
+            found = bucket_points(tree, option.splits, named)
+        else:
+            steps = Comparison(2 * 6.0 / max(1, levels))
+            found = walk(tree, queries, steps, option.splits, rng).found
+        assert found.shape == (RUNS, option.found)
+        own = tree.starts[buckets_of(tree.splits, queries, levels) << option.splits]
+        hits = int((found.min(axis=1) == own).sum())
+        test = binomtest(hits, RUNS, min(1.0, option.probability))
+        assert test.pvalue > ALARM / len(options)
+
+
+def test_a_response_is_recommended_over_a_walk_of_the_same_bucket() -> None:
+    """For each bucket size except two, responses find the own bucket more often.
+
+    Of 100,000 points in buckets of 256, a response of 9.2 finds as much as a walk of 46.5.
+    """
+    options = recommend_lookup(100_000, 2, 9.2)
+    for one, other in product(options, options):
+        same = one.splits == other.splits
+        if one.mechanism == "response" and other.mechanism == "walk" and same:
+            assert one.probability >= other.probability * (1 - 1e-9)
+            assert options.index(one) < options.index(other) or one.found == 1 << 16
+    assert float(bucket_distribution(17, 8, 9.2).p) == pytest.approx(0.95, abs=0.005)
+    assert own_probability(9, 46.5) == pytest.approx(0.95, abs=0.005)
+
+
+def test_limits_are_respected_and_the_best_is_first() -> None:
+    """Options stay within the limits, by decreasing probability; lower limits leave fewer.
+
+    Without a limit on bytes, sending all points is best, and the report shows it.
+    """
+    limited = recommend_lookup(100_000, 2, 9.2, rounds=2, bytes=20_000)
+    assert limited
+    assert all(each.rounds <= 2 and each.bytes <= 20_000 for each in limited)
+    assert all(one.probability >= other.probability for one, other in pairwise(limited))
+    assert limited[0].mechanism == "response"
+    assert set(limited) <= set(recommend_lookup(100_000, 2, 9.2))
+    assert not recommend_lookup(100_000, 2, 9.2, rounds=1, bytes=20_000)
+    best, *others = recommend_lookup(1000, 2, 1.0)
+    assert (best.probability, best.rounds, best.found) == (1.0, 1, 1024)
+    assert (best.mechanism, best.splits) == ("walk", 10)
+    assert all(each.probability < 1.0 for each in others)  # there is one such way, and not two
+
+
+OVERHEARD = overheard_walk(TREE, Comparison(1.0), 0)
+guessed = partial(attack_queries, OVERHEARD, CANDIDATES, 0.1, runs=1, rng=np.random.default_rng(9))
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (partial(build_tree, np.zeros((0, 2))), "there are 0 points"),
+        (partial(build_tree, np.zeros((3, 0))), "points has the shape"),
+        (partial(build_tree, np.zeros((3, 17))), "points has the shape"),
+        (partial(build_tree, np.zeros(3)), "points has the shape"),
+        (partial(build_tree, np.full((2, 1), np.nan)), "points must be finite"),
+        (partial(Comparison, 0.0), "epsilon is 0"),
+        (partial(bucket_distribution, 5, 5, 1.0), "splits"),
+        (partial(guessed, times=0), "times is 0"),
+        (partial(guessed, prior=np.full(12, 1.0)), "prior has"),
+        (partial(recommend_lookup, 1, 2, 1.0), "points is"),
+        (partial(recommend_lookup, 10, 0, 1.0), "dimensions is"),
+        (partial(recommend_lookup, 10, 2, 0.0), "epsilon is"),
+        (partial(recommend_lookup, 10, 2, 41.0), "epsilon is"),
+    ],
+)
+def test_invalid_arguments_are_named(call: Callable[[], Any], said: str) -> None:
+    """Points, noise, plans and priors out of range are refused by name."""
+    with pytest.raises(InputError, match=said):
+        call()
