@@ -1,5 +1,6 @@
 """Rank search as a system: equal on every runtime, at its steps' cost, and refusals."""
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal
@@ -8,19 +9,24 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.outcomes import measured
 from tests.protocols.ranksearch.worlds import TABLES, ask, bound, dealings, table, votes_within
+from tests.protocols.ring.cheats import ask_nonsense
+from tests.protocols.ring.worlds import culprits
+from tests.protocols.ring.worlds import play as run_once
 
 from veilring import simulation
 from veilring.arrays import Floats
 from veilring.data.table import Rows
-from veilring.errors import InputError
-from veilring.nodes.journal import Cost, Traffic
+from veilring.errors import InputError, RunFailed
+from veilring.nodes.adversary import Alter
+from veilring.nodes.party import Party
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.batches import Queries
 from veilring.protocols.digests import DIGEST_BYTES
 from veilring.protocols.masks import MaskedTotals, MaskedWords
-from veilring.protocols.promise import Facts, Forecast
+from veilring.protocols.promise import Facts
 from veilring.protocols.ranksearch import (
     SearchAnswer,
     SearchedRows,
@@ -29,11 +35,11 @@ from veilring.protocols.ranksearch import (
     search_cost,
 )
 from veilring.protocols.ranksearch.algorithm.search import End
-from veilring.protocols.ranksearch.algorithm.votes import no_votes
+from veilring.protocols.ranksearch.algorithm.votes import TIED_ROWS, Votes, no_votes
 from veilring.protocols.ranksearch.parameters import Reveal
 from veilring.protocols.ranksearch.shared import CHECK_ROUNDS
 from veilring.protocols.ranksearch.system import RankSearch
-from veilring.scenarios import Report, load_scenario, run_scenario
+from veilring.scenarios import load_scenario, run_scenario
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.testing import ProtocolRunner
 from veilring.transport.frames import FRAME_BYTES_MAX
@@ -95,11 +101,6 @@ def in_memory(way: str, places: Places, k: int = K) -> Run[SearchAnswer]:
     return play(ProtocolRunner("memory"), way, places, k)
 
 
-def measured(cost: Cost) -> Forecast:
-    """Return a measured cost in the form of a forecast."""
-    return Forecast(cost.rounds, Traffic(cost.messages, cost.bytes), cost.setup)
-
-
 @each_way
 @each_place
 def test_a_run_is_equal_everywhere_at_its_steps_cost(
@@ -159,12 +160,25 @@ def test_the_rounds_are_the_longest_chain_of_messages(adding: Adding, places: Pl
     assert run.seconds == run.cost.rounds + 2
 
 
-@pytest.mark.parametrize(("reveal", "trusted"), [("totals", 2), ("votes", 5), ("label", 5)])
-def test_the_trusted_parties_are_those_outside_a_coalition(reveal: Reveal, trusted: int) -> None:
-    """Shared counts need a majority of honest parties, and masked totals need two."""
+@pytest.mark.parametrize(
+    ("reveal", "trusted", "opened"),
+    [("totals", 2, "sums"), ("votes", 5, "comparisons and votes"), ("label", 5, "comparisons")],
+)
+def test_the_trusted_parties_are_those_outside_a_coalition(
+    reveal: Reveal, trusted: int, opened: str
+) -> None:
+    """Shared counts need a majority of honest parties, and masked totals need two.
+
+    The promise names the largest coalition. Weights reveal more.
+    """
     system = RankSearch(reveal=reveal)
+    promise = system.promise(parties=8)
     said = system.trust.format(parties=8, honest=7, outside=8 - system.pooling(8))
     assert said == f"{trusted} of 8"
+    assert promise.against == f"any coalition of up to {8 - trusted} of the 8 parties"
+    assert (promise.epsilon, promise.guarantee) == (None, f"{opened} only, no ε")
+    assert "weighted" not in promise.note
+    assert "weighted" in RankSearch(weights="distance").promise(parties=8).note
 
 
 @pytest.mark.slow
@@ -250,15 +264,11 @@ def test_the_forecast_of_queries_is_that_of_their_batches() -> None:
     assert three.most.traffic.bytes == 3 * one.most.traffic.bytes
 
 
-def test_a_thousand_queries_take_at_most_72_rounds() -> None:
-    """It is so with eight parties, k = 5 and shared counts."""
-    most = search_cost(8, 1000, bound(2, 3, k=5, reveal="votes")).most
-    assert most is not None
-    assert most.rounds <= 17 * 4 + 2 + CHECK_ROUNDS
-
-
 def test_eight_parties_answer_a_thousand_queries_within_bounds() -> None:
-    """Without ties at most 9 rounds and 3.5 MB, or 1 MB in a star; with ties 17 rounds."""
+    """Without ties at most 9 rounds and 3.5 MB, or 1 MB in a star; with ties 17 rounds.
+
+    With k = 5 and shared counts they take at most 72 rounds.
+    """
     rng = np.random.default_rng(6)
     features, labels = rng.random((800, 13)), rng.integers(0, 3, 800)
     tied = np.round(features * 2) / 2
@@ -277,33 +287,18 @@ def test_eight_parties_answer_a_thousand_queries_within_bounds() -> None:
         else:
             assert found.tied.any()
             assert costs[0].rounds <= 17
-
-
-@cache
-def reported(runtime: str, adding: Adding) -> Report:
-    """Return the report of a run on wine."""
-    overrides = ["protocol.name=rank-search", f"protocol.sum={adding}", "parties.count=5"]
-    return run_scenario(load_scenario("wine", overrides), runtime=runtime, seed=1)
+    most = search_cost(8, 1000, bound(2, 3, k=5, reveal="votes")).most
+    assert most is not None
+    assert most.rounds <= 17 * 4 + 2 + CHECK_ROUNDS
 
 
 @pytest.mark.parametrize("adding", SUMS)
-@pytest.mark.parametrize("runtime", ["memory", "simulated"])
-def test_a_report_compares_the_cost_with_the_forecast(runtime: str, adding: Adding) -> None:
-    """Labels agree with the pooled classifier's, and there is one transcript."""
-    report = reported(runtime, adding)
+def test_a_report_compares_the_cost_with_the_forecast(adding: Adding) -> None:
+    """They are equal, and labels agree with the pooled classifier's."""
+    overrides = ["protocol.name=rank-search", f"protocol.sum={adding}", "parties.count=5"]
+    report = run_scenario(load_scenario("wine", overrides), runtime="simulated", seed=1)
     assert report.cost == report.forecast
     assert report.agreement == 1.0
-    assert report.transcript == reported("memory", adding).transcript
-
-
-def test_the_promise_names_the_largest_coalition() -> None:
-    """Two parties have to remain outside, and weights reveal more."""
-    promise = RankSearch().promise(parties=8)
-    assert promise.epsilon is None
-    assert promise.guarantee == "sums only, no ε"
-    assert promise.against == "any coalition of up to 6 of the 8 parties"
-    assert "weighted" not in promise.note
-    assert "weighted" in RankSearch(weights="distance").promise(parties=8).note
 
 
 @pytest.mark.parametrize(
@@ -338,8 +333,18 @@ def test_every_message_of_a_full_batch_fits_a_frame(
     assert 0.99 * FRAME_BYTES_MAX < max(sizes) <= FRAME_BYTES_MAX
 
 
+@pytest.mark.parametrize("parties", [3, 4, 8])
+def test_the_maximum_number_of_tied_rows_fits_a_word(parties: int) -> None:
+    """All rows of all parties may tie and have one class: their total is below 2^32."""
+    each = np.array([[TIED_ROWS // parties]], dtype=np.uint64)
+    tied = np.array([True])
+    arrays = zip(*(Votes(each).arrays(tied, 1) for _ in range(parties)), strict=True)
+    total = Votes.of([np.add.reduce(words, dtype=words[0].dtype) for words in arrays], tied)
+    assert total.counts.tolist() == (each * parties).tolist()
+
+
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("changed", "said"),
     [
         ({"k": 0}, "k is 0; allowed: a whole number from 1 to 65,534"),
         ({"k": 65_535}, "k is 65535; allowed: a whole number from 1 to 65,534"),
@@ -351,10 +356,107 @@ def test_every_message_of_a_full_batch_fits_a_frame(
         ({"again": "perhaps"}, "again is .*perhaps.*; allowed: true or false"),
         ({"batch": 0}, "batch is 0; allowed: a whole number of at least 1"),
         ({"kk": 3}, "kk"),
+        ({"features": 0}, "features is 0; allowed: at least 1"),
+        ({"classes": 0}, "classes is 0; allowed: at least 1"),
+        (
+            {"k": 21_840, "reveal": "votes"},
+            'k is 21840; allowed: 1 to 21,839 with reveal = "votes"',
+        ),
+        (
+            {"reveal": "label", "weights": "distance"},
+            'weights = "distance" needs reveal = "totals" or "votes"',
+        ),
+        ({"k": 65_534, "parties": 65_538}, "parties is 65538; allowed: 3 to 65,537"),
+        ({"reveal": "votes", "parties": 10_921}, "parties is 10921; allowed: 3 to 10,920"),
     ],
     ids=str,
 )
-def test_an_invalid_parameter_is_named(wrong: dict[str, Any], said: str) -> None:
-    """A parameter out of range is refused, and the message gives the allowed values."""
+def test_a_parameter_out_of_range_is_named(changed: dict[str, Any], said: str) -> None:
+    """The error names the parameter and the allowed values; totals must fit a word or a field."""
+    parties = changed.pop("parties", 3)
     with pytest.raises(InputError, match=said):
-        RankSearch(**wrong)
+        bound(**{"features": 2, "classes": 2, **changed}).check_parties(parties)
+
+
+NAMES = ["ada", "bob", "cyd"]
+PUBLIC = bound(2, 2, k=2)
+ROWS = Rows(np.array([[0.0, 0.5], [1.0, 0.5]]), np.array([0, 1]))
+QUERIES = np.array([[0.25, 0.5]])
+
+
+async def refuse(party: Party, *, rows: Rows, queries: Floats | None) -> str:
+    """Play the client, and return its error about its own input, without its name."""
+    own = SearchedRows(rows)
+    with pytest.raises(InputError) as caught:
+        await rank_search(party, own, client=party.me, parameters=PUBLIC, queries=queries)
+    return str(caught.value).replace(party.me, "the asker")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (
+            {"queries": np.zeros((1, 3))},
+            r"queries has the shape \(1, 3\); it must be \(queries, 2\)",
+        ),
+        ({"queries": np.zeros(2)}, r"queries has the shape \(2,\)"),
+        ({"queries": np.zeros((0, 2))}, "queries is 0; allowed: 1 to"),
+        ({"queries": np.zeros((70_000, 2))}, "queries is 70000; allowed: 1 to"),
+        ({"queries": np.full((1, 2), 2.0)}, "queries must be numbers from 0 to 1"),
+        ({"queries": np.full((1, 2), -0.1)}, "queries must be numbers from 0 to 1"),
+        ({"queries": np.full((1, 2), np.nan)}, "queries must be numbers from 0 to 1"),
+        ({"queries": np.full((1, 2), np.inf)}, "queries must be numbers from 0 to 1"),
+        ({"queries": None}, "the asker is the client and needs a batch of queries"),
+        (
+            {"rows": Rows(np.zeros((1, 3)), np.array([0]))},
+            "the rows have 3 features; the parameters have 2",
+        ),
+        (
+            {"rows": Rows(np.zeros((1, 2)), np.array([2]))},
+            "labels must be below 2, the number of classes",
+        ),
+        (
+            {"rows": Rows(np.zeros((4, 2)), np.zeros(4, int))},
+            "rows is 4; allowed: at most 3 among 3 parties",
+        ),
+        ({"parties": NAMES[:2]}, "parties is 2; allowed: 3 to"),
+    ],
+    ids=str,
+)
+async def test_invalid_input(
+    changed: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each party that asks is told its mistake, and nothing is sent.
+
+    If too many rows tied, their votes would not fit a word. Two parties know each other's counts
+    from the total.
+    """
+    monkeypatch.setattr("veilring.protocols.ranksearch.parameters.TIED_ROWS", 9)
+    parties = changed.pop("parties", NAMES)
+    run = await run_once(refuse, names=parties, **{"rows": ROWS, "queries": QUERIES, **changed})
+    (error,) = set(run.results.values())
+    assert re.search(said, error)
+    assert run.cost.setup.messages == run.cost.messages == 0
+
+
+def test_a_setup_refuses_invalid_parties() -> None:
+    """Too few parties, and rows of another schema, are refused before any party starts."""
+    with pytest.raises(InputError, match="parties is 2"):
+        RankSearch().setup({"ada": ROWS, "bob": ROWS}, Facts(2, 2, 2))
+    with pytest.raises(InputError, match="the rows have 2 features"):
+        RankSearch().setup(dict.fromkeys(NAMES, ROWS), Facts(3, 3, 2))
+
+
+def test_a_client_with_invalid_queries_is_named(run_protocol: ProtocolRunner) -> None:
+    """All others end the run with its name, and none of them has sent a count."""
+    with pytest.raises(RunFailed) as caught:
+        run_protocol(
+            rank_search,
+            NAMES,
+            own=[SearchedRows(ROWS) for _ in NAMES],
+            adversaries={"bob": Alter(ask_nonsense, only=(Queries,))},
+            only={"bob": {"queries": QUERIES}},
+            client="bob",
+            parameters=PUBLIC,
+        )
+    assert culprits(caught.value) == {"bob"}
