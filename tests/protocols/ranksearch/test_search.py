@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.protocols.ranksearch.worlds import (
     INTEGERS,
@@ -55,34 +55,35 @@ _BOUNDS = st.floats(min_value=5e-324, max_value=1.7e308)
 
 @given(_BOUNDS, _ARITIES)
 def test_the_first_step_ends_at_the_bound(upper: float, arity: int) -> None:
-    """Its thresholds ascend to the bound, at most one per part, and none is too far below."""
+    """Its thresholds ascend to the bound, at most one per part, and none is too far below.
+
+    They divide octaves evenly: distances grow by equal numbers of bit patterns. After the step at
+    most 2^63 patterns remain, and each further step divides them by m.
+    """
     asked = first_cuts(upper, arity).view(np.float64)
     assert 1 <= len(asked) <= arity
     assert asked[-1] == upper
     assert (np.diff(asked) > 0).all()
     assert asked[0] >= upper * 2.0**-OCTAVES
-
-
-@given(st.integers(2, ARITY_MAX))
-def test_the_first_step_divides_octaves_evenly(arity: int) -> None:
-    """From one threshold to the next distances grow by equal numbers of bit patterns."""
     widths = np.diff(first_cuts(1.0, arity))
     assert np.ptp(widths) <= 1
     assert widths.max() == -(-OCTAVES * 2**52 // arity)
-
-
-@given(_BOUNDS, _ARITIES)
-def test_no_search_is_longer_than_its_closed_form(upper: float, arity: int) -> None:
-    """After the first step at most 2^63 patterns remain, and each step divides them by m."""
     assert len(steps_at_most(upper, arity)) <= 1 + math.ceil(63 / math.log2(arity))
 
 
-@given(_BOUNDS, _ARITIES, st.integers(1, 4), st.lists(st.floats(0, 1), min_size=1, max_size=8))
+@given(
+    _BOUNDS,
+    _ARITIES,
+    st.integers(1, 4),
+    st.lists(st.floats(0, 1), min_size=1, max_size=8),
+    st.lists(st.sampled_from([5e-324, 1e-323, 2.3e-308]), max_size=3),
+)
+@example(1.7e308, 16, 2, [0.0, 1.0], [5e-324, 1e-323, 2.3e-308])
 def test_any_distance_is_found_exactly(
-    upper: float, arity: int, k: int, shares: list[float]
+    upper: float, arity: int, k: int, shares: list[float], tiny: list[float]
 ) -> None:
     """A radius contains the k nearest rows, and more only if they tie with the k-th."""
-    distances = np.sort(upper * np.array(shares))
+    distances = np.sort(np.minimum([*(upper * np.array(shares)), *tiny], upper))
     smallest = np.full((1, k + 1), np.inf)
     kept = distances[: k + 1]
     smallest[0, : len(kept)] = kept
@@ -132,28 +133,20 @@ def test_cuts_equal_those_of_exact_integers(ends: list[tuple[int, int]], arity: 
         assert max(widths) <= -(-width // pieces)
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 4])
-def test_subnormal_distances_are_distinguished(k: int) -> None:
-    """The smallest floats above 0 are handled like any others, even with the largest bound."""
-    distances = np.array([[0.0, 5e-324, 1e-323, 2.3e-308, 1.0]])
-    search = TotalsSearch(1, k=k, upper=1.7e308, arity=16, parties=3)
-    found = run_search(search, lambda asked: clipped_counts(distances[:, : k + 1], asked))
-    assert found.ends[0] == End.EXACT
-    assert distances[0, k - 1] <= found.radii[0] < distances[0, k]
-
-
-@pytest.mark.parametrize("upper", [0.0, -0.0, -1.0, math.nan, math.inf])
-def test_an_invalid_bound_is_refused(upper: float) -> None:
-    """A bound is a finite number above 0."""
-    with pytest.raises(InputError, match=r"upper is .*; allowed: a positive, finite number"):
-        TotalsSearch(1, k=1, upper=upper, arity=16, parties=3)
-
-
-@pytest.mark.parametrize("arity", [ARITY_MIN - 1, ARITY_MAX + 1])
-def test_arities_out_of_range_are_refused(arity: int) -> None:
-    """An interval is divided into at least two parts."""
-    with pytest.raises(InputError, match=f"arity is {arity}"):
-        TotalsSearch(1, k=1, upper=1.0, arity=arity, parties=3)
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        *(
+            ({"upper": upper}, "upper is .*; allowed: a positive, finite number")
+            for upper in (0.0, -0.0, -1.0, math.nan, math.inf)
+        ),
+        *(({"arity": arity}, f"arity is {arity}") for arity in (ARITY_MIN - 1, ARITY_MAX + 1)),
+    ],
+)
+def test_an_invalid_bound_or_arity_is_refused(wrong: dict[str, Any], said: str) -> None:
+    """A bound is a finite number above 0, and an interval is divided into at least two parts."""
+    with pytest.raises(InputError, match=said):
+        TotalsSearch(**{"queries": 1, "k": 1, "upper": 1.0, "arity": 16, "parties": 3, **wrong})
 
 
 KS = (1, 5, 20, 100)
@@ -214,17 +207,14 @@ def test_fewer_rows_than_k_all_vote(weights: Weights) -> None:
     """The radius is then the bound, even if no party has a row."""
     rng = np.random.default_rng(1)
     queries = rng.random((20, 2))
-    few = [Rows(rng.random((count, 2)), np.ones(count, np.int64)) for count in (2, 0, 1)]
-    found = ranked(queries, few, 2, 5, weights=weights)
-    assert (found.found.ends == End.FEW).all()
-    assert (found.found.radii == np.sqrt(2.0)).all()
-    assert (found.votes.labels == 1).all()
-    nobody = ranked(
-        queries, [Rows(np.zeros((0, 2)), np.zeros(0, np.int64))] * 3, 2, 5, weights=weights
-    )
-    assert (nobody.found.ends == End.FEW).all()
-    assert (nobody.votes.values == 0).all()
-    assert (nobody.votes.labels == 0).all()
+    for sizes in ((2, 0, 1), (0, 0, 0)):
+        few = [Rows(rng.random((count, 2)), np.ones(count, np.int64)) for count in sizes]
+        found = ranked(queries, few, 2, 5, weights=weights)
+        assert (found.found.ends == End.FEW).all()
+        assert (found.found.radii == np.sqrt(2.0)).all()
+        assert (found.votes.values[:, 0] == 0).all()
+        assert ((found.votes.values[:, 1] > 0) == any(sizes)).all()
+        assert (found.votes.labels == any(sizes)).all()
 
 
 def test_exactly_k_rows_end_in_the_first_step() -> None:

@@ -219,27 +219,23 @@ def dealt_votes(totals: np.ndarray, parties: int, rng: np.random.Generator) -> n
     return np.moveaxis(shares, -1, 0)
 
 
-@pytest.mark.parametrize("most", [1, 2, 3])
 @pytest.mark.parametrize("parties", [3, 4])
-def test_all_votes_of_three_classes_have_their_label(most: int, parties: int) -> None:
-    """For any totals up to K, the label is the lowest class with the most votes."""
-    totals = np.array(
-        [each for each in itertools.product(range(most + 1), repeat=3) if sum(each) <= most]
-    )
-    votes = dealt_votes(totals, parties, np.random.default_rng(most))
-    scheme = label_scheme(parties, 3, most)
-    assert labels_together(votes, most, scheme) == totals.argmax(axis=1).tolist()
+def test_all_small_votes_have_their_label(parties: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For any totals up to K, the label is the lowest class with the most votes.
 
-
-@pytest.mark.parametrize("parties", [3, 4])
-def test_all_pairs_of_votes_compare_by_bits(parties: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the smallest field for them, all votes up to K of two and three classes compare."""
-    monkeypatch.setattr(argmax, "ONE_HOT_MAX", 0)
-    for classes in (2, 3):
-        totals = np.array(list(itertools.product(range(7), repeat=classes)))
-        votes = dealt_votes(totals, parties, np.random.default_rng(classes))
-        labels = labels_together(votes, 6, Scheme(13, parties))
-        assert labels == totals.argmax(axis=1).tolist()
+    By one-hots for three classes and K up to 3; by bits for two and three classes and each total up
+    to 6, in the smallest field for them.
+    """
+    for most, classes, scheme in (
+        *((most, 3, label_scheme(parties, 3, most)) for most in (1, 2, 3)),
+        *((6, classes, Scheme(13, parties)) for classes in (2, 3)),
+    ):
+        every = itertools.product(range(most + 1), repeat=classes)
+        by_bits = most == 6
+        totals = np.array([each for each in every if by_bits or sum(each) <= most])
+        monkeypatch.setattr(argmax, "ONE_HOT_MAX", 0 if by_bits else ONE_HOT_MAX)
+        votes = dealt_votes(totals, parties, np.random.default_rng(most + classes))
+        assert labels_together(votes, most, scheme) == totals.argmax(axis=1).tolist()
 
 
 @given(

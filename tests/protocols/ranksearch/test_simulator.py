@@ -12,9 +12,10 @@ a joint false-alarm rate of one in a million. The same functions detect variants
 
 import asyncio
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from itertools import combinations, pairwise
 from math import log, sqrt
 from typing import Any, Final, NamedTuple
@@ -23,15 +24,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import binomtest
+from tests.protocols.dropout_worlds import Lie
 from tests.protocols.ranksearch.worlds import ask, bound
 from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows, pairwise_distances
-from veilring.nodes.adversary import Adversary, Lines
+from veilring.nodes.adversary import Adversary
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.journal import View
 from veilring.nodes.party import Party
+from veilring.nodes.run import Outcome
 from veilring.protocols.batches import Queries
 from veilring.protocols.digests import DIGEST_BYTES, digest_of, digest_of_names
 from veilring.protocols.masks import (
@@ -55,7 +58,6 @@ from veilring.protocols.ranksearch.algorithm.votes import (
 from veilring.protocols.ranksearch.parameters import SearchParameters
 from veilring.protocols.ranksearch.shared import CHECK_BYTES, CheckWords, Commitment
 from veilring.protocols.ring.algorithm.classify import Weights
-from veilring.transport.messages import Message
 
 Words = NDArray[np.unsignedinteger[Any]]
 
@@ -194,26 +196,22 @@ class UnboundKeys(PairwiseKeys):
 Distribution = Mapping[tuple[int, ...], Fraction]
 
 
-@dataclass
-class Enumeration:
-    """A stream of masks in which entry e of the words is run e of all possible runs.
+def enumerate_streams(modulus: int, masks: int, honest: Collection[bytes]) -> Stream:
+    """Return a stream of masks in which entry e of the words is run e of all possible runs.
 
     Each mask of an honest pair is a digit of e: together the digits have all values. Masks that a
     member of the coalition knows, and can therefore remove, are 0.
     """
+    seen: dict[tuple[bytes, bytes], int] = {}
 
-    modulus: int
-    masks: int
-    honest: frozenset[bytes]
-    _seen: dict[tuple[bytes, bytes], int] = field(default_factory=dict)
-
-    def __call__(self, key: bytes, info: bytes, size: int) -> bytes:
-        """Return the mask for a key and public inputs, in all runs."""
-        if key not in self.honest:
+    def stream(key: bytes, info: bytes, size: int) -> bytes:
+        if key not in honest:
             return bytes(size)
-        place = self._seen.setdefault((key, info), len(self._seen))
-        assert place < self.masks
-        return digit(self.modulus, self.masks, place).tobytes()
+        place = seen.setdefault((key, info), len(seen))
+        assert place < masks
+        return digit(modulus, masks, place).tobytes()
+
+    return stream
 
 
 def digit(modulus: int, digits: int, place: int) -> Words:
@@ -276,46 +274,30 @@ def secret_of(one: str, other: str) -> bytes:
     return hashlib.sha256(" ".join(sorted((one, other))).encode()).digest()
 
 
-@dataclass
-class TwoTongues(Adversary):
-    """Adds up, and sends one party a different total of the first sum."""
-
-    misled: str
-    step: int
-
-    @override
-    async def sending(self, to: str, message: Message) -> Lines:
-        if isinstance(message, MaskedTotals) and message.digest == ZERO and to == self.misled:
-            words = tuple(array + array.dtype.type(self.step) for array in message.words)
-            return [(to, MaskedTotals(digest=message.digest, words=words))]
-        return [(to, message)]
+def other_total(step: int, message: MaskedTotals) -> MaskedTotals:
+    """Return a different total of the first sum."""
+    words = tuple(array + array.dtype.type(step) for array in message.words)
+    return message.model_copy(update={"words": words}) if message.digest == ZERO else message
 
 
 def distribution_of_views(tiny: Tiny, kind: type[PairwiseKeys] = PairwiseKeys) -> Distribution:
     """Return the distribution of the coalition's received messages over all masks of the others."""
-    pairs = frozenset(secret_of(*pair) for pair in combinations(tiny.outside, 2))
-    stream = Enumeration(tiny.modulus, tiny.masks, pairs)
-    adversaries = {}
+    pairs = {secret_of(*pair) for pair in combinations(tiny.outside, 2)}
+    stream = enumerate_streams(tiny.modulus, tiny.masks, pairs)
+    liars: dict[str, Adversary] = {}
     if tiny.tongues > 1 and tiny.adder:
-        adversaries[tiny.adder] = TwoTongues(tiny.outside[-1], 256 // tiny.modulus)
+        change = partial(other_total, 256 // tiny.modulus)
+        liars[tiny.adder] = Lie(MaskedTotals, change, to=tiny.outside[-1:])
 
-    async def play() -> dict[str, View | None]:
-        async with Cluster(list(tiny.names)) as cluster:
-            outcomes = await cluster.play(
-                add_twice,
-                tiny=tiny,
-                stream=stream,
-                kind=kind,
-                watch=tiny.coalition,
-                adversaries=adversaries,
-            )
-        return {outcome.party: outcome.view for outcome in outcomes}
+    async def play() -> list[Outcome]:
+        async with Cluster(tiny.names) as cluster:
+            play = partial(cluster.play, watch=tiny.coalition, adversaries=liars)
+            return await play(add_twice, tiny=tiny, stream=stream, kind=kind)
 
-    views = asyncio.run(play())
     seen = [
-        (message.round, name, message.sender, message.message.words[0])
-        for name in tiny.coalition
-        for message in (views[name] or View(name)).received
+        (message.round, outcome.party, message.sender, message.message.words[0])
+        for outcome in asyncio.run(play())
+        for message in (outcome.view.received if outcome.view else ())
         if isinstance(message.message, MaskedWords | MaskedTotals)
         if message.sender in tiny.outside
     ]
@@ -368,29 +350,25 @@ def tiny_worlds() -> Iterator[Tiny]:
             yield from (Tiny(modulus, parties, coalition, adder) for adder in (None, *names))
 
 
-class TestTinyWords:
-    """Enumeration of all streams."""
+def test_views_have_the_distribution_of_the_simulator() -> None:
+    """They are equal as fractions, for every coalition of up to n - 2, with any adder.
 
-    def test_views_have_the_distribution_of_the_simulator(self) -> None:
-        """They are equal as fractions, for every coalition of up to n - 2, with any adder.
+    With a reused mask, the distribution is different for any coalition that sees words.
+    """
+    for tiny in tiny_worlds():
+        simulated = distribution_of_simulation(tiny)
+        assert distribution_of_views(tiny) == simulated, tiny
+        if tiny.sees_words:
+            assert distribution_of_views(tiny, ReusedKeys) != simulated, tiny
 
-        With a reused mask, the distribution is different for any coalition that sees words.
-        """
-        for tiny in tiny_worlds():
-            simulated = distribution_of_simulation(tiny)
-            assert distribution_of_views(tiny) == simulated, tiny
-            if tiny.sees_words:
-                assert distribution_of_views(tiny, ReusedKeys) != simulated, tiny
 
-    @pytest.mark.parametrize(("modulus", "parties", "members"), [(4, 3, 1), (2, 4, 1), (4, 4, 2)])
-    def test_an_adder_with_two_totals_opens_nothing(
-        self, modulus: int, parties: int, members: int
-    ) -> None:
-        """Later words that it receives are uniform and independent, without a fixed sum."""
-        names = tuple(f"party-{n}" for n in range(parties))
-        tiny = Tiny(modulus, parties, names[:members], "party-0", tongues=2)
-        assert distribution_of_views(tiny) == distribution_of_simulation(tiny)
-        assert distribution_of_views(tiny, UnboundKeys) != distribution_of_simulation(tiny)
+@pytest.mark.parametrize(("modulus", "parties", "members"), [(4, 3, 1), (2, 4, 1), (4, 4, 2)])
+def test_an_adder_with_two_totals_opens_nothing(modulus: int, parties: int, members: int) -> None:
+    """Later words that it receives are uniform and independent, without a fixed sum."""
+    names = tuple(f"party-{n}" for n in range(parties))
+    tiny = Tiny(modulus, parties, names[:members], "party-0", tongues=2)
+    assert distribution_of_views(tiny) == distribution_of_simulation(tiny)
+    assert distribution_of_views(tiny, UnboundKeys) != distribution_of_simulation(tiny)
 
 
 # Full size: the real role, its own keys and generator.
@@ -568,56 +546,6 @@ def seeing_words(world: World) -> list[tuple[str, ...]]:
     return [each for each in coalitions(world) if world.adder is None or world.adder in each]
 
 
-class TestFullSize:
-    """Runs of the real protocol."""
-
-    @pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
-    def test_a_view_equals_the_simulators(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The deterministic part follows from the totals and the coalition's inputs.
-
-        Honest words are uniform, only their sum is fixed; the false-alarm rate is 1e-6 over all
-        coalitions and worlds.
-        """
-        views, keys = play(world, monkeypatch)
-        for coalition in coalitions(world):
-            assert_simulated(world, views, keys, coalition)
-        tested = seeing_words(world)
-        assert tested
-        for coalition in tested:
-            drawn = drawn_words(world, views, keys, coalition)
-            assert_uniform(drawn, FALSE_ALARM / len(WORLDS) / len(tested))
-
-    @pytest.mark.parametrize("name", ["plain", "star"])
-    def test_reused_masks_are_caught(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Every coalition that sees words sees their changes from sum to sum."""
-        world = WORLDS[name]
-        views, keys = play(world, monkeypatch, ReusedKeys)
-        for coalition in seeing_words(world):
-            drawn = drawn_words(world, views, keys, coalition)
-            with pytest.raises(AssertionError, match="from sum to sum"):
-                assert_uniform(drawn, FALSE_ALARM)
-
-    def test_missing_masks_between_honest_parties_are_caught(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Honest parties that share no mask hide nothing from those who share masks with them."""
-        views, keys = play(WORLDS["plain"], monkeypatch, StarKeys)
-        drawn = drawn_words(WORLDS["plain"], views, keys, ["party-0"])
-        with pytest.raises(AssertionError, match="alone"):
-            assert_uniform(drawn, FALSE_ALARM)
-
-    @pytest.mark.parametrize("name", ["skewed", "skewed star"])
-    def test_unclipped_counts_are_caught(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A total with more than k + 1 rows of a party reveals more than the simulator has."""
-        monkeypatch.setattr(roles, "nearest_rows", one_more)
-        views, keys = play(WORLDS[name], monkeypatch)
-        for coalition in coalitions(WORLDS[name]):
-            with pytest.raises(AssertionError):
-                assert_simulated(WORLDS[name], views, keys, coalition)
-
-
 class StarKeys(PairwiseKeys):
     """Broken: only the masks shared with the first party."""
 
@@ -628,6 +556,58 @@ class StarKeys(PairwiseKeys):
         return super().mask(arrays, digest)
 
 
-def one_more(queries: Floats, rows: Rows, k: int) -> Nearest:
-    """Return the k + 2 nearest rows, so that counts are clipped one row too late."""
-    return nearest_rows(queries, rows, k + 1)
+@pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
+def test_a_view_equals_the_simulators(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deterministic part follows from the totals and the coalition's inputs.
+
+    Honest words are uniform, only their sum is fixed; the false-alarm rate is 1e-6 over all
+    coalitions and worlds.
+    """
+    views, keys = play(world, monkeypatch)
+    for coalition in coalitions(world):
+        assert_simulated(world, views, keys, coalition)
+    tested = seeing_words(world)
+    assert tested
+    for coalition in tested:
+        drawn = drawn_words(world, views, keys, coalition)
+        assert_uniform(drawn, FALSE_ALARM / len(WORLDS) / len(tested))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "coalitions", "found"),
+    [
+        *((name, ReusedKeys, None, "from sum to sum") for name in ("plain", "star")),
+        ("plain", StarKeys, 1, "alone"),
+    ],
+)
+def test_reused_and_missing_masks_are_caught(
+    name: str,
+    kind: type[PairwiseKeys],
+    coalitions: int | None,
+    found: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every coalition that sees words sees their changes from sum to sum.
+
+    Honest parties that share no mask hide nothing from the first, who shares masks with them.
+    """
+    world = WORLDS[name]
+    views, keys = play(world, monkeypatch, kind)
+    for coalition in seeing_words(world)[:coalitions]:
+        drawn = drawn_words(world, views, keys, coalition)
+        with pytest.raises(AssertionError, match=found):
+            assert_uniform(drawn, FALSE_ALARM)
+
+
+@pytest.mark.parametrize("name", ["skewed", "skewed star"])
+def test_unclipped_counts_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A total with more than k + 1 rows of a party reveals more than the simulator has."""
+
+    def one_more(queries: Floats, rows: Rows, k: int) -> Nearest:
+        return nearest_rows(queries, rows, k + 1)
+
+    monkeypatch.setattr(roles, "nearest_rows", one_more)
+    views, keys = play(WORLDS[name], monkeypatch)
+    for coalition in coalitions(WORLDS[name]):
+        with pytest.raises(AssertionError):
+            assert_simulated(WORLDS[name], views, keys, coalition)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.outcomes import measured
-from tests.protocols.ranksearch.worlds import TABLES, ask, bound, dealings, table, votes_within
+from tests.protocols.ranksearch.worlds import ask, bound, votes_within
 from tests.protocols.ring.cheats import ask_nonsense
 from tests.protocols.ring.worlds import culprits
 from tests.protocols.ring.worlds import play as run_once
@@ -179,31 +179,6 @@ def test_the_trusted_parties_are_those_outside_a_coalition(
     assert (promise.epsilon, promise.guarantee) == (None, f"{opened} only, no ε")
     assert "weighted" not in promise.note
     assert "weighted" in RankSearch(weights="distance").promise(parties=8).note
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TABLES)
-async def test_real_tables_have_their_pooled_votes_over_a_network(name: str) -> None:
-    """It holds for any partition, k, way of adding and revealed values.
-
-    With 30 parties only wine is tested, whose searches are short; `test_search` tests all tables.
-    """
-    rows, queries, classes = table(name)
-    some = queries[:: len(queries) // 10]
-    sizes = (3, 8, 30) if name == "wine" else (3, 8)
-    for number, (dealt, parts) in enumerate(dealings(rows, sizes)):
-        k, adding = (1, 5, 20, 100)[number % 4], SUMS[number % 2]
-        system = RankSearch(k=k, sum=adding, reveal=REVEALS[number % 3])
-        parameters = system.bind(Facts(len(parts), queries.shape[1], classes))
-        run = await ask(parts, some, parameters, client="party-1", seed=number)
-        votes = votes_within(some, rows, classes, k)
-        for answer in run.results.values():
-            np.testing.assert_array_equal(answer.labels, votes.argmax(axis=1), dealt)
-            if answer.votes is not None:
-                np.testing.assert_array_equal(answer.votes, votes, dealt)
-        answer = run.results["party-0"]
-        cost = found_cost(len(parts), answer.found, parameters, answer.tied_rows)
-        assert measured(run.cost) == cost
 
 
 def _systems(**ways: st.SearchStrategy[str]) -> st.SearchStrategy[RankSearch]:
