@@ -1,18 +1,21 @@
-"""The thresholds of a search, its votes, and checks of both that detect visible lies."""
+"""The thresholds of a search, its votes, what both leak, and checks that detect visible lies."""
 
 import math
 import tracemalloc
-from collections.abc import Callable
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from itertools import pairwise, permutations
 from typing import Any
 
 import numpy as np
 import pytest
+from docs.examples.totals_information import counts_of_missing, leakage_of_one
 from hypothesis import example, given
 from hypothesis import strategies as st
+from scipy.stats import poisson
 from tests.protocols.ranksearch.worlds import (
     INTEGERS,
     TABLES,
+    ask,
     bound,
     dealings,
     table,
@@ -23,6 +26,7 @@ from tests.protocols.ranksearch.worlds import (
 from veilring.arrays import Floats
 from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
+from veilring.protocols.masks import MaskedTotals
 from veilring.protocols.ranksearch.algorithm.search import (
     ARITY_MAX,
     ARITY_MIN,
@@ -45,6 +49,12 @@ from veilring.protocols.ranksearch.algorithm.votes import (
     nearest_rows,
     no_votes,
     own_votes,
+)
+from veilring.protocols.ranksearch.leakage import (
+    Opened,
+    interval_widths,
+    leakage_of_totals,
+    open_totals,
 )
 from veilring.protocols.ring import pooled_knn
 from veilring.protocols.ring.algorithm.classify import Weights
@@ -371,3 +381,94 @@ def test_impossible_votes_are_detected(
     totals = Votes(np.array([counts], dtype=np.uint64), fixed)
     own = no_votes(1, 2, "uniform" if weights is None else "distance")
     assert could_be_votes(totals, own, found, np.array([2]), np.array([least])) == possible
+
+
+PLACES = np.array([[0.2, 0.3], [0.7, 0.7], [0.5, 0.0]])
+UPPER = 2**0.5
+_PLACE = st.tuples(st.integers(0, 8), st.integers(0, 8)).map(lambda place: np.array(place) / 8)
+
+
+def unlabelled(places: Any) -> Rows:
+    """Return rows of two features and one class."""
+    features = np.array(places, np.float64).reshape(-1, 2)
+    return Rows(features, np.zeros(len(features), np.int64))
+
+
+def opened(tables: Sequence[Rows], k: int = 2, queries: Floats = PLACES) -> Opened:
+    """Return the opened values of a search among parties."""
+    return open_totals(queries, tables, k=k, upper=UPPER, arity=16)
+
+
+async def test_a_record_of_a_search_equals_the_messages_of_a_star() -> None:
+    """Step by step, the totals of the record are those sent by the adder."""
+    rng = np.random.default_rng(2)
+    tables = [unlabelled(rng.random((20, 2))) for _ in range(3)]
+    run = await ask(tables, PLACES, bound(2, 1, k=2, sum="star"), watch=["party-1"])
+    told = [seen.message for seen in run.views["party-1"].received]
+    *counts, _votes = [m.words[0].astype(np.int64) for m in told if isinstance(m, MaskedTotals)]
+    found = opened(tables)
+    assert [total.tolist() for total in counts] == [total.tolist() for total in found.totals]
+    assert sum(map(len, counts)) == len(found.thresholds)
+
+
+@given(st.tuples(*[st.lists(_PLACE, max_size=6).map(unlabelled)] * 3), st.integers(1, 4))
+def test_only_the_interval_of_the_kth_distance_is_opened(tables: tuple[Rows, ...], k: int) -> None:
+    """The distance is above its lower end and at most the upper end, and equals it for ties.
+
+    If parties swap all their rows, the opened values are equal: guessing an owner is optimal.
+    """
+    one = opened(tables, k)
+    rows = np.concatenate([table.features for table in tables])
+    every = np.hstack([pairwise_distances(PLACES, rows), np.full((len(PLACES), k), np.inf)])
+    truth, few = np.sort(every, axis=1)[:, k - 1], one.found.ends == End.FEW
+    np.testing.assert_array_equal(few, np.isinf(truth))
+    assert (one.found.lower < truth)[~few].all()
+    assert (truth <= one.found.radii)[~few].all()
+    np.testing.assert_array_equal(one.found.radii[one.found.tied], truth[one.found.tied])
+    for swapped in permutations(tables):
+        other = opened(swapped, k)
+        assert one.thresholds == other.thresholds
+        np.testing.assert_array_equal(one.found.radii, other.found.radii)
+
+
+def test_the_measures_of_a_report_are_counted_query_by_query() -> None:
+    """The example has one row near the first query, two tied near the second, and k = 1.
+
+    With too few rows no distance is known: the width is the whole range.
+    """
+    found = opened([unlabelled(row) for row in ([0.2, 0.31], [0.7, 0.6], [0.7, 0.6], [0, 1])], k=1)
+    told = leakage_of_totals(found, 1, UPPER)
+    assert told["tied"].tolist() == [0.0, 1.0, 0.0]
+    assert told["radius"][1] == 0.0
+    assert 0 < told["radius"][0] < 0.01
+    for query in range(3):
+        totals = [total for (at, _), total in found.thresholds.items() if at == query]
+        assert told["above"][query] == np.mean([total > 1 for total in totals])
+    few = opened([unlabelled([0.5, 0.5])] * 3, k=4)
+    assert interval_widths(few.found, UPPER).tolist() == [1.0] * 3
+
+
+def test_the_leakage_about_one_party_equals_that_of_the_joint_distribution() -> None:
+    """For two parties and k = 1, the distribution of counts 0, 1 and 2 or more is explicit."""
+    pmf = [poisson.pmf(0, 1.5), poisson.pmf(1, 1.5), poisson.sf(1, 1.5)]
+    joint = {(a, a + b): pmf[a] * pmf[b] for a in range(3) for b in range(3)}
+    totals = [sum(p for (_, t), p in joint.items() if t == total) for total in range(5)]
+    expected = sum(p * np.log2(p / pmf[a] / totals[t]) for (a, t), p in joint.items())
+    found = leakage_of_one(2, 1, 1.5)
+    assert found.by_total == pytest.approx(expected)
+    assert found.whole == pytest.approx(-sum(p * np.log2(p) for p in pmf))
+
+
+def test_two_searches_differ_by_the_counts_of_the_missing_party() -> None:
+    """They differ at every threshold that both asked, at least in the first step."""
+    rng = np.random.default_rng(4)
+    tables, queries = [unlabelled(rng.random((20, 2))) for _ in range(5)], rng.random((30, 2))
+    everyone, fewer = opened(tables, 3, queries), opened(tables[:-1], 3, queries)
+    found = counts_of_missing(everyone, fewer)
+    assert len(found) >= 16 * len(queries)
+    near = nearest_rows(queries, tables[-1], 3).distances
+    for asked in everyone.asked:
+        own = clipped_counts(near, asked)
+        for place in zip(asked.queries[asked.owner], asked.patterns, own, strict=True):
+            query, pattern, count = map(int, place)
+            assert found.get((query, pattern), count) == count
