@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from docs.examples.class_counts import class_counts
 from numpy.typing import NDArray
-from tests.testing.test_exploring_roles import Number, is_greatest, maximum
+from tests.roles import Number
+from tests.testing.exploring.test_exploring import is_greatest, maximum
 
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.adversary import Silent, Substitute

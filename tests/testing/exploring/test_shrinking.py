@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.testing.exploring import broken
-from tests.testing.test_exploring_roles import hasty_maximum, is_greatest, maximum
+from tests.testing.exploring.test_exploring import hasty_maximum, is_greatest, maximum
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
