@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 from docs.examples.class_counts import class_counts
+from docs.examples.secure_maximum import Number, is_greatest
 from numpy.typing import NDArray
-from tests.roles import Number
-from tests.testing.exploring.test_exploring import is_greatest, maximum
+from tests.testing.exploring.test_exploring import maximum
 
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.adversary import Silent, Substitute

@@ -2,23 +2,22 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from tests.roles import Number, chat, pass_on
+from docs.examples.secure_maximum import Number, hasty_maximum, is_greatest
+from tests.roles import chat, pass_on
 from tests.testing.auditing.planted import Majority
 from tests.testing.exploring import broken
 from typer.testing import CliRunner
 from typing_extensions import override
 
 from veilring import simulation
-from veilring.arrays import Floats
 from veilring.cli.app import app
-from veilring.data.table import Rows
 from veilring.errors import (
     ClusterError,
     InputError,
@@ -32,8 +31,6 @@ from veilring.nodes.cluster import Cluster, run_with_retries
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.noisyvotes.system import NoisyVotes
-from veilring.protocols.ranksearch import roles
-from veilring.protocols.ranksearch.algorithm.votes import Nearest, nearest_rows
 from veilring.protocols.ranksearch.system import RankSearch
 from veilring.protocols.release.system import Release
 from veilring.randomness import Streams
@@ -124,19 +121,6 @@ def test_searches_survive(settings: list[str]) -> None:
     campaign = explore_subject(explored_searches(settings), range(1, 6))
     assert campaign.failures == {}
     assert min(campaign.succeeded, campaign.failed) > 5
-
-
-def test_a_search_that_confuses_classes_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its labels differ from the pooled classifier's in some world."""
-
-    def mistaken(queries: Floats, rows: Rows, k: int) -> Nearest:
-        near = nearest_rows(queries, rows, k)
-        return Nearest(near.distances, 2 - near.labels)
-
-    monkeypatch.setattr(roles, "nearest_rows", mistaken)
-    campaign = explore_subject(explored_searches([]), range(5))
-    wrong = [sentence for found in campaign.failures.values() for sentence in found]
-    assert any("differ from the pooled classifier" in sentence for sentence in wrong)
 
 
 @pytest.mark.parametrize(
@@ -423,20 +407,6 @@ async def maximum(party: Party, own: int) -> int:
     return max([own, *[(await party.receive(Number, sender=p)).number for p in party.peers]])
 
 
-async def hasty_maximum(party: Party, own: int) -> int:
-    """Continue without parties that did not answer within a second."""
-    party.round(1)
-    await broadcast(party, Number(number=own))
-    told = [own]
-    for peer in party.peers:
-        try:
-            async with asyncio.timeout(1.0):
-                told.append((await party.receive(Number, sender=peer)).number)
-        except TimeoutError:
-            continue
-    return max(told)
-
-
 async def failing_maximum(party: Party, own: int) -> int:
     """Fail with an error that is not a sentence."""
     found = await maximum(party, own)
@@ -488,12 +458,6 @@ async def marked_maximum(party: Party, own: int) -> int:
     sometimes("a number is negative", own < 0)
     sometimes("a number is positive", own > 0)
     return await maximum(party, own)
-
-
-def is_greatest(inputs: Mapping[str, int], results: Mapping[str, int]) -> None:
-    """Require the greatest number of the parties that took part."""
-    for party, found in results.items():
-        assert found == max(inputs.values()), f"{party} found {found}"
 
 
 def said(campaign: Campaign) -> str:

@@ -4,8 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from docs.examples.secure_maximum import hasty_maximum, is_greatest
 from tests.testing.exploring import broken
-from tests.testing.exploring.test_exploring import hasty_maximum, is_greatest, maximum
+from tests.testing.exploring.test_exploring import maximum
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
