@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.testing.auditing.planted import Majority, with_less_noise
-from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
 from veilring.protocols import masks
-from veilring.protocols.claims import Comparison, Example
+from veilring.protocols.claims import Comparison
 from veilring.protocols.radius.system import DataOwner
 from veilring.protocols.ranksearch import roles
 from veilring.protocols.registry import BUILT_IN, find_system
 from veilring.protocols.release.algorithm.noise import SumNoise
+from veilring.protocols.system import System
 from veilring.testing import audit
 from veilring.testing.auditing import Claim, Verdict, check_answers, check_liars
 from veilring.testing.auditing.findings import FULL, QUICK, AuditedSystem
@@ -40,7 +40,13 @@ SHARE = 3
 ATTAINING = ("tree-walk", "ldp-bayes", "data-owner", "noisy-votes", "release")
 
 
-def subject_of(name: str, times: float = 1.0) -> AuditedSystem:
+def subject_of(name: str, **settings: Any) -> AuditedSystem:
+    """Return a system to audit, by default with its own parameters."""
+    system = find_system(name)(**settings)
+    return AuditedSystem(system, system.example())
+
+
+def loud(name: str, times: float = 1.0) -> AuditedSystem:
     """Return a system that promises ε = 1 and adds the noise of a multiple of it."""
     system = with_less_noise(find_system(name), times)(epsilon=1.0)
     return AuditedSystem(system, system.example())
@@ -105,14 +111,13 @@ def test_the_stated_power_is_attained() -> None:
 @pytest.mark.parametrize("name", ATTAINING)
 def test_noise_for_four_times_the_promised_epsilon_is_contradicted(name: str) -> None:
     """A quick audit contradicts a system with the noise of ε = 4 instead of 1."""
-    (claim,) = check_comparison(subject_of(name, 4.0), QUICK, 0, number=0)
+    (claim,) = check_comparison(loud(name, 4.0), QUICK, 0, number=0)
     assert claim.verdict is Verdict.CONTRADICTED
 
 
 def test_only_parties_with_rows_take_turns_to_observe() -> None:
     """A full audit examines each party's view where all parties hold rows."""
-    systems = {name: find_system(name)() for name in BUILT_IN}
-    turned = {name: AuditedSystem(each, each.example()).turned for name, each in systems.items()}
+    turned = {name: subject_of(name).turned for name in BUILT_IN}
     each = (("party-0",), ("party-1",), ("party-2",))
     for name in ("private-knn", "rank-search", "release", "noisy-votes"):
         assert turned.pop(name) == each
@@ -124,8 +129,7 @@ def test_only_parties_with_rows_take_turns_to_observe() -> None:
 
 def test_rank_search_is_audited_with_tied_rows() -> None:
     """In a second comparison rows tie; a quick audit says that it does not compare its views."""
-    system = find_system("rank-search")()
-    subject = AuditedSystem(system, system.example())
+    subject = subject_of("rank-search")
     for number, ties in enumerate([[False], [True]]):
         compared = subject.comparisons[number]
         for world in (compared.one, compared.other):
@@ -164,16 +168,14 @@ def test_unmasked_votes_of_tied_rows_are_found(monkeypatch: pytest.MonkeyPatch) 
 
 def judge_tied_rows() -> Claim:
     """Return the claim about the views of rank search with tied rows."""
-    system = find_system("rank-search")()
     effort = replace(QUICK, runs=3_200, long_views=True)
-    (claim,) = check_comparison(AuditedSystem(system, system.example()), effort, 0, number=1)
+    (claim,) = check_comparison(subject_of("rank-search"), effort, 0, number=1)
     return claim
 
 
 def test_noise_below_the_plan_is_contradicted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A party that adds no share of a release's noise contradicts the claim about its variance."""
-    system, effort = find_system("release")(epsilon=1.0), replace(QUICK, runs=300)
-    subject = AuditedSystem(system, system.example())
+    subject, effort = subject_of("release", epsilon=1.0), replace(QUICK, runs=300)
     _, noise = check_answers(subject, effort, 0)
     assert (noise.claim, noise.verdict) == ("noise", Verdict.HOLDS)
     right, calls = SumNoise.share, count(1)
@@ -188,8 +190,7 @@ def test_noise_below_the_plan_is_contradicted(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("name", ["release", "noisy-votes"])
 def test_the_planned_noise_is_that_of_the_simulation(name: str) -> None:
     """Its mean square over 800 answers is 1, within 6 standard errors of it (2e-9)."""
-    system = find_system(name)()
-    subject = AuditedSystem(system, system.example())
+    subject = subject_of(name)
     setup: Any = subject.setup()
     rng, queries = np.random.default_rng(1), subject.example.queries
     answer = setup.release if name == "release" else partial(setup.answer, queries)
@@ -202,7 +203,7 @@ def test_the_planned_noise_is_that_of_the_simulation(name: str) -> None:
 @pytest.mark.slow
 def test_a_full_audit_contradicts_private_prediction_with_less_noise() -> None:
     """The noisy votes that records pay for show the noise of ε = 4, which the labels hide."""
-    (claim,) = check_comparison(subject_of("ind-knn", 4.0), FULL, 0, number=0)
+    (claim,) = check_comparison(loud("ind-knn", 4.0), FULL, 0, number=0)
     assert claim.verdict is Verdict.CONTRADICTED
     assert claim.finding.startswith("In the noisy counts and votes behind the labels, the audit")
 
@@ -211,7 +212,7 @@ def test_a_full_audit_contradicts_private_prediction_with_less_noise() -> None:
 @pytest.mark.parametrize("name", ATTAINING)
 def test_an_audit_proves_half_of_the_promised_epsilon(name: str) -> None:
     """A third of the default effort's views prove at least 0.5 of ε = 1, and at most 1."""
-    subject, rng = subject_of(name), np.random.default_rng(3)
+    subject, rng = loud(name), np.random.default_rng(3)
     (comparison,) = subject.system.comparisons(subject.example)
     views = [
         subject.setup(world).observe(world.queries, FULL.drawn // SHARE // 2, rng)
@@ -223,55 +224,39 @@ def test_an_audit_proves_half_of_the_promised_epsilon(name: str) -> None:
     assert 0.5 <= proved <= 1.0
 
 
-class LooseOwner(DataOwner):
-    """An owner with the noise of ε = 4, whose comparison allows any loss."""
-
-    @override
-    def comparisons(self, example: Example) -> tuple[Comparison, ...]:
-        (exact,) = super().comparisons(example)
-        return (Comparison(exact.difference, exact.one, exact.other, inf),)
+def comparing(kind: type[System], *compared: Comparison) -> System:
+    """Return a system that makes only the given comparisons."""
+    made = {"comparisons": lambda _system, _example: compared}
+    system: System = type(f"Comparing{kind.__name__}", (kind,), made)()
+    return system
 
 
 @pytest.mark.slow
 def test_a_comparison_cannot_allow_more_than_the_promise() -> None:
     """A system that promises ε = 1 is tested at 1, even if its comparison allows any loss."""
-    system = with_less_noise(LooseOwner)()
+    owner = DataOwner()
+    (exact,) = owner.comparisons(owner.example())
+    system = comparing(with_less_noise(DataOwner), replace(exact, epsilon=inf))
     (claim,) = check_comparison(AuditedSystem(system, system.example()), QUICK, 0, number=0)
     assert claim.verdict is Verdict.CONTRADICTED
 
 
-class Equal(Majority):
-    """A system that compares a world with itself."""
-
-    @override
-    def comparisons(self, example: Example) -> tuple[Comparison, ...]:
-        return (Comparison("nothing", example, example, 0.0),)
-
-
-class Uncompared(Majority):
-    """A system that compares no worlds."""
-
-    @override
-    def comparisons(self, example: Example) -> tuple[Comparison, ...]:
-        return ()
-
-
 def test_equal_worlds_are_refused() -> None:
     """A comparison of a world with itself shows nothing, and is refused."""
-    system = Equal()
+    example = Majority().example()
+    system = comparing(Majority, Comparison("nothing", example, example, 0.0))
     with pytest.raises(InputError, match="two worlds of a comparison are equal"):
-        check_comparison(AuditedSystem(system, system.example()), QUICK, 0, number=0)
+        check_comparison(AuditedSystem(system, example), QUICK, 0, number=0)
 
 
 @pytest.mark.slow
 def test_a_system_without_comparisons_is_not_tested() -> None:
     """Its privacy claim is reported as not tested."""
-    assert audit(Uncompared, quick=True)["privacy"].verdict is Verdict.NOT_TESTED
+    assert audit(comparing(Majority), quick=True)["privacy"].verdict is Verdict.NOT_TESTED
 
 
 def test_a_liar_that_accuses_another_party_is_a_suspect() -> None:
     """If a malicious client of a tree walk accuses the server, the error names both."""
-    system = find_system("tree-walk")()
-    (claim,) = check_liars(AuditedSystem(system, system.example()), QUICK, 0)
+    (claim,) = check_liars(subject_of("tree-walk"), QUICK, 0)
     assert "named suspects: 1" in claim.finding
     assert "honest party named" not in claim.finding
