@@ -5,16 +5,15 @@ threshold asked, and the total votes within the radius. The simulator gets these
 keys of a coalition. It returns the coalition's view except for the words of honest parties, and the
 sum of those words: all but one are uniform, and the last completes the sum.
 
-On words modulo 2 and 4 all streams are enumerated, and the two distributions are equal as
-fractions. At full size, everything that is not random is equal, and tests of the random words have
-a joint false-alarm rate of one in a million. The same functions detect variants that are broken.
+On words modulo 2 and 4 all streams are enumerated, and the two distributions are equal. At full
+size, everything that is not random is equal, and tests of the random words have a joint false-alarm
+rate of one in a million. The same functions detect variants that are broken.
 """
 
 import asyncio
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from fractions import Fraction
+from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, pairwise
 from math import log, sqrt
@@ -193,8 +192,6 @@ class UnboundKeys(PairwiseKeys):
 
 # Tiny words: multiples of 256/m are the integers modulo m, and the very code adds them up.
 
-Distribution = Mapping[tuple[int, ...], Fraction]
-
 
 def enumerate_streams(modulus: int, masks: int, honest: Collection[bytes]) -> Stream:
     """Return a stream of masks in which entry e of the words is run e of all possible runs.
@@ -280,8 +277,12 @@ def other_total(step: int, message: MaskedTotals) -> MaskedTotals:
     return message.model_copy(update={"words": words}) if message.digest == ZERO else message
 
 
-def distribution_of_views(tiny: Tiny, kind: type[PairwiseKeys] = PairwiseKeys) -> Distribution:
-    """Return the distribution of the coalition's received messages over all masks of the others."""
+Told = Mapping[str, Mapping[str, Words]]
+"""The words that members of a coalition are told in a sum, by member and honest sender."""
+
+
+def words_told(tiny: Tiny, kind: type[PairwiseKeys]) -> list[Told]:
+    """Return the coalition's received words of each sum over all masks of the others."""
     pairs = {secret_of(*pair) for pair in combinations(tiny.outside, 2)}
     stream = enumerate_streams(tiny.modulus, tiny.masks, pairs)
     liars: dict[str, Adversary] = {}
@@ -294,51 +295,38 @@ def distribution_of_views(tiny: Tiny, kind: type[PairwiseKeys] = PairwiseKeys) -
             play = partial(cluster.play, watch=tiny.coalition, adversaries=liars)
             return await play(add_twice, tiny=tiny, stream=stream, kind=kind)
 
-    seen = [
-        (message.round, outcome.party, message.sender, message.message.words[0])
-        for outcome in asyncio.run(play())
-        for message in (outcome.view.received if outcome.view else ())
-        if isinstance(message.message, MaskedWords | MaskedTotals)
-        if message.sender in tiny.outside
-    ]
-    return distribution_of([words for *_, words in sorted(seen, key=lambda each: each[:3])])
+    told: dict[int, dict[str, dict[str, Words]]] = {}
+    for outcome in asyncio.run(play()):
+        for seen in outcome.view.received if outcome.view else ():
+            if seen.sender in tiny.outside and isinstance(seen.message, MaskedWords | MaskedTotals):
+                words = told.setdefault(seen.round, {}).setdefault(outcome.party, {})
+                words[seen.sender] = seen.message.words[0]
+    return [told[number] for number in sorted(told)]
 
 
-def distribution_of_simulation(tiny: Tiny) -> Distribution:
-    """Return the distribution of a simulator's output, given totals and the coalition's values.
+def is_simulated(tiny: Tiny, kind: type[PairwiseKeys] = PairwiseKeys) -> bool:
+    """Return whether the coalition's view has the distribution of the simulator.
 
-    If a corrupted adder sent two totals of the first sum, the second sum has no total: all its
-    honest words are uniform.
+    All members are told the same words. They have the total that follows from the values, and are
+    otherwise uniform: all possible words are equally likely. If a corrupted adder sent two totals
+    of the first sum, the second sum has no total.
     """
-    outside, step = tiny.outside, 256 // tiny.modulus
-    free = [len(outside) - 1, len(outside) - (tiny.tongues == 1)]
-    digits, place, columns = sum(free), 0, []
+    step, columns, free = 256 // tiny.modulus, list[Words](), 0
     first: Ints | None = None
-    for number in range(2):
+    for number, told in enumerate(words_told(tiny, kind)):
         own = {name: tiny.values(name, first) for name in tiny.names}
-        total = np.asarray(sum(own.values()) % tiny.modulus)
-        rest = total - sum(own[name] for name in tiny.coalition)
-        last = np.repeat(rest * step, tiny.modulus**digits).astype(np.uint8)
-        words = []
-        for _ in range(free[number]):
-            words.append(digit(tiny.modulus, digits, place))
-            last -= words[-1]
-            place += 1
-        words = [*words, last][: len(outside)]
-        if not tiny.sees_words:
-            words = [np.full_like(last, total[0] * step)]
-        columns += words * (1 if tiny.adder in tiny.coalition else len(tiny.coalition))
-        first = total
-    return distribution_of(columns)
-
-
-def distribution_of(columns: list[Words]) -> Distribution:
-    """Return the probability of each row of columns with equally likely entries."""
-    rows, counts = np.unique(np.stack(columns, axis=1), axis=0, return_counts=True)
-    return {
-        tuple(row.tolist()): Fraction(int(count), len(columns[0]))
-        for row, count in zip(rows, counts, strict=True)
-    }
+        first = np.asarray(sum(own.values()) % tiny.modulus)
+        words, *others = (np.stack([each[name] for name in sorted(each)]) for each in told.values())
+        if any((other != words).any() for other in others):
+            return False
+        rest = first - sum(own[name] for name in tiny.coalition if tiny.sees_words)
+        has_total = not (number and tiny.tongues > 1)
+        if has_total and ((words.sum(axis=0) - rest * step) % 256).any():
+            return False
+        free += len(words) - has_total
+        columns += [*words]
+    counts = np.unique(np.stack(columns), axis=1, return_counts=True)[1]
+    return len(counts) == tiny.modulus**free and bool(np.ptp(counts) == 0)
 
 
 def tiny_worlds() -> Iterator[Tiny]:
@@ -351,15 +339,13 @@ def tiny_worlds() -> Iterator[Tiny]:
 
 
 def test_views_have_the_distribution_of_the_simulator() -> None:
-    """They are equal as fractions, for every coalition of up to n - 2, with any adder.
+    """They have it exactly, for every coalition of up to n - 2, with any adder.
 
     With a reused mask, the distribution is different for any coalition that sees words.
     """
     for tiny in tiny_worlds():
-        simulated = distribution_of_simulation(tiny)
-        assert distribution_of_views(tiny) == simulated, tiny
-        if tiny.sees_words:
-            assert distribution_of_views(tiny, ReusedKeys) != simulated, tiny
+        assert is_simulated(tiny), tiny
+        assert is_simulated(tiny, ReusedKeys) != tiny.sees_words, tiny
 
 
 @pytest.mark.parametrize(("modulus", "parties", "members"), [(4, 3, 1), (2, 4, 1), (4, 4, 2)])
@@ -367,26 +353,22 @@ def test_an_adder_with_two_totals_opens_nothing(modulus: int, parties: int, memb
     """Later words that it receives are uniform and independent, without a fixed sum."""
     names = tuple(f"party-{n}" for n in range(parties))
     tiny = Tiny(modulus, parties, names[:members], "party-0", tongues=2)
-    assert distribution_of_views(tiny) == distribution_of_simulation(tiny)
-    assert distribution_of_views(tiny, UnboundKeys) != distribution_of_simulation(tiny)
+    assert is_simulated(tiny)
+    assert not is_simulated(tiny, UnboundKeys)
 
 
 # Full size: the real role, its own keys and generator.
 
 
-@dataclass
-class Recording:
-    """A replacement of `agree_keys` that agrees likewise, and keeps the last run's secrets."""
+class Played(NamedTuple):
+    """A run of the real role with its own keys: the view and the secrets of each party."""
 
-    kind: type[PairwiseKeys] = PairwiseKeys
-    secrets: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    world: World
+    kind: type[PairwiseKeys]
+    views: Mapping[str, View]
+    secrets: Mapping[str, Mapping[str, bytes]]
 
-    async def __call__(self, party: Party, *, due: int = 0) -> PairwiseKeys:
-        """Agree on keys."""
-        self.secrets[party.me] = await agree_secrets(party, due=due)
-        return self.kind(party.me, self.secrets[party.me])
-
-    def among(self, me: str, names: Sequence[str]) -> PairwiseKeys:
+    def keys(self, me: str, names: Sequence[str]) -> PairwiseKeys:
         """Return the unused keys that a party shares with the given others."""
         secrets = self.secrets[me]
         return self.kind(me, {peer: secrets[peer] for peer in names if peer != me})
@@ -394,13 +376,18 @@ class Recording:
 
 def play(
     world: World, monkeypatch: pytest.MonkeyPatch, kind: type[PairwiseKeys] = PairwiseKeys
-) -> tuple[dict[str, View], Recording]:
-    """Return each party's view of a search, and the recorded keys."""
-    keys = Recording(kind)
-    monkeypatch.setattr(roles, "agree_keys", keys)
+) -> Played:
+    """Search once, and record each party's view and secrets."""
+    secrets: dict[str, dict[str, bytes]] = {}
+
+    async def agree(party: Party, *, due: int = 0) -> PairwiseKeys:
+        secrets[party.me] = await agree_secrets(party, due=due)
+        return kind(party.me, secrets[party.me])
+
+    monkeypatch.setattr(roles, "agree_keys", agree)
     parts = list(world.parts.values())
     asked = ask(parts, world.queries, world.parameters, seed=11, watch=world.names)
-    return dict(asyncio.run(asked).views), keys
+    return Played(world, kind, asyncio.run(asked).views, secrets)
 
 
 def by_sum(view: View) -> list[dict[str, MaskedWords | MaskedTotals]]:
@@ -422,30 +409,23 @@ def by_sum(view: View) -> list[dict[str, MaskedWords | MaskedTotals]]:
     return [rounds[number] for number in sorted(rounds)]
 
 
-def assert_simulated(
-    world: World, views: Mapping[str, View], keys: Recording, coalition: Sequence[str]
-) -> None:
+def assert_simulated(played: Played, coalition: Sequence[str]) -> None:
     """Check that a coalition's view is its simulator's, apart from honest words' randomness."""
+    world = played.world
     outside = [name for name in world.names if name not in coalition]
-    members = {name: keys.among(name, world.names) for name in coalition}
-    sums = list(simulate(world, members))
+    sums = list(simulate(world, {name: played.keys(name, world.names) for name in coalition}))
     for member in coalition:
-        received = by_sum(views[member])
+        received = by_sum(played.views[member])
         assert len(received) == len(sums)
         for number, (messages, expected) in enumerate(zip(received, sums, strict=True), start=1):
             assert {message.digest for message in messages.values()} == {expected.digest}
             if world.adder not in {None, member} and number < len(sums):  # checks go to all
                 assert list(messages) == [world.adder]
-                assert_equal(messages[str(world.adder)].words, expected.totals)
+                np.testing.assert_equal(messages[str(world.adder)].words, expected.totals)
                 continue
             assert set(messages) == set(world.names) - {member}
             arrays = zip(*(messages[name].words for name in outside), strict=True)
-            assert_equal([modular(words) for words in arrays], expected.honest)
-
-
-def assert_equal(found: Sequence[Words], expected: Sequence[Words]) -> None:
-    """Compare arrays."""
-    assert [array.tolist() for array in found] == [array.tolist() for array in expected]
+            np.testing.assert_equal([modular(words) for words in arrays], expected.honest)
 
 
 def modular(words: Sequence[Words]) -> Words:
@@ -453,17 +433,15 @@ def modular(words: Sequence[Words]) -> Words:
     return np.asarray(np.add.reduce(words, dtype=words[0].dtype.type))
 
 
-def drawn_words(
-    world: World, views: Mapping[str, View], keys: Recording, coalition: Sequence[str]
-) -> list[NDArray[np.uint8]]:
+def drawn_words(played: Played, coalition: Sequence[str]) -> list[NDArray[np.uint8]]:
     """Return the words drawn by a simulator, as bytes: shape (honest - 1, bytes) for each sum.
 
     These are the words of all honest parties except the last, minus the masks that members know.
     """
-    outside = [name for name in world.names if name not in coalition]
-    known = {name: keys.among(name, coalition) for name in outside}
+    outside = [name for name in played.world.names if name not in coalition]
+    known = {name: played.keys(name, coalition) for name in outside}
     drawn = []
-    for messages in by_sum(views[world.adder or coalition[0]]):
+    for messages in by_sum(played.views[played.world.adder or coalition[0]]):
         bare = []
         for name in outside:
             words, digest = messages[name].words, messages[name].digest
@@ -563,14 +541,13 @@ def test_a_view_equals_the_simulators(world: World, monkeypatch: pytest.MonkeyPa
     Honest words are uniform, only their sum is fixed; the false-alarm rate is 1e-6 over all
     coalitions and worlds.
     """
-    views, keys = play(world, monkeypatch)
+    played = play(world, monkeypatch)
     for coalition in coalitions(world):
-        assert_simulated(world, views, keys, coalition)
+        assert_simulated(played, coalition)
     tested = seeing_words(world)
     assert tested
     for coalition in tested:
-        drawn = drawn_words(world, views, keys, coalition)
-        assert_uniform(drawn, FALSE_ALARM / len(WORLDS) / len(tested))
+        assert_uniform(drawn_words(played, coalition), FALSE_ALARM / len(WORLDS) / len(tested))
 
 
 @pytest.mark.parametrize(
@@ -592,11 +569,10 @@ def test_reused_and_missing_masks_are_caught(
     Honest parties that share no mask hide nothing from the first, who shares masks with them.
     """
     world = WORLDS[name]
-    views, keys = play(world, monkeypatch, kind)
+    played = play(world, monkeypatch, kind)
     for coalition in seeing_words(world)[:coalitions]:
-        drawn = drawn_words(world, views, keys, coalition)
         with pytest.raises(AssertionError, match=found):
-            assert_uniform(drawn, FALSE_ALARM)
+            assert_uniform(drawn_words(played, coalition), FALSE_ALARM)
 
 
 @pytest.mark.parametrize("name", ["skewed", "skewed star"])
@@ -607,7 +583,7 @@ def test_unclipped_counts_are_caught(name: str, monkeypatch: pytest.MonkeyPatch)
         return nearest_rows(queries, rows, k + 1)
 
     monkeypatch.setattr(roles, "nearest_rows", one_more)
-    views, keys = play(WORLDS[name], monkeypatch)
+    played = play(WORLDS[name], monkeypatch)
     for coalition in coalitions(WORLDS[name]):
         with pytest.raises(AssertionError):
-            assert_simulated(WORLDS[name], views, keys, coalition)
+            assert_simulated(played, coalition)
