@@ -129,12 +129,8 @@ def test_networked_parties_answer_like_one_with_all_rows(way: str, places: Place
     rows, queries = pooled(places), queries_of(places)
     alone = bound(3, 3, k=k, **WAYS[way]).answer(queries, [rows])
     np.testing.assert_array_equal(answer.labels, alone.votes.labels)
-    for ours, theirs in (
-        (answer.found.radii, alone.found.radii),
-        (answer.found.lower, alone.found.lower),
-        (answer.found.ends, alone.found.ends),
-    ):
-        np.testing.assert_array_equal(ours, theirs)
+    for of in ("radii", "lower", "ends"):
+        np.testing.assert_array_equal(getattr(answer.found, of), getattr(alone.found, of))
     assert (answer.found.ends == End.FEW).all() == (k == FEW)
     assert answer.found.tied.any() == (places == "tied" and k == K)
     if "label" in way:
@@ -181,19 +177,14 @@ def test_the_trusted_parties_are_those_outside_a_coalition(
     assert "weighted" in RankSearch(weights="distance").promise(parties=8).note
 
 
-def _systems(**ways: st.SearchStrategy[str]) -> st.SearchStrategy[RankSearch]:
-    return st.builds(
-        RankSearch,
-        k=st.sampled_from([1, 2, 5, 60, 300]),
-        arity=st.sampled_from([2, 5, 16, 256]),
-        sum=st.sampled_from(SUMS),
-        **ways,
-    )
-
-
-_SYSTEMS = _systems(weights=st.sampled_from(["uniform", "distance"])) | _systems(
-    reveal=st.sampled_from(["votes", "label"])
-)
+_SETTINGS = {
+    "k": st.sampled_from([1, 2, 5, 60, 300]),
+    "arity": st.sampled_from([2, 5, 16, 256]),
+    "sum": st.sampled_from(SUMS),
+}
+_SYSTEMS = st.builds(
+    RankSearch, weights=st.sampled_from(["uniform", "distance"]), **_SETTINGS
+) | st.builds(RankSearch, reveal=st.sampled_from(["votes", "label"]), **_SETTINGS)
 
 
 @given(
@@ -220,13 +211,8 @@ def test_the_cost_is_within_its_forecast(  # noqa: PLR0917  (the world and the s
     range_ = search_cost(parties, queries, parameters)
     assert range_.most is not None
     assert range_.setup == range_.most.setup == cost.setup
-    for least, exact, most in zip(
-        (range_.rounds, *range_.traffic),
-        (cost.rounds, *cost.traffic),
-        (range_.most.rounds, *range_.most.traffic),
-        strict=True,
-    ):
-        assert least <= exact <= most
+    least, exact, most = ((of.rounds, *of.traffic) for of in (range_, cost, range_.most))
+    assert all(a <= b <= c for a, b, c in zip(least, exact, most, strict=True))
 
 
 def test_the_forecast_of_queries_is_that_of_their_batches() -> None:

@@ -67,12 +67,12 @@ def play_together(
 ) -> list[_R]:
     """Play all parties in this process, round by round, and return the result of each."""
     results: list[_R] = []
-    totals: list[Sequence[Ints] | None] = [None] * len(plays)
+    totals: list[Any] = [None] * len(plays)
     while True:
         sent: list[Sequence[Part]] = []
         for party, sums in zip(plays, totals, strict=True):
             try:
-                sent.append(next(party) if sums is None else party.send(sums))
+                sent.append(party.send(sums))
             except StopIteration as end:
                 results.append(end.value)
         if results:
@@ -107,17 +107,13 @@ def search_by_shares(
     return play_together([play(me, rows) for me, rows in enumerate(parts)], scheme.p, watch)
 
 
-def rows_of(parties: int, each: int = 30) -> list[Rows]:
-    """Return rows of each party on a coarse grid, so that many distances are equal."""
-    rng = np.random.default_rng(1)
-    return [
-        Rows(rng.integers(0, 4, (each, 3)) / 3, rng.integers(0, 3, each)) for _ in range(parties)
-    ]
-
-
 def set_up(names: tuple[str, ...] = NAMES, **settings: Any) -> SearchSetup:
-    """Return parties that are ready to search; their votes tie unless k prevents it."""
-    parts = dict(zip(names, rows_of(len(names)), strict=True))
+    """Return parties that are ready to search, with rows on a coarse grid: many distances tie.
+
+    Their votes tie as well, unless k prevents it.
+    """
+    rng = np.random.default_rng(1)
+    parts = {name: Rows(rng.integers(0, 4, (30, 3)) / 3, rng.integers(0, 3, 30)) for name in names}
     system = RankSearch(**{"k": 3, **settings})
     return system.setup(parts, Facts(parties=len(names), features=3, classes=3))
 
@@ -150,11 +146,12 @@ def pooled(setup: SearchSetup, among: tuple[str, ...]) -> Ints:
     return setup.search(QUERIES, [together(setup.parts, among)]).votes.labels
 
 
-INTEGERS = "integers"
-"""200 rows of three whole numbers from 0 to 3: each place has three rows in the mean."""
 TABLES = (
     "wine",
-    *(pytest.param(name, marks=pytest.mark.slow) for name in ("breast-cancer", "digits", INTEGERS)),
+    *(
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in ("breast-cancer", "digits", "integers")
+    ),
 )
 
 
@@ -163,8 +160,9 @@ def table(name: str) -> tuple[Rows, Floats, int]:
     """Return every other row of a table, the queries, and the number of classes.
 
     All rows of a table are queries, except for digits with its 1,797 rows, where every third is.
+    There are 200 rows of three whole numbers from 0 to 3: each place has three rows in the mean.
     """
-    if name == INTEGERS:
+    if name == "integers":
         rng = np.random.default_rng(8)
         X, y, classes = rng.integers(0, 4, (400, 3)) / 3, rng.integers(0, 3, 400), 3
     else:
@@ -173,17 +171,19 @@ def table(name: str) -> tuple[Rows, Floats, int]:
     return Rows(X[::2], y[::2]), X[::3] if name == "digits" else X, classes
 
 
-def dealings(rows: Rows, sizes: Sequence[int] = (3, 8, 30)) -> Iterator[tuple[str, list[Rows]]]:
+def dealings(rows: Rows) -> Iterator[tuple[str, list[Rows]]]:
     """Yield partitions of rows: even, skewed, by class, and with all rows at the last party."""
     rng = np.random.default_rng(9)
-    for parties in sizes:
-        for kind in ("iid", "by-label"):
-            dealt = partition(rows.labels, parties, rng, kind=kind)
-            yield f"{kind} among {parties}", _deal(rows, dealt)
-        skewed = partition(rows.labels, parties, rng, kind="dirichlet", alpha=0.1)
-        yield f"skewed among {parties}", _deal(rows, skewed)
-    nobody = [np.zeros(0, np.int64)] * 3
-    yield "all at one", _deal(rows, [*nobody, np.arange(len(rows))])
+
+    def deal(dealt: list[Ints]) -> list[Rows]:
+        return [Rows(rows.features[part], rows.labels[part]) for part in dealt]
+
+    for parties in (3, 8, 30):
+        split = partial(partition, rows.labels, parties, rng)
+        yield f"even among {parties}", deal(split(kind="iid"))
+        yield f"by class among {parties}", deal(split(kind="by-label"))
+        yield f"skewed among {parties}", deal(split(kind="dirichlet", alpha=0.1))
+    yield "all at one", deal([*[np.zeros(0, np.int64)] * 3, np.arange(len(rows))])
 
 
 def votes_within(queries: Floats, rows: Rows, classes: int, k: int) -> Floats:
@@ -199,7 +199,3 @@ def votes_at(
     """Add up the weights of the rows within each radius by class, shape (queries, classes)."""
     voting = np.where(distances <= radius[:, None], weights, 0.0)
     return np.stack([voting[:, labels == each].sum(axis=1) for each in range(classes)], axis=1)
-
-
-def _deal(rows: Rows, dealt: list[Ints]) -> list[Rows]:
-    return [Rows(rows.features[part], rows.labels[part]) for part in dealt]

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -80,25 +80,6 @@ def test_honest_protocols_survive_and_every_fault_occurs(subject: SystemSubject)
     assert min(campaign.succeeded, campaign.failed) > SEEDS
 
 
-SEARCHES = [
-    [],
-    *(
-        pytest.param(settings, marks=pytest.mark.slow)
-        for settings in (
-            ["protocol.sum=star", "protocol.again=true"],
-            ["protocol.reveal=votes", "protocol.again=true"],
-            ["protocol.reveal=label", "protocol.sum=star"],
-        )
-    ),
-]
-
-
-def explored_searches(settings: list[str]) -> SystemSubject:
-    """Prepare rank search in the world of the built-in scenario."""
-    chosen = ["protocol.name=rank-search", "protocol.k=5", *settings]
-    return SystemSubject(load_scenario("faults", chosen))
-
-
 def test_wrong_labels_of_a_system_without_noise_are_found() -> None:
     """Labels are compared with the system's own; of a system with noise, none is known as right."""
     scenario = load_scenario("faults", ["data.source=iris", "parties.count=4", "data.queries=2"])
@@ -115,10 +96,25 @@ def test_wrong_labels_of_a_system_without_noise_are_found() -> None:
     assert [name for name, is_known in known.items() if is_known] == ["majority", "rank-search"]
 
 
-@pytest.mark.parametrize("settings", SEARCHES, ids=" ".join)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [],
+        *(
+            pytest.param([f"protocol.{setting}" for setting in settings], marks=pytest.mark.slow)
+            for settings in (
+                ("sum=star", "again=true"),
+                ("reveal=votes", "again=true"),
+                ("reveal=label", "sum=star"),
+            )
+        ),
+    ],
+    ids=" ".join,
+)
 def test_searches_survive(settings: list[str]) -> None:
     """No world ends with a wrong label or a hang, and runs both succeed and fail."""
-    campaign = explore_subject(explored_searches(settings), range(1, 6))
+    chosen = ["protocol.name=rank-search", "protocol.k=5", *settings]
+    campaign = explore_subject(SystemSubject(load_scenario("faults", chosen)), range(1, 6))
     assert campaign.failures == {}
     assert min(campaign.succeeded, campaign.failed) > 5
 
@@ -213,22 +209,21 @@ def test_a_retry_gets_new_options_and_keeps_earlier_views() -> None:
 
 def test_a_retry_gives_up_with_too_few_parties() -> None:
     """Three parties cannot continue as two."""
-
-    async def body(cluster: Cluster) -> None:
-        await asyncio.sleep(1.0)
-        with pytest.raises(RunFailed):
-            await run_with_retries(cluster, pass_on, seconds=5.0)
-
-    under(body, Fault("crash", 0.0, 9.0, ("party-0",)), parties=3)
+    crash = Fault("crash", 0.0, 9.0, ("party-0",))
+    with pytest.raises(RunFailed):
+        under(lambda cluster: run_with_retries(cluster, pass_on, seconds=5.0), crash, parties=3)
 
 
 @pytest.mark.parametrize("kind", ["reset", "half-open"])
 def test_a_broken_connection_ends_a_run_and_recovers(kind: FaultClass) -> None:
     """Both ends learn of it, at the latest by keepalive, and later runs succeed."""
 
+    async def chat_for_ever(party: Party, _own: str) -> None:
+        await chat(party, rounds=10**9)
+
     async def body(cluster: Cluster) -> None:
         with pytest.raises(RunFailed) as caught:
-            await cluster.run(chat_with_own, seconds=60.0)
+            await cluster.run(chat_for_ever, seconds=60.0)
         lost = caught.value.errors["party-0"]
         assert isinstance(lost, PeerLost)
         assert lost.peer == "party-1"
@@ -236,11 +231,6 @@ def test_a_broken_connection_ends_a_run_and_recovers(kind: FaultClass) -> None:
         assert (await cluster.run(pass_on, seconds=5.0)).result == "d"
 
     under(body, Fault(kind, 1.0, 8.0, ("party-0", "party-1")))
-
-
-async def chat_with_own(party: Party, _own: str) -> None:
-    """Pass words on for ever."""
-    await chat(party, rounds=10**9)
 
 
 def test_a_restarted_party_takes_part_again_with_its_data() -> None:
@@ -460,17 +450,19 @@ async def marked_maximum(party: Party, own: int) -> int:
     return await maximum(party, own)
 
 
-def said(campaign: Campaign) -> str:
-    """Return all errors found."""
-    return "\n".join(sentence for found in campaign.failures.values() for sentence in found)
-
-
 def test_a_correct_role_survives_all_classes_of_fault() -> None:
     """The greatest number of the participants is found, or a named error."""
     campaign = explore(maximum, INPUTS, invariant=is_greatest, seeds=40)
     campaign.check()
     assert campaign.missing == ()
     assert min(campaign.succeeded, campaign.failed) > 40
+
+
+def found_by(role: Any, inputs: Sequence[int], sentence: str, **options: Any) -> Campaign:
+    """Return a campaign in which a sentence is found."""
+    campaign = explore(role, inputs, invariant=is_greatest, **options)
+    assert any(sentence in each for found in campaign.failures.values() for each in found)
+    return campaign
 
 
 @pytest.mark.parametrize(
@@ -484,19 +476,14 @@ def test_a_correct_role_survives_all_classes_of_fault() -> None:
 )
 def test_a_mistake_is_found(role: Any, sentence: str) -> None:
     """It finds ignored losses, unnamed errors, process memory and dependence on task order."""
-    campaign = explore(role, [1, 1, 1, 4], invariant=is_greatest, seeds=20)
-    assert sentence in said(campaign)
     with pytest.raises(AssertionError, match="seeds went wrong"):
-        campaign.check()
+        found_by(role, [1, 1, 1, 4], sentence, seeds=20).check()
 
 
-@pytest.mark.parametrize(
-    ("pause", "sentence"), [(1.0, "no fault struck in the last"), (0.0, "a loop that never waits")]
-)
-def test_a_role_that_retries_for_ever_is_found(pause: float, sentence: str) -> None:
+def test_a_role_that_retries_for_ever_is_found() -> None:
     """A retry without end is a mistake, with a pause or without, though its run has a limit."""
-    campaign = explore(patient_maximum, [3, 1], invariant=is_greatest, seeds=[1, 4], pause=pause)
-    assert sentence in said(campaign)
+    for pause, sentence in ((1.0, "no fault struck in the last"), (0.0, "a loop that never waits")):
+        found_by(patient_maximum, [3, 1], sentence, seeds=[1, 4], pause=pause)
 
 
 def test_arguments_that_cannot_be_explored_are_refused() -> None:
