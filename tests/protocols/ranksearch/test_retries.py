@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from veilring import simulation
 from veilring.data.table import Rows
 from veilring.errors import AskedBefore, PeerLost, RunFailed, SessionAborted, StoreFailed
 from veilring.nodes.adversary import Adversary, Delay, Drop, Lines
-from veilring.nodes.cluster import Cluster, lost_parties, run_with_retries
+from veilring.nodes.cluster import Cluster, Retried, lost_parties, run_with_retries
 from veilring.nodes.party import Parties
 from veilring.nodes.run import Outcome
 from veilring.nodes.runtimes import Processes, Simulated
@@ -144,24 +145,19 @@ def test_a_party_remembers_queries_from_its_first_words_on(
 
 def _retried(crash: float, *, again: bool) -> tuple[tuple[str, ...], bool]:
     """Return the lost party and whether the labels are right; links take 0.1 s."""
+    setup, links = set_up(again=again), Topology(LinkModel(latency=Constant(0.1)))
+    runtime = Simulated(links, [Fault("crash", crash, 1e3, ("party-3",))])
 
-    async def main() -> tuple[tuple[str, ...], bool]:
-        setup = set_up(again=again)
-        links = Topology(LinkModel(latency=Constant(0.1)))
-        runtime = Simulated(links, [Fault("crash", crash, 1e3, ("party-3",))])
+    def of(alive: tuple[str, ...]) -> dict[str, Any]:
+        return {name: each for name, each in options(setup, alive).items() if name != "among"}
+
+    async def main() -> Retried[Any]:
         async with Cluster(NAMES, runtime=runtime, own=setup.resident, seed=1) as cluster:
-            retried = await run_with_retries(
-                cluster,
-                setup.role,
-                for_those=lambda alive: {
-                    k: v for k, v in options(setup, alive).items() if k != "among"
-                },
-                seconds=50.0,
-            )
-        right = retried.run.result.labels == pooled(setup, tuple(retried.run.results))
-        return retried.without, bool(right.all())
+            return await run_with_retries(cluster, setup.role, for_those=of, seconds=50.0)
 
-    return simulation.simulate(main())
+    retried = simulation.simulate(main())
+    right = retried.run.result.labels == pooled(setup, tuple(retried.run.results))
+    return retried.without, bool(right.all())
 
 
 def test_a_lost_party_is_omitted_before_it_has_sent_values_or_if_allowed() -> None:

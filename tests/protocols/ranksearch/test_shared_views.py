@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import cast
 
 import numpy as np
@@ -140,6 +141,13 @@ def test_all_comparisons_follow_from_the_interval(monkeypatch: pytest.MonkeyPatc
     assert opened != simulated
 
 
+def chances_of(words: Ints, p: int) -> list[float]:
+    """Return the p-values of the number of zeros, and of the numbers of all elements."""
+    counts = np.bincount(words, minlength=p)
+    zeros = stats.binomtest(int(counts[0]), len(words), 1 / p).pvalue
+    return [zeros, stats.chisquare(counts).pvalue]
+
+
 def chance_of_search(kind: type[Dealer]) -> float:
     """Return the least p-value of uniformity times the number of tests.
 
@@ -150,21 +158,19 @@ def chance_of_search(kind: type[Dealer]) -> float:
     rounds: list[Sent] = []
     search_by_shares(queries, parts, SEARCH, kind=kind, seed=7, watch=rounds.append)
     scheme, rng = SEARCH.scheme(5), np.random.default_rng(0)
-    p, chances = scheme.p, list[float]()
-    products = [
-        np.array([cast("Ints", party[0].words) for party in sent])
-        for sent in rounds
-        if len(sent[0]) == 1 and sent[0][0].is_public
-    ]
-    words = np.hstack(products)
+    p = scheme.p
+    words = np.hstack(
+        [
+            np.array([cast("Ints", party[0].words) for party in sent])
+            for sent in rounds
+            if len(sent[0]) == 1 and sent[0][0].is_public
+        ]
+    )
     opened = summed(Dealer(scheme, 0, rng).opened(words[0], product=True), words, p)
     honest = words[2:, opened != 0]
     mixed = rng.integers(1, p, (4, 3)) @ honest % p
-    for each in (*honest, *mixed):
-        zeros = stats.binomtest(int((each == 0).sum()), len(each), 1 / p).pvalue
-        chances += [zeros, stats.chisquare(np.bincount(each, minlength=p)).pvalue]
-    nonzero = opened[opened != 0]
-    chances.append(stats.chisquare(np.bincount(nonzero, minlength=p)[1:]).pvalue)
+    chances = [chance for each in (*honest, *mixed) for chance in chances_of(each, p)]
+    chances.append(stats.chisquare(np.bincount(opened[opened != 0], minlength=p)[1:]).pvalue)
     return min(chances) * len(chances)
 
 
@@ -177,14 +183,9 @@ def chance_of_labels(kind: type[Dealer], most: int) -> float:
         for me, own in enumerate(votes.reshape(400, 5, 4).transpose(1, 0, 2).astype(np.uint64))
     ]
     play_together(plays, scheme.p, rounds.append)
-    chances = list[float]()
     told = (part for sent in rounds for party in sent[2:] for part in party if part.is_public)
-    for part in told:
-        if part.words is not None:
-            zeros = int((part.words == 0).sum())
-            chances.append(stats.binomtest(zeros, part.count, 1 / scheme.p).pvalue)
-            counts = np.bincount(part.words, minlength=scheme.p)
-            chances.append(stats.chisquare(counts).pvalue)
+    words = (part.words for part in told if part.words is not None)
+    chances = [chance for each in words for chance in chances_of(each, scheme.p)]
     return min(chances) * len(chances)
 
 
@@ -210,11 +211,8 @@ def test_words_at_full_size_have_the_simulators_distribution(
 PARTIES = 3
 
 
-def keep_all(
-    dealer: Dealer, needed: int, dealt: Nonzero, products: Ints
-) -> Play[Ints]:  # the signature of `kept_nonzero`
+def keep_all(_dealer: Dealer, needed: int, dealt: Nonzero, _products: Ints) -> Play[Ints]:
     """Keep elements even if they are 0."""
-    del dealer, products
     yield from ()
     return dealt.elements[:needed]
 
@@ -230,21 +228,15 @@ class OneStep(IntervalSearch):
         return Asked(every, every, np.full(len(every), pattern_of(1.0)))
 
 
-class Script:
-    """A source of given draws, one array after another, and then zeros."""
-
-    def __init__(self, *arrays: Ints) -> None:
-        self._arrays = list(arrays)
-
-    def integers(self, _low: int, _high: int, shape: int | tuple[int, int]) -> Ints:
-        """Return the next array."""
-        size = np.zeros(shape, dtype=np.int64)
-        return size + self._arrays.pop(0) if self._arrays else size
-
-
 def dealer_of(kind: type[Dealer], scheme: Scheme, me: int, *arrays: Ints) -> Dealer:
-    """Return a dealer that draws the given values."""
-    return kind(scheme, me, cast("np.random.Generator", Script(*arrays)))
+    """Return a dealer that draws the given values, one array after another, and then zeros."""
+    left = list(arrays)
+
+    def integers(_low: int, _high: int, shape: int | tuple[int, int]) -> Ints:
+        size = np.zeros(shape, dtype=np.int64)
+        return size + left.pop(0) if left else size
+
+    return kind(scheme, me, cast("np.random.Generator", SimpleNamespace(integers=integers)))
 
 
 def linear(value: Ints, share: Ints, point: int, p: int) -> Ints:
