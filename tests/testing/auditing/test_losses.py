@@ -1,7 +1,7 @@
 """Privacy losses proved by audits: never above the true loss, and enough to detect a lie."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -24,7 +24,7 @@ from veilring.protocols.release.algorithm.noise import SumNoise
 from veilring.protocols.system import System
 from veilring.testing import audit
 from veilring.testing.auditing import Claim, Verdict, check_answers, check_liars
-from veilring.testing.auditing.findings import FULL, QUICK, AuditedSystem
+from veilring.testing.auditing.findings import FULL, QUICK, AuditedSystem, Effort
 from veilring.testing.auditing.views import (
     Loss,
     Statistic,
@@ -37,6 +37,7 @@ from veilring.testing.auditing.views import (
 ALARM = 1e-6
 # Of the views of the default effort: all of them prove more, and a quarter of them 0.55 or more.
 SHARE = 3
+LONG = replace(QUICK, runs=3_200, long_views=True)
 ATTAINING = ("tree-walk", "ldp-bayes", "data-owner", "noisy-votes", "release")
 
 
@@ -52,33 +53,39 @@ def loud(name: str, times: float = 1.0) -> AuditedSystem:
     return AuditedSystem(system, system.example())
 
 
-def respond(epsilon: float, runs: int, seed: int) -> list[Floats]:
-    """Return randomised responses of two worlds, each with a noise value."""
-    rng = np.random.default_rng(seed)
-    honest = 1 / (1 + exp(-epsilon))
-    return [
-        np.stack([rng.random(runs) < likely, rng.normal(size=runs)], axis=1).astype(np.float64)
-        for likely in (honest, 1 - honest)
-    ]
+def judge(subject: AuditedSystem, effort: Effort = QUICK, number: int = 0) -> Claim:
+    """Return the claim about one comparison of a system."""
+    (claim,) = check_comparison(subject, effort, 0, number=number)
+    return claim
+
+
+def proved(worlds: Sequence[Floats], delta: float = 0.0) -> float:
+    """Return the ε that is proved by the views of two worlds."""
+    return measure_drawn_loss(*worlds, delta=delta, alarm=ALARM).epsilon
+
+
+def events(rng: np.random.Generator, runs: int, *shares: float) -> list[Floats]:
+    """Return whether an event of a given probability occurs in each run of each world."""
+    return [(rng.random((runs, 1)) < share).astype(np.float64) for share in shares]
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.0, 3.0])
 def test_a_proved_loss_is_at_most_the_true_one_and_near_it(epsilon: float) -> None:
     """Of 50 audits of randomised response none proves more (1e-6 each), and all come near."""
-    proved = [
-        measure_drawn_loss(*respond(epsilon, 8_000, seed), delta=0.0, alarm=ALARM).epsilon
-        for seed in range(50)
-    ]
-    assert max(proved) <= epsilon
-    assert min(proved) >= 0.6 * epsilon - 0.6
+    found, honest = list[float](), 1 / (1 + exp(-epsilon))
+    for seed in range(50):
+        rng = np.random.default_rng(seed)
+        bits = events(rng, 8_000, honest, 1 - honest)
+        found.append(proved([np.hstack([each, rng.normal(size=each.shape)]) for each in bits]))
+    assert max(found) <= epsilon
+    assert min(found) >= 0.6 * epsilon - 0.6
 
 
 def test_delta_is_subtracted_from_the_likelier_probability() -> None:
     """An event of probability δ that is impossible in the other world proves nothing beyond δ."""
-    rng = np.random.default_rng(0)
-    worlds = [(rng.random((40_000, 1)) < share).astype(np.float64) for share in (0.05, 0.0)]
-    assert measure_drawn_loss(*worlds, delta=0.06, alarm=ALARM).epsilon == 0.0
-    assert measure_drawn_loss(*worlds, delta=0.0, alarm=ALARM).epsilon > 3.0
+    worlds = events(np.random.default_rng(0), 40_000, 0.05, 0.0)
+    assert proved(worlds, delta=0.06) == 0.0
+    assert proved(worlds) > 3.0
 
 
 def test_an_event_is_chosen_and_evaluated_on_different_runs() -> None:
@@ -100,10 +107,7 @@ def test_the_stated_power_is_attained() -> None:
     assert 0.03 < rare < 0.06
     assert 1.0 < least_violation(1.0, loss.delta, loss.held_out, loss.alarm) < 1.6
     rng = np.random.default_rng(2)
-    found = 0
-    for _ in range(40):
-        worlds = [(rng.random((4_000, 1)) < share).astype(np.float64) for share in (rare, 0.0)]
-        found += measure_drawn_loss(*worlds, delta=0.0, alarm=ALARM).epsilon > 1.0
+    found = sum(proved(events(rng, 4_000, rare, 0.0)) > 1.0 for _ in range(40))
     assert found >= 30  # of 40 at 95 %: fewer with a probability below 1e-6
 
 
@@ -111,8 +115,7 @@ def test_the_stated_power_is_attained() -> None:
 @pytest.mark.parametrize("name", ATTAINING)
 def test_noise_for_four_times_the_promised_epsilon_is_contradicted(name: str) -> None:
     """A quick audit contradicts a system with the noise of ε = 4 instead of 1."""
-    (claim,) = check_comparison(loud(name, 4.0), QUICK, 0, number=0)
-    assert claim.verdict is Verdict.CONTRADICTED
+    assert judge(loud(name, 4.0)).verdict is Verdict.CONTRADICTED
 
 
 def test_only_parties_with_rows_take_turns_to_observe() -> None:
@@ -135,7 +138,7 @@ def test_rank_search_is_audited_with_tied_rows() -> None:
         for world in (compared.one, compared.other):
             setup: Any = subject.setup(world)
             assert setup.search(world.queries, [*world.parts.values()]).found.tied.tolist() == ties
-    (claim,) = check_comparison(subject, QUICK, 0, number=1)
+    claim = judge(subject, number=1)
     assert (claim.claim, claim.verdict) == ("privacy, tied rows", Verdict.NOT_TESTED)
     assert "leave out --quick" in claim.finding
 
@@ -150,7 +153,7 @@ def test_a_leak_that_only_tied_rows_show_is_found(monkeypatch: pytest.MonkeyPatc
         return await right(sums, votes, found, *others)
 
     monkeypatch.setattr(roles, "_add_votes", slow)
-    claim = judge_tied_rows()
+    claim = judge(subject_of("rank-search"), LONG, number=1)
     assert claim.verdict is Verdict.CONTRADICTED
     assert claim.finding.endswith(": instant.")
 
@@ -160,17 +163,10 @@ def test_unmasked_votes_of_tied_rows_are_found(monkeypatch: pytest.MonkeyPatch) 
     """An array without a mask contradicts the claim, although long views are examined in part."""
     right = masks.put_mask
     monkeypatch.setattr(masks, "put_mask", lambda arrays, *given: right(arrays[:1], *given))
-    claim = judge_tied_rows()
+    claim = judge(subject_of("rank-search"), LONG, number=1)
     assert claim.verdict is Verdict.CONTRADICTED
     assert "what the coalition can strip, words[1]" in claim.finding
     assert "further numbers of the view were left out" in claim.power
-
-
-def judge_tied_rows() -> Claim:
-    """Return the claim about the views of rank search with tied rows."""
-    effort = replace(QUICK, runs=3_200, long_views=True)
-    (claim,) = check_comparison(subject_of("rank-search"), effort, 0, number=1)
-    return claim
 
 
 def test_noise_below_the_plan_is_contradicted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +199,7 @@ def test_the_planned_noise_is_that_of_the_simulation(name: str) -> None:
 @pytest.mark.slow
 def test_a_full_audit_contradicts_private_prediction_with_less_noise() -> None:
     """The noisy votes that records pay for show the noise of ε = 4, which the labels hide."""
-    (claim,) = check_comparison(loud("ind-knn", 4.0), FULL, 0, number=0)
+    claim = judge(loud("ind-knn", 4.0), FULL)
     assert claim.verdict is Verdict.CONTRADICTED
     assert claim.finding.startswith("In the noisy counts and votes behind the labels, the audit")
 
@@ -214,14 +210,11 @@ def test_an_audit_proves_half_of_the_promised_epsilon(name: str) -> None:
     """A third of the default effort's views prove at least 0.5 of ε = 1, and at most 1."""
     subject, rng = loud(name), np.random.default_rng(3)
     (comparison,) = subject.system.comparisons(subject.example)
-    views = [
-        subject.setup(world).observe(world.queries, FULL.drawn // SHARE // 2, rng)
-        for world in (comparison.one, comparison.other)
-    ]
-    assert views[0] is not None
-    assert views[1] is not None
-    proved = measure_drawn_loss(views[0], views[1], delta=comparison.delta, alarm=ALARM).epsilon
-    assert 0.5 <= proved <= 1.0
+    views = list[Any]()
+    for world in (comparison.one, comparison.other):
+        setup: Any = subject.setup(world)
+        views.append(setup.observe(world.queries, FULL.drawn // SHARE // 2, rng))
+    assert 0.5 <= proved(views, comparison.delta) <= 1.0
 
 
 def comparing(kind: type[System], *compared: Comparison) -> System:
@@ -237,8 +230,7 @@ def test_a_comparison_cannot_allow_more_than_the_promise() -> None:
     owner = DataOwner()
     (exact,) = owner.comparisons(owner.example())
     system = comparing(with_less_noise(DataOwner), replace(exact, epsilon=inf))
-    (claim,) = check_comparison(AuditedSystem(system, system.example()), QUICK, 0, number=0)
-    assert claim.verdict is Verdict.CONTRADICTED
+    assert judge(AuditedSystem(system, system.example())).verdict is Verdict.CONTRADICTED
 
 
 def test_equal_worlds_are_refused() -> None:
@@ -246,7 +238,7 @@ def test_equal_worlds_are_refused() -> None:
     example = Majority().example()
     system = comparing(Majority, Comparison("nothing", example, example, 0.0))
     with pytest.raises(InputError, match="two worlds of a comparison are equal"):
-        check_comparison(AuditedSystem(system, example), QUICK, 0, number=0)
+        judge(AuditedSystem(system, example))
 
 
 @pytest.mark.slow
