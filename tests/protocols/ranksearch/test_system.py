@@ -345,6 +345,11 @@ ROWS = Rows(np.array([[0.0, 0.5], [1.0, 0.5]]), np.array([0, 1]))
 QUERIES = np.array([[0.25, 0.5]])
 
 
+def rows_of(features: Floats, label: int = 0) -> Rows:
+    """Return rows of one class."""
+    return Rows(features, np.full(len(features), label))
+
+
 async def refuse(party: Party, *, rows: Rows, queries: Floats | None) -> str:
     """Play the client, and return its error about its own input, without its name."""
     own = SearchedRows(rows)
@@ -354,38 +359,25 @@ async def refuse(party: Party, *, rows: Rows, queries: Floats | None) -> str:
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("name", "value", "said"),
     [
-        (
-            {"queries": np.zeros((1, 3))},
-            r"queries has the shape \(1, 3\); it must be \(queries, 2\)",
+        ("queries", np.zeros((1, 3)), r"queries has the shape \(1, 3\); it must be \(queries, 2\)"),
+        ("queries", np.zeros(2), r"queries has the shape \(2,\)"),
+        ("queries", np.zeros((0, 2)), "queries is 0; allowed: 1 to"),
+        ("queries", np.zeros((70_000, 2)), "queries is 70000; allowed: 1 to"),
+        *(
+            ("queries", np.full((1, 2), value), "queries must be numbers from 0 to 1")
+            for value in (2.0, -0.1, np.nan, np.inf)
         ),
-        ({"queries": np.zeros(2)}, r"queries has the shape \(2,\)"),
-        ({"queries": np.zeros((0, 2))}, "queries is 0; allowed: 1 to"),
-        ({"queries": np.zeros((70_000, 2))}, "queries is 70000; allowed: 1 to"),
-        ({"queries": np.full((1, 2), 2.0)}, "queries must be numbers from 0 to 1"),
-        ({"queries": np.full((1, 2), -0.1)}, "queries must be numbers from 0 to 1"),
-        ({"queries": np.full((1, 2), np.nan)}, "queries must be numbers from 0 to 1"),
-        ({"queries": np.full((1, 2), np.inf)}, "queries must be numbers from 0 to 1"),
-        ({"queries": None}, "the asker is the client and needs a batch of queries"),
-        (
-            {"rows": Rows(np.zeros((1, 3)), np.array([0]))},
-            "the rows have 3 features; the parameters have 2",
-        ),
-        (
-            {"rows": Rows(np.zeros((1, 2)), np.array([2]))},
-            "labels must be below 2, the number of classes",
-        ),
-        (
-            {"rows": Rows(np.zeros((4, 2)), np.zeros(4, int))},
-            "rows is 4; allowed: at most 3 among 3 parties",
-        ),
-        ({"parties": NAMES[:2]}, "parties is 2; allowed: 3 to"),
+        ("queries", None, "the asker is the client and needs a batch of queries"),
+        ("rows", rows_of(np.zeros((1, 3))), "the rows have 3 features; the parameters have 2"),
+        ("rows", rows_of(np.zeros((1, 2)), 2), "labels must be below 2, the number of classes"),
+        ("rows", rows_of(np.zeros((4, 2))), "rows is 4; allowed: at most 3 among 3 parties"),
+        ("names", NAMES[:2], "parties is 2; allowed: 3 to"),
     ],
-    ids=str,
 )
-async def test_invalid_input(
-    changed: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+async def test_invalid_input_is_refused(
+    name: str, value: Any, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each party that asks is told its mistake, and nothing is sent.
 
@@ -393,8 +385,8 @@ async def test_invalid_input(
     from the total.
     """
     monkeypatch.setattr("veilring.protocols.ranksearch.parameters.TIED_ROWS", 9)
-    parties = changed.pop("parties", NAMES)
-    run = await run_once(refuse, names=parties, **{"rows": ROWS, "queries": QUERIES, **changed})
+    given = {"names": NAMES, "rows": ROWS, "queries": QUERIES, name: value}
+    run = await run_once(refuse, **given)
     (error,) = set(run.results.values())
     assert re.search(said, error)
     assert run.cost.setup.messages == run.cost.messages == 0

@@ -28,7 +28,7 @@ from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
 from veilring.protocols.treewalk.algorithm.mechanisms import Comparison
 from veilring.protocols.treewalk.algorithm.tree import Places
-from veilring.protocols.treewalk.memory import RememberedAnswer, WalkMemory, ask_once, snap
+from veilring.protocols.treewalk.memory import RememberedAnswer, WalkMemory, ask_once
 from veilring.protocols.treewalk.plan import (
     Bits,
     FoundPlaces,
@@ -257,12 +257,6 @@ def test_the_nearest_place_of_an_answer_is_found() -> None:
     """It has its number and its distance."""
     answer = RememberedAnswer(np.array([4, 2]), np.array([[0.0, 0.5, 1.0], [2.0, 2.0, 2.0]]))
     assert answer.nearest_to(np.array([2.0, 2.0, 1.0])) == (2, 1.0)
-
-
-def test_nearby_places_have_one_name_on_a_grid() -> None:
-    """Two measurements within a cell of the grid are one query."""
-    near = snap(np.array([[103.0, 198.0], [99.0, 204.9]]), 10.0)
-    np.testing.assert_array_equal(near, [[100.0, 200.0], [100.0, 200.0]])
 
 
 def test_values_sent_to_all_queries_are_stored_once() -> None:

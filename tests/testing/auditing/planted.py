@@ -163,21 +163,17 @@ def sum_of_inputs(inputs: Mapping[str, Any]) -> object:
     return sum(inputs.values())
 
 
-def _claims(*, masked: bool) -> RoleClaims:
-    return RoleClaims(
-        total,
-        {"ada": 1, "ben": 2, "cy": 3},
-        is_total,
-        other_inputs={"ada": 1, "ben": 3, "cy": 2},
-        coalition=("ada",),
-        permitted=sum_of_inputs,
-        public={"masked": masked},
-        least=2,
-    )
-
-
-MASKED = _claims(masked=True)
-OPEN = _claims(masked=False)
+MASKED = RoleClaims(
+    total,
+    {"ada": 1, "ben": 2, "cy": 3},
+    is_total,
+    other_inputs={"ada": 1, "ben": 3, "cy": 2},
+    coalition=("ada",),
+    permitted=sum_of_inputs,
+    public={"masked": True},
+    least=2,
+)
+OPEN = replace(MASKED, public={"masked": False})
 
 LONG = "a finding about message 3 from party-1 to party-0 (planted.counts), words: entry 0 " * 4
 
