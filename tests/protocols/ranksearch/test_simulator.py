@@ -97,13 +97,12 @@ def ideal_votes(world: World, radii: Floats) -> Votes:
     weighted = np.zeros_like(counts)
     for rows in world.parts.values():
         distances = pairwise_distances(world.queries, rows.features)
-        for query, row in zip(*np.nonzero(distances <= radii[:, None]), strict=True):
-            distance, label = distances[query, row], rows.labels[row]
-            if weights == "uniform" or distance == 0:
-                counts[query, label] += np.uint64(1)
-            else:
-                weight = fixed_weights(radii[[query]], np.array([distance]))
-                weighted[query, label] += weight[0]
+        counted = distances <= radii[:, None] if weights == "uniform" else distances == 0
+        weight = fixed_weights(radii[:, None], distances)
+        for label in range(world.parameters.facts.classes):
+            of = rows.labels == label
+            counts[:, label] += counted[:, of].sum(axis=1, dtype=np.uint64)
+            weighted[:, label] += weight[:, of].sum(axis=1, dtype=np.uint64)
     return Votes(counts, weighted if weights == "distance" else None)
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -63,32 +63,28 @@ each_way = pytest.mark.parametrize(
 each_place = pytest.mark.parametrize("places", ["apart", "tied"])
 
 
-def pooled(places: Places) -> Rows:
-    """Return rows of three features, either distinct or at few places."""
+@cache
+def world(places: Places) -> tuple[Rows, list[Rows], Floats]:
+    """Return rows of three features, either distinct or at few places, and the rows of parties.
+
+    All parties hold rows except one. Of the queries, some are at rows.
+    """
     rng = np.random.default_rng(4)
     features = rng.integers(0, 3, (120, 3)) / 2 if places == "tied" else rng.random((120, 3))
-    return Rows(features, rng.integers(0, 3, 120))
-
-
-def queries_of(places: Places) -> Floats:
-    """Return queries, some of them at rows."""
-    return np.concatenate([pooled(places).features[:6], np.random.default_rng(5).random((6, 3))])
-
-
-def parts_of(places: Places) -> list[Rows]:
-    """Deal the rows to all parties except one, which has none."""
-    rows = pooled(places)
+    rows = Rows(features, rng.integers(0, 3, 120))
     parts = [Rows(rows.features[n::4], rows.labels[n::4]) for n in range(4)]
-    return [*parts, Rows(np.zeros((0, 3)), np.zeros(0, np.int64))]
+    queries = np.concatenate([features[:6], np.random.default_rng(5).random((6, 3))])
+    return rows, [*parts, Rows(np.zeros((0, 3)), np.zeros(0, np.int64))], queries
 
 
 def play(runner: ProtocolRunner, way: str, places: Places, k: int = K) -> Run[SearchAnswer]:
     """Have a party in the middle ask."""
+    _, parts, queries = world(places)
     return runner(
         rank_search,
         5,
-        own=[SearchedRows(rows) for rows in parts_of(places)],
-        only={"party-2": {"queries": queries_of(places)}},
+        own=[SearchedRows(rows) for rows in parts],
+        only={"party-2": {"queries": queries}},
         client="party-2",
         parameters=bound(3, 3, k=k, **WAYS[way]),
         seed=11,
@@ -126,7 +122,7 @@ def test_a_run_is_equal_everywhere_at_its_steps_cost(
 def test_networked_parties_answer_like_one_with_all_rows(way: str, places: Places, k: int) -> None:
     """Labels, votes and intervals equal those of the steps in one process, also with few rows."""
     answer = in_memory(way, places, k).results["party-0"]
-    rows, queries = pooled(places), queries_of(places)
+    rows, _, queries = world(places)
     alone = bound(3, 3, k=k, **WAYS[way]).answer(queries, [rows])
     np.testing.assert_array_equal(answer.labels, alone.votes.labels)
     for of in ("radii", "lower", "ends"):
@@ -147,10 +143,9 @@ def test_networked_parties_answer_like_one_with_all_rows(way: str, places: Place
 @each_place
 def test_the_rounds_are_the_longest_chain_of_messages(adding: Adding, places: Places) -> None:
     """With one second per hop a run takes its rounds, one step for queries and one for keys."""
-    links = Simulated(Topology(LinkModel(latency=Constant(1.0))))
-    parameters = bound(3, 3, k=K, sum=adding)
-    asked = ask(parts_of(places), queries_of(places), parameters, client="party-2", runtime=links)
-    run = simulation.simulate(asked)
+    links, (_, parts, queries) = Topology(LinkModel(latency=Constant(1.0))), world(places)
+    play = partial(ask, client="party-2", runtime=Simulated(links))
+    run = simulation.simulate(play(parts, queries, bound(3, 3, k=K, sum=adding)))
     steps = len(run.results["party-0"].found.steps)
     assert run.cost.rounds == (steps + 1) * (1 if adding == "all-to-all" else 2) + CHECK_ROUNDS
     assert run.seconds == run.cost.rounds + 2

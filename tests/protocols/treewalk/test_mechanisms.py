@@ -153,10 +153,7 @@ def test_a_step_is_randomised_response_at_half_of_epsilon(epsilon: float) -> Non
 
 
 def test_walks_follow_the_distribution_of_the_likelihood(rng: Generator) -> None:
-    """100,000 walks of one query pass a chi-square test against the exact transcript distribution.
-
-    The false-alarm rate is 1e-6; the seed is fixed.
-    """
+    """Of one query, 100,000 walks have the exact distribution of transcripts (false alarm 1e-6)."""
     tree, runs, steps = build_tree(rng.random((8, 2))), 100_000, Comparison(1.0)
     query = rng.random((1, 2))
     walks = walk(tree, np.repeat(query, runs, axis=0), steps, 0, rng)
@@ -198,10 +195,9 @@ def _bayes(splits: int, steps: Comparison, times: int) -> float:
     ("splits", "epsilon", "times"), [*product([0, 2], [0.5, 2.0, 6.0], [1]), (0, 2.0, 2)]
 )
 def test_a_server_guesses_at_the_bayes_rate(splits: int, epsilon: float, times: int) -> None:
-    """Of 20,000 queries the server finds the exact Bayes fraction over all transcripts.
+    """Of 20,000 queries the server finds the exact Bayes fraction (false alarm 1e-6).
 
-    It finds more queries that are repeated with new coins. The false-alarm rate is 1e-6; the seed
-    is fixed.
+    It finds more queries that are repeated with new coins.
     """
     steps, rng = Comparison(epsilon), Streams(3).generator("attack", splits, str(epsilon), times)
     overheard, find = overheard_walk(TREE, steps, splits), partial(attack_queries, prior=PRIOR)
@@ -217,7 +213,7 @@ def test_a_server_guesses_at_the_bayes_rate(splits: int, epsilon: float, times: 
 def test_no_guess_is_better_than_epsilon_allows(mechanism: str, epsilon: float) -> None:
     """With n candidates, no posterior probability exceeds e**epsilon / (e**epsilon + n - 1).
 
-    A response of buckets of one point reaches it. The false-alarm rate is 1e-6; the seed is fixed.
+    A response of buckets of one point reaches it (false alarm 1e-6).
     """
     most, rng = exp(epsilon) / (exp(epsilon) + 15), Streams(5).generator(mechanism, str(epsilon))
     distribution = bucket_distribution(TREE.depth, 0, epsilon)
@@ -246,10 +242,7 @@ def test_without_noise_nothing_is_hidden_and_with_much_everything_is() -> None:
 
 
 def test_options_find_the_own_bucket_at_the_stated_rate() -> None:
-    """Over 20,000 queries each option's frequency matches its probability.
-
-    The joint false-alarm rate over all options is 1e-6; the seed is fixed.
-    """
+    """Of 20,000 queries each option finds the stated share (joint false-alarm rate 1e-6)."""
     rng = Streams(2).generator("options")
     tree, queries = build_tree(rng.random((64, 2))), rng.random((RUNS, 2))
     options = recommend_lookup(64, 2, 6.0)
