@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.protocols.dropout_worlds import Lie
 from tests.protocols.ranksearch.worlds import NAMES, QUERIES, label, options, set_up
 from tests.protocols.ring.worlds import accusations, accused, is_among
 from typing_extensions import override
@@ -95,19 +96,13 @@ def honest_labels(run: Run[SearchAnswer], liar: str) -> Ints:
     return np.stack([answer.labels for name, answer in run.results.items() if name != liar])
 
 
-@dataclass
-class OneMore(Adversary):
-    """Adds up, and reports one row too many to a victim if there are at least k."""
-
-    victim: str
-
-    @override
-    async def sending(self, to: str, message: Message) -> Lines:
-        if to == self.victim and isinstance(message, MaskedTotals) and len(message.words) == 1:
-            (totals,) = message.words
-            more = totals + ((totals >= K) & (totals < len(FIVE) * (K + 1)))
-            message = MaskedTotals(digest=message.digest, words=(more.astype(totals.dtype),))
-        return [(to, message)]
+def one_more(message: MaskedTotals) -> Message:
+    """Report one row too many within each radius that contains at least k."""
+    totals, *votes = message.words
+    if votes:
+        return message
+    more = totals + ((totals >= K) & (totals < len(FIVE) * (K + 1)))
+    return MaskedTotals(digest=message.digest, words=(more.astype(totals.dtype),))
 
 
 @pytest.mark.slow
@@ -181,7 +176,7 @@ class TestLies:
         ("adding", "liar", "lie", "kind"),
         [
             # A victim of two different totals has a different hash, and names their sender.
-            ("star", CLIENT, OneMore(VICTIM), ProtocolViolation),
+            ("star", CLIENT, Lie(MaskedTotals, one_more, (VICTIM,)), ProtocolViolation),
             *(
                 (adding, liar, lie, VeilringError)
                 for adding, liar in (("all-to-all", OTHER), ("star", CLIENT))

@@ -75,14 +75,10 @@ def test_enough_shares_give_the_secret(parties: int, p: int) -> None:
     a, b = rng.integers(0, p, (2, 7))
     t = scheme.threshold
     ours, theirs = scheme.shares(a, t, rng), scheme.shares(b, t, rng)
-    subsets = itertools.islice(itertools.combinations(range(parties), t + 1), 100)
-    for few in subsets:
-        weights = lagrange_weights([place + 1 for place in few], p)
-        assert (product_mod(weights[None], ours[list(few)], p)[0] == a).all()
-    for many in itertools.islice(itertools.combinations(range(parties), 2 * t + 1), 100):
-        weights = lagrange_weights([place + 1 for place in many], p)
-        products = ours[list(many)] * theirs[list(many)] % p
-        assert (product_mod(weights[None], products, p)[0] == a * b % p).all()
+    for count, words, secret in ((t + 1, ours, a), (2 * t + 1, ours * theirs % p, a * b % p)):
+        for some in itertools.islice(itertools.combinations(range(parties), count), 100):
+            weights = lagrange_weights([place + 1 for place in some], p)
+            assert (product_mod(weights[None], words[list(some)], p)[0] == secret).all()
 
 
 @pytest.mark.parametrize(("p", "parties"), [(5, 3), (7, 4), (7, 5)])
@@ -128,15 +124,8 @@ def test_sums_products_and_openings_are_correct(parties: int, p: int, seed: int)
     def play(dealer: Dealer, mine: Ints) -> Play[list[Ints]]:
         a, b, zeros = yield [*map(dealer.summed, mine), dealer.zeros(5)]
         (product,) = yield [dealer.reshared(a * b)]
-        return list(
-            (
-                yield [
-                    dealer.opened(product),
-                    dealer.opened(product * a + zeros, product=True),
-                    dealer.opened_sum(mine[0]),
-                ]
-            )
-        )
+        square = dealer.opened(product * a + zeros, product=True)
+        return list((yield [dealer.opened(product), square, dealer.opened_sum(mine[0])]))
 
     plays = [play(dealer, own[:, me]) for me, dealer in enumerate(dealers(scheme, seed))]
     a, b = own.sum(axis=1) % p
