@@ -296,23 +296,23 @@ def test_acknowledged_data_exist_or_the_store_is_refused(kind: StorageFault) -> 
 
 
 class Lines(StoreSubject[Path]):
-    """A file with a line for each operation; subclasses make mistakes."""
+    """A file with a line for each operation, with or without a mistake."""
 
     name = "lines"
     moment: Callable[[], None] = staticmethod(lambda: None)
+
+    def __init__(self, mistake: str = "") -> None:
+        self._mistake, self._held = mistake, b""
 
     @override
     def open(self, folder: Path) -> Path:
         path = folder / "lines"
         path.touch()
-        if path.stat().st_size % _LINE:
-            self.mend(path)
-        return path
-
-    def mend(self, path: Path) -> None:
-        """Cut off a partly written line."""
         whole = path.read_bytes()
+        if len(whole) % _LINE and self._mistake == "refuses a partly written line":
+            raise StoreFailed("a line is damaged")
         path.write_bytes(whole[: len(whole) // _LINE * _LINE])
+        return path
 
     @override
     def close(self, handle: Path) -> None:
@@ -324,13 +324,12 @@ class Lines(StoreSubject[Path]):
 
     @override
     def use(self, handle: Path, number: int) -> None:
+        line = b"%07d\n" % number
+        if self._mistake == "acknowledges before it writes":
+            line, self._held = self._held, line
         self.moment()
         with handle.open("ab", buffering=0) as file:
-            file.write(self.written(b"%07d\n" % number))
-
-    def written(self, line: bytes) -> bytes:
-        """Return what is written for a line."""
-        return line
+            file.write(line)
 
     @override
     def find_wrong(self, handle: Path, acknowledged: int) -> list[str]:
@@ -341,23 +340,7 @@ class Lines(StoreSubject[Path]):
         return []
 
 
-class Refused(Lines):
-    """A store that cannot continue after a partly written line."""
-
-    @override
-    def mend(self, path: Path) -> None:
-        raise StoreFailed("a line is damaged")
-
-
-class Late(Lines):
-    """A store that acknowledges before it writes."""
-
-    _held = b""
-
-    @override
-    def written(self, line: bytes) -> bytes:
-        held, self._held = self._held, line
-        return held
+REFUSED = Lines("refuses a partly written line")
 
 
 def found_wrong(subject: StoreSubject[Path], kind: StorageFault) -> set[str]:
@@ -373,13 +356,13 @@ def test_stores_with_a_mistake_are_detected() -> None:
     """
     for kind in STORAGE_FAULTS:
         assert bool(found_wrong(Lines(), kind)) == (kind not in {"kill", "torn write"})
-    assert found_wrong(Late(), "kill") != set()
-    assert "a line is damaged" in found_wrong(Refused(), "full disk")
+    assert found_wrong(Lines("acknowledges before it writes"), "kill") != set()
+    assert "a line is damaged" in found_wrong(REFUSED, "full disk")
 
 
 def test_a_campaign_over_stores_reaches_all_classes() -> None:
     """The stores take turns, and the command lists the faults."""
-    campaign = explore_stores([Refused()], range(40))
+    campaign = explore_stores([REFUSED], range(40))
     assert campaign.missing == ()
     assert campaign.smallest() is None
     shown = CliRunner().invoke(app, ["explore", "--stores", "--seeds", "1"])
@@ -497,7 +480,7 @@ def test_arguments_that_cannot_be_explored_are_refused() -> None:
 def test_marks_that_no_world_reaches_are_named() -> None:
     """A campaign that never reached a situation does not count as a test of it.
 
-    A mark of another module counts as soon as a world has passed it.
+    A mark of another module counts as soon as a world has passed it, and outside a campaign none.
     """
     campaign = explore(marked_maximum, INPUTS, invariant=is_greatest, seeds=5)
     assert "a number is negative" in campaign.unreached
@@ -508,10 +491,6 @@ def test_marks_that_no_world_reaches_are_named() -> None:
     other.add(Explored(0, marks=Counter({"seen": 2, "passed": 0})))
     other.add(Explored(1, marks=Counter({"seen": 0})))
     assert (other.reached["seen"], other.unreached) == (2, ("passed",))
-
-
-def test_marks_are_counted_only_in_a_campaign() -> None:
-    """Outside a campaign a mark does nothing."""
     sometimes("nobody counts this")
     with count_marks() as counted:
         sometimes("somebody counts this")
