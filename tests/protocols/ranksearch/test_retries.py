@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +21,7 @@ from veilring.errors import AskedBefore, PeerLost, RunFailed, SessionAborted, St
 from veilring.nodes.adversary import Adversary, Delay, Drop, Lines
 from veilring.nodes.cluster import Cluster, Retried, lost_parties, run_with_retries
 from veilring.nodes.party import Parties
-from veilring.nodes.run import Outcome
+from veilring.nodes.run import blamed_party
 from veilring.nodes.runtimes import Processes, Simulated
 from veilring.privacy.statefile import open_state_file
 from veilring.protocols.masks import MaskedWords, MaskKey
@@ -208,19 +208,6 @@ class KillItself(Adversary):
         return [(to, message)]
 
 
-def _lost(outcomes: Iterable[Outcome]) -> set[str]:
-    named = set()
-    for outcome in outcomes:
-        match outcome.error:
-            case PeerLost(peer=peer):
-                named.add(peer)
-            case SessionAborted(reason="PeerLost", culprit=culprit):
-                named.add(culprit)
-            case error:
-                named.add(repr(error))
-    return named
-
-
 @pytest.mark.parametrize(("adding", "at"), KILLS)
 async def test_a_killed_party_is_named_by_all_and_not_omitted(adding: str, at: int) -> None:
     """A kill -9 after any message ends the run everywhere, and no label is wrong.
@@ -236,12 +223,14 @@ async def test_a_killed_party_is_named_by_all_and_not_omitted(adding: str, at: i
     async with Cluster(NAMES, runtime=Processes(), own=strict.resident, seed=at) as cluster:
         play = partial(cluster.play, seconds=30.0)
         first = await play(strict.role, adversaries=kill, **options(strict, NAMES))
-        done = [outcome for outcome in first if outcome.error is None]
-        for outcome in done:
-            np.testing.assert_array_equal(outcome.result.labels, pooled(strict, NAMES))
-        failed = [outcome for outcome in first if outcome.error is not None]
-        assert victim in {outcome.party for outcome in failed}
-        assert _lost(failed) == lost_parties(first) == {victim}
+        for outcome in first:
+            if outcome.error is None:
+                assert outcome.party != victim
+                np.testing.assert_array_equal(outcome.result.labels, pooled(strict, NAMES))
+            else:
+                assert isinstance(outcome.error, PeerLost | SessionAborted)
+                assert blamed_party(outcome.error) == victim
+        assert lost_parties(first) == {victim}
         again = await play(strict.role, among=left, **options(strict, left))
         refused = any(isinstance(outcome.error, AskedBefore) for outcome in again)
         assert refused == any(outcome.error is not None for outcome in again)
