@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.protocols.dropout_worlds import Lie
-from tests.protocols.ranksearch.worlds import NAMES, QUERIES, label, options, set_up
+from tests.protocols.ranksearch.worlds import NAMES, QUERIES, label, options, ready, set_up
 from tests.protocols.ring.worlds import accusations, accused, is_among
 from typing_extensions import override
 
@@ -32,7 +32,6 @@ from veilring.nodes.run import Outcome, Run
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.digests import DIGEST_BYTES
 from veilring.protocols.masks import MaskedTotals, PairwiseKeys
-from veilring.protocols.promise import Facts
 from veilring.protocols.ranksearch import SearchAnswer
 from veilring.protocols.ranksearch.adversaries import (
     AskTwice,
@@ -47,7 +46,7 @@ from veilring.protocols.ranksearch.algorithm.search import clipped_counts, first
 from veilring.protocols.ranksearch.algorithm.votes import nearest_rows
 from veilring.protocols.ranksearch.attacks import read_totals
 from veilring.protocols.ranksearch.shared import Checks, CheckWords, Commitment, Shares
-from veilring.protocols.ranksearch.system import RankSearch, SearchSetup
+from veilring.protocols.ranksearch.system import SearchSetup
 from veilring.protocols.ring.adversaries import InputSubstitution
 from veilring.simulation import LinkModel, LogNormal, Topology
 from veilring.transport.messages import Message
@@ -63,13 +62,9 @@ K = 5
 
 RNG = np.random.default_rng(20)
 MANY = RNG.random((40, 3))
-ROWS = {name: Rows(RNG.random((30, 3)), RNG.integers(0, 3, 30)) for name in FIVE}
-
-
-def ready(parts: Mapping[str, Rows] = ROWS, classes: int = 3, **settings: Any) -> SearchSetup:
-    """Return parties, by default five, that are ready to search."""
-    features = next(iter(parts.values())).features.shape[1]
-    return RankSearch(**{"k": K, **settings}).setup(parts, Facts(len(parts), features, classes))
+five_parties = partial(
+    ready, [Rows(RNG.random((30, 3)), RNG.integers(0, 3, 30)) for _ in FIVE], k=K
+)
 
 
 def play(
@@ -125,7 +120,7 @@ class TestLies:
         self, adding: str, liar: str, lie: Adversary, weights: str, *, decides: bool
     ) -> None:
         """False rows decide some labels, or all if k of them are at distance 0 from each query."""
-        setup = ready(sum=adding, weights=weights)
+        setup = five_parties(sum=adding, weights=weights)
         labels = honest_labels(await label(setup, {liar: lie}, MANY), liar)
         assert (labels == (2 if decides else labels[0])).all()
         assert decides or 0.5 < np.mean(labels == setup.reference(MANY)) < 1.0
@@ -153,14 +148,14 @@ class TestLies:
         self, adding: str, liar: str, lie: Adversary, weights: str
     ) -> None:
         """Honest parties notice them, and each accusation includes the liar."""
-        await accused(liar, label(ready(sum=adding, weights=weights), {liar: lie}, MANY))
+        await accused(liar, label(five_parties(sum=adding, weights=weights), {liar: lie}, MANY))
 
     @pytest.mark.parametrize(("adding", "liar"), EVERYWHERE)
     async def test_moved_votes_are_detected_only_by_a_party_that_misses_its_own(
         self, adding: str, liar: str
     ) -> None:
         """No other check keeps a party from moving another party's vote."""
-        setup, lie = ready(sum=adding), WrongVotes(entry=1, taken=0)
+        setup, lie = five_parties(sum=adding), WrongVotes(entry=1, taken=0)
         await accused(liar, label(setup, {liar: lie}, MANY))
         kept, turned = 0, 0
         for query, expected in zip(MANY[:, None], setup.reference(MANY), strict=True):
@@ -188,7 +183,7 @@ class TestLies:
         self, adding: str, liar: str, lie: Adversary, kind: type[VeilringError]
     ) -> None:
         """The exchange of checks confirms all totals, so no query ends with two labels."""
-        setup, noticed = ready(sum=adding), 0
+        setup, noticed = five_parties(sum=adding), 0
         for query in MANY[:, None]:
             with pytest.raises(RunFailed) as caught:
                 await label(setup, {liar: lie}, query)
@@ -206,7 +201,7 @@ def ask_twice(adding: str) -> tuple[dict[str, Outcome], NDArray[Any], Ints]:
     """
     rng, far, near = np.random.default_rng(3), np.zeros((40, 3)), np.ones((40, 3))
     parts = {name: Rows(1 - 0.3 * rng.random((30, 3)), np.zeros(30, int)) for name in FIVE}
-    setup = ready(parts, classes=1, sum=adding)
+    setup = ready(parts, classes=1, k=K, sum=adding)
     outcomes = play(setup, far, {CLIENT: AskTwice(VICTIM)})
     view, asked = outcomes[CLIENT].view, setup.parameters.search(len(far), len(FIVE)).ask()
     assert view is not None

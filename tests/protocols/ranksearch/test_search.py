@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from scipy.stats import poisson
 from tests.protocols.ranksearch.worlds import (
     TABLES,
-    ask,
     bound,
     dealings,
+    label,
+    ready,
     table,
     votes_at,
     votes_within,
@@ -384,7 +385,8 @@ async def test_a_record_of_a_search_equals_the_messages_of_a_star() -> None:
     """Step by step, the totals of the record are those sent by the adder."""
     rng = np.random.default_rng(2)
     tables = [unlabelled(rng.random((20, 2))) for _ in range(3)]
-    run = await ask(tables, PLACES, bound(2, 1, k=2, sum="star"), watch=["party-1"])
+    setup = ready(tables, classes=1, k=2, sum="star")
+    run = await label(setup, {}, PLACES, watch=["party-1"])
     told = [seen.message for seen in run.views["party-1"].received]
     *counts, _votes = [m.words[0].astype(np.int64) for m in told if isinstance(m, MaskedTotals)]
     found = opened(tables)

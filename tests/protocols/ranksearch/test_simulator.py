@@ -24,7 +24,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 from tests.protocols.dropout_worlds import Lie
-from tests.protocols.ranksearch.worlds import ask, bound
+from tests.protocols.ranksearch.worlds import label, ready
 from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
@@ -54,55 +54,53 @@ from veilring.protocols.ranksearch.algorithm.votes import (
     nearest_rows,
     own_votes,
 )
-from veilring.protocols.ranksearch.parameters import SearchParameters
 from veilring.protocols.ranksearch.shared import CHECK_BYTES, CheckWords, Commitment
+from veilring.protocols.ranksearch.system import SearchSetup
 from veilring.protocols.ring.algorithm.classify import Weights
 
 Words = NDArray[np.unsignedinteger[Any]]
 
 
-@dataclass(frozen=True)
-class World:
-    """The inputs of all parties."""
+class World(NamedTuple):
+    """Parties that are ready to search, the first of which asks, and their queries."""
 
-    parts: Mapping[str, Rows]
-    parameters: SearchParameters
+    setup: SearchSetup
     queries: Floats
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The parties; the first asks, and adds up if one party does."""
-        return tuple(self.parts)
+        """The parties."""
+        return tuple(self.setup.parts)
 
     @property
     def adder(self) -> str | None:
         """The party that adds up, if any."""
-        return self.names[0] if self.parameters.system.sum == "star" else None
+        return self.names[0] if self.setup.parameters.has_adder else None
 
 
 def ideal_counts(world: World, asked: Asked) -> Ints:
     """Return the totals of clipped counts: the sum of min(k + 1, rows within the threshold)."""
     query = asked.queries[asked.owner]
     totals = np.zeros(len(asked), np.int64)
-    for rows in world.parts.values():
+    for rows in world.setup.parts.values():
         within = pairwise_distances(world.queries, rows.features)[query] <= asked.values[:, None]
-        totals += np.minimum(world.parameters.system.k + 1, within.sum(axis=1))
+        totals += np.minimum(world.setup.parameters.system.k + 1, within.sum(axis=1))
     return totals
 
 
 def ideal_votes(world: World, radii: Floats) -> Votes:
     """Return the total votes of all rows within the radii."""
-    weights = world.parameters.system.weights
-    counts = np.zeros((len(radii), world.parameters.facts.classes), np.uint64)
+    weights = world.setup.parameters.system.weights
+    counts = np.zeros((len(radii), world.setup.parameters.facts.classes), np.uint64)
     weighted = np.zeros_like(counts)
-    for rows in world.parts.values():
+    for rows in world.setup.parts.values():
         distances = pairwise_distances(world.queries, rows.features)
         counted = distances <= radii[:, None] if weights == "uniform" else distances == 0
         weight = fixed_weights(radii[:, None], distances)
-        for label in range(world.parameters.facts.classes):
-            of = rows.labels == label
-            counts[:, label] += counted[:, of].sum(axis=1, dtype=np.uint64)
-            weighted[:, label] += weight[:, of].sum(axis=1, dtype=np.uint64)
+        for each in range(world.setup.parameters.facts.classes):
+            of = rows.labels == each
+            counts[:, each] += counted[:, of].sum(axis=1, dtype=np.uint64)
+            weighted[:, each] += weight[:, of].sum(axis=1, dtype=np.uint64)
     return Votes(counts, weighted if weights == "distance" else None)
 
 
@@ -119,9 +117,9 @@ def simulate(world: World, coalition: Mapping[str, PairwiseKeys]) -> Iterator[Si
 
     The last is that of the outcome of checks, all of which pass.
     """
-    public, parties = world.parameters, len(world.parts)
+    public, parties = world.setup.parameters, len(world.setup.parts)
     k, classes, weights = public.system.k, public.facts.classes, public.system.weights
-    near = {name: nearest_rows(world.queries, world.parts[name], k) for name in coalition}
+    near = {name: nearest_rows(world.queries, world.setup.parts[name], k) for name in coalition}
     digest = digest_of(
         public.written.encode(), digest_of_names(world.names), world.queries.tobytes()
     )
@@ -153,7 +151,12 @@ def simulate(world: World, coalition: Mapping[str, PairwiseKeys]) -> Iterator[Si
     found = search.found()
     votes = {
         name: own_votes(
-            world.queries, world.parts[name], near[name], found, classes=classes, weights=weights
+            world.queries,
+            world.setup.parts[name],
+            near[name],
+            found,
+            classes=classes,
+            weights=weights,
         ).arrays(found.tied, k)
         for name in coalition
     }
@@ -384,9 +387,8 @@ def play(
         return kind(party.me, secrets[party.me])
 
     monkeypatch.setattr(roles, "agree_keys", agree)
-    parts = list(world.parts.values())
-    asked = ask(parts, world.queries, world.parameters, seed=11, watch=world.names)
-    return Played(world, kind, asyncio.run(asked).views, secrets)
+    run = asyncio.run(label(world.setup, {}, world.queries, seed=11, watch=world.names))
+    return Played(world, kind, run.views, secrets)
 
 
 def by_sum(view: View) -> list[dict[str, MaskedWords | MaskedTotals]]:
@@ -494,10 +496,8 @@ def deal(
         places = rng.random((rows, 2))
         return np.round(places * grid) / grid if grid else places
 
-    parts = {
-        f"party-{n}": Rows(draw(rows), rng.integers(0, 3, rows)) for n, rows in enumerate(sizes)
-    }
-    return World(parts, bound(2, 3, sum=adding, weights=weights), draw(120))
+    parts = [Rows(draw(rows), rng.integers(0, 3, rows)) for rows in sizes]
+    return World(ready(parts, sum=adding, weights=weights), draw(120))
 
 
 WORLDS = {

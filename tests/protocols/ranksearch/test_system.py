@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from functools import cache, partial
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.outcomes import measured
-from tests.protocols.ranksearch.worlds import ask, bound, votes_within
+from tests.protocols.ranksearch.worlds import bound, label, ready, votes_within
 from tests.protocols.ring.cheats import ask_nonsense
 from tests.protocols.ring.worlds import culprits
 from tests.protocols.ring.worlds import play as run_once
@@ -144,8 +144,8 @@ def test_networked_parties_answer_like_one_with_all_rows(way: str, places: Place
 def test_the_rounds_are_the_longest_chain_of_messages(adding: Adding, places: Places) -> None:
     """With one second per hop a run takes its rounds, one step for queries and one for keys."""
     links, (_, parts, queries) = Topology(LinkModel(latency=Constant(1.0))), world(places)
-    play = partial(ask, client="party-2", runtime=Simulated(links))
-    run = simulation.simulate(play(parts, queries, bound(3, 3, k=K, sum=adding)))
+    setup = ready(parts, k=K, sum=adding)
+    run = simulation.simulate(label(setup, {}, queries, runtime=Simulated(links)))
     steps = len(run.results["party-0"].found.steps)
     assert run.cost.rounds == (steps + 1) * (1 if adding == "all-to-all" else 2) + CHECK_ROUNDS
     assert run.seconds == run.cost.rounds + 2

@@ -14,7 +14,7 @@ from veilring.data.table import Rows, pairwise_distances, partition, scale_to_un
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.run import Run
 from veilring.protocols.promise import Facts
-from veilring.protocols.ranksearch import SearchAnswer, SearchedRows, SearchParameters, rank_search
+from veilring.protocols.ranksearch import SearchAnswer, SearchParameters
 from veilring.protocols.ranksearch.algorithm.comparing import shared_search
 from veilring.protocols.ranksearch.algorithm.search import Found, clipped_counts
 from veilring.protocols.ranksearch.algorithm.shares import Dealer, Part, Play, summed
@@ -35,26 +35,6 @@ Sent = Sequence[Sequence[Part]]
 def bound(features: int, classes: int, **settings: Any) -> SearchParameters:
     """Return rank search with the given options for rows of this shape."""
     return RankSearch(**settings).bind(Facts(5, features, classes))
-
-
-async def ask(
-    parts: Sequence[Rows],
-    queries: Floats,
-    parameters: SearchParameters,
-    *,
-    client: str = "party-0",
-    **options: Any,
-) -> Run[SearchAnswer]:
-    """Have a party ask a batch of queries, by default the first and in memory."""
-    return await play(
-        rank_search,
-        [SearchedRows(rows) for rows in parts],
-        names=[f"party-{n}" for n in range(len(parts))],
-        client=client,
-        only={client: {"queries": queries}},
-        parameters=parameters,
-        **options,
-    )
 
 
 def received(sent: Iterable[Part], to: int) -> Ints:
@@ -107,15 +87,23 @@ def search_by_shares(
     return play_together([play(me, rows) for me, rows in enumerate(parts)], scheme.p, watch)
 
 
-def set_up(names: tuple[str, ...] = NAMES, **settings: Any) -> SearchSetup:
+def ready(
+    parts: Mapping[str, Rows] | Sequence[Rows], classes: int = 3, **settings: Any
+) -> SearchSetup:
+    """Return parties that are ready to search, by default named by their number."""
+    named = parts if isinstance(parts, Mapping) else {f"party-{n}": p for n, p in enumerate(parts)}
+    features = next(iter(named.values())).features.shape[1]
+    return RankSearch(**settings).setup(named, Facts(len(named), features, classes))
+
+
+def set_up(**settings: Any) -> SearchSetup:
     """Return parties that are ready to search, with rows on a coarse grid: many distances tie.
 
     Their votes tie as well, unless k prevents it.
     """
     rng = np.random.default_rng(1)
-    parts = {name: Rows(rng.integers(0, 4, (30, 3)) / 3, rng.integers(0, 3, 30)) for name in names}
-    system = RankSearch(**{"k": 3, **settings})
-    return system.setup(parts, Facts(parties=len(names), features=3, classes=3))
+    parts = [Rows(rng.integers(0, 4, (30, 3)) / 3, rng.integers(0, 3, 30)) for _ in NAMES]
+    return ready(parts, **{"k": 3, **settings})
 
 
 def options(
