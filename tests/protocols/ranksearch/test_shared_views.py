@@ -8,7 +8,6 @@ conditioned on the shares dealt, on tiny fields, over all draws of the honest pa
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 from typing import cast
@@ -30,7 +29,6 @@ from veilring.protocols.ranksearch.algorithm.search import (
     End,
     Found,
     IntervalSearch,
-    Reach,
     pattern_of,
 )
 from veilring.protocols.ranksearch.algorithm.shares import (
@@ -54,19 +52,6 @@ class Unmasked(Dealer):
         part = super().zeros(count)
         words = None if part.words is None else np.zeros_like(part.words)
         return Part(part.weights, count, words)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class AllReached(Reach):
-    """The thresholds that reach k rows, all of them treated as the lowest; each has its query."""
-
-    owner: Ints
-
-    @property
-    @override
-    def lowest(self) -> tuple[Ints, Ints]:
-        reached = np.flatnonzero(np.arange(len(self.owner)) >= self.at[self.owner])
-        return self.owner[reached], reached
 
 
 def simulated_zeros(found: Found) -> list[list[bool]]:
@@ -132,9 +117,12 @@ def test_all_comparisons_follow_from_the_interval(monkeypatch: pytest.MonkeyPatc
     assert opened == simulated
     narrow = IntervalSearch.narrow
 
-    def narrow_and_open_all(search: IntervalSearch, asked: Asked, below: Bools) -> Reach:
+    def narrow_and_open_all(search: IntervalSearch, asked: Asked, below: Bools) -> object:
         reach = narrow(search, asked, below)
-        return AllReached(reach.at, reach.has_below, reach.is_reached, asked.owner)
+        at, owner = reach.at, asked.owner
+        reached = np.flatnonzero(np.arange(len(owner)) >= at[owner])
+        told = {"has_below": reach.has_below, "is_reached": reach.is_reached}
+        return SimpleNamespace(at=at, lowest=(owner[reached], reached), **told)
 
     monkeypatch.setattr(IntervalSearch, "narrow", narrow_and_open_all)
     opened, simulated = zeros_of_a_search()

@@ -181,25 +181,18 @@ def test_own_words_are_not_shown() -> None:
 
 def labels_together(votes: np.ndarray, most: int, scheme: Scheme, seed: int = 0) -> list[int]:
     """Return the labels that all parties learn from votes of shape (n, Q, classes)."""
-    rounds: list[list[tuple[int, int]]] = []
+    rounds: list[int] = []
 
     def watch(sent: Sequence[Sequence[Part]]) -> None:
-        sizes = [(part.count, part.senders) for part in sent[0]]
-        rounds.append([(count, senders) for count, senders in sizes if count])
+        rounds.append(sum(part.count * part.senders for part in sent[0]))
 
-    plays = [
-        label_play(dealer, own, most)
-        for dealer, own in zip(dealers(scheme, seed), votes.astype(np.uint64), strict=True)
-    ]
+    each = zip(dealers(scheme, seed), votes.astype(np.uint64), strict=True)
+    plays = [label_play(dealer, own, most) for dealer, own in each]
     first, *others = play_together(plays, scheme.p, watch)
     assert all((labels == first).all() for labels in others)
     sent = label_rounds(votes.shape[1], votes.shape[2], most, scheme)
-    assert [_words(parts) for parts in rounds] == [_words(parts) for parts in sent]
+    assert rounds == [sum(count * senders for count, senders in parts) for parts in sent]
     return list(first.tolist())
-
-
-def _words(parts: Sequence[tuple[int, int]]) -> int:
-    return sum(count * senders for count, senders in parts)
 
 
 def dealt_votes(totals: np.ndarray, parties: int, rng: np.random.Generator) -> np.ndarray:

@@ -319,7 +319,7 @@ REPLIES: st.SearchStrategy[Message] = st.one_of(
     ),
 )
 Lies = dict[int, Message]
-"""What a server says in place of which of its messages."""
+"""The messages that a server sends in place of its own, by their number."""
 SERVERS = st.dictionaries(st.integers(0, 4), REPLIES, max_size=2)
 
 

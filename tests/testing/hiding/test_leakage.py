@@ -184,7 +184,6 @@ WORLD: Final = dict(zip(RING, np.array([[[1, 7]], [[2, 9]], [[3, 8]], [[5, 6]]])
 OTHER: Final = {**WORLD, "ben": np.array([[0.5, 0.9]]), "dee": np.array([[0.2, 0.6]])}
 
 FOUND: Final = r"ring\.topk\.vector\), values: "
-SLOW: Final = ("rank search", "noisy votes", "shares to all")
 
 
 def smallest(inputs: Any) -> Any:
@@ -200,10 +199,7 @@ def audit_topk(
     return assert_hides(pp_topk, WORLD, other, ring=Ring(RING), parameters=topk(P0=P0), **options)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in SUBJECTS],
-)
+@pytest.mark.parametrize("name", SUBJECTS)
 def test_protocols_that_hide_pass(name: str) -> None:
     """No test of ada's view distinguishes which of the other two parties holds which input."""
     audit = SUBJECTS[name].audit(RUNS_MIN)
