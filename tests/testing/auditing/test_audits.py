@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.testing.auditing.planted import AUDIT, OPEN, Majority, QuietOwner, with_less_noise
+from tests.testing.auditing.planted import AUDIT, OPEN, Majority, with_less_noise
 
 from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
@@ -59,6 +59,7 @@ ALARM = 1e-6
 SHARE = 3
 LONG = replace(QUICK, runs=3_200, long_views=True)
 ATTAINING = ("tree-walk", "ldp-bayes", "data-owner", "noisy-votes", "release")
+QuietOwner = with_less_noise(DataOwner)
 OF_ALL = {"cost", "labels", "reproducible", "privacy", "faults", "malicious parties"}
 
 
@@ -405,7 +406,7 @@ def test_a_comparison_cannot_allow_more_than_the_promise() -> None:
     """A system that promises ε = 1 is tested at 1, even if its comparison allows any loss."""
     owner = DataOwner()
     (exact,) = owner.comparisons(owner.example())
-    system = comparing(with_less_noise(DataOwner), replace(exact, epsilon=inf))
+    system = comparing(QuietOwner, replace(exact, epsilon=inf))
     assert judge(AuditedSystem(system, system.example())).verdict is Verdict.CONTRADICTED
 
 
