@@ -134,13 +134,8 @@ def pooled(setup: SearchSetup, among: tuple[str, ...]) -> Ints:
     return setup.search(QUERIES, [together(setup.parts, among)]).votes.labels
 
 
-TABLES = (
-    "wine",
-    *(
-        pytest.param(name, marks=pytest.mark.slow)
-        for name in ("breast-cancer", "digits", "integers")
-    ),
-)
+LARGE = "breast-cancer", "digits", "integers"
+TABLES = ("wine", *(pytest.param(name, marks=pytest.mark.slow) for name in LARGE))
 
 
 @cache

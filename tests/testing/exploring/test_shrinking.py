@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from docs.examples.secure_maximum import hasty_maximum, is_greatest
+from docs.examples.secure_maximum import is_greatest
 from tests.testing.exploring import broken
 from tests.testing.exploring.test_exploring import maximum
 from typer.testing import CliRunner
@@ -130,10 +130,9 @@ def test_each_world_has_one_fault_and_replays() -> None:
 
 def test_a_role_that_fails_without_faults_is_refused() -> None:
     """A role that fails without faults is refused, because no fault can be judged."""
-    wrong = RoleSubject(hasty_maximum, dict(SIMPLE.inputs), lambda _given, _found: _refuse())
+
+    def refuse(_given: object, _found: object) -> None:
+        raise AssertionError("nothing is right")
+
     with pytest.raises(InputError, match="goes wrong"):
-        next(every_world(wrong))
-
-
-def _refuse() -> None:
-    raise AssertionError("nothing is right")
+        next(every_world(replace(SIMPLE, invariant=refuse)))
