@@ -227,15 +227,10 @@ class Tiny:
     """
 
     modulus: int
-    parties: int
+    names: tuple[str, ...]
     coalition: tuple[str, ...]
     adder: str | None
     tongues: int = 1
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of all parties."""
-        return tuple(f"party-{n}" for n in range(self.parties))
 
     @property
     def outside(self) -> tuple[str, ...]:
@@ -335,9 +330,9 @@ def tiny_worlds() -> Iterator[Tiny]:
     """Yield every coalition of up to n - 2 of three to five parties, and every kind of adder."""
     sizes = (4, 3, 1), (4, 4, 1), (4, 4, 2), (2, 5, 1), (2, 5, 2), (4, 5, 3)
     for modulus, parties, members in sizes:
-        names = [f"party-{n}" for n in range(parties)]
+        names = tuple(f"party-{n}" for n in range(parties))
         for coalition in combinations(names, members):
-            yield from (Tiny(modulus, parties, coalition, adder) for adder in (None, *names))
+            yield from (Tiny(modulus, names, coalition, adder) for adder in (None, *names))
 
 
 def test_views_have_the_distribution_of_the_simulator() -> None:
@@ -354,7 +349,7 @@ def test_views_have_the_distribution_of_the_simulator() -> None:
 def test_an_adder_with_two_totals_opens_nothing(modulus: int, parties: int, members: int) -> None:
     """Later words that it receives are uniform and independent, without a fixed sum."""
     names = tuple(f"party-{n}" for n in range(parties))
-    tiny = Tiny(modulus, parties, names[:members], "party-0", tongues=2)
+    tiny = Tiny(modulus, names, names[:members], "party-0", tongues=2)
     assert is_simulated(tiny)
     assert not is_simulated(tiny, UnboundKeys)
 
@@ -426,12 +421,8 @@ def assert_simulated(played: Played, coalition: Sequence[str]) -> None:
                 continue
             assert set(messages) == set(world.names) - {member}
             arrays = zip(*(messages[name].words for name in outside), strict=True)
-            np.testing.assert_equal([modular(words) for words in arrays], expected.honest)
-
-
-def modular(words: Sequence[Words]) -> Words:
-    """Add up words modulo their size."""
-    return np.asarray(np.add.reduce(words, dtype=words[0].dtype.type))
+            added = [np.add.reduce(words, dtype=words[0].dtype.type) for words in arrays]
+            np.testing.assert_equal(added, list(expected.honest))
 
 
 def drawn_words(played: Played, coalition: Sequence[str]) -> list[NDArray[np.uint8]]:
