@@ -112,19 +112,11 @@ def test_any_distance_is_found_exactly(
 
 
 _LOWEST, _HIGHEST = -1, int(pattern_of(1.7e308))
+_WIDTHS = st.integers(2, 300) | st.integers(2, _HIGHEST - _LOWEST)
+_ENDS = st.tuples(st.integers(_LOWEST, _HIGHEST - 2), _WIDTHS)
 
 
-@given(
-    st.lists(
-        st.tuples(
-            st.integers(_LOWEST, _HIGHEST - 2),
-            st.integers(2, 300) | st.integers(2, _HIGHEST - _LOWEST),
-        ),
-        min_size=1,
-        max_size=5,
-    ),
-    _ARITIES,
-)
+@given(st.lists(_ENDS, min_size=1, max_size=5), _ARITIES)
 def test_cuts_equal_those_of_exact_integers(ends: list[tuple[int, int]], arity: int) -> None:
     """No product overflows: cuts ascend between the ends, and no piece is wider than necessary."""
     lows = [low for low, _ in ends]
@@ -281,11 +273,9 @@ def test_no_honest_run_fails_a_check(data: st.DataObject) -> None:
     steps = data.draw(st.integers(1, 4))  # few values, so there are many ties
     weights: Weights = data.draw(st.sampled_from(["uniform", "distance"]))
     values = st.integers(0, steps).map(lambda value: value / steps)
+    tables = st.lists(st.lists(values, max_size=8), min_size=parties, max_size=parties)
     rows = [
-        Rows(np.array(held)[:, None].reshape(-1, 1), np.arange(len(held)) % 2)
-        for held in data.draw(
-            st.lists(st.lists(values, max_size=8), min_size=parties, max_size=parties)
-        )
+        Rows(np.array(held).reshape(-1, 1), np.arange(len(held)) % 2) for held in data.draw(tables)
     ]
     queries = np.array(data.draw(st.lists(values, min_size=1, max_size=3)))[:, None]
     near = [nearest_rows(queries, held, k) for held in rows]

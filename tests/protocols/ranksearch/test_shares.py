@@ -130,11 +130,7 @@ def test_sums_products_and_openings_are_correct(parties: int, p: int, seed: int)
     plays = [play(dealer, own[:, me]) for me, dealer in enumerate(dealers(scheme, seed))]
     a, b = own.sum(axis=1) % p
     for opened in play_together(plays, p):
-        assert [each.tolist() for each in opened] == [
-            (a * b % p).tolist(),
-            (a * b % p * a % p).tolist(),
-            a.tolist(),
-        ]
+        np.testing.assert_equal(opened, [a * b % p, a * b % p * a % p, a])
 
 
 @pytest.mark.parametrize(("needed", "p"), [(1, 251), (40, 251), (17_000, 251), (17_000, 65_521)])
@@ -239,12 +235,11 @@ def test_labels_equal_those_of_the_totals(parties: int, classes: int, most: int,
 
 def test_the_field_fits_parties_classes_and_votes() -> None:
     """It has one byte if possible, and fits twice the votes if they are compared by bits."""
-    assert label_scheme(8, 10, ONE_HOT_MAX).p == label_scheme(8, 10, 125).p == PRIMES[0]
-    assert {
-        scheme.p
-        for scheme in (label_scheme(8, 10, 126), label_scheme(8, 251, 5), label_scheme(251, 2, 5))
-    } == {PRIMES[1]}
-    assert label_scheme(8, 10, VOTES_MAX).p == PRIMES[1]
+    for prime, *fitting in (
+        (PRIMES[0], (8, 10, ONE_HOT_MAX), (8, 10, 125)),
+        (PRIMES[1], (8, 10, 126), (8, 251, 5), (251, 2, 5), (8, 10, VOTES_MAX)),
+    ):
+        assert {label_scheme(*each).p for each in fitting} == {prime}
     with pytest.raises(InputError, match='use reveal = "votes"'):
         label_scheme(8, 10, VOTES_MAX + 1)
 
