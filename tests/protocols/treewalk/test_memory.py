@@ -114,12 +114,9 @@ class Asking:
         return failed.value.root
 
 
-def _memory(
-    budget: float | None = None, path: Path | None = None, terms: bytes = b""
-) -> WalkMemory:
-    budgets = Budgets(analyst=budget)
-    ledger = open_ledger(path, budgets, new=path is None or not path.exists())
-    return WalkMemory(ledger, SERVER, terms)
+def _memory(budget: float | None = None, path: Path | None = None) -> WalkMemory:
+    is_new = path is None or not path.exists()
+    return WalkMemory(open_ledger(path, Budgets(analyst=budget), new=is_new), SERVER, b"")
 
 
 def _spent(memory: WalkMemory) -> float:
@@ -145,9 +142,9 @@ def test_each_query_is_asked_once() -> None:
 def test_ten_queries_reveal_no_more_than_one() -> None:
     """With a memory, ten equal queries show the server one walk; without one, ten walks."""
     asking, forgetful = Asking(_memory()), Asking(_memory())
-    for turn in range(10):
+    for _ in range(10):
         asking.ask(QUERIES[:1])
-        forgetful.memory = _memory(terms=bytes([turn]))
+        forgetful.memory = _memory()
         forgetful.ask(QUERIES[:1])
     bits, more = (np.vstack(one.seen).astype(np.bool_) for one in (asking, forgetful))
     assert bits.shape == (1, STEPS)
