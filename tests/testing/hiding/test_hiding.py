@@ -55,8 +55,6 @@ FOUR, SWAPPED = (
 HELD: Final = {"inputs": FOUR, "other_inputs": SWAPPED, "coalition": ("a", "b")}
 VETO: Final = {"inputs": ALONE, "other_inputs": TOGETHER, "permitted": vetoed}
 LEFT_OUT: Final = f"held-out runs, {COORDINATES_MAX} coordinates ("
-
-
 BROKEN: Final[Sequence[tuple[Callable[..., Any], dict[str, Any], str]]] = (
     (leaky.constant_mask, {}, "message 1 from ben to ada (test.hidden-part), values: entry 0"),
     # Shares that two colluders hold between them are added up, whatever their modulus.
