@@ -41,10 +41,10 @@ from veilring.protocols.ranksearch.adversaries import (
     UnevenCounts,
     WrongCounts,
     WrongVotes,
+    read_totals,
 )
 from veilring.protocols.ranksearch.algorithm.search import clipped_counts, first_cuts
 from veilring.protocols.ranksearch.algorithm.votes import nearest_rows
-from veilring.protocols.ranksearch.attacks import read_totals
 from veilring.protocols.ranksearch.shared import Checks, CheckWords, Commitment, Shares
 from veilring.protocols.ranksearch.system import SearchSetup
 from veilring.protocols.ring.adversaries import InputSubstitution
