@@ -288,7 +288,7 @@ def test_equal_charts_are_equal_files(tmp_path: Path) -> None:
 def test_a_chart_that_cannot_be_drawn_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other formats are refused, and all if matplotlib is missing; no file is left."""
+    """Other formats are refused, and so is any if the library is missing; no file is left."""
     with pytest.raises(InputError, match=r"a path that ends in \.png or \.svg"):
         _draw([tmp_path / "one.svg", tmp_path / "one.pdf"])
     monkeypatch.setitem(sys.modules, "matplotlib", None)
