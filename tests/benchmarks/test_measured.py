@@ -1,4 +1,4 @@
-"""Measurements in processes apart: of a benchmark, a collection, and of this machine."""
+"""Measurements in processes apart, of this machine, and the history of their results."""
 
 import json
 import math
@@ -6,25 +6,34 @@ import os
 import platform
 import subprocess
 import sys
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from benchmarks.__main__ import app
 from benchmarks.collecting import Drive, drive_collection
-from benchmarks.measurement import apart, describe_machine, peak_mib
+from benchmarks.history import Record, add_record, make_record, read_history
+from benchmarks.measurement import Measurement, apart, describe_machine, peak_mib
 from tests.deployment.commands import SECONDS
+from typer.testing import CliRunner
+
+from benchmarks import history, hops
+from veilring.errors import InputError
+
+ROOT = Path(__file__).parents[2]
+DAY = date(2026, 11, 20)
+HERE, ELSEWHERE = "2 cores", "8 cores"
+LAST = Measurement("hop", "x", (1.0, 1.2, 1.1))
+SLOW, SLOWER = Measurement("hop", "s", (1.0, 2.0)), Measurement("hop", "s", (9.0,))
 
 
 def test_a_separate_process_computes_in_one_thread() -> None:
-    """Its environment, restored afterwards, sets one thread; peak memory is its own."""
+    """It has one thread and its own peak memory; the machine is described without its name."""
     before = os.environ.get("OMP_NUM_THREADS")
     assert apart(os.getenv, "OMP_NUM_THREADS") == "1"
     assert os.environ.get("OMP_NUM_THREADS") == before
     assert 0 < apart(peak_mib) < peak_mib()
     assert math.isnan(peak_mib(2**22 + 1))
-
-
-def test_the_machine_is_described_without_its_name() -> None:
-    """Cores, kind and Python version are described; the host's name is not."""
     line = describe_machine()
     assert f"{os.cpu_count()} cores" in line
     assert platform.python_version() in line
@@ -32,21 +41,14 @@ def test_the_machine_is_described_without_its_name() -> None:
     assert platform.node() not in line.split()
 
 
-_ROOT = Path(__file__).parents[2]
-
-
 @pytest.mark.slow
 def test_a_quick_benchmark_writes_its_numbers(tmp_path: Path) -> None:
     """A single benchmark prints its table, and its file has ratios with their spread."""
     output = tmp_path / "results.json"
     options = ("--quick", "--only", "simulated", "--output", str(output))
+    command = [sys.executable, "-m", "benchmarks", *options]
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks", *options],
-        cwd=_ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=SECONDS,
+        command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=SECONDS
     )
     document = json.loads(output.read_text(encoding="utf-8"))
     assert document["quick"] is True
@@ -76,3 +78,103 @@ def test_every_report_of_a_driven_collection_is_durable() -> None:
     assert found.mib > 10
     assert found.spent == 10.0
     assert seen[0] == seen[1] != os.getpid()
+
+
+def _record(*measurements: Measurement, days: int = 0, quick: bool = False) -> Record:
+    taken = DAY + timedelta(days=days)
+    return make_record(measurements, taken=taken, version="0.1.0", machine=HERE, quick=quick)
+
+
+@pytest.mark.parametrize(
+    ("now", "last", "machine", "verdict"),
+    [
+        (Measurement("hop", "x", (1.15, 9.0, 0.1)), LAST, ELSEWHERE, "inside"),
+        (Measurement("hop", "x", (0.99,)), LAST, HERE, "below"),
+        (Measurement("hop", "x", (1.21,)), LAST, HERE, "above"),
+        (LAST, Measurement("hop", "x", (1.1,)), HERE, "one repetition"),
+        (SLOWER, SLOW, HERE, "above"),
+        (SLOWER, SLOW, ELSEWHERE, "another machine"),
+    ],
+)
+def test_a_median_is_judged_by_the_recorded_interval(
+    now: Measurement, last: Measurement, machine: str, verdict: history.Verdict
+) -> None:
+    """Ratios are compared on any machine, seconds only on the recorded one."""
+    (change,) = history.compare([now], [_record(last)], machine=machine, quick=False)
+    assert change.verdict == verdict
+    assert change.factor == pytest.approx(now.median / last.median)
+
+
+def test_the_last_record_of_each_measurement_counts() -> None:
+    """Newer ones without it, or of another size or unit, are skipped; from 0 there is no factor."""
+    zero = Measurement("log", "lines", (0.0, 0.0))
+    records = [
+        _record(Measurement("hop", "x", (5.0,)), zero),
+        _record(LAST, days=1),
+        _record(Measurement("hop", "x", (7.0,)), days=2, quick=True),
+        _record(Measurement("hop", "s", (7.0,)), days=3),
+        _record(Measurement("ring", "x", (7.0,)), days=4),
+    ]
+    now = [LAST, Measurement("new", "x", (1.0,)), zero]
+    hop, other, log = history.compare(now, records, machine=HERE, quick=False)
+    assert (hop.taken, hop.factor) == (DAY + timedelta(days=1), 1.0)
+    assert (other.last, other.taken, other.verdict, other.factor) == (None, None, None, None)
+    assert (log.factor, log.verdict) == (None, "inside")
+
+
+def test_added_records_are_read_again(tmp_path: Path) -> None:
+    """A file has one record per line, in the order of addition; the stored one has several days."""
+    path = tmp_path / "history.jsonl"
+    records = [_record(LAST), _record(LAST, days=1, quick=True)]
+    for record in records:
+        add_record(path, record)
+    assert read_history(path) == records
+    assert len(path.read_text().splitlines()) == 2
+    stored = read_history(history.HISTORY)
+    assert len({record.taken for record in stored}) >= 2
+    assert all("cores" in record.machine and record.results for record in stored)
+
+
+def test_a_damaged_history_is_refused(tmp_path: Path) -> None:
+    """The error names the line of a record out of order, a wrong interval, or no record."""
+    path = tmp_path / "history.jsonl"
+    with pytest.raises(InputError, match="--history"):
+        read_history(path)
+    add_record(path, _record(LAST, days=1))
+    add_record(path, _record(LAST))
+    with pytest.raises(InputError, match=r"line 2 .* is older"):
+        read_history(path)
+    wrong = _record(LAST).model_dump(mode="json")
+    wrong["results"]["hop"]["min"] = 2.0
+    for text, reason in (("{}", "taken"), (json.dumps(wrong), "between min and max")):
+        path.write_text(text)
+        with pytest.raises(InputError, match=rf"line 1 .*{reason}"):
+            read_history(path)
+
+
+def test_a_run_is_compared_and_then_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table shows the last record beside the run, or that there is no record yet."""
+    values = iter([(1.0, 2.0), (3.0, 3.0), (1.5, 1.5)])
+
+    def measured(*, quick: bool) -> list[Measurement]:
+        return [Measurement("hop", "x", next(values))] * quick
+
+    monkeypatch.setattr(hops, "measure_hop", measured)
+    path, output = tmp_path / "history.jsonl", tmp_path / "results.json"
+    path.touch()
+    command = ["--quick", "--only", "hop", "--history", str(path), "--output", str(output)]
+
+    def compared(*more: str) -> str:
+        return CliRunner().invoke(app, [*command, "--compare", *more]).stdout
+
+    assert "no record" in compared("--record")
+    (record,) = read_history(path)
+    assert (record.quick, record.machine) == (True, describe_machine())
+    assert abs(record.taken - datetime.now(UTC).date()) <= timedelta(days=1)
+    second = compared()
+    assert "+100.0%" in second
+    assert "above" in second
+    assert "inside" in compared()
+    assert len(read_history(path)) == 1

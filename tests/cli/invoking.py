@@ -22,6 +22,21 @@ def invoke(*arguments: str | Path) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
+def done(*arguments: str | Path) -> str:
+    """Run a command, require success, and return its standard output."""
+    code, out, err = invoke(*arguments)
+    assert code == 0, err
+    return out
+
+
+def refused(*arguments: str | Path) -> str:
+    """Run a command with wrong input: nothing but an error, which is returned as one line."""
+    code, out, err = invoke(*arguments)
+    assert (code, out) == (2, "")
+    assert "Traceback" not in err
+    return " ".join(err.replace("│", " ").split())
+
+
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a fresh interpreter, and require success."""
     command = [sys.executable, *arguments]

@@ -1,12 +1,13 @@
-"""`veilring keys new`: the files of all parties, or none."""
+"""`veilring keys`: the files of all parties or none, and the roster made of their public parts."""
 
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.invoking import invoke
+from tests.cli.invoking import done, refused
 from tests.deployment.commands import SECONDS
 
 from veilring.transport.roster import Member, Roster, load_identity
@@ -46,17 +47,41 @@ os.write(shown, str(step).encode())
 """
 
 
+def test_keys_are_created_once_and_added_to_a_roster(tmp_path: Path) -> None:
+    """Each party creates its own key; the roster is assembled from the public parts.
+
+    In one command each name gets, in this order, the next port. Nothing is overwritten.
+    """
+    new = ("keys", "new", "ada", "bob", "--host", "10.0.0.1", "--port", "7311", "--out", tmp_path)
+    assert done(*new).count("fingerprint ") == 2
+    done("keys", "new", "clerk", "--client", "--out", tmp_path)
+    parts = [tmp_path / f"{name}.member.toml" for name in (*NAMES, "clerk")]
+    keys = {name: (tmp_path / f"{name}.key").read_bytes() for name in NAMES}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.glob("*.key")} == {0o600}
+    assert "a file that does not exist yet" in refused(*new)
+    assert {name: (tmp_path / f"{name}.key").read_bytes() for name in NAMES} == keys
+    roster = tmp_path / "roster.toml"
+    shown = done("keys", "roster", *parts, "--out", roster)
+    loaded = Roster.load(roster)
+    assert (loaded.names, loaded.parties) == ((*NAMES, "clerk"), NAMES)
+    assert [loaded.member(name).port for name in NAMES] == [7311, 7312]
+    assert len({member.fingerprint for member in loaded.members}) == 3
+    assert loaded.hash.hex() in shown
+    assert done("keys", "show", roster) == shown
+    assert "PRIVATE" not in "".join(part.read_text() for part in parts)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="a process kills itself")
 def test_a_kill_at_any_step_leaves_all_files_or_none(tmp_path: Path) -> None:
     """After a kill, no party has a file, or the next command completes the files of all."""
-    done = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-c", KILLED, tmp_path], check=True, capture_output=True, timeout=SECONDS
     )
     outcomes = set()
-    for step in range(int(done.stdout)):
+    for step in range(int(ended.stdout)):
         folder = tmp_path / str(step)
-        assert invoke("keys", "new", "cyd", "--client", "--out", folder)[0] == 0
+        done("keys", "new", "cyd", "--client", "--out", folder)
         made = sorted(each.name.split(".")[0] for each in folder.glob("*.key"))
         assert len(list(folder.glob("*.member.toml"))) == len(made)
         for name in made:
@@ -72,10 +97,10 @@ def test_a_kill_at_any_step_leaves_all_files_or_none(tmp_path: Path) -> None:
 def test_the_next_command_completes_the_files_of_an_interrupted_one(tmp_path: Path) -> None:
     """Parties whose files lack their final names get them, and the others keep theirs."""
     complete = tmp_path / ".keys-complete-1"
-    assert invoke("keys", "new", *NAMES, "--out", complete)[0] == 0
+    done("keys", "new", *NAMES, "--out", complete)
     (tmp_path / "ada.key").hardlink_to(complete / "ada.key")
     made = {file.name: file.read_bytes() for file in complete.iterdir()}
-    assert invoke("keys", "new", "cyd", "--out", tmp_path)[0] == 0
+    done("keys", "new", "cyd", "--out", tmp_path)
     assert {name: (tmp_path / name).read_bytes() for name in made} == made
     assert len(made) == 4
     assert len(list(tmp_path.iterdir())) == 6
@@ -83,13 +108,12 @@ def test_the_next_command_completes_the_files_of_an_interrupted_one(tmp_path: Pa
 
 def test_a_key_is_never_replaced_by_that_of_an_interrupted_command(tmp_path: Path) -> None:
     """Both keys are kept until one of them is removed."""
-    assert invoke("keys", "new", "ada", "--out", tmp_path)[0] == 0
     complete = tmp_path / ".keys-complete-1"
-    assert invoke("keys", "new", "ada", "--out", complete)[0] == 0
+    for folder in (tmp_path, complete):
+        done("keys", "new", "ada", "--out", folder)
     before = (tmp_path / "ada.key").read_bytes()
-    code, _, err = invoke("keys", "new", "bob", "--out", tmp_path)
-    assert code == 2
-    assert "remove the one that you do not need" in err
+    said = refused("keys", "new", "bob", "--out", tmp_path)
+    assert "remove the one that you do not need" in said
     assert (tmp_path / "ada.key").read_bytes() == before
     assert (complete / "ada.key").exists()
     assert not (tmp_path / "bob.key").exists()

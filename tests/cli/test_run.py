@@ -1,148 +1,257 @@
-"""`veilring run`: its output, files and exit codes."""
+"""`veilring run`, `report` and `trace`: their output, files and exit codes."""
 
 import json
+import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pytest
 import tomli_w
-from tests.cli.invoking import invoke, python
+from tests.cli.invoking import done, invoke, python, refused
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
 from veilring.errors import ScenarioError
+from veilring.nodes.node import Node
 
-QUICK = ("--runtime", "memory", "--set", "parties.count=3", "--set", "run.leakage_trials=20")
+SMALL = ("--set", "parties.count=3", "--set", "run.leakage_trials=20")
+QUICK = ("--runtime", "memory", *SMALL)
+SEEDED = (*SMALL, "--seed", "1")
 
 
-class TestRun:
-    """`veilring run`."""
+def test_prints_accuracy_beside_the_reference_cost_and_leakage() -> None:
+    """One table has everything, and standard error is empty; without a seed, one is shown."""
+    code, out, err = invoke("run", "wine", *QUICK)
+    assert (code, err) == (0, "")
+    costs = ("rounds", "messages", "bytes", "wall time")
+    leakage = ("exposure", "claim", "loss of privacy", "Transcript")
+    for line in ("accuracy", "pooled kNN", "majority class", *costs, *leakage):
+        assert line in out
+    assert "To repeat the split and partition: --seed " in out
 
-    def test_prints_accuracy_beside_the_reference_cost_and_leakage(self) -> None:
-        """One table has everything, and standard error is empty."""
-        code, out, err = invoke("run", "wine", *QUICK, "--seed", "1")
-        assert (code, err) == (0, "")
-        for line in (
-            "accuracy",
-            "pooled kNN",
-            "majority class",
-            "rounds",
-            "messages",
-            "bytes",
-            "wall time",
-            "exposure",
-            "claim",
-            "loss of privacy",
-            "Transcript",
-        ):
-            assert line in out
 
-    def test_of_a_csv_it_reports_the_columns(self, tmp_path: Path) -> None:
-        """The first line counts numbers, categories and classes."""
-        rows = [f"{n}.5,{'fm'[n % 2]},{n % 3}" for n in range(40)]
-        (tmp_path / "mine.csv").write_text("\n".join(["size,sex,ward", *rows, ""]))
-        _, out, _ = invoke("run", "wine", *QUICK, "--set", f"data.source={tmp_path / 'mine.csv'}")
-        columns = "1 of numbers, 1 of categories (sex 2); label 'ward' (3 classes)"
-        assert out.splitlines()[0] == f"mine.csv: columns: {columns}"
+def test_of_a_csv_it_reports_the_columns(tmp_path: Path) -> None:
+    """The first line counts numbers, categories and classes."""
+    rows = [f"{n}.5,{'fm'[n % 2]},{n % 3}" for n in range(40)]
+    (tmp_path / "mine.csv").write_text("\n".join(["size,sex,ward", *rows, ""]))
+    out = done("run", "wine", *QUICK, "--set", f"data.source={tmp_path / 'mine.csv'}")
+    columns = "1 of numbers, 1 of categories (sex 2); label 'ward' (3 classes)"
+    assert out.splitlines()[0] == f"mine.csv: columns: {columns}"
 
-    def test_ranges_replace_the_extremes_of_the_table(self, tmp_path: Path) -> None:
-        """A file with the extremes changes nothing, and one with wider ranges the scaled rows."""
-        table, ranges = tmp_path / "mine.csv", tmp_path / "ranges.toml"
-        rows = [f"{n % 7},{n % 5},{'xy'[n % 2]}" for n in range(40)]
-        table.write_text("\n".join(["a,b,label", *rows, ""]))
 
-        def transcript(*given: str | Path) -> str:
-            words = ("run", table, *QUICK, "--seed", "1", "--json", *given)
-            return str(json.loads(invoke(*words)[1])["transcript"])
+def test_ranges_replace_the_extremes_of_the_table(tmp_path: Path) -> None:
+    """A file with the extremes changes nothing, and one with wider ranges the scaled rows."""
+    table, ranges = tmp_path / "mine.csv", tmp_path / "ranges.toml"
+    rows = [f"{n % 7},{n % 5},{'xy'[n % 2]}" for n in range(40)]
+    table.write_text("\n".join(["a,b,label", *rows, ""]))
 
-        def widen(factor: int) -> None:
-            ends = {"a": 6 * factor, "b": 4}
-            columns = [{"name": name, "low": 0, "high": high} for name, high in ends.items()]
-            ranges.write_text(tomli_w.dumps({"features": columns}))
+    def transcript(*given: str | Path) -> str:
+        words = ("run", table, *QUICK, "--seed", "1", "--json", *given)
+        return str(json.loads(done(*words))["transcript"])
 
-        widen(1)
-        assert transcript("--ranges", ranges) == transcript()
-        widen(1000)
-        assert transcript("--ranges", ranges) != transcript()
-        code, _, err = invoke("run", table, "--ranges", tmp_path / "none.toml")
-        assert code == 2
-        assert "data.ranges: there is no file" in err
+    def widen(factor: int) -> None:
+        ends = {"a": 6 * factor, "b": 4}
+        columns = [{"name": name, "low": 0, "high": high} for name, high in ends.items()]
+        ranges.write_text(tomli_w.dumps({"features": columns}))
 
-    def test_json_is_the_whole_output(self) -> None:
-        """A program can parse it, and equal seeds give equal transcripts."""
-        arguments = ("run", "wine", *QUICK, "--seed", "1", "--json")
-        reports = [json.loads(invoke(*arguments)[1]) for _ in range(2)]
-        assert reports[0]["transcript"] == reports[1]["transcript"]
-        assert reports[0]["parties"] == 3
-        assert reports[0]["cost"]["messages"] == 3 * (reports[0]["rounds"] + 3) - 2
+    widen(1)
+    assert transcript("--ranges", ranges) == transcript()
+    widen(1000)
+    assert transcript("--ranges", ranges) != transcript()
 
-    def test_unseeded_it_shows_how_to_repeat_the_split(self) -> None:
-        """The output contains the fresh seed."""
-        _, out, _ = invoke("run", "wine", *QUICK)
-        assert "To repeat the split and partition: --seed " in out
 
-    def test_out_contains_everything_to_repeat_the_run(self, tmp_path: Path) -> None:
-        """Report, scenario and versions are written, and the scenario gives the same report."""
-        folder = tmp_path / "a" / "b"
-        code, _, _ = invoke("run", "wine", *QUICK, "--seed", "4", "--out", str(folder))
-        assert code == 0
-        first = json.loads((folder / "report.json").read_text())
-        assert {"veilring", "numpy", "python"} <= set(
-            json.loads((folder / "versions.json").read_text())
-        )
-        assert tomllib.loads((folder / "scenario.toml").read_text())["run"]["seed"] == 4
-        _, out, _ = invoke("run", str(folder / "scenario.toml"), "--json")
-        again = json.loads(out)
-        assert again["transcript"] == first["transcript"]
-        assert again["settings"] == first["settings"]
+def test_out_contains_everything_to_repeat_the_run(tmp_path: Path) -> None:
+    """Report, scenario and versions are written, and the scenario gives the same report."""
+    folder = tmp_path / "a" / "b"
+    done("run", "wine", *QUICK, "--seed", "4", "--out", folder)
+    first = json.loads((folder / "report.json").read_text())
+    versions = json.loads((folder / "versions.json").read_text())
+    assert {"veilring", "numpy", "python"} <= set(versions)
+    assert tomllib.loads((folder / "scenario.toml").read_text())["run"]["seed"] == 4
+    again = json.loads(done("run", folder / "scenario.toml", "--json"))
+    assert again["transcript"] == first["transcript"]
+    assert again["settings"] == first["settings"]
 
-    def test_out_never_overwrites_a_report(self, tmp_path: Path) -> None:
-        """A folder with a report is refused before the run."""
-        (tmp_path / "report.json").write_text("mine")
-        code, out, err = invoke("run", "wine", *QUICK, "--out", str(tmp_path))
-        assert (code, out) == (2, "")
-        assert "--out" in err
-        assert (tmp_path / "report.json").read_text() == "mine"
 
-    @pytest.mark.parametrize(
-        ("arguments", "named"),
-        [
-            (("wines",), "breast-cancer"),
-            (("wine", "--set", "protocol.kk=3"), "did you mean k?"),
-            (("wine", "--runtime", "cloud"), "memory, tls, processes or simulated"),
-            (("wine", "--seed", "-1"), "run.seed"),
-            (("wine", "--sed", "1"), "--seed"),
-        ],
-    )
-    def test_wrong_input_exits_with_two(self, arguments: tuple[str, ...], named: str) -> None:
-        """Standard error has the allowed values and no traceback."""
-        code, out, err = invoke("run", *arguments)
-        assert (code, out) == (2, "")
-        assert named in err
-        assert "Traceback" not in err
-
-    def test_debug_shows_the_origin_of_an_error(self) -> None:
-        """With --debug the original error is raised."""
-        result = CliRunner().invoke(app, ["--debug", "run", "wines"])
-        assert isinstance(result.exception, ScenarioError)
-
-    def test_a_failed_run_exits_with_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A run that could not end names the waiting parties, in one paragraph."""
-        from veilring.nodes.node import Node  # noqa: PLC0415  (only this test breaks it)
-
-        monkeypatch.setattr(Node, "_dispatch", lambda *_: None)
-        code, out, err = invoke("run", "wine", *QUICK, "--runtime", "simulated")
-        assert (code, out) == (1, "")
-        assert err.startswith("veilring: ")
+def test_debug_shows_the_origin_of_an_error() -> None:
+    """With --debug the original error is raised."""
+    result = CliRunner().invoke(app, ["--debug", "run", "wines"])
+    assert isinstance(result.exception, ScenarioError)
 
 
 def test_a_real_process_runs_real_processes() -> None:
-    """`python -m veilring run` starts a process per party and leaves stderr empty."""
+    """`python -m veilring run` starts a process per party, and its JSON is the whole output.
+
+    Equal seeds give equal transcripts.
+    """
     command = ("run", "wine", "--json", "--seed", "1")
-    small = ("--set", "parties.count=3", "--set", "run.leakage_trials=20")
-    done = python("-m", "veilring", *command, *small)
-    assert done.stderr == ""
-    report = json.loads(done.stdout)
+    ended = python("-m", "veilring", *command, *SMALL)
+    assert ended.stderr == ""
+    report = json.loads(ended.stdout)
     assert report["runtime"] == "processes"
-    in_memory = json.loads(invoke(*command, *QUICK)[1])
+    assert report["parties"] == 3
+    assert report["cost"]["messages"] == 3 * (report["rounds"] + 3) - 2
+    in_memory = json.loads(done(*command, *QUICK))
     assert report["transcript"] == in_memory["transcript"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a quick run."""
+    folder = tmp_path_factory.mktemp("runs") / "wine"
+    done("run", "wine", *QUICK, "--seed", "1", "--out", folder)
+    return folder
+
+
+@pytest.fixture
+def failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of a run that failed because no message arrived."""
+    with monkeypatch.context() as broken:
+        broken.setattr(Node, "_dispatch", lambda *_: None)
+        code, out, err = invoke(
+            "run", "wine", "--runtime", "simulated", *SEEDED, "--out", tmp_path / "failed"
+        )
+    assert (code, out) == (1, "")
+    assert "is waiting for" in err
+    return tmp_path / "failed"
+
+
+def read(path: Path) -> Any:
+    """Return the content of a file in JSON."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def page(folder: Path) -> str:
+    """Write the page of a run, and return it."""
+    done("report", folder)
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_run_writes_the_time_of_each_message(folder: Path) -> None:
+    """There is a row per message, and no events without incidents."""
+    cost = read(folder / "report.json")["cost"]
+    messages = pl.read_parquet(folder / "trace.parquet")
+    assert len(messages) == cost["messages"] + cost["setup_messages"]
+    assert messages["sent_seconds"].is_sorted()
+    assert read(folder / "events.json") == []
+
+
+def test_real_processes_are_traced_too(tmp_path: Path) -> None:
+    """On a real clock and several processes, no message arrives before it is sent."""
+    done("run", "wine", *SEEDED, "--out", tmp_path)
+    messages = pl.read_parquet(tmp_path / "trace.parquet")
+    assert messages["received_seconds"].null_count() == 0
+    assert (messages["received_seconds"] >= messages["sent_seconds"]).all()
+
+
+def test_a_failed_run_keeps_its_error_and_its_messages(failed: Path) -> None:
+    """A failed run has no report; its error and messages are stored and never overwritten.
+
+    Page and trace show the error, which comes first.
+    """
+    files = {"error.json", "events.json", "scenario.toml", "trace.parquet", "versions.json"}
+    assert {path.name for path in failed.iterdir()} == files
+    error = read(failed / "error.json")
+    assert error["error"] == "RunFailed"
+    assert "party-1 is waiting for" in error["message"]
+    messages = pl.read_parquet(failed / "trace.parquet")
+    assert len(messages) > 0
+    assert messages["received_seconds"].null_count() == len(messages)
+    assert "error.json" in refused("run", "wine", *SEEDED, "--out", failed)
+    assert "no message is in flight" in page(failed)
+    out = done("trace", failed)
+    assert out.startswith("The run failed. RunFailed: ")
+    assert "never received" in out
+
+
+def test_without_a_seed_a_failure_names_the_splits_seed(tmp_path: Path) -> None:
+    """The error, trace and page of an unseeded failed run show the seed of the split."""
+    crash = "faults=[{kind='crash', party='party-2', start_seconds=0.05}]"
+    settings = ("parties.count=4", "data.queries=5", "run.leakage_trials=0", crash)
+    command = ["run", "wine", "--runtime", "simulated"]
+    for setting in settings:
+        command += ["--set", setting]
+    code, _, err = invoke(*command, "--out", tmp_path)
+    (note,) = read(tmp_path / "error.json")["notes"]
+    assert code == 1
+    assert re.fullmatch(r"To repeat the split and partition: --seed \d+\.", note)
+    assert note in err
+    assert note in done("trace", tmp_path)
+    assert note in page(tmp_path)
+    again = invoke(*command, "--seed", note.split()[-1].strip("."), "--out", tmp_path / "again")
+    assert again[0] == 1
+    assert read(tmp_path / "again" / "error.json")["notes"] == []
+
+
+def test_a_report_is_a_page_beside_the_run_or_elsewhere(folder: Path, tmp_path: Path) -> None:
+    """It prints the path, and does the same if repeated; a page cannot replace a folder."""
+    for _ in range(2):
+        code, out, err = invoke("report", folder)
+        assert (code, err) == (0, "")
+        assert "report.html" in out
+    written = page(folder)
+    assert written.startswith("<!DOCTYPE html>")
+    assert read(folder / "report.json")["transcript"] in written
+    done("report", folder, "--out", tmp_path / "page.html")
+    assert "<h1>wine: 3 parties, memory</h1>" in (tmp_path / "page.html").read_text()
+    assert str(tmp_path) in refused("report", folder, "--out", tmp_path)
+
+
+def test_a_trace_shows_sums_and_the_first_messages(folder: Path) -> None:
+    """It prints tables by party and kind, then the requested number of lines, or all."""
+    code, out, err = invoke("trace", folder, "--limit", "7")
+    assert (code, err) == (0, "")
+    for word in ("party-2", "ring.topk.vector", "set-up bytes"):
+        assert word in out
+    assert sum("●" in line for line in out.splitlines()) == 7
+    assert "The first 7 of " in out
+    out = done("trace", folder, "--limit", "9999")
+    assert "The first" not in out
+    cost = read(folder / "report.json")["cost"]
+    drawn = sum("●" in line for line in out.splitlines())
+    assert drawn == cost["messages"] + cost["setup_messages"]
+
+
+def test_malicious_parties_are_named_by_run_report_and_trace(tmp_path: Path) -> None:
+    """The terminal, page and trace begin with the malicious parties."""
+    malicious = ("--set", 'adversaries.party-1={kind="take-over", by=5, entry=2}')
+    out = done("run", "wine", *QUICK, "--seed", "1", *malicious, "--out", tmp_path)
+    told = "adversaries: party-1, take-over"
+    first, second, *_ = out.splitlines()
+    assert (first.rstrip(), second.rstrip()) == ("wine: 3 parties, memory", told)
+    (mark,) = read(tmp_path / "events.json")
+    assert (mark["party"], mark["what"]) == ("party-1", "adversary: take-over")
+    shown = page(tmp_path)
+    assert shown.index("<h1>") < shown.index(f">{told}<") < shown.index("<dt>accuracy</dt>")
+    out = done("trace", tmp_path)
+    assert out.startswith(f"{told}\n")
+    assert "party-1: adversary: take-over" in out
+
+
+def test_a_coalition_is_named_by_run_report_and_trace(tmp_path: Path) -> None:
+    """The terminal, folder, page and trace name the colluding and the lost parties."""
+    out = done("run", "coalition", "--set", "run.leakage_trials=20", "--out", tmp_path)
+    for word in ("votes exposed", "1 of 1 took effect", "party-9", "with failed attempts"):
+        assert word in out
+    report = read(tmp_path / "report.json")
+    assert report["recovery"]["without"] == ["party-9"]
+    assert report["coalition"]["members"] == report["settings"]["parties"]["coalition"]
+    kinds = [mark["what"] for mark in read(tmp_path / "events.json")]
+    assert "coalition: with party-4, party-7, party-10" in kinds
+    assert "Findings of the coalition" in page(tmp_path)
+    out = done("trace", tmp_path, "--limit", "9999")
+    for word in ("votes exposed: ", "left out: party-9; ", "party-2: coalition: with party-4"):
+        assert word in out
+
+
+def test_without_a_retry_the_folder_has_the_crash(tmp_path: Path) -> None:
+    """The run fails by name, and the trace has the messages before the crash."""
+    settings = ("--set", "run.leakage_trials=0", "--set", "run.retries=0")
+    code, _, err = invoke("run", "coalition", *settings, "--out", tmp_path)
+    assert code == 1
+    assert "party-9 was lost" in err
+    out = done("trace", tmp_path, "--limit", "9999")
+    assert out.startswith("The run failed. RunFailed: ")
+    assert "fault: crash" in out

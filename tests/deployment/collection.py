@@ -3,17 +3,20 @@
 import asyncio
 import re
 import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.deployment.commands import SECONDS, Command, call, start_serving
+from tests.deployment.commands import SECONDS, Command, Deployment
 
 from veilring.deployment import load_config_of
 from veilring.deployment.collector import CollectorConfig, open_configured_store, serve_collector
 from veilring.deployment.survey import SurveyTerms
-from veilring.testing.ports import reserve_ports
+from veilring.protocols.ldp.store.base import Store
+
+COLLECTOR = "collector"
 
 
 @asynccontextmanager
@@ -33,67 +36,59 @@ def collector_of(folder: Path) -> CollectorConfig:
     return load_config_of(folder / "collector.toml", CollectorConfig, "veilring serve")
 
 
-class Collection:
+def store_of(folder: Path) -> Store:
+    """Open the store of the collector in a folder, which is not served."""
+    config = collector_of(folder)
+    return open_configured_store(config, SurveyTerms.load(Path(config.terms)).task)
+
+
+class Collection(Deployment):
     """A folder written by `veilring deploy survey`, and its processes."""
 
-    def __init__(self, folder: Path, *, reports: int, survey_clients: int = 2) -> None:
-        self.folder = folder
-        ports = ("--port", reserve_ports(), "--out", folder)
-        options = ("--reports", reports, "--survey-clients", survey_clients, *ports)
-        call("deploy", "survey", "iris", *map(str, options))
-        self.collector: Command | None = None
-        self.survey_clients: list[Command] = []
+    def __init__(self, folder: Path, *, reports: int, survey_clients: int = 1) -> None:
+        super().__init__(folder, "survey", "--reports", reports, "--survey-clients", survey_clients)
 
-    @property
-    def log(self) -> Path:
-        """The log of the collector."""
-        return self.folder / "collector.log"
-
-    def serve(self) -> None:
+    def collect(self) -> None:
         """Start the collector and wait until it is ready."""
-        self.collector = start_serving(self.folder, "collector", output=self.log)
+        self.serve(COLLECTOR)
 
     def submit(self, number: int, *options: str, rows: str = "") -> Command:
         """Start a survey client, by default with its own rows."""
         name = f"survey-client-{number}"
-        process = Command(
-            self.folder,
-            *("submit", f"{name}.toml", rows or f"{name}.csv", *options),
-            output=self.folder / f"{name}.log",
-        )
-        self.survey_clients.append(process)
-        return process
+        words = ("submit", f"{name}.toml", rows or f"{name}.csv", *options)
+        self.running[name] = self.command(*words, log=name)
+        return self.running[name]
 
-    def run(self, *words: str) -> Command:
-        """Run a command to its end."""
-        command = Command(self.folder, *words, output=self.folder / f"{words[0]}.log")
-        command.wait(SECONDS)
-        return command
+    def submitted(self, rows: str = "", *options: str, number: int = 0, code: int = 0) -> str:
+        """Submit to the end, by default a survey client's own rows, and return the output."""
+        return self.well_ended(self.submit(number, *options, rows=rows), code)
 
-    def kill_all(self) -> None:
-        """End all processes, as a power failure would."""
-        for process in (self.collector, *self.survey_clients):
-            if process is not None:
-                process.kill()
-        self.collector = None
-        self.survey_clients.clear()
+    @staticmethod
+    def well_ended(command: Command, code: int = 0) -> str:
+        """Wait for the end of a command, and return its output without a traceback."""
+        assert command.wait(SECONDS) == code, command.output
+        assert "Traceback" not in command.output
+        return command.output
+
+    def _rows(self, name: str, query: str) -> Sequence[Any]:
+        with closing(sqlite3.connect(self.folder / name)) as database:
+            return database.execute(query).fetchall()
 
     def stored(self) -> dict[bytes, bytes]:
         """Return the stored reports by their ids."""
-        database = sqlite3.connect(self.folder / "collector.db")
-        rows = dict(database.execute("SELECT id, report FROM reports"))
-        database.close()
-        return rows
+        return dict(self._rows("collector.db", "SELECT id, report FROM reports"))
+
+    def counted(self) -> int:
+        """Return the number of reports in the running sums."""
+        ((count,),) = self._rows("collector.db", "SELECT coalesce(sum(reports), 0) FROM tallies")
+        return int(count)
 
     def outboxes(self) -> list[tuple[str, bytes, bytes, int | None]]:
         """Return the client, id, report and verdict of each report in the outboxes."""
         rows: list[tuple[str, bytes, bytes, int | None]] = []
         for path in sorted(self.folder.glob("survey-client-*.db")):
-            database = sqlite3.connect(path)
-            found = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if found[0]:
-                rows += database.execute("SELECT client, id, report, verdict FROM outgoing")
-            database.close()
+            if self._rows(path.name, "SELECT 1 FROM sqlite_master"):
+                rows += self._rows(path.name, "SELECT client, id, report, verdict FROM outgoing")
         return rows
 
     def require_sound(self) -> int:
@@ -108,23 +103,17 @@ class Collection:
         assert all(reports[name] == report for name, report in stored.items())
         acknowledged = [(name, report) for _, name, report, v in made if v is not None]
         assert all(stored.get(name) == report for name, report in acknowledged)
-        config = collector_of(self.folder)
-        task = SurveyTerms.load(Path(config.terms)).task
-        store = open_configured_store(config, task)
-        assert store.recount().clients == len(stored)  # raises if the sums differ
-        store.close()
+        with closing(store_of(self.folder)) as store:
+            assert store.recount().clients == len(stored)  # raises if the sums differ
         return len(stored)
 
-    def counted(self) -> int:
-        """Return the number of reports in the running sums."""
-        database = sqlite3.connect(self.folder / "collector.db")
-        ((count,),) = database.execute("SELECT coalesce(sum(reports), 0) FROM tallies").fetchall()
-        database.close()
-        return int(count)
 
-    @staticmethod
-    def kept(output: str) -> int:
-        """Return the number of reports that a survey client shows as stored."""
-        found = re.search(r"^([\d,]+) reports are stored", output, re.MULTILINE)
-        assert found is not None, output
-        return int(found[1].replace(",", ""))
+Collect = Callable[..., Collection]
+"""Serves a collection of some reports, whose processes are killed at the end of the test."""
+
+
+def kept(output: str) -> int:
+    """Return the number of reports that a survey client shows as stored."""
+    found = re.search(r"^([\d,]+) reports are stored", output, re.MULTILINE)
+    assert found is not None, output
+    return int(found[1].replace(",", ""))

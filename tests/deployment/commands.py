@@ -4,6 +4,7 @@ Each is forked from a server that has imported everything: it starts in millisec
 interpreter takes a second.
 """
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -17,12 +18,26 @@ from typer.testing import CliRunner, Result
 
 from veilring.cli.app import app
 from veilring.nodes.runtimes.processes import PRELOADED
+from veilring.privacy.ledger import Totals, read_totals
+from veilring.testing.ports import reserve_ports
 
 # The timeout for a process to reach a state. On an idle machine this takes a second or two; a busy
 # machine gets a hundred times that.
 SECONDS: Final = 200.0
-VOTES: Final = ("--protocol=noisy-votes", "--set=parties.count=3", "--set=protocol.radius=0.3")
-"""The options with which `veilring deploy peers` writes a deployment of noisy votes."""
+PARTIES: Final = ("party-0", "party-1", "party-2")
+_THREE: Final = f"--set=parties.count={len(PARTIES)}"
+_PLACES: Final = "places.csv"
+DEPLOYED: Final = {
+    "ring": ("peers", "wine", _THREE),
+    "rank-search": ("peers", "wine", _THREE, "--protocol=rank-search"),
+    "release": ("peers", "iris", _THREE, "--protocol=release"),
+    "votes": ("peers", "iris", _THREE, "--protocol=noisy-votes", "--set=protocol.radius=0.3"),
+    "owner": ("owner", "iris", "--radius=0.2"),
+    "prediction": ("prediction", "wine"),
+    "survey": ("survey", "iris", "--reports=2000", "--survey-clients=1"),
+    "places": ("places", _PLACES),
+}
+"""The words of `veilring deploy` for a small deployment of each system."""
 
 _IMPORTED: Final = (
     *PRELOADED,
@@ -106,90 +121,109 @@ class Command:
         self._process.join()
 
 
-class Server:
-    """A party of a deployment that can be served, killed and served again.
+class Deployment:
+    """A folder that `veilring deploy` wrote, and the processes of its parties.
 
     Args:
-        folder: The folder that `veilring deploy` wrote.
-        name: The name of the party's configuration, without its suffix.
+        folder: The folder, which is written if a system is given.
+        system: One of `DEPLOYED`.
+        options: Further options of `veilring deploy`.
+
+    Attributes:
+        running: The processes that were started, by the names of their configurations.
     """
 
-    def __init__(self, folder: Path, name: str) -> None:
-        self.folder, self._name = folder, name
-        self._command: Command | None = None
+    def __init__(self, folder: Path, system: str = "", *options: object) -> None:
+        self.folder, self.running = folder, dict[str, Command]()
+        if system:
+            deploy(folder, system, *options)
 
-    @property
-    def log(self) -> Path:
-        """The text of its log."""
-        return self.folder / f"{self._name}.log"
+    def command(self, *words: str, log: str = "", body: Body | None = None) -> Command:
+        """Start a command in the folder, with its output in `log`, by default named like it."""
+        output = self.folder / f"{log or words[0]}.log"
+        return Command(self.folder, *words, output=output, body=body)
 
-    def serve(self) -> None:
-        """Start the party and wait until it is ready."""
-        self.start()
-        self.wait_until_ready()
+    def ended(self, *words: str, code: int = 0) -> str:
+        """Run a command in a process to its end; require its exit code and no traceback."""
+        command = self.command(*words)
+        assert command.wait(2 * SECONDS) == code, command.output
+        assert "Traceback" not in command.output
+        return command.output
 
-    def start(self) -> None:
-        """Start the party."""
-        self._command = Command(self.folder, "serve", f"{self._name}.toml", output=self.log)
+    def call(self, *words: object, code: int = 0, given: str | None = None) -> Result:
+        """Run a command in this process, in the folder: see `call`."""
+        with contextlib.chdir(self.folder):
+            return call(*words, code=code, given=given)
 
-    def wait_until_ready(self) -> None:
-        """Wait until the party answers; a member of a group is ready when all have started."""
-        self.wait_for("is ready")
+    def start(self, *names: str, body: Body | None = None) -> None:
+        """Start parties."""
+        for name in names:
+            self.running[name] = self.command("serve", f"{name}.toml", log=name, body=body)
 
-    def wait_for(self, text: str) -> None:
-        """Wait until the party has logged a text."""
-        assert self._command is not None
-        wait_for(self._command, text)
+    def serve(self, *names: str, body: Body | None = None) -> None:
+        """Start parties, and wait until all are ready."""
+        self.start(*names, body=body)
+        for name in names:
+            self.wait_for(name, "is ready")
 
-    def kill(self) -> None:
-        """End it as a loss of power would."""
-        if self._command is not None:
-            self._command.kill()
-            self._command = None
+    def wait_for(self, name: str, text: str) -> str:
+        """Wait until a party has logged a text, and return the log."""
 
-    @property
-    def pid(self) -> int:
-        """The number of its process."""
-        assert self._command is not None
-        return self._command.pid
+        def printed() -> bool:
+            found = text in self.log(name)
+            assert found or self.running[name].poll() is None, self.log(name)
+            return found
 
-    def fail(self) -> str:
-        """Wait until the process exits with code 1, and return the last line of its output.
+        wait_until(printed)
+        return self.log(name)
 
-        The output contains an error message and no traceback.
-        """
-        assert self._command is not None
-        assert self._command.wait(SECONDS) == 1, self.log.read_text()
-        self._command = None
-        said = self.log.read_text()
-        assert "Traceback" not in said
-        return said.splitlines()[-1]
+    def log(self, name: str) -> str:
+        """Return the log of a party."""
+        return (self.folder / f"{name}.log").read_text()
 
-    def end_in_order(self) -> None:
-        """Ask the party to end, and require success."""
-        assert self._command is not None
-        self._command.terminate()
-        assert self._command.wait(SECONDS) == 0
-        self._command = None
-        assert "Traceback" not in self.log.read_text()
+    def kill(self, *names: str) -> None:
+        """Kill parties, by default all, as a loss of power would."""
+        for name in names or tuple(self.running):
+            self.running.pop(name).kill()
+
+    def end_in_order(self, *names: str) -> None:
+        """Ask parties to end, by default all, and require success."""
+        for name in names or tuple(self.running):
+            self.running[name].terminate()
+            assert self.running.pop(name).wait(SECONDS) == 0
+            assert "is shutting down" in self.log(name)
+            assert "Traceback" not in self.log(name)
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        """Replace a text of a file by another."""
+        text = (self.folder / name).read_text()
+        assert old in text
+        (self.folder / name).write_text(text.replace(old, new, 1))
+
+    def configure(self, name: str, *lines: str) -> None:
+        """Add keys to the configuration of a party."""
+        path = self.folder / f"{name}.toml"
+        path.write_text("\n".join([*lines, path.read_text()]))
+
+    def totals(self, name: str) -> Totals:
+        """Return the totals of a party's ledger."""
+        return read_totals(self.folder / f"{name}.db")
 
 
-def start_serving(folder: Path, name: str, *, output: Path) -> Command:
-    """Start `veilring serve` and wait until it is ready."""
-    command = Command(folder, "serve", f"{name}.toml", output=output)
-    wait_for(command, "is ready")
-    return command
+Deploy = Callable[..., Deployment]
+"""Writes a deployment, whose processes are killed at the end of the test: see `Deployment`."""
 
 
-def wait_for(command: Command, text: str) -> None:
-    """Wait until a running command has printed a text."""
-
-    def printed() -> bool:
-        found = text in command.output
-        assert found or command.poll() is None, command.output
-        return found
-
-    wait_until(printed)
+def deploy(folder: Path, system: str, *options: object) -> Path:
+    """Write the deployment of a system at reserved ports, and return its folder."""
+    kind, source, *chosen = DEPLOYED[system]
+    if source == _PLACES:
+        source = str(folder.with_suffix(".csv"))
+        rows = (f"{37.7 + n / 1000},{-122.4 + n / 700}" for n in range(99))
+        Path(source).write_text("\n".join(["lat,lon", *rows, ""]))
+    port = reserve_ports(len(PARTIES) if kind == "peers" else 1)
+    call("deploy", kind, source, *chosen, *options, "--port", port, "--out", folder)
+    return folder
 
 
 def wait_until(happened: Callable[[], bool]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.deployment.commands import SECONDS
+from tests.deployment.commands import PARTIES, SECONDS
 
 from veilring.deployment import load_config_of
 from veilring.deployment.peers import ClientConfig, Member, MemberConfig, ask_member, serve_member
@@ -55,14 +55,18 @@ class Served:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._tasks[name]
 
+    async def labels(self, first: int = 0, last: int | None = None) -> list[str]:
+        """Return the labels of some of the client's queries, by default of all."""
+        return await labels_of(self._folder, first, last)
+
     def spent(self) -> list[float]:
         """Return the charges of each member."""
         return [read_totals(self._folder / f"{name}.db").spent for name in self._names]
 
 
 @contextlib.asynccontextmanager
-async def all_served(folder: Path, names: Sequence[str]) -> AsyncIterator[Served]:
-    """Serve all of the given members."""
+async def all_served(folder: Path, names: Sequence[str] = PARTIES) -> AsyncIterator[Served]:
+    """Serve all members."""
     served = Served(folder, names)
     try:
         await served.serve(*names)
@@ -71,9 +75,9 @@ async def all_served(folder: Path, names: Sequence[str]) -> AsyncIterator[Served
         await served.end(*names)
 
 
-async def labels_of(folder: Path, first: int, last: int, file: str = "client.csv") -> list[str]:
+async def labels_of(folder: Path, first: int, last: int | None) -> list[str]:
     """Return the labels of some of the client's queries."""
-    header, *rows = (folder / file).read_text().splitlines()
+    header, *rows = (folder / "queries.csv").read_text().splitlines()
     queries = folder / f"{first}-{last}.csv"
     queries.write_text("\n".join([header, *rows[first:last]]))
     config = load_config_of(folder / "client.toml", ClientConfig, "this")

@@ -4,126 +4,144 @@ To run it manually: `python -m tests.deployment.prediction_crashes ROUNDS SEED`.
 """
 
 import asyncio
-import sys
-import tempfile
-import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from tests.deployment.commands import Server
-from tests.deployment.prediction_clients import Administrator, Crashes, PredictionClient, connected
+from numpy.typing import NDArray
+from tests.deployment import crashing
+from tests.deployment.commands import Deployment
+from tests.deployment.crashing import Asker, Client, connected, kill_one, play, report_crashes
 
-from veilring.data.sources import load
-from veilring.deployment.examples import REGISTRAR, NewDeployment, PredictionExample
+from veilring.deployment.examples import REGISTRAR
 from veilring.deployment.prediction import PredictionTerms, read_records
+from veilring.nodes.node import Node
 from veilring.nodes.service import opening
 from veilring.privacy.budgets import UNITS
-from veilring.privacy.ledger import open_ledger, read_totals
-from veilring.protocols.prediction.client import add_at_server
+from veilring.privacy.ledger import open_ledger
+from veilring.protocols.prediction.client import add_at_server, forget_at_server, label_queries
 from veilring.protocols.prediction.records import Accounts
-from veilring.protocols.prediction.server import ADD
+from veilring.protocols.prediction.server import ADD, FORGET, PREDICT
 from veilring.protocols.prediction.state import RowTable
-from veilring.protocols.prediction.system import IndKNN
 from veilring.protocols.system import SERVER
-from veilring.testing.ports import reserve_ports
 
 CLIENTS = ("client-0", "client-1")
 # Each record is a neighbour of each query, and can pay for all of them.
-EVERYBODY = IndKNN(queries=1_000_000, epsilon=200.0, kernel="rbf", tau=0.1, sigma2=4.0)
+EVERYBODY = ("kernel=rbf", "tau=0.1", "sigma2=4.0", "queries=1000000", "epsilon=200.0")
 STABLE = 100  # these records stay; the others come and go
+BLOCK_MAX = 20
+Role = Callable[..., Awaitable[Any]]
 
 
-class Served(Server):
-    """A folder written by `veilring deploy prediction`, and its running server."""
+@dataclass
+class Crashes(crashing.Crashes):
+    """The observations of a crash test.
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, SERVER)
-        self.state = folder / "server.db"
+    Attributes:
+        changed: Records that were added or removed.
+        half_done: Kills after which an unacknowledged change turned out to be complete.
+    """
 
-    @classmethod
-    def deployed(cls, folder: Path, prediction: IndKNN) -> "Served":
-        """Write the folder for the wine data."""
-        example = PredictionExample.model_validate(
-            prediction.model_dump(include={"epsilon", "queries"}) | {"clients": len(CLIENTS)}
-        )
-        settings = {"protocol": prediction.model_dump(exclude_defaults=True)}
-        example.write(load("wine"), NewDeployment(folder, 0, reserve_ports(), settings))
-        return cls(folder)
-
-    def everything(self) -> bytes:
-        """Return the content of all files that the server has written."""
-        files = self.state.parent.glob(f"{self.state.name}*")
-        return b"".join(path.read_bytes() for path in (*files, self.log))
+    changed: int = 0
+    half_done: int = 0
 
 
 class Trial:
-    """A server, its clients, and the invariants after each kill."""
+    """A server, its clients, and the invariants after each kill.
+
+    Attributes:
+        records: The records that stay, and those that an administrator adds and forgets.
+        here: The records of these that it has added and not forgotten.
+        changing: The records that it is adding or forgetting.
+        left: The remaining budgets of the records that stay.
+    """
 
     def __init__(self, folder: Path, seed: int) -> None:
-        self.served, self.seen = Served.deployed(folder, EVERYBODY), Crashes()
-        self.terms = PredictionTerms.load(folder / "terms.toml")
-        self.records = read_records(folder / "records.csv", self.terms, "id")
+        options = (f"--set=protocol.{each}" for each in EVERYBODY)
+        self.deployed = Deployment(folder, "prediction", "--clients", len(CLIENTS), *options)
+        self.terms, self.seen = PredictionTerms.load(folder / "terms.toml"), Crashes()
+        every = read_records(folder / "records.csv", self.terms, "id")
+        self.records = every.take(range(STABLE)), every.take(range(STABLE, STABLE + 30))
+        self.here, self.changing = set[str](), set[str]()
         self.rng = np.random.default_rng(seed)
-        self.clients: list[PredictionClient] = []
+        self.clients = list[Asker[NDArray[np.float32]]]()
         self.left = np.full(STABLE, int(self.terms.rules.budget * UNITS))
+
+    async def _change(self, node: Node, role: Role, service: str, given: object) -> None:
+        opened = opening(role, service, self.terms.digest)
+        await play(node, SERVER, opened, given, self.seen)
+
+    async def _change_on(self, node: Node, rng: np.random.Generator, stop: asyncio.Event) -> None:
+        """Add some records and forget others, until told to stop."""
+        while not stop.is_set():
+            places = rng.permutation(len(self.records[1]))[: int(rng.integers(1, 9))]
+            some = self.records[1].take(places.tolist())
+            self.changing = set(some.ids)
+            await self._change(node, add_at_server, ADD, some)
+            self.here |= self.changing
+            if rng.random() < 0.5:
+                await self._change(node, forget_at_server, FORGET, some.ids)
+                self.here -= self.changing
+            self.seen.changed += len(some)
+            self.changing = set()
+
+    def _client(self, node: Node) -> Asker[NDArray[np.float32]]:
+        """Return a client that asks blocks of queries."""
+        opened, rng = opening(label_queries, PREDICT, self.terms.digest), self.rng.spawn(1)[0]
+        role = partial(opened, rules=self.terms.rules, block=BLOCK_MAX)
+
+        def invent() -> NDArray[np.float32]:
+            rows = rng.random((int(rng.integers(1, BLOCK_MAX)), self.terms.width))
+            return self.terms.directions(rows)
+
+        async def answer(queries: NDArray[np.float32]) -> list[int]:
+            labels: list[int] = (await play(node, SERVER, role, queries, self.seen)).tolist()
+            return labels
+
+        return Asker(invent, answer, rng, self.seen)
 
     async def run(self, rounds: int) -> Crashes:
         """Kill the server the given number of times."""
-        node = partial(connected, self.served.folder, server=SERVER)
-        await asyncio.to_thread(self.served.serve)
+        folder = self.deployed.folder
+        await asyncio.to_thread(self.deployed.serve, SERVER)
         try:
-            given = (self.terms, self.rng.spawn(1)[0], self.seen)
-            stable, others = (
-                self.records.take(range(*span)) for span in ((0, STABLE), (STABLE, STABLE + 30))
-            )
-            administrator = Administrator(await node(REGISTRAR), *given, records=others)
-            await administrator.do(opening(add_at_server, ADD, self.terms.digest), stable)
-            self.clients = [PredictionClient(await node(name), *given) for name in CLIENTS]
+            nodes = [await connected(folder, name, SERVER) for name in (REGISTRAR, *CLIENTS)]
+            await self._change(nodes[0], add_at_server, ADD, self.records[0])
+            self.clients = [self._client(node) for node in nodes[1:]]
+            administrator = partial(self._change_on, nodes[0], self.rng.spawn(1)[0])
+            actors: list[Client] = [administrator, *(each.go_on for each in self.clients)]
             for _ in range(rounds):
-                await self._round(administrator, float(self.rng.uniform(0.05, 0.5)))
+                await kill_one(self.deployed, [SERVER], actors, self.rng, self._check)
             for client in self.clients:
-                for number in range(len(client.told)):
-                    await client.ask_again(number)
-            self.served.kill()
-            self._check(administrator)
-            for each in (administrator, *self.clients):
-                await each.node.close()
+                await client.ask_all_again()
+            self.deployed.kill()
+            self._check(SERVER)
+            for node in nodes:
+                await node.close()
         finally:
-            self.served.kill()
+            self.deployed.kill()
         return self.seen
 
-    async def _round(self, administrator: Administrator, seconds: float) -> None:
-        """Let all clients act, kill the server at some point, restart it, and let all finish."""
-        stop = asyncio.Event()
-        async with asyncio.TaskGroup() as group:
-            for client in (administrator, *self.clients):
-                group.create_task(client.go_on(stop))
-            await asyncio.sleep(seconds)
-            self.served.kill()  # in the middle of whatever it does
-            self._check(administrator)
-            await asyncio.to_thread(self.served.serve)
-            stop.set()
-
-    def _check(self, administrator: Administrator) -> None:
+    def _check(self, _: str) -> None:
         self._check_charges()
-        self._check_records(administrator)
+        self._check_records()
 
     def _check_charges(self) -> None:
         """Check that no answer was sent before its client and each record had paid for it."""
-        rules = self.terms.rules
-        totals = read_totals(self.served.state)
-        told = sum(len(labels) for each in self.clients for _, labels in each.told)
-        waiting = sum(client.waiting for client in self.clients)
+        rules, totals = self.terms.rules, self.deployed.totals(SERVER)
+        told = sum(len(queries) for each in self.clients for queries, _ in each.told)
+        waiting = sum(len(each.waiting) for each in self.clients if each.waiting is not None)
         assert told <= totals.spent <= told + waiting, "an answer left before it was paid for"
-        answers = sum(len(client.told) for client in self.clients)
-        self.seen.unsent += totals.answers - answers
+        self.seen.unsent += totals.answers - sum(len(client.told) for client in self.clients)
         entry = rules.predictor().parameters.entry_units
         dearest = entry + int(UNITS / (2 * rules.sigma2**2 * 30)) + 1
-        with open_ledger(self.served.state, rules.budgets) as ledger:
+        with open_ledger(self.deployed.folder / "server.db", rules.budgets) as ledger:
             accounts = Accounts(ledger, rules.system.clients)
             numbers = np.arange(STABLE)
-            accounts.add(self.records.ids[:STABLE], numbers)
+            accounts.add(self.records[0].ids, numbers)
             left = accounts.remaining("", numbers)
         assert np.all(left <= self.left), "a record's budget was refunded"
         paid = int(rules.budget * UNITS) - left
@@ -131,22 +149,26 @@ class Trial:
         assert np.all(paid <= totals.spent * dearest), "a record paid twice"
         self.left = left
 
-    def _check_records(self, administrator: Administrator) -> None:
+    def _check_records(self) -> None:
         """Check that added records exist, and that no byte of forgotten ones is left."""
-        schema = self.terms.schema_digest
-        with open_ledger(self.served.state, self.terms.rules.budgets) as ledger:
-            rows = RowTable(ledger, self.terms.width, schema)
+        with open_ledger(self.deployed.folder / "server.db", self.terms.rules.budgets) as ledger:
+            rows = RowTable(ledger, self.terms.width, self.terms.schema_digest)
             found = {name for records in rows.load() for name in records.ids}
-        sure = (set(self.records.ids[:STABLE]) | administrator.here) - administrator.changing
-        assert sure <= found <= sure | administrator.changing
-        self.seen.half_done += bool(administrator.changing & (found ^ administrator.here))
-        content = self.served.everything()
-        for name, row in zip(
-            administrator.records.ids, administrator.records.features, strict=True
-        ):
+        stable, others = self.records
+        sure = (set(stable.ids) | self.here) - self.changing
+        assert sure <= found <= sure | self.changing
+        self.seen.half_done += bool(self.changing & (found ^ self.here))
+        content = written_by_server(self.deployed)
+        for name, row in zip(others.ids, others.features, strict=True):
             if name not in found:
                 assert f"{name}\0".encode() not in content
                 assert row.tobytes() not in content
+
+
+def written_by_server(deployed: Deployment) -> bytes:
+    """Return the content of all files that the server has written."""
+    files = (*deployed.folder.glob("server.db*"), deployed.folder / "server.log")
+    return b"".join(path.read_bytes() for path in files)
 
 
 async def crash_rounds(folder: Path, rounds: int, seed: int) -> Crashes:
@@ -155,8 +177,4 @@ async def crash_rounds(folder: Path, rounds: int, seed: int) -> Crashes:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as where:
-        started = time.monotonic()
-        rounds, seed = map(int, sys.argv[1:])
-        print(asyncio.run(crash_rounds(Path(where) / "served", rounds, seed)))
-        print(f"{time.monotonic() - started:.0f} s")
+    report_crashes(crash_rounds)

@@ -8,13 +8,13 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.deployment.commands import SECONDS, Command, call, wait_for
+from tests.deployment.commands import SECONDS, Deploy, call
 
 from veilring.cli.app import EXIT_INPUT
 from veilring.deployment import connecting
 from veilring.deployment.config import ServerConfig
 from veilring.deployment.connecting import Server, expiry_warnings
-from veilring.errors import HandshakeError, InputError
+from veilring.errors import HandshakeError
 from veilring.testing.ports import reserve_ports
 from veilring.transport.roster import Identity, Member, Roster, make_identity, save_identity
 from veilring.transport.tls import LOOPBACK
@@ -49,18 +49,6 @@ async def test_missing_parties_are_reported_repeatedly_with_their_addresses(
             await met.all_here(0.0)
 
 
-async def test_a_key_that_differs_from_the_roster_is_refused_before_waiting(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The party's own mistake is reported at once, before it listens."""
-    keys = [make_identity(name) for name in ("ada", "bob", "cyd")]
-    roster = Roster(tuple(Member.of(key, LOOPBACK, 1 + n) for n, key in enumerate(keys)))
-    with pytest.raises(InputError, match="not the roster's key for ada"):
-        async with server(tmp_path, make_identity("ada"), roster).meet({}):
-            pass
-    assert "waits" not in caplog.text
-
-
 CHECKS = 2
 NOW = dt.datetime(2030, 6, 1, tzinfo=dt.UTC)
 
@@ -78,8 +66,13 @@ def write_roster(folder: Path, **days: int) -> Roster:
 
 
 def test_each_certificate_that_ends_soon_is_named_with_its_end(tmp_path: Path) -> None:
-    """The warning begins 30 days before the end, and goes on after it."""
+    """The warning begins 30 days before the end, and goes on after it.
+
+    `veilring keys show` has the end of each.
+    """
     members = write_roster(tmp_path, ada=31, bob=30, cyd=1).members
+    shown = call("keys", "show", tmp_path / "roster.toml").output.splitlines()
+    assert shown[1].endswith(" valid until 2030-07-01")
     assert expiry_warnings(members[:1], NOW) == []
     bob, cyd = expiry_warnings(members, NOW)
     assert bob.startswith(
@@ -117,41 +110,24 @@ async def test_a_server_warns_at_its_start_and_each_day(
     ]
 
 
-@pytest.fixture
-def owner(tmp_path: Path) -> Path:
-    """Write the files of a data owner, and return their folder."""
-    folder = tmp_path / "owner"
-    words = ["owner", "iris", "--radius", "0.4", "--port", str(reserve_ports())]
-    call("deploy", *words, "--out", folder)
-    return folder
-
-
-def test_an_expired_certificate_of_its_own_is_a_wrong_file(owner: Path) -> None:
+def test_an_expired_certificate_of_its_own_is_a_wrong_file(deploy: Deploy) -> None:
     """The exit code is 2, after which systemd does not start the server again."""
+    owner = deploy("owner")
     expired = make_identity("owner", now=dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
-    roster = Roster.load(owner / "roster.toml")
-    members = (Member.of(expired, "127.0.0.1", roster.member("owner").port), *roster.members[1:])
-    assert roster.members[0].name == "owner"
-    Roster(members).save(owner / "roster.toml")
-    (owner / "owner.key").unlink()
-    save_identity(expired, owner)
-    command = Command(owner, "serve", "owner.toml", output=owner / "owner.log")
-    assert command.wait(SECONDS) == EXIT_INPUT
+    first, *others = Roster.load(owner.folder / "roster.toml").members
+    assert first.name == "owner"
+    members = (Member.of(expired, LOOPBACK, first.port), *others)
+    Roster(members).save(owner.folder / "roster.toml")
+    (owner.folder / "owner.key").unlink()
+    save_identity(expired, owner.folder)
     said = "veilring: the certificate of owner expired on 2020-12-31; make a new key with"
-    assert said in command.output
+    assert said in owner.ended("serve", "owner.toml", code=EXIT_INPUT)
 
 
-def test_a_server_whose_terminal_closes_leaves_in_order(owner: Path) -> None:
+def test_a_server_whose_terminal_closes_leaves_in_order(deploy: Deploy) -> None:
     """SIGHUP ends it like SIGTERM: its peers get a goodbye, and the log has a line."""
-    command = Command(owner, "serve", "owner.toml", output=owner / "owner.log")
-    wait_for(command, "owner is ready")
-    os.kill(command.pid, signal.SIGHUP)
-    assert command.wait(SECONDS) == 0
-    assert "owner is shutting down" in command.output
-
-
-def test_keys_show_has_the_end_of_each_certificate(tmp_path: Path) -> None:
-    """Operators see when a roster has to be renewed."""
-    write_roster(tmp_path, ada=10)
-    shown = call("keys", "show", tmp_path / "roster.toml")
-    assert shown.output.splitlines()[0].endswith(" valid until 2030-06-11")
+    owner = deploy("owner")
+    owner.serve("owner")
+    os.kill(owner.running["owner"].pid, signal.SIGHUP)
+    assert owner.running["owner"].wait(SECONDS) == 0
+    assert "owner is shutting down" in owner.log("owner")

@@ -6,7 +6,6 @@ it refuses to start with an error that names the file, and leaves the files unch
 """
 
 import os
-import re
 import shutil
 from collections.abc import Callable
 from contextlib import closing
@@ -16,74 +15,71 @@ from random import Random
 from typing import Final
 
 import pytest
-from tests.deployment.commands import SECONDS, VOTES, Command, Server, call, wait_until
-from typing_extensions import override
+from tests.deployment.collection import store_of
+from tests.deployment.commands import PARTIES, SECONDS, Deploy, Deployment, wait_until
 
 from veilring.deployment.prediction import PredictionTerms, read_records
 from veilring.deployment.survey import SurveyTerms
 from veilring.errors import VeilringError
-from veilring.privacy.ledger import LEDGER, read_totals
+from veilring.privacy.ledger import LEDGER
 from veilring.privacy.statefile import open_state_file
-from veilring.protocols.ldp import store as reports
 from veilring.protocols.ldp.outbox import Outbox
-from veilring.protocols.ldp.store.base import Store
+from veilring.protocols.ldp.store import open_report_store
 from veilring.protocols.prediction.state import open_state
 from veilring.testing.ports import reserve_ports
+from veilring.transport.roster import Roster
 
 # Places of each file that are damaged; VEILRING_DAMAGES=200 takes some minutes.
 PLACES: Final = int(os.environ.get("VEILRING_DAMAGES", "6"))
 FORGOTTEN: Final = "record-7"
+PRICE: Final = 0.1
 
 Files = dict[str, bytes]
 
 
 @dataclass(frozen=True)
 class Role:
-    """A role whose files are damaged, and the means to check that its state is complete.
+    """A role whose file of state is damaged, and the means to check that its state is complete.
 
     Attributes:
-        start: The words of the command that opens the files.
-        files: The main files, without their companions.
-        content: Opens the files as the command does, and returns their content.
-        use: Makes a deployment, uses it, and returns the servers that are still running.
+        start: The command that opens the file.
+        content: Opens the file as the command does, and returns its content.
+        use: Uses a deployment, whose servers then still run.
+        system: The deployment, with options.
+        file: The main file, without its companions.
+        end: Ends all processes in order.
     """
 
-    start: tuple[str, ...]
-    files: tuple[str, ...]
+    start: str
     content: Callable[[Path], object]
-    use: Callable[[Path], list[Server]]
+    use: Callable[[Deployment], None]
+    system: tuple[object, ...]
+    file: str
+    end: Callable[[Deployment], None] = Deployment.end_in_order
 
     def read(self, folder: Path) -> Files:
         """Return all files with content that the role has written."""
-        paths = (path for name in self.files for path in folder.glob(f"{name}*"))
         return {
-            str(path.relative_to(folder)): content
-            for path in sorted(paths)
+            path.name: content
+            for path in sorted(folder.glob(f"{self.file}*"))
             if not path.name.endswith("-shm") and (content := path.read_bytes())
         }
 
     def write(self, folder: Path, files: Files) -> None:
         """Replace the existing files by others."""
-        for name in self.files:
-            for path in folder.glob(f"{name}*"):
-                path.unlink()
+        for path in folder.glob(f"{self.file}*"):
+            path.unlink()
         for name, content in files.items():
             (folder / name).write_bytes(content)
 
-
-def serving(folder: Path, *names: str) -> list[Server]:
-    """Serve some parties, and wait until they are ready."""
-    servers = [Server(folder, name) for name in names]
-    for server in servers:
-        server.start()
-    for server in servers:
-        server.wait_until_ready()
-    return servers
-
-
-def ask(folder: Path, client: str) -> None:
-    """Label a client's queries."""
-    call("ask", folder / f"{client}.toml", folder / f"{client}.csv")
+    def left(self, deploy: Deploy, *, killed: bool) -> Path:
+        """Return the folder of a deployment that was used, and then killed or ended in order."""
+        deployed = deploy(*self.system)
+        self.use(deployed)
+        if not killed:
+            self.end(deployed)
+        deployed.kill()
+        return deployed.folder
 
 
 def in_ledger(path: Path) -> object:
@@ -95,45 +91,32 @@ def in_ledger(path: Path) -> object:
         ]
 
 
-def use_owner(folder: Path) -> list[Server]:
+def use_owner(owner: Deployment) -> None:
     """Ask an owner, as two analysts."""
-    options = ("--radius", 0.3, "--epsilon", 0.1, "--port", reserve_ports())
-    call("deploy", "owner", "iris", *options, "--out", folder)
-    servers = serving(folder, "owner")
+    owner.serve("owner")
     for client in ("analyst-0", "analyst-1"):
-        ask(folder, client)
-    return servers
+        owner.call("ask", f"{client}.toml", f"{client}.csv")
 
 
-def use_votes(folder: Path) -> list[Server]:
+def use_votes(votes: Deployment) -> None:
     """Ask three members together."""
-    call("deploy", "peers", "iris", *VOTES, "--port", reserve_ports(3), "--out", folder)
-    servers = serving(folder, *(f"party-{number}" for number in range(3)))
-    call("ask", folder / "client.toml", folder / "queries.csv")
-    return servers
+    votes.serve(*PARTIES)
+    votes.call("ask", "client.toml", "queries.csv")
 
 
-def use_places_client(folder: Path) -> list[Server]:
+def use_places_client(places: Deployment) -> None:
     """Ask a server for the places near two locations."""
-    rows = folder.with_suffix(".csv")
-    rows.write_text(
-        "lat,lon\n" + "".join(f"{37.7 + n / 1000},{-122.4 + n / 700}\n" for n in range(99))
-    )
-    call("deploy", "places", rows, "--budget", 9, "--port", reserve_ports(), "--out", folder)
-    servers = serving(folder, "server")
+    places.serve("server")
     for latitude in (37.72, 37.74):
-        call("ask", folder / "client.toml", "--near", f"{latitude},-122.35", "--epsilon", 3)
-    return servers
+        places.call("ask", "client.toml", "--near", f"{latitude},-122.35", "--epsilon", 3)
 
 
-def use_prediction(folder: Path) -> list[Server]:
+def use_prediction(prediction: Deployment) -> None:
     """Add records, forget one, and ask."""
-    call("deploy", "prediction", "wine", "--port", reserve_ports(), "--out", folder)
-    servers = serving(folder, "server")
-    call("records", "add", folder / "registrar.toml", folder / "records.csv")
-    call("records", "forget", folder / "registrar.toml", FORGOTTEN)
-    ask(folder, "client-0")
-    return servers
+    prediction.serve("server")
+    prediction.call("records", "add", "registrar.toml", "records.csv")
+    prediction.call("records", "forget", "registrar.toml", FORGOTTEN)
+    prediction.call("ask", "client-0.toml", "client-0.csv")
 
 
 def in_state(folder: Path) -> object:
@@ -146,69 +129,47 @@ def in_state(folder: Path) -> object:
     return known, missing, in_ledger(folder / "server.db")
 
 
-class Submitting(Server):
-    """A survey client whose collector was killed while reports flowed, and which waits for it."""
-
-    def __init__(self, folder: Path, collector: Server) -> None:
-        super().__init__(folder, "survey-client-0")
-        self._collector = collector
-        words = ("submit", "survey-client-0.toml", "survey-client-0.csv", "--single")
-        self._command = command = Command(folder, *words, output=self.log)
-        wait_until(lambda: stored_in(folder) > 0)
-        collector.kill()
-        # It waits, or on a busy machine it had all its receipts before.
-        wait_until(lambda: "WARNING" in self.log.read_text() or command.poll() is not None)
-
-    @override
-    def end_in_order(self) -> None:
-        self._collector.serve()
-        assert self._command is not None
-        assert self._command.wait(SECONDS) == 0, self.log.read_text()
-        self._command = None
-        self._collector.end_in_order()
-
-
-def deploy_survey(folder: Path, clients: int) -> Server:
-    """Serve a collector with one survey client."""
-    options = ("--reports", clients, "--survey-clients", 1, "--port", reserve_ports())
-    call("deploy", "survey", "iris", *options, "--out", folder)
-    (server,) = serving(folder, "collector")
-    return server
-
-
 def stored_in(folder: Path) -> int:
-    """Return the number of reports in the running sums of a collector."""
-    with closing(open_reports(folder, read_only=True)) as store:
+    """Return the number of reports in the running sums of a collector, read like estimates."""
+    task, path = SurveyTerms.load(folder / "terms.toml").task, str(folder / "collector.db")
+    with closing(open_report_store(path, task, read_only=True)) as store:
         return store.tally().clients
 
 
-def open_reports(folder: Path, *, read_only: bool) -> Store:
-    """Open a collector's store for writing like a collector, or for reading like estimates."""
-    task = SurveyTerms.load(folder / "terms.toml").task
-    return reports.open_report_store(str(folder / "collector.db"), task, read_only=read_only)
-
-
-def use_collector(folder: Path) -> list[Server]:
+def use_collector(survey: Deployment) -> None:
     """Accept the reports of a survey client, and then of more of its clients."""
-    server = deploy_survey(folder, 300)
-    rows = folder / "survey-client-0.csv"
+    survey.serve("collector")
+    rows = survey.folder / "survey-client-0.csv"
     lines = rows.read_text().splitlines(keepends=True)
     for part in (lines[:200], lines):
         rows.write_text("".join(part))
-        call("submit", folder / "survey-client-0.toml", rows)
-    return [server]
+        survey.call("submit", "survey-client-0.toml", rows)
 
 
 def in_reports(folder: Path) -> object:
     """Return all reports acknowledged by a collector, read and counted again."""
-    with closing(open_reports(folder, read_only=False)) as store:
+    with closing(store_of(folder)) as store:
         tally = store.recount()
         return tally.counts, [sums.tolist() for sums in tally.sums], store.members()
 
 
-def use_survey_client(folder: Path) -> list[Server]:
-    """Submit until some reports are acknowledged and others are not."""
-    return [Submitting(folder, deploy_survey(folder, 2000))]
+def use_survey_client(survey: Deployment) -> None:
+    """Submit until the collector is killed: some reports are acknowledged and others are not."""
+    survey.serve("collector")
+    survey.running["submit"] = command = survey.command(*SUBMIT.split(), "--single")
+    wait_until(lambda: stored_in(survey.folder) > 0)
+    survey.kill("collector")
+    # It waits, or on a busy machine it had all its receipts before.
+    waits = "no receipt after attempt"  # said once all its receipts are written
+    wait_until(lambda: waits in command.output or command.poll() is not None)
+
+
+def end_submitting(survey: Deployment) -> None:
+    """Serve the collector again, until the survey client has all its receipts."""
+    survey.serve("collector")
+    command = survey.running.pop("submit")
+    assert command.wait(SECONDS) == 0, command.output
+    survey.end_in_order()
 
 
 def in_outbox(folder: Path) -> object:
@@ -220,33 +181,28 @@ def in_outbox(folder: Path) -> object:
         ]
 
 
+def ledger_role(start: str, use: Callable[[Deployment], None], *system: object, name: str) -> Role:
+    """Return a role whose state is a ledger."""
+    return Role(start, lambda folder: in_ledger(folder / f"{name}.db"), use, system, f"{name}.db")
+
+
+SUBMIT: Final = "submit survey-client-0.toml survey-client-0.csv"
+NEAR: Final = "ask client.toml --near 37.73,-122.34 --epsilon 3"
+SURVEY: Final = ("survey", "--reports=300")
+PRICED: Final = f"--epsilon={PRICE}"
+OWNER: Final = ledger_role("serve owner.toml", use_owner, "owner", PRICED, name="owner")
+COLLECTOR: Final = Role("serve collector.toml", in_reports, use_collector, SURVEY, "collector.db")
 ROLES: Final = {
-    "collector": Role(("serve", "collector.toml"), ("collector.db",), in_reports, use_collector),
+    "collector": COLLECTOR,
     "survey-client": Role(
-        ("submit", "survey-client-0.toml", "survey-client-0.csv"),
-        ("survey-client-0.db",),
-        in_outbox,
-        use_survey_client,
+        SUBMIT, in_outbox, use_survey_client, ("survey",), "survey-client-0.db", end_submitting
     ),
-    "data owner": Role(
-        ("serve", "owner.toml"),
-        ("owner.db",),
-        lambda folder: in_ledger(folder / "owner.db"),
-        use_owner,
+    "data owner": OWNER,
+    "votes member": ledger_role("serve party-0.toml", use_votes, "votes", name="party-0"),
+    "places-client": ledger_role(NEAR, use_places_client, "places", "--budget=9", name="client"),
+    "prediction server": Role(
+        "serve server.toml", in_state, use_prediction, ("prediction",), "server.db"
     ),
-    "votes member": Role(
-        ("serve", "party-0.toml"),
-        ("party-0.db",),
-        lambda folder: in_ledger(folder / "party-0.db"),
-        use_votes,
-    ),
-    "places-client": Role(
-        ("ask", "client.toml", "--near", "37.73,-122.34", "--epsilon", "3"),
-        ("client.db",),
-        lambda folder: in_ledger(folder / "client.db"),
-        use_places_client,
-    ),
-    "prediction server": Role(("serve", "server.toml"), ("server.db",), in_state, use_prediction),
 }
 
 
@@ -276,14 +232,9 @@ def damages(sound: Files, random: Random) -> tuple[list[Files], list[Files]]:
     "killed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["closed", "killed"]
 )
 @pytest.mark.parametrize("role", ROLES.values(), ids=ROLES)
-def test_damage_is_refused_or_harmless(tmp_path: Path, role: Role, *, killed: bool) -> None:
+def test_damage_is_refused_or_harmless(deploy: Deploy, role: Role, *, killed: bool) -> None:
     """A flipped bit, a missing end or a missing file loses no charge, answer, row or report."""
-    folder, random = tmp_path / "deployed", Random(1)
-    servers = role.use(folder)
-    for server in servers:
-        if not killed:
-            server.end_in_order()
-        server.kill()
+    folder, random = role.left(deploy, killed=killed), Random(1)
     sound = role.read(folder)
     whole = role.content(folder)
     role.write(folder, sound)
@@ -308,35 +259,27 @@ def _refusal(role: Role, folder: Path, files: Files, whole: object) -> str:
     else:
         assert found == whole, "something was lost in silence"
         return ""
-    named = [name for name in role.files if Path(name).name in said]
-    assert named, said
+    assert role.file in said
     for name, content in role.read(folder).items():
-        if name.startswith(tuple(named)):
-            assert content == before[name], "a refused file is left as it is"
+        assert content == before[name], "a refused file is left as it is"
     return said
 
 
 def _require_refused_by_process(role: Role, folder: Path) -> None:
-    log = folder / "refused.log"
-    command = Command(folder, *role.start, output=log)
+    command = Deployment(folder).command(*role.start.split(), log="refused")
     assert command.wait(SECONDS) in {1, 2}
-    said = log.read_text()
-    assert "Traceback" not in said
-    assert any(Path(name).name in said for name in role.files), said
+    assert "Traceback" not in command.output
+    assert role.file in command.output
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["closed", "killed"])
-def test_a_damaged_store_never_gives_a_partial_estimate(tmp_path: Path, *, killed: bool) -> None:
+def test_a_damaged_store_never_gives_a_partial_estimate(deploy: Deploy, *, killed: bool) -> None:
     """Estimates never silently omit acknowledged reports."""
-    folder, role, random = tmp_path / "deployed", ROLES["collector"], Random(2)
-    (server,) = role.use(folder)
-    if not killed:
-        server.end_in_order()
-    server.kill()
-    damaged, removed = damages(role.read(folder), random)
+    folder, random = COLLECTOR.left(deploy, killed=killed), Random(2)
+    damaged, removed = damages(COLLECTOR.read(folder), random)
     named = list[bool]()
     for files in damaged + removed:
-        role.write(folder, files)
+        COLLECTOR.write(folder, files)
         try:
             found = stored_in(folder)
         except VeilringError as error:
@@ -347,49 +290,42 @@ def test_a_damaged_store_never_gives_a_partial_estimate(tmp_path: Path, *, kille
     assert all(named)
 
 
-def test_a_ledger_without_its_log_stops_the_owner(tmp_path: Path) -> None:
+def test_a_ledger_without_its_log_stops_the_owner(deploy: Deploy) -> None:
     """After a kill, the main file alone, moved or not, never gives an owner full budgets."""
-    folder = tmp_path / "deployed"
-    (server,) = use_owner(folder)
-    server.kill()
-    ledger = folder / "owner.db"
+    folder = OWNER.left(deploy, killed=True)
     for each in ("owner.db-wal", "owner.db-shm", "owner.db.lock"):
         (folder / each).unlink()
-        _require_refused_by_process(ROLES["data owner"], folder)
-    ledger.rename(folder / "moved.ledger")
-    config = folder / "owner.toml"
-    config.write_text('state = "moved.ledger"\n' + config.read_text())
-    command = Command(folder, "serve", "owner.toml", output=folder / "moved.log")
-    assert command.wait(SECONDS) == 1
-    assert "moved.ledger was in use when it was copied" in command.output
+        _require_refused_by_process(OWNER, folder)
+    (folder / "owner.db").rename(folder / "moved.ledger")
+    owner = Deployment(folder)
+    owner.configure("owner", 'state = "moved.ledger"')
+    said = owner.ended("serve", "owner.toml", code=1)
+    assert "moved.ledger was in use when it was copied" in said
 
 
-def test_two_owners_on_one_ledger_never_both_charge(tmp_path: Path) -> None:
+def test_two_owners_on_one_ledger_never_both_charge(
+    deploy: Deploy, deployed: list[Deployment], tmp_path: Path
+) -> None:
     """Even without the lock file, the owner that charges second makes no charge."""
-    folder, other = tmp_path / "deployed", tmp_path / "other"
-    (first,) = use_owner(folder)
-    ledger = folder / "owner.db"
-    ledger.with_name("owner.db.lock").unlink()
-    shutil.copytree(folder, other, ignore=shutil.ignore_patterns("owner.db*"))
-    roster, config = other / "roster.toml", other / "owner.toml"
-    port = re.compile(r"^port = [0-9]+$", re.MULTILINE)
-    roster.write_text(port.sub(f"port = {reserve_ports()}", roster.read_text()))
-    config.write_text(f'state = "{ledger}"\n' + config.read_text())
-    (second,) = serving(other, "owner")
-    try:
-        before = read_totals(ledger)
-        for name in ("analyst-0", "analyst-1"):
-            queries = folder / f"{name}.csv"
-            lines = queries.read_text().splitlines()[:-1]  # another request than before
-            for each in (folder, other):
-                (each / f"{name}.csv").write_text("\n".join(lines))
-        ask(other, "analyst-0")
-        call("ask", folder / "analyst-1.toml", folder / "analyst-1.csv", code=1)
-        assert "another process has written to" in first.log.read_text()
-        ask(other, "analyst-1")
-        after = read_totals(ledger)
-        assert after.answers == before.answers + 2
-        assert after.spent == pytest.approx(before.spent + 2 * 0.1)
-    finally:
-        second.kill()
-        first.kill()
+    first, second = deploy(*OWNER.system), Deployment(tmp_path / "other")
+    deployed.append(second)
+    use_owner(first)
+    (first.folder / "owner.db.lock").unlink()
+    shutil.copytree(first.folder, second.folder, ignore=shutil.ignore_patterns("owner.db*"))
+    port = Roster.load(first.folder / "roster.toml").member("owner").port
+    second.edit("roster.toml", f"port = {port}", f"port = {reserve_ports()}")
+    second.configure("owner", f'state = "{first.folder / "owner.db"}"')
+    second.serve("owner")
+    before = first.totals("owner")
+    words = {n: ("ask", f"analyst-{n}.toml", f"analyst-{n}.csv") for n in range(2)}
+    for name in ("analyst-0.csv", "analyst-1.csv"):
+        lines = (first.folder / name).read_text().splitlines()[:-1]  # another request
+        for each in (first, second):
+            (each.folder / name).write_text("\n".join(lines))
+    second.call(*words[0])
+    first.call(*words[1], code=1)
+    assert "another process has written to" in first.log("owner")
+    second.call(*words[1])
+    after = first.totals("owner")
+    assert after.answers == before.answers + 2
+    assert after.spent == pytest.approx(before.spent + 2 * PRICE)

@@ -1,21 +1,35 @@
-"""The report on a collection: its names, its units, its JSON form and its minimum."""
+"""The report on a collection, and the sums of its reports elsewhere.
+
+Its names, its units, its JSON form and its minimum; equal results on one process and a cluster.
+"""
 
 import json
 import logging
+import re
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.deployment.collection import Collection, collecting, collector_of
+from tests.deployment.collection import Collection, collecting, collector_of, store_of
 from tests.deployment.commands import call
-from tests.protocols.ldp.collecting import accepted, keep
+from tests.protocols.ldp.collecting import accepted, batches, keep, make_task
 
 from veilring.cli.surveys import show_estimates
-from veilring.deployment.collector import Estimates, estimate_from, open_configured_store
+from veilring.deployment.collector import Estimates, estimate_from
 from veilring.deployment.survey import MINIMUM_REPORTS, SurveyTerms
+from veilring.errors import InputError
+from veilring.protocols.ldp.algorithm.bayes import learn
 from veilring.protocols.ldp.algorithm.survey import Tally, answer, tally_reports
+from veilring.protocols.ldp.parquet import Spread, tally_parquet, write_parquet
 from veilring.protocols.ldp.roles import ClientPool
+from veilring.protocols.ldp.saved import load_classifier
+from veilring.scenarios.sweep import Engine
+from veilring.scenarios.sweep.dask_backend import local_cluster
+from veilring.scenarios.sweep.engine import each_done
 
 CLIENTS = 40_000
 TERMS = """
@@ -47,8 +61,14 @@ def estimated(terms: SurveyTerms, question: int | None = None) -> Estimates:
 
 
 def test_a_mean_is_in_the_unit_of_its_column(tmp_path: Path) -> None:
-    """Its interval contains the mean age, under the heading of a mean."""
-    (line,) = estimated(terms_of(tmp_path, TERMS)).lines
+    """Its interval contains the mean age, under the heading of a mean.
+
+    An empty tally is refused for any minimum.
+    """
+    terms = terms_of(tmp_path, TERMS)
+    with pytest.raises(ValueError, match="0 of at least 1 reports so far"):
+        estimate_from(terms, Tally.empty(terms.task.survey))
+    (line,) = estimated(terms).lines
     assert (line.of, line.value, line.within, line.clients) == ("age", "mean", "", CLIENTS)
     assert line.low < 75 < line.high
 
@@ -69,13 +89,9 @@ def test_a_mean_within_a_class_is_named_correctly(tmp_path: Path) -> None:
 
 def test_json_contains_no_infinity(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The interval ends of a question without answers are null."""
-
-    def refuse(word: str) -> None:
-        raise AssertionError(word)
-
     terms = terms_of(tmp_path, GAUSSIAN)
     show_estimates(estimated(terms, question=0), json=True)
-    document = json.loads(capsys.readouterr().out, parse_constant=refuse)
+    document = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     ends = {line["value"]: (line["low"], line["high"]) for line in document["estimates"]}
     assert ends["mean * share"] == ends["mean square * share"] == (None, None)
     assert None not in ends["yes"]
@@ -96,13 +112,6 @@ def test_many_members_are_summed_up(
     show_estimates(replace(found, members=stored), json=False)
     (line,) = (each for each in capsys.readouterr().out.splitlines() if "by member" in each)
     assert line.endswith(shown)
-
-
-def test_estimates_need_enough_reports(tmp_path: Path) -> None:
-    """An empty tally is refused for any minimum."""
-    terms = terms_of(tmp_path, TERMS)
-    with pytest.raises(ValueError, match="0 of at least 1 reports so far"):
-        estimate_from(terms, Tally.empty(terms.task.survey))
 
 
 def test_intervals_of_too_few_reports_are_marked(
@@ -129,64 +138,72 @@ REPORTS = len(SITES) * EACH
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def collection(tmp_path: Path) -> Collection:
     """Return a collection with 50 stored reports of each of four sites."""
-    folder = Collection(tmp_path / "survey", reports=REPORTS, survey_clients=4).folder
-    config = collector_of(folder)
-    task = SurveyTerms.load(Path(config.terms)).task
+    made = Collection(tmp_path / "survey", reports=REPORTS, survey_clients=4)
+    task = SurveyTerms.load(made.folder / "terms.toml").task
     rng = np.random.default_rng(1)
-    store = open_configured_store(config, task)
-    for site in SITES:
-        pool = ClientPool(rng.uniform(0.0, 8.0, size=(EACH, 4)), rng.integers(3, size=EACH))
-        keep(store, accepted(task, list(pool.answer(task, rng))), member=site)
-    store.close()
-    return folder
+    with closing(store_of(made.folder)) as store:
+        for site in SITES:
+            pool = ClientPool(rng.uniform(0.0, 8.0, size=(EACH, 4)), rng.integers(3, size=EACH))
+            keep(store, accepted(task, list(pool.answer(task, rng))), member=site)
+    return made
 
 
-def set_minimum(folder: Path, minimum: int) -> None:
+def set_minimum(collection: Collection, minimum: int) -> None:
     """Change the minimum in the terms of a collection."""
-    path = folder / "terms.toml"
-    lines = [each for each in path.read_text().splitlines() if not each.startswith("minimum")]
-    lines.insert(lines.index("[protocol]") + 1, f"minimum = {minimum}")
-    path.write_text("\n".join([*lines, ""]))
+    path = collection.folder / "terms.toml"
+    path.write_text(re.sub("minimum = .*", f"minimum = {minimum}", path.read_text()))
 
 
-def test_a_lower_minimum_unlocks_the_stored_reports(folder: Path) -> None:
-    """After it was lowered, the same store is estimated, and exported files are added up."""
+def test_exported_reports_give_the_estimates_of_the_store(collection: Collection) -> None:
+    """`veilring tally` of exported files prints and saves the same as `veilring estimate`.
+
+    After the minimum was lowered, the same store is estimated, and exported files are added up.
+    """
     pytest.importorskip("polars", reason="polars is part of the extra `parquet`")
-    collector, terms = folder / "collector.toml", folder / "terms.toml"
-    set_minimum(folder, MINIMUM_REPORTS)
-    call("export", collector, "--out", folder / "reports")
-    files = sorted((folder / "reports").glob("*.parquet"))
-    for command in (("estimate", collector), ("tally", terms, *files)):
-        early = call(*command, code=2)
+    set_minimum(collection, MINIMUM_REPORTS)
+    export = ("export", "collector.toml", "--out", "reports")
+    assert collection.call(*export).stdout.startswith("1 file")
+    collection.call(*export, code=2)
+    (file,) = (collection.folder / "reports").glob("*.parquet")
+    estimate, tally = ("estimate", "collector.toml"), ("tally", "terms.toml", file)
+    for command in (estimate, tally):
+        early = collection.call(*command, code=2)
         assert "200 of at least 1,000 reports so far (`minimum` in the terms" in early.output
-    set_minimum(folder, REPORTS)
-    for command in (("estimate", collector), ("tally", terms, *files)):
-        done = call(*command, "--json")
-        document = json.loads(done.stdout)
-        assert document["reports"] == REPORTS
-        assert document["below_minimum"] is False
-
-
-def test_estimates_without_a_member_may_fall_below_the_minimum(folder: Path) -> None:
-    """They are marked, and no model is made of them; the minimum applies to all reports."""
-    collector, without = folder / "collector.toml", ("--without", "site-d")
-    shown = call("estimate", collector, *without)
-    assert "150 reports are left, fewer than the minimum of 200" in shown.output
-    document = json.loads(call("estimate", collector, *without, "--json").stdout)
-    assert (document["reports"], document["below_minimum"]) == (150, True)
-    assert "reports are left" not in call("estimate", collector).output
-    model = folder / "model.json"
-    refused = call("estimate", collector, *without, "--save", model, code=2)
-    assert "150 of at least 200 reports" in refused.output
-    assert not model.exists()
-    nobody = call(
-        "estimate", collector, *(word for site in SITES for word in ("--without", site)), code=2
+    set_minimum(collection, REPORTS)
+    found = list[dict[str, object]]()
+    for command in (estimate, tally):
+        saved = f"{command[0]}.json"
+        found.append(json.loads(collection.call(*command, "--json", "--save", saved).stdout))
+    # Files say of no report whose it is.
+    members = [document.pop("members") for document in found]
+    assert members == [dict.fromkeys(SITES, EACH), {}]
+    assert found[0] == found[1]
+    assert (found[0]["reports"], found[0]["below_minimum"]) == (REPORTS, False)
+    one, other = (
+        load_classifier(collection.folder / f"{name}.json") for name in ("estimate", "tally")
     )
+    assert repr(one) == repr(other)
+    assert "engine" in collection.call(*tally, "--workers", "2", code=2).output
+
+
+def test_estimates_without_a_member_may_fall_below_the_minimum(collection: Collection) -> None:
+    """They are marked, and no model is made of them; the minimum applies to all reports."""
+    command, without = ("estimate", "collector.toml"), ("--without", "site-d")
+    shown = collection.call(*command, *without)
+    assert "150 reports are left, fewer than the minimum of 200" in shown.output
+    document = json.loads(collection.call(*command, *without, "--json").stdout)
+    assert (document["reports"], document["below_minimum"]) == (150, True)
+    assert "reports are left" not in collection.call(*command).output
+    refused = collection.call(*command, *without, "--save", "model.json", code=2)
+    assert "150 of at least 200 reports" in refused.output
+    assert not (collection.folder / "model.json").exists()
+    everybody = (word for site in SITES for word in ("--without", site))
+    nobody = collection.call(*command, *everybody, code=2)
     assert "no reports are left; leave out fewer members" in nobody.output
-    set_minimum(folder, REPORTS + 1)
-    early = call("estimate", collector, *without, code=2)
+    set_minimum(collection, REPORTS + 1)
+    early = collection.call(*command, *without, code=2)
     assert "200 of at least 201 reports so far" in early.output
 
 
@@ -201,27 +218,76 @@ def test_estimates_without_a_member_may_fall_below_the_minimum(folder: Path) -> 
     ],
 )
 async def test_a_collector_warns_of_a_minimum_out_of_reach(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, limits: str, minimum: int, warning: str
+    collection: Collection,
+    caplog: pytest.LogCaptureFixture,
+    limits: str,
+    minimum: int,
+    warning: str,
 ) -> None:
     """It adds up the limits of all members except itself, and starts nevertheless."""
-    folder = Collection(tmp_path / "survey", reports=REPORTS, survey_clients=4).folder
-    set_minimum(folder, minimum)
-    path = folder / "collector.toml"
-    path.write_text(f"{limits}\n{path.read_text()}")
+    set_minimum(collection, minimum)
+    collection.configure("collector", limits)
     with caplog.at_level(logging.WARNING, "veilring.collector"):
-        async with collecting(collector_of(folder)):
+        async with collecting(collector_of(collection.folder)):
             pass
     assert len(caplog.messages) == bool(warning)
     assert warning in caplog.text
 
 
 def test_a_trial_survey_can_reach_its_minimum(tmp_path: Path) -> None:
-    """Without a choice, it is at most the number of reports; one above it is refused."""
+    """Without a choice, it is at most the number of reports."""
     for reports, minimum in ((REPORTS, REPORTS), (5000, MINIMUM_REPORTS)):
         folder = Collection(tmp_path / f"survey-{reports}", reports=reports).folder
         assert SurveyTerms.load(folder / "terms.toml").protocol.minimum == minimum
-    options = ("--reports", REPORTS, "--out", tmp_path / "other", "--minimum")
-    refused = call("deploy", "survey", "iris", *options, REPORTS + 1, code=2)
-    assert "--minimum is 201; allowed: 1 to 200, as reports" in refused.output
-    assert not (tmp_path / "other").exists()
-    call("deploy", "survey", "iris", *options, 7)
+    options = ("--reports", REPORTS, "--out", tmp_path / "other")
+    call("deploy", "survey", "iris", *options, "--minimum", 7)
+
+
+TASK = make_task()
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
+    """Write reports to one file."""
+    made = ((batch.question, batch.reports) for batch in batches(TASK, 2000))
+    return write_parquet(TASK, made, tmp_path_factory.mktemp("tally") / "reports")
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[str]:
+    """Return the address of a Dask cluster of two workers."""
+    with local_cluster(2) as address:
+        yield address
+
+
+def on_dask(scheduler: str) -> Spread:
+    """Return a function that sums pieces on a Dask cluster."""
+    return partial(each_done, engine=Engine("dask", dask_address=scheduler))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at_once", [123, 700, None])
+def test_two_workers_count_like_one_process(
+    files: tuple[Path, ...], at_once: int | None, scheduler: str
+) -> None:
+    """Tally and classifier are equal to the last bit, for any division of the files.
+
+    This holds on a Dask cluster, and on processes of this machine.
+    """
+    expected = tally_parquet(TASK, files)
+    here = partial(each_done, engine=Engine("local", workers=2))
+    for spread in (on_dask(scheduler), here):
+        found = tally_parquet(TASK, files, spread, at_once=at_once)
+        assert found.clients == 2000
+        assert found.counts == expected.counts
+        assert all(map(np.array_equal, found.sums, expected.sums))
+        assert repr(learn(TASK.survey, found)) == repr(learn(TASK.survey, expected))
+
+
+@pytest.mark.slow
+def test_a_cluster_refuses_the_same_reports_as_one_process(
+    files: tuple[Path, ...], scheduler: str
+) -> None:
+    """A report for another task is an input error, on any worker."""
+    with pytest.raises(InputError, match="for a task other than"):
+        tally_parquet(make_task(epsilon=2.0), files, on_dask(scheduler), at_once=500)

@@ -43,13 +43,7 @@ def _let_in(server: Server, name: str) -> RawMember:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        kind if kind in {"garbage", "stragglers"} else pytest.param(kind, marks=pytest.mark.slow)
-        for kind in FLOODERS
-    ],
-)
+@pytest.mark.parametrize("kind", FLOODERS)
 def test_a_flood_is_withstood(server: Server, kind: str) -> None:
     """Others are served meanwhile; memory and log stay small, and the culprit is named."""
     mib, lines = server.resident_mib(), len(server.lines())

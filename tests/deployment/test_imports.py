@@ -3,11 +3,10 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from tests.cli.invoking import invoke
-from tests.deployment.commands import SECONDS, VOTES
+from tests.deployment.commands import SECONDS, Deploy
 
 pytestmark = pytest.mark.slow
 
@@ -43,75 +42,48 @@ try:
 except Stopped:
     print(json.dumps(sorted(sys.modules)))
 """
-SYSTEMS = {
-    "ring": ["peers", "wine", "--set", "parties.count=3"],
-    "peers": ["peers", "wine", "--set", "parties.count=3", "--protocol", "rank-search"],
-    "release": ["peers", "wine", "--set", "parties.count=3", "--protocol", "release"],
-    "votes": ["peers", "wine", *VOTES],
-    "owner": ["owner", "iris", "--radius", "0.2"],
-    "prediction": ["prediction", "iris"],
-    "survey": ["survey", "iris", "--reports", "10"],
-    "places": ["places", "places.csv"],
+PARTIES = {
+    "ring": ("peers", "serve party-0.toml", "ask client.toml queries.csv"),
+    "rank-search": ("peers", "serve party-0.toml", "ask client.toml queries.csv"),
+    "release": ("peers", "serve party-0.toml", "ask client.toml queries.csv"),
+    "votes": ("peers", "serve party-0.toml", "ask client.toml queries.csv"),
+    "owner": ("owner", "serve owner.toml", "ask analyst-0.toml analyst-0.csv"),
+    "prediction": (
+        "prediction",
+        "serve server.toml",
+        "ask client-0.toml client-0.csv",
+        "records add registrar.toml records.csv",
+    ),
+    "survey": (
+        "collector survey survey_client",
+        "serve collector.toml",
+        "submit survey-client-0.toml survey-client-0.csv",
+    ),
+    "places": ("places", "serve server.toml", "ask client.toml --near 37.75,-122.35 --epsilon 4"),
 }
-PARTIES = [
-    ("ring", "serve party-0.toml", "peers"),
-    ("ring", "ask client.toml queries.csv", "peers"),
-    ("peers", "serve party-0.toml", "peers"),
-    ("peers", "ask client.toml queries.csv", "peers"),
-    ("release", "serve party-0.toml", "peers"),
-    ("release", "ask client.toml queries.csv", "peers"),
-    ("votes", "serve party-0.toml", "peers"),
-    ("votes", "ask client.toml queries.csv", "peers"),
-    ("owner", "serve owner.toml", "owner"),
-    ("owner", "ask analyst-0.toml analyst-0.csv", "owner"),
-    ("prediction", "serve server.toml", "prediction"),
-    ("prediction", "ask client-0.toml client-0.csv", "prediction"),
-    ("prediction", "records add registrar.toml records.csv", "prediction"),
-    ("survey", "serve collector.toml", "collector survey survey_client"),
-    ("survey", "submit survey-client-0.toml survey-client-0.csv", "collector survey survey_client"),
-    ("places", "serve server.toml", "places"),
-    ("places", "ask client.toml --near 37.75,-122.35 --epsilon 4", "places"),
-]
+"""The modules of each deployed system, and the commands of its parties."""
 GENERIC = {"config", "connecting", "duties"}
 
-Imported = Callable[[str, str], set[str]]
+
+def imported(script: str, *words: str, folder: Path | None = None) -> set[str]:
+    """Return the modules that a program imports and prints."""
+    command = [sys.executable, "-c", script, *words]
+    done = subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=SECONDS)
+    return set(json.loads(done.stdout))
 
 
-@pytest.fixture(scope="module")
-def imported(tmp_path_factory: pytest.TempPathFactory) -> Imported:
-    """Return a function that returns the modules imported by a deployed party's command."""
-    folder = tmp_path_factory.mktemp("parties")
-    rows = [f"{37.7 + n / 100},{-122.4 + n / 90}" for n in range(8)]
-    (folder / "places.csv").write_text("\n".join(["lat,lon", *rows]) + "\n")
-    for system, (command, source, *options) in SYSTEMS.items():
-        rows_of = folder / source if source.endswith(".csv") else source
-        code, _, error = invoke("deploy", command, rows_of, *options, "--out", folder / system)
-        assert code == 0, error
-
-    def run(system: str, command: str) -> set[str]:
-        words = [sys.executable, "-c", STOPPED, *command.split()]
-        done = subprocess.run(
-            words, cwd=folder / system, check=True, capture_output=True, text=True, timeout=SECONDS
-        )
-        return set(json.loads(done.stdout))
-
-    return run
-
-
-@pytest.mark.parametrize(
-    ("system", "command", "own"), PARTIES, ids=[f"{s}-{c.split()[0]}" for s, c, _ in PARTIES]
-)
-def test_a_party_imports_only_its_own_system(
-    system: str, command: str, own: str, imported: Imported
-) -> None:
+@pytest.mark.parametrize("system", PARTIES)
+def test_a_party_imports_only_its_own_system(system: str, deploy: Deploy) -> None:
     """It imports at most 130 modules of the package, and of the deployment only its system's."""
-    found = imported(system, command)
-    assert not found & LABORATORY
-    ours = {name for name in found if name.split(".")[0] == "veilring"}
-    assert len(ours) <= MODULES_MAX
-    place = "veilring.deployment."
-    deployed = {name.removeprefix(place) for name in ours if name.startswith(place)}
-    assert deployed == GENERIC | set(own.split())
+    folder, (own, *commands) = deploy(system).folder, PARTIES[system]
+    for command in commands:
+        found = imported(STOPPED, *command.split(), folder=folder)
+        assert not found & LABORATORY, command
+        ours = {name for name in found if name.split(".")[0] == "veilring"}
+        assert len(ours) <= MODULES_MAX, command
+        place = "veilring.deployment."
+        deployed = {name.removeprefix(place) for name in ours if name.startswith(place)}
+        assert deployed == GENERIC | set(own.split()), command
 
 
 def test_the_lower_layers_are_light() -> None:
@@ -124,7 +96,4 @@ def test_the_lower_layers_are_light() -> None:
     )
     for room in rooms:
         script = f"import sys, json, {room}; print(json.dumps(sorted(sys.modules)))"
-        done = subprocess.run(
-            [sys.executable, "-c", script], check=True, capture_output=True, timeout=SECONDS
-        )
-        assert not set(json.loads(done.stdout)) & LABORATORY, room
+        assert not imported(script) & LABORATORY, room

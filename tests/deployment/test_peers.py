@@ -1,241 +1,182 @@
-"""Deployed systems with an ε: members that pay under terms with the table `protocol`."""
+"""Deployed parties that all hold rows: members that charge their ledgers, and their clients."""
 
+import csv
 import datetime as dt
 import os
 import signal
+import subprocess
+import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.deployment import commands
-from tests.deployment.commands import Command, Server, call, wait_until
-from tests.deployment.members import all_served, labels_of
-from typer.testing import CliRunner, Result
+from tests.deployment.commands import PARTIES, SECONDS, Deploy, Deployment, wait_until
+from tests.deployment.members import all_served
+from typing_extensions import override
 
-from veilring.cli.app import app
+from veilring.arrays import Floats
 from veilring.data.sources import load
 from veilring.deployment.duties import load_config_of, perform
 from veilring.deployment.examples import write_peers
 from veilring.deployment.peers import MemberConfig, PeerTerms, serve_member
-from veilring.errors import BudgetExhausted, InputError, ScenarioError, SessionAborted, StoreFailed
-from veilring.privacy.ledger import read_totals
+from veilring.errors import (
+    BudgetExhausted,
+    InputError,
+    ScenarioError,
+    SessionAborted,
+    VeilringError,
+)
+from veilring.privacy.budgets import Budgets, Charge
+from veilring.privacy.ledger import open_ledger
 from veilring.protocols.noisyvotes.system import NoisyVotes
 from veilring.protocols.once import OnceMember
+from veilring.protocols.peers import PeerMember
 from veilring.protocols.ranksearch.system import RankSearch
 from veilring.protocols.release.model import load_model
 from veilring.protocols.release.system import Release
 from veilring.protocols.ring.system import PrivateKNN
 from veilring.protocols.system import System
+from veilring.randomness import Streams
 from veilring.testing.ports import reserve_ports
 from veilring.transport.roster import Member, Roster, make_identity, save_identity
 
-EPSILON = 3.0
-NAMES = ("party-0", "party-1", "party-2")
-QUERIES = "queries.csv"
+EPSILON, BATCH = 3.0, 4.0
 
 
 def written(
-    folder: Path, system: System, budget: float | None, names: tuple[str, ...] = NAMES
-) -> Path:
+    folder: Path, system: System, budget: float | None = None, names: tuple[str, ...] = PARTIES
+) -> Deployment:
     """Write the files of a deployment on iris."""
     port = reserve_ports(len(names))
     write_peers(load("iris"), system, folder, parties=names, seed=0, port=port, budget=budget)
-    return folder
+    return Deployment(folder)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def release(tmp_path: Path) -> Deployment:
     """Write three parties whose budgets suffice for one and a half releases."""
-    return written(tmp_path / "peers", Release(epsilon=EPSILON), 1.5 * EPSILON)
+    return written(tmp_path / "release", Release(epsilon=EPSILON), 1.5 * EPSILON)
 
 
-def change(path: Path, old: str, new: str) -> None:
-    """Replace a text in a file."""
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new, 1))
+@pytest.fixture
+def votes(tmp_path: Path) -> Deployment:
+    """Write three parties whose budgets suffice for two batches."""
+    return written(tmp_path / "votes", NoisyVotes(epsilon=BATCH, radius=0.3), 2 * BATCH)
 
 
-async def test_a_release_labels_any_queries_at_one_price(folder: Path) -> None:
-    """All members pay once; a second release is refused if the budgets do not suffice."""
-    async with all_served(folder, NAMES) as served:
-        first = await labels_of(folder, 0, 38, QUERIES)
+async def test_a_release_labels_any_queries_at_one_price(release: Deployment) -> None:
+    """All members pay once; a second release is refused if the budgets do not suffice.
+
+    The client may keep the model of a release, which labels as the client does.
+    """
+    folder, path = release.folder, release.folder / "model.json"
+    async with all_served(folder) as served:
+        first = await served.labels()
         assert served.spent() == [EPSILON] * 3
-        change(folder / "client.toml", "party-0", "party-2")
-        assert await labels_of(folder, 0, 38, QUERIES) == first
-        assert await labels_of(folder, 5, 9, QUERIES) == first[5:9]
-    change(folder / "terms.toml", "budget = 4.5", "budget = 5.5")
-    for name in NAMES:
-        (folder / f"{name}.toml").write_text((folder / f"{name}.toml").read_text() + "amend = true")
-    async with all_served(folder, NAMES) as served:
-        assert await labels_of(folder, 0, 38, QUERIES) == first  # another budget, the same release
+        release.edit("client.toml", "party-0", "party-2")
+        assert await served.labels() == first
+        assert await served.labels(5, 9) == first[5:9]
+        (await perform(folder / "client.toml", "model")).save(path)
         assert served.spent() == [EPSILON] * 3
-    change(folder / "terms.toml", "epsilon = 3.0", "epsilon = 2.5")
-    async with all_served(folder, NAMES) as served:
-        await labels_of(folder, 0, 38, QUERIES)
+    model = load_model(path)
+    assert model.predict(folder / "queries.csv").tolist() == first
+    promised = PeerTerms.load(folder / "terms.toml", 3).protocol.promise(parties=3)
+    assert model.promise == replace(promised, delta=0.0, measure="pure ε-DP")  # a grid is pure
+    release.edit("terms.toml", "budget = 4.5", "budget = 5.5")
+    config = load_config_of(folder / "party-0.toml", MemberConfig, "this")
+    with pytest.raises(InputError, match="ledger was created with other budgets"):
+        await serve_member(config)
+    for name in PARTIES:
+        release.configure(name, "amend = true")
+    async with all_served(folder) as served:
+        assert await served.labels() == first  # another budget, the same release
+        assert served.spent() == [EPSILON] * 3
+    release.edit("terms.toml", "epsilon = 3.0", "epsilon = 2.5")
+    async with all_served(folder) as served:
+        await served.labels()
         assert served.spent() == [5.5] * 3
-    change(folder / "terms.toml", "epsilon = 2.5", "epsilon = 2.0")
-    async with all_served(folder, NAMES) as served:
+    release.edit("terms.toml", "epsilon = 2.5", "epsilon = 2.0")
+    async with all_served(folder) as served:
         with pytest.raises(BudgetExhausted) as refused:
-            await labels_of(folder, 0, 38, QUERIES)
+            await served.labels()
         assert refused.value.__notes__ == [
             "party-2 has less left than the 2 epsilon that the release costs."
         ]
         assert served.spent() == [5.5] * 3
 
 
-async def test_a_release_is_made_while_the_first_party_is_down(tmp_path: Path) -> None:
-    """The others release without its rows; it fetches their release later, and pays nothing."""
-    system = Release(epsilon=EPSILON, tolerated=1, lost=1)
-    folder = written(tmp_path / "peers", system, EPSILON)
-    change(folder / "client.toml", "party-0", "party-2")
-    async with all_served(folder, NAMES) as served:
-        await served.end("party-0")
-        first = await labels_of(folder, 0, 38, QUERIES)
-        assert served.spent() == [0.0, EPSILON, EPSILON]
-        await served.serve("party-0")
-        change(folder / "client.toml", "party-2", "party-0")
-        assert await labels_of(folder, 0, 38, QUERIES) == first
-        assert served.spent() == [0.0, EPSILON, EPSILON]
-
-
 async def test_a_key_is_changed_while_the_others_answer(tmp_path: Path) -> None:
     """Members restart one after another, first with the new roster, and last with the new key."""
-    folder = written(tmp_path / "peers", PrivateKNN(), None)
-    old, key = Roster.load(folder / "roster.toml"), make_identity("party-1")
+    peers = written(tmp_path / "peers", PrivateKNN())
+    old, key = Roster.load(peers.folder / "roster.toml"), make_identity("party-1")
     save_identity(key, tmp_path)
     place = old.member("party-1")
     moved = Member.of(key, place.host, place.port)
     members = tuple(moved if each is place else each for each in old.members)
     today = dt.datetime.now(dt.UTC).date()
-    Roster(members).replacing(old, today + dt.timedelta(days=2), today).save(folder / "new.toml")
-    async with all_served(folder, NAMES) as served:
-        first = await labels_of(folder, 0, 2, QUERIES)
-        for name in (*NAMES, "client", "party-1"):
-            config = folder / f"{name}.toml"
-            if "new.toml" in config.read_text():
-                change(config, "party-1.key", str(tmp_path / "party-1.key"))
+    new = Roster(members).replacing(old, today + dt.timedelta(days=2), today)
+    new.save(peers.folder / "new.toml")
+    async with all_served(peers.folder) as served:
+        first = await served.labels(0, 2)
+        for name in (*PARTIES, "client", "party-1"):
+            config = f"{name}.toml"
+            if "new.toml" in (peers.folder / config).read_text():
+                peers.edit(config, "party-1.key", str(tmp_path / "party-1.key"))
             else:
-                change(config, "roster.toml", "new.toml")
-            if name in NAMES:
+                peers.edit(config, "roster.toml", "new.toml")
+            if name in PARTIES:
                 await served.end(name)
                 await served.serve(name)
-            assert await labels_of(folder, 0, 2, QUERIES) == first
+            assert await served.labels(0, 2) == first
 
 
 async def test_queries_are_not_repeated_without_a_member(tmp_path: Path) -> None:
     """Members restart with a smaller roster, and refuse the queries that they took part in."""
-    names = (*NAMES, "party-3")
-    folder = written(tmp_path / "peers", RankSearch(), None, names)
-    async with all_served(folder, names):
-        await labels_of(folder, 0, 2, QUERIES)
+    names = (*PARTIES, "party-3")
+    folder = written(tmp_path / "peers", RankSearch(), None, names).folder
+    async with all_served(folder, names) as served:
+        await served.labels(0, 2)
     members = Roster.load(folder / "roster.toml").members
     Roster(tuple(each for each in members if each.name != "party-3")).save(folder / "roster.toml")
-    async with all_served(folder, NAMES):
+    async with all_served(folder) as served:
         with pytest.raises(SessionAborted) as refused:
-            await labels_of(folder, 0, 2, QUERIES)
+            await served.labels(0, 2)
         assert refused.value.reason == "AskedBefore"
-        assert len(await labels_of(folder, 2, 4, QUERIES)) == 2
+        assert len(await served.labels(2, 4)) == 2
 
 
-async def test_a_member_that_cannot_remember_queries_ends(tmp_path: Path) -> None:
-    """Its disk has failed, so the batch fails and it takes part in no other one."""
-    folder = written(tmp_path / "peers", RankSearch(), None)
-    async with all_served(folder, NAMES) as served:
-        served.members["party-1"].kept.file.connection.execute("PRAGMA query_only = 1")
-        with pytest.raises(SessionAborted):
-            await labels_of(folder, 0, 2, QUERIES)
-        with pytest.raises(StoreFailed, match="the memory of queries failed: attempt to write"):
-            await served.until_ended("party-1")
-
-
-async def test_changed_rows_are_released_as_another_edition(folder: Path) -> None:
+async def test_changed_rows_are_released_as_another_edition(release: Deployment) -> None:
     """It is charged separately, and the first edition stays as it is."""
-    first, second = 'edition = "1"\n', 'edition = "2026-11"\n'
-    change(folder / "terms.toml", "budget = 4.5", "budget = 6.0")
-    async with all_served(folder, NAMES):
-        before = await labels_of(folder, 0, 38, QUERIES)
+    folder = release.folder
+    release.edit("terms.toml", "budget = 4.5", "budget = 6.0")
+    async with all_served(folder) as served:
+        before = await served.labels()
     header, *rows = (folder / "party-0.csv").read_text().splitlines()
     (folder / "party-0.csv").write_text("\n".join([header, *rows[:5]]))
-    terms = (folder / "terms.toml").read_text()
-    (folder / "terms.toml").write_text(second + terms)
-    async with all_served(folder, NAMES) as served:
-        after = await labels_of(folder, 0, 38, QUERIES)
-        assert await labels_of(folder, 0, 38, QUERIES) == after
+    release.configure("terms", 'edition = "2026-11"')
+    async with all_served(folder) as served:
+        after = await served.labels()
+        assert await served.labels() == after
         assert served.spent() == [2 * EPSILON] * 3
-    (folder / "terms.toml").write_text(first + terms)
-    async with all_served(folder, NAMES) as served:
-        assert await labels_of(folder, 0, 38, QUERIES) == before
+    release.edit("terms.toml", "2026-11", "1")
+    async with all_served(folder) as served:
+        assert await served.labels() == before
         assert served.spent() == [2 * EPSILON] * 3
 
 
 async def test_an_owner_releases_alone(tmp_path: Path) -> None:
     """The roster is one party with all rows, and its client."""
-    folder = written(tmp_path / "one", Release(trusted=True), 1.0)
+    folder = written(tmp_path / "one", Release(trusted=True), 1.0).folder
     async with all_served(folder, ("owner",)) as served:
-        labels = await labels_of(folder, 0, 38, QUERIES)
-        assert labels == await labels_of(folder, 0, 38, QUERIES)
+        labels = await served.labels()
+        assert labels == await served.labels()
         assert served.spent() == [1.0]
-    rows = (folder / QUERIES).read_text().splitlines()[1:]
+    rows = (folder / "queries.csv").read_text().splitlines()[1:]
     right = [row.rpartition(",")[2] == label for row, label in zip(rows, labels, strict=True)]
     assert sum(right) > 0.6 * len(right)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "parties", "message"),
-    [
-        ("epsilon = 3.0", "epsilon = 0", 3, "protocol.epsilon is 0; allowed: a number above 0"),
-        ("epsilon = 3.0", "epsilon = 1e4", 3, "protocol.epsilon is 10000"),
-        ("epsilon = 3.0", "delta = 0.5", 3, "protocol.delta is 0.5; allowed: a number from 0"),
-        ("epsilon = 3.0", "delta = -1", 3, "protocol.delta is -1; allowed: a number from 0"),
-        ("rows = 112", "", 3, "rows: .*must be declared"),
-        (
-            "epsilon = 3.0",
-            "epsilon = 3.0\ntolerated = 3",
-            3,
-            "protocol.tolerated: with 3 colluding",
-        ),
-        (
-            "epsilon = 3.0",
-            "epsilon = 3.0\ntrusted = true",
-            3,
-            "roster: if `protocol.trusted` is true",
-        ),
-        ("rows = 112", "rows = 112", 2, "roster is 2; allowed: at least 3"),
-        ("budget = 4.5", "", 3, "budget: release spends epsilon; set the total"),
-        ("budget = 4.5", "budget = 2.9", 3, "budget is 2.9; allowed: at least the 3 epsilon"),
-        ("budget = 4.5", "budget = 0", 3, "budget is 0; allowed: a number above 0"),
-        ('name = "release"\nepsilon = 3.0', "", 3, "budget: private-knn spends no"),
-        ("rows = 112", "rows = 0", 3, "rows is 0; allowed: a whole number of at least 1"),
-    ],
-)
-def test_invalid_terms_are_refused(
-    folder: Path, old: str, new: str, parties: int, message: str
-) -> None:
-    """The error names the key and the allowed values."""
-    path = folder / "terms.toml"
-    change(path, old, new)
-    with pytest.raises(ScenarioError, match=message):
-        PeerTerms.load(path, parties)
-
-
-@pytest.mark.parametrize(
-    ("name", "old", "new", "message"),
-    [
-        ("party-1.csv", "setosa", "orchid", "orchid"),
-        ("party-1.csv", "sepal", "petiole", "lacks the column"),
-        ("terms.toml", "high = 7.9", "high = 5.0", "outside of the range"),
-    ],
-)
-async def test_invalid_rows_are_refused_before_the_ledger_is_opened(
-    folder: Path, name: str, old: str, new: str, message: str
-) -> None:
-    """The member does not start, so nothing is sent or charged."""
-    change(folder / name, old, new)
-    config = load_config_of(folder / "party-1.toml", MemberConfig, "this")
-    with pytest.raises(InputError, match=message):
-        await serve_member(config)
-    assert read_totals(folder / "party-1.db").answers == 0
 
 
 def die_before_it_is_kept(folder: Path, words: tuple[str, ...], output: Path) -> None:
@@ -250,80 +191,201 @@ def die_before_it_is_kept(folder: Path, words: tuple[str, ...], output: Path) ->
 
 
 @pytest.mark.slow
-def test_a_member_killed_before_storing_a_release_gets_it_from_the_others(folder: Path) -> None:
+def test_a_member_killed_before_storing_a_release_gets_it_from_the_others(deploy: Deploy) -> None:
     """It has paid and pays no more; its peers, which have the release, are not charged again."""
-    servers = {name: Server(folder, name) for name in NAMES}
-    dying = Command(
-        folder, "serve", "party-0.toml", output=servers["party-0"].log, body=die_before_it_is_kept
-    )
-    try:
-        for name in NAMES[1:]:
-            servers[name].start()
-        for name in NAMES[1:]:
-            servers[name].wait_until_ready()
-        commands.wait_for(dying, "is ready")
-        assert asked(folder).exit_code == 1
-        assert dying.wait(commands.SECONDS) == -signal.SIGKILL
-        wait_until(lambda: all(spent_at(folder, name) == (EPSILON, 2) for name in NAMES[1:]))
-        assert spent_at(folder, "party-0") == (EPSILON, 1)
-        servers["party-0"].serve()
-        answer = asked(folder)
-        assert answer.exit_code == 0, answer.stderr
-        assert [spent_at(folder, name)[0] for name in NAMES] == [EPSILON] * 3
-        change(folder / "client.toml", "party-0", "party-1")
-        assert asked(folder).stdout == answer.stdout
-    finally:
-        dying.kill()
-        for server in servers.values():
-            server.kill()
+    release = deploy("release", f"--set=protocol.epsilon={EPSILON}")
+    words, others = ("ask", "client.toml", "queries.csv"), PARTIES[1:]
+
+    def charged(name: str) -> tuple[float, int]:
+        totals = release.totals(name)
+        return totals.spent, totals.answers
+
+    release.start("party-0", body=die_before_it_is_kept)
+    release.serve(*others)
+    release.wait_for("party-0", "is ready")
+    release.call(*words, code=1)
+    assert release.running["party-0"].wait(SECONDS) == -signal.SIGKILL
+    wait_until(lambda: all(charged(name) == (EPSILON, 2) for name in others))
+    assert charged("party-0") == (EPSILON, 1)
+    release.serve("party-0")
+    answer = release.call(*words).stdout
+    assert [charged(name)[0] for name in PARTIES] == [EPSILON] * 3
+    release.edit("client.toml", "party-0", "party-1")
+    assert release.call(*words).stdout == answer
 
 
-async def test_a_client_keeps_the_model_of_a_release(folder: Path, tmp_path: Path) -> None:
-    """The model labels as the client does; members of other systems report that they have none."""
-    path = tmp_path / "model.json"
-    async with all_served(folder, NAMES) as served:
-        labels = await labels_of(folder, 0, 38, QUERIES)
-        (await perform(folder / "client.toml", "model")).save(path)
-        assert served.spent() == [EPSILON] * 3
-    model = load_model(path)
-    assert model.predict(folder / QUERIES).tolist() == labels
-    promised = PeerTerms.load(folder / "terms.toml", 3).protocol.promise(parties=3)
-    assert model.promise == replace(promised, delta=0.0, measure="pure ε-DP")  # a grid is pure
-    votes = written(tmp_path / "votes", NoisyVotes(epsilon=EPSILON, k=20), EPSILON)
+async def test_batches_are_paid_by_all_members_once_until_a_budget_ends(votes: Deployment) -> None:
+    """A batch costs each member epsilon, a repeated batch nothing, and one too many is refused.
+
+    There is no model of these labels.
+    """
     with pytest.raises(ScenarioError, match="release no model"):
-        await perform(votes / "client.toml", "model")
+        await perform(votes.folder / "client.toml", "model")
+    async with all_served(votes.folder) as served:
+        first = await served.labels(0, 20)
+        assert len(first) == 20
+        assert served.spent() == [BATCH] * 3
+        assert await served.labels(0, 20) == first
+        assert served.spent() == [BATCH] * 3
+        await served.labels(20, 30)
+        assert served.spent() == [2 * BATCH] * 3
+        with pytest.raises(BudgetExhausted, match="member") as refused:
+            await served.labels(30, 38)
+        assert refused.value.__notes__ == [
+            "party-0 has less left than the 4 epsilon that a batch costs."
+        ]
+        assert await served.labels(0, 20) == first  # which was paid for
+        assert served.spent() == [2 * BATCH] * 3
 
 
-@pytest.mark.parametrize("extra", [["queries.csv"], ["--out", "labels.csv"], ["--epsilon", "1"]])
-def test_a_model_is_requested_alone(folder: Path, extra: list[str]) -> None:
-    """The command refuses options that it would not use, and an existing file."""
-    command = ["ask", str(folder / "client.toml"), "--model"]
-    refused = call(*command, folder / "model.json", *extra, code=2)
-    assert "--model fetches only the model" in refused.stderr
-    refused = call(*command, folder / "terms.toml", code=2)
-    assert "allowed: a file that does not exist yet" in refused.stderr
+@pytest.mark.parametrize("chosen", ["k = 20", ""], ids=["k", "auto"])
+async def test_the_releases_of_a_batch_are_one_charge(votes: Deployment, chosen: str) -> None:
+    """A batch about k, which takes two sums, costs epsilon once.
+
+    With the system's default radius, the asked member chooses it from the number of rows.
+    """
+    votes.edit("terms.toml", "radius = 0.3", chosen)
+    if not chosen:
+        votes.configure("terms", "rows = 112")
+    async with all_served(votes.folder) as served:
+        assert len(set(await served.labels(0, 20))) > 1
+        assert served.spent() == [BATCH] * 3
 
 
-def spent_at(folder: Path, name: str) -> tuple[float, int]:
-    """Return a party's spending, and the number of entries in its ledger."""
-    totals = read_totals(folder / f"{name}.db")
-    return totals.spent, totals.answers
+async def test_no_member_pays_if_one_cannot(votes: Deployment) -> None:
+    """A member with an insufficient budget is named before any member is charged."""
+    with open_ledger(votes.folder / "party-2.db", Budgets(total=2 * BATCH)) as ledger:
+        ledger.charge(Charge("party-1", "before", b"", b"", 5.0))
+    async with all_served(votes.folder) as served:
+        with pytest.raises(BudgetExhausted) as refused:
+            await served.labels(0, 20)
+        assert "party-2" in refused.value.__notes__[0]
+        assert served.spent() == [0.0, 0.0, 5.0]
 
 
-def asked(folder: Path) -> Result:
-    """Run the client's command in this process."""
-    return CliRunner().invoke(app, ["ask", str(folder / "client.toml"), str(folder / QUERIES)])
+async def test_a_member_that_dies_between_charge_and_sum_has_paid(
+    votes: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It pays again if the batch is asked again."""
+    async with all_served(votes.folder) as served:
+        dying: PeerMember = served.members["party-1"]
+        assert dying.till is not None
+        charge = dying.till.ledger.charge
+
+        def charge_and_die(given: Charge) -> bytes:
+            paid = charge(given)
+            dying.node.abort()  # as if the process had been killed
+            return paid
+
+        monkeypatch.setattr(dying.till.ledger, "charge", charge_and_die)
+        with pytest.raises(VeilringError) as failed:
+            await served.labels(0, 20)
+        assert not isinstance(failed.value, BudgetExhausted)
+        await served.end("party-1")
+        assert served.spent()[1] == BATCH
+        await served.serve("party-1")
+        assert len(await served.labels(0, 20)) == 20
+        assert served.spent()[1] == 2 * BATCH
+        with pytest.raises(BudgetExhausted):
+            await served.labels(20, 30)
+        assert max(served.spent()) == 2 * BATCH
 
 
-def test_deploy_writes_what_serve_reads(tmp_path: Path) -> None:
-    """The command declares the rows, sets a budget, and refuses one that pays for nothing."""
-    out = tmp_path / "release"
-    command = ["deploy", "peers", "wine", "--protocol", "release", "--out", str(out)]
-    refused = call(*command, "--budget", "0.5", code=2)
-    assert "budget is 0.5; allowed: at least the 1 epsilon that a release costs" in refused.stderr
-    assert not out.exists()
-    call(*command, "--port", reserve_ports())
-    terms = PeerTerms.load(out / "terms.toml", 8)
-    assert isinstance(terms.protocol, Release)
-    assert (terms.budget, terms.rows) == (2.0, 134)
-    assert load_config_of(out / "party-7.toml", MemberConfig, "this").state.endswith("party-7.db")
+async def test_a_reused_session_name_is_charged_again(
+    votes: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member that reuses a name, even after a restart, gets no second sum at no cost."""
+
+    class OneName(Streams):
+        @override
+        def token(self, *name: str | int, size: int = 16) -> bytes:
+            return bytes(size) if name == ("session",) else Streams.token(self, *name, size=size)
+
+    monkeypatch.setattr("veilring.protocols.peers.Streams", OneName)
+    for first in (0, 10):
+        async with all_served(votes.folder) as served:
+            await served.labels(first, first + 10)
+    assert served.spent() == [2 * BATCH] * 3
+
+
+async def test_a_client_has_its_own_budget_at_the_asked_member(votes: Deployment) -> None:
+    """A refusal precedes all payments, and paid answers stay available to all clients."""
+    folder = votes.folder
+    votes.configure("party-0", "client = 0.0", f"clients = {{ client = {BATCH} }}")
+    async with all_served(folder) as served:
+        first = await served.labels(0, 20)
+        assert served.spent() == [BATCH] * 3
+        with pytest.raises(BudgetExhausted, match="client") as refused:
+            await served.labels(20, 30)
+        assert refused.value.__notes__ == [
+            "client has less left at party-0 than the 4 epsilon that a batch costs."
+        ]
+        assert served.spent() == [BATCH] * 3
+        assert await served.labels(0, 20) == first
+        # The other parties know only party-0, which has the budget in the terms.
+        assert [each.name for each in votes.totals("party-1").analysts] == ["party-0"]
+        assert len((await served.members["party-1"].ask(np.full((2, 4), 0.5))).labels) == 2
+        assert served.spent() == [2 * BATCH] * 3
+
+
+async def test_a_client_batches_queries_as_the_terms_require(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `protocol.batch` of 20, a ring of five on two cycles gets 38 queries as 20 and 18."""
+    asked: list[int] = []
+    usual = PeerMember.ask
+
+    async def counting(member: PeerMember, queries: Floats, client: str) -> object:
+        asked.append(len(queries))
+        return await usual(member, queries, client)
+
+    monkeypatch.setattr(PeerMember, "ask", counting)
+    system, names = PrivateKNN(sum="cycles", cycles=2, batch=20), (*PARTIES, "party-3", "party-4")
+    folder = written(tmp_path / "ring", system, None, names).folder
+    async with all_served(folder, names) as served:
+        assert len(await served.labels()) == 38
+    assert asked == [20, 18]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", ["ring", "rank-search"])
+def test_a_deployed_ring_answers_survives_a_crash_and_leaves_in_order(
+    deploy: Deploy, system: str
+) -> None:
+    """It labels queries, also from a pipe, readmits a dead party, and ends on SIGTERM with 0."""
+    ring = deploy(system)
+    folder, words = ring.folder, ("ask", "client.toml", "queries.csv")
+    ring.serve(*PARTIES)
+    first = ring.call(*words)
+    ring.wait_for("party-0", "party-0 had 44 queries labelled for client")
+    labels = [row["label"] for row in csv.DictReader(first.stdout.splitlines())]
+    given = (folder / "queries.csv").read_bytes()
+    truth = [row["label"] for row in csv.DictReader(given.decode().splitlines())]
+    assert len(labels) == len(truth)
+    assert sum(a == b for a, b in zip(labels, truth, strict=True)) > 0.9 * len(truth)
+
+    os.mkfifo(folder / "pipe")
+    writing = threading.Thread(target=(folder / "pipe").write_bytes, args=(given,))
+    writing.start()
+    assert ring.call("ask", "client.toml", "pipe").stdout == first.stdout
+    writing.join()
+    command = [sys.executable, "-m", "veilring", "ask", "client.toml", "-"]
+    piped = subprocess.run(command, cwd=folder, input=given, capture_output=True, check=True)
+    assert piped.stdout.decode() == first.stdout
+
+    ring.kill("party-1")
+    failed = ring.call(*words, code=1)
+    assert "party-1" in failed.stderr
+    assert failed.stdout == ""  # no partial answer
+
+    ring.serve("party-1")
+    assert ring.call(*words).stdout == first.stdout
+    ring.wait_for("party-0", "party-0 is connected to party-1 again")
+    again = ring.command("serve", "party-1.toml", log="again")
+    assert again.wait(SECONDS) in {1, 2}
+    if (folder / "party-1.db").exists():  # which is opened before the port
+        assert "party-1.db is locked: another process is writing" in again.output
+    else:
+        assert again.poll() == 1  # and not 2: the port may be free in a moment
+        assert "veilring: another process is listening at 127.0.0.1:" in again.output
+    ring.end_in_order()

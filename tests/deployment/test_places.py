@@ -3,17 +3,16 @@
 import asyncio
 import csv
 import io
-from collections.abc import Iterator
 from math import exp
 from pathlib import Path
 
 import numpy as np
 import pytest
 from pyproj import Geod
-from tests.deployment.commands import Server, call
+from tests.deployment.commands import Deployment, call
 
 from veilring.arrays import Floats
-from veilring.deployment import load_config, load_config_of
+from veilring.deployment import load_config_of
 from veilring.deployment.places import (
     Area,
     Near,
@@ -30,7 +29,6 @@ from veilring.privacy.ledger import read_totals
 from veilring.testing.ports import reserve_ports
 
 HERE = (37.7749, -122.4194)
-NAMED = '[protocol]\nname = "tree-walk"\n'
 DEGREES = np.random.default_rng(5).uniform((37.70, -122.50), (37.80, -122.38), (200, 2))
 
 
@@ -87,30 +85,29 @@ def test_results_are_near_on_the_ellipsoid(by: str, folder: Path) -> None:
     np.testing.assert_allclose(degrees, DEGREES[rows], atol=1e-6)
 
 
-def test_the_same_cell_is_answered_without_the_server(folder: Path) -> None:
-    """A location in the same grid cell gets the same places, without a server."""
-    (first,) = _asked(folder, Near(*HERE, 3.0))
+def test_only_new_questions_within_the_map_and_the_budget_cost_anything(folder: Path) -> None:
+    """A location in the same grid cell gets the same places, without a server.
+
+    One outside of the map is refused with one error, before any message or charge. Questions
+    beyond the budget are refused, and cost nothing.
+    """
+    (first,) = _asked(folder, Near(*HERE, 3.0), budget=5.0)
+    paid = read_totals(folder / "client.db")
+    assert paid.spent == pytest.approx(3.0)
     client = load_config_of(folder / "client.toml", PlacesClientConfig, "this")
+    client = client.model_copy(update={"budget": 5.0})  # there is no server now
     again = asyncio.run(ask_places(client, Near(HERE[0] + 1e-6, HERE[1], 3.0)))
     assert set(map(str, again["place"])) == set(map(str, first["place"]))
-    assert read_totals(folder / "client.db").spent == pytest.approx(3.0)
-
-
-def test_the_budget_is_enforced(folder: Path) -> None:
-    """Questions beyond the budget are refused, and cost nothing."""
-    _asked(folder, Near(*HERE, 3.0), budget=5.0)
+    refused = set[str]()
+    for place in ((40.7, -74.0), (37.6, -122.45), (37.75, -122.3)):
+        with pytest.raises(InputError) as error:
+            asyncio.run(ask_places(client, Near(*place, 4.0)))
+        refused.add(str(error.value))
+    (said,) = refused
+    assert said.startswith("--near is outside of the map, which is latitudes from 37.69 to 37.8")
     with pytest.raises(BudgetExhausted):
         _asked(folder, Near(HERE[0] + 0.01, HERE[1], 3.0), budget=5.0)
-    assert read_totals(folder / "client.db").spent == pytest.approx(3.0)
-
-
-def test_a_server_of_another_number_of_places_is_refused(folder: Path) -> None:
-    """Rows that do not fit the terms are refused before anything is served."""
-    text = (folder / "places.csv").read_text(encoding="utf-8")
-    (folder / "places.csv").write_text(text + "one more,37.7,-122.4\n", encoding="utf-8")
-    config = load_config_of(folder / "server.toml", PlacesConfig, "this")
-    with pytest.raises(ScenarioError, match="the terms have 200"):
-        asyncio.run(serve_places(config))
+    assert read_totals(folder / "client.db") == paid
 
 
 @pytest.mark.parametrize("crs", ["EPSG:4326", "EPSG:2227", "nowhere"])
@@ -132,36 +129,25 @@ def test_a_projection_is_invertible() -> None:
         plane.to_metres(np.array([[95.0, 0.0]]))
 
 
-@pytest.mark.parametrize("text", ["", "1", "1,2,3", "north,west"])
-def test_an_invalid_place_is_refused_and_not_shown(text: str) -> None:
-    """An error about a place does not show it."""
-    with pytest.raises(InputError) as refused:
-        Near.parse(text, 1.0)
-    assert str(refused.value) == "--near must be LAT,LON in degrees, such as 37.77,-122.42"
-
-
-def test_coordinates_off_the_earth_are_refused_with_the_ranges() -> None:
-    """The error names the option and both ranges, and is equal for all such coordinates."""
-    refused = set[str]()
-    for text in ("300.7,-74.0", "-90.1,0", "0,180.5", "nan,0", "0,inf"):
-        with pytest.raises(InputError) as error:
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (
+            ("", "1", "1,2,3", "north,west"),
+            "--near must be LAT,LON in degrees, such as 37.77,-122.42",
+        ),
+        (
+            ("300.7,-74.0", "-90.1,0", "0,180.5", "nan,0", "0,inf"),
+            "--near is not on Earth; give a latitude up to ±90 and a longitude up to ±180",
+        ),
+    ],
+)
+def test_an_invalid_place_is_refused_and_not_shown(texts: tuple[str, ...], said: str) -> None:
+    """An error about a place does not show it, and is equal for all such places."""
+    for text in texts:
+        with pytest.raises(InputError) as refused:
             Near.parse(text, 1.0)
-        refused.add(str(error.value))
-    allowed = "a latitude up to ±90 and a longitude up to ±180"
-    assert refused == {f"--near is not on Earth; give {allowed}"}
-
-
-def test_a_place_outside_of_the_map_costs_nothing(folder: Path) -> None:
-    """A question outside the area is refused with one error, before any message or charge."""
-    client, refused = load_config(folder / "client.toml"), set[str]()
-    assert isinstance(client, PlacesClientConfig)
-    for place in ((40.7, -74.0), (37.6, -122.45), (37.75, -122.3)):
-        with pytest.raises(InputError) as error:
-            asyncio.run(ask_places(client, Near(*place, 4.0)))  # there is no server
-        refused.add(str(error.value))
-    (said,) = refused
-    assert said.startswith("--near is outside of the map, which is latitudes from 37.69 to 37.8")
-    assert read_totals(folder / "client.db").answers == 0
+        assert str(refused.value) == said
 
 
 def test_a_map_has_a_margin_around_its_places() -> None:
@@ -173,23 +159,6 @@ def test_a_map_has_a_margin_around_its_places() -> None:
     np.testing.assert_allclose((around.north, around.east), most + (most - least) / 10, atol=1e-4)
     assert Area.around(np.array([[89.995, 0.0]])).north == 90.0
     assert Area().contains(np.array([[-90.0, 180.0]]))
-
-
-@pytest.mark.parametrize(
-    ("area", "message"),
-    [
-        ("south = 37.75", "does not contain all places"),
-        ("south = 38.0\nnorth = 37.0", "south must be below north"),
-        ("north = 91.0", "a number from -90 to 90"),
-    ],
-)
-def test_a_map_that_lacks_places_is_not_served(area: str, message: str, folder: Path) -> None:
-    """Terms with a wrong box are refused before anything is served."""
-    terms, _, _ = (folder / "terms.toml").read_text(encoding="utf-8").partition("[area]")
-    (folder / "terms.toml").write_text(f"{terms}[area]\n{area}\n{NAMED}", encoding="utf-8")
-    config = load_config_of(folder / "server.toml", PlacesConfig, "this")
-    with pytest.raises(ScenarioError, match=message):
-        asyncio.run(serve_places(config))
 
 
 @pytest.mark.parametrize("by", ["response", "walk"])
@@ -207,19 +176,11 @@ def test_the_chance_of_the_own_bucket_is_that_of_the_distribution(by: str, folde
     assert [chance.probability for chance in chances] == pytest.approx(own, rel=1e-9)
 
 
-@pytest.fixture
-def served(folder: Path) -> Iterator[Path]:
-    """Serve the places in a separate process."""
-    server = Server(folder, "server")
-    server.serve()
-    yield folder
-    server.end_in_order()
-
-
-def test_two_processes_over_tls(served: Path) -> None:
+def test_two_processes_over_tls(folder: Path) -> None:
     """A client in another process gets places as CSV; a wrong question exits with 2."""
-    client, place = served / "client.toml", f"{HERE[0]},{HERE[1]}\n"
-    asked = call("ask", client, "--near", "-", "--epsilon", "12", given=place)
+    served, place = Deployment(folder), f"{HERE[0]},{HERE[1]}\n"
+    served.serve("server")
+    asked = served.call("ask", "client.toml", "--near", "-", "--epsilon", "12", given=place)
     rows = list(csv.DictReader(io.StringIO(asked.stdout)))
     assert "those of the right bucket, one of 8 (epsilon 12)" in asked.stderr
     assert list(rows[0]) == ["place", "latitude", "longitude", "metres"]
@@ -227,4 +188,5 @@ def test_two_processes_over_tls(served: Path) -> None:
     expected = _distances()
     for row in rows:
         assert float(row["metres"]) == pytest.approx(expected[int(row["place"]) - 1], rel=1e-3)
-    call("ask", client, "--near", "1,2", code=2)
+    served.call("ask", "client.toml", "--near", "1,2", code=2)
+    served.end_in_order()

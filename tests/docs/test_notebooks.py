@@ -15,12 +15,8 @@ SECONDS: Final = 600
 
 def _play(notebook: NotebookNode, folder: Path) -> None:
     """Run all cells of a notebook in a folder."""
-    NotebookClient(
-        notebook,
-        timeout=SECONDS,
-        coalesce_streams=True,
-        resources={"metadata": {"path": str(folder)}},
-    ).execute()
+    resources = {"metadata": {"path": str(folder)}}
+    NotebookClient(notebook, timeout=SECONDS, coalesce_streams=True, resources=resources).execute()
 
 
 def _shown(cell: NotebookNode) -> list[str]:

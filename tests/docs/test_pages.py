@@ -26,7 +26,7 @@ from veilring.protocols.release.model import ReleasedModel, _Document
 from veilring.randomness import Streams
 from veilring.scenarios import Scenario, make_scenario
 from veilring.scenarios.network import make_faults
-from veilring.simulation.faults import FAULT_CLASSES
+from veilring.simulation.faults import FAULT_CLASSES, FAULT_KINDS
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
@@ -38,42 +38,38 @@ LISTING = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)", re.DOTALL)
 # An address of another site is for `linkcheck`.
 LINK = re.compile(r"\]\((?![a-z]+:)([^)\s]+)\)")
+EMPTY = re.compile(r"(?<!!)\[\s*\]\([^)]*\)")
+SPACED = re.compile(r"\]\([^)\s]*\s+(?![\"'])[^)]*\)|\]\s+\([^)\s]+\.(?:md|py|toml)[^)\s]*\)")
 # Drawn when the site is built, which finds a missing picture: a clone does not have the folder.
 MADE = ROOT / "docs" / "_made"
 
 
+def _read(path: Path | str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def _run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run Python in the repository."""
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.docs
 @pytest.mark.parametrize(
-    "page",
-    [page for page in PAGES if SESSION.search(page.read_text(encoding="utf-8"))],
-    ids=lambda page: page.stem,
+    "page", [page for page in PAGES if SESSION.search(_read(page))], ids=lambda page: page.stem
 )
 def test_sessions_on_a_page_are_true(page: Path) -> None:
     """Each `>>>` statement of a page prints the shown output."""
-    text = "\n".join(SESSION.findall(page.read_text(encoding="utf-8")))
+    text = "\n".join(SESSION.findall(_read(page)))
     session = doctest.DocTestParser().get_doctest(text, {}, page.stem, str(page), 0)
     failures: list[str] = []
     doctest.DocTestRunner().run(session, out=failures.append)
     assert not failures, "".join(failures)
 
 
-def test_every_link_has_a_text() -> None:
-    """Each link has a text, because only Sphinx fills in an empty one."""
-    empty = re.compile(r"(?<!!)\[\s*\]\([^)]*\)")
-    assert [page.name for page in PAGES if empty.search(page.read_text(encoding="utf-8"))] == []
-
-
-def test_every_link_is_valid() -> None:
-    """No link address contains a space or a line end."""
-    broken = re.compile(r"\]\([^)\s]*\s+(?![\"'])[^)]*\)|\]\s+\([^)\s]+\.(?:md|py|toml)[^)\s]*\)")
-    for page in PAGES:
-        text = FENCED.sub("", page.read_text(encoding="utf-8"))
-        assert [link.group() for link in broken.finditer(text)] == [], page.name
-
-
 def _anchors(page: Path) -> set[str]:
     """Return the anchors of a page: its targets, and its headings as GitHub and MyST name them."""
-    text = FENCED.sub("", page.read_text(encoding="utf-8"))
+    text = FENCED.sub("", _read(page))
     headings = re.findall(r"^#{1,3} (.+?)\s*$", text, re.MULTILINE)
     plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings)
     targets = re.findall(r"^\((\S+)\)=$", text, re.MULTILINE)
@@ -82,7 +78,7 @@ def _anchors(page: Path) -> set[str]:
 
 def _broken_links(page: Path) -> list[str]:
     """Return the links of a page to missing files or anchors."""
-    text = CODE.sub("", FENCED.sub("", page.read_text(encoding="utf-8")))
+    text = CODE.sub("", FENCED.sub("", _read(page)))
     broken = []
     for link in LINK.findall(text):
         name, _, anchor = link.partition("#")
@@ -96,16 +92,18 @@ def _broken_links(page: Path) -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_link_leads_to_a_file_and_an_anchor(page: Path) -> None:
-    """Links lead to existing files and anchors, even within sentences and across lines."""
+    """Links have a text, which only Sphinx fills in, and an address without spaces or line ends.
+
+    They lead to existing files and anchors, even within sentences and across lines. A reader of the
+    page's source, where an include shows nothing, finds the file by a link.
+    """
+    whole = _read(page)
+    text = FENCED.sub("", whole)
+    assert not EMPTY.search(whole)
+    assert not SPACED.search(text)
     assert _broken_links(page) == []
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_an_included_file_is_linked(page: Path) -> None:
-    """A reader of the page's source, where an include shows nothing, finds the file by a link."""
-    text = page.read_text(encoding="utf-8")
-    included = re.findall(r"^```\{literalinclude\} (\S+)$", text, re.MULTILINE)
-    assert set(included) <= set(LINK.findall(FENCED.sub("", text)))
+    included = re.findall(r"^```\{literalinclude\} (\S+)$", whole, re.MULTILINE)
+    assert set(included) <= set(LINK.findall(text))
 
 
 def test_a_broken_link_is_detected(tmp_path: Path) -> None:
@@ -146,13 +144,7 @@ def test_pages_are_built_with_their_own_extra() -> None:
         assert tables.absent() == list(tables.EXTRAS)
         print(len(list(tables.limits())))
     """
-    made = subprocess.run(
-        [sys.executable, "-c", dedent(hidden)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    made = _run("-c", dedent(hidden))
     assert made.returncode == 0, made.stderr
     assert int(made.stdout) == len(list(limits()))
 
@@ -160,8 +152,8 @@ def test_pages_are_built_with_their_own_extra() -> None:
 def test_the_readme_shows_code_that_runs() -> None:
     """Each line of the README's listings is in a file that the tests run."""
     files = (ROOT / "docs/examples/class_counts.py", ROOT / "tests/docs/test_class_counts.py")
-    known = set(chain(*(file.read_text(encoding="utf-8").splitlines() for file in files)))
-    listings = LISTING.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    known = set(chain(*(_read(file).splitlines() for file in files)))
+    listings = LISTING.findall(_read("README.md"))
     assert len(listings) == 2
     for line in chain(*(listing.splitlines() for listing in listings)):
         assert line in known
@@ -172,20 +164,20 @@ def test_all_systems_are_described_in_one_order() -> None:
     order = ["Run it", "Threat model and guarantee", "How it works", "Cost"]
     order += ["When not to use it", "Sources"]
     for page in ROOT.glob("docs/protocols/*.md"):
-        headings = re.findall(r"^## (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+        headings = re.findall(r"^## (.+)$", _read(page), re.MULTILINE)
         assert [heading for heading in headings if heading in order] == order, page.name
 
 
 def test_every_limit_has_a_reason() -> None:
     """Each named limit of the package has its reason next to it."""
-    found = list(limits())
+    found = {f"{limit.module}.{limit.name}": limit.reason for limit in limits()}
     assert len(found) > 30
-    assert [f"{limit.module}.{limit.name}" for limit in found if not limit.reason] == []
+    assert [name for name, reason in found.items() if not reason] == []
 
 
 def test_every_key_of_a_scenario_is_on_its_page() -> None:
     """The page on scenarios describes each key of each section in a table."""
-    page = (ROOT / "docs/how-to/scenarios.md").read_text(encoding="utf-8")
+    page = _read("docs/how-to/scenarios.md")
     tables = set(Scenario.model_fields) - {"name", "description"}
     assert {table for table in tables if f"\n## {table}\n" not in page} == set()
     # The keys of the first are names of parties, and those of the second depend on the kind.
@@ -197,39 +189,36 @@ def test_every_key_of_a_scenario_is_on_its_page() -> None:
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_every_parameter_of_a_system_is_on_its_page(name: str) -> None:
     """Each parameter of a system is described in the table of exactly one page."""
-    pages = [page.read_text(encoding="utf-8") for page in ROOT.glob("docs/protocols/*.md")]
+    pages = [_read(page) for page in ROOT.glob("docs/protocols/*.md")]
     assert sum(f"```{{system-keys}} {name}\n" in page for page in pages) == 1
     assert all(meaning and allowed for _, _, allowed, meaning in system_rows(name))
 
 
 def test_every_kind_of_fault_is_on_the_page_of_scenarios() -> None:
     """The page lists each kind of fault with exactly its keys, and a valid scenario with faults."""
-    page = (ROOT / "docs/how-to/scenarios.md").read_text(encoding="utf-8")
+    page = _read("docs/how-to/scenarios.md")
     rows = re.findall(r"^\| `([a-z-]+)` \| (.+?) \| .+ \|$", page, re.MULTILINE)
     assert sorted(kind for kind, _ in rows) == sorted(FAULT_CLASSES)
-    values: dict[str, object] = {"start_seconds": 1, "extra_seconds": 1, "times": 2}
-    values |= {"party": "party-1", "other": "party-2", "parties": ["party-1"]}
-    values |= {"source": "party-1", "target": "party-2"}
-    for kind, keys in rows:
-        names = [*re.findall(r"`(\w+)`", keys), "start_seconds"]
-        table = {"kind": kind, **{name: values[name] for name in names}}
-        _make_fault(table if kind == "crash" else {**table, "end_seconds": 2})
+    values = {"extra_seconds": 1, "times": 2, "parties": ["party-1"], "party": "party-1"}
+    values |= {"other": "party-2", "source": "party-1", "target": "party-2"}
+    values |= {"sends": 2, "seconds": 3}
     listing = next(text for text in TOML.findall(page) if "[[faults]]" in text)
-    for table in tomllib.loads(listing)["faults"]:
-        _make_fault(table)
-
-
-def _make_fault(table: dict[str, object]) -> None:
+    tables = tomllib.loads(listing)["faults"]
+    for kind, keys in rows:
+        given = {name: values[name] for name in re.findall(r"`(\w+)`", keys)}
+        until = {"end_seconds": 2} if FAULT_KINDS[kind].ends else {}
+        tables.append({"kind": kind, "start_seconds": 1, **given, **until})
     settings = {"data": {"source": "wine"}, "network": {"runtime": "simulated"}}
-    scenario = make_scenario({**settings, "parties": {"count": 12}, "faults": [table]})
-    (fault,) = make_faults(scenario, scenario.parties.all, Streams(0))
-    assert fault.kind == table["kind"]
+    for table in tables:
+        scenario = make_scenario({**settings, "parties": {"count": 12}, "faults": [table]})
+        (fault,) = make_faults(scenario, scenario.parties.all, Streams(0))
+        assert fault.kind == table["kind"]
 
 
 def test_every_dependency_is_justified() -> None:
     """Each package in `pyproject.toml` has a line on the dependencies page."""
-    page = (ROOT / "docs/dependencies.md").read_text(encoding="utf-8")
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    page = _read("docs/dependencies.md")
+    project = tomllib.loads(_read("pyproject.toml"))["project"]
     groups = (project["dependencies"], *project["optional-dependencies"].values())
     packages = {re.split(r"[><=;[]", need)[0] for need in chain(*groups)} - {project["name"]}
     assert {name for name in packages if f"| `{name}` |" not in page} == set()
@@ -245,7 +234,7 @@ MEMBERS: Final = re.compile(r"^   :members:(.*)$", re.MULTILINE)
 def listed() -> Iterator[object]:
     """Yield the objects that the pages list, without their members."""
     for page in REFERENCE.glob("*.md"):
-        for kind, name, options in DIRECTIVE.findall(page.read_text(encoding="utf-8")):
+        for kind, name, options in DIRECTIVE.findall(_read(page)):
             if kind != "module":
                 home, _, last = name.rpartition(".")
                 yield getattr(import_module(home), last)
@@ -260,16 +249,10 @@ def listed() -> Iterator[object]:
                     yield found
 
 
-def test_the_reference_lists_at_most_200_names() -> None:
-    """Everything that it does not list is private."""
-    names = {id(each) for each in listed()}
+def test_the_reference_lists_all_names_of_the_package_and_at_most_200() -> None:
+    """Each name of `import veilring` is described on some page; what is not listed is private."""
+    names, table = {id(each) for each in listed()}, _read(REFERENCE / "veilring.md")
     assert 100 < len(names) <= NAMES_MAX
-
-
-def test_the_reference_lists_all_names_of_the_package() -> None:
-    """Each name of `import veilring` is described on some page."""
-    names = {id(each) for each in listed()}
-    table = (REFERENCE / "veilring.md").read_text(encoding="utf-8")
     for name in set(vr.__all__) - {"__version__"}:
         assert id(getattr(vr, name)) in names, name
         assert f"`{name}`" in table
@@ -284,7 +267,7 @@ def test_ten_lines_label_as_veilring_does(
     name: str, statistic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The page's NumPy program labels like veilring, even for columns of zero width."""
-    (listing,) = LISTING.findall(PAGE.read_text(encoding="utf-8"))
+    (listing,) = LISTING.findall(_read(PAGE))
     assert "veilring" not in listing
     (start,) = (n for n, line in enumerate(listing.splitlines()) if not line)
     assert len(listing.splitlines()) - start - 1 <= 10
@@ -302,11 +285,9 @@ def test_ten_lines_label_as_veilring_does(
 
 def test_the_page_names_every_key_and_kind() -> None:
     """The page names each key of the file, and each classifier."""
-    page = PAGE.read_text(encoding="utf-8")
-    keys = {*_Document.model_fields}
-    promised = {*vr.Promise.__dataclass_fields__}
-    arrays = {field.name for kind in _KINDS.values() for field in dataclasses.fields(kind)}
-    for name in keys | promised | arrays | set(_KINDS):
+    page, arrays = _read(PAGE), chain(*map(dataclasses.fields, _KINDS.values()))
+    promised = {*vr.Promise.__dataclass_fields__} | {field.name for field in arrays}
+    for name in promised | {*_Document.model_fields} | set(_KINDS):
         assert f"`{name}" in page, name
 
 
@@ -317,11 +298,6 @@ EXAMPLES = ROOT / "docs" / "examples"
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
 def test_an_example_prints_what_the_pages_show(example: Path) -> None:
     """The output of each example equals its `.out` file exactly."""
-    run = subprocess.run(
-        [sys.executable, "-m", f"docs.examples.{example.stem}"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    run = _run("-m", f"docs.examples.{example.stem}")
     assert run.stderr == ""
-    assert run.stdout == example.with_suffix(".out").read_text(encoding="utf-8")
+    assert run.stdout == _read(example.with_suffix(".out"))

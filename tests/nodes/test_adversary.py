@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 from tests.docs.test_gossip import Gossip
-from tests.nodes.worlds import NAMES, SIMULATED
+from tests.nodes.worlds import NAMES, Role
 from tests.roles import Word, pass_on
 from typing_extensions import override
 
@@ -26,8 +26,10 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.nodes.ring import RingReveal, draw_ring
 from veilring.nodes.run import blamed_party
-from veilring.testing import ProtocolRunner, assert_cost
+from veilring.testing import ProtocolRunner
 from veilring.transport.messages import Message
+
+SIMULATED = ProtocolRunner("simulated")
 
 
 class Deaf(Adversary):
@@ -69,34 +71,26 @@ async def say_two(party: Party) -> list[str]:
 
 
 def test_an_adversary_is_honest_by_default(run_protocol: ProtocolRunner) -> None:
-    """Result, cost and transcript equal those of a run without an adversary."""
+    """Without a change of a message, result, cost and transcript are those of an honest run."""
     honest = run_protocol(pass_on, NAMES, own=NAMES)
-    run = run_protocol(pass_on, NAMES, own=NAMES, adversaries={"bob": Adversary()})
-    assert run.results == honest.results
-    assert run.cost == honest.cost
-    assert run.transcript == honest.transcript
+    for adversary in (Adversary(), Drop((RingReveal,))):
+        run = run_protocol(pass_on, NAMES, own=NAMES, adversaries={"bob": adversary})
+        assert (run.results, run.cost) == (honest.results, honest.cost)
+        assert run.transcript == honest.transcript
 
 
-def test_an_adversary_chooses_its_input(run_protocol: ProtocolRunner) -> None:
-    """The role receives the adversary's input, even in place of resident data."""
-    run = run_protocol(pass_on, NAMES, own=NAMES, adversaries={"bob": Substitute("eve")})
-    assert run.results == {"ada": "cy", "bob": "ada", "cy": "eve"}
-
-
-def test_an_adversary_alters_sent_messages(run_protocol: ProtocolRunner) -> None:
-    """The receiver gets the altered message, and the cost is that of the altered one."""
-    run = run_protocol(pass_on, NAMES, own=NAMES, watch=["bob"], adversaries={"bob": Alter(shout)})
-    assert run.results["cy"] == "BOB"
-    assert [seen.message for seen in run.views["bob"].sent] == [Word(text="BOB")]
-
-
-def test_an_adversary_alters_received_messages(run_protocol: ProtocolRunner) -> None:
-    """Only its own role is affected, and the message must have the expected type."""
-    run = run_protocol(pass_on, NAMES, adversaries={"bob": Deaf()})
-    assert run.results == {"ada": "cy", "bob": "ada said nothing", "cy": "bob"}
-    with pytest.raises(
-        RunFailed, match=r"a 'test\.word' message where 'ring\.commit' was expected"
+def test_an_adversary_alters_its_input_and_its_messages(run_protocol: ProtocolRunner) -> None:
+    """Its role is given its own input and altered messages; others get altered, fitting ones."""
+    for adversary, heard, said in (
+        (Substitute("eve"), "ada", "eve"),
+        (Alter(shout), "ada", "BOB"),
+        (Deaf(), "ada said nothing", "bob"),
     ):
+        run = run_protocol(pass_on, NAMES, own=NAMES, watch=["bob"], adversaries={"bob": adversary})
+        assert run.results == {"ada": "cy", "bob": heard, "cy": said}
+        assert [seen.message for seen in run.views["bob"].sent] == [Word(text=said)]
+    wrong = r"a 'test\.word' message where 'ring\.commit' was expected"
+    with pytest.raises(RunFailed, match=wrong):
         run_protocol(draw_ring, NAMES, adversaries={"bob": Deaf()})
 
 
@@ -123,30 +117,21 @@ def _named(failed: RunFailed, adversary: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "adversary",
-    [Drop(only=(RingReveal,)), Drop((RingReveal,), first=1), Silent(0)],
-    ids=["drop", "drop the first", "silent"],
+    ("role", "adversary", "waits"),
+    [
+        (draw_ring, Drop(only=(RingReveal,)), r"ring\.reveal from bob"),
+        (draw_ring, Drop((RingReveal,), first=1), r"ring\.reveal from bob"),
+        (draw_ring, Silent(0), r"ring\.commit from bob"),
+        (say_two, Silent(2), r"cy is waiting for test\.word from bob"),
+    ],
+    ids=["drop", "drop the first", "silent", "silent from its round on"],
 )
-def test_a_silent_party_is_waited_for_and_named(adversary: Adversary) -> None:
-    """A session with a silent party ends; the error names party and message."""
-    with pytest.raises(RunFailed) as caught:
-        SIMULATED(draw_ring, NAMES, seconds=1.0, adversaries={"ada": adversary})
-    assert isinstance(caught.value.root, Deadlock)
-    assert any("from ada" in wait for wait in caught.value.root.waits)
-
-
-def test_a_silent_party_speaks_before_its_round() -> None:
-    """It is silent from its round on, and not before."""
+def test_a_silent_party_is_named(role: Role, adversary: Adversary, waits: str) -> None:
+    """A session with a silent party ends, limited or not; the error names party and message."""
     for limit in (None, 1.0):
-        with pytest.raises(RunFailed, match=r"cy is waiting for test\.word from bob") as caught:
-            SIMULATED(say_two, NAMES, adversaries={"bob": Silent(2)}, seconds=limit)
+        with pytest.raises(RunFailed, match=waits) as caught:
+            SIMULATED(role, NAMES, adversaries={"bob": adversary}, seconds=limit)
         assert isinstance(caught.value.root, Deadlock)
-
-
-def test_a_dropped_message_is_not_replaced(run_protocol: ProtocolRunner) -> None:
-    """Messages other than the dropped ones are sent at their normal cost."""
-    run = run_protocol(pass_on, NAMES, adversaries={"bob": Drop((RingReveal,))})
-    assert_cost(run, messages=3, rounds=1)
 
 
 def test_a_delay_takes_time_and_nothing_else() -> None:
@@ -161,18 +146,15 @@ def test_a_delay_takes_time_and_nothing_else() -> None:
         Delay(-1)
 
 
-def test_an_adversary_reorders_messages(run_protocol: ProtocolRunner) -> None:
-    """The second of two messages arrives first."""
-    run = run_protocol(say_two, NAMES, adversaries={"bob": Reorder()})
-    assert run.results["cy"] == ["bob 2", "bob 1"]
-    assert run.results["ada"] == ["cy 1", "cy 2"]
-
-
-def test_an_adversary_replays_messages_of_another_session(run_protocol: ProtocolRunner) -> None:
-    """Old messages come in order, and a nonce of another session matches no commitment."""
+def test_an_adversary_reorders_and_replays_messages(run_protocol: ProtocolRunner) -> None:
+    """The second message comes first, or that of another session, whose nonce fits nothing."""
     before = run_protocol(say_two, NAMES, watch=["ada"]).views["ada"]
-    run = run_protocol(say_two, NAMES, adversaries={"bob": Replay(before.sent[:1])})
-    assert run.results["cy"] == ["ada 1", "bob 2"]
+    for adversary, heard in (
+        (Reorder(), ["bob 2", "bob 1"]),
+        (Replay(before.sent[:1]), ["ada 1", "bob 2"]),
+    ):
+        run = run_protocol(say_two, NAMES, adversaries={"bob": adversary})
+        assert (run.results["cy"], run.results["ada"]) == (heard, ["cy 1", "cy 2"])
     old = run_protocol(draw_ring, NAMES, watch=["bob"], seed=1).views["bob"]
     with pytest.raises(RunFailed) as caught:
         run_protocol(draw_ring, NAMES, adversaries={"bob": Replay(old.sent)}, seed=2)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.nodes.worlds import NAMES, SIMULATED, Role
+from tests.nodes.worlds import NAMES, Role
 from tests.roles import (
     Word,
     fail,
@@ -15,8 +15,8 @@ from tests.roles import (
     say_to_a_stranger,
     unreturnable,
 )
+from tests.simulation.running import simulated
 
-from veilring import simulation
 from veilring.errors import (
     ClusterError,
     Deadlock,
@@ -31,6 +31,7 @@ from veilring.errors import (
 )
 from veilring.nodes.adversary import Drop
 from veilring.nodes.cluster import Cluster
+from veilring.nodes.journal import Seen, View
 from veilring.nodes.party import Party, Standing
 from veilring.nodes.ring import draw_ring
 from veilring.nodes.run import Outcome, join_outcomes
@@ -40,16 +41,12 @@ from veilring.transport.frames import frame_size
 from veilring.transport.messages import encode
 
 
-def test_each_party_is_given_its_own_data(run_protocol: ProtocolRunner) -> None:
-    """Resident data go to their party, in order."""
-    run = run_protocol(pass_on, NAMES, own=["a", "b", "c"])
-    assert run.results == {"ada": "c", "bob": "a", "cy": "b"}
-
-
-def test_the_cost_is_counted_at_the_senders(run_protocol: ProtocolRunner) -> None:
-    """Each message counts once, with its frame's bytes, in the sender's round."""
-    run = run_protocol(pass_on, NAMES)
-    sizes = {name: frame_size(encode(bytes(16), Word(text=name))) for name in ("ada", "bob", "cy")}
+def test_a_run_has_results_costs_and_views(run_protocol: ProtocolRunner) -> None:
+    """Resident data go to their party; messages count at the sender; watched parties have views."""
+    own = {"ada": "a", "bob": "bb", "cy": "ccc"}
+    run = run_protocol(pass_on, NAMES, own=list(own.values()), watch=["bob"])
+    assert run.results == {"ada": "ccc", "bob": "a", "cy": "bb"}
+    sizes = {name: frame_size(encode(bytes(16), Word(text=text))) for name, text in own.items()}
     assert_cost(run, messages=3, bytes=sum(sizes.values()), rounds=1)
     assert {name: traffic.bytes for name, traffic in run.cost.by_party.items()} == sizes
     assert run.cost.by_kind["test.word"].messages == 3
@@ -57,6 +54,9 @@ def test_the_cost_is_counted_at_the_senders(run_protocol: ProtocolRunner) -> Non
         assert_cost(run, messages=4)
     with pytest.raises(InputError, match="at least one of messages, bytes, rounds"):
         assert_cost(run)
+    received, sent = [Seen(1, "ada", Word(text="a"))], [Seen(1, "cy", Word(text="bb"))]
+    assert run.views == {"bob": View("bob", received, sent)}
+    assert run.trace == ()
 
 
 def test_set_up_messages_are_asserted_separately(run_protocol: ProtocolRunner) -> None:
@@ -69,17 +69,6 @@ def test_set_up_messages_are_asserted_separately(run_protocol: ProtocolRunner) -
         assert_cost(run, messages=12)
     with pytest.raises(AssertionError, match=f"'setup_bytes': {setup.bytes}"):
         assert_cost(run, setup_bytes=setup.bytes + 1)
-
-
-def test_only_watched_parties_have_a_view(run_protocol: ProtocolRunner) -> None:
-    """A view contains all messages that the party received and sent."""
-    run = run_protocol(pass_on, NAMES, watch=["bob"])
-    assert list(run.views) == ["bob"]
-    view = run.views["bob"]
-    assert [(seen.round, seen.sender, seen.message) for seen in view.received] == [
-        (1, "ada", Word(text="ada"))
-    ]
-    assert [seen.sender for seen in view.sent] == ["cy"]
 
 
 def test_a_failure_anywhere_is_a_failure_everywhere(run_protocol: ProtocolRunner) -> None:
@@ -135,81 +124,57 @@ async def test_the_fixture_needs_a_plain_function() -> None:
             ProtocolRunner(runtime)(pass_on, 3)
 
 
-def failing(role: Role, parties: int, limit: float | None) -> tuple[RunFailed, float]:
-    """Return the error of a simulated run, and the time at which it failed."""
-
-    async def main() -> tuple[RunFailed, float]:
-        async with Cluster(parties, runtime="simulated") as cluster:
-            with pytest.raises(RunFailed) as caught:
-                await cluster.run(role, seconds=limit)
-            return caught.value, asyncio.get_running_loop().time()
-
-    return simulation.simulate(main())
+async def wait_for_the_next(party: Party) -> None:
+    """Wait for a message that will never come."""
+    here = party.parties.position(party.me)
+    await party.receive(Word, sender=party.parties[(here + 1) % 3])
 
 
-def test_on_the_simulated_clock_a_deadlock_names_the_waits() -> None:
-    """A message that will never come is detected at once, not after a limit."""
-
-    async def wait_for_the_next(party: Party) -> None:
-        here = party.parties.position(party.me)
-        await party.receive(Word, sender=party.parties[(here + 1) % 3])
-
-    for limit in (None, 5.0):
-        error, seconds = failing(wait_for_the_next, 3, limit)
-        assert isinstance(error.root, Deadlock)
-        said = str(error)
-        assert said.startswith("every party is waiting")
-        assert "party-0 is waiting for test.word from party-1" in said
-        assert "nobody can be blamed: the order" in said
-        assert "due=ROUND" in said
-        assert seconds == 0.0
+async def sleep_on(_party: Party) -> None:
+    """Sleep without end."""
+    while True:  # noqa: ASYNC110  (the mistake)
+        await asyncio.sleep(100)
 
 
-def test_a_wait_for_no_message_ends_with_the_deadlock() -> None:
-    """A role that waits for something that is not a message is interrupted as well."""
-
-    async def wait_for_nobody(_party: Party) -> None:
-        await asyncio.Event().wait()
-
-    with pytest.raises(RunFailed, match="party-1 is waiting for no message"):
-        SIMULATED(wait_for_nobody, 2)
-
-
-def test_on_the_simulated_clock_a_run_has_a_limit() -> None:
-    """A role that sleeps without end is ended by a limit, which can be given."""
-
-    async def sleep_on(_party: Party) -> None:
-        while True:  # noqa: ASYNC110  (the mistake)
-            await asyncio.sleep(100)
-
-    for limit, end in ((None, SIMULATED_SECONDS), (250.0, 250.0)):
-        error, seconds = failing(sleep_on, 2, limit)
-        assert isinstance(error.root, SessionTimeout)
-        assert seconds == end
+async def retry(party: Party) -> None:
+    """Swallow the error of a session that has failed."""
+    if party.me == "party-1":
+        raise ValueError("a bad day")
+    while True:
+        try:
+            await party.receive(Word, sender="party-1")
+        except SessionAborted:
+            await asyncio.sleep(1)
 
 
-def test_a_role_that_swallows_its_error_is_ended_by_the_limit() -> None:
-    """A session that has failed already does not keep its role from being interrupted."""
-
-    async def retry(party: Party) -> None:
-        if party.me == "party-1":
-            raise ValueError("a bad day")
-        while True:
-            try:
-                await party.receive(Word, sender="party-1")
-            except SessionAborted:
-                await asyncio.sleep(1)
-
-    error, seconds = failing(retry, 2, 9.5)
-    assert "a bad day" in str(error)
-    assert seconds == 9.5
+ALL_WAIT = (
+    r"^every party is waiting.*party-0 is waiting for test\.word from party-1.*"
+    r"nobody can be blamed: the order.*due=ROUND"
+)
+NOBODY = "party-1 is waiting for no message"
 
 
-async def test_the_simulated_runtime_needs_the_simulated_clock() -> None:
-    """The simulated runtime is refused on a real clock, and the error names the alternative."""
-    with pytest.raises(ClusterError, match=r"veilring\.simulation\.simulate"):
-        async with Cluster(3, runtime="simulated"):
-            raise AssertionError("unreachable")
+@pytest.mark.parametrize(
+    ("role", "limit", "root", "seconds", "says"),
+    [
+        (wait_for_the_next, None, Deadlock, 0.0, ALL_WAIT),
+        (wait_for_the_next, 5.0, Deadlock, 0.0, ALL_WAIT),
+        (lambda _: asyncio.Event().wait(), None, Deadlock, 0.0, NOBODY),
+        (sleep_on, None, SessionTimeout, SIMULATED_SECONDS, "not finished after"),
+        (sleep_on, 250.0, SessionTimeout, 250.0, "not finished after 250 s"),
+        (retry, 9.5, ValueError, 9.5, "a bad day"),
+    ],
+)
+@simulated
+async def test_on_the_simulated_clock_every_run_ends(
+    role: Role, limit: float | None, root: type[Exception], seconds: float, says: str
+) -> None:
+    """A deadlock ends at once and names the waits; any other role ends at its limit."""
+    async with Cluster(3, runtime="simulated") as cluster:
+        with pytest.raises(RunFailed, match=f"(?s){says}") as caught:
+            await cluster.run(role, seconds=limit)
+        assert asyncio.get_running_loop().time() == seconds
+    assert isinstance(caught.value.root, root)
 
 
 @pytest.mark.parametrize(
@@ -227,8 +192,8 @@ def test_a_cluster_refuses_invalid_arguments(arguments: dict[str, Any], message:
         Cluster(**arguments)
 
 
-async def test_a_cluster_refuses_runs_while_stopped_and_unknown_parties() -> None:
-    """A run needs a running cluster and known parties."""
+async def test_a_cluster_refuses_runs_that_it_cannot_play() -> None:
+    """A run needs a running cluster, known parties and the clock of its runtime."""
     cluster = Cluster(3)
     with pytest.raises(ClusterError, match="not running"):
         await cluster.run(pass_on)
@@ -236,6 +201,8 @@ async def test_a_cluster_refuses_runs_while_stopped_and_unknown_parties() -> Non
         for strange in ({"watch": ["dan"]}, {"adversaries": {"dan": Drop()}}):
             with pytest.raises(InputError, match="party is 'dan'"):
                 await cluster.run(pass_on, **strange)
+    with pytest.raises(ClusterError, match=r"veilring\.simulation\.simulate"):
+        await Cluster(3, runtime="simulated").__aenter__()
 
 
 async def test_unseeded_runs_differ() -> None:
@@ -289,45 +256,33 @@ def outcome(
     """Return an outcome of a role that tolerates losses, or does not."""
     standing = Standing(party, without=without)
     channels = {(party, peer): f"{party} to {peer}" for peer in NAMES if peer != party}
-    return Outcome(
-        party, None if error else f"of {party}", error, channels=channels, standing=standing
-    )
+    result = None if error else f"of {party}"
+    return Outcome(party, result, error, channels=channels, standing=standing)
 
 
-class TestRuns:
-    """A run consists of the remaining parties, if all of them tolerate losses."""
-
-    @pytest.mark.parametrize(
-        ("error", "missed"),
-        [
-            (PeerLost("cy"), ("cy",)),
-            (PeerLost("cy"), ()),
-            (PeerGivenUp("ada"), ("cy",)),
-            (SessionAborted("ada", "TooManyLost"), ("cy",)),
-        ],
-        ids=["crashed", "crashed at the end", "given up", "given up by all"],
-    )
-    def test_lost_parties_have_no_results(
-        self, error: VeilringError, missed: tuple[str, ...]
-    ) -> None:
-        """A crashed party, noticed or not, and a party given up without the others are lost."""
+def test_a_run_of_tolerant_parties_goes_on_without_lost_ones() -> None:
+    """A crashed party, noticed or not, and one that all gave up are lost; their runs succeed."""
+    for error, missed in (
+        (PeerLost("cy"), ("cy",)),
+        (PeerLost("cy"), ()),
+        (PeerGivenUp("ada"), ("cy",)),
+        (SessionAborted("ada", "TooManyLost"), ("cy",)),
+    ):
         found = [outcome("ada", None, missed), outcome("bob"), outcome("cy", error)]
         run = join_outcomes(found, 0)
-        assert run.results == {"ada": "of ada", "bob": "of bob"}
-        assert run.lost == ("cy",)
+        assert (run.results, run.lost) == ({"ada": "of ada", "bob": "of bob"}, ("cy",))
         assert set(run.channels) == {("ada", "bob"), ("bob", "ada")}
 
-    @pytest.mark.parametrize(
-        "outcomes",
-        [
-            [outcome("ada", None, None), outcome("bob"), outcome("cy", PeerLost("cy"))],
-            [outcome("ada", None, None), outcome("bob", None, None), outcome("cy", PeerLost("cy"))],
-            [outcome("ada"), outcome("bob"), outcome("cy", PeerLost("bob"))],
-            [outcome("ada", None, ("cy",)), outcome("cy", ProtocolViolation("bob", "lied"))],
-            [outcome("ada", PeerLost("cy")), outcome("cy", PeerLost("cy"))],
-        ],
-    )
-    def test_any_other_error_fails_the_run(self, outcomes: list[Outcome]) -> None:
-        """A party without tolerance, an unexpected loss, a violation and no result each fail it."""
+
+def test_any_other_error_fails_the_run() -> None:
+    """A party without tolerance, an unexpected loss, a violation and no result each fail it."""
+    crashed = outcome("cy", PeerLost("cy"))
+    for outcomes in (
+        [outcome("ada", None, None), outcome("bob"), crashed],
+        [outcome("ada", None, None), outcome("bob", None, None), crashed],
+        [outcome("ada"), outcome("bob"), outcome("cy", PeerLost("bob"))],
+        [outcome("ada", None, ("cy",)), outcome("cy", ProtocolViolation("bob", "lied"))],
+        [outcome("ada", PeerLost("cy")), crashed],
+    ):
         with pytest.raises(RunFailed):
             join_outcomes(outcomes, 0)

@@ -33,19 +33,20 @@ def _named(error: BaseException) -> str:
 
 @pytest.mark.parametrize("point", range(KILLS))
 async def test_a_killed_party_is_named_by_every_survivor(point: int) -> None:
-    """A kill -9 at any point of a run ends it everywhere, naming the dead party."""
+    """A kill -9 at any point ends all runs and each later one everywhere, naming the dead party."""
     runtime = Processes()
     async with Cluster(4, runtime=runtime, seed=point) as cluster:
         victim = f"party-{point % 4}"
         pids = runtime.pids
-        running = asyncio.create_task(cluster.run(chat, rounds=100_000))
+        runs = [asyncio.create_task(cluster.run(chat, rounds=100_000)) for _ in range(2)]
         await asyncio.sleep(0.01 + 0.005 * point)
         os.kill(pids[victim], signal.SIGKILL)
-        with pytest.raises(RunFailed) as caught:
-            await running
-    errors = caught.value.errors
-    assert set(errors) == set(cluster.parties)
-    assert {_named(error) for error in errors.values()} == {victim}
+        ends: list[object] = [*await asyncio.gather(*runs, return_exceptions=True)]
+        ends += await asyncio.gather(cluster.run(pass_on), return_exceptions=True)
+    for end in ends:
+        assert isinstance(end, RunFailed)
+        assert set(end.errors) == set(cluster.parties)
+        assert {_named(error) for error in end.errors.values()} == {victim}
     assert not [pid for pid in pids.values() if psutil.pid_exists(pid)]
 
 
@@ -61,23 +62,7 @@ async def test_a_party_that_only_computes_is_killed(monkeypatch: pytest.MonkeyPa
             await cluster.run(pass_on)
 
 
-async def test_concurrent_runs_all_report_a_death() -> None:
-    """Every session that needs the dead party ends with its name, as does each later run."""
-    runtime = Processes()
-    async with Cluster(3, runtime=runtime) as cluster:
-        runs = [asyncio.create_task(cluster.run(chat, rounds=100_000)) for _ in range(4)]
-        await asyncio.sleep(0.1)
-        os.kill(runtime.pids["party-2"], signal.SIGKILL)
-        outcomes: list[object] = [*await asyncio.gather(*runs, return_exceptions=True)]
-        outcomes += await asyncio.gather(cluster.run(pass_on), return_exceptions=True)
-    for outcome in outcomes:
-        assert isinstance(outcome, RunFailed)
-        assert {_named(error) for error in outcome.errors.values()} == {"party-2"}
-
-
-async def test_output_of_a_party_is_logged_and_nothing_else_is_left(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_output_is_logged_and_nothing_else_is_left(caplog: pytest.LogCaptureFixture) -> None:
     """The launcher streams each process's output with the party's name, and ends them all."""
     caplog.set_level(logging.INFO, logger="veilring.party")
     runtime = Processes()
@@ -128,16 +113,13 @@ async def test_processes_that_do_not_start_or_stop_are_named_in_one_line(
     monkeypatch.setattr(f"{worker}.start", lambda *_: asyncio.Event().wait())
     monkeypatch.setattr(f"{worker}.stop", be_killed)
     monkeypatch.setattr(processes, "START_SECONDS", 0.0)
-    with pytest.raises(
-        ClusterError, match="12 of 12 processes had not started after 0 s"
-    ) as caught:
+    missing = "12 of 12 processes had not started after 0 s"
+    with pytest.raises(ClusterError, match=missing) as caught:
         async with Cluster(12, runtime="processes"):
             pass
     assert "party-7 and 4 more; use fewer, or the runtime simulated" in str(caught.value)
     (line,) = [record.message for record in caplog.records if "killed" in record.message]
-    assert line.startswith(
-        "these processes did not stop when asked and were killed: party-0, party-1, "
-    )
+    assert line.startswith("these processes did not stop when asked and were killed: party-0, ")
     assert line.endswith("party-7 and 4 more")
 
 
@@ -164,7 +146,7 @@ def test_parties_end_with_their_launcher(sign: signal.Signals, pytestconfig: pyt
     assert not alive
 
 
-_ROLE = """
+_SCRIPT = """
 from dataclasses import dataclass
 
 import veilring as vr
@@ -193,49 +175,31 @@ async def add_up(party, own, *, factor):
 for runtime in ("memory", "processes"):
     run = vr.run(add_up, [Own(1), Own(2), Own(3)], runtime=runtime, seed=1, factor=2)
     print(run.result, run.transcript)
-"""
-_LATE = """
-import veilring as vr
 
-async def first(party, own):
+
+async def late(party, own):
     return own
 
-print(vr.run(first, [1, 2, 3], runtime="processes").result)
 
-async def second(party, own):
-    return own
-
-vr.run(second, [1, 2, 3], runtime="processes")
+vr.run(late, [1, 2, 3], runtime="processes")
 """
 
 
-def _script(folder: Path, text: str) -> "subprocess.CompletedProcess[str]":
-    (folder / "mine.py").write_text(textwrap.dedent(text))
-    return subprocess.run(
+def test_a_script_needs_no_main_guard(tmp_path: Path) -> None:
+    """All above its first run is found in processes; the error for a role below names the place."""
+    (tmp_path / "mine.py").write_text(_SCRIPT)
+    done = subprocess.run(
         [sys.executable, "mine.py"],
-        cwd=folder,
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=600,
         check=False,
     )
-
-
-def test_a_script_needs_no_main_guard(tmp_path: Path) -> None:
-    """Its roles, messages and classes are found, and it starts no cluster in a process."""
-    done = _script(tmp_path, _ROLE)
-    assert done.returncode == 0, done.stderr
     first, *lines = done.stdout.splitlines()
     assert first == "read as __main__"
-    assert len(lines) == 2
+    assert len(lines) == 2, done.stderr
     assert set(lines) == {lines[0]}
     assert lines[0].startswith("Own(value=12)")
-
-
-@pytest.mark.slow
-def test_a_role_below_the_first_run_is_not_found(tmp_path: Path) -> None:
-    """The error names the right place for the role."""
-    done = _script(tmp_path, _LATE)
-    assert done.stdout == "1\n"
     assert "cannot find the role" in done.stderr
     assert "of the script itself, before any code that runs it" in done.stderr

@@ -2,11 +2,11 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, suppress
 
 import pytest
-from tests.nodes.worlds import NAMES, OTHER_TERMS, PAIR, TERMS, started, turns
+from tests.nodes.worlds import NAMES, OTHER_TERMS, PAIR, TERMS, hear, playing, started, tell, turns
 from tests.roles import Word
 from tests.simulation.running import simulated
 from tests.transport.towns import Town
@@ -29,20 +29,17 @@ from veilring.nodes.service import (
 )
 from veilring.nodes.session import Open
 from veilring.randomness import Streams
-from veilring.transport.endpoint import MemoryNetwork
 from veilring.transport.messages import encode
 
 
-async def greet(party: Party) -> list[str]:
-    """Greet all parties and return all greetings."""
+async def greet(party: Party, _opener: str = "") -> list[str]:
+    """Greet all peers that are not lost, and return their greetings."""
+    await broadcast_to_rest(party, Word(text=f"hello from {party.me}"))
+    heard = []
     for peer in party.peers:
-        await party.send(peer, Word(text=f"hello from {party.me}"))
-    return [(await party.receive(Word, sender=peer)).text for peer in party.peers]
-
-
-async def join(party: Party, _opener: str) -> None:
-    """Greet when requested."""
-    await greet(party)
+        with suppress(PeerLost):
+            heard.append((await party.receive(Word, sender=peer)).text)
+    return heard
 
 
 async def wait(party: Party, opener: str) -> None:
@@ -55,22 +52,12 @@ async def stumble(party: Party, _opener: str) -> None:
     raise ZeroDivisionError(party.me)
 
 
-async def greet_rest(party: Party, _opener: str = "") -> list[str]:
-    """Greet all peers that are not lost, and return their greetings."""
-    await broadcast_to_rest(party, Word(text=f"hello from {party.me}"))
-    heard = []
-    for peer in party.peers:
-        with suppress(PeerLost):
-            heard.append((await party.receive(Word, sender=peer)).text)
-    return heard
-
-
 OFFERS = {
-    "rest": Offer(greet_rest, TERMS, lambda _peer: True, parties=NAMES, tolerant=True),
-    "greet": Offer(join, TERMS, lambda _peer: True),
-    "gather": Offer(join, TERMS, lambda _peer: True, parties=NAMES),
+    "rest": Offer(greet, TERMS, lambda _peer: True, parties=NAMES, tolerant=True),
+    "greet": Offer(greet, TERMS, lambda _peer: True),
+    "gather": Offer(greet, TERMS, lambda _peer: True, parties=NAMES),
     "wait": Offer(wait, TERMS, lambda _peer: True),
-    "private": Offer(join, TERMS, lambda peer: peer == "bob"),
+    "private": Offer(greet, TERMS, lambda peer: peer == "bob"),
     "stumble": Offer(stumble, TERMS, lambda _peer: True),
 }
 
@@ -86,153 +73,101 @@ async def served(nodes: Nodes) -> AsyncIterator[Nodes]:
 
 
 async def test_a_session_that_one_party_opens_is_joined_by_all(served: Nodes) -> None:
-    """One party opens the session, the others join, and all play under one name."""
+    """A tolerant one begins without lost peers; any other fails at once if one is missing."""
     heard = await served["ada"].run(opening(greet, "gather", TERMS), bytes(16), NAMES)
     assert heard == ["hello from bob", "hello from cy"]
-
-
-async def test_a_tolerant_session_begins_without_lost_peers(served: Nodes) -> None:
-    """Any other session fails at once if a participant is not connected."""
     served["bob"].abort()
     with pytest.raises(NotReady, match="bob"):
         served["ada"].require(NAMES)
     served["ada"].require(NAMES, spare=1)
-    asking = opening(greet_rest, "rest", TERMS, tolerant=True)
-    heard = await served["ada"].run(asking, bytes(16), NAMES, tolerant=True)
+    rest = opening(greet, "rest", TERMS, tolerant=True)
+    heard = await served["ada"].run(rest, b"r" * 16, NAMES, tolerant=True)
     with pytest.raises(PeerLost):
         await served["ada"].run(opening(greet, "gather", TERMS), b"x" * 16, NAMES)
     assert heard == ["hello from cy"]
 
 
-@pytest.mark.parametrize(
-    ("service", "terms", "reason"),
-    [
-        ("dance", TERMS, "NotOffered"),
-        ("private", TERMS, "NotOffered"),
-        ("greet", OTHER_TERMS, "OtherTerms"),
-    ],
-)
-async def test_an_invalid_request_is_refused_with_a_reason(
-    served: Nodes, service: str, terms: bytes, reason: str
-) -> None:
-    """An unknown service, an unauthorised peer and different terms have separate reasons."""
-    with pytest.raises(SessionAborted, match=reason):
-        await served["ada"].run(opening(greet, service, terms), bytes(16), NAMES)
+def asking(service: str, parties: Sequence[str] = PAIR, terms: bytes = TERMS) -> Open:
+    """Return a request for a session."""
+    return Open(service=service, parties=tuple(parties), terms=terms)
 
 
 @pytest.mark.parametrize(
-    ("service", "parties"),
+    ("asked", "reason"),
     [
-        ("greet", ("bob", "cy")),
-        ("greet", ("ada", "bob", "cy")),
-        ("greet", ("ada", "ada")),
-        ("greet", ("bob",)),
-        ("gather", ("ada", "bob")),
-        ("gather", ("bob", "ada", "cy")),
-        ("gather", ("ada", "bob", "cy", "dan")),
+        (asking("dance"), "NotOffered"),
+        (asking("private"), "NotOffered"),
+        (asking("greet", terms=OTHER_TERMS), "OtherTerms"),
+        (asking("greet", ("bob", "cy")), "WrongParties"),
+        (asking("greet", ("ada", "bob", "cy")), "WrongParties"),
+        (asking("greet", ("ada", "ada")), "WrongParties"),
+        (asking("greet", ("bob",)), "WrongParties"),
+        (asking("gather", ("ada", "bob")), "WrongParties"),
+        (asking("gather", ("bob", "ada", "cy")), "WrongParties"),
+        (asking("gather", ("ada", "bob", "cy", "dan")), "WrongParties"),
     ],
 )
-async def test_a_session_of_other_parties_is_refused_and_no_third_party_hears_of_it(
-    served: Nodes, service: str, parties: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+async def test_an_invalid_request_is_refused_with_a_reason_and_no_third_party_hears_of_it(
+    served: Nodes, asked: Open, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client's session is its own and the server's; a session of members is that of them all."""
 
-    async def open_for_others(party: Party) -> None:
-        await party.send("bob", Open(service=service, parties=parties, terms=TERMS))
+    async def ask(party: Party) -> None:
+        await party.send("bob", asked)
         await party.receive(Word, sender="bob")
 
     told = list[str]()
     monkeypatch.setattr(served["cy"], "_take", lambda peer, _item: told.append(peer))
     served["cy"].start()
-    with pytest.raises(SessionAborted, match="WrongParties"):
-        await served["ada"].run(open_for_others, bytes(16), PAIR)
+    with pytest.raises(SessionAborted, match=reason):
+        await served["ada"].run(ask, bytes(16), PAIR)
     await turns()
     assert told == []
 
 
 async def test_a_member_that_copies_the_name_of_a_session_gets_nobody_blamed(served: Nodes) -> None:
     """Either of two openers may have copied the name, so the honest one is not named alone."""
-    copied = Open(service="gather", parties=tuple(NAMES), terms=TERMS)
-    await served["cy"].endpoint.send("bob", encode(bytes(16), copied))
+    await served["cy"].endpoint.send("bob", encode(bytes(16), asking("gather", NAMES)))
     await turns(4)
     with pytest.raises(SessionAborted) as caught:
         await served["ada"].run(opening(greet, "gather", TERMS), bytes(16), NAMES)
     assert (caught.value.by, caught.value.reason, caught.value.culprit) == ("bob", "Tampered", "")
 
 
-async def test_a_peer_may_open_a_limited_number_of_sessions(served: Nodes) -> None:
-    """One peer cannot occupy a whole node; a session that ends makes room again."""
-
-    async def hang(_party: Party) -> None:
-        await asyncio.Event().wait()
-
-    role = opening(hang, "wait", TERMS)
-    hanging = [
-        asyncio.create_task(served["ada"].run(role, bytes([number]) * 16, PAIR))
-        for number in range(SESSIONS_PER_PEER_MAX)
-    ]
-    await turns()
-    with pytest.raises(SessionAborted, match="TooManySessions"):
-        await served["ada"].run(opening(greet, "greet", TERMS), b"x" * 16, PAIR)
-    for task in hanging:
-        task.cancel()
-    await asyncio.gather(*hanging, return_exceptions=True)
-    await turns()
-    greeting = await served["ada"].run(opening(greet, "greet", TERMS), b"y" * 16, PAIR)
-    assert greeting == ["hello from bob"]
-
-
-async def test_a_bug_in_one_session_does_not_end_the_service(
+async def test_a_bug_or_a_malformed_request_does_not_end_the_service(
     served: Nodes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The opener gets an error, the log has the traceback, and the node keeps serving."""
     with pytest.raises(SessionAborted, match="InternalError"):
         await served["ada"].run(opening(greet, "stumble", TERMS), bytes(16), PAIR)
-    await served["ada"].run(opening(greet, "greet", TERMS), b"z" * 16, PAIR)
+    malformed = encode(b"w" * 16, Word(text="x")).replace(b"test.word", b"test.what")
+    await served["ada"].endpoint.send("bob", malformed)
+    greeting = await served["ada"].run(opening(greet, "greet", TERMS), b"z" * 16, PAIR)
+    assert greeting == ["hello from bob"]
     assert "stumble for ada failed" in caplog.text
 
 
 @pytest.mark.parametrize("answers", [True, False])
 async def test_a_peer_that_leaves_with_its_answer_is_not_logged(
-    answers: bool, caplog: pytest.LogCaptureFixture
+    nodes: Nodes, answers: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A goodbye before the server's role has ended is logged only if the answer is missing."""
     has_left = asyncio.Event()
-
-    async def answer(party: Party, opener: str) -> None:
-        if answers:
-            await party.send(opener, Word(text="here"))
-            await has_left.wait()
-        else:
-            await party.receive(Word, sender=opener)
-
-    async def ask(party: Party) -> None:
-        if answers:
-            await party.receive(Word, sender="bob")
-
-    network = MemoryNetwork(NAMES)
-    ada, bob = (Node(network.endpoint(name), Streams(1)) for name in PAIR)
-    async with bob, Service(bob, {"answer": Offer(answer, TERMS, lambda _peer: True)}):
-        async with ada:
-            await ada.run(opening(ask, "answer", TERMS), bytes(16), PAIR)
+    answer = playing(tell("ada"), lambda _: has_left.wait()) if answers else hear("ada")
+    ask = hear("bob") if answers else playing()
+    offer = Offer(lambda party, _opener: answer(party), TERMS, lambda _peer: True)
+    async with Service(nodes["bob"], {"answer": offer}):
+        await nodes["ada"].run(opening(ask, "answer", TERMS), bytes(16), PAIR)
+        await nodes["ada"].close()
         await turns()
         has_left.set()
         await turns()
     assert ("answer for ada failed: ada left" in caplog.text) != answers
 
 
-async def test_a_malformed_request_is_blamed_on_its_sender(served: Nodes) -> None:
-    """A malformed request opens nothing and ends nothing else."""
-    frame = encode(b"w" * 16, Word(text="x")).replace(b"test.word", b"test.what")
-    await served["ada"].endpoint.send("bob", frame)
-    greeting = await served["ada"].run(opening(greet, "greet", TERMS), bytes(16), PAIR)
-    assert greeting == ["hello from bob"]
-
-
 def request(number: int, service: str) -> bytes:
     """Encode a request for a session."""
-    opened = Open(service=service, parties=tuple(PAIR), terms=TERMS)
-    return encode(number.to_bytes(16, "big"), opened)
+    return encode(number.to_bytes(16, "big"), asking(service))
 
 
 class Flood:
@@ -294,13 +229,15 @@ async def test_a_peer_that_does_not_read_its_refusals_is_cut_off(flood: Flood) -
 
 
 async def test_a_peer_with_too_many_sessions_is_paused(flood: Flood) -> None:
-    """A further session is refused with a reason; the peer keeps the others and its connection."""
+    """A further one is refused with a reason; the peer keeps the others, whose end makes room."""
     await flood.request("wait", 2 * OPENS_MAX, pause=4)
     assert (flood.cut, len(flood.rested)) == ([], OPENS_MAX)
+    role = opening(greet, "greet", TERMS)
+    with pytest.raises(SessionAborted, match="TooManySessions"):
+        await flood.nodes["ada"].run(role, b"x" * 16, PAIR)
     names = (number.to_bytes(16, "big") for number in range(SESSIONS_PER_PEER_MAX))
     await flood.send(*(encode(name, Word(text="go")) for name in names))
-    greeting = await flood.nodes["ada"].run(opening(greet, "greet", TERMS), b"y" * 16, PAIR)
-    assert greeting == ["hello from bob"]
+    assert await flood.nodes["ada"].run(role, b"y" * 16, PAIR) == ["hello from bob"]
 
 
 async def test_a_peer_with_too_many_sessions_that_does_not_read_is_cut_off(flood: Flood) -> None:
@@ -331,9 +268,7 @@ async def test_frames_for_ended_sessions_are_read_less_often(flood: Flood) -> No
 @pytest.mark.parametrize(
     "frame", [b"\xc1", encode(bytes(16), Word(text="x"))[:10], request(1, "x" * OPEN_BYTES_MAX)]
 )
-async def test_an_invalid_message_costs_the_sender_its_connection(
-    flood: Flood, frame: bytes
-) -> None:
+async def test_an_invalid_message_ends_the_connection(flood: Flood, frame: bytes) -> None:
     """Invalid messages, and requests that no honest peer makes, are not ignored."""
     await flood.send(frame)
     assert flood.cut == ["ada"]
@@ -372,11 +307,6 @@ async def test_a_client_that_opens_hundreds_of_sessions_at_once_gets_them_all() 
 LONG = 1e6
 
 
-def test_a_party_opens_fewer_sessions_than_its_peers_accept() -> None:
-    """A session that has ended here, and is about to end there, has a place."""
-    assert CONVENED_PER_CLIENT_MAX < CONVENED_MAX < SESSIONS_PER_PEER_MAX
-
-
 async def work(turns: FairTurns, client: str, order: list[str], seconds: float = 1.0) -> None:
     """Hold one turn for some seconds."""
     async with turns.turn(client, LONG):
@@ -393,18 +323,15 @@ async def begin(turns: FairTurns, order: list[str], *clients: str) -> list[async
 
 @simulated
 async def test_clients_take_turns_and_one_alone_makes_no_other_wait() -> None:
-    """Between two requests of a client, each other client that waits has one."""
+    """Between two requests of a client, each other that waits has one, in order of last turns."""
+    # A session that has ended here, and is about to end at a peer, has a place there.
+    assert CONVENED_PER_CLIENT_MAX < CONVENED_MAX < SESSIONS_PER_PEER_MAX
     turns, order = FairTurns("ada"), list[str]()
     flood = await begin(turns, order, *["eve"] * 16)
     await asyncio.gather(*flood, *await begin(turns, order, "ann", "bob", "cyd", "dan"))
     assert order[:CONVENED_MAX] == ["eve"] * CONVENED_PER_CLIENT_MAX + ["ann", "bob", "cyd", "dan"]
     assert (order.count("eve"), asyncio.get_running_loop().time()) == (16, 4.0)
-
-
-@simulated
-async def test_waiting_clients_are_served_in_the_order_of_their_last_turns() -> None:
-    """Many requests of some clients do not delay another by more than one of each."""
-    turns, order = FairTurns("ada"), list[str]()
+    turns, order = FairTurns("ada"), []
     crowd = await begin(turns, order, *(f"eve-{number % 4}" for number in range(64)))
     await asyncio.gather(*crowd, *await begin(turns, order, "ann"))
     assert order.index("ann") <= CONVENED_MAX + 4

@@ -2,24 +2,22 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from tests.roles import Word
 
+from veilring.errors import PeerLost, SessionAborted
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.session import SESSION_SECONDS, SessionLimits
 from veilring.randomness import Streams
-from veilring.testing import ProtocolRunner
 from veilring.transport.endpoint import MemoryNetwork
 
 NAMES = Parties(["ada", "bob", "cy"])
 PAIR = Parties(["ada", "bob"])
 FIRST, SECOND = bytes(16), bytes(15) + b"\x01"
 TERMS, OTHER_TERMS = bytes(32), bytes(31) + b"\x01"
-
-SIMULATED = ProtocolRunner("simulated")
 
 Role = Callable[..., Awaitable[Any]]
 
@@ -34,13 +32,10 @@ async def started(
         name: Node(network.endpoint(name), Streams(1), seconds=seconds, limits=limits)
         for name in network.names
     }
-    for node in nodes.values():
-        node.start()
-    try:
-        yield nodes
-    finally:
+    async with AsyncExitStack() as stack:
         for node in nodes.values():
-            await node.close()
+            await stack.enter_async_context(node)
+        yield nodes
 
 
 async def begun(
@@ -65,11 +60,38 @@ async def turns(count: int = 20) -> None:
         await asyncio.sleep(0)
 
 
-async def listen_to_ada(party: Party) -> str:
-    """Wait for a word from ada."""
-    return (await party.receive(Word, sender="ada")).text
+def hear(sender: str) -> Role:
+    """Return a role that receives a word."""
+
+    async def role(party: Party) -> str:
+        return (await party.receive(Word, sender=sender)).text
+
+    return role
 
 
-async def pass_word(party: Party) -> None:
-    """Send a word to bob."""
-    await party.send("bob", Word(text="after"))
+def tell(to: str, text: str = "") -> Role:
+    """Return a role that sends a word, by default the party's name."""
+    return lambda party: party.send(to, Word(text=text or party.me))
+
+
+def playing(*steps: Role, tolerant: bool = False) -> Role:
+    """Return a role of these steps, which may tolerate losses; it returns each outcome."""
+
+    async def role(party: Party) -> list[object]:
+        outcomes: list[object] = []
+        if tolerant:
+            party.tolerate_losses()
+        for step in steps:
+            try:
+                outcomes.append(await step(party))
+            except SessionAborted as error:
+                if not tolerant:
+                    raise
+                outcomes.append(f"{error.reason} by {error.by}, blaming {error.culprit}")
+            except PeerLost as error:
+                if not tolerant:
+                    raise
+                outcomes.append(type(error).__name__)
+        return outcomes
+
+    return role

@@ -1,8 +1,8 @@
 """Both generators for mechanisms, and the test that compares draws with a distribution."""
 
-import math
 from collections.abc import Callable
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import cast
 
 import numpy as np
@@ -29,38 +29,29 @@ def cryptographic(key: int = 1) -> np.random.Generator:
     return np.random.Generator(ChaCha(key=key, rounds=20))
 
 
+def pretended(**methods: Callable[..., object]) -> np.random.Generator:
+    """Return a generator of which only some methods exist."""
+    return cast("np.random.Generator", SimpleNamespace(**methods))
+
+
 def scripted(*calls: NDArray[np.integer]) -> np.random.Generator:
     """Return a generator of the given whole numbers, one array per call, for any request."""
-    return cast("np.random.Generator", _Scripted(*calls))
-
-
-class _Scripted:
-    def __init__(self, *calls: NDArray[np.integer]) -> None:
-        self._calls = iter(calls)
-
-    def integers(self, *_: object, **__: object) -> NDArray[np.integer]:
-        return next(self._calls)
+    given = iter(calls)
+    return pretended(integers=lambda *_, **__: next(given))
 
 
 def spelling(x: Fraction) -> np.random.Generator:
     """Return a generator of the bits of `x` in [0, 1): first 53 as a float, then 32 per call."""
-    return cast("np.random.Generator", _Spelling(x))
+    rest = x
 
-
-class _Spelling:
-    def __init__(self, x: Fraction) -> None:
-        self._rest = x
-
-    def random(self, size: int | tuple[int, ...]) -> Floats:
-        return np.full(size, self._next(53) / 2**53)
-
-    def integers(self, *_: object) -> int:
-        return self._next(32)
-
-    def _next(self, bits: int) -> int:
-        whole = math.floor(self._rest * (1 << bits))
-        self._rest = self._rest * (1 << bits) - whole
+    def following(bits: int) -> int:
+        nonlocal rest
+        whole, rest = divmod(rest * (1 << bits), 1)
         return whole
+
+    return pretended(
+        random=lambda size: np.full(size, following(53) / 2**53), integers=lambda *_: following(32)
+    )
 
 
 GENERATORS: dict[str, Callable[[], np.random.Generator]] = {

@@ -1,9 +1,10 @@
-"""Arguments out of range are refused by name, by every mechanism and account."""
+"""Arguments out of range are refused by name, by every mechanism, account and charge."""
 
 import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,8 @@ from veilring.privacy.accounting import (
     RenyiDP,
     individual_budget,
 )
-from veilring.privacy.draws import packed_bernoulli
+from veilring.privacy.budgets import ANSWER_BYTES_MAX, KEY_SIZE, Budgets, Charge, RecordCharge
+from veilring.privacy.draws import geometric, packed_bernoulli
 from veilring.privacy.exact import Dyadic, exp_floor, log_ceil, loss, unary_epsilon
 from veilring.privacy.noise import discrete_gaussian, discrete_laplace
 from veilring.privacy.selection import ResponseDistribution, permute_and_flip
@@ -37,6 +39,7 @@ from veilring.privacy.shares import (
 Case = tuple[str, Callable[[], object]]
 """The name of an argument, perhaps with words of the error, and a call with a wrong one."""
 WHOLE = np.zeros((2, 2), dtype=np.int64)
+NO_SLOTS: list[Any] = [[0.5], [1.0], ["1"], [True], [None]]
 HALF = Fraction(1, 2)
 ACCOUNTS: tuple[Case, ...] = (
     ("bound", lambda: PureDP(-0.1)),
@@ -82,6 +85,7 @@ NUMBERS: tuple[Case, ...] = (
     ("p: at least q", lambda: unary_epsilon(Fraction(1, 4), HALF)),
     ("ratio: at least 1", lambda: log_ceil(HALF)),
     ("x: 10000", lambda: exp_floor(10_001)),
+    ("x: 10000", lambda: exp_floor(-10_001)),
     ("rows: at least 0", lambda: packed_bernoulli(Dyadic(1, 1), -1, 3, seeded())),
     ("columns: at least 0", lambda: packed_bernoulli(Dyadic(1, 1), 3, -1, seeded())),
     ("exponent", lambda: div.polya(0, 1, 3, seeded())),
@@ -96,6 +100,7 @@ NUMBERS: tuple[Case, ...] = (
     ("own, other", lambda: ResponseDistribution(3, 2**63, 1)),
     ("domain", lambda: ResponseDistribution.spending(1.0, 1)),
     ("domain", lambda: ResponseDistribution.spending(1.0, 2**63)),
+    ("domain", lambda: ResponseDistribution.spending(1e-300, 2**63 + 1)),
 )
 
 
@@ -103,6 +108,9 @@ def _of_mechanisms() -> Iterator[Case]:
     """Yield values that several functions refuse alike."""
     for x in (-1e-9, 1.0000001, math.nan, Fraction(-1, 3)):
         yield from (("x", partial(rounded, x, 16)) for rounded in (Dyadic.floor, Dyadic.ceil))
+    for field, draw in (("scale", discrete_laplace), ("sigma", discrete_gaussian)):
+        yield f"{field}: does not fit (4, 3)", partial(draw, np.ones(2), (4, 3), seeded())
+    yield "scale: does not fit (4, 3)", partial(geometric, np.ones(2), (4, 3), seeded())
     for scale in (0, -1.0, math.inf, math.nan, 2.0**41, 2.0**-21):
         for field, draw in (("scale", discrete_laplace), ("sigma", discrete_gaussian)):
             yield field, partial(draw, scale, 3, seeded())
@@ -122,7 +130,31 @@ def _of_mechanisms() -> Iterator[Case]:
         yield "sensitivity", partial(choose, WHOLE, 1.0, seeded(), sensitivity=0)
 
 
-@pytest.mark.parametrize(("said", "call"), [*ACCOUNTS, *NUMBERS, *_of_mechanisms()])
+charge = partial(Charge, analyst="ann", key="1", request=b"?", answer=b"!", amount=0.1)
+CHARGES: tuple[Case, ...] = (
+    ("analyst", lambda: charge(analyst="")),
+    ("key", lambda: charge(key="k" * (KEY_SIZE + 1))),
+    ("key", lambda: charge(key="\ud800")),
+    ("answer", lambda: charge(answer=bytes(ANSWER_BYTES_MAX + 1))),
+    ("amount", lambda: charge(amount=-0.1)),
+    ("total", lambda: Budgets(total=-1.0)),
+    ("record", lambda: Budgets(record=math.nan)),
+    ("unit", lambda: Budgets(unit="")),
+    ("analysts.eve", lambda: Budgets(analysts={"ann": 1.0, "eve": -1.0})),
+    ("slots", lambda: RecordCharge.of([[0]], 0.1)),
+    ("amounts", lambda: RecordCharge.of([0, 1], [0.1, 0.1, 0.1])),
+    ("amounts", lambda: RecordCharge.of([0], [-0.1])),
+    ("amounts", lambda: RecordCharge.of([0], [math.nan])),
+    ("amounts", lambda: RecordCharge.of([0] * 10, 1e6)),  # beyond 64 bits in total
+    # A fraction is refused: rounded, it would be another record's slot.
+    *(("slots", partial(RecordCharge.of, slots, 0.5)) for slots in NO_SLOTS),
+    ("slots", lambda: RecordCharge(np.array([1.0]), np.array([1]))),
+    ("units", lambda: RecordCharge(np.array([1]), np.array([1.5]))),
+    ("units", lambda: RecordCharge(np.array([1]), np.array([1], np.int32))),
+)
+
+
+@pytest.mark.parametrize(("said", "call"), [*ACCOUNTS, *NUMBERS, *CHARGES, *_of_mechanisms()])
 def test_an_argument_out_of_range_is_refused(said: str, call: Callable[[], object]) -> None:
     """The error names the argument, and says what is allowed."""
     field, _, allowed = said.partition(": ")

@@ -15,20 +15,15 @@ from tests.privacy.generators import GENERATORS, follows, scripted, seeded, spel
 
 from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
+from veilring.privacy import selection
 from veilring.privacy.draws import bernoulli_exp
 from veilring.privacy.exact import exp_ceil, exp_floor, loss
-from veilring.privacy.selection import (
-    ResponseDistribution,
-    permute_and_flip,
-    permute_and_flip_probabilities,
-    randomised_response,
-)
 
 Draw = Callable[..., Ints]
 Distribution = Callable[..., Floats]
 MECHANISMS: dict[str, tuple[Draw, Distribution]] = {
     "exponential": (exponential_mechanism, exponential_probabilities),
-    "permute and flip": (permute_and_flip, permute_and_flip_probabilities),
+    "permute and flip": (selection.permute_and_flip, selection.permute_and_flip_probabilities),
 }
 # One more count multiplies a candidate's probability by this: exact distributions cannot use exp.
 BASE = Fraction(3, 2)
@@ -77,19 +72,9 @@ def test_choosing_loses_no_more_than_it_claims(name: str) -> None:
         for step in product((-1, 0, 1), repeat=3):
             other = EXACT[name](tuple(map(sum, zip(scores, step, strict=True))))
             claim = BASE if min(step) >= 0 or max(step) <= 0 else BASE**2
-            assert all(
-                p <= claim * q and q <= claim * p for p, q in zip(distribution, other, strict=True)
-            )
-
-
-def test_permute_and_flip_is_never_worse() -> None:
-    """Its expected score is at least that of the exponential mechanism, for all small scores."""
-    for scores in product(range(4), repeat=3):
-        better, worse = (
-            sum(p * score for p, score in zip(distribution(scores), scores, strict=True))
-            for distribution in (flipped, weighted)
-        )
-        assert better >= worse
+            for p, q in zip(distribution, other, strict=True):
+                assert p <= claim * q
+                assert q <= claim * p
 
 
 @pytest.mark.parametrize("generator", GENERATORS.values(), ids=GENERATORS)
@@ -109,23 +94,8 @@ def test_choices_follow_their_distribution(
         assert follows(counts, expected, tests=16)
 
 
-def test_permute_and_flip_is_the_highest_score_with_exponential_noise() -> None:
-    """Argmax of score + Exponential(2 / epsilon), in floats, passes a G-test (Ding et al.)."""
-    scores, epsilon = np.array([4, 6, 5, 0]), 0.7
-    noise = seeded("exponential").exponential(2 / epsilon, (300_000, 4))
-    counts = np.bincount((scores + noise).argmax(axis=1), minlength=4)
-    assert follows(counts, permute_and_flip_probabilities(scores[None], epsilon)[0])
-
-
-def test_eighty_rows_against_twenty() -> None:
-    """Counts of 80 and 20 at epsilon 0.01 choose the first with probability 0.574."""
-    distribution = exponential_probabilities(np.array([[80, 20]]), 0.01)
-    assert distribution[0, 0] == pytest.approx(1 / (1 + math.exp(-0.3)), rel=1e-14)
-    assert round(distribution[0, 0], 3) == 0.574
-
-
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_floats_decide_as_exact_numbers_do(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_floats_decide_exactly(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same random bits give the same choices on the exact path."""
     scores = seeded("scores").integers(-50, 50, (300, 8))
     choose = partial(MECHANISMS[name][0], scores, np.linspace(0.001, 3, 300), sensitivity=3)
@@ -150,97 +120,70 @@ def test_a_number_next_to_a_boundary_is_decided_correctly(bits: int) -> None:
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_hopeless_candidates_do_no_harm(name: str) -> None:
-    """Scores at the maximum distance choose the best; a single candidate is always chosen."""
+    """Scores at the maximum distance choose the best; a single candidate is always chosen.
+
+    8-bit scores with larger differences have the distribution of the same scores in 64 bits.
+    """
     draw, distribution = MECHANISMS[name]
     scores = np.array([[2**52, -(2**52)]] * 50)
     assert not draw(scores, 5.0, seeded()).any()
     assert distribution(scores, 5.0)[0].tolist() == [1.0, 0.0]
     assert not draw(scores[:, :1], 5.0, seeded()).any()
     assert draw(np.zeros((0, 3), dtype=np.int64), 1.0, seeded()).shape == (0,)
-
-
-@pytest.mark.parametrize(
-    "distribution", [distribution for _, distribution in MECHANISMS.values()], ids=MECHANISMS
-)
-def test_narrow_scores_are_as_far_apart_as_wide_ones(distribution: Distribution) -> None:
-    """8-bit scores with larger differences have the distribution of the same scores in 64 bits."""
-    scores = np.array([[100, -100, 0]], dtype=np.int8)
-    np.testing.assert_array_equal(
-        distribution(scores, 0.01), distribution(scores.astype(np.int64), 0.01)
-    )
+    narrow = np.array([[100, -100, 0]], dtype=np.int8)
+    assert np.array_equal(distribution(narrow, 0.01), distribution(narrow.astype(np.int64), 0.01))
 
 
 @given(st.integers(2, 9), st.integers(1, 6), st.integers(0, 9), st.data())
-def test_each_report_has_exactly_its_weight(
-    domain: int, other: int, more: int, data: st.DataObject
-) -> None:
+def test_reports_have_their_weight(domain: int, other: int, more: int, data: st.DataObject) -> None:
     """Over all draws, the true value is reported `own` times and each other `other` times."""
-    distribution = ResponseDistribution(domain, other + more, other)
+    distribution = selection.ResponseDistribution(domain, other + more, other)
     value = data.draw(st.integers(0, domain - 1))
     rng = scripted(np.arange(distribution.total))
-    reports = randomised_response(np.full(distribution.total, value), distribution, rng)
+    reports = selection.randomised_response(np.full(distribution.total, value), distribution, rng)
     expected = [distribution.own if x == value else distribution.other for x in range(domain)]
     assert np.bincount(reports, minlength=domain).tolist() == expected
 
 
 @given(st.floats(0.001, 40), st.integers(2, 2**20))
 def test_a_distribution_spends_at_most_its_budget(epsilon: float, domain: int) -> None:
-    """The exact loss is at most epsilon, and close to it with 63 bits."""
-    distribution = ResponseDistribution.spending(epsilon, domain)
+    """The exact loss of any two values is at most epsilon, and close to it with 63 bits."""
+    distribution = selection.ResponseDistribution.spending(epsilon, domain)
     assert Fraction(distribution.own, distribution.other) <= exp_floor(epsilon)
     assert distribution.epsilon <= epsilon
     # `own` has at least 63 - 1 - log2(domain) - 1 bits.
     assert epsilon - distribution.epsilon <= domain * 2.0**-60 + 1e-15 * epsilon
     assert distribution.p + (domain - 1) * distribution.q == 1
     assert distribution.total <= 2**63
-
-
-@given(st.integers(2, 6), st.floats(0.1, 5))
-def test_the_loss_of_any_two_values_is_the_one_reported(domain: int, epsilon: float) -> None:
-    """The distributions of any two values, as fractions, have the loss `distribution.epsilon`."""
-    distribution = ResponseDistribution.spending(epsilon, domain)
-    one, other = (
-        [distribution.p if x == value else distribution.q for x in range(domain)]
-        for value in (0, 1)
-    )
-    assert loss(one, other) == distribution.epsilon
+    p, q, rest = distribution.p, distribution.q, [distribution.q] * min(domain - 2, 4)
+    assert loss([p, q, *rest], [q, p, *rest]) == distribution.epsilon
 
 
 @pytest.mark.parametrize("generator", GENERATORS.values(), ids=GENERATORS)
 def test_reports_follow_their_distribution(generator: Callable[[], np.random.Generator]) -> None:
     """Reports of two values, in a two-dimensional array, pass a G-test."""
-    distribution = ResponseDistribution.spending(1.3, 12)
+    distribution = selection.ResponseDistribution.spending(1.3, 12)
     values = np.tile(np.array([0, 7], dtype=np.uint8), (100_000, 1))
-    reports = randomised_response(values, distribution, generator())
+    reports = selection.randomised_response(values, distribution, generator())
     for column, value in enumerate((0, 7)):
         expected = np.full(12, float(distribution.q))
         expected[value] = float(distribution.p)
         assert follows(np.bincount(reports[:, column], minlength=12), expected, tests=4)
 
 
-def test_two_values_are_warners_coin() -> None:
-    """With two values the true one is reported with probability e**epsilon / (1 + e**epsilon)."""
-    distribution = ResponseDistribution.spending(math.log(3), 2)
-    assert float(distribution.p) == pytest.approx(0.75, rel=1e-15)
-
-
-def test_a_tiny_budget_gives_equal_weights() -> None:
-    """Weights are equal if the exponential of the budget equals 1 in floats."""
-    distribution = ResponseDistribution.spending(1e-300, 4)
-    assert (distribution.own, distribution.epsilon) == (distribution.other, 0.0)
-
-
-def test_the_largest_domain_has_63_bits() -> None:
-    """With weights of 1, a domain may have 2**63 values, and no more."""
-    assert ResponseDistribution.spending(1e-300, 2**63).total == 2**63
-    with pytest.raises(InputError, match="domain"):
-        ResponseDistribution.spending(1e-300, 2**63 + 1)
+def test_distributions_at_the_ends_of_their_range() -> None:
+    """Two values are Warner's coin, a tiny budget gives equal weights, and 2**63 values fit."""
+    warner = selection.ResponseDistribution.spending(math.log(3), 2)
+    assert float(warner.p) == pytest.approx(0.75, rel=1e-15)
+    tiny = selection.ResponseDistribution.spending(1e-300, 4)
+    assert (tiny.own, tiny.epsilon) == (tiny.other, 0.0)
+    assert selection.ResponseDistribution.spending(1e-300, 2**63).total == 2**63
 
 
 def test_values_outside_the_domain_are_refused_unseen() -> None:
     """A value outside the domain is refused, and the error does not show it."""
-    distribution = ResponseDistribution(4, 3, 1)
+    distribution = selection.ResponseDistribution(4, 3, 1)
     for value in (-77, 4, 77):
         with pytest.raises(InputError, match="values must be from 0 to") as refusal:
-            randomised_response(np.array([0, value]), distribution, seeded())
+            selection.randomised_response(np.array([0, value]), distribution, seeded())
         assert "77" not in str(refusal.value)

@@ -1,7 +1,6 @@
 """The privacy loss of sums of noise shares: accounts compared with exact convolutions."""
 
 import math
-from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
 from itertools import product
@@ -16,7 +15,6 @@ from veilring.privacy.accounting import ZCDP, GaussianDP
 from veilring.privacy.divisible import polya_difference_pmf
 from veilring.privacy.noise import discrete_gaussian_pmf
 from veilring.privacy.shares import (
-    SKELLAM_ORDERS,
     NearGaussian,
     count_loss,
     gaussian_shares,
@@ -43,12 +41,6 @@ def gaussian_sum(sigma: float, shares: int) -> Floats:
     return np.asarray(total)
 
 
-def near(distribution: Floats, reach: int) -> Floats:
-    """Return the middle of a distribution."""
-    middle = len(distribution) // 2
-    return distribution[max(0, middle - reach) : middle + reach + 1]
-
-
 def hockey_stick(distribution: Floats, shift: tuple[int, ...], epsilon: float) -> float:
     """Return the true delta of independent coordinates of a distribution and their shift."""
     one, other = np.ones(()), np.ones(())
@@ -62,16 +54,16 @@ def hockey_stick(distribution: Floats, shift: tuple[int, ...], epsilon: float) -
 @pytest.mark.parametrize("shift", [(1,), (3,), (5,), (1, 1), (2, 1), (3, 4)], ids=str)
 @pytest.mark.parametrize("shares", [1, 2, 5])
 @pytest.mark.parametrize("sigma", [2.0, 2.6, 10.0])
-def test_the_true_delta_is_below_the_one_that_is_claimed(
-    sigma: float, shares: int, shift: tuple[int, ...]
-) -> None:
+def test_the_true_delta_keeps_the_claim(sigma: float, shares: int, shift: tuple[int, ...]) -> None:
     """The exact delta of a sum of shares is at most the claim, and near it for wide sums."""
     length, variance = math.hypot(*shift), shares * sigma**2
     claim = gaussian_shares(sigma, shares, length, len(shift))
     distribution = gaussian_sum(sigma, shares)
     reach = len(distribution) if len(shift) == 1 else math.ceil(9 * math.sqrt(variance)) + 10
+    centre = len(distribution) // 2
+    middle = slice(max(0, centre - reach), centre + reach + 1)
     for epsilon in (0.0, 0.3, 1.0, claim.epsilon(DELTA)):
-        found = hockey_stick(near(distribution, reach), shift, epsilon)
+        found = hockey_stick(distribution[middle], shift, epsilon)
         assert found <= claim.delta(epsilon) + ROUNDING
         if variance >= 100 and claim.delta(epsilon) >= DELTA / 2:
             assert found > 0.8 * claim.delta(epsilon)
@@ -138,9 +130,7 @@ def log_skellam(variance: float, reach: int) -> Floats:
 
 @pytest.mark.parametrize("variance", [9.0, 40.0, 1000.0])
 @pytest.mark.parametrize("shift", [1, 2, 6])
-def test_the_account_of_skellam_noise_is_above_the_truth_and_near(
-    variance: float, shift: int
-) -> None:
+def test_the_account_of_skellam_noise_is_just_above_the_truth(variance: float, shift: int) -> None:
     """At all tested orders the claim exceeds the exact divergence, slightly for wide noise."""
     orders = tuple(order for order in (2.0, 3.0, 8.0, 32.0, 128.0, 1024.0) if order * shift < 3000)
     claim = skellam_noise(variance, shift, shift, orders)
@@ -158,39 +148,21 @@ def test_wide_skellam_noise_costs_the_orders_of_gaussian_noise() -> None:
     found = skellam_noise(4045.0**2, 1000, 1000).epsilon(DELTA)
     assert found == pytest.approx(1, abs=2e-3)
     assert found >= ZCDP.of_gaussian(4045.0, 1000.0).epsilon(DELTA)
-    assert len(set(SKELLAM_ORDERS)) == len(SKELLAM_ORDERS)
-
-
-def steps(norm: int, dimensions: int) -> Iterator[tuple[int, ...]]:
-    """Yield all vectors of whole numbers of at least 0 with at most this L1 norm."""
-    for vector in product(range(norm + 1), repeat=dimensions):
-        if sum(vector) <= norm:
-            yield vector
 
 
 @pytest.mark.parametrize("exponent", [Fraction(1, 5), Fraction(3, 4), Fraction(1), Fraction(3, 2)])
 @pytest.mark.parametrize(("norm", "dimensions"), [(1, 1), (5, 1), (5, 2), (4, 3), (2, 4)])
-def test_the_loss_of_a_vector_is_the_worst_of_all_vectors(
-    exponent: Fraction, norm: int, dimensions: int
-) -> None:
+def test_the_loss_of_a_vector_is_the_worst(exponent: Fraction, norm: int, dimensions: int) -> None:
     """No vector of the norm has a greater ratio, and some vector attains it (or in the limit)."""
     epsilon = Fraction(1, 4)
     reach = 160
     logs = np.log(polya_difference_pmf(np.arange(-reach, reach + 1), exponent, 1 / epsilon))
     losses = [0.0, *(float((logs[u:] - logs[:-u]).max()) for u in range(1, norm + 1))]
-    worst = max(sum(losses[u] for u in vector) for vector in steps(norm, dimensions))
+    vectors = (u for u in product(range(norm + 1), repeat=dimensions) if sum(u) <= norm)
+    worst = max(sum(losses[u] for u in vector) for vector in vectors)
     claim = vector_loss(epsilon, exponent, norm, dimensions)
     assert worst <= claim + 1e-9
     assert worst > claim * (1 - 1e-6 if exponent <= 1 else 0.9)
-
-
-def test_the_loss_of_a_full_share_is_that_of_dp_accounting() -> None:
-    """With all the noise, the loss of a count equals dp-accounting's for discrete Laplace noise."""
-    known = pld.from_discrete_laplace_mechanism(0.25, sensitivity=3)
-    claim = vector_loss(0.25, Fraction(1), 3, 1)
-    assert claim == 0.75
-    assert known.get_delta_for_epsilon(claim) == pytest.approx(0, abs=1e-12)
-    assert known.get_delta_for_epsilon(claim - 0.01) > 1e-4
 
 
 def test_losses_of_more_units_are_bounded_by_those_of_one() -> None:

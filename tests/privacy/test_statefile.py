@@ -22,35 +22,36 @@ from hypothesis import strategies as st
 from veilring.errors import InputError, StoreFailed
 from veilring.privacy.statefile import Section, StateFile, open_state_file, read_state_file
 
-FORMAT = Section(
-    name="notebook",
-    version=1,
-    schema="CREATE TABLE notes (name TEXT PRIMARY KEY, pages INTEGER NOT NULL, text BLOB NOT NULL);"
-    "CREATE INDEX by_pages ON notes (pages);",
-    sealed=("notes",),
-    loss="all notes are lost",
+SCHEMA = (
+    "CREATE TABLE notes (name TEXT PRIMARY KEY, pages INTEGER NOT NULL, text BLOB NOT NULL);"
+    "CREATE INDEX by_pages ON notes (pages);"
 )
+WRITE = "INSERT INTO notes VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE SET text = excluded.text"
+FORMAT = Section("notebook", 1, SCHEMA, ("notes",), "all notes are lost")
 # Of each file of a notebook; VEILRING_DAMAGES=200 takes a minute.
-_FORK = multiprocessing.get_context("forkserver")
 PLACES = int(os.environ.get("VEILRING_DAMAGES", "40"))
 NOTES = {f"note {number}": bytes([number]) * (40 * number) for number in range(60)}
 WAYS = ("closed", "killed", "killed after its log was moved into it")
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """Return the path of a notebook that does not exist yet."""
-    return tmp_path / "notebook"
-
-
 def write(file: StateFile, name: str, text: bytes) -> None:
     """Write a note, or a new text for it."""
     with file.transaction() as connection:
-        connection.execute(
-            "INSERT INTO notes VALUES (?, ?, ?)"
-            " ON CONFLICT (name) DO UPDATE SET text = excluded.text",
-            (name, len(text) // 100, text),
-        )
+        connection.execute(WRITE, (name, len(text) // 100, text))
+
+
+def add(path: Path, name: str = "a", text: bytes = b"b", *, new: bool = False) -> None:
+    """Open a file, or create it, write a note and close it again."""
+    with closing(open_state_file(path, FORMAT, new=new)) as file:
+        write(file, name, text)
+
+
+def change(path: Path, *statements: str) -> None:
+    """Change a closed file by hand."""
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
 
 
 def notes_in(connection: sqlite3.Connection) -> dict[str, bytes]:
@@ -149,38 +150,34 @@ def test_a_schema_that_is_not_text_is_refused(tmp_path: Path) -> None:
             pass
 
 
+ALONE = ("notebook-wal", "notebook-shm", "notebook.lock")
+NEEDED = {
+    *((("notebook",), way) for way in WAYS),
+    (("notebook-wal",), "killed"),
+    (("notebook.lock",), "killed after its log was moved into it"),  # there may have been a log
+    *((ALONE, way) for way in WAYS if way != "closed"),
+}
+
+
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", ["notebook", "notebook-wal", "notebook-shm", "notebook.lock"])
-def test_a_removed_file_is_refused_or_changes_nothing(tmp_path: Path, way: str, name: str) -> None:
-    """Without the main file or a required log it is refused; otherwise it opens."""
+@pytest.mark.parametrize("gone", [("notebook",), *((name,) for name in ALONE), ALONE], ids=str)
+def test_a_removed_file_loses_nothing(tmp_path: Path, way: str, gone: tuple[str, ...]) -> None:
+    """Without the main file or a required log it is refused; otherwise it opens.
+
+    Moved without the others, the main file opens only if it was closed properly.
+    """
     path = notebook(tmp_path, way)
-    (path.parent / name).unlink(missing_ok=True)
-    needed = name == "notebook" or (name, way) in {
-        ("notebook-wal", "killed"),
-        ("notebook.lock", "killed after its log was moved into it"),  # there may have been a log
-    }
-    if needed:
-        with pytest.raises(StoreFailed, match=r"notebook.* (missing|not complete)"):
-            open_state_file(path, FORMAT)
-    else:
+    for name in gone:
+        (path.parent / name).unlink(missing_ok=True)
+    if (gone, way) not in NEEDED:
         assert reopened(path) == NOTES
-
-
-def test_the_main_file_without_its_log_is_complete_or_refused(tmp_path: Path) -> None:
-    """Moved without its log, the file opens only if it was closed properly."""
-    for way in WAYS:
-        path, moved = notebook(tmp_path / way, way), tmp_path / f"moved {way}"
-        shutil.copy(path, moved)
-        if way == "closed":
-            assert reopened(moved) == NOTES
-            continue
-        with pytest.raises(StoreFailed, match="was in use when it was copied"):
-            open_state_file(moved, FORMAT)
-        moved.with_name(f"{moved.name}.lock").unlink()
-        with (
-            pytest.raises(StoreFailed, match="was in use when it was copied"),
-            read_state_file(moved, FORMAT),
-        ):
+        return
+    said = "was in use when it was copied" if gone == ALONE else "missing|not complete"
+    with pytest.raises(StoreFailed, match=rf"notebook.* ({said})"):
+        open_state_file(path, FORMAT)
+    if gone == ALONE:
+        (path.parent / "notebook.lock").unlink()
+        with pytest.raises(StoreFailed, match=said), read_state_file(path, FORMAT):
             pass
 
 
@@ -190,8 +187,7 @@ def test_an_older_copy_and_another_file_are_refused(tmp_path: Path) -> None:
     open_state_file(path, FORMAT, new=True).close()
     open_state_file(other, FORMAT, new=True).close()
     shutil.copy(path, older)
-    with closing(open_state_file(path, FORMAT)) as file:
-        write(file, "a", b"b")
+    add(path)
     shutil.copy(older, path)
     with pytest.raises(StoreFailed, match="its last 1 transactions are missing"):
         open_state_file(path, FORMAT)
@@ -206,7 +202,7 @@ def test_a_second_writer_stops_the_first(path: Path) -> None:
     write(first, "a", b"of the first")
     with pytest.raises(InputError, match="is locked"):
         open_state_file(path, FORMAT)
-    path.with_name("notebook.lock").unlink()
+    path.with_name("state.lock").unlink()
     with closing(open_state_file(path, FORMAT)) as second:
         write(second, "b", b"of the second")
         with pytest.raises(StoreFailed, match="another process has written to"):
@@ -214,31 +210,23 @@ def test_a_second_writer_stops_the_first(path: Path) -> None:
         assert notes_in(second.connection) == {"a": b"of the first", "b": b"of the second"}
 
 
-def test_a_long_reader_delays_no_transaction(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """During an endless read, transactions continue, and the main file stays incomplete."""
+def test_a_long_reader_delays_no_write(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """During an endless read, transactions continue, and the main file stays incomplete.
+
+    A closed file is not opened for writing while it is read, and nothing is lost.
+    """
     monkeypatch.setattr("veilring.privacy.statefile._BUSY_SECONDS", 1e6)
-    path, copy = tmp_path / "notebook", tmp_path / "copy"
-    file = open_state_file(path, FORMAT, new=True)
-    with read_state_file(path, FORMAT) as reader:
-        write(file, "a", b"written beside a reader")
-        shutil.copy(path, copy)
-        assert notes_in(reader) == {}
-    with pytest.raises(StoreFailed, match="was in use when it was copied"):
-        open_state_file(copy, FORMAT)
-    file.close()
-
-
-def test_a_long_reader_is_named_at_the_start(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A closed file is not opened for writing while it is read, and nothing is lost."""
-    with closing(open_state_file(path, FORMAT, new=True)) as file:
-        write(file, "a", b"b")
     monkeypatch.setattr("veilring.privacy.statefile.READER_SECONDS", 0.01)
-    with (
-        read_state_file(path, FORMAT),
-        pytest.raises(InputError, match="another process is reading it"),
-    ):
+    copy = path.with_name("copy")
+    with closing(open_state_file(path, FORMAT, new=True)) as file:
+        with read_state_file(path, FORMAT) as reader:
+            write(file, "a", b"b")
+            shutil.copy(path, copy)
+            assert notes_in(reader) == {}
+        with pytest.raises(StoreFailed, match="was in use when it was copied"):
+            open_state_file(copy, FORMAT)
+    being_read = pytest.raises(InputError, match="another process is reading it")
+    with read_state_file(path, FORMAT), being_read:
         open_state_file(path, FORMAT)
     assert reopened(path) == {"a": b"b"}
 
@@ -246,25 +234,21 @@ def test_a_long_reader_is_named_at_the_start(path: Path, monkeypatch: pytest.Mon
 @pytest.mark.slow
 def test_a_kill_during_creation_leaves_a_usable_file(tmp_path: Path) -> None:
     """Killed before any statement, it left an empty file, or none, which can be created again."""
-    path, statement = tmp_path / "notebook", 0
-    while _killed_before(path, statement):
+    fork, path = multiprocessing.get_context("forkserver"), tmp_path / "notebook"
+    fork.set_forkserver_preload(["hypothesis", "pytest", "veilring.privacy.statefile"])
+    for statement in count():
+        process = fork.Process(target=_open_and_die, args=(path, statement))
+        process.start()
+        process.join()
+        if process.exitcode == 0:
+            break
+        assert process.exitcode == -signal.SIGKILL
         with closing(open_state_file(path, FORMAT, new=not path.exists())) as file:
             assert notes_in(file.connection) == {}
             write(file, "a", b"b")
         for each in tmp_path.iterdir():
             each.unlink()
-        statement += 1
     assert statement > 10, "the process was killed at many statements"
-
-
-def _killed_before(path: Path, statement: int) -> bool:
-    """Open a file in a process that dies just before a statement; return whether it died."""
-    _FORK.set_forkserver_preload(["hypothesis", "pytest", "veilring.privacy.statefile"])
-    process = _FORK.Process(target=_open_and_die, args=(path, statement))
-    process.start()
-    process.join()
-    assert process.exitcode in {0, -signal.SIGKILL}
-    return process.exitcode != 0
 
 
 def _open_and_die(path: Path, statement: int) -> None:
@@ -296,33 +280,22 @@ def test_a_transaction_that_fails_changes_neither_rows_nor_seal(path: Path) -> N
     assert reopened(path) == {"a": b"kept"}
 
 
-_STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(
-            (
-                "INSERT OR IGNORE INTO notes VALUES (:name, :pages, :text)",
-                "INSERT OR REPLACE INTO notes VALUES (:name, :pages, :text)",
-                "INSERT INTO notes VALUES (:name, :pages, :text) ON CONFLICT DO UPDATE SET pages=9",
-                "UPDATE notes SET text = :text WHERE pages = :pages",
-                "DELETE FROM notes WHERE name = :name",
-                "DELETE FROM notes",
-            )
-        ),
-        st.fixed_dictionaries(
-            {
-                "name": st.sampled_from("abc"),
-                "pages": st.integers(-(2**63), 2**63 - 1) | st.integers(0, 2),
-                "text": st.binary(max_size=3),
-            }
-        ),
-    ),
-    max_size=8,
+STATEMENTS = (
+    "INSERT OR IGNORE INTO notes VALUES (:name, :pages, :text)",
+    "INSERT OR REPLACE INTO notes VALUES (:name, :pages, :text)",
+    "INSERT INTO notes VALUES (:name, :pages, :text) ON CONFLICT DO UPDATE SET pages=9",
+    "UPDATE notes SET text = :text WHERE pages = :pages",
+    "DELETE FROM notes WHERE name = :name",
+    "DELETE FROM notes",
 )
+NUMBERS = st.integers(-(2**63), 2**63 - 1) | st.integers(0, 2)
+VALUES = {"name": st.sampled_from("abc"), "pages": NUMBERS, "text": st.binary(max_size=3)}
+STEP = st.tuples(st.sampled_from(STATEMENTS), st.fixed_dictionaries(VALUES))
 
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=60, derandomize=True)
-@given(steps=_STEPS)
+@given(steps=st.lists(STEP, max_size=8))
 def test_the_seal_follows_every_statement(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, dict[str, object]]]
 ) -> None:
@@ -340,48 +313,36 @@ def test_a_manually_changed_row_is_detected(tmp_path: Path) -> None:
     """SQLite detects nothing, but the seal does; nor can a table be omitted."""
     for statement in ("UPDATE notes SET text = x'01'", "DELETE FROM notes", "DROP INDEX by_pages"):
         path = tmp_path / statement[:6]
-        with closing(open_state_file(path, FORMAT, new=True)) as file:
-            write(file, "a", b"b")
-        with closing(sqlite3.connect(path)) as connection:
-            connection.execute(statement)
-            connection.commit()
-        with pytest.raises(StoreFailed, match="is damaged"):
-            open_state_file(path, FORMAT)
-
-
-@pytest.mark.parametrize(("version", "age"), [(0, "an older"), (2, "a newer")])
-def test_a_file_of_another_version_is_named(path: Path, version: int, age: str) -> None:
-    """A healthy file of another format is not called damaged, and is left as it is."""
-    open_state_file(path, replace(FORMAT, version=version), new=True).close()
-    content = path.read_bytes()
-    with pytest.raises(InputError) as refused:
-        open_state_file(path, FORMAT)
-    said = f"is a notebook of format {version}, of {age} version of veilring; this version reads"
-    assert said in str(refused.value)
-    assert "damaged" not in str(refused.value)
-    assert path.read_bytes() == content
+        add(path, new=True)
+        change(path, statement)
+        for _ in range(2):  # the lock is released
+            with pytest.raises(StoreFailed, match=f"{path} is damaged .*Restore your newest copy"):
+                open_state_file(path, FORMAT)
 
 
 @pytest.mark.parametrize(
-    ("application", "version", "name"),
+    ("kind", "version", "said"),
     [
-        (0x5645494C, 3, "ledger"),
-        (0x7665696C, 1, "store of reports"),
-        (0x7665696D, 1, "survey client's outbox"),
-        (0x7665696E, 1, "memory of queries"),
+        (None, 0, "notebook of format 0, of an older version of veilring; this version reads"),
+        (None, 2, "notebook of format 2, of a newer version of veilring; this version reads"),
+        # Before all state of a party was in one file, each kind had its own.
+        (0x5645494C, 3, "ledger of format 3, of an older version"),
+        (0x7665696C, 1, "store of reports of format 1, of an older version"),
+        (0x7665696D, 1, "survey client's outbox of format 1, of an older version"),
+        (0x7665696E, 1, "memory of queries of format 1, of an older version"),
     ],
 )
-def test_files_of_earlier_versions_are_named(
-    path: Path, application: int, version: int, name: str
-) -> None:
-    """Files from before all state of a party was in one file are refused by their kind and age."""
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"PRAGMA application_id = {application}")
-        connection.execute(f"PRAGMA user_version = {version}")
-        connection.execute("CREATE TABLE settings (name TEXT)")
+def test_another_version_is_named(path: Path, kind: int | None, version: int, said: str) -> None:
+    """A healthy file of another format is not called damaged, and is left as it is."""
+    if kind is None:
+        open_state_file(path, replace(FORMAT, version=version), new=True).close()
+    else:
+        numbers = f"PRAGMA application_id = {kind}", f"PRAGMA user_version = {version}"
+        change(path, *numbers, "CREATE TABLE settings (name TEXT)")
     content = path.read_bytes()
-    with pytest.raises(InputError, match=f"a {name} of format {version}, of an older version"):
+    with pytest.raises(InputError, match=f"a {said}") as refused:
         open_state_file(path, FORMAT)
+    assert "damaged" not in str(refused.value)
     assert path.read_bytes() == content
 
 
@@ -399,9 +360,7 @@ def test_sections_share_a_file_and_its_seal(path: Path) -> None:
         assert file.connection.execute("SELECT word FROM words").fetchall() == [("b",), ("c",)]
     with pytest.raises(InputError, match="a shelf of veilring; this file has: notebook, index"):
         open_state_file(path, replace(other, name="shelf"))
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE words SET word = 'd' WHERE word = 'c'")
-        connection.commit()
+    change(path, "UPDATE words SET word = 'd' WHERE word = 'c'")
     with pytest.raises(StoreFailed, match="is damaged"):
         open_state_file(path, FORMAT)
 
@@ -418,32 +377,27 @@ def test_a_file_that_is_removed_while_open_is_noticed(path: Path, tmp_path: Path
         write(file, "second", b"b")
 
 
-def test_a_missing_file_is_never_begun_unasked(path: Path, tmp_path: Path) -> None:
-    """Without `new` a missing file is an error that leaves nothing behind, not even a lock."""
-    with pytest.raises(
-        InputError, match=r"no notebook at .*may not be mounted.*all notes are lost"
-    ):
+def test_a_file_is_begun_only_as_asked(path: Path, tmp_path: Path) -> None:
+    """Without `new` a missing file is an error that leaves nothing behind, not even a lock.
+
+    With `new` an existing file, or one whose lock remains, is an error, and is unchanged.
+    """
+    said = r"no notebook at .*may not be mounted.*all notes are lost"
+    with pytest.raises(InputError, match=said):
         open_state_file(path, FORMAT)
     assert not list(tmp_path.iterdir())
-    open_state_file(path, FORMAT, new=True).close()
-    open_state_file(path, FORMAT).close()
-
-
-def test_an_existing_file_is_never_begun_again(path: Path, tmp_path: Path) -> None:
-    """With `new` an existing file, or one whose lock remains, is an error, and is unchanged."""
-    with closing(open_state_file(path, FORMAT, new=True)) as file:
-        write(file, "a", b"b")
+    add(path, new=True)
     with pytest.raises(InputError, match=r"there is a notebook at .* already"):
         open_state_file(path, FORMAT, new=True)
     path.rename(tmp_path / "moved")
-    with pytest.raises(StoreFailed, match=r"missing or empty, although notebook\.lock"):
+    with pytest.raises(StoreFailed, match=r"missing or empty, although state\.lock"):
         open_state_file(path, FORMAT, new=True)
     (tmp_path / "moved").rename(path)
     assert reopened(path) == {"a": b"b"}
 
 
 def test_memory_needs_no_file() -> None:
-    """An in-memory state file has the same transactions, and leaves nothing behind."""
+    """An in-memory state file has the same transactions, and closes when nothing refers to it."""
     with closing(open_state_file(None, FORMAT)) as file:
         write(file, "a", b"b")
         assert notes_in(file.connection) == {"a": b"b"}
@@ -451,10 +405,6 @@ def test_memory_needs_no_file() -> None:
             _ = 1 // 0
         with pytest.raises(InputError, match="notebook is closed"):
             write(file, "a", b"c")
-
-
-def test_a_dropped_file_in_memory_closes_itself() -> None:
-    """The connection of a file in memory is closed when nothing refers to the file."""
     file = open_state_file(None, FORMAT)
     connection = file.connection
     del file

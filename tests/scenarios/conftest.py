@@ -1,68 +1,40 @@
 """Run folders of twelve parties and of a world of faults, and a quick comparison."""
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.testing.exploring import broken
 
-from veilring import simulation
 from veilring.errors import RunFailed, WorldWentWrong
-from veilring.nodes.cluster import Cluster
-from veilring.nodes.journal import Journal, Mark
-from veilring.nodes.runtimes import Simulated
-from veilring.randomness import Streams
+from veilring.nodes.journal import Journal
 from veilring.scenarios import load_scenario, run_scenario
 from veilring.scenarios.comparison import Question, SystemComparison, compare, make_question
-from veilring.scenarios.network import make_topology
-from veilring.scenarios.prepare import prepare
 from veilring.scenarios.reporting import open_folder, write_failure, write_report
-from veilring.simulation.faults import Fault
 from veilring.testing.exploring import SystemSubject, draw_world, play_world
 from veilring.testing.exploring.subjects import to_scenario
 
-SEED = 3
-CRASH_SECONDS = 1.1  # while PP-TopK's vector goes round: a run takes 2.4 s
-SETTINGS = (
-    "parties.count=12",
-    "network.runtime=simulated",
-    f"run.seed={SEED}",
-    "run.leakage_trials=100",
-)
+SETTINGS = ("parties.count=12", "network.runtime=simulated", "run.seed=3", "run.leakage_trials=100")
+# While PP-TopK's vector goes round: a run takes 2.4 s.
+CRASH = 'faults=[{kind="crash", party="party-9", start_seconds=1.1}]'
+SPIES = 'parties.coalition=["party-3", "party-7"]'
 
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a successful run."""
     folder, journal = open_folder(tmp_path_factory.mktemp("runs") / "finished"), Journal()
-    report = run_scenario(load_scenario("wine", SETTINGS), journal=journal)
-    write_report(report, journal, folder)
+    write_report(run_scenario(load_scenario("wine", SETTINGS), journal=journal), journal, folder)
     return folder
 
 
 @pytest.fixture(scope="session")
 def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a run with a crash of `party-9`; `party-3` and `party-7` collude."""
-    folder = open_folder(tmp_path_factory.mktemp("runs") / "crashed")
-    scenario = load_scenario("wine", SETTINGS)
-    prepared = prepare(scenario, Streams(SEED))
-    (batch,) = prepared.setup.batches(prepared.held_out.X)
-    spies = ("party-3", "party-7")
-    journal = Journal(marks=[Mark(0.0, spy, f"coalition: {' and '.join(spies)}") for spy in spies])
-    crash = Fault("crash", CRASH_SECONDS, math.inf, ("party-9",))
-
-    async def main() -> None:
-        links = make_topology(scenario.network, prepared.parties)
-        runtime = Simulated(links, faults=[crash])
-        async with Cluster(
-            prepared.parties, runtime=runtime, own=prepared.setup.resident, seed=SEED
-        ) as cluster:
-            play = prepared.setup.play(batch)
-            await cluster.run(prepared.setup.role, only=play.only, trace=journal, **play.public)
-
+    folder, journal = open_folder(tmp_path_factory.mktemp("runs") / "crashed"), Journal()
+    scenario = load_scenario("wine", [*SETTINGS, SPIES, CRASH])
     with pytest.raises(RunFailed) as failed:
-        simulation.simulate(main())
+        run_scenario(scenario, journal=journal)
     write_failure(failed.value, scenario, journal, folder)
     return folder
 

@@ -1,9 +1,8 @@
 """Pages in a real browser: no overlaps or cuts, and working steps."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 from tests.browser import PHONE, SCREEN, Browser, needs_browser
@@ -19,7 +18,7 @@ from veilring.testing.auditing.findings import render_page as render_audit
 
 pytestmark = needs_browser
 NARROW = 360  # the narrowest phone
-PageOf: TypeAlias = Callable[[Path], Path]
+FAILING = ("crashed", "recovered", "world")
 
 _LEGIBLE = """(() => {
   const box = element => element.getBoundingClientRect();
@@ -72,16 +71,11 @@ def _legible(browser: Browser, width: int) -> dict[str, Any]:
     return found
 
 
-@pytest.fixture
-def page_of(tmp_path: Path) -> PageOf:
-    """Return a function that writes the page of a folder to a file."""
-
-    def write(folder: Path) -> Path:
-        path = tmp_path / f"{folder.name}.html"
-        path.write_text(render(read_folder(folder)), encoding="utf-8")
-        return path
-
-    return write
+def _page_of(folder: Path, into: Path) -> Path:
+    """Write the page of a folder to a file."""
+    path = into / f"{folder.name}.html"
+    path.write_text(render(read_folder(folder)), encoding="utf-8")
+    return path
 
 
 @pytest.fixture
@@ -95,19 +89,15 @@ def story(world: Path) -> Story:
 
 @pytest.mark.parametrize("width", [pytest.param(SCREEN, marks=pytest.mark.slow), NARROW])
 @pytest.mark.parametrize(
-    "name",
-    [
-        "finished",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("crashed", "recovered", "world")),
-    ],
+    "name", ["finished", *(pytest.param(name, marks=pytest.mark.slow) for name in FAILING)]
 )
 def test_a_page_is_legible_on_a_screen_and_on_a_phone(
-    name: str, width: int, request: pytest.FixtureRequest, browser: Browser, page_of: PageOf
+    name: str, width: int, request: pytest.FixtureRequest, browser: Browser, tmp_path: Path
 ) -> None:
     """At both widths, all charts are drawn, text is large enough, and nothing overlaps."""
     folder: Path = request.getfixturevalue(name)
     run = read_folder(folder)
-    browser.open(page_of(folder), width=width)
+    browser.open(_page_of(folder, tmp_path), width=width)
     assert _legible(browser, width)["pictures"] == (6 if run.failure is None else 4)
     found = browser.evaluate(_OF_DIAGRAM)
     assert found["names"] == len(run.scenario.parties.all)
@@ -118,9 +108,9 @@ def test_a_page_is_legible_on_a_screen_and_on_a_phone(
     assert found["colours"] == min(6, len({message.kind for message in run.messages}))
 
 
-def test_a_dark_screen_gets_a_dark_page(finished: Path, browser: Browser, page_of: PageOf) -> None:
+def test_a_dark_screen_gets_a_dark_page(finished: Path, browser: Browser, tmp_path: Path) -> None:
     """The colours follow the reader's system preference."""
-    browser.open(page_of(finished), colours="light")
+    browser.open(_page_of(finished, tmp_path), colours="light")
     paper = "getComputedStyle(document.body).backgroundColor"
     assert browser.evaluate(paper) == "rgb(255, 255, 255)"
     browser.resize(SCREEN, "dark")
@@ -131,32 +121,30 @@ class TestStepping:
     """The steps of a run, with keys, buttons and the slider, from a file."""
 
     @pytest.fixture
-    def opened(self, world: Path, browser: Browser, page_of: PageOf) -> Browser:
+    def opened(self, world: Path, browser: Browser, tmp_path: Path) -> Browser:
         """Return a browser with the page of a world."""
-        browser.open(page_of(world))
+        browser.open(_page_of(world, tmp_path))
         return browser
 
-    def test_keys_move_by_one_step_or_to_the_ends(self, opened: Browser, story: Story) -> None:
-        """It opens at the first problem; arrows, Home and End move, and stop at the ends."""
+    def test_keys_buttons_and_the_slider_move_by_one_step_or_to_the_ends(
+        self, opened: Browser, story: Story
+    ) -> None:
+        """It opens at the first problem, and stops at the ends; the slider follows each button."""
         assert _step(opened) == story.opening
         opened.press("ArrowRight")
         opened.press("ArrowRight")
         opened.press("ArrowLeft")
         assert _step(opened) == story.opening + 1
         opened.evaluate("document.querySelector('#player').focus()")
-        opened.press("End")
-        opened.press("ArrowRight")
-        assert _step(opened) == len(story.steps) - 1
-        opened.press("Home")
-        opened.press("ArrowLeft")
-        assert _step(opened) == 0
-        opened.press("n")
-        assert _step(opened) == story.opening
-        assert opened.complaints == []
-
-    def test_buttons_and_the_slider_do_the_same(self, opened: Browser, story: Story) -> None:
-        """Each button moves as labelled; the slider follows, and has its own keys."""
         final = len(story.steps) - 1
+        for keys, step in (
+            (("End", "ArrowRight"), final),
+            (("Home", "ArrowLeft"), 0),
+            (("n",), story.opening),
+        ):
+            for key in keys:
+                opened.press(key)
+            assert _step(opened) == step
         moves = {"first": 0, "forward": 1, "last": final, "back": final - 1}
         for button, step in moves.items():
             opened.click(f"#{button}")
@@ -173,6 +161,7 @@ class TestStepping:
         assert _step(opened) > story.opening - 1
         opened.click("#play")
         assert opened.evaluate("document.querySelector('#play').ariaLabel") == "Play"
+        assert opened.complaints == []
 
     @pytest.mark.slow
     def test_each_step_shows_its_state(self, opened: Browser, story: Story) -> None:
@@ -180,17 +169,12 @@ class TestStepping:
         opened.evaluate("document.querySelector('#player').focus()")
         opened.press("Home")
         for step in range(story.opening + 20):
-            at = story.steps[step]
-            assert opened.evaluate("document.querySelector('#step-text').textContent") == at.text
+            assert _text(opened, "step-text") == story.steps[step].text
             flights = in_flight(story, step)
+            ends = [(story.parties[each.sender], story.parties[each.receiver]) for each in flights]
             assert _rows(opened, "flight-table", 4) == [
-                [
-                    story.parties[each.sender],
-                    story.parties[each.receiver],
-                    story.kinds[each.kind],
-                    f"{each.bytes:,}",
-                ]
-                for each in flights
+                [*both, story.kinds[each.kind], f"{each.bytes:,}"]
+                for both, each in zip(ends, flights, strict=True)
             ] or [["nothing", "", "", ""]]
             assert _rows(opened, "stand-table", 3) == [
                 [party, stands.state, str(stands.round or "set-up")]
@@ -206,10 +190,10 @@ class TestStepping:
         assert opened.complaints == []
 
     def test_without_scripts_the_chart_remains(
-        self, world: Path, browser: Browser, page_of: PageOf
+        self, world: Path, browser: Browser, tmp_path: Path
     ) -> None:
         """The steps are hidden, and the chart of all messages is unchanged."""
-        browser.open(page_of(world), scripts=False)
+        browser.open(_page_of(world, tmp_path), scripts=False)
         hidden = "document.querySelector('#stepper').getBoundingClientRect().height"
         assert browser.evaluate(hidden) == 0
         chart = "document.querySelector('[aria-labelledby^=spacetime]').getBoundingClientRect()"
@@ -228,7 +212,7 @@ class TestStepping:
         browser.open(path)
         assert browser.complaints == []
         assert browser.evaluate("document.title") != "tricked"
-        assert trick in browser.evaluate("document.querySelector('#faults-now').textContent")
+        assert trick in _text(browser, "faults-now")
         # Were a script to slip in, the page's policy would not let it run.
         path.write_text(page.replace("</main>", "<script>document.title = 'tricked'</script>"))
         browser.open(path)
@@ -244,8 +228,13 @@ _ONCE_MOVED = (
 
 def _step(browser: Browser) -> int:
     """Return the current step of the page."""
-    shown: str = browser.evaluate("document.querySelector('#step-number').textContent")
-    return int(shown.split()[1])
+    return int(_text(browser, "step-number").split()[1])
+
+
+def _text(browser: Browser, name: str) -> str:
+    """Return the text of an element."""
+    text: str = browser.evaluate(f"document.querySelector('#{name}').textContent")
+    return text
 
 
 def _rows(browser: Browser, table: str, cells: int) -> list[list[str]]:
@@ -261,30 +250,22 @@ _OF_CLAIM = """(() => {
   const box = element => element.getBoundingClientRect();
   document.querySelectorAll("details").forEach(each => { each.open = true; });
   const [promise, finding] = document.querySelectorAll(".claim > div");
-  return {
-    beside: box(finding).left >= box(promise).right,
-    below: box(finding).top >= box(promise).bottom,
-  };
+  return box(finding).left >= box(promise).right ? "beside"
+    : box(finding).top >= box(promise).bottom ? "below" : "over";
 })()"""
 
 
 @pytest.mark.slow
-def test_an_audit_fits_a_screen_and_a_phone(browser: Browser, tmp_path: Path) -> None:
-    """Promise and finding are side by side on a screen, stacked on a phone, and not cut off."""
-    page = tmp_path / "audit.html"
-    page.write_text(render_audit(AUDIT), encoding="utf-8")
-    for width, place in ((SCREEN, "beside"), (PHONE, "below")):
-        browser.open(page, width=width)
-        assert browser.evaluate(_OF_CLAIM)[place]
-        assert _legible(browser, width)["pictures"] == 0
-
-
-@pytest.mark.slow
-def test_a_comparison_is_legible_on_a_screen_and_on_a_phone(
+def test_an_audit_and_a_comparison_fit_a_screen_and_a_phone(
     comparison: SystemComparison, browser: Browser, tmp_path: Path
 ) -> None:
-    """Nothing is cut off or overlaps, text is large enough, and all pictures are drawn."""
-    page = tmp_path / "page.html"
+    """Nothing overlaps or is cut off; an audit's finding is beside or below its promise."""
+    audit, page = tmp_path / "audit.html", tmp_path / "page.html"
+    audit.write_text(render_audit(AUDIT), encoding="utf-8")
+    for width, place in ((SCREEN, "beside"), (PHONE, "below")):
+        browser.open(audit, width=width)
+        assert browser.evaluate(_OF_CLAIM) == place
+        assert _legible(browser, width)["pictures"] == 0
     page.write_text(render_page(comparison), encoding="utf-8")
     for width in (SCREEN, NARROW):
         browser.open(page, width=width)

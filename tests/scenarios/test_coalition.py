@@ -3,7 +3,7 @@
 import json
 import math
 from functools import cache
-from itertools import groupby
+from itertools import chain, groupby
 
 import numpy as np
 import pytest
@@ -24,13 +24,11 @@ from veilring.scenarios.prepare import prepare
 SEED = 5
 MEMBERS = ("party-1", "party-3", "party-4", "party-6")
 OTHERS = ("party-0", "party-2", "party-5", "party-7", "party-8")
+EVERYBODY = tuple(f"party-{n}" for n in range(9))
 SETTINGS = ("parties.count=9", "data.queries=12", "protocol.batch=6", "run.leakage_trials=120")
 BATCH = 6
 FALSE_ALARM = 1e-6
-
-
-def _settings(*more: str, members: tuple[str, ...] = MEMBERS) -> list[str]:
-    return [*SETTINGS, f"parties.coalition={json.dumps(members)}", *more]
+SLOW = pytest.mark.slow
 
 
 @cache
@@ -39,7 +37,7 @@ def _run(
 ) -> tuple[Report, tuple[tuple[str, ...], ...]]:
     """Return the report on a run, and each batch's ring order from the trace."""
     journal = Journal()
-    scenario = load_scenario("wine", _settings(*more, members=members))
+    scenario = load_scenario("wine", [*SETTINGS, f"parties.coalition={json.dumps(members)}", *more])
     report = run_scenario(scenario, runtime=runtime, seed=SEED, journal=journal)
     rings: dict[str, dict[str, None]] = {}
     for message in journal.messages:
@@ -63,88 +61,100 @@ def _gain(attack: Attack) -> int:
     return 2 * attack.right - attack.claims
 
 
-@pytest.mark.slow
-class TestSameEverywhere:
-    """Findings depend on the run, not on its runtime."""
-
-    @pytest.mark.parametrize("runtime", ["simulated", "tls", "processes"])
-    def test_a_seed_gives_the_same_findings_on_every_runtime(self, runtime: str) -> None:
-        """A seed gives equal findings on every runtime, to the last digit."""
-        assert _run(runtime=runtime)[0].coalition == _findings()
-
-    def test_watching_changes_no_measurement(self) -> None:
-        """Cost, labels and transcript equal those of the same run without a coalition."""
-        watched, free = _run()[0], _run(members=())[0]
-        assert free.coalition is None
-        assert watched.cost == free.cost == watched.forecast
-        assert (watched.labels, watched.transcript) == (free.labels, free.transcript)
-        assert watched.leakage == free.leakage
+@pytest.mark.parametrize("runtime", ["simulated", "processes", pytest.param("tls", marks=SLOW)])
+@pytest.mark.parametrize("system", ["private-knn", "rank-search"])
+def test_findings_are_equal_on_every_runtime_and_in_json(system: str, runtime: str) -> None:
+    """A seed gives equal findings to the last digit, and so does a report read from JSON."""
+    report, other = (
+        _run(f"protocol.name={system}", runtime=each, members=EVERYBODY[1:4])[0]
+        for each in ("memory", runtime)
+    )
+    assert report.coalition is not None
+    assert report.coalition == other.coalition
+    assert Report.from_json(json.loads(json.dumps(other.as_json(), allow_nan=False))) == other
 
 
-@pytest.mark.slow
+@SLOW
+def test_watching_changes_no_measurement() -> None:
+    """Cost, labels and transcript equal those of the same run without a coalition."""
+    watched, free = _run()[0], _run(members=())[0]
+    assert free.coalition is None
+    assert watched.cost == free.cost == watched.forecast
+    assert (watched.labels, watched.transcript) == (free.labels, free.transcript)
+    assert watched.leakage == free.leakage
+
+
+@SLOW
 class TestVotes:
     """The sandwich attack on the secure sum."""
 
     def test_exactly_the_parties_between_two_members_are_exposed(self) -> None:
-        """The ring order comes from the trace, which the attack does not have."""
+        """The ring order comes from the trace, which the attack does not have.
+
+        Each victim, a neighbour of a member, has the queries of its batches. The sum of each group
+        of honest parties between members is recovered. The expectation is c(c-1) / ((n-1)(n-2)) for
+        each of n - c parties in each of two batches.
+        """
         found, rings = _findings(), _run()[1]
         assert len(rings) == 2
         expected = [party for ring in rings for party in OTHERS if _between(ring, party) == 2]
         assert expected
         assert found.exposed == len(expected)
+        beside = {p: BATCH * sum(_between(ring, p) > 0 for ring in rings) for p in OTHERS}
+        queries = {victim.party: victim.queries for victim in found.victims}
+        assert queries == {party: count for party, count in beside.items() if count}
         for victim in found.victims:
             assert victim.votes == victim.between == BATCH * expected.count(victim.party)
-
-    def test_victims_are_the_neighbours_of_members(self) -> None:
-        """Each victim is listed with the queries of its batches."""
-        queries = {victim.party: victim.queries for victim in _findings().victims}
-        rings = _run()[1]
-        beside = {p: BATCH * sum(_between(ring, p) > 0 for ring in rings) for p in OTHERS}
-        assert queries == {party: count for party, count in beside.items() if count}
-
-    def test_each_group_between_members_reveals_its_sum(self) -> None:
-        """The sum of each group of honest parties between members is recovered exactly."""
-        found, groups = _findings(), 0
-        for ring in _run()[1]:
-            corrupt = [party in MEMBERS for party in ring]
-            groups += sum(corrupt[place - 1] and not corrupt[place] for place in range(len(ring)))
+        corrupt = [[party in MEMBERS for party in ring] for ring in rings]
+        groups = sum(each[n - 1] and not each[n] for each in corrupt for n in range(len(each)))
         assert found.groups == found.groups_recovered == groups
-
-    def test_the_expectation_is_the_closed_form(self) -> None:
-        """It is c(c-1) / ((n-1)(n-2)) for each of n - c parties in each of two batches."""
-        found = _findings()
         assert found.exposure == pytest.approx(4 * 3 / (8 * 7))
         assert found.exposed_expected == pytest.approx(2 * 5 * 4 * 3 / (8 * 7))
         assert found.honest == 2 * 5
 
-    def test_cycles_need_all_neighbours(self) -> None:
-        """With two cycles, all four neighbours must collude, which is much less likely."""
+    def test_a_party_is_exposed_by_all_of_its_neighbours_only(self) -> None:
+        """These are four in two cycles, and all others by shares: eight of nine learn its votes.
+
+        Seven of nine learn the sum of two. In a ring a single party exposes none.
+        """
         found = _findings("protocol.sum=cycles", "protocol.cycles=2")
         assert found.exposure == pytest.approx(4 * 3 * 2 * 1 / (8 * 7 * 6 * 5))
         assert found.groups == found.groups_recovered
-
-    def test_shares_expose_no_party_unless_all_others_collude(self) -> None:
-        """Eight of nine learn the ninth's votes; seven learn the sum of two."""
-        everybody = tuple(f"party-{n}" for n in range(9))
-        seven = _findings("protocol.sum=shares", members=everybody[2:])
+        seven = _findings("protocol.sum=shares", members=EVERYBODY[2:])
         assert (seven.exposed, seven.exposed_expected) == (0, 0.0)
         assert seven.groups == seven.groups_recovered == 2
-        eight = _findings("protocol.sum=shares", members=everybody[1:])
+        eight = _findings("protocol.sum=shares", members=EVERYBODY[1:])
         assert (eight.exposed, eight.exposed_expected) == (2, 2.0)
+        alone = _findings(members=EVERYBODY[:1])
+        assert (alone.exposure, alone.exposed) == (0.0, 0)
+        assert len(alone.victims) >= 2
+        others = _findings(members=EVERYBODY[1:])
+        assert (others.exposure, others.exposed) == (1.0, 2)
+        assert others.named.named == others.named.values == others.named.guessed
+
+    def test_a_malicious_party_is_not_a_victim(self) -> None:
+        """A malicious party is not a victim, because its true inputs are unknown."""
+        wrong = '{party-2={kind="wrong-sum", by=3}, party-5={kind="substitute-input"}}'
+        found = _findings(f"adversaries={wrong}")
+        assert not {victim.party for victim in found.victims} & {"party-2", "party-5"}
+        assert found.honest == 2 * 3
+        assert found.groups_recovered == found.groups
 
 
-@pytest.mark.slow
+@SLOW
 class TestDistances:
     """The attacks on PP-TopK."""
 
     def test_a_party_between_two_members_is_read_through_the_noise(self) -> None:
-        """The optimal attack gains at least as much as the simple one, and more than nothing."""
+        """The optimal attack gains more than the simple one; with one neighbour it needs trials."""
         for victim in _findings().victims:
             assert victim.optimal is not None
             assert victim.optimal.right <= victim.simple.right
             assert victim.optimal.located <= victim.simple.located <= victim.distances
             if victim.between == victim.queries:
                 assert _gain(victim.optimal) > max(0, _gain(victim.simple))
+        for victim in _findings("run.leakage_trials=0").victims:
+            assert (victim.optimal is None) == (victim.between < victim.queries)
 
     def test_pinned_distances_match_simulated_runs(self) -> None:
         """Queries are independent: both counts obey Hoeffding's bound, at 1e-6 for all victims."""
@@ -157,12 +167,6 @@ class TestDistances:
             simulated = victim.queries * math.sqrt(math.log(2 / share) / (2 * BATCH * 20))
             assert abs(victim.pinned - victim.pinned_expected.value) <= observed + simulated
 
-    def test_without_trials_only_the_exact_attack_remains(self) -> None:
-        """The optimal attack on a victim with one member beside it needs simulation."""
-        found = _findings("run.leakage_trials=0")
-        for victim in found.victims:
-            assert (victim.optimal is None) == (victim.between < victim.queries)
-
     def test_the_prior_is_as_dense_as_the_result(self) -> None:
         """Of all rows of all parties, k are expected within the radius."""
         topk = PrivateKNN().bind(Facts(parties=4, features=13, classes=3)).topk
@@ -172,7 +176,7 @@ class TestDistances:
         assert (wide.rows_per_party, wide.upper) == (1, topk.upper * 4 / topk.k)
 
 
-@pytest.mark.slow
+@SLOW
 class TestOwners:
     """Owners of the nearest distances, in cases that need no probability.
 
@@ -180,14 +184,15 @@ class TestOwners:
     run of honest parties: its owner is one of that run.
     """
 
+    AT_ONCE = ("protocol.P0=0", "protocol.rounds=1")
+
     def test_an_owner_is_known_up_to_its_honest_neighbours(self) -> None:
         """The number of owners named is the sum of 1 / length over the values of each run."""
-        report, rings = _run("protocol.P0=0", "protocol.rounds=1")
+        report, rings = _run(*self.AT_ONCE)
         others = [
             (ring, owner)
             for ring, own in zip(rings, _own_of_batches(report), strict=True)
-            for owners in _nearest(own, ring)[1]
-            for owner in owners
+            for owner in chain(*_nearest(own, ring)[1])
             if owner not in MEMBERS
         ]
         expected = sum(1 / len(_honest_run(ring, owner)) for ring, owner in others)
@@ -201,16 +206,10 @@ class TestOwners:
 
     def test_a_failed_attempt_leaves_the_twice_suspected_parties(self) -> None:
         """If a party crashes during the votes, suspects are in the value's run both times."""
-        crash = '{kind = "crash", party = "party-7", start_seconds = 1.65}'
-        report, (first, second, *_) = _run(
-            "protocol.P0=0",
-            "protocol.rounds=1",
-            "protocol.batch=12",
-            "run.retries=1",
-            'network.latency={distribution="constant", seconds=0.1}',
-            f"faults=[{crash}]",
-            runtime="simulated",
-        )
+        latency = 'network.latency={distribution="constant", seconds=0.1}'
+        crash = 'faults=[{kind="crash", party="party-7", start_seconds=1.65}]'
+        settings = (*self.AT_ONCE, "protocol.batch=12", "run.retries=1", latency, crash)
+        report, (first, second, *_) = _run(*settings, runtime="simulated")
         (own,) = _own_of_batches(report)
         expected, again = 0.0, 0
         for query, (nearest, owners) in enumerate(zip(*_nearest(own, second), strict=True)):
@@ -258,7 +257,7 @@ def _honest_run(ring: tuple[str, ...], party: str) -> list[str]:
     return next(run for run in runs if party in run)
 
 
-@pytest.mark.slow
+@SLOW
 def test_findings_contain_no_rows() -> None:
     """Apart from names there are only counts and fractions, and no party's distance."""
     report = _run()[0]
@@ -275,35 +274,10 @@ def test_findings_contain_no_rows() -> None:
     assert not secrets & {number for number in numbers if number}
 
 
-@pytest.mark.slow
-def test_a_malicious_party_is_not_a_victim() -> None:
-    """A malicious party is not a victim, because its true inputs are unknown."""
-    settings = _settings(
-        'adversaries={party-2={kind="wrong-sum", by=3}, party-5={kind="substitute-input"}}'
-    )
-    report = run_scenario(load_scenario("wine", settings), runtime="memory", seed=SEED)
-    found = report.coalition
-    assert isinstance(found, RingFindings)
-    assert not {victim.party for victim in found.victims} & {"party-2", "party-5"}
-    assert found.honest == 2 * 3
-    assert found.groups_recovered == found.groups
-
-
-@pytest.mark.slow
-def test_any_set_of_parties_may_collude() -> None:
-    """A single party, and all parties but one, may collude."""
-    alone = _findings(members=("party-0",))
-    assert (alone.exposure, alone.exposed) == (0.0, 0)
-    assert len(alone.victims) >= 2
-    everybody = _findings(members=tuple(f"party-{n}" for n in range(1, 9)))
-    assert (everybody.exposure, everybody.exposed) == (1.0, 2)
-    assert everybody.named.named == everybody.named.values == everybody.named.guessed
-
-
-def _read(*members: str, runtime: str = "memory", adding: str = "all-to-all") -> TotalsFindings:
+def _read(*members: str, adding: str) -> TotalsFindings:
     """Return a coalition's findings in rank search among five parties, in two batches."""
     settings = ("parties.count=5", *SETTINGS[1:3], "protocol.name=rank-search")
-    found = _run(*settings, f"protocol.sum={adding}", runtime=runtime, members=members)[0].coalition
+    found = _run(*settings, f"protocol.sum={adding}", members=members)[0].coalition
     assert isinstance(found, TotalsFindings)
     return found
 
@@ -311,10 +285,8 @@ def _read(*members: str, runtime: str = "memory", adding: str = "all-to-all") ->
 class TestTotals:
     """The totals of rank search."""
 
-    PARTIES = tuple(f"party-{n}" for n in range(5))
-
     @pytest.mark.parametrize("adding", ["all-to-all", "star"])
-    @pytest.mark.parametrize("members", [PARTIES[:1], PARTIES[2:3], PARTIES[1:4]])
+    @pytest.mark.parametrize("members", [EVERYBODY[:1], EVERYBODY[2:3], EVERYBODY[1:4]])
     def test_every_total_of_the_others_is_read_but_no_single_count(
         self, members: tuple[str, ...], adding: str
     ) -> None:
@@ -329,27 +301,12 @@ class TestTotals:
     @pytest.mark.parametrize("last", [0, 3])
     def test_all_others_read_the_counts_of_the_last_party(self, last: int, adding: str) -> None:
         """Every opened total reveals one of its counts."""
-        found = _read(*(p for n, p in enumerate(self.PARTIES) if n != last), adding=adding)
+        found = _read(*(party for n, party in enumerate(EVERYBODY[:5]) if n != last), adding=adding)
         assert found.alone == found.right == found.totals > 0
         assert found.guessed == found.nearest
-
-    @pytest.mark.parametrize("runtime", ["simulated", "processes"])
-    def test_findings_depend_on_the_run_not_the_runtime(self, runtime: str) -> None:
-        """They are equal on every runtime for equal seeds."""
-        members = self.PARTIES[1:3]
-        assert _read(*members, runtime=runtime) == _read(*members)
 
     def test_a_coalition_is_refused_if_counts_stay_shared(self) -> None:
         """No attack is known if only votes are revealed."""
         settings = ("parties.count=5", "protocol.name=rank-search", "protocol.reveal=votes")
         with pytest.raises(ScenarioError, match="no attack on the views"):
             _run(*settings, members=("party-0",))
-
-
-@pytest.mark.parametrize("system", ["private-knn", "rank-search"])
-def test_a_report_with_findings_survives_json(system: str) -> None:
-    """A report read from JSON equals the original, with the findings of its system."""
-    report = _run(f"protocol.name={system}", members=("party-0", "party-1"))[0]
-    plain = json.loads(json.dumps(report.as_json(), allow_nan=False))
-    assert report.coalition is not None
-    assert Report.from_json(plain) == report

@@ -4,17 +4,18 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
+from benchmarks.auditing import ring_lies
 from docs.examples.class_counts import class_counts
+from docs.examples.secure_maximum import Number, is_greatest
 from numpy.typing import NDArray
-from tests.testing.test_exploring_roles import Number, is_greatest, maximum
+from tests.testing.exploring.test_exploring import maximum
 
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.adversary import Silent, Substitute
 from veilring.nodes.party import Party, broadcast
-from veilring.nodes.ring import draw_ring
 from veilring.scenarios import load_scenario
 from veilring.testing.exploring import SystemSubject
-from veilring.testing.lies import Verdict, audit_lies, audit_system
+from veilring.testing.lies import Lies, Verdict, audit_lies, audit_system
 
 COUNTS = [np.array(c, np.uint64) for c in ([5, 0, 1], [2, 2, 2], [0, 9, 0], [1, 1, 4])]
 
@@ -33,16 +34,19 @@ async def checked_maximum(party: Party, own: int) -> int:
     return found
 
 
+def verdicts(lies: Lies, adversary: str) -> set[Verdict]:
+    """Return the verdicts on all lies of an adversary."""
+    return {lie.verdict for lie in lies.rows if lie.adversary == adversary}
+
+
 def test_all_lies_in_class_counts_have_a_verdict() -> None:
     """Four parties, 18 messages, nine lies: altered words pass, as the role has no checks."""
     lies = audit_lies(class_counts, COUNTS)
     assert len(lies) == 18 * 9
     assert lies.count(Verdict.MISNAMED) == lies.count(Verdict.UNNAMED) == 0
-    altered = [lie for lie in lies.rows if lie.adversary == "alter words"]
-    assert {lie.verdict for lie in altered} == {Verdict.UNNOTICED}
-    assert {lie.verdict for lie in lies.rows if lie.adversary == "delay"} == {Verdict.UNCHANGED}
-    lengthened = [lie for lie in lies.rows if lie.adversary == "lengthen words"]
-    assert {lie.verdict for lie in lengthened} == {Verdict.CULPRIT}
+    assert verdicts(lies, "alter words") == {Verdict.UNNOTICED}
+    assert verdicts(lies, "delay") == {Verdict.UNCHANGED}
+    assert verdicts(lies, "lengthen words") == {Verdict.CULPRIT}
     with pytest.raises(AssertionError, match="alter words by party-0 of message 0"):
         lies.assert_none(Verdict.UNNOTICED)
     assert "wrong result unnoticed" in str(lies)
@@ -59,19 +63,9 @@ def test_a_wrong_accusation_is_reported() -> None:
 
 def test_the_draw_of_a_ring_names_no_honest_party() -> None:
     """A party that sends different commitments in a draw is always among the parties named."""
-    lies = audit_lies(draw_ring_with_nothing, [None] * 3, invariant=_is_one_ring)
+    lies = ring_lies()
     lies.assert_none(Verdict.MISNAMED, Verdict.UNNOTICED, Verdict.UNNAMED)
     assert lies.count(Verdict.SUSPECTS) > 0
-
-
-async def draw_ring_with_nothing(party: Party, _own: None) -> tuple[str, ...]:
-    """Draw a ring of all parties."""
-    return tuple((await draw_ring(party)).order)
-
-
-def _is_one_ring(inputs: Mapping[str, object], results: Mapping[str, object]) -> None:
-    assert len(set(results.values())) <= 1
-    assert all(set(found) == set(inputs) for found in results.values())  # type: ignore[call-overload]  # results are tuples of names
 
 
 def test_custom_adversaries_act_in_the_whole_run() -> None:
@@ -83,8 +77,7 @@ def test_custom_adversaries_act_in_the_whole_run() -> None:
         (f"party-{n}", "", -1) for n in range(3)
     ]
     assert {lie.verdict for lie in silent} <= {Verdict.CULPRIT, Verdict.HANG}
-    claims = {lie.verdict for lie in lies.rows if lie.adversary == "claims nine"}
-    assert claims == {Verdict.UNNOTICED}
+    assert verdicts(lies, "claims nine") == {Verdict.UNNOTICED}
 
 
 @pytest.mark.slow
@@ -113,7 +106,5 @@ def test_results_of_all_shapes_are_compared() -> None:
         return await class_counts(party, own), "counts"
 
     lies = audit_lies(pair, COUNTS[:3])
-    assert {lie.verdict for lie in lies.rows if lie.adversary == "alter words"} == {
-        Verdict.UNNOTICED
-    }
-    assert {lie.verdict for lie in lies.rows if lie.adversary == "delay"} == {Verdict.UNCHANGED}
+    assert verdicts(lies, "alter words") == {Verdict.UNNOTICED}
+    assert verdicts(lies, "delay") == {Verdict.UNCHANGED}

@@ -1,11 +1,13 @@
 """Fixtures of all transport tests: a town, and limits that a busy machine does not exceed."""
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 
 import pytest
-from tests.transport.towns import PATIENCE_SECONDS, Town
+from tests.transport.towns import PATIENCE_SECONDS, Stranger, Town, hello, stranger
 
 from veilring.transport import connection, tls
+from veilring.transport.handshake import Welcome, greeting
 from veilring.transport.tls import TlsEndpoint
 
 
@@ -19,9 +21,8 @@ def patient_goodbyes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def town() -> Iterator[Town]:
     """Return a town with the party alice and the client carol."""
-    town = Town(("alice",), ("carol",))
-    yield town
-    town.close()
+    with closing(Town(("alice",), ("carol",))) as town:
+        yield town
 
 
 @pytest.fixture
@@ -32,8 +33,18 @@ async def alice(town: Town) -> AsyncIterator[TlsEndpoint]:
 
 
 @pytest.fixture
+async def carol(
+    town: Town,
+    alice: TlsEndpoint,  # noqa: ARG001  (who answers)
+) -> AsyncIterator[Stranger]:
+    """Return a stranger that alice takes for carol."""
+    async with stranger(town) as carol:
+        assert isinstance(await carol.answer(greeting(hello(town))), Welcome)
+        yield carol
+
+
+@pytest.fixture
 def pair() -> Iterator[Town]:
     """Return a town with the parties alice and bob, of which alice dials."""
-    town = Town(("alice", "bob"))
-    yield town
-    town.close()
+    with closing(Town(("alice", "bob"))) as town:
+        yield town

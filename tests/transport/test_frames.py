@@ -1,19 +1,25 @@
-"""Frames: limits, values and invalid bytes."""
+"""Frames and typed messages: values, limits and invalid bytes."""
 
+import io
 import random
 import struct
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import cycle, takewhile
+from typing import Annotated
 
 import msgpack
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
-from veilring.errors import FrameError
+from veilring.arrays import Bools
+from veilring.errors import FrameError, InputError
+from veilring.transport import messages
 from veilring.transport.frames import (
     ARRAY_DIMENSIONS_MAX,
     CONTAINERS_MAX,
@@ -24,13 +30,13 @@ from veilring.transport.frames import (
     PREFIX_BYTES,
     FrameReader,
     WireValue,
-    check_frame,
     frame_size,
     on_stream,
     pack,
     read_head,
     unpack,
 )
+from veilring.transport.messages import SESSION_BYTES, Array, Matrix, Message, decode, encode
 
 FUZZED_FRAMES = 200_000
 FUZZ_SEED = 20070311
@@ -64,42 +70,31 @@ def test_plain_values_come_back(value: WireValue) -> None:
 
 @given(arrays)
 def test_arrays_are_restored(array: NDArray[np.generic]) -> None:
-    """An array is restored with its dtype, shape and bits, read-only."""
+    """Arrays keep dtype, shape and bits, read-only; big-endian and transposed ones their values."""
     back = unpack(pack(array))
     assert isinstance(back, np.ndarray)
     assert (back.dtype, back.shape, back.tobytes()) == (array.dtype, array.shape, array.tobytes())
     assert not back.flags.writeable
-
-
-@given(arrays)
-def test_byte_and_memory_order_do_not_matter(array: NDArray[np.generic]) -> None:
-    """Big-endian and transposed arrays travel as their values."""
     swapped = array.astype(array.dtype.newbyteorder(">")).T
-    back = unpack(pack(swapped))
-    np.testing.assert_array_equal(back, array.T)
+    np.testing.assert_array_equal(unpack(pack(swapped)), array.T)
+
+
+NESTED: WireValue = None
+for _ in range(5_000):
+    NESTED = (NESTED,)
 
 
 @pytest.mark.parametrize(
     "value",
     [object(), {1, 2}, 1 << 64, -(1 << 63) - 1, np.zeros(2, "<c16"), np.zeros(2, "<U3"),
-     np.zeros((1,) * (ARRAY_DIMENSIONS_MAX + 1)), "\ud800"],
-    ids=["object", "set", "too large", "too small", "complex", "text", "axes", "surrogate"],
+     np.zeros((1,) * (ARRAY_DIMENSIONS_MAX + 1)), "\ud800", NESTED],
+    ids=["object", "set", "too large", "too small", "complex", "text", "axes", "surrogate",
+         "nested"],
 )  # fmt: skip
 def test_values_without_an_encoding_are_refused(value: WireValue) -> None:
     """Packing a value outside the whitelist raises `FrameError`."""
     with pytest.raises(FrameError, match="cannot be sent"):
         pack(value)
-
-
-def test_nesting_is_limited_both_ways() -> None:
-    """Endless nesting is refused when packed and when unpacked."""
-    value: WireValue = None
-    for _ in range(5_000):
-        value = (value,)
-    with pytest.raises(FrameError):
-        pack(value)
-    with pytest.raises(FrameError):
-        unpack(b"\x91" * 5_000 + b"\xc0")
 
 
 def extension(code: int, dtype: int, *shape: int, data: bytes = b"") -> bytes:
@@ -108,29 +103,28 @@ def extension(code: int, dtype: int, *shape: int, data: bytes = b"") -> bytes:
     return msgpack.packb(msgpack.ExtType(code, header + data))
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"\xc1",
-        b"\x92\x01",
-        b"\x01\x02",
-        b"\xa2\xff\xff",
-        b"\x81\x01\x02",
-        b"\xdd\xff\xff\xff\xff",
-        b"\xc7\x0c\xff" + b"\xff" * 12,
-        msgpack.packb(msgpack.ExtType(1, b"\x00")),
-        extension(2, 1, 1, data=b"\x00"),
-        extension(1, len(DTYPES), 1, data=bytes(8)),
-        extension(1, 1, *(1,) * (ARRAY_DIMENSIONS_MAX + 1), data=b"\x00"),
-        extension(1, 1, 2, data=b"\x00"),
-        extension(1, 1, 1, data=b"\x00\x00"),
-        extension(1, 0, 2, data=b"\x01\x02"),
-        extension(1, 9, (1 << 32) - 1, (1 << 32) - 1, (1 << 32) - 1, 0),
-    ],
-    ids=["nothing", "reserved", "short list", "two values", "not UTF-8", "key", "length", "time",
-         "no header", "code", "dtype", "axes", "short", "long", "boolean", "shape"],
-)  # fmt: skip
+INVALID = {
+    "nothing": b"",
+    "reserved": b"\xc1",
+    "short list": b"\x92\x01",
+    "two values": b"\x01\x02",
+    "not UTF-8": b"\xa2\xff\xff",
+    "key": b"\x81\x01\x02",
+    "length": b"\xdd\xff\xff\xff\xff",
+    "time": b"\xc7\x0c\xff" + b"\xff" * 12,
+    "no header": msgpack.packb(msgpack.ExtType(1, b"\x00")),
+    "code": extension(2, 1, 1, data=b"\x00"),
+    "dtype": extension(1, len(DTYPES), 1, data=bytes(8)),
+    "axes": extension(1, 1, *(1,) * (ARRAY_DIMENSIONS_MAX + 1), data=b"\x00"),
+    "short": extension(1, 1, 2, data=b"\x00"),
+    "long": extension(1, 1, 1, data=b"\x00\x00"),
+    "boolean": extension(1, 0, 2, data=b"\x01\x02"),
+    "shape": extension(1, 9, (1 << 32) - 1, (1 << 32) - 1, (1 << 32) - 1, 0),
+    "nested": b"\x91" * 5_000 + b"\xc0",
+}
+
+
+@pytest.mark.parametrize("body", INVALID.values(), ids=INVALID)
 def test_an_invalid_encoding_is_refused(body: bytes) -> None:
     """Bytes that are not exactly one value are a `FrameError`."""
     with pytest.raises(FrameError):
@@ -142,18 +136,19 @@ def listed(items: int, item: bytes = b"\xc0") -> bytes:
     return b"\xdd" + struct.pack(">I", items) + item * items
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        listed(ITEMS_MAX + 1),
-        listed(FRAME_BYTES_MAX - 5, b"\x80"),
-        listed(CONTAINERS_MAX, b"\x90"),
-        listed(2, listed(CONTAINERS_MAX // 2, b"\x90")),
-        b"\xdf" + struct.pack(">I", ITEMS_MAX + 1) + b"".join(map(pack, range(2 * ITEMS_MAX + 2))),
-        (b"\xdc" + struct.pack(">H", ITEMS_MAX)) * 500 + bytes(20_000),
-    ],
-    ids=["items", "empty maps", "empty lists", "lists of lists", "entries", "announced"],
-)
+LARGE_VALUES = {
+    "items": listed(ITEMS_MAX + 1),
+    "empty maps": listed(FRAME_BYTES_MAX - 5, b"\x80"),
+    "empty lists": listed(CONTAINERS_MAX, b"\x90"),
+    "lists of lists": listed(2, listed(CONTAINERS_MAX // 2, b"\x90")),
+    "entries": b"\xdf"
+    + struct.pack(">I", ITEMS_MAX + 1)
+    + b"".join(map(pack, range(2 * ITEMS_MAX + 2))),
+    "announced": (b"\xdc" + struct.pack(">H", ITEMS_MAX)) * 500 + bytes(20_000),
+}
+
+
+@pytest.mark.parametrize("body", LARGE_VALUES.values(), ids=LARGE_VALUES)
 def test_a_frame_cannot_take_more_memory_than_a_few_times_its_size(body: bytes) -> None:
     """Too many items or containers are refused before they are created."""
     tracemalloc.start()
@@ -165,26 +160,21 @@ def test_a_frame_cannot_take_more_memory_than_a_few_times_its_size(body: bytes) 
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("items", [ITEMS_MAX - 2, ITEMS_MAX])
-def test_the_maximum_number_of_items_is_restored(items: int) -> None:
+def test_the_maximum_number_of_items_is_restored() -> None:
     """A list of maximum length, and the maximum number of lists, are valid."""
-    assert unpack(listed(items)) == (None,) * items
+    for items in (ITEMS_MAX - 2, ITEMS_MAX):
+        assert unpack(listed(items)) == (None,) * items
     assert unpack(listed(CONTAINERS_MAX - 1, b"\x90")) == ((),) * (CONTAINERS_MAX - 1)
 
 
-@pytest.mark.parametrize("rest", [b"", b"\xc1", b"\x80" * FRAME_BYTES_MAX])
-def test_a_head_is_read_with_any_tail(rest: bytes) -> None:
-    """The first two entries of a list cost the same for any further entries."""
-    assert read_head(b"\x93" + pack(b"session") + pack("kind") + rest) == (b"session", "kind")
-
-
-@pytest.mark.parametrize(
-    "body", [b"", b"\xc1", b"\x01\x02", b"\x91\x01", b"\x92\x01", b"\x92" + pack("x" * 200) * 2]
-)
-def test_bytes_without_a_pair_have_no_head(body: bytes) -> None:
-    """Bytes that do not begin like a list with two short entries are a `FrameError`."""
-    with pytest.raises(FrameError):
-        read_head(body)
+def test_a_head_is_read_from_the_first_two_entries_only() -> None:
+    """Any further entries cost the same; bytes without two short entries are a `FrameError`."""
+    for rest in (b"", b"\xc1", b"\x80" * FRAME_BYTES_MAX):
+        assert read_head(b"\x93" + pack(b"session") + pack("kind") + rest) == (b"session", "kind")
+    two_long = b"\x92" + pack("x" * 200) * 2
+    for body in (b"", b"\xc1", b"\x01\x02", b"\x91\x01", b"\x92\x01", two_long):
+        with pytest.raises(FrameError):
+            read_head(body)
 
 
 def test_a_timestamp_is_read_as_seconds() -> None:
@@ -192,62 +182,50 @@ def test_a_timestamp_is_read_as_seconds() -> None:
     assert unpack(msgpack.packb(msgpack.Timestamp(3, 500_000_000))) == 3.5
 
 
-@pytest.mark.parametrize("size", [1, 2, FRAME_BYTES_MAX - 1, FRAME_BYTES_MAX])
-def test_sizes_up_to_the_limit_are_frames(size: int) -> None:
-    """A frame has 1 to `FRAME_BYTES_MAX` bytes, and four more on a stream."""
-    frame = bytes(size)
-    check_frame(frame)
-    assert frame_size(frame) == len(on_stream(frame)) == size + PREFIX_BYTES
-    reader = FrameReader()
-    assert list(reader.feed(on_stream(frame))) == [frame]
+def read(pieces: Iterable[bytes]) -> tuple[list[bytes], bool, str]:
+    """Return the frames of a stream, whether it ended, and the reason if it was refused."""
+    reader, frames = FrameReader(), list[bytes]()
+    try:
+        for piece in pieces:
+            for frame in reader.feed(piece):
+                frames.append(frame)
+    except FrameError as error:
+        return frames, reader.finished, str(error)
+    return frames, reader.finished, ""
 
 
-@pytest.mark.parametrize("size", [1_000, 4_097, 1 << 16, 1 << 18])
-def test_a_large_frame_comes_in_pieces(size: int) -> None:
-    """The largest frame survives being cut anywhere, between frames on either side of it."""
-    frames = [b"before", bytes(range(256)) * (FRAME_BYTES_MAX // 256), b"after"]
-    stream = b"".join(map(on_stream, frames))
-    reader = FrameReader()
-    pieces = (stream[start : start + size] for start in range(0, len(stream), size))
-    assert [frame for piece in pieces for frame in reader.feed(piece)] == frames
-
-
-@pytest.mark.parametrize("size", [0, FRAME_BYTES_MAX + 1])
-def test_sizes_beyond_the_limits_are_refused(size: int) -> None:
-    """An empty frame and one byte too many are a `FrameError`."""
-    for refuse in (check_frame, on_stream):
+def test_a_frame_has_at_least_one_and_at_most_the_maximum_number_of_bytes() -> None:
+    """Four more go on a stream, whose prefix alone suffices to refuse a frame that is too large."""
+    for size in (1, 2, FRAME_BYTES_MAX - 1, FRAME_BYTES_MAX):
+        stream = on_stream(bytes(size))
+        assert len(stream) == frame_size(bytes(size)) == size + PREFIX_BYTES
+        assert read([stream]) == ([bytes(size)], False, "")
+    for size in (0, FRAME_BYTES_MAX + 1):
         with pytest.raises(FrameError, match=f"{size:,} bytes"):
-            refuse(bytes(size))
+            on_stream(bytes(size))
+    for length in (FRAME_BYTES_MAX + 1, (1 << 31) - 1, 1 << 31, (1 << 32) - 1):
+        assert str(length) in read([struct.pack(">I", length)])[2]
 
 
-@pytest.mark.parametrize("length", [FRAME_BYTES_MAX + 1, (1 << 31) - 1, 1 << 31, (1 << 32) - 1])
-def test_a_length_is_checked_before_its_bytes_arrive(length: int) -> None:
-    """The prefix alone suffices to refuse a frame that is too large."""
-    with pytest.raises(FrameError, match=str(length)):
-        list(FrameReader().feed(struct.pack(">I", length)))
+LARGE = [b"before", bytes(range(256)) * (FRAME_BYTES_MAX // 256), b"after"]
 
 
 @given(st.lists(st.binary(min_size=1, max_size=50)), st.lists(st.integers(1, 20), min_size=1))
+@example(LARGE, [1_000])
+@example(LARGE, [4_097])
+@example(LARGE, [1 << 16])
+@example(LARGE, [1 << 18])
 def test_chunking_does_not_matter(frames: list[bytes], sizes: list[int]) -> None:
     """A stream cut into any pieces gives the same frames and the goodbye."""
-    stream = b"".join(map(on_stream, frames)) + GOODBYE
-    reader, got, start, turn = FrameReader(), list[bytes](), 0, 0
-    while start < len(stream):
-        end = start + sizes[turn % len(sizes)]
-        got.extend(reader.feed(stream[start:end]))
-        start, turn = end, turn + 1
-    assert got == frames
-    assert reader.finished
+    stream = io.BytesIO(b"".join(map(on_stream, frames)) + GOODBYE)
+    pieces = takewhile(bool, map(stream.read, cycle(sizes)))
+    assert read(pieces) == (frames, True, "")
 
 
-@pytest.mark.parametrize("together", [True, False])
-def test_bytes_after_a_goodbye_are_refused(together: bool) -> None:
+def test_bytes_after_a_goodbye_are_refused() -> None:
     """A stream that continues after its goodbye is invalid."""
-    reader = FrameReader()
-    first, last = (b"", GOODBYE + b"x") if together else (GOODBYE, b"x")
-    assert list(reader.feed(first)) == []
-    with pytest.raises(FrameError, match="after the goodbye"):
-        list(reader.feed(last))
+    for pieces in ([GOODBYE + b"x"], [GOODBYE, b"x"]):
+        assert read(pieces) == ([], True, "bytes after the goodbye")
 
 
 def bodies(rng: random.Random) -> Iterator[bytes]:
@@ -296,13 +274,92 @@ def test_all_streams_parse_or_raise_a_frame_error() -> None:
         assert read([bytes([byte]) for byte in stream]) == whole
 
 
-def read(pieces: list[bytes]) -> tuple[list[bytes], bool]:
-    """Return the frames of a stream, and whether it was finally refused."""
-    reader, frames = FrameReader(), list[bytes]()
-    try:
-        for piece in pieces:
-            for frame in reader.feed(piece):
-                frames.append(frame)
-    except FrameError:
-        return frames, True
-    return frames, False
+SESSION = bytes(range(SESSION_BYTES))
+
+
+class Note(Message, kind="test.note"):
+    """A message with one field of each type."""
+
+    number: int
+    text: str
+    rows: Matrix
+    flags: Annotated[Bools, Array("|b1", 1)]
+
+
+def note(number: int = 1, text: str = "text") -> Note:
+    """Return a note."""
+    return Note(number=number, text=text, rows=np.ones((2, 3)), flags=np.array([True, False]))
+
+
+@given(st.integers(-(1 << 63), (1 << 63) - 1), st.text())
+def test_messages_are_restored(number: int, text: str) -> None:
+    """An encoded message is decoded unchanged, with its session."""
+    message = note(number, text)
+    assert decode(encode(SESSION, message)) == (SESSION, message)
+
+
+def test_a_message_is_a_value() -> None:
+    """Messages are frozen; equal fields give equal messages and hashes, and others do not."""
+    assert note() == note()
+    assert hash(note()) == hash(note())
+    assert note() != note(2)
+    assert note() != "note"
+    with pytest.raises(ValidationError, match="frozen"):
+        setattr(note(), "number", 2)  # noqa: B010  (a plain assignment is a type error already)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"number": "1"}, {"text": b"text"}, {"rows": np.ones(3)}, {"rows": np.ones((1, 1), "<f4")},
+     {"flags": [True]}, {"other": 1}],
+)  # fmt: skip
+def test_an_invalid_message_cannot_be_constructed(changed: dict[str, object]) -> None:
+    """A value of another type, dtype or number of axes is refused at construction."""
+    with pytest.raises(ValidationError):
+        Note.model_validate(dict(note()) | changed)
+
+
+ROWS, FLAGS = np.ones((2, 3)), np.array([True])
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (1, "not a message"),
+        ((SESSION,), "not a message"),
+        ((SESSION[1:], "test.note", 1, "", ROWS, FLAGS), "not a message"),
+        ((SESSION, 7, 1, "", ROWS, FLAGS), "not a message"),
+        ((SESSION, "test.unheard", 1), "unknown kind of message: 'test.unheard'"),
+        ((SESSION, "test.note", 1, "", ROWS), "has 4 fields, not 3"),
+        ((SESSION, "test.note", 1, "", ROWS, FLAGS, 5), "has 4 fields, not 5"),
+        ((SESSION, "test.note", 1.5, "", ROWS, FLAGS), "test.note.number"),
+        ((SESSION, "test.note", 1, None, ROWS, FLAGS), "test.note.text"),
+        ((SESSION, "test.note", 1, "", ROWS[0], FLAGS), "test.note.rows: an array of float64"),
+    ],
+)
+def test_an_invalid_body_is_refused(said: WireValue, reason: str) -> None:
+    """A body that is not a message of a known kind is a `FrameError` that names the fault."""
+    with pytest.raises(FrameError, match=reason):
+        decode(pack(said))
+
+
+def test_a_kind_belongs_to_one_class() -> None:
+    """Two message classes cannot share a kind."""
+    with pytest.raises(InputError, match=r"test\.note"):
+        type("Other", (Message,), {"__module__": __name__}, kind="test.note")
+
+
+class Blob(Message, kind="test.messages.blob"):
+    """Bytes and an array of any size."""
+
+    data: bytes
+    array: Matrix
+
+
+def test_a_message_that_fits_no_frame_is_not_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error gives the limit and the remedy, and no time is spent on building the frame."""
+    monkeypatch.setattr(messages, "pack", None)
+    for data, rows in ((FRAME_BYTES_MAX, 1), (0, FRAME_BYTES_MAX // 8), (1 << 19, 1 << 16)):
+        blob = Blob(data=bytes(data), array=np.zeros((rows, 1)))
+        with pytest.raises(FrameError, match=r"1 to 1,048,576; split a larger message into"):
+            encode(SESSION, blob)

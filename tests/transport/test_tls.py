@@ -1,24 +1,17 @@
 """Endpoints over mutual TLS among honest peers: starts, returns, losses and redialling."""
 
 import asyncio
+import datetime as dt
 import socket
 import struct
-from collections.abc import Callable
 from functools import cached_property
-from itertools import islice, pairwise
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from tests.transport.conformance import fill
-from tests.transport.towns import (
-    PATIENCE_SECONDS,
-    Town,
-    lose,
-    port_of,
-    refused,
-    stranger,
-    tls_endpoints,
-)
+from tests.transport.towns import Stranger, Town, lose, refused, tls_endpoints, with_key
 from typing_extensions import override
 
 from veilring.errors import AddressTaken, EndpointClosed, InputError, PeerLost
@@ -28,8 +21,8 @@ from veilring.transport import connection, tls
 from veilring.transport.frames import PREFIX_BYTES, on_stream
 from veilring.transport.handshake import ConnectionRefusal
 from veilring.transport.listener import bind
-from veilring.transport.pacing import DIAL_PAUSE_FIRST_SECONDS, DIAL_PAUSE_MAX_SECONDS, dial_pauses
-from veilring.transport.roster import Member, Roster, make_identity
+from veilring.transport.pacing import DIAL_PAUSE_FIRST_SECONDS, DIAL_PAUSE_MAX_SECONDS
+from veilring.transport.roster import Identity, Member, Roster, make_identity
 from veilring.transport.tls import LOOPBACK, TlsEndpoint
 
 
@@ -41,8 +34,7 @@ async def test_a_late_party_is_waited_for(pair: Town) -> None:
     alice = pair.start("alice")
     await asyncio.sleep(0.2)
     pair.sockets["bob"] = bind(*address)
-    endpoints = await asyncio.gather(alice, pair.start("bob"))
-    for endpoint in endpoints:
+    for endpoint in await asyncio.gather(alice, pair.start("bob")):
         await endpoint.close()
 
 
@@ -58,20 +50,21 @@ async def test_a_restarted_party_is_reachable_again(pair: Town, lost: str) -> No
         await endpoints[lost].close()
         pair.sockets[lost] = bind(LOOPBACK, pair.ports[lost])
         fresh = await pair.start(lost)
-        try:
-            await fresh.send(stays.name, b"back")
-            assert await stays.receive() == (lost, b"back")
-            await stays.send(lost, b"welcome")
-            assert await fresh.receive() == (stays.name, b"welcome")
-        finally:
-            await fresh.close()
+        await fresh.send(stays.name, b"back")
+        assert await stays.receive() == (lost, b"back")
+        await stays.send(lost, b"welcome")
+        assert await fresh.receive() == (stays.name, b"welcome")
+        await fresh.close()
 
 
-async def test_a_loss_is_reported_before_the_return(town: Town) -> None:
-    """A peer stays disconnected until its loss is reported, so that no message is lost."""
+async def test_a_member_returns_after_its_loss_was_reported(town: Town) -> None:
+    """Neither while it is connected nor before its loss is reported, so that no message is lost."""
     async with town.start_all() as endpoints:
-        alice = endpoints["alice"]
-        endpoints["carol"].abort()
+        alice, carol = endpoints["alice"], endpoints["carol"]
+        await refused(town, "carol", alice, "carol is connected already")
+        await carol.send("alice", b"still me")
+        assert await alice.receive() == ("carol", b"still me")
+        carol.abort()
         await refused(town, "carol", alice, "has not yet dropped its earlier connection with carol")
         with pytest.raises(PeerLost):
             await alice.send("carol", b"for the first")
@@ -83,7 +76,7 @@ async def test_a_loss_is_reported_before_the_return(town: Town) -> None:
 
 
 async def test_clients_come_and_go() -> None:
-    """A client is a peer from its first connection on; parties do not wait for clients."""
+    """A client is a peer of the parties that it dials, all or some; they do not wait for it."""
     town = Town(("alice", "bob"), ("carol", "dave"))
     async with town.start_all("alice", "bob") as endpoints:
         alice = endpoints["alice"]
@@ -98,37 +91,30 @@ async def test_clients_come_and_go() -> None:
             assert (await lose(alice)).orderly
             await lose(endpoints["bob"])
         assert alice.connected == ("bob",)
-
-
-async def test_a_client_dials_the_chosen_parties() -> None:
-    """`connect_to` names the parties to dial; others are not peers."""
-    town = Town(("alice", "bob"), ("carol",))
-    async with town.start_all("alice", "bob"):
-        carol = await TlsEndpoint.start(town.identities["carol"], town.roster, connect_to=("bob",))
+        carol = await town.start("carol", connect_to=("bob",))
         assert carol.peers == ("bob",)
         await carol.close()
 
 
-async def test_the_arguments_must_fit_the_roster(pair: Town) -> None:
-    """A stranger, another key, an unknown party and a taken port are refused at once."""
-    with pytest.raises(InputError, match="'mallory' is not a member"):
-        await TlsEndpoint.start(make_identity("mallory"), pair.roster)
-    with pytest.raises(InputError, match="not the roster's key for alice"):
-        await TlsEndpoint.start(make_identity("alice"), pair.roster)
-    with pytest.raises(InputError, match="'carol' is not another party"):
-        await TlsEndpoint.start(pair.identities["alice"], pair.roster, connect_to=("carol",))
+async def test_the_arguments_must_fit_the_roster_and_the_machine(pair: Town) -> None:
+    """A stranger, a wrong or expired key, and an unusable address are refused before dialling."""
+    alice, roster, at = pair.identities["alice"], pair.roster, "192.0.2.1"
+    expired = make_identity("alice", now=dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
+    cases: list[tuple[Identity, Roster, dict[str, Any], str]] = [
+        (make_identity("mallory"), roster, {}, "'mallory' is not a member"),
+        (make_identity("alice"), roster, {}, "not the roster's key for alice"),
+        (expired, with_key(roster, expired), {}, "certificate of alice expired on 2020-12-31"),
+        (alice, roster, {"connect_to": ("carol",)}, "'carol' is not another party"),
+        (alice, roster, {"listen": at}, "use an address of this machine"),
+    ]
+    for identity, given, options, says in cases:
+        with pytest.raises(InputError, match=says) as caught:
+            await TlsEndpoint.start(identity, given, **options)
+    assert str(caught.value).count(at) == 1
     with pytest.raises(
-        AddressTaken, match=r"^another process is listening at 127\.0\.0\.1:\d+; stop it"
+        AddressTaken, match=r"another process is listening at 127\.0\.0\.1:\d+; stop"
     ):
-        await TlsEndpoint.start(pair.identities["alice"], pair.roster)
-
-
-async def test_an_address_of_another_machine_is_refused_once_and_in_plain_words(pair: Town) -> None:
-    """The error shows an address once, with the system's reason."""
-    with pytest.raises(InputError) as caught:
-        await TlsEndpoint.start(pair.identities["alice"], pair.roster, listen="192.0.2.1")
-    assert str(caught.value).count("192.0.2.1") == 1
-    assert "use an address of this machine" in str(caught.value)
+        await TlsEndpoint.start(alice, roster)
 
 
 async def test_a_cancelled_start_leaves_nothing_open(pair: Town) -> None:
@@ -145,17 +131,15 @@ async def test_a_cancelled_start_leaves_nothing_open(pair: Town) -> None:
 async def test_a_party_can_restart_while_the_ring_forms() -> None:
     """A party that restarts while the ring forms reconnects, and its peers wait for it."""
     town = Town(("alice", "bob", "carol"))
-    bob = town.start("bob", seconds=PATIENCE_SECONDS)
-    first = await TlsEndpoint.start(
-        town.identities["alice"], town.roster, listen=town.sockets.pop("alice"), connect_to=("bob",)
-    )
+    bob = town.start("bob")
+    first = await town.start("alice", connect_to=("bob",))
     await first.send("bob", b"of the first")
     await first.close()
-    carol = town.start("carol", seconds=PATIENCE_SECONDS)
+    carol = town.start("carol")
     await asyncio.sleep(0.2)
     assert not bob.done(), "bob is ready without alice"
     town.sockets["alice"] = bind(LOOPBACK, town.ports["alice"])
-    second = await town.start("alice", seconds=PATIENCE_SECONDS)
+    second = await town.start("alice")
     endpoints = [second, *await asyncio.gather(bob, carol)]
     await second.send("bob", b"of the second")
     assert await endpoints[1].receive() == ("alice", b"of the second")
@@ -183,175 +167,84 @@ async def test_connections_are_kept_alive() -> None:
         assert idle == connection.KEEPALIVE_IDLE_SECONDS
 
 
-async def test_a_node_that_stopped_reading_can_still_leave() -> None:
-    """It delivers its messages and goodbye, which its peer answers before its node reads it."""
-    async with tls_endpoints(("alice", "bob")) as endpoints:
-        await fill(endpoints["bob"], "alice")
-        await endpoints["alice"].send("bob", b"last")
-        async with asyncio.timeout(PATIENCE_SECONDS / 2):  # the goodbye's own limit is all of it
-            await endpoints["alice"].close()
-        assert await endpoints["bob"].receive() == ("alice", b"last")
-        assert (await lose(endpoints["bob"])).orderly
-
-
-def cut_by_close(writer: asyncio.StreamWriter) -> None:
-    """End TLS properly, but without a goodbye."""
-    writer.close()
-
-
-def cut_by_fin(writer: asyncio.StreamWriter) -> None:
-    """End TCP properly, but not TLS."""
+def cut(writer: asyncio.StreamWriter, how: str) -> None:
+    """End TLS properly but without a goodbye, or TCP but not TLS, or reset the connection."""
+    if how == "close":
+        writer.close()
+        return
+    if how == "reset":
+        sock: socket.socket = writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
 
 
-def cut_by_reset(writer: asyncio.StreamWriter) -> None:
-    """Reset the connection."""
-    sock: socket.socket = writer.get_extra_info("socket")
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.transport.abort()
-
-
-CUTS = (cut_by_close, cut_by_fin, cut_by_reset)
-
-
-@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("how", ["close", "fin", "reset"])
 @pytest.mark.parametrize("last", [b"", b"\x00", on_stream(b"cut off")[:-1]])
 async def test_end_without_goodbye(
-    town: Town, alice: TlsEndpoint, last: bytes, cut: Callable[[asyncio.StreamWriter], None]
+    alice: TlsEndpoint, carol: Stranger, last: bytes, how: str
 ) -> None:
     """Any end of a stream without a goodbye, between or within frames, is a crash."""
-    async with stranger(town, greet=True) as carol:
-        carol.writer.write(on_stream(b"whole"))
-        assert await alice.receive() == ("carol", b"whole")
-        carol.writer.write(last)
-        await asyncio.sleep(0)
-        cut(carol.writer)
-        loss = await lose(alice)
-        assert (loss.peer, loss.orderly) == ("carol", False)
-
-
-async def test_data_after_the_goodbye_changes_nothing(town: Town, alice: TlsEndpoint) -> None:
-    """Data that a peer sends after its goodbye is ignored."""
-    async with stranger(town, greet=True) as carol:
-        carol.writer.write(on_stream(b"last") + bytes(PREFIX_BYTES))
-        await asyncio.sleep(0.01)
-        carol.writer.write(on_stream(b"more"))
-        assert await alice.receive() == ("carol", b"last")
-        assert (await lose(alice)).orderly
-
-
-@pytest.mark.parametrize("cut", CUTS[1:])
-async def test_network_breaks(pair: Town, cut: Callable[[asyncio.StreamWriter], None]) -> None:
-    """If the network between two endpoints ends or resets their connection, both lose a peer."""
-    wires: list[asyncio.StreamWriter] = []
-
-    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while data := await reader.read(1 << 16):
-                writer.write(data)
-        except ConnectionError:
-            pass
-        finally:
-            writer.close()
-
-    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        onward, back = await asyncio.open_connection(LOOPBACK, pair.ports["bob"])
-        wires.extend((writer, back))
-        await asyncio.gather(carry(reader, back), carry(onward, writer))
-
-    bob = pair.start("bob")
+    carol.writer.write(on_stream(b"whole"))
+    assert await alice.receive() == ("carol", b"whole")
+    carol.writer.write(last)
     await asyncio.sleep(0)
-    sock = bind(LOOPBACK, 0)
-    async with await asyncio.start_server(relay, sock=sock) as server:
-        pair.roster = pair.roster.at({"bob": (LOOPBACK, port_of(sock))})
-        endpoints = await asyncio.gather(pair.start("alice"), bob)
-        server.close()
-        for wire in wires:
-            cut(wire)
-        assert not any([(await lose(endpoint)).orderly for endpoint in endpoints])
-        await asyncio.gather(*(endpoint.close() for endpoint in endpoints))
+    cut(carol.writer, how)
+    loss = await lose(alice)
+    assert (loss.peer, loss.orderly) == ("carol", False)
 
 
-ATTEMPTS = 12
-CLIENT, SERVER = make_identity("client"), make_identity("server")
-ROSTER = Roster((Member.of(SERVER, LOOPBACK, 1), Member.of(CLIENT, kind="client")))
-LONGEST = [
-    min(DIAL_PAUSE_FIRST_SECONDS * 2**attempt, DIAL_PAUSE_MAX_SECONDS)
-    for attempt in range(ATTEMPTS - 1)
-]
-"""The pauses without jitter."""
+async def test_data_after_the_goodbye_changes_nothing(alice: TlsEndpoint, carol: Stranger) -> None:
+    """Data that a peer sends after its goodbye is ignored."""
+    carol.writer.write(on_stream(b"last") + bytes(PREFIX_BYTES))
+    await asyncio.sleep(0.01)
+    carol.writer.write(on_stream(b"more"))
+    assert await alice.receive() == ("carol", b"last")
+    assert (await lose(alice)).orderly
+
+
+ATTEMPTS = 20
+REACHED = 12  # the attempt that succeeds
+CLIENT, NEIGHBOUR = make_identity("client"), make_identity("neighbour")
+SERVER = Member.of(make_identity("server"), LOOPBACK, 1)
+ROSTER = Roster((SERVER, *(Member.of(each, kind="client") for each in (CLIENT, NEIGHBOUR))))
 
 
 class Refused(TlsEndpoint):
-    """A client that is refused each time, or reaches the server once and loses it."""
-
-    reached: int | None = None
+    """A client that reaches the server once, loses it, and is refused all other times."""
 
     @cached_property
-    def times(self) -> list[float]:
+    def times(self) -> asyncio.Queue[float]:
         """The times of its dials."""
-        return []
-
-    @cached_property
-    def enough(self) -> asyncio.Event:
-        """Set once it has dialled `ATTEMPTS` times."""
-        return asyncio.Event()
+        return asyncio.Queue(ATTEMPTS)
 
     @override
     async def _dial(self, name: str) -> ConnectionRefusal | None:
-        self.times.append(asyncio.get_running_loop().time())
-        if len(self.times) == ATTEMPTS:
-            self.enough.set()
-            await asyncio.Event().wait()
-        reached = len(self.times) == self.reached
+        await self.times.put(asyncio.get_running_loop().time())
+        reached = self.times.qsize() == REACHED
         return None if reached else ConnectionRefusal("nobody listens", again=True)
 
 
-def dialled(seed: int, kind: type[Refused] = Refused) -> list[float]:
-    """Return the times at which a client dials."""
+def pauses(seed: int, identity: Identity = CLIENT) -> NDArray[np.float64]:
+    """Return the pauses between the dials of a client."""
 
     async def main() -> list[float]:
-        client = await kind.start(CLIENT, ROSTER, timeout=None, streams=Streams(seed))
-        await client.enough.wait()
+        client = await Refused.start(identity, ROSTER, timeout=None, streams=Streams(seed))
+        await asyncio.sleep(1_000)
         await client.close()
-        return client.times
+        return [client.times.get_nowait() for _ in range(ATTEMPTS)]
 
-    return simulate(main())
-
-
-def test_pauses_double_up_to_a_limit_with_jitter() -> None:
-    """Each pause is between half of the pause without jitter and the whole of it."""
-    pauses = np.diff(dialled(1))
-    longest = np.array(LONGEST)
-    assert np.all((longest / 2 <= pauses) & (pauses <= longest))
-    assert len(set((pauses / longest).tolist())) == len(pauses)
+    return np.diff(simulate(main()))
 
 
-def test_the_times_follow_from_the_seed() -> None:
-    """Equal seeds dial at equal times; other seeds share only the first time."""
-    first, again, other = (dialled(seed) for seed in (1, 1, 2))
-    assert first == again
-    assert set(first) & set(other) == {0.0}
-
-
-def test_pauses_begin_small_again_after_a_connection() -> None:
-    """A peer that was reached and lost is dialled at once, and then after the first pause."""
-
-    class Lost(Refused):
-        reached = 8
-
-    times = dialled(1, Lost)
-    pauses = [later - earlier for earlier, later in pairwise(times)]
-    assert pauses[6] >= DIAL_PAUSE_MAX_SECONDS / 2
-    assert pauses[7] == 0.0
-    assert DIAL_PAUSE_FIRST_SECONDS / 2 <= pauses[8] <= DIAL_PAUSE_FIRST_SECONDS
-
-
-def test_two_members_of_one_seed_do_not_dial_in_step() -> None:
-    """Pauses also depend on the names of a member and its peer."""
-    streams = Streams(1)
-    ann, bob = (
-        list(islice(dial_pauses(streams.generator("dial", name, "server")), ATTEMPTS))
-        for name in ("ann", "bob")
-    )
-    assert not set(ann) & set(bob)
+def test_pauses_between_dials_double_up_to_a_limit_with_jitter_from_seed_and_name() -> None:
+    """Each is between half of it and the whole; after a connection they begin small again."""
+    found = pauses(1)
+    longest = np.minimum(DIAL_PAUSE_FIRST_SECONDS * 2.0 ** np.arange(20), DIAL_PAUSE_MAX_SECONDS)
+    for part in (found[: REACHED - 1], found[REACHED:]):
+        shares = part / longest[: len(part)]
+        assert np.all((shares >= 0.5) & (shares <= 1))
+        assert len(set(shares.tolist())) == len(shares)
+    assert found[REACHED - 1] == 0.0
+    assert found.tolist() == pauses(1).tolist()
+    for other in (pauses(2), pauses(1, NEIGHBOUR)):
+        assert set(found) & set(other) == {0.0}

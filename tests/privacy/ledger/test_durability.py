@@ -2,17 +2,16 @@
 
 import os
 import random
-import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.privacy.ledger.charging import AMOUNT, BUDGETS, IDS, charge_of
+from tests.privacy.ledger.charging import AMOUNT, IDS, PLENTY, numbered
 
 from veilring.errors import InputError
 from veilring.privacy.ledger import Ledger, open_ledger, read_totals
@@ -52,10 +51,10 @@ def _require_kept(ledger: Ledger, given: dict[int, bytes], doubtful: int) -> int
     assert count - len(given) in range(doubtful + 1)
     slots = ledger.records.add(IDS)
     for number, answer in given.items():
-        assert ledger.charge(charge_of(number, b"another")) == answer
+        assert ledger.charge(numbered(number, b"another")) == answer
     spent = np.zeros(len(IDS), np.int64)
     for number in range(count):
-        records = charge_of(number, b"").records
+        records = numbered(number, b"").records
         assert records is not None
         np.add.at(spent, slots[records.slots], records.units)
     totals = ledger.totals()
@@ -76,12 +75,12 @@ def test_kill_minus_nine_at_random_loses_no_given_answer(tmp_path: Path) -> None
             assert process.stdout is not None
             lines = [process.stdout.readline() for _ in range(chance.randrange(8))]
             with pytest.raises(InputError, match="is locked"):
-                open_ledger(path, BUDGETS)
+                open_ledger(path, PLENTY)
             time.sleep(chance.random() * 0.02)
             process.kill()
             lines += process.stdout.readlines()
         given |= _answers(lines)
-        with open_ledger(path, BUDGETS) as ledger:
+        with open_ledger(path, PLENTY) as ledger:
             count = _require_kept(ledger, given, doubtful)
 
 
@@ -91,53 +90,46 @@ def test_kill_minus_nine_at_random_loses_no_given_answer(tmp_path: Path) -> None
 _STATEMENTS = 14
 
 
-@pytest.mark.parametrize("statement", range(_STATEMENTS))
-def test_an_interrupted_charge_did_not_happen(path: Path, statement: int) -> None:
-    """Killed before any statement of a charge, the process has charged and given nothing."""
+@pytest.mark.parametrize("statement", range(_STATEMENTS + 1))
+def test_a_charge_happened_if_and_only_if_it_was_committed(path: Path, statement: int) -> None:
+    """Killed before any statement, a process has charged nothing; after the commit, one answer.
+
+    That answer is stored and returned on retry.
+    """
     with _charging(path, 0, str(statement)) as process:
         assert process.stdout is not None
-        assert process.stdout.read() == ""
-        assert process.wait() == -9
-    with open_ledger(path, BUDGETS) as ledger:
-        assert _require_kept(ledger, {}, 0) == 0
-
-
-def test_killed_after_its_commit_the_answer_waits_for_the_retry(path: Path) -> None:
-    """If a process is killed after a commit, the answer is stored and returned on retry."""
-    with _charging(path, 0, str(_STATEMENTS)) as process:
-        assert process.stdout is not None
         given = _answers(process.stdout.readlines())
-    assert read_totals(path).answers == 1  # there is no writer, and the log was never closed
-    with open_ledger(path, BUDGETS) as ledger:
-        assert _require_kept(ledger, given, 0) == 1
+        assert process.wait() == -9
+    done = int(statement == _STATEMENTS)
+    assert read_totals(path).answers == done  # there is no writer, and the log was never closed
+    with open_ledger(path, PLENTY) as ledger:
+        assert _require_kept(ledger, given, 0) == done
 
 
 def test_a_second_process_is_refused_and_readers_are_not(path: Path) -> None:
     """A second writer fails with a clear error, while totals stay readable."""
-    with open_ledger(path, BUDGETS, new=True) as ledger:
+    with open_ledger(path, PLENTY, new=True) as ledger:
         ledger.records.add(IDS)
         command = [sys.executable, str(PROGRAM), str(path), "0"]
-        second = subprocess.run(
-            command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False
-        )
+        second = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
         assert second.returncode == 1
         assert f"{path} is locked" in second.stderr
         for number in range(5):
-            ledger.charge(charge_of(number, b"yes"))
+            ledger.charge(numbered(number, b"yes"))
             assert read_totals(path).answers == number + 1
         with pytest.raises(InputError, match="is locked"):
-            open_ledger(path, BUDGETS)
-        ledger.charge(charge_of(5, b"yes"))  # the refused ones did not take its lock away
+            open_ledger(path, PLENTY)
+        ledger.charge(numbered(5, b"yes"))  # the refused ones did not take its lock away
     assert read_totals(path).answers == 6
 
 
 def test_a_log_torn_anywhere_is_a_prefix_of_the_charges(tmp_path: Path) -> None:
     """Moved without its lock file, a ledger has only whole charges, wherever its log ends."""
     path, torn = tmp_path / "ledger", tmp_path / "torn"
-    with open_ledger(path, BUDGETS, new=True) as ledger:
+    with open_ledger(path, PLENTY, new=True) as ledger:
         ledger.records.add(IDS)
         for number in range(6):
-            ledger.charge(charge_of(number, b"yes"))
+            ledger.charge(numbered(number, b"yes"))
         log = Path(f"{path}-wal").read_bytes()
         main = path.read_bytes()
     counts = []
@@ -145,37 +137,15 @@ def test_a_log_torn_anywhere_is_a_prefix_of_the_charges(tmp_path: Path) -> None:
         Path(f"{torn}.lock").unlink(missing_ok=True)
         torn.write_bytes(main)
         Path(f"{torn}-wal").write_bytes(log[:length])
-        with open_ledger(torn, BUDGETS) as ledger:
+        with open_ledger(torn, PLENTY) as ledger:
             counts.append(_require_kept(ledger, {}, 6))
     assert counts == sorted(counts)
     assert set(counts) == set(range(7))
 
 
-def test_a_copy_of_the_folder_at_any_moment_opens(tmp_path: Path) -> None:
-    """A copy of the folder taken at any moment opens with every charge made before it."""
-    path = tmp_path / "here" / "ledger"
-    path.parent.mkdir()
-    with open_ledger(path, BUDGETS, new=True) as ledger:
-        ledger.records.add(IDS)
-        for number in range(10):
-            ledger.charge(charge_of(number, b"yes"))
-            copy = tmp_path / f"copy {number}"
-            shutil.copytree(path.parent, copy, ignore=shutil.ignore_patterns("*-shm"))
-            with open_ledger(copy / "ledger", BUDGETS) as crashed:
-                assert _require_kept(crashed, dict.fromkeys(range(number), b"yes"), 1) == number + 1
-
-
 def test_the_file_is_readable_by_its_owner_only(path: Path, tmp_path: Path) -> None:
     """The ledger, its log and its lock are readable by their owner only."""
-    with open_ledger(path, BUDGETS, new=True):
+    with open_ledger(path, PLENTY, new=True):
         modes = {each.name: each.stat().st_mode & 0o777 for each in tmp_path.iterdir()}
-    assert modes.pop("ledger.lock") == modes.pop("ledger") == 0o600
+    assert modes.pop("state.lock") == modes.pop("state") == 0o600
     assert set(modes.values()) == {0o600}
-
-
-def test_memory_is_the_same_engine() -> None:
-    """An in-memory ledger charges and repeats like one with a file."""
-    with closing(open_ledger(None, BUDGETS)) as ledger:
-        ledger.records.add(IDS)
-        given = {number: ledger.charge(charge_of(number, b"yes")) for number in range(3)}
-        assert _require_kept(ledger, given, 0) == 3

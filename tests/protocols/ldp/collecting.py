@@ -7,7 +7,7 @@ import numpy as np
 
 from veilring.arrays import Ints
 from veilring.protocols.ldp.algorithm.oracles import DirectEncoding, OptimisedUnary
-from veilring.protocols.ldp.algorithm.survey import DiscreteBayesSurvey
+from veilring.protocols.ldp.algorithm.survey import DiscreteBayesSurvey, Tally
 from veilring.protocols.ldp.messages import (
     BATCH_REPORTS_MAX,
     ID_BYTES,
@@ -29,12 +29,8 @@ CLASSES, VALUES = 3, 5
 
 def make_task(*, epsilon: float = 1.0, closes: float | None = None) -> Task:
     """Return a task with three questions: of one byte, two bytes and two bytes."""
-    oracles = (
-        DirectEncoding(CLASSES, epsilon),
-        OptimisedUnary(CLASSES * VALUES, epsilon),
-        OptimisedUnary(CLASSES * VALUES, epsilon),
-    )
-    survey = DiscreteBayesSurvey((VALUES, VALUES), CLASSES, oracles)
+    classes, values = DirectEncoding(CLASSES, epsilon), OptimisedUnary(CLASSES * VALUES, epsilon)
+    survey = DiscreteBayesSurvey((VALUES, VALUES), CLASSES, (classes, values, values))
     return Task({"columns": ["a", "b"]}, survey, closes)
 
 
@@ -85,6 +81,13 @@ def keep(
     return store.keep(arrived, senders, quotas=quotas or Quotas(), closed=closed)
 
 
+def require_equal(found: Tally | None, other: Tally) -> None:
+    """Require that a tally was found and equals another one."""
+    assert found is not None
+    assert found.counts == other.counts
+    assert all(map(np.array_equal, found.sums, other.sums))
+
+
 Lie = Callable[[Message], Message]
 
 
@@ -101,17 +104,14 @@ def lie(**changed: Callable[[bytes], object]) -> Lie:
     )
 
 
-MANY = ID_BYTES * (BATCH_REPORTS_MAX + 1)
+MANY = bytes(ID_BYTES * (BATCH_REPORTS_MAX + 1))
 REFUSALS: Final[dict[str, tuple[Lie, ReportVerdict]]] = {
     "another task": (lie(task=lambda _: bytes(32)), ReportVerdict.OTHER_TASK),
     "no hash": (lie(task=lambda _: b""), ReportVerdict.OTHER_TASK),
     "unknown question": (lie(question=lambda _: 99), ReportVerdict.MALFORMED),
     "too few bytes": (lie(reports=lambda own: own[:-1]), ReportVerdict.MALFORMED),
     "too many bytes": (lie(reports=lambda own: own * 2), ReportVerdict.OVERSIZED),
-    "too many reports": (
-        lie(ids=lambda _: bytes(MANY), reports=lambda _: b""),
-        ReportVerdict.OVERSIZED,
-    ),
+    "too many reports": (lie(ids=lambda _: MANY, reports=lambda _: b""), ReportVerdict.OVERSIZED),
     # padding bits, or a value beyond the domain
     "impossible": (lie(reports=lambda own: b"\xff" * len(own)), ReportVerdict.OUT_OF_DOMAIN),
 }

@@ -33,8 +33,8 @@ Value: TypeAlias = int | tuple[int, ...]
 
 def distribution_of(randomiser: LocalRandomiser, value: Value) -> Distribution:
     """Return the probability of every report of a client with the given value."""
-    name = randomiser.name
-    return ENUMERABLE[name](randomiser.public, value, randomiser.report_bytes)
+    law = ENUMERABLE[randomiser.name]
+    return law(randomiser.public, value, randomiser.report_bytes)
 
 
 def values_of(randomiser: LocalRandomiser) -> list[Value]:
@@ -45,9 +45,8 @@ def values_of(randomiser: LocalRandomiser) -> list[Value]:
         case SignVector():
             return list(product((-1, 1), repeat=randomiser.features))
         case EachFeature() | SampledFeature():
-            classes = range(randomiser.classes) if randomiser.classes > 1 else ()
-            columns = [(-1, 0, 1)] * randomiser.features + [classes] * bool(classes)
-            return list(product(*columns))
+            own = [range(randomiser.classes)] * (randomiser.classes > 1)
+            return list(product(*[(-1, 0, 1)] * randomiser.features, *own))
     raise TypeError(randomiser.name)
 
 
@@ -60,8 +59,8 @@ def loss(distributions: Iterable[Distribution]) -> float:
 def agrees(drawn: Iterable[Any], distribution: Mapping[Any, Fraction], tests: int) -> bool:
     """Return whether draws pass a G-test; an impossible outcome raises `KeyError`."""
     place = {outcome: number for number, outcome in enumerate(distribution)}
-    counts = np.bincount([place[each] for each in drawn], minlength=len(distribution))
-    return follows(counts, np.array(list(distribution.values()), dtype=np.float64), tests)
+    counts = np.bincount([place[each] for each in drawn], minlength=len(place))
+    return follows(counts, np.array([*distribution.values()], dtype=np.float64), tests)
 
 
 def words(randomiser: LocalRandomiser | CodeDistribution) -> str:
@@ -81,16 +80,20 @@ def _direct(public: Public, value: int, size: int) -> Distribution:
     }
 
 
-def _unary(public: Public, value: int, size: int) -> Distribution:
+def _bits(ones: Sequence[Fraction]) -> Distribution:
+    """Return the distribution of independent bits, given the probability of 1 for each."""
+    return {
+        np.packbits(bits).tobytes(): prod(
+            (one if bit else 1 - one for bit, one in zip(bits, ones, strict=True)),
+            start=Fraction(1),
+        )
+        for bits in product((0, 1), repeat=len(ones))
+    }
+
+
+def _unary(public: Public, value: int, _: int) -> Distribution:
     p, q = (Fraction(public[name], 2 ** public["bits"]) for name in ("p", "q"))
-    distribution = {}
-    for bits in product((0, 1), repeat=public["domain"]):
-        probability = Fraction(1)
-        for place, bit in enumerate(bits):
-            of_set = p if place == value else q
-            probability *= of_set if bit else 1 - of_set
-        distribution[_bitmap([place for place, bit in enumerate(bits) if bit], size)] = probability
-    return distribution
+    return _bits([p if place == value else q for place in range(public["domain"])])
 
 
 def _hadamard(public: Public, value: int, size: int) -> Distribution:
@@ -103,34 +106,17 @@ def _hadamard(public: Public, value: int, size: int) -> Distribution:
     return distribution
 
 
-def _subset(public: Public, value: int, size: int) -> Distribution:
+def _subset(public: Public, value: int, _: int) -> Distribution:
     p, domain = Fraction(public["p"], 2 ** public["bits"]), public["domain"]
-    members = public["size"]
-    listed = members < -(-domain // 8)  # one byte a member: domains here are below 256
+    size = public["size"]
+    listed = size < -(-domain // 8)  # one byte a member: domains here are below 256
+    own, other = p / comb(domain - 1, size - 1), (1 - p) / comb(domain - 1, size)
     distribution = {}
-    for chosen in combinations(range(domain), members):
-        if value in chosen:
-            probability = p / comb(domain - 1, members - 1)
-        else:
-            probability = (1 - p) / comb(domain - 1, members)
-        distribution[bytes(chosen) if listed else _bitmap(chosen, size)] = probability
+    for chosen in combinations(range(domain), size):
+        bitmap = np.packbits(np.isin(range(domain), chosen))
+        report = bytes(chosen) if listed else bitmap.tobytes()
+        distribution[report] = own if value in chosen else other
     return distribution
-
-
-def _bitmap(members: Iterable[int], size: int) -> bytes:
-    bits: int = sum(1 << (8 * size - 1 - member) for member in members)
-    return bits.to_bytes(size, "big")
-
-
-def _bits(ones: Sequence[Fraction]) -> Distribution:
-    """Return the distribution of independent bits, given the probability of 1 for each."""
-    return {
-        np.packbits(np.array(bits, dtype=np.uint8)).tobytes(): prod(
-            (one if bit else 1 - one for bit, one in zip(bits, ones, strict=True)),
-            start=Fraction(1),
-        )
-        for bits in product((0, 1), repeat=len(ones))
-    }
 
 
 def _ones(public: Public, row: Sequence[int]) -> list[list[Fraction]]:
@@ -157,21 +143,16 @@ def _sampled(public: Public, row: Sequence[int], _: int) -> Distribution:
 
 def _signs(public: Public, row: Sequence[int], _: int) -> Distribution:
     weights = {
-        t: public["high"] if np.dot(t, row) > 0 else public["low"]
+        np.packbits(np.array(t) > 0).tobytes(): public["high" if np.dot(t, row) > 0 else "low"]
         for t in product((-1, 1), repeat=len(row))
     }
     total = sum(weights.values())
-    return {
-        np.packbits(np.array(t) > 0).tobytes(): Fraction(weight, total)
-        for t, weight in weights.items()
-    }
+    return {report: Fraction(weight, total) for report, weight in weights.items()}
 
 
 ENUMERABLE: Mapping[str, Callable[[Public, Any, int], Distribution]] = {
     "de": _direct,
-    "sue": _unary,
-    "oue": _unary,
-    "the": _unary,
+    **dict.fromkeys(("sue", "oue", "the"), _unary),
     "hr": _hadamard,
     "ss": _subset,
     "each-feature": _each,
@@ -185,14 +166,6 @@ other distributions.
 """
 FINITE = tuple(name for name in ENUMERABLE if name in ALL_ORACLES)
 LISTED = SubsetSelection(60, 3.0)  # its sets of two are sent as lists
-MEANS = (
-    EachFeature(OneBit(0.5), 3),
-    EachFeature(OneBit(0.5), 2, 2),
-    SampledFeature(OneBit(1.0), 3),
-    SampledFeature(OneBit(1.0), 2, 2),
-)
-
-
 DISTRIBUTIONS = (Laplace, OneBit, Piecewise, Hybrid)
 MECHANISMS: list[Means] = [
     *(EachFeature(kind(0.5), 3) for kind in DISTRIBUTIONS),
@@ -200,15 +173,13 @@ MECHANISMS: list[Means] = [
     *(EachFeature(kind(0.5), 2, 3) for kind in (Laplace, OneBit)),
     *(SampledFeature(kind(1.0), 2, 3) for kind in (Laplace, OneBit)),
 ]
+MEANS = tuple(each for each in MECHANISMS if isinstance(each.distribution, OneBit))
 
 
 def bernstein(variance: float, largest: float, alarm: float) -> float:
-    """Return a bound on a sum of independent centred numbers, exceeded with probability `alarm`.
+    """Return a bound on a sum of centred numbers, exceeded on either side once in 1 / alarm tests.
 
-    Args:
-        variance: The variance of the sum.
-        largest: The maximum absolute value of a single number.
-        alarm: The false-alarm rate of both sides together.
+    The sum has this variance, and each number is at most the largest.
     """
     needed = log(2 / alarm)
     return sqrt(2 * variance * needed) + 2 * largest * needed / 3

@@ -1,18 +1,22 @@
-"""Naive Bayes from tallies: the paper's example, noisy counts, and what is refused."""
+"""Naive Bayes from tallies, with and without noise, and as exact files."""
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.privacy.generators import seeded
+from tests.refusals import require_refused
 
 from papers import means as published
-from veilring.arrays import Ints
+from veilring.arrays import Floats, Ints
 from veilring.data.table import Ranges
-from veilring.errors import InputError
+from veilring.estimators import LDPGaussianNaiveBayes, LDPNaiveBayes
 from veilring.protocols.ldp.algorithm.bayes import (
+    Classifier,
     DiscreteBayes,
     GaussianBayes,
     learn,
@@ -22,7 +26,7 @@ from veilring.protocols.ldp.algorithm.bayes import (
 from veilring.protocols.ldp.algorithm.means import make_means
 from veilring.protocols.ldp.algorithm.oracles import DirectEncoding, OptimisedUnary
 from veilring.protocols.ldp.algorithm.randomiser import CONSISTENCIES, Consistency, PlainOracle
-from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
+from veilring.protocols.ldp.algorithm.steps import Bins, Scaling, principal_components
 from veilring.protocols.ldp.algorithm.survey import (
     Answers,
     DiscreteBayesSurvey,
@@ -33,32 +37,13 @@ from veilring.protocols.ldp.algorithm.survey import (
     answer,
     census,
     make_survey,
+    tally_reports,
 )
+from veilring.protocols.ldp.saved import load_classifier, save_classifier
 
-# The paper's Table 1: age, income, gender; whether a payment was missed (C_1) or not (C_2).
-AGES, INCOMES, GENDERS = ("Young", "Medium", "Old"), ("Low", "Medium", "High"), ("Male", "Female")
-TABLE_1 = """
-Young Low Male Yes
-Young High Female Yes
-Medium High Male No
-Old Medium Male No
-Old High Male No
-Old Low Female Yes
-Medium Low Female No
-Medium Medium Male Yes
-Young Low Male No
-Old High Female No
-"""
 DOMAINS = (3, 5, 2, 4)
 CLASSES = 3
 Codes = tuple[Ints, Ints]
-
-
-def the_papers_table() -> Codes:
-    """Return the paper's rows as numbered values, and its classes, with C_1 as 0."""
-    cells = [line.split() for line in TABLE_1.split("\n") if line]
-    rows = [[AGES.index(a), INCOMES.index(i), GENDERS.index(g)] for a, i, g, _ in cells]
-    return np.array(rows), np.array([("Yes", "No").index(missed) for *_, missed in cells])
 
 
 @pytest.fixture(scope="module")
@@ -93,13 +78,20 @@ def test_the_papers_example_has_these_numbers() -> None:
 
     The paper prints 0.055 for C_2, but 6/10 * 1/6 * 1/6 * 2/6 = 1/180.
     """
-    rows, labels = the_papers_table()
+    # Table 1 of the paper: young, medium or old; low, medium or high; male or female
+    ages, incomes, genders = (
+        [0, 0, 1, 2, 2, 2, 1, 1, 0, 2],
+        [0, 2, 2, 1, 2, 0, 0, 1, 0, 2],
+        [0, 1, 0, 0, 0, 1, 1, 0, 0, 1],
+    )
+    missed = np.array([0, 0, 1, 1, 1, 0, 1, 0, 1, 1])  # C_1 is 0
     survey = DiscreteBayesSurvey.of((3, 3, 2), 2, PlainOracle)
-    model = learn_discrete(survey, counted(survey, rows, labels))
+    rows = np.column_stack((ages, incomes, genders))
+    model = learn_discrete(survey, counted(survey, rows, missed))
     assert np.exp(model.log_priors) == pytest.approx([4 / 10, 6 / 10])
-    ages = [[2 / 4, 1 / 6], [1 / 4, 2 / 6], [1 / 4, 3 / 6]]  # the paper's Table 2
-    assert np.exp(model.log_conditionals[0]) == pytest.approx(np.array(ages))
-    asked = np.array([[AGES.index("Young"), INCOMES.index("Medium"), GENDERS.index("Female")]])
+    table_2 = [[2 / 4, 1 / 6], [1 / 4, 2 / 6], [1 / 4, 3 / 6]]
+    assert np.exp(model.log_conditionals[0]) == pytest.approx(np.array(table_2))
+    asked = np.array([[0, 1, 1]])
     assert np.exp(model.joint(asked))[0] == pytest.approx([1 / 40, 1 / 180], rel=1e-8)
     assert model.classify(asked).tolist() == [0]
 
@@ -168,18 +160,15 @@ def test_without_answers_nothing_is_learned() -> None:
 def test_invalid_learning_methods_are_refused(categories: Codes) -> None:
     """Raw counts have no logarithms, smoothing and floors are above 0, and shares are no model."""
     found = counted(PLAIN, *categories)
-    with pytest.raises(InputError, match="consistency is 'raw'; allowed: paper, clip, norm-sub"):
-        learn_discrete(PLAIN, found, consistency="raw")  # type: ignore[arg-type]  # the refused argument
-    with pytest.raises(InputError, match="smoothing"):
-        learn_discrete(PLAIN, found, smoothing=0.0)
-    with pytest.raises(InputError, match="tally"):
-        learn_discrete(PLAIN, Tally((), ()))
     gaussian = GaussianBayesSurvey(PlainOracle(2), make_means(math.inf, 1, 2))
-    with pytest.raises(InputError, match="variance_floor"):
-        learn_gaussian(gaussian, Tally.empty(gaussian), variance_floor=0.0)
     shares = FrequencySurvey(PlainOracle(3))
-    with pytest.raises(InputError, match="survey is 'FrequencySurvey'"):
-        learn(shares, Tally.empty(shares))
+    allowed = "consistency is 'raw'; allowed: paper, clip, norm-sub"
+    require_refused(allowed, learn_discrete, PLAIN, found, consistency="raw")
+    require_refused("smoothing", learn_discrete, PLAIN, found, smoothing=0.0)
+    require_refused("tally", learn_discrete, PLAIN, Tally((), ()))
+    none = Tally.empty(gaussian)
+    require_refused("variance_floor", learn_gaussian, gaussian, none, variance_floor=0.0)
+    require_refused("survey is 'FrequencySurvey'", learn, shares, Tally.empty(shares))
 
 
 def test_probabilities_far_apart_do_not_underflow() -> None:
@@ -193,14 +182,11 @@ def test_probabilities_far_apart_do_not_underflow() -> None:
 def test_rows_of_another_shape_are_refused(categories: Codes) -> None:
     """Another number of features, or an unknown value, is refused; a number outside is clipped."""
     model = learn_discrete(PLAIN, counted(PLAIN, *categories))
-    with pytest.raises(InputError, match="rows"):
-        model.joint(np.zeros((1, 3), dtype=np.int64))
-    with pytest.raises(InputError, match="rows"):
-        model.joint(np.array([[3, 0, 0, 0]]))
+    for wrong in (np.zeros((1, 3), dtype=np.int64), np.array([[3, 0, 0, 0]])):
+        require_refused("rows", model.joint, wrong)
     survey = GaussianBayesSurvey(PlainOracle(2), make_means(math.inf, 3, 2))
     gaussian = learn_gaussian(survey, Tally.empty(survey))
-    with pytest.raises(InputError, match="rows"):
-        gaussian.joint(np.zeros((1, 2)))
+    require_refused("rows", gaussian.joint, np.zeros((1, 2)))
     outside, end = np.array([[5.0, 0.0, 0.0]]), np.array([[1.0, 0.0, 0.0]])
     assert (gaussian.joint(outside) == gaussian.joint(end)).all()
 
@@ -219,3 +205,110 @@ def test_a_classifier_labels_original_rows(categories: Codes) -> None:
     assert (found.classify(numbers) == expected).all()
     assert isinstance(gaussian.model, GaussianBayes)
     assert (gaussian.joint(numbers) == gaussian.model.joint(Scaling(ranges)(numbers))).all()
+
+
+def cases() -> list[tuple[Classifier, Floats]]:
+    """Return classifiers of each kind with rows, one of them with infinities in its evidence."""
+    rng = seeded("models")
+    rows, labels = rng.normal(0.0, 3.0, (50, 3)), rng.integers(0, 2, 50)
+    ranges = Ranges((-2.0, -3.0, 0.1), (2.0, 3.5, 0.7))
+    bins = (Bins(ranges, (3, 2, 4)),)
+    discrete = DiscreteBayesSurvey.of((3, 2, 4), 2, lambda d: OptimisedUnary(d, 1.0), bins)
+    projection = principal_components(rng.normal(size=(20, 3)), 2, origin="drawn for this test")
+    steps = (projection, Scaling(Ranges((-4.0, -4.0), (4.0, 4.0))))
+    gaussian = GaussianBayesSurvey(DirectEncoding(2, 1.0), make_means(1.0, 2, 2), steps)
+    told, moments = (
+        tally_reports(each, answer(each, rows, labels, rng).reports)
+        for each in (discrete, gaussian)
+    )
+    pairs = ((discrete, told), (discrete, Tally.empty(discrete)), (gaussian, moments))
+    return [(learn(survey, tally), rows) for survey, tally in pairs]
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_saved_classifier_is_read_back_exactly(number: int, tmp_path: Path) -> None:
+    """Steps, counts, moments, evidence and infinities are exact; files are never overwritten."""
+    (classifier, rows), path = cases()[number], tmp_path / "model.json"
+    save_classifier(classifier, path)
+    again = load_classifier(path)
+    assert again.steps == classifier.steps
+    assert repr(again) == repr(classifier)
+    assert again.joint(rows).tobytes() == classifier.joint(rows).tobytes()
+    for one, other in zip(again.model.evidence, classifier.model.evidence, strict=True):
+        for name in ("values", "variance", "low", "high"):
+            assert getattr(one, name).tobytes() == getattr(other, name).tobytes()
+    require_refused("nothing is overwritten", save_classifier, classifier, path)
+
+
+@pytest.mark.parametrize(
+    "estimator", [LDPNaiveBayes(ranges=(-12.0, 12.0)), LDPGaussianNaiveBayes(math.inf)], ids=repr
+)
+def test_a_saved_estimator_is_not_needed_to_classify(
+    estimator: LDPNaiveBayes | LDPGaussianNaiveBayes, tmp_path: Path
+) -> None:
+    """The file alone classifies original rows, and without its bins it refuses numbers."""
+    rng, path = seeded("saved estimator"), tmp_path / "model.json"
+    rows, labels = rng.normal(0.0, 3.0, (200, 3)), rng.integers(0, 2, 200)
+    estimator.fit(rows, labels)
+    save_classifier(estimator.model_, path)
+    found = load_classifier(path).log_probabilities(rows)
+    assert (found == estimator.predict_log_proba(rows)).all()
+    if isinstance(estimator, LDPNaiveBayes):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "steps": []}))
+        require_refused("number the values first", load_classifier(path).classify, rows)
+
+
+def step(kind: str, **fields: Any) -> dict[str, Any]:
+    """Return a step of a file: one that does not fit the model, or no step at all."""
+    return {"step": kind, "lows": [0.0], "highs": [1.0], **fields}
+
+
+WRONG: dict[str, list[Any]] = {
+    "version": [1],
+    "format": ["another"],
+    "kind": ["forest"],
+    "class_counts": [[[1.0]], [], *([x, 1.0] for x in ("nan", math.nan, math.inf, -1.0, 10**400))],
+    "feature_counts": [[[[1.0]]]],
+    "evidence": [[{}], []],
+    "smoothing": [None, math.nan, -1.0, math.inf, 10**400],
+    "steps": [
+        None,
+        [step("magic")],
+        [step("ranges")],
+        [step("ranges", highs=[math.inf])],
+        [step("ranges", lows=[1.0], highs=[0.0])],
+        *([step("bins", counts=[each])] for each in (math.inf, 2.5, 0, 10**400, 7)),
+        [{"step": "projection", "centre": [0.0], "axes": [[1.0]], "origin": ""}],
+        [step("ranges", lows=[0.0] * 5, highs=[1.0] * 5), step("bins", counts=[2])],
+    ],
+    "evidence.values": [["inf"], [math.nan]],
+    "evidence.variance": [[-1.0]],
+    "evidence.low": [["nan"]],
+    "evidence.high": [[0.0, 0.0, 0.0]],
+    "evidence.clients": [-1, 1.5, math.inf],
+    "means": [[[each, 0.0], [0.0, 0.0]] for each in (1.5, math.nan)],
+    "variances": [[[0.5, 0.5]], *([[each, 0.5], [0.5, 0.5]] for each in (0.0, math.inf))],
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [(field, each) for field, values in WRONG.items() for each in values]
+)
+def test_an_invalid_file_is_refused(field: str, value: object, tmp_path: Path) -> None:
+    """A wrong version, kind, shape, number, moment, estimate or step is refused by the name."""
+    path = tmp_path / "model.json"
+    save_classifier(cases()[2 if field in {"means", "variances"} else 0][0], path)
+    content = json.loads(path.read_text())
+    *within, name = field.split(".")
+    (content["evidence"][0] if within else content)[name] = value
+    path.write_text(json.dumps(content))
+    require_refused(r"model\.json", load_classifier, path)
+
+
+def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
+    """A file is refused if it is missing or is not valid JSON of its kind."""
+    path = tmp_path / "model.json"
+    require_refused(r"model\.json", load_classifier, path)
+    for text in ("", "[]", "{}", "nonsense", "[" * 100_000, "1" * 5000):
+        path.write_text(text)
+        require_refused(r"model\.json", load_classifier, path)

@@ -2,13 +2,12 @@
 
 import asyncio
 import tracemalloc
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
-from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -35,7 +34,6 @@ from veilring.protocols.ldp.messages import (
     ReportReceipt,
     ReportVerdict,
     Task,
-    Verdicts,
 )
 from veilring.protocols.ldp.roles import WINDOW_BYTES_MAX, WINDOW_MESSAGES_MAX, submit_reports
 from veilring.protocols.ldp.store import begin_report_store, open_report_store
@@ -45,11 +43,12 @@ TASK = make_task()
 COUNTED, KNOWN = ReportVerdict.COUNTED, ReportVerdict.KNOWN
 
 
-class Setting:
+class Setting(NamedTuple):
     """A collector, and clients that open sessions with it."""
 
-    def __init__(self, store: Store, collector: Collector, cluster: Cluster) -> None:
-        self.store, self.collector, self.cluster = store, collector, cluster
+    store: Store
+    collector: Collector
+    cluster: Cluster
 
     async def play(self, client: str, role: Callable[[Party], Any]) -> None:
         """Let a client play a role in its own session."""
@@ -84,12 +83,6 @@ class Setting:
         assert self.store.recount().clients == clients
 
 
-def _open_store(path: Path, task: Task) -> Store:
-    if not path.exists():
-        begin_report_store(str(path))
-    return open_report_store(str(path), task)
-
-
 @asynccontextmanager
 async def collecting(
     path: Path,
@@ -100,7 +93,7 @@ async def collecting(
     offload: Offload | None = None,
 ) -> AsyncIterator[Setting]:
     """Start a collector with three clients and a constant clock."""
-    store = _open_store(path, task)
+    store = open_report_store(str(path), task)
     async with (
         Collector(store, lambda: now, offload) as collector,
         Cluster(["census", "ada", "bob", "eve"], runtime=runtime, seed=1) as cluster,
@@ -108,27 +101,23 @@ async def collecting(
         yield Setting(store, collector, cluster)
 
 
-async def heard(party: Party) -> Verdicts:
-    """Receive a receipt, and return the verdict on each report."""
-    receipt = await party.receive(ReportReceipt, sender="census")
-    verdicts = np.zeros(receipt.reports, dtype=np.uint8)
-    verdicts[receipt.places] = receipt.verdicts
+async def heard(party: Party, reports: int) -> list[int]:
+    """Receive receipts for a number of reports, and return the verdict on each."""
+    verdicts: list[int] = []
+    while len(verdicts) < reports:
+        receipt = await party.receive(ReportReceipt, sender="census")
+        each = np.zeros(receipt.reports, dtype=np.uint8)
+        each[receipt.places] = receipt.verdicts
+        verdicts += each.tolist()
     return verdicts
-
-
-def failing(error: Exception) -> Callable[..., None]:
-    """Return a method that fails."""
-
-    def fail(*_: object, **__: object) -> None:
-        raise error
-
-    return fail
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Return a location for a store."""
-    return tmp_path / "reports.sqlite"
+    """Return the path of a new store."""
+    path = tmp_path / "reports.sqlite"
+    begin_report_store(str(path))
+    return path
 
 
 async def test_many_sessions_at_once_count_everything_once(path: Path) -> None:
@@ -141,7 +130,6 @@ async def test_many_sessions_at_once_count_everything_once(path: Path) -> None:
         )
         assert [len(verdicts) for verdicts in submitted] == [2000, 9000, 2000]
         assert {verdict for verdicts in submitted for verdict in verdicts} == {COUNTED}
-        setting.require_stored(13_000)
         await setting.require("eve", batches(TASK, 2000, 1, at_once=64), KNOWN)
         setting.require_stored(13_000)
 
@@ -158,9 +146,7 @@ def test_the_collector_runs_on_the_simulated_clock(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("lie", "verdict"), REFUSALS.values(), ids=REFUSALS)
-async def test_a_refused_batch_gets_its_reason_and_affects_no_other(
-    path: Path, lie: Lie, verdict: ReportVerdict
-) -> None:
+async def test_a_bad_batch_affects_no_other(path: Path, lie: Lie, verdict: ReportVerdict) -> None:
     """Every report of a bad message gets the reason and is not counted; all others are."""
     good = messages(TASK, batches(TASK, 300))
     bad = with_fields(lie(messages(TASK, batches(TASK, 90, 5))[0]))
@@ -170,8 +156,7 @@ async def test_a_refused_batch_gets_its_reason_and_affects_no_other(
     async def role(party: Party) -> None:
         for message in (good[0], with_fields(bad, more=True), *good[1:]):
             await party.send("census", message)
-        while len(verdicts) < 300 + expected:
-            verdicts.extend((await heard(party)).tolist())
+        verdicts.extend(await heard(party, 300 + expected))
 
     async with collecting(path) as setting:
         await setting.play("eve", role)
@@ -205,21 +190,24 @@ async def test_a_closed_collection_refuses_new_and_acknowledges_old_reports(path
         setting.require_stored(50)
 
 
-@pytest.mark.parametrize(
-    "role",
-    [
-        lambda party: _send_and_wait(party, ragged_ids),
-        lambda party: _send_and_wait(party, partial(with_fields, ids=b"")),
-        lambda party: _send_and_wait(party, size=1, count=WINDOW_MESSAGES_MAX + 1),
-        lambda party: _send_and_wait(party, size=8192, count=WINDOW_BYTES_MAX // 8192 // 17 + 2),
-    ],
-    ids=["ragged-ids", "no-report", "too-many-messages", "too-many-bytes"],
-)
-async def test_an_unanswerable_message_ends_the_session_and_names_the_client(
-    path: Path, role: Callable[[Party], Any]
-) -> None:
+UNANSWERABLE: dict[str, tuple[Lie, int, int]] = {
+    "ragged ids": (ragged_ids, 30, 1),
+    "no report": (partial(with_fields, ids=b""), 30, 1),
+    "too many messages": (with_fields, 1, WINDOW_MESSAGES_MAX + 1),
+    "too many bytes": (with_fields, 8192, WINDOW_BYTES_MAX // 8192 // 17 + 2),
+}
+
+
+@pytest.mark.parametrize(("lie", "size", "count"), UNANSWERABLE.values(), ids=UNANSWERABLE)
+async def test_a_flood_costs_only_a_session(path: Path, lie: Lie, size: int, count: int) -> None:
     """Invalid ids and floods cost a client its session only."""
     gate = asyncio.Event()
+
+    async def role(party: Party) -> None:
+        message = batches(TASK, 4 * size, at_once=size)[0].message(TASK, more=True)
+        for _ in range(count):
+            await party.send("census", lie(message))
+        await party.receive(ReportReceipt, sender="census")
 
     async def when_told(call: Callable[[], Any]) -> Any:
         await gate.wait()
@@ -234,24 +222,13 @@ async def test_an_unanswerable_message_ends_the_session_and_names_the_client(
         await setting.require("ada", batches(TASK, 30, 8))
 
 
-async def _send_and_wait(
-    party: Party, lie: Lie = with_fields, *, size: int = 30, count: int = 1
-) -> None:
-    message = batches(TASK, 4 * size, at_once=size)[0].message(TASK, more=True)
-    for _ in range(count):
-        await party.send("census", lie(message))
-    await party.receive(ReportReceipt, sender="census")
-
-
-async def test_a_failing_store_ends_sessions_and_acknowledges_nothing(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failing_store_ends_sessions(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """During a full disk clients get an error; repeated reports count once."""
     monkeypatch.setattr("veilring.protocols.ldp.collector.STORE_PAUSE_SECONDS", 0.0)
     made = batches(TASK, 100)
     async with collecting(path) as setting:
         with monkeypatch.context() as patch:
-            patch.setattr(setting.store, "keep", failing(StoreFailed("the disk is full")))
+            patch.setattr(setting.store, "keep", Mock(side_effect=StoreFailed("the disk is full")))
             with pytest.raises(RunFailed) as caught:
                 await setting.submit_reports("ada", made)
         assert isinstance(caught.value.errors["census"], StoreFailed)
@@ -260,9 +237,7 @@ async def test_a_failing_store_ends_sessions_and_acknowledges_nothing(
         setting.require_stored(100)
 
 
-async def test_a_permanent_failure_ends_the_collector(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_mistake_ends_the_collector(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A permanent failure ends the collector and is reported; a cancelled wait ends nothing."""
 
     async def use() -> None:
@@ -270,7 +245,7 @@ async def test_a_permanent_failure_ends_the_collector(
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(setting.collector.failure(), 0.01)
             await setting.require("ada", batches(TASK, 100))
-            monkeypatch.setattr(setting.store, "keep", failing(LookupError("a mistake")))
+            monkeypatch.setattr(setting.store, "keep", Mock(side_effect=LookupError("a mistake")))
             submitted = asyncio.create_task(setting.submit_reports("bob", batches(TASK, 100, 2)))
             try:
                 await setting.collector.failure()
@@ -307,25 +282,24 @@ async def test_groups_form_while_one_is_stored(path: Path) -> None:
         assert len(groups) <= 3
 
 
-@pytest.mark.parametrize(
-    ("reports", "places", "verdicts", "reason"),
-    [
-        (99, [], [], "not sent"),
-        (0, [], [], "not sent"),
-        (1, [], [], "a part of"),
-        (9, [9], [1], "unreadable"),
-        (9, [0], [], "unreadable"),
-        (9, [0], [9], "unreadable"),
-    ],
-)
+IMPOSSIBLE: list[tuple[int, list[int], list[int], str]] = [
+    (99, [], [], "not sent"),
+    (0, [], [], "not sent"),
+    (1, [], [], "a part of"),
+    (9, [9], [1], "unreadable"),
+    (9, [0], [], "unreadable"),
+    (9, [0], [9], "unreadable"),
+]
+
+
+@pytest.mark.parametrize(("reports", "places", "verdicts", "reason"), IMPOSSIBLE)
 async def test_an_impossible_receipt_names_the_collector(
     reports: int, places: list[int], verdicts: list[int], reason: str
 ) -> None:
     """A client accepts no receipt for reports that it did not send."""
     made, settled = batches(TASK, 27, at_once=9)[:1], list[object]()
-    receipt = ReportReceipt(
-        reports=reports, places=np.array(places, "<u4"), verdicts=np.array(verdicts, "u1")
-    )
+    refused = {"places": np.array(places, "<u4"), "verdicts": np.array(verdicts, "u1")}
+    receipt = ReportReceipt(reports=reports, **refused)
 
     async def play(party: Party) -> None:
         if party.me == "census":
@@ -348,49 +322,38 @@ async def test_an_impossible_receipt_names_the_collector(
 @pytest.mark.slow
 async def test_thousands_of_hostile_reports_are_refused_one_by_one(path: Path) -> None:
     """Lies and replays get their reasons, none counts, and no memory remains used."""
-    made, seen, held = batches(TASK, 400, at_once=1), Counter[ReportVerdict](), list[int]()
-    lies = _lies(made)
+    made, held = batches(TASK, 400, at_once=1), list[int]()
+    lies: list[tuple[ReportBatch, ReportVerdict]] = []
+    for number, batch in enumerate(made):
+        honest = batch.message(TASK, more=True)
+        other = next(each for each in made if each.question != batch.question)
+        renamed = with_fields(honest, ids=other.ids.tobytes())
+        lies += [(honest, KNOWN), (renamed, ReportVerdict.REUSED_ID)]
+        lies += [
+            (with_fields(lie(honest)), verdict)
+            for name, (lie, verdict) in REFUSALS.items()
+            if name != "too many reports" or number % 64 == 0
+        ]
+
+    async def role(party: Party, part: list[tuple[ReportBatch, ReportVerdict]]) -> None:
+        for start in range(0, len(part), 100):
+            due: list[int] = []
+            for message, verdict in part[start : start + 100]:
+                await party.send("census", message)
+                due += [verdict] * (len(message.ids) // ID_BYTES)
+            assert await heard(party, len(due)) == due
+        await party.send("census", made[0].message(TASK, more=False))
+        await heard(party, 1)
+
     async with collecting(path) as setting:
         await setting.require("ada", made)
         tracemalloc.start()
         try:
-            for _ in range(4):
-                part = list(islice(lies, 1600))
-                await setting.play("eve", partial(_send_lies, lies=part, seen=seen))
+            for first in range(4):
+                await setting.play("eve", partial(role, part=lies[first::4] * 2))
                 held.append(tracemalloc.get_traced_memory()[0])
         finally:
             tracemalloc.stop()
         setting.require_stored(400)
-    due = {verdict for _, verdict in REFUSALS.values()}
-    assert set(seen) == {*due, KNOWN, ReportVerdict.REUSED_ID}
     # 4,800 more reports left less behind than 20 bytes each: nothing is kept of any.
     assert held[-1] - held[0] < 20 * 4800
-
-
-Sent = tuple[ReportBatch, ReportVerdict]
-
-
-def _lies(made: list[ClientBatch]) -> Iterator[Sent]:
-    """Yield messages endlessly, each with its expected verdict."""
-    for number, batch in enumerate(cycle(made)):
-        honest = batch.message(TASK, more=True)
-        other = next(each for each in made if each.question != batch.question)
-        yield honest, KNOWN
-        yield with_fields(honest, ids=other.ids.tobytes()), ReportVerdict.REUSED_ID
-        for name, (lie, verdict) in REFUSALS.items():
-            if name != "too many reports" or number % 64 == 0:
-                yield with_fields(lie(honest)), verdict
-
-
-async def _send_lies(party: Party, lies: list[Sent], seen: Counter[ReportVerdict]) -> None:
-    for start in range(0, len(lies), 100):
-        part = lies[start : start + 100]
-        for message, _ in part:
-            more = message is not lies[-1][0]
-            await party.send("census", with_fields(message, more=more))
-        due = [verdict for message, verdict in part for _ in range(len(message.ids) // ID_BYTES)]
-        found = list[int]()
-        while len(found) < len(due):
-            found += (await heard(party)).tolist()
-        assert found == due
-        seen.update(due)

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from papers.means import APPROACHES, Approach, Hybrid, Laplace, Piecewise, SignVector, make_means
 from tests.privacy.generators import FALSE_ALARM, follows, seeded
 from tests.protocols.ldp.distributions import DISTRIBUTIONS, MECHANISMS, bernstein, words
+from tests.refusals import require_refused
 
-from veilring.arrays import Floats, Ints
+from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.protocols.ldp.algorithm.means import (
     CodeDistribution,
     EachFeature,
     Means,
     OneBit,
-    Plain,
     SampledFeature,
     rounded,
 )
@@ -33,74 +33,55 @@ CLIENTS = 20_000
 ALARM = FALSE_ALARM / (6 * len(MECHANISMS))
 
 
-def points(distribution: CodeDistribution) -> Ints:
-    """Return grid points for a test: the ends, the middle and some between."""
-    return np.unique([round(part * distribution.levels / 8) for part in range(-8, 9)])
-
-
-def table(distribution: CodeDistribution) -> Floats:
-    """Return the distribution of all codes at the given points, shape (points, codes)."""
-    codes = np.arange(distribution.codes)
-    return np.stack([distribution.probability(codes, int(grid)) for grid in points(distribution)])
-
-
 def values(distribution: CodeDistribution) -> Floats:
     """Return the number that each code represents."""
     return distribution.total(distribution.summed(np.arange(distribution.codes)))
 
 
 @pytest.mark.parametrize("distribution", ALL, ids=words)
-def test_no_code_is_likelier_than_its_epsilon_allows(distribution: CodeDistribution) -> None:
-    """Over all codes and pairs of points the greatest log-ratio is exactly the exact epsilon."""
-    distributions = table(distribution)
+def test_codes_have_the_stated_loss_and_moments(distribution: CodeDistribution) -> None:
+    """Over all codes and pairs of points the greatest log-ratio is exactly the exact epsilon.
+
+    At each point the probabilities add up to 1, and mean and mean square are as stated. Only
+    clipped Laplace noise has a bias, below any error of an estimate.
+    """
+    codes, levels = np.arange(distribution.codes), distribution.levels
+    grid = np.unique([round(part * levels / 8) for part in range(-8, 9)])
+    distributions = np.stack([distribution.probability(codes, each) for each in grid.tolist()])
+    means = grid / levels
     greatest = float(np.log(distributions.max(axis=0) / distributions.min(axis=0)).max())
     assert distribution.exact_epsilon == pytest.approx(greatest, rel=1e-9)
     requested = float(distribution.epsilon)
     assert requested * (1 - 1e-8) <= distribution.exact_epsilon <= requested
-
-
-@pytest.mark.parametrize("distribution", ALL, ids=words)
-def test_codes_have_the_stated_moments(distribution: CodeDistribution) -> None:
-    """At each point the probabilities add up to 1, and mean and mean square are as stated.
-
-    Only clipped Laplace noise has a bias, below any error of an estimate.
-    """
-    distributions, means = table(distribution), points(distribution) / distribution.levels
     bias = distribution.bias if isinstance(distribution, Laplace) else 0.0
     assert distributions.sum(axis=1) == pytest.approx(1.0, abs=1e-12)
     assert distributions @ values(distribution) == pytest.approx(means, abs=1e-10 + bias)
-    assert bias <= 2.1e-9 / float(distribution.epsilon)
+    assert bias <= 2.1e-9 / requested
     squares = distributions @ values(distribution) ** 2
     said = [distribution.second_moment(mean) for mean in means.tolist()]
     assert said == pytest.approx(squares.tolist(), rel=1e-7 if bias else 1e-9)
 
 
-@pytest.mark.parametrize(
-    ("kind", "influences", "variances"),
-    [
-        (Laplace, (401.0, 81.0, 41.0, 21.0), (32.0, 8.0, 2.0, 0.5)),
-        (OneBit, (20.02, 4.083, 2.164, 1.313), (16.7, 4.68, 1.72, 1.08)),
-        (Piecewise, (40.0, 8.04, 4.08, 2.16), (21.2, 5.22, 1.23, 0.241)),
-        (Hybrid, (20.02, 4.083, 4.08, 2.16), (16.7, 4.29, 1.04, 0.219)),
-    ],
-)
-def test_influences_and_worst_variances_are_the_published_ones(
-    kind: type[CodeDistribution], influences: tuple[float, ...], variances: tuple[float, ...]
-) -> None:
-    """They agree within the half per cent due to grid and printing, from epsilon 0.1 to 4.
+PUBLISHED: dict[type[CodeDistribution], tuple[list[float], list[float]]] = {
+    Laplace: ([401.0, 81.0, 41.0, 21.0], [32.0, 8.0, 2.0, 0.5]),
+    OneBit: ([20.02, 4.083, 2.164, 1.313], [16.7, 4.68, 1.72, 1.08]),
+    Piecewise: ([40.0, 8.04, 4.08, 2.16], [21.2, 5.22, 1.23, 0.241]),
+    Hybrid: ([20.02, 4.083, 4.08, 2.16], [16.7, 4.29, 1.04, 0.219]),
+}
 
-    The influence is the greatest number of any code.
-    """
+
+@pytest.mark.parametrize("kind", PUBLISHED)
+def test_influences_and_worst_variances_are_as_published(kind: type[CodeDistribution]) -> None:
+    """Both agree within half a per cent, and the influence is the greatest number of any code."""
+    influences, variances = PUBLISHED[kind]
     few = [kind(epsilon) for epsilon in (0.1, 0.5, 1.0, 2.0)]
     assert [each.influence for each in few] == pytest.approx(influences, rel=5e-3)
     assert [np.abs(values(each)).max() for each in few] == [each.influence for each in few]
-    worst = [_worst_variance(kind(epsilon)) for epsilon in (0.5, 1.0, 2.0, 4.0)]
-    assert worst == pytest.approx(variances, rel=5e-3)
-
-
-def _worst_variance(distribution: CodeDistribution) -> float:
-    numbers = np.linspace(-1.0, 1.0, 4 * distribution.levels + 1).tolist()
-    return float(max(distribution.second_moment(x) - x * x for x in numbers))
+    for epsilon, variance in zip((0.5, 1.0, 2.0, 4.0), variances, strict=True):
+        distribution = kind(epsilon)
+        numbers = np.linspace(-1.0, 1.0, 4 * distribution.levels + 1).tolist()
+        worst = max(distribution.second_moment(x) - x * x for x in numbers)
+        assert worst == pytest.approx(variance, rel=5e-3)
 
 
 @pytest.mark.parametrize("distribution", ALL, ids=words)
@@ -125,10 +106,9 @@ def test_rounding_goes_to_a_neighbour_on_the_grid(numbers: list[float], exponent
     assert (rounded(grid / levels, levels, np.random.default_rng(1)) == grid).all()
 
 
-@pytest.mark.parametrize("number", [-0.999, -0.3, 1e-3, 0.7])
-def test_rounding_is_unbiased(number: float) -> None:
+def test_rounding_is_unbiased() -> None:
     """The mean of many roundings is the number, within Bernstein's bound."""
-    for levels in (1, 8):
+    for number, levels in itertools.product((-0.999, -0.3, 1e-3, 0.7), (1, 8)):
         grid = rounded(np.full(DRAWS, number), levels, seeded("rounding", levels))
         part = (number * levels) % 1
         reach = bernstein(DRAWS * part * (1 - part), 1.0, FALSE_ALARM / 8)
@@ -139,84 +119,48 @@ def test_rounding_is_unbiased(number: float) -> None:
 def test_the_least_epsilon_allows_estimates(kind: type[CodeDistribution]) -> None:
     """At it numbers and variances are finite and codes fit in four bytes; less is refused."""
     distribution = kind(kind.least_epsilon)
-    codes = distribution.sample(
-        np.array([-distribution.levels, distribution.levels]), seeded("least", kind.name)
-    )
+    ends = np.array([-distribution.levels, distribution.levels])
+    codes = distribution.sample(ends, seeded("least", kind.name))
     assert np.isfinite(distribution.total(distribution.summed(codes))).all()
     assert math.isfinite(distribution.second_moment(1.0))
     assert 0 < distribution.exact_epsilon <= kind.least_epsilon
     assert distribution.bits <= 32
     for wrong in (math.nextafter(kind.least_epsilon, 0.0), 0.0, -1.0, 20.5, math.nan, math.inf):
         allowed = f"epsilon is {wrong}; allowed: from {distribution.epsilon} to 20"
-        with pytest.raises(InputError, match=allowed):
-            kind(wrong)
-
-
-def test_the_plain_distribution_adds_no_noise() -> None:
-    """The plain distribution keeps 36 bits of a number, and claims no privacy."""
-    distribution, numbers = Plain(), np.linspace(-1, 1, 101)
-    grid = rounded(numbers, distribution.levels, np.random.default_rng(0))
-    codes = distribution.sample(grid, seeded("plain"))
-    assert distribution.total(distribution.summed(codes)) == pytest.approx(numbers, abs=2**-36)
-    assert distribution.exact_epsilon == math.inf
-
-
-def greatest_loss(means: Means) -> float:
-    """Return the greatest loss over all pairs of rows of -1, 0 and 1, and over all reports.
-
-    The codes of one report are independent, so the worst report of a pair has the worst code at
-    each position. A sampled feature is drawn alike for all rows, so the worst feature counts.
-    """
-    codes, levels = np.arange(means.distribution.codes), means.distribution.levels
-    distributions = {
-        x: np.log(means.distribution.probability(codes, x * levels)) for x in (-1, 0, 1)
-    }
-    worst = {
-        (a, b): float((distributions[a] - distributions[b]).max())
-        for a, b in itertools.product(distributions, distributions)
-    }
-    greatest = 0.0
-    for one, other in itertools.permutations(_vectors(means), 2):
-        each = [
-            sum(worst[pair] for pair in zip(a, b, strict=True))
-            for a, b in zip(one.tolist(), other.tolist(), strict=True)
-        ]
-        greatest = max(greatest, max(each) if isinstance(means, SampledFeature) else sum(each))
-    return greatest
-
-
-def _vectors(means: Means) -> list[Ints]:
-    """Return the vector of each row, shape (features, classes)."""
-    rows = itertools.product((-1, 0, 1), repeat=means.features)
-    classes = np.eye(means.classes, dtype=np.int64)
-    return [np.outer(row, own) for row, own in itertools.product(rows, classes)]
+        require_refused(allowed, kind, wrong)
 
 
 @pytest.mark.parametrize("means", MECHANISMS, ids=words)
 def test_no_report_is_likelier_than_its_epsilon_allows(means: Means) -> None:
-    """Over all reports and all pairs of corners with classes, the loss is the exact epsilon."""
-    assert means.exact_epsilon == pytest.approx(greatest_loss(means), abs=1e-9)
+    """Over all reports and rows of -1, 0 and 1 with classes, the loss is the exact epsilon.
+
+    The codes of one report are independent, so the worst report of a pair has the worst code at
+    each position. A sampled feature is drawn alike for all rows, so the worst feature counts. No
+    class may cost double.
+    """
+    codes, levels = np.arange(means.distribution.codes), means.distribution.levels
+    logs = np.log([means.distribution.probability(codes, x * levels) for x in (-1, 0, 1)])
+    worst = (logs[:, None] - logs).max(axis=2)
+    rows = np.array(list(itertools.product((-1, 0, 1), repeat=means.features)))
+    vectors = rows[:, None, :, None] * np.eye(means.classes, dtype=np.int64)[:, None]
+    places = vectors.reshape(-1, means.features, means.classes) + 1
+    each = worst[places[:, None], places].sum(axis=3)  # by pair of rows and feature
+    whole = each.max(axis=2) if isinstance(means, SampledFeature) else each.sum(axis=2)
+    assert means.exact_epsilon == pytest.approx(float(whole.max()), abs=1e-9)
+    if isinstance(means.distribution, Piecewise | Hybrid):
+        require_refused("distribution", EachFeature, means.distribution, 2, classes=2)
 
 
 @pytest.mark.parametrize("approach", APPROACHES)
-@pytest.mark.parametrize("classes", [1, 3])
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.3])
-def test_each_approach_spends_the_requested_epsilon(
-    approach: Approach, classes: int, epsilon: float
-) -> None:
-    """For any number of features, all three stay within epsilon and waste nothing."""
-    for features in (1, 3, 7, 14):
+def test_each_approach_spends_the_requested_epsilon(approach: Approach) -> None:
+    """For any number of features, all three waste nothing; an invalid ε is shown as requested."""
+    for epsilon, features, classes in itertools.product((0.1, 1.0, 3.3), (1, 3, 7, 14), (1, 3)):
         exact = make_means(approach, epsilon, features, classes).exact_epsilon
         assert epsilon * (1 - 1e-9) <= exact <= epsilon
-
-
-@pytest.mark.parametrize("approach", APPROACHES)
-@pytest.mark.parametrize("epsilon", [math.nan, -math.inf, -1.0, 0.0])
-def test_an_invalid_epsilon_is_shown_as_given(approach: Approach, epsilon: float) -> None:
-    """The error shows the requested ε, not a feature's part of it."""
-    with pytest.raises(InputError) as caught:
-        make_means(approach, epsilon, 3)
-    assert (caught.value.field, caught.value.value) == ("epsilon", str(epsilon))
+    for wrong in (math.nan, -math.inf, -1.0, 0.0):
+        with pytest.raises(InputError) as caught:
+            make_means(approach, wrong, 3)
+        assert (caught.value.field, caught.value.value) == ("epsilon", str(wrong))
 
 
 @pytest.mark.parametrize("means", MECHANISMS, ids=words)
@@ -244,67 +188,49 @@ def test_means_are_unbiased_within_their_variance(means: Means) -> None:
 
 def test_impossible_reports_are_not_accepted() -> None:
     """An unknown feature, a code beyond the last, and set padding are refused."""
-    sampled, each, signs = (
-        SampledFeature(Piecewise(1.0), 3),
-        EachFeature(OneBit(1.0), 3),
-        SignVector(1.0, 3),
-    )
     far = np.array([[0, 0, 0], [3, 0, 0], [0, 255, 255]], dtype=np.uint8)
-    assert sampled.accept(far).tolist() == [True, False, False]
+    assert SampledFeature(Piecewise(1.0), 3).accept(far).tolist() == [True, False, False]
     bits = np.array([[0b11100000], [0b00000001]], dtype=np.uint8)
-    for mechanism in (each, signs):
+    for mechanism in (EachFeature(OneBit(1.0), 3), SignVector(1.0, 3)):
         assert mechanism.accept(bits).tolist() == [True, False]
 
 
 def test_a_feature_without_reports_is_unknown() -> None:
-    """A feature that no report contains has an infinite variance and the widest interval.
-
-    Each report contains one of the features, so that other counts of them are refused.
-    """
+    """Its variance is infinite and its interval the widest; impossible counts are refused."""
     means = SampledFeature(OneBit(1.0), 2)
     found = means.estimate(means.aggregate(np.array([[0, 0b10000000]], dtype=np.uint8)), 1)
     assert (found.values[1], found.variance[1]) == (0.0, math.inf)
     assert (found.low[1], found.high[1]) == (-1.0, 1.0)
+    uneven = "counts of features do not add up"
     for wrong in (11, 13):
-        with pytest.raises(InputError, match="counts of features do not add up"):
-            means.estimate(np.array([5, 5, 7, 1]), wrong)
+        require_refused(uneven, means.estimate, np.array([5, 5, 7, 1]), wrong)
 
 
-@pytest.mark.parametrize("kind", [Piecewise, Hybrid])
-def test_a_distribution_that_cannot_hide_a_class_is_refused(kind: type[CodeDistribution]) -> None:
-    """It is refused, because two one-hot entries would cost double."""
-    with pytest.raises(InputError) as caught:
-        EachFeature(kind(1.0), 2, classes=2)
-    assert caught.value.field == "distribution"
+IMPOSSIBLE = [
+    np.zeros((4, 2)),
+    np.zeros(4),
+    np.full((4, 4), 2.0),
+    np.full((4, 4), 0.5),
+    *(np.array([[0.0, 0.0, number, 0.0]]) for number in (-1.001, 2.0, math.nan, math.inf)),
+    np.vstack((np.zeros((100_000, 4)), [[0.0, 0.0, math.nan, 0.0]])),
+]
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        np.zeros((4, 2)),
-        np.zeros(4),
-        np.full((4, 4), 2.0),
-        np.full((4, 4), 0.5),
-        *(np.array([[0.0, 0.0, number, 0.0]]) for number in (-1.001, 2.0, math.nan, math.inf)),
-        np.vstack((np.zeros((100_000, 4)), [[0.0, 0.0, math.nan, 0.0]])),
-    ],
-    ids=range(9),
-)
+@pytest.mark.parametrize("rows", IMPOSSIBLE, ids=range(9))
 def test_invalid_rows_are_refused_before_any_draw(rows: Floats) -> None:
     """Another shape, an unknown class and numbers outside are refused, whatever would be drawn."""
     numbers = rows[:, :3] if rows.shape[1:] == (4,) else rows
-    if numbers.shape[1:] != (3,) or not (np.abs(numbers) <= 1).all():
-        _require_refused(SignVector(1.0, 3), numbers)
-    for kind in (EachFeature, SampledFeature):
-        _require_refused(kind(OneBit(1.0), 3, 2), rows)
-
-
-def _require_refused(mechanism: Means | SignVector, rows: Floats) -> None:
-    rng, untouched = seeded("refused"), seeded("refused")
-    with pytest.raises(InputError, match="values") as caught:
-        mechanism.perturb(rows, rng)
-    assert "2.0" not in str(caught.value)
-    assert rng.bytes(8) == untouched.bytes(8)
+    refusing: list[tuple[Means | SignVector, Floats]] = [
+        (kind(OneBit(1.0), 3, 2), rows) for kind in (EachFeature, SampledFeature)
+    ]
+    if numbers.shape[1:] != (3,) or not (np.abs(numbers) <= 1).all():  # not only the class is wrong
+        refusing.append((SignVector(1.0, 3), numbers))
+    for mechanism, given_ in refusing:
+        rng, untouched = seeded("refused"), seeded("refused")
+        with pytest.raises(InputError, match="values") as caught:
+            mechanism.perturb(given_, rng)
+        assert "2.0" not in str(caught.value)
+        assert rng.bytes(8) == untouched.bytes(8)
 
 
 def test_a_report_of_only_extreme_numbers_is_refused() -> None:
@@ -351,9 +277,7 @@ def test_an_epsilon_too_small_for_the_weights_is_refused(features: int) -> None:
     assert mechanism.slope > 0
     found = mechanism.estimate(np.ones(features, dtype=np.int64), 2)
     assert np.isfinite([found.values, found.variance]).all()
-    with pytest.raises(InputError, match=f"allowed: from {least} to 20 for {features} features"):
-        SignVector(least * 0.99, features)
-    with pytest.raises(InputError, match="features is 45"):
-        SignVector(1.0, 45)
-    with pytest.raises(InputError, match="epsilon"):
-        SignVector(0.0, 3)
+    allowed = f"allowed: from {least} to 20 for {features} features"
+    require_refused(allowed, SignVector, least * 0.99, features)
+    require_refused("features is 45", SignVector, 1.0, 45)
+    require_refused("epsilon", SignVector, 0.0, 3)

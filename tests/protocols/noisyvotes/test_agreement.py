@@ -2,15 +2,15 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 from tests.protocols.dropout_worlds import Lie
-from tests.protocols.noisyvotes.worlds import CERTAIN, NAMES, RING, WITHIN, five_parts
+from tests.protocols.noisyvotes.worlds import CERTAIN, WITHIN, five_parts
+from tests.protocols.ring.worlds import NAMES, RING, Labelled
 
 from veilring import simulation
-from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.errors import SessionAborted, Tampered
 from veilring.nodes.adversary import Adversary
@@ -19,15 +19,7 @@ from veilring.nodes.journal import View
 from veilring.nodes.party import ForwardingParty, Parties, Party
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Outcome
-from veilring.protocols.noisyvotes import (
-    ByAnnuli,
-    NearestRows,
-    NoisyVotesParameters,
-    VotesAnswer,
-    WithinRadius,
-    private_votes,
-    remaining_epsilon,
-)
+from veilring.protocols import noisyvotes
 from veilring.protocols.noisyvotes.roles import PublicDigest, VotesBatch
 from veilring.protocols.radius.algorithm.allocation import Allocation
 from veilring.protocols.radius.algorithm.balls import count_votes
@@ -42,7 +34,7 @@ pytestmark = pytest.mark.slow
 SHARES, ALONG = SumMethod("shares"), SumMethod()
 TWO: Any = np.int64(2)
 HALF: Any = np.float32(0.5)
-NEAR = NearestRows(5, CERTAIN, rows=80, conversion=ByAnnuli())
+NEAR = noisyvotes.NearestRows(5, CERTAIN, rows=80, conversion=noisyvotes.ByAnnuli())
 
 ROWS, PARTS = five_parts(80)
 QUERIES = np.random.default_rng(2).random((9, 2))
@@ -59,11 +51,11 @@ def another(message: Message) -> Message:
 
 
 def outcomes(
-    parameters: NoisyVotesParameters,
+    parameters: noisyvotes.NoisyVotesParameters,
     *,
     only: Mapping[str, Mapping[str, object]] | None = None,
     adversaries: Mapping[str, Adversary] | None = None,
-    role: Callable[..., Awaitable[VotesAnswer]] = private_votes,
+    role: Callable[..., Awaitable[noisyvotes.VotesAnswer]] = noisyvotes.private_votes,
 ) -> dict[str, Outcome]:
     """Return each party's outcome of a run in which some parties have their own arguments."""
     given: dict[str, dict[str, Any]] = {
@@ -74,14 +66,8 @@ def outcomes(
 
     async def main() -> Sequence[Outcome]:
         async with Cluster(NAMES, runtime="simulated", own=PARTS, seed=6) as cluster:
-            return await cluster.play(
-                role,
-                only=given,
-                adversaries=adversaries,
-                watch=NAMES,
-                seconds=60.0,
-                client="party-2",
-            )
+            options: dict[str, Any] = {"only": given, "watch": NAMES, "seconds": 60.0}
+            return await cluster.play(role, adversaries=adversaries, client="party-2", **options)
 
     return {done.party: done for done in simulation.simulate(main())}
 
@@ -92,19 +78,11 @@ def told_before_adding(view: View | None) -> list[list[bool]]:
     Confirmations come in the preceding round of agreement, from each other party that it heard.
     """
     assert view is not None
-    said = {
-        seen.round: seen.message for seen in view.sent if isinstance(seen.message, PublicDigest)
-    }
+    said = {x.round: x.message for x in view.sent if isinstance(x.message, PublicDigest)}
+    digests = [x for x in view.received if isinstance(x.message, PublicDigest)]
     added = (seen.round for seen in view.sent if isinstance(seen.message, (SumShare, SumPart)))
     agreements = (max(number for number in said if number < part) for part in added)
-    return [
-        [
-            seen.message == said[number]
-            for seen in view.received
-            if isinstance(seen.message, PublicDigest) and seen.round == number
-        ]
-        for number in agreements
-    ]
+    return [[x.message == said[n] for x in digests if x.round == n] for n in agreements]
 
 
 def assert_stopped(done: Mapping[str, Outcome]) -> None:
@@ -139,67 +117,63 @@ def test_parties_add_nothing_to_different_inputs(
     assert {len(charged[name]) for name in done} == {released}
 
 
-def test_parties_with_different_rings_add_nothing() -> None:
-    """Parties with different rings add nothing, because a share of the noise could be missing."""
-    others = Ring([NAMES[n] for n in (3, 0, 4, 2, 1)])
-    done = outcomes(replace(WITHIN, sum=ALONG), only={"party-4": {"ring": others}})
-    assert_stopped(done)
-    assert not any(told_before_adding(outcome.view) for outcome in done.values())
-
-
-async def in_its_own_order(party: Party, own: Rows, **public: Any) -> VotesAnswer:
+async def in_its_own_order(party: Party, own: Rows, **public: Any) -> noisyvotes.VotesAnswer:
     """Play a party with a different order of the parties."""
     listing = ForwardingParty(party)
     if party.me == "party-4":
         listing.parties = Parties(reversed(party.parties))
-    return await private_votes(listing, own, **public)
+    return await noisyvotes.private_votes(listing, own, **public)
 
 
-def test_parties_with_different_lists_of_parties_add_nothing() -> None:
-    """Parties with different lists of parties add nothing, because noise shares depend on them."""
-    assert_stopped(outcomes(WITHIN, role=in_its_own_order))
+@pytest.mark.parametrize(
+    ("method", "given"),
+    [
+        *(
+            (SHARES, {"only": {"party-1": {"parameters": replace(WITHIN, **wrong)}}})
+            for wrong in (
+                {"epsilon_vote": np.nextafter(CERTAIN, 0)},
+                {"tolerated": 2},
+                {"neighbours": noisyvotes.WithinRadius(0.25)},
+                {"neighbours": noisyvotes.NearestRows(5, CERTAIN, 80)},
+            )
+        ),
+        (ALONG, {"only": {"party-4": {"ring": Ring([NAMES[n] for n in (3, 0, 4, 2, 1)])}}}),
+        (SHARES, {"role": in_its_own_order}),
+    ],
+    ids=["epsilon", "tolerated", "radius", "neighbours", "ring", "list of parties"],
+)
+def test_a_difference_is_detected_before_any_sum(method: SumMethod, given: dict[str, Any]) -> None:
+    """A difference of one party in any parameter, even in its last digit, stops the run.
+
+    So does another ring, as a share of the noise could be missing, and another list of parties, on
+    which noise shares depend.
+    """
+    done = outcomes(replace(WITHIN, sum=method), **given)
+    assert_stopped(done)
+    assert not any(told_before_adding(outcome.view) for outcome in done.values())
 
 
 @pytest.mark.parametrize(
     ("mine", "theirs"),
     [
-        (replace(WITHIN, features=TWO, epsilon_vote=2000), WITHIN),
+        ({"features": TWO, "epsilon_vote": 2000}, {}),
         (
-            replace(WITHIN, neighbours=WithinRadius(HALF)),
-            replace(WITHIN, neighbours=WithinRadius(0.5)),
+            {"neighbours": noisyvotes.WithinRadius(HALF)},
+            {"neighbours": noisyvotes.WithinRadius(0.5)},
         ),
+        ({"sum": SumMethod("cycles", TWO)}, {"sum": SumMethod("cycles", 2)}),
         (
-            replace(WITHIN, sum=SumMethod("cycles", TWO)),
-            replace(WITHIN, sum=SumMethod("cycles", 2)),
-        ),
-        (
-            replace(WITHIN, neighbours=NearestRows(TWO, HALF, None, 2000, ByGrid(HALF))),
-            replace(WITHIN, neighbours=NearestRows(2, 0.5, None, CERTAIN, ByGrid(0.5))),
+            {"neighbours": noisyvotes.NearestRows(TWO, HALF, None, 2000, ByGrid(HALF))},
+            {"neighbours": noisyvotes.NearestRows(2, 0.5, None, CERTAIN, ByGrid(0.5))},
         ),
     ],
     ids=["vote", "radius", "cycles", "grid"],
 )
-def test_equal_parameters_agree_for_any_number_types(
-    mine: NoisyVotesParameters, theirs: NoisyVotesParameters
-) -> None:
+def test_equal_parameters_agree_in_any_type(mine: dict[str, Any], theirs: dict[str, Any]) -> None:
     """Honest parties with equal parameters never suspect each other."""
-    done = outcomes(theirs, only={"party-1": {"parameters": mine}})
+    only = {"party-1": {"parameters": replace(WITHIN, **mine)}}
+    done = outcomes(replace(WITHIN, **theirs), only=only)
     assert [outcome.error for outcome in done.values()] == [None] * 5
-
-
-@pytest.mark.parametrize(
-    "mine",
-    [
-        replace(WITHIN, epsilon_vote=np.nextafter(CERTAIN, 0)),
-        replace(WITHIN, tolerated=2),
-        replace(WITHIN, neighbours=WithinRadius(0.25)),
-        replace(WITHIN, neighbours=NearestRows(5, CERTAIN, 80)),
-    ],
-    ids=["epsilon", "tolerated", "radius", "neighbours"],
-)
-def test_different_parameters_are_detected_before_any_sum(mine: NoisyVotesParameters) -> None:
-    """A difference of one party in any parameter, even in its last digit, stops the run."""
-    assert_stopped(outcomes(WITHIN, only={"party-1": {"parameters": mine}}))
 
 
 def test_a_withheld_total_is_charged() -> None:
@@ -220,24 +194,19 @@ def test_a_withheld_total_is_charged() -> None:
     np.testing.assert_array_equal(totals, count_votes(QUERIES, np.full(9, 0.2), ROWS, 3))
     assert all(outcome.error is not None for outcome in done.values())
     for name in done:
-        loss = remaining_epsilon(charged[name], 5, tolerated=1, missing=1)
+        loss = noisyvotes.remaining_epsilon(charged[name], 5, tolerated=1, missing=1)
         assert loss == pytest.approx(CERTAIN, rel=1e-12)
-
-
-class Labelled(NamedTuple):
-    """A party's rows, and the client's batch."""
-
-    rows: Rows
-    queries: Floats | None = None
 
 
 async def labels(party: Party, own: Labelled, *, method: SumMethod) -> list[int]:
     """Label a batch among three parties, with equal noise in each run."""
-    answer = await private_votes(
+    answer = await noisyvotes.private_votes(
         party,
         own.rows,
         client="party-0",
-        parameters=NoisyVotesParameters(2, 3, 1.0, WithinRadius(0.2), sum=method),
+        parameters=noisyvotes.NoisyVotesParameters(
+            2, 3, 1.0, noisyvotes.WithinRadius(0.2), sum=method
+        ),
         queries=own.queries,
         ring=Ring(party.parties),
     )
@@ -258,24 +227,21 @@ def test_no_lie_leaves_honest_parties_with_different_labels(method: SumMethod) -
     assert lies.count(Verdict.SUSPECTS) > 0
 
 
-def test_charges_equal_the_reported_spending() -> None:
-    """A successful run has charged each release once, in order."""
-    charged: list[Allocation] = []
-    parameters = replace(WITHIN, neighbours=NEAR)
-    done = outcomes(parameters, only={"party-0": {"charge": charged.append}})
-    spent = done["party-0"].result.spent
-    assert len(charged) == len(spent) == 2
-    for paid, said in zip(charged, spent, strict=True):
-        assert paid.epsilons.tolist() == said.epsilons.tolist()
-
-
-def refuse(plan: Allocation) -> None:
-    """Refuse a charge like an exhausted ledger."""
-    raise PermissionError(len(plan.crowds))
-
-
 def test_a_party_that_cannot_pay_sends_nothing() -> None:
-    """A party whose charge is refused ends with the refusal and has added nothing."""
-    done = outcomes(WITHIN, only={"party-1": {"charge": refuse}})
-    assert isinstance(done["party-1"].error, PermissionError)
-    assert told_before_adding(done["party-1"].view) == []
+    """A party whose charge is refused ends with the refusal and has added nothing.
+
+    Otherwise it has charged each reported release once, in order.
+    """
+
+    def refuse(plan: Allocation) -> None:
+        raise PermissionError(len(plan.crowds))
+
+    done = outcomes(WITHIN, only={"party-1": {"charge": refuse}})["party-1"]
+    assert isinstance(done.error, PermissionError)
+    assert told_before_adding(done.view) == []
+    charged: list[Allocation] = []
+    only = {"party-0": {"charge": charged.append}}
+    done = outcomes(replace(WITHIN, neighbours=NEAR), only=only)["party-0"]
+    spent = [plan.epsilons.tolist() for plan in done.result.spent]
+    assert [plan.epsilons.tolist() for plan in charged] == spent
+    assert len(spent) == 2

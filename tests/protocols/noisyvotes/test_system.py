@@ -8,27 +8,16 @@ import pytest
 from papers.answers import audited_epsilon
 from tests.outcomes import measured
 from tests.protocols.dropout_worlds import Lie
-from tests.protocols.noisyvotes.worlds import CERTAIN, NAMES, RING, WITHIN, five_parts, no_rows
+from tests.protocols.noisyvotes.worlds import CERTAIN, WITHIN, five_parts, no_rows
+from tests.protocols.ring.worlds import NAMES, RING, culprits, play
 
 from veilring import simulation
 from veilring.arrays import Floats
 from veilring.data.table import Rows
-from veilring.errors import InputError, ProtocolViolation, RunFailed
-from veilring.nodes.cluster import Cluster
+from veilring.errors import InputError, RunFailed
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
-from veilring.protocols.noisyvotes import (
-    ByAnnuli,
-    NearestRows,
-    NoisyVotesParameters,
-    VotesAnswer,
-    WithinRadius,
-    guarantee,
-    private_votes,
-    queries_max,
-    votes_cost,
-    worst_plans,
-)
+from veilring.protocols import noisyvotes
 from veilring.protocols.noisyvotes.roles import VotesBatch
 from veilring.protocols.noisyvotes.system import NoisyVotes, VotesSetup
 from veilring.protocols.promise import Facts
@@ -51,16 +40,14 @@ def ask(queries: Floats = QUERIES, **more: object) -> dict[str, dict[str, object
     return {"party-2": {"queries": queries, **more}}
 
 
-def vote(runner: ProtocolRunner = MEMORY, **given: Any) -> Run[VotesAnswer]:
+def vote(runner: ProtocolRunner = MEMORY, **given: Any) -> Run[noisyvotes.VotesAnswer]:
     """Have five parties vote on a batch, by default without noise and in memory."""
     usual: dict[str, Any] = {"own": PARTS, "only": ask(), "client": "party-2", "parameters": WITHIN}
-    return runner(private_votes, NAMES, **usual | given)
+    return runner(noisyvotes.private_votes, NAMES, **usual | given)
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_all_parties_learn_the_votes_of_all_rows(
-    run_protocol: ProtocolRunner, method: SumMethod
-) -> None:
+def test_all_parties_learn_all_votes(run_protocol: ProtocolRunner, method: SumMethod) -> None:
     """Without noise the totals are the counts of the pooled table, at the cost forecast."""
     parameters = replace(WITHIN, sum=method)
     run = vote(run_protocol, parameters=parameters)
@@ -68,126 +55,123 @@ def test_all_parties_learn_the_votes_of_all_rows(
     for answer in run.results.values():
         np.testing.assert_array_equal(answer.totals, counts)
         np.testing.assert_array_equal(answer.labels, counts.argmax(axis=1))
-    assert measured(run.cost) == votes_cost(5, 9, parameters)
+    assert measured(run.cost) == noisyvotes.votes_cost(5, 9, parameters)
 
 
 def test_the_transcript_is_the_same_on_every_runtime(run_protocol: ProtocolRunner) -> None:
     """One seed gives one transcript and one noise, on any runtime."""
-    parameters = NoisyVotesParameters(2, 3, 1.0, tolerated=2)
+    parameters = noisyvotes.NoisyVotesParameters(2, 3, 1.0, tolerated=2)
     only = ask(radii=np.linspace(0.0, 0.4, 9))
     run = vote(run_protocol, only=only, parameters=parameters)
     first, *others = run.results.values()
     assert all(np.array_equal(other.totals, first.totals) for other in others)
-    assert measured(run.cost) == votes_cost(5, 9, parameters)
+    assert measured(run.cost) == noisyvotes.votes_cost(5, 9, parameters)
     assert run.transcript[:16] == "a1356520be67e653"
 
 
 NEAREST = (
-    NearestRows(5, CERTAIN, rows=120),
-    NearestRows(5, CERTAIN, epsilon_count=CERTAIN, conversion=ByGrid(1e-3)),
-    NearestRows(5, CERTAIN, rows=120, conversion=ByAnnuli()),
-    NearestRows(5, CERTAIN, epsilon_count=CERTAIN, conversion=ByAnnuli(4)),
+    noisyvotes.NearestRows(5, CERTAIN, rows=120),
+    noisyvotes.NearestRows(5, CERTAIN, epsilon_count=CERTAIN, conversion=ByGrid(1e-3)),
+    noisyvotes.NearestRows(5, CERTAIN, rows=120, conversion=noisyvotes.ByAnnuli()),
+    noisyvotes.NearestRows(5, CERTAIN, epsilon_count=CERTAIN, conversion=noisyvotes.ByAnnuli(4)),
 )
 
 
-@pytest.mark.parametrize("near", [WithinRadius(0.2), *NEAREST])
+@pytest.mark.parametrize("near", [noisyvotes.WithinRadius(0.2), *NEAREST])
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 def test_the_rounds_are_the_longest_chain_of_messages(
-    near: WithinRadius | NearestRows, method: SumMethod
+    near: noisyvotes.WithinRadius | noisyvotes.NearestRows, method: SumMethod
 ) -> None:
     """Counting, converting and voting cost the closed form, in rounds of one hop each.
 
     The queries take one hop before the first round.
     """
     parameters = replace(WITHIN, neighbours=near, sum=method)
-
-    async def main() -> Run[VotesAnswer]:
-        topology = Topology(LinkModel(latency=Constant(1.0)))
-        async with Cluster(NAMES, runtime=Simulated(topology), own=PARTS, seed=3) as cluster:
-            return await cluster.run(
-                private_votes, only=ask(), client="party-2", parameters=parameters, ring=RING
-            )
-
-    run = simulation.simulate(main())
+    runtime = Simulated(Topology(LinkModel(latency=Constant(1.0))))
+    given: dict[str, Any] = {
+        "only": ask(),
+        "client": "party-2",
+        "parameters": parameters,
+        "ring": RING,
+    }
+    run = simulation.simulate(play(noisyvotes.private_votes, PARTS, runtime=runtime, **given))
     answer = run.result
-    counted = isinstance(near, NearestRows) and near.rows is None
+    counted = isinstance(near, noisyvotes.NearestRows) and near.rows is None
     assert answer.rows == (120 if counted else None)
     np.testing.assert_array_equal(answer.totals, count_votes(QUERIES, answer.radii, ROWS, 3))
-    assert len(answer.spent) == 1 + isinstance(near, NearestRows) + counted
-    expected = votes_cost(5, 9, parameters, drawn=False, rows=answer.rows)
+    assert len(answer.spent) == 1 + isinstance(near, noisyvotes.NearestRows) + counted
+    expected = noisyvotes.votes_cost(5, 9, parameters, drawn=False, rows=answer.rows)
     assert measured(run.cost) == expected
     set_up = 2 if method.name == "masks" else 1  # queries, and keys
     assert run.seconds == expected.rounds + set_up
 
 
-def ask_nonsense(batch: VotesBatch) -> VotesBatch:
-    """Return the batch with invalid queries."""
-    return VotesBatch(queries=batch.queries + 2, radii=batch.radii)
+def test_only_an_impossible_lie_is_noticed() -> None:
+    """A party that distributes queries outside the unit cube is named.
 
+    One that adds wrong votes shifts the totals by them, and the run does not stop.
+    """
 
-def add_a_thousand(share: SumShare) -> SumShare:
-    """Return a share of a vote that is far too large."""
-    return SumShare(values=share.values + np.uint64(1000))
+    def ask_nonsense(batch: VotesBatch) -> VotesBatch:
+        return VotesBatch(queries=batch.queries + 2, radii=batch.radii)
 
+    def add_a_thousand(share: SumShare) -> SumShare:
+        return SumShare(values=share.values + np.uint64(1000))
 
-def test_invalid_queries_name_the_client(run_protocol: ProtocolRunner) -> None:
-    """A party that distributes queries outside the unit cube has broken the protocol."""
     with pytest.raises(RunFailed) as caught:
-        vote(run_protocol, adversaries={"party-2": Lie(VotesBatch, ask_nonsense)})
-    errors = caught.value.errors.values()
-    found = {error.culprit for error in errors if isinstance(error, ProtocolViolation)}
-    assert found == {"party-2"}
-
-
-def test_a_lie_only_makes_labels_wrong() -> None:
-    """A party that adds wrong votes shifts the totals by them, and the run does not stop."""
+        vote(adversaries={"party-2": Lie(VotesBatch, ask_nonsense)})
+    assert culprits(caught.value) == {"party-2"}
     run = vote(adversaries={"party-4": Lie(SumShare, add_a_thousand)})
     counts = count_votes(QUERIES, np.full(9, 0.2), ROWS, 3)
     np.testing.assert_array_equal(run.results["party-0"].totals, counts + 4 * 1000)
 
 
+FEW = noisyvotes.NearestRows(5, 1.0, epsilon_count=0.3)
+
+
 @pytest.mark.parametrize(
-    ("own", "only", "message"),
+    ("given", "message", "names"),
     [
-        ([no_rows(3)] * 5, ask(), "rows have 3 features"),
-        (PARTS, {}, "needs a batch of queries"),
-        (PARTS, ask(np.zeros((4097, 2))), "there are 4097 queries"),
-        (PARTS, ask(radii=np.zeros(9)), "leave the radii out"),
-        (PARTS, ask(QUERIES.astype(complex)), "queries must be real numbers"),
+        ({"own": [no_rows(3)] * 5}, "rows have 3 features", NAMES),
+        ({"only": {}}, "needs a batch of queries", ["party-2"]),
+        ({"only": ask(np.zeros((4097, 2)))}, "there are 4097 queries", ["party-2"]),
+        ({"only": ask(radii=np.zeros(9))}, "leave the radii out", ["party-2"]),
+        ({"only": ask(QUERIES.astype(complex))}, "queries must be real numbers", ["party-2"]),
+        (  # its noise might end midway
+            {"parameters": noisyvotes.NoisyVotesParameters(2, 3, 9 * 2.0**-15, FEW, tolerated=0)},
+            "9 queries are too many",
+            ["party-2"],
+        ),
     ],
 )
-def test_invalid_input_is_refused(
-    own: list[Rows], only: dict[str, dict[str, object]], message: str
-) -> None:
-    """Rows of another schema, and missing or unsuitable batches, are refused at once."""
-    with pytest.raises(RunFailed) as caught:
-        vote(own=own, only=only)
-    refused = [e for e in caught.value.errors.values() if isinstance(e, InputError)]
-    assert refused
-    assert all(message in str(error) for error in refused)
+def test_invalid_input_is_refused(given: dict[str, Any], message: str, names: list[str]) -> None:
+    """Rows of another schema are refused at once, and a client's batch before it is sent."""
+    with pytest.raises(RunFailed, match=message) as caught:
+        vote(**given)
+    errors = caught.value.errors
+    refused = {name: str(e) for name, e in errors.items() if isinstance(e, InputError)}
+    assert sorted(refused) == names
+    assert all(message in said for said in refused.values())
 
 
 @pytest.mark.parametrize("kind", ["float32", "int64", "bool"])
 def test_numbers_of_any_width_are_accepted(kind: str) -> None:
     """Queries and radii in single precision or whole numbers keep their values."""
     queries, radii = np.eye(2).astype(kind), np.ones(2).astype(kind)
-    parameters = NoisyVotesParameters(2, 3, CERTAIN)
+    parameters = noisyvotes.NoisyVotesParameters(2, 3, CERTAIN)
     run = vote(only=ask(queries, radii=radii), parameters=parameters)
     np.testing.assert_array_equal(run.result.totals, count_votes(np.eye(2), np.ones(2), ROWS, 3))
 
 
 def test_the_largest_batch_fits_its_frames() -> None:
     """A batch of `queries_max` queries is answered: none of its messages exceeds a frame."""
-    near = NearestRows(3, CERTAIN, rows=9, conversion=ByAnnuli(400))
-    parameters = NoisyVotesParameters(1, 2, CERTAIN, near)
-    most = queries_max(parameters)
-    assert most < queries_max(WITHIN) == 4096
+    near = noisyvotes.NearestRows(3, CERTAIN, rows=9, conversion=noisyvotes.ByAnnuli(400))
+    parameters = noisyvotes.NoisyVotesParameters(1, 2, CERTAIN, near)
+    most = noisyvotes.queries_max(parameters)
+    assert most < noisyvotes.queries_max(WITHIN) == 4096
     queries = np.linspace(0, 1, most)[:, None]
     run = vote(own=[no_rows(1)] * 5, only=ask(queries), parameters=parameters)
     assert len(run.result.labels) == most
-
-
-PLACES = 1600
 
 
 def heard(method: SumMethod, victim: str, tolerated: int) -> float:
@@ -196,12 +180,13 @@ def heard(method: SumMethod, victim: str, tolerated: int) -> float:
     The victim has a row at every second place. Balls are points, so each place has an ε of 1 and
     separate noise: one run is thousands of trials.
     """
-    queries = np.linspace(0, 1, PLACES)[:, None]
-    there = np.arange(PLACES) % 2 == 0
-    table = Rows(queries[there], np.zeros(PLACES // 2, dtype=np.int64))
+    queries, there = np.linspace(0, 1, 1600)[:, None], np.arange(1600) % 2 == 0
+    table = Rows(queries[there], np.zeros(800, dtype=np.int64))
     own = [table if name == victim else no_rows(1) for name in NAMES]
     around = {RING.predecessor(victim), RING.successor(victim)}
-    parameters = NoisyVotesParameters(1, 1, 1.0, WithinRadius(0.0), tolerated=tolerated, sum=method)
+    points = noisyvotes.WithinRadius(0.0)
+    parameters = replace(WITHIN, features=1, classes=1, epsilon_vote=1.0, neighbours=points)
+    parameters = replace(parameters, tolerated=tolerated, sum=method)
     run = vote(own=own, only=ask(queries), parameters=parameters, ring=RING, watch=around, seed=8)
     view = CoalitionView(RING, {name: run.views[name] for name in around})
     fixed = FixedPoint(0, 5)
@@ -222,21 +207,13 @@ def test_two_neighbours_disprove_epsilon_in_a_ring_but_not_in_cycles() -> None:
     assert 0.3 < heard(SumMethod("cycles", 2), "party-4", tolerated=2) <= 1.0
 
 
-FACTS = Facts(parties=5, features=2, classes=3, rows=150)
+FACTS = Facts(parties=5, features=2, classes=3, rows=120)
 ASKED = np.random.default_rng(3).random((20, 2))
-
-
-def parts(parties: int = 5) -> dict[str, Rows]:
-    """Return rows in the unit square whose class is the third of the square that contains them."""
-    rng = np.random.default_rng(2)
-    places = rng.random((FACTS.rows or 0, 2))
-    labels = (places[:, 0] * 3).astype(np.int64)
-    return {f"party-{n}": Rows(places[n::parties], labels[n::parties]) for n in range(parties)}
 
 
 def ready(**parameters: Any) -> VotesSetup:
     """Return parties that are ready to vote."""
-    setup = NoisyVotes(**parameters).setup(parts(), FACTS)
+    setup = NoisyVotes(**parameters).setup(dict(zip(NAMES, PARTS, strict=True)), FACTS)
     assert isinstance(setup, VotesSetup)
     return setup
 
@@ -253,29 +230,32 @@ def test_peers_in_one_process_have_the_labels_of_peers_on_a_network(k: int) -> N
 
 
 def test_the_forecast_covers_all_batches() -> None:
-    """Queries beyond a batch begin another; a batch is no larger than its noise allows."""
+    """Queries beyond a batch begin another; a batch is no larger than its noise allows.
+
+    About k, the forecast needs the number of rows for the grid, which many features exclude.
+    """
     one = NoisyVotes(batch=10).forecast(parties=5, queries=10, features=2, classes=3)
     three = NoisyVotes(batch=10).forecast(parties=5, queries=30, features=2, classes=3)
     assert (three.rounds, three.traffic.bytes) == (3 * one.rounds, 3 * one.traffic.bytes)
     assert ready(epsilon=100 * 2.0**-15).batch_max == 99
-
-
-def test_about_k_the_forecast_needs_the_number_of_rows() -> None:
-    """The grid depends on the number of rows."""
     system = NoisyVotes(k=5, public_rows=True)
     assert system.forecast(queries=4, features=2, rows=100).rounds == 7
     for wrong in (system, NoisyVotes(k=5)):
         with pytest.raises(InputError, match="give `rows`"):
             wrong.forecast(queries=4, features=2)
+    assert NoisyVotes(k=5).bind(Facts(parties=5, features=7, classes=2)).features == 7
 
 
 def test_the_promise_is_epsilon_against_tolerated_coalitions() -> None:
-    """With shares, a coalition of the tolerated size leaves enough noise."""
+    """With shares, a coalition of the tolerated size leaves enough noise, in each batch."""
     promise = NoisyVotes(epsilon=0.5, tolerated=3).promise(parties=8)
     assert (promise.epsilon, promise.unit, promise.delta) == (0.5, "batch", 0.0)
     assert "at most 3 of them collude" in promise.threat_model
     assert promise.adjacency == "one row added or removed"
     assert "number of rows is public" in promise.note
+    spent = ready(epsilon=0.5).spent(3)
+    assert spent.epsilon == pytest.approx(1.5)
+    assert (spent.times, spent.unit) == (3, "batch")
 
 
 @pytest.mark.parametrize(
@@ -287,26 +267,17 @@ def test_a_coalition_that_leaves_too_little_noise_costs_more_than_epsilon(
 ) -> None:
     """The guarantee is then a full batch's maximum loss, which no smaller batch exceeds."""
     setup = ready(epsilon=1.0, radius=0.3, batch=50, **parameters)
-    tolerated, public = setup.parameters.tolerated, setup.parameters
-    promise = setup.system.promise(parties=5)
+    tolerated, promise = setup.parameters.tolerated, setup.system.promise(parties=5)
     assert promise.epsilon is not None
     assert promise.epsilon > 1.0
     assert "privacy loss is larger" in promise.note
     for queries in (1, 10, 50):
-        plans = worst_plans(public, queries)
-        together = max(1, tolerated)
-        loss = guarantee(plans, 5, together, method, tolerated=tolerated)
+        plans = noisyvotes.worst_plans(setup.parameters, queries)
+        loss = noisyvotes.guarantee(plans, 5, max(1, tolerated), method, tolerated=tolerated)
         assert loss <= promise.epsilon * (1 + 1e-12)
     assert setup.spent(3).epsilon == pytest.approx(3 * promise.epsilon)
     answer = setup.answer(ASKED, np.random.default_rng(1))
     assert setup.loss_of(answer) <= promise.epsilon
-
-
-def test_spent_is_epsilon_for_each_batch() -> None:
-    """Repeating a batch adds nothing."""
-    spent = ready(epsilon=0.5).spent(3)
-    assert spent.epsilon == pytest.approx(1.5)
-    assert (spent.times, spent.unit) == (3, "batch")
 
 
 def test_remaining_parties_can_vote_if_they_add_enough_noise() -> None:
@@ -315,35 +286,3 @@ def test_remaining_parties_can_vote_if_they_add_enough_noise() -> None:
     assert setup.can_do_with(["a", "b", "c", "d"])
     assert not setup.can_do_with(["a", "b", "c"])
     assert not ready(sum="cycles", cycles=2).can_do_with(["a", "b", "c", "d"])
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"epsilon": 0.0}, r"epsilon is 0\.0; allowed: a number above 1/32768 and up to"),
-        ({"epsilon": 1.5 * 2.0**-15}, "epsilon is .*; allowed: a larger number"),
-        ({"epsilon": 2.0**-14, "k": 5}, "epsilon_"),
-        ({"radius": -1.0}, 'radius.* a number of at least 0, or "auto"'),
-        ({"k": -1}, "k is -1; allowed: a whole number of at least 0"),
-        ({"tolerated": 5}, "tolerated is 5; allowed: below the number of parties, 5"),
-        ({"sum": "cycles"}, r"cycles is 1; allowed: 2 or more if sum"),
-        ({"sum": "cycles", "cycles": 3}, r"cycles is 3; allowed: at most 2 for 5 parties"),
-        ({"sum": "star"}, "sum is .*star.*; allowed: ring, cycles, shares or masks"),
-        ({"batch": 0}, "batch is 0; allowed: a whole number from 1 to"),
-        ({"count_share": 1.0}, r"count_share is 1\.0; allowed: a number from 0\.01 to 0\.99"),
-        ({"radios": 0.1}, "radios"),
-    ],
-    ids=str,
-)
-def test_an_invalid_parameter_is_named(wrong: dict[str, Any], said: str) -> None:
-    """A parameter out of range is refused, and the message gives the allowed values."""
-    with pytest.raises(InputError, match=said):
-        NoisyVotes(**wrong).setup(parts(), FACTS)
-
-
-def test_a_grid_supports_few_features() -> None:
-    """With more, `auto` selects annuli."""
-    wide = Facts(parties=5, features=7, classes=2)
-    assert NoisyVotes(k=5).bind(wide).features == 7
-    with pytest.raises(InputError, match=r"features is 7; allowed: .* 1 to 6"):
-        NoisyVotes(k=5, conversion="grid").bind(wide)

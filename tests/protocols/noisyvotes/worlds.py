@@ -1,6 +1,6 @@
 """Small worlds of parties, and the exact distributions of their releases."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
 
@@ -9,12 +9,9 @@ from numpy.random import Generator
 
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
-from veilring.nodes.ring import Ring
 from veilring.privacy.divisible import polya_difference_pmf
-from veilring.protocols.noisyvotes import NoisyVotesParameters, WithinRadius, remaining_epsilon
+from veilring.protocols.noisyvotes import NoisyVotesParameters, WithinRadius
 from veilring.protocols.noisyvotes.algorithm.releases import Release, batch_steps, noisy_counts
-from veilring.protocols.radius.algorithm.allocation import Allocation
-from veilring.protocols.ring.algorithm.sums import SumMethod, leaked_groups, walecki_cycles
 
 # Balls that overlap in pairs and in threes; one is alone.
 QUERIES = np.array([[0.1], [0.3], [0.35], [0.5], [0.95]])
@@ -34,15 +31,11 @@ def deal(rows: Rows, parties: int) -> list[Rows]:
 
 def neighbours(classes: int) -> Iterator[tuple[Rows, Rows]]:
     """Yield each table of at most one row with each table of one more row."""
-    kinds = [(place, label) for place in _PLACES for label in range(classes)]
-    for table in ([], *([kind] for kind in kinds)):
-        for more in kinds:
-            yield _rows(table), _rows([*table, more])
-
-
-def _rows(kinds: Sequence[tuple[float, int]]) -> Rows:
-    places = np.array([[place] for place, _ in kinds]).reshape(-1, 1)
-    return Rows(places, np.array([label for _, label in kinds], dtype=np.int64))
+    places, labels = np.repeat(_PLACES, classes)[:, None], np.tile(np.arange(classes), len(_PLACES))
+    for table in ([], *([kind] for kind in range(len(labels)))):
+        for more in range(len(labels)):
+            both = [*table, more]
+            yield Rows(places[table], labels[table]), Rows(places[both], labels[both])
 
 
 def voting(
@@ -64,13 +57,8 @@ def totals_loss(one: Release, tables: tuple[Rows, Rows], exponent: Fraction) -> 
         log_pmf = _log_pmf(float(epsilon), exponent)
         for before, after in zip(counts[0][row], counts[1][row], strict=True):
             shift = abs(int(after) - int(before))
-            # Of the distribution on one table, and shifted on the other; the distribution is
-            # symmetric.
-            loss += (
-                float(np.abs(log_pmf[shift:] - log_pmf[: len(log_pmf) - shift]).max())
-                if shift
-                else 0.0
-            )
+            # On one table, and shifted on the other; the distribution is symmetric.
+            loss += float(np.abs(log_pmf[shift:] - log_pmf[: len(log_pmf) - shift]).max())
     return loss
 
 
@@ -79,24 +67,6 @@ def _log_pmf(epsilon: float, exponent: Fraction) -> Floats:
     reach = int(30 / epsilon)
     log_pmf = polya_difference_pmf(np.arange(-reach, reach + 1), exponent, 1 / epsilon)
     return np.asarray(np.log(log_pmf))
-
-
-def label_probabilities(counts: Ints, epsilons: Floats, exponent: Fraction) -> Floats:
-    """Return each label's probability, shape (Q, classes), summed over the winner's total."""
-    probabilities = []
-    for own, epsilon in zip(counts, epsilons, strict=True):
-        reach = int(45 / epsilon)
-        values = np.arange(own.min() - reach, own.max() + reach + 1)
-        mass = polya_difference_pmf(values - own[:, None], exponent, 1 / epsilon)
-        at_most = np.cumsum(mass, axis=1)
-        below = at_most - mass
-        probabilities.append(
-            [
-                (mass[c] * below[:c].prod(axis=0) * at_most[c + 1 :].prod(axis=0)).sum()
-                for c in range(len(own))
-            ]
-        )
-    return np.array(probabilities)
 
 
 def runs_of(  # noqa: PLR0917  (a release, its parties and its repetitions)
@@ -120,26 +90,6 @@ def runs_of(  # noqa: PLR0917  (a release, its parties and its repetitions)
     return total.reshape(runs, -1, release.entries)
 
 
-def guarantee_in_ring(
-    spent: Sequence[Allocation],
-    parties: int,
-    members: Collection[int],
-    method: SumMethod,
-    *,
-    tolerated: int,
-) -> float:
-    """Return the epsilon that protects each honest party from a coalition at known positions."""
-    smallest = parties - len(members)
-    if method.goes_round:
-        one = [range(parties)]
-        cycles = one if method.cycles == 1 else walecki_cycles(parties)[: method.cycles]
-        smallest = min(map(len, leaked_groups(cycles, set(members))))
-    missing = parties - max(1, smallest)
-    return remaining_epsilon(spent, parties, tolerated=tolerated, missing=missing)
-
-
-NAMES = [f"party-{n}" for n in range(5)]
-RING = Ring([NAMES[n] for n in (3, 0, 4, 1, 2)])
 CERTAIN = 2000.0
 """A budget so large that noise is drawn only with probability below e**-200."""
 WITHIN = NoisyVotesParameters(2, 3, CERTAIN, WithinRadius(0.2))

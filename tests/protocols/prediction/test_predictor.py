@@ -1,7 +1,9 @@
-"""A predictor: equal answers for any blocks, options and devices; no trace of forgotten records."""
+"""A predictor and its kernels: exact for any blocks and devices; nothing forgotten is left."""
 
 import math
 import pickle
+from collections.abc import Callable, Iterable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,21 +14,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
-from tests.protocols.prediction.serving import Table, answers, clustered, predictor, same
+from tests.protocols.prediction.serving import Table, clustered
 
-from veilring.arrays import Floats
+from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
-from veilring.privacy.budgets import UNITS
+from veilring.privacy.accounting import ZCDP
+from veilring.privacy.budgets import UNITS, to_units
 from veilring.protocols.prediction.algorithm.directions import (
+    LENGTH,
+    LENGTH_MAX,
+    WIDTH_MAX,
     Hashing,
     Kernel,
     inner_products,
     lengths,
+    private_mean,
     quantise,
 )
 from veilring.protocols.prediction.algorithm.filter import (
     FilterParameters,
     Neighbours,
+    PricedLabel,
     StoredRows,
     answer_query,
 )
@@ -37,36 +45,60 @@ KERNEL = Kernel("cosine", 0.2)
 KERNELS = (KERNEL, Kernel("rbf", 0.7))
 
 
-def _tables(seed: int = 1) -> tuple[Table, Table]:
-    table = clustered(360, 24, 3, np.random.default_rng(seed))
-    return table.take(slice(0, 300)), table.take(slice(300, 360))
-
-
-def _hashing(bits: int = 4) -> Hashing:
-    return Hashing.draw(24, np.random.default_rng(9), tables=5, bits=bits)
-
-
-OPTIONS: tuple[dict[str, object], ...] = (
+TABLE = clustered(360, 24, 3, np.random.default_rng(1))
+ROWS, QUERIES = TABLE.take(slice(0, 300)), TABLE.features[300:]
+BUDGET = int(PARAMETERS.budget * UNITS)
+HASHING = Hashing.draw(24, np.random.default_rng(9), tables=5, bits=4)
+OPTIONS: tuple[dict[str, Any], ...] = (
     {},
     {"reuse": True},
-    {"hashing": _hashing()},
-    {"hashing": _hashing(), "reuse": True},
+    {"hashing": HASHING},
+    {"hashing": HASHING, "reuse": True},
+)
+of_kernels = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+of_options = pytest.mark.parametrize(
+    "options", OPTIONS, ids=lambda options: "-".join(options) or "plain"
 )
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(options) or "plain")
-def test_answers_do_not_depend_on_blocks(kernel: Kernel, options: dict[str, object]) -> None:
+def predictor(
+    rows: Table = ROWS, ids: Ints | None = None, kernel: Kernel = KERNEL, **options: Any
+) -> Predictor:
+    """Return a predictor whose records have full budgets, and the ids 100, 101, ... by default."""
+    made = Predictor(PARAMETERS, kernel, rows.features.shape[1], **options)
+    names = np.arange(100, 100 + len(rows.labels)) if ids is None else ids
+    made.add(names, rows.features, rows.labels, np.full(len(names), BUDGET))
+    return made
+
+
+def answers(
+    made: Predictor, queries: NDArray[np.float32], block: int, seed: int = 4
+) -> list[PricedLabel]:
+    """Answer queries in blocks of the given size."""
+    rng, found = np.random.default_rng(seed), list[PricedLabel]()
+    for first in range(0, len(queries), block):
+        found += made.answer_block(queries[first : first + block], rng)
+    return found
+
+
+def paid(answers: Iterable[PricedLabel]) -> list[tuple[int, dict[int, int]]]:
+    """Return the label of each answer, and the payment of each record."""
+    return [
+        (each.label, dict(zip(each.payers.tolist(), each.units.tolist(), strict=True)))
+        for each in answers
+    ]
+
+
+@of_kernels
+@of_options
+def test_answers_do_not_depend_on_blocks(kernel: Kernel, options: dict[str, Any]) -> None:
     """Blocks of 1, 7 and 1,000 queries give equal labels and payments, to the unit."""
-    rows, queries = _tables()
     found = []
     for block in (1, 7, 1000):
-        made = predictor(PARAMETERS, kernel, rows, **options)
-        found.append((answers(made, queries.features, block, seed=4), made.remaining))
-    for each, remaining in found[1:]:
-        assert same(found[0][0], each)
-        assert np.array_equal(found[0][1], remaining)
-    assert len({answer.label for answer in found[0][0]}) == 3
+        made = predictor(kernel=kernel, **options)
+        found.append((paid(answers(made, QUERIES, block)), made.remaining.tolist()))
+    assert found[0] == found[1] == found[2]
+    assert {label for label, _ in found[0][0]} == {0, 1, 2}
 
 
 @pytest.mark.parametrize("reuse", [False, True])
@@ -75,23 +107,20 @@ def test_a_predictor_is_the_filter_on_exact_kernels(*, reuse: bool) -> None:
 
     With reuse, each query has the kernels of all earlier queries near it, under their labels.
     """
-    rows, queries = _tables()
-    made, rng = predictor(PARAMETERS, KERNEL, rows, reuse=reuse), np.random.default_rng(4)
-    left, found = np.full(300, int(PARAMETERS.budget * UNITS)), list[int]()
+    made, rng = predictor(reuse=reuse), np.random.default_rng(4)
+    left, found = np.full(300, BUDGET), list[int]()
 
     def kernels(one: NDArray[np.float32], query: NDArray[np.float32]) -> Floats:
         dots = one.astype(np.int64) @ query.astype(np.int64)
         return np.asarray(dots / (lengths(one) * lengths(query[None])[0]))
 
-    for answer, query in zip(answers(made, queries.features, 60, 4), queries.features, strict=True):
-        kappa, earlier = kernels(rows.features, query), queries.features[: len(found)]
-        near, again = np.flatnonzero(kappa >= 0.2), kernels(earlier, query)
-        votes = np.bincount(np.array(found, int)[again >= 0.2], again[again >= 0.2], minlength=3)
-        released = np.append(votes, (again >= 0.2).sum())
-        neighbours = Neighbours(near, kappa[near], rows.labels[near])
-        single = answer_query(
-            PARAMETERS, neighbours, left, rng, released=released if reuse else None
-        )
+    for answer, query in zip(answers(made, QUERIES, 60), QUERIES, strict=True):
+        kappa, again = kernels(ROWS.features, query), kernels(QUERIES[: len(found)], query)
+        near, earlier = np.flatnonzero(kappa >= 0.2), again >= 0.2
+        votes = np.bincount(np.array(found, int)[earlier], again[earlier], minlength=3)
+        released = np.append(votes, earlier.sum()) if reuse else None
+        neighbours = Neighbours(near, kappa[near], ROWS.labels[near])
+        single = answer_query(PARAMETERS, neighbours, left, rng, released=released)
         assert single.label == answer.label
         assert np.array_equal(single.payers + 100, answer.payers)
         assert np.array_equal(single.units, answer.units)
@@ -100,52 +129,30 @@ def test_a_predictor_is_the_filter_on_exact_kernels(*, reuse: bool) -> None:
     assert (left < PARAMETERS.entry_units).any()  # some could vote no more
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(options) or "plain")
+@of_kernels
+@of_options
 def test_a_forgotten_record_leaves_no_effect(kernel: Kernel, options: dict[str, Any]) -> None:
     """Answers equal those of a predictor created without it, with the same seed."""
-    rows, queries = _tables()
-    kept = np.ones(300, np.bool_)
-    kept[[0, 7, 150, 298, 299]] = False
-    made = predictor(PARAMETERS, kernel, rows, **options)
-    made.forget(np.flatnonzero(~kept) + 100)
-    never = Predictor(PARAMETERS, kernel, 24, **options)
-    budgets = np.full(295, int(PARAMETERS.budget * UNITS))
-    never.add(np.flatnonzero(kept) + 100, rows.features[kept], rows.labels[kept], budgets)
-    one, other = (answers(each, queries.features, 16, 4) for each in (made, never))
-    assert same(one, other)
-    assert not np.isin(np.flatnonzero(~kept) + 100, made.ids).any()
+    kept = ~np.isin(np.arange(300), [0, 7, 150, 298, 299])
+    made, ids = predictor(kernel=kernel, **options), np.arange(100, 400)
+    made.forget(np.repeat(ids[~kept], 2))
+    never = predictor(
+        Table(ROWS.features[kept], ROWS.labels[kept]), ids[kept], kernel=kernel, **options
+    )
+    assert paid(answers(made, QUERIES, 16)) == paid(answers(never, QUERIES, 16))
+    assert not np.isin(ids[~kept], made.ids).any()
 
 
-def test_forgetting_in_the_middle_leaves_the_others_budgets() -> None:
-    """After a record is forgotten, the others continue with the budgets that they had left."""
-    rows, queries = _tables()
-    made, rng = predictor(PARAMETERS, KERNEL, rows), np.random.default_rng(4)
-    made.answer_block(queries.features[:20], rng)
-    made.forget(np.arange(100, 200))
-    left = dict(zip(made.ids.tolist(), made.remaining.tolist(), strict=True))
-    taken = Predictor(PARAMETERS, KERNEL, 24)
-    ids = np.arange(200, 400)
-    taken.add(ids, rows.features[100:], rows.labels[100:], np.array([left[each] for each in ids]))
-    state = rng.bit_generator.state
-    one = made.answer_block(queries.features[20:], rng)
-    rng.bit_generator.state = state
-    assert same(one, taken.answer_block(queries.features[20:], rng))
-
-
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(options) or "plain")
-def test_nothing_of_a_forgotten_record_is_left(options: dict[str, object]) -> None:
+@of_options
+def test_nothing_of_a_forgotten_record_is_left(options: dict[str, Any]) -> None:
     """Neither its features nor its kernels are in any array that the predictor holds."""
-    rows, queries = _tables()
-    made = predictor(PARAMETERS, KERNEL, rows, **options)
-    made.answer_block(queries.features, np.random.default_rng(4))
-    rare = rows.features[123].tobytes()
-    product = inner_products(queries.features, rows.features[123:124]).tobytes()
-    held = pickle.dumps(made)
-    assert rare in held
+    made = predictor(**options)
+    answers(made, QUERIES, 60)
+    rare = ROWS.features[123].tobytes()
+    product = inner_products(QUERIES, ROWS.features[123:124]).tobytes()
+    assert rare in pickle.dumps(made)
     made.forget(np.array([223]))
     held = pickle.dumps(made)
-    assert rare not in held
     assert rare[:12] not in held
     assert not any(product[at : at + 4] in held for at in range(0, 4 * 60, 4) if product[at + 2])
     assert 223 not in made.ids
@@ -181,25 +188,12 @@ def test_rows_are_those_added_and_not_forgotten(sizes: list[int], seed: int) -> 
 
 def test_noise_does_not_depend_on_the_records() -> None:
     """For any table, equal numbers of queries draw equal numbers of random values."""
-    rows, queries = _tables()
     after = []
     for count in (0, 1, 300):
         rng = np.random.default_rng(4)
-        made = predictor(PARAMETERS, KERNEL, rows.take(slice(0, count)))
-        assert len(made.answer_block(queries.features, rng)) == 60
+        assert len(predictor(ROWS.take(slice(0, count))).answer_block(QUERIES, rng)) == 60
         after.append(rng.random())
     assert len(set(after)) == 1
-
-
-def test_an_added_record_takes_part_with_its_remaining_budget() -> None:
-    """It pays from the next query on; a record without budget does not."""
-    rows, queries = _tables()
-    made = predictor(PARAMETERS, KERNEL, rows)
-    twins = np.vstack([queries.features[:1]] * 2)
-    made.add(np.array([1, 2]), twins, np.array([0, 0]), np.array([UNITS, 0]))
-    (answer,) = made.answer_block(queries.features[:1], np.random.default_rng(0))
-    assert 1 in answer.payers
-    assert 2 not in answer.payers
 
 
 @pytest.mark.parametrize(
@@ -221,11 +215,10 @@ def test_an_added_record_takes_part_with_its_remaining_budget() -> None:
 )
 def test_invalid_rows_are_refused_together(field: str, change: dict[str, Any]) -> None:
     """The error names the field and shows no value, and nothing was added."""
-    rows, _ = _tables()
-    made = predictor(PARAMETERS, KERNEL, rows)
+    made = predictor()
     good: dict[str, Any] = {
         "ids": np.array([7, 8]),
-        "features": rows.features[:2],
+        "features": ROWS.features[:2],
         "labels": np.array([0, 1]),
         "remaining": np.array([5, 5]),
     }
@@ -234,26 +227,6 @@ def test_invalid_rows_are_refused_together(field: str, change: dict[str, Any]) -
     assert refused.value.field == field
     assert len(made) == 300
     made.add(**good)
-
-
-def test_unknown_records_cannot_be_forgotten() -> None:
-    """If any id is unknown, no record is forgotten; an id may be given twice."""
-    rows, _ = _tables()
-    made = predictor(PARAMETERS, KERNEL, rows)
-    with pytest.raises(InputError, match="unknown id"):
-        made.forget(np.array([100, 5]))
-    assert len(made) == 300
-    made.forget(np.array([100, 100]))
-    assert len(made) == 299
-
-
-def test_queries_that_are_not_quantised_are_refused() -> None:
-    """No query can cause an inexact product or a division by zero."""
-    rows, queries = _tables()
-    made = predictor(PARAMETERS, KERNEL, rows)
-    for bad in (queries.features / np.float32(3), queries.features[:, 1:], 0 * queries.features):
-        with pytest.raises(InputError, match="queries"):
-            made.answer_block(bad, np.random.default_rng(0))
 
 
 def test_codes_are_the_sides_of_the_planes() -> None:
@@ -281,87 +254,91 @@ def test_near_rows_collide_at_the_rate_of_their_angle() -> None:
 
 def test_hashing_is_algorithm_3_on_the_candidates() -> None:
     """A query's answer and prices equal those of a table of its candidates only."""
-    rng = np.random.default_rng(3)
-    rows, queries = clustered(400, 16, 3, rng), clustered(30, 16, 3, rng).features
-    hashing = Hashing.draw(16, rng, tables=4, bits=5)
-    codes, asked = hashing.codes(rows.features), hashing.codes(queries)
+    codes, asked = HASHING.codes(ROWS.features), HASHING.codes(QUERIES)
     for place in range(30):
-        among = hashing.candidates(codes, asked[:, place])
-        assert 0 < len(among) < 400
-        few = Predictor(PARAMETERS, KERNEL, 16)
-        budgets = np.full(len(among), 10**11)
-        few.add(among + 100, rows.features[among], rows.labels[among], budgets)
-        query = queries[place : place + 1]
-        hashed = answers(predictor(PARAMETERS, KERNEL, rows, hashing=hashing), query, 1, place)
-        assert same(hashed, answers(few, query, 1, place))
+        among, query = HASHING.candidates(codes, asked[:, place]), QUERIES[place : place + 1]
+        assert 0 < len(among) < 300
+        few = predictor(Table(ROWS.features[among], ROWS.labels[among]), among + 100)
+        hashed = answers(predictor(hashing=HASHING), query, 1, place)
+        assert paid(hashed) == paid(answers(few, query, 1, place))
 
 
 def test_reuse_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers beyond the limit do not vote, for any division of the stream into blocks."""
     monkeypatch.setattr("veilring.protocols.prediction.algorithm.directions.REUSED_MAX", 10)
-    rng = np.random.default_rng(4)
-    rows, queries = clustered(60, 8, 3, rng), clustered(40, 8, 3, rng).features
-    found = [
-        answers(predictor(PARAMETERS, KERNEL, rows, reuse=True), queries, block, 6)
-        for block in (1, 7, 40)
-    ]
-    assert same(found[0], found[1])
-    assert same(found[0], found[2])
+    found = [paid(answers(predictor(reuse=True), QUERIES, block)) for block in (1, 7, 40)]
+    assert found[0] == found[1] == found[2]
+
+
+ONES = np.ones((1, 2))
+UNKNOWN: Any = "k"
+MADE, RNG = predictor(), np.random.default_rng(0)
 
 
 @pytest.mark.parametrize(
-    ("field", "given"), [("tables", (0, 8)), ("bits", (3, 9)), ("bits", (3, 0))]
+    ("act", "message"),
+    [
+        (partial(quantise, np.zeros((2, 3))), "features"),
+        (partial(quantise, np.full((1, 3), np.nan)), "features"),
+        (partial(quantise, np.zeros(3)), "features"),
+        (partial(quantise, np.ones((2, 0))), "features"),
+        (partial(quantise, np.array([["3", "secret"]], object)), "features must be numbers"),
+        (partial(quantise, ONES, np.zeros(3)), "origin must be finite"),
+        (partial(private_mean, ONES, 0.0, np.random.default_rng(0)), "sigma"),
+        (partial(Kernel, tau=0.0), "tau"),
+        (partial(Kernel, tau=1.1), "tau"),
+        (partial(Kernel, width=0.0), "width"),
+        (partial(Kernel, width=1e13), "width"),
+        (partial(Kernel, UNKNOWN), "kernel"),
+        (partial(Hashing.draw, 4, RNG, 0, 8), "tables"),
+        *((partial(Hashing.draw, 4, RNG, 3, bits), "bits") for bits in (0, 9)),
+        (partial(Predictor, PARAMETERS, KERNEL, 5, hashing=HASHING), "hashing"),
+        (partial(MADE.forget, np.array([100, 5])), "unknown id"),
+        (partial(MADE.answer_block, QUERIES / np.float32(3), RNG), "queries"),
+        (partial(MADE.answer_block, QUERIES[:, 1:], RNG), "queries"),
+        (partial(MADE.answer_block, 0 * QUERIES, RNG), "queries"),
+    ],
 )
-def test_invalid_hashing_is_refused(field: str, given: tuple[int, int]) -> None:
-    """A code is one byte, there is at least one table, and planes match the features."""
-    with pytest.raises(InputError, match=field):
-        Hashing.draw(4, np.random.default_rng(0), *given)
-    with pytest.raises(InputError, match="hashing"):
-        Predictor(PARAMETERS, KERNEL, 5, hashing=Hashing.draw(4, np.random.default_rng(0)))
+def test_invalid_arguments_are_refused(act: Callable[[], object], message: str) -> None:
+    """The error names the field and shows no value, not even through NumPy's own error.
 
-
-class _Sent:
-    """Keeps the arrays sent to a library."""
-
-    def __init__(self, library: Any) -> None:
-        self._library, self.held = library, list[Any]()
-
-    def asarray(self, array: NDArray[np.float32]) -> Any:
-        self.held.append(self._library.asarray(array))
-        return self.held[-1]
-
-    def matmul(self, one: Any, other: Any) -> Any:
-        return self._library.matmul(one, other)
+    A row that is not a neighbour must not vote, so τ is above 0; a code is one byte; no query
+    divides by zero; and no record is forgotten beside an unknown one.
+    """
+    with pytest.raises(InputError, match=message) as refused:
+        act()
+    assert refused.value.__context__ is None
+    assert len(MADE) == 300
 
 
 @pytest.mark.parametrize("library", [np, array_api_strict], ids=["numpy", "array-api-strict"])
-def test_a_device_gives_the_same_answers(library: Any) -> None:
-    """Labels and payments are equal, even after rows were added and forgotten."""
-    rng = np.random.default_rng(1)
-    rows, queries = clustered(200, 30, 3, rng), clustered(40, 30, 3, rng).features
-    made = [
-        predictor(PARAMETERS, KERNEL, rows, device=device) for device in (None, Device(library))
-    ]
-    for change in ([], [105], [100, 250]):
+def test_a_device_gives_the_same_answers_and_keeps_nothing(library: Any) -> None:
+    """Labels and payments are equal after any change, which overwrites its copy of the rows."""
+    sent = list[Any]()
+
+    def asarray(array: NDArray[np.float32]) -> Any:
+        sent.append(library.asarray(array))
+        return sent[-1]
+
+    def copies() -> list[NDArray[np.float32]]:
+        return [np.asarray(each) for each in sent if each.shape[0] > 256]  # no query or trial
+
+    device = Device(SimpleNamespace(asarray=asarray, matmul=library.matmul))
+    made, new = [predictor(device=each) for each in (None, device)], TABLE.take(slice(330, 360))
+    added = (np.arange(30), new.features, new.labels, np.full(30, BUDGET))
+    for change, arguments in (
+        (Predictor.forget, (np.array([105]),)),
+        (Predictor.forget, (np.array([100, 250]),)),
+        (Predictor.add, added),
+        (Predictor.forget, (np.arange(30),)),
+    ):
+        one, other = (paid(answers(each, QUERIES[:30], 16)) for each in made)
+        assert one == other
+        assert copies()[-1].any()
         for each in made:
-            each.forget(np.array(change, np.int64))
-        one, other = (answers(each, queries, 16, seed=2) for each in made)
-        assert same(one, other)
-
-
-def test_nothing_is_left_on_the_device() -> None:
-    """The copy of the rows is overwritten when one of them is forgotten."""
-    rng = np.random.default_rng(1)
-    rows, queries = clustered(50, 8, 3, rng), clustered(3, 8, 3, rng).features
-    sent = _Sent(np)
-    made = predictor(PARAMETERS, KERNEL, rows, device=Device(sent))
-    answers(made, queries, 3, seed=2)
-    copies = [each for each in sent.held if each.shape == (50, 8)]
-    assert len(copies) == 1
-    assert np.array_equal(copies[0], rows.features)
-    made.forget(np.array([110]))
-    assert not copies[0].any()
-    assert np.array_equal(made.ids[:10], np.arange(100, 110))
+            change(each, *arguments)
+        assert not any(copy.any() for copy in copies())
+    assert [len(copy) for copy in copies()] == [300, 299, 297, 327]
 
 
 @pytest.mark.parametrize("features", [16, 64, 768])
@@ -372,9 +349,157 @@ def test_a_device_that_rounds_is_refused(features: int) -> None:
         bits = np.ascontiguousarray(array).view(np.int32)
         return ((bits + (1 << 12)) & ~((1 << 13) - 1)).view(np.float32)
 
-    coarse = SimpleNamespace(
-        asarray=np.asarray, matmul=lambda one, other: rounded(one) @ rounded(other)
-    )
+    def matmul(one: NDArray[np.float32], other: NDArray[np.float32]) -> NDArray[np.float32]:
+        return rounded(one) @ rounded(other)
+
+    coarse = SimpleNamespace(asarray=np.asarray, matmul=matmul)
     rows = clustered(20, features, 3, np.random.default_rng(1)).features
     with pytest.raises(InputError, match="device"):
         Device(coarse).products(rows, rows)
+
+
+def _rows(seed: int, rows: int, features: int) -> NDArray[np.float32]:
+    rng = np.random.default_rng(seed)
+    return quantise(rng.standard_normal((rows, features)) * rng.exponential(1, (rows, 1)))
+
+
+def _neighbours(
+    kernel: Kernel, query: NDArray[np.float32], rows: NDArray[np.float32]
+) -> tuple[list[int], list[float]]:
+    products, length = inner_products(query, rows)[0], float(lengths(query)[0])
+    near, kappa = kernel.neighbours(products, lengths(rows), length)
+    return near.tolist(), kappa.tolist()
+
+
+@given(st.integers(0, 2**32), st.integers(1, 40), st.integers(1, 400))
+def test_every_partial_sum_fits_single_precision(seed: int, rows: int, features: int) -> None:
+    """Rows are integers of bounded length, so no subset of terms exceeds 2**24."""
+    whole = _rows(seed, rows, features)
+    assert np.array_equal(whole, np.rint(whole))
+    assert (lengths(whole) <= LENGTH_MAX).all()
+    terms = whole.astype(np.int64)[:, None] * whole.astype(np.int64)[None]
+    assert max(terms.clip(min=0).sum(axis=2).max(), -terms.clip(max=0).sum(axis=2).min()) <= 2**24
+
+
+def test_a_row_too_long_after_rounding_is_shortened() -> None:
+    """Entries of 7.505 rounded to 8 would make a row of length 4360, and become 7."""
+    assert LENGTH_MAX < 8 * 297_000**0.5
+    assert np.array_equal(quantise(np.ones((1, 297_000))), np.full((1, 297_000), 7))
+
+
+@given(st.integers(0, 2**32), st.integers(1, 60))
+def test_products_are_exact_for_any_block(seed: int, rows: int) -> None:
+    """One query, a block, some rows only, and 64-bit integers give equal bits."""
+    whole, queries = _rows(seed, rows, 129), _rows(seed + 1, 9, 129)
+    exact = queries.astype(np.int64) @ whole.astype(np.int64).T
+    block = inner_products(queries, whole)
+    assert block.dtype == np.float32
+    assert np.array_equal(block, exact)
+    single = np.vstack([inner_products(query[None], whole) for query in queries])
+    assert block.tobytes() == single.tobytes()
+    assert np.array_equal(inner_products(queries, whole[::2]), exact[:, ::2])
+
+
+def test_directions_are_kept_to_a_step() -> None:
+    """A quantised row is within half a step of the scaled row, in every feature."""
+    rows = np.random.default_rng(3).standard_normal((500, 64))
+    scaled = rows * (LENGTH / np.linalg.norm(rows, axis=1, keepdims=True))
+    assert np.abs(quantise(rows) - scaled).max() <= 0.5
+    assert np.array_equal(quantise(rows), quantise(rows.astype(np.float64) * 7))
+
+
+def test_an_origin_is_subtracted_from_unit_rows() -> None:
+    """Directions are those from the origin, which is in the unit of directions."""
+    rows, origin = np.array([[3.0, 4.0], [10.0, 0.0]]), np.array([0.6, 0.0])
+    assert np.array_equal(quantise(rows, origin), [[0, LENGTH], [LENGTH, 0]])
+
+
+def test_a_row_moves_the_mean_by_at_most_its_sensitivity() -> None:
+    """The sum of directions and the count change by √2 in L2, up to the longest quantised row."""
+    rng = np.random.default_rng(5)
+    rows = rng.standard_normal((200, 17))
+    for left_out in range(20):
+        fewer = np.delete(rows, left_out, axis=0)
+        sums = [np.append(quantise(each).sum(axis=0) / LENGTH, len(each)) for each in (rows, fewer)]
+        # The noise is scaled by LENGTH_MAX / LENGTH, which is more than this ever exceeds √2.
+        assert np.linalg.norm(sums[0] - sums[1]) <= np.sqrt(2) * LENGTH_MAX / LENGTH
+
+
+def test_the_mean_is_charged_and_unbiased() -> None:
+    """Its price is that of a Gaussian of its sensitivity, and its error that of the noise."""
+    rng = np.random.default_rng(6)
+    rows = rng.standard_normal((4000, 50)) + 2
+    released = private_mean(rows, 20.0, rng)
+    assert released.units == to_units(ZCDP.of_gaussian(20.0, np.sqrt(2)).rho)
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    error = released.mean - unit.mean(axis=0)
+    # Noise alone: 50 coordinates of 20 / 4000, and the count's; Laurent and Massart 2000 bound a
+    # chi-square of 51 by 51 + 2 sqrt(51 x) + 2 x, except with probability e**-x, at x = 14 (1e-6).
+    limit = (LENGTH_MAX / LENGTH * 20 / 4000) * np.sqrt(51 + 2 * np.sqrt(51 * 14) + 28)
+    assert np.linalg.norm(error) <= limit + 50**0.5 / LENGTH
+    assert np.linalg.norm(error) > 0
+
+
+@pytest.mark.parametrize("width", [1.0, 1e3, WIDTH_MAX])
+def test_no_neighbour_depends_on_other_rows(width: float) -> None:
+    """Rows at the very edge are judged alone as among others, up to the widest kernel."""
+    features, rng = 50, np.random.default_rng(0)
+    query = quantise(rng.standard_normal((1, features)))
+    unit = query / np.linalg.norm(query)
+    aside = rng.standard_normal((1, features))
+    aside -= (aside @ unit.T) * unit
+    edge = 0.3 * unit + math.sqrt(1 - 0.3**2) * aside / np.linalg.norm(aside)
+    rows = quantise(edge + rng.standard_normal((4000, features)) * 2e-4)
+    kernel = Kernel("rbf", math.exp(2 * (0.3 - 1) / width), width)
+    together, _ = _neighbours(kernel, query, rows)
+    alone = [
+        place for place in range(len(rows)) if _neighbours(kernel, query, rows[[place]])[0] == [0]
+    ]
+    assert together == alone
+    assert 1000 < len(alone) < 3000
+
+
+@given(
+    st.integers(0, 2**32),
+    st.integers(0, 80),
+    st.integers(1, 6),
+    st.builds(
+        Kernel, st.sampled_from(["cosine", "rbf"]), st.floats(1e-6, 1.0), st.floats(0.05, 20)
+    ),
+)
+def test_neighbours_are_all_rows_with_a_kernel_of_at_least_tau(
+    seed: int, rows: int, features: int, kernel: Kernel
+) -> None:
+    """Sorting rows out beforehand neither omits nor adds a neighbour."""
+    rng = np.random.default_rng(seed)
+    table, query = (quantise(rng.standard_normal((count, features))) for count in (rows, 1))
+    products = inner_products(query, table)[0].astype(np.float64)
+    values = products / (lengths(table) * lengths(query)[0])
+    if kernel.name == "rbf":  # exp(-|x - q|² / ν²) of unit vectors
+        values = np.array([math.exp(2 * (each - 1) / kernel.width) for each in values.tolist()])
+    near, kappa = _neighbours(kernel, query, table)
+    assert near == np.flatnonzero(values >= kernel.tau).tolist()
+    assert kappa == values[near].tolist()
+
+
+def test_a_row_at_the_threshold_is_a_neighbour() -> None:
+    """κ ≥ τ includes equality: a query with itself at τ = 1, and right angles in an RBF.
+
+    The paper's ν² is e^1.5.
+    """
+    itself = quantise(np.array([[3.0, 4.0]]))
+    assert _neighbours(Kernel("cosine", 1.0), itself, itself)[0] == [0]
+    right = Kernel("rbf", math.exp(-2 / 3.0), 3.0)
+    near, _ = right.neighbours(np.zeros(1, np.float32), np.array([4090.0]), 4090.0)
+    assert near.tolist() == [0]
+    assert Kernel("rbf").width == math.exp(1.5)
+
+
+@pytest.mark.parametrize("width", [5e-324, 1e-20, 1e-15])
+def test_a_narrow_kernel_is_at_most_one_for_rounded_cosines(width: float) -> None:
+    """Rounding makes some cosines larger than 1; their kernels neither overflow nor exceed 1."""
+    rows = quantise(np.random.default_rng(0).standard_normal((3000, 5)))
+    assert (np.square(rows).sum(axis=1) / np.square(lengths(rows)) > 1).any()
+    for row in rows[:, None]:
+        _, values = _neighbours(Kernel("rbf", 0.5, width), row, row)
+        assert max(values, default=0.0) <= 1.0

@@ -1,10 +1,11 @@
-"""The data owner: charges before answers, once per request, within every budget, in turns."""
+"""A data owner and its analysts: what is charged, answered and refused, who is blamed, sizes."""
 
 import asyncio
-import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -12,26 +13,72 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.outcomes import Outcome, world
-from tests.protocols.radius.parties import QUERIES, ROWS, RULES, asked, opened
 from tests.protocols.test_served import handed
 
 from veilring.data.table import Rows
-from veilring.errors import BudgetExhausted, InputError, StoreFailed
+from veilring.errors import (
+    BudgetExhausted,
+    FrameError,
+    InputError,
+    ProtocolViolation,
+    RunFailed,
+    StoreFailed,
+)
+from veilring.nodes.adversary import Alter
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
-from veilring.nodes.service import Threads, opening, run_inline
+from veilring.nodes.service import Offload, Threads, opening, run_inline
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import Ledger, open_ledger
 from veilring.protocols.promise import Facts
 from veilring.protocols.radius import messages
 from veilring.protocols.radius.algorithm.conversion import ByCandidates, ByGrid
 from veilring.protocols.radius.algorithm.nearest import LabelledBatch, label_within
-from veilring.protocols.radius.messages import REQUEST_EPSILON_MIN
-from veilring.protocols.radius.owner import LABEL_SERVICE, Owner, ask_nearest, request_labels
+from veilring.protocols.radius.messages import (
+    REQUEST_EPSILON_MIN,
+    LabelAnswer,
+    LabelRequest,
+    label_cost,
+)
+from veilring.protocols.radius.owner import (
+    LABEL_SERVICE,
+    Owner,
+    ask_nearest,
+    ask_within,
+    request_labels,
+)
 from veilring.protocols.radius.system import DataOwner
-from veilring.protocols.requests import RequestVerdict
+from veilring.protocols.requests import REQUEST_KEY_BYTES, RequestVerdict
+from veilring.testing import ProtocolRunner
 from veilring.testing.exploring import explore
-from veilring.transport.messages import encode
+from veilring.transport.frames import FRAME_BYTES_MAX, frame_size, pack
+from veilring.transport.messages import Message, decode, encode
+
+DRAWS = np.random.default_rng(9)
+ROWS = Rows(DRAWS.random((60, 2)), DRAWS.integers(2, size=60))
+NO_ROWS = Rows(np.zeros((0, 2)), np.zeros(0, dtype=np.int64))
+QUERIES = DRAWS.random((5, 2))
+RADII = np.full(5, 0.3)
+RULES = DataOwner(conversion="grid").bind(Facts(1, 2, 2, rows=60))
+ANALYST, OWNER = "analyst", "owner"
+SESSION = bytes(16)
+
+
+def asked(name: str = "", epsilon: float = 0.5) -> LabelRequest:
+    """Return a request for the labels of the queries."""
+    return ask_within(QUERIES, RADII, epsilon, name=name)
+
+
+@contextmanager
+def opened(
+    budgets: Budgets | None = None,
+    path: Path | None = None,
+    rows: Rows = ROWS,
+    offload: Offload = run_inline,
+) -> Iterator[tuple[Owner, Ledger]]:
+    """Open an owner and its ledger, which is in memory or a new file."""
+    with open_ledger(path, budgets or Budgets(), new=True) as ledger:
+        yield Owner(rows, RULES, ledger, offload), ledger
 
 
 def test_the_promise() -> None:
@@ -55,98 +102,6 @@ def test_the_meaning_of_parameters() -> None:
         assert rules.nearest(5, 1.0).conversion == conversion
 
 
-def test_a_request_is_answered_and_charged_once(tmp_path: Path) -> None:
-    """A repeated request, even after a restart, gets the same bytes at no cost."""
-    budgets, path = Budgets(total=5.0), tmp_path / "ledger"
-    with opened(budgets, path) as (owner, _):
-        answer = owner.answer_once("ann", asked("one"), np.random.default_rng(1))
-        assert owner.answer_once("ann", asked("one"), np.random.default_rng(2)) == answer
-    with opened(budgets, path) as (owner, ledger):
-        assert owner.answer_once("ann", asked("one"), np.random.default_rng(3)) == answer
-        assert (ledger.totals().spent, ledger.totals().answers) == (asked("one").epsilon, 1)
-
-
-def test_an_answer_has_one_size_for_any_content() -> None:
-    """An answer and each kind of refusal have the same number of bytes."""
-    for first in (asked(""), ask_nearest(QUERIES, 7, 0.5)):
-        with opened(Budgets(total=1.0, analyst=0.5)) as (owner, _):
-            rng = np.random.default_rng(1)
-            other = first.model_copy(update={"epsilon": 0.25})
-            new = first.model_copy(update={"key": bytes(16)})
-            answers = [owner.answer_once("ann", each, rng) for each in (first, other, new)]
-            owner.answer_once("bob", first, rng)
-            answers.append(owner.answer_once("cyd", first, rng))
-        assert [answer.verdict for answer in answers] == [0, 3, 1, 2]
-        assert len({len(encode(bytes(16), answer)) for answer in answers}) == 1
-
-
-def test_concurrent_analysts_never_exceed_the_budgets(tmp_path: Path) -> None:
-    """Of many concurrent requests exactly as many are answered as the budgets pay for."""
-    with (
-        opened(Budgets(total=2.0, analyst=1.5), tmp_path / "ledger") as (owner, ledger),
-        ThreadPoolExecutor(8) as pool,
-    ):
-        many = [(who, asked(f"{number}", 0.25)) for number in range(8) for who in ("ann", "bob")]
-        rngs = np.random.default_rng(1).spawn(len(many))
-        verdicts = [
-            each.verdict for each in pool.map(owner.answer_once, *zip(*many, strict=True), rngs)
-        ]
-        assert verdicts.count(RequestVerdict.ANSWERED) == 8
-        assert ledger.totals().spent == 2.0
-        assert max(each.spent for each in ledger.totals().analysts) <= 1.5
-
-
-def test_whether_a_budget_suffices_does_not_depend_on_rows() -> None:
-    """On any rows, equal requests get equal verdicts and equal remainders."""
-
-    def refusals(rows: Rows) -> list[tuple[int, float]]:
-        with opened(Budgets(total=6.0, analyst=5.0), rows=rows) as (owner, _):
-            rng = np.random.default_rng(1)
-            many = [(who, asked(f"{n}")) for n in range(12) for who in ("ann", "bob")]
-            answers = [owner.answer_once(*each, rng) for each in many]
-        return [(answer.verdict, answer.left) for answer in answers]
-
-    assert refusals(ROWS) == refusals(Rows(np.zeros((0, 2)), np.zeros(0, dtype=np.int64)))
-    assert {verdict for verdict, _ in refusals(ROWS)} >= {0, 2}
-
-
-@pytest.mark.parametrize(
-    "error", [MemoryError("row 7"), ValueError("row 7"), InputError("rows", "row 7", "none")]
-)
-async def test_an_answer_that_cannot_be_drawn_ends_the_owner(
-    monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
-    """To the analyst, any failure on the rows is one error, and the owner's last answer.
-
-    The log has the kind of error and its location in the code, and no text that might quote a row.
-    """
-
-    def fail(*_: object, **__: object) -> None:
-        raise error
-
-    with opened(Budgets(total=5.0)) as (owner, ledger):
-        async with world({"owner": lambda _node: owner.offers(bytes(32))}, "ann") as served:
-
-            async def ask(name: str) -> Outcome:
-                role = opening(request_labels, LABEL_SERVICE, bytes(32))
-                return await served.ask(
-                    role, "ann", "owner", asked(name), charged=ledger.totals, rules=RULES
-                )
-
-            monkeypatch.setattr(messages, "label_within", fail)
-            first = await ask("one")
-            assert first.ending == "SessionAborted"
-            assert "StoreFailed" in first.text
-            monkeypatch.undo()
-            second = await ask("two")
-            assert (second.text, second.wire) == (first.text, first.wire)
-            assert ledger.totals().spent == 0.0
-            with pytest.raises(StoreFailed) as failed:
-                await owner.failure()
-    assert f"{type(error).__name__} in test_owner.py" in str(failed.value)
-    assert "row 7" not in str(failed.value)
-
-
 @given(
     st.floats(REQUEST_EPSILON_MIN, 10.0),
     st.floats(0.01, 0.99),
@@ -168,126 +123,253 @@ def test_the_parts_of_a_price_add_up(
 )
 def test_invalid_rows_are_refused_at_the_start(facts: Facts, field: str) -> None:
     """Rows of another schema are refused."""
-    with pytest.raises(InputError) as error, opened(rules=DataOwner().bind(facts)):
-        pass
+    with pytest.raises(InputError) as error, open_ledger(None, Budgets()) as ledger:
+        Owner(ROWS, DataOwner().bind(facts), ledger, run_inline)
     assert error.value.field == field
 
 
-class Slow:
-    """Labelling whose first batch waits until it is released, by events that threads share."""
+@pytest.mark.parametrize("rows", [ROWS, NO_ROWS], ids=len)
+@pytest.mark.parametrize("first", [asked(), ask_nearest(QUERIES, 7, 0.5)], ids=["r-N", "k-N"])
+def test_verdicts_and_sizes_do_not_depend_on_content(first: LabelRequest, rows: Rows) -> None:
+    """On any rows, an answer and each kind of refusal have the same number of bytes."""
+    with opened(Budgets(total=1.0, analyst=0.75), rows=rows) as (owner, _):
+        rng = np.random.default_rng(1)
+        other = first.model_copy(update={"epsilon": 0.25})
+        new = first.model_copy(update={"key": bytes(16)})
+        answers = [owner.answer_once("ann", each, rng) for each in (first, other, new)]
+        owner.answer_once("bob", first, rng)
+        answers.append(owner.answer_once("cyd", first, rng))
+    assert [(each.verdict, each.left) for each in answers] == [
+        (RequestVerdict.ANSWERED, 0.0),
+        (RequestVerdict.KEY_USED, 0.0),
+        (RequestVerdict.CLIENT_EXHAUSTED, 0.25),
+        (RequestVerdict.TOTAL_EXHAUSTED, 0.0),
+    ]
+    assert len({len(encode(SESSION, answer)) for answer in answers}) == 1
 
-    def __init__(self) -> None:
-        self.working, self.second, self.release = (threading.Event() for _ in range(3))
 
-    def __call__(self, *given: Any, **named: Any) -> object:
-        """Label."""
-        if self.working.is_set():
-            self.second.set()
-        else:
-            self.working.set()
-            assert self.release.wait(20)
+def test_concurrent_analysts_never_exceed_the_budgets(tmp_path: Path) -> None:
+    """Of many concurrent requests exactly as many are answered as the budgets pay for."""
+    with (
+        opened(Budgets(total=2.0, analyst=1.5), tmp_path / "ledger") as (owner, ledger),
+        ThreadPoolExecutor(8) as pool,
+    ):
+        many = [(who, asked(f"{number}", 0.25)) for number in range(8) for who in ("ann", "bob")]
+        rngs = np.random.default_rng(1).spawn(len(many))
+        verdicts = [
+            each.verdict for each in pool.map(owner.answer_once, *zip(*many, strict=True), rngs)
+        ]
+        assert verdicts.count(RequestVerdict.ANSWERED) == 8
+        assert ledger.totals().spent == 2.0
+        assert max(each.spent for each in ledger.totals().analysts) <= 1.5
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError("row 7"), ValueError("row 7"), InputError("rows", "row 7", "none")]
+)
+async def test_an_answer_that_cannot_be_drawn_ends_the_owner(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """To the analyst, any failure on the rows is one error, and the owner's last answer.
+
+    The log has the kind of error and its location in the code, and no text that might quote a row.
+    """
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    role = opening(request_labels, LABEL_SERVICE, bytes(32))
+    with opened(Budgets(total=5.0)) as (owner, ledger):
+        async with world({OWNER: lambda _node: owner.offers(bytes(32))}, "ann") as served:
+
+            async def ask(name: str) -> Outcome:
+                told: dict[str, Any] = {"charged": ledger.totals, "rules": RULES}
+                return await served.ask(role, "ann", OWNER, asked(name), **told)
+
+            monkeypatch.setattr(messages, "label_within", fail)
+            first = await ask("one")
+            assert first.ending == "SessionAborted"
+            assert "StoreFailed" in first.text
+            monkeypatch.undo()
+            second = await ask("two")
+            assert (second.text, second.wire) == (first.text, first.wire)
+            assert ledger.totals().spent == 0.0
+            with pytest.raises(StoreFailed) as failed:
+                await owner.failure()
+    assert f"{type(error).__name__} in test_owner.py" in str(failed.value)
+    assert "row 7" not in str(failed.value)
+
+
+async def test_a_long_batch_delays_only_its_own_analyst(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others are answered meanwhile; its analyst, even after disconnecting, waits for its thread.
+
+    The batch is charged once, and its late answer is kept.
+    """
+    begun, began, release = 0, Event(), Event()
+
+    def label(*given: Any, **named: Any) -> object:
+        nonlocal begun
+        begun += 1
+        if begun == 1:
+            began.set()
+            assert release.wait(20)
         return label_within(*given, **named)
 
-    async def begun(self) -> None:
-        """Wait until the first batch is being labelled."""
-        assert await asyncio.to_thread(self.working.wait, 20)
-
-
-@pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> Slow:
-    """Label slowly in this test."""
-    labelling = Slow()
-    monkeypatch.setattr(messages, "label_within", labelling)
-    return labelling
-
-
-Ask = Callable[[str, str], "asyncio.Task[Any]"]
-
-
-def play(budgets: Budgets, threads: int, act: Callable[[Ask, Ledger], Awaitable[None]]) -> None:
-    """Let analysts ask an owner that labels in threads."""
-
     async def part(party: Party, *, name: str, owner: Owner) -> object:
-        if party.me == "owner":
+        if party.me == OWNER:
             await owner.answer(party, party.peers[0])
             return None
         return await request_labels(party, asked(name), rules=RULES)
 
-    async def main() -> None:
-        async with (
-            Cluster(["owner", "ann", "bob"], seed=1) as cluster,
-            Threads(threads, "labels") as offload,
-        ):
-            with opened(budgets, offload=offload) as (owner, ledger):
+    monkeypatch.setattr(messages, "label_within", label)
+    async with Cluster([OWNER, "ann", "bob"], seed=1) as cluster, Threads(2, "labels") as offload:
+        with opened(Budgets(total=2.0), offload=offload) as (owner, ledger):
 
-                def ask(who: str, name: str) -> asyncio.Task[Any]:
-                    run = cluster.run(part, among=["owner", who], name=name, owner=owner)
-                    return asyncio.create_task(run)
+            def ask(who: str, name: str) -> "asyncio.Task[Any]":
+                run = cluster.run(part, among=[OWNER, who], name=name, owner=owner)
+                return asyncio.create_task(run)
 
-                await act(ask, ledger)
-
-    asyncio.run(main())
-
-
-def test_others_are_answered_during_a_long_batch(slow: Slow) -> None:
-    """A long batch delays only the next request of its own analyst."""
-
-    async def act(ask: Ask, _ledger: Ledger) -> None:
-        first = ask("ann", "ann 1")
-        await slow.begun()
-        second, other = ask("ann", "ann 2"), ask("bob", "bob")
-        await other
-        assert not first.done()
-        assert not second.done()
-        slow.release.set()
-        await asyncio.gather(first, second)
-
-    play(Budgets(), 2, act)
+            first = ask("ann", "late")
+            assert await asyncio.to_thread(began.wait, 20)
+            waiting = [ask("ann", "queued")]
+            await ask("bob", "bob")
+            assert not first.done()
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+            waiting.append(ask("ann", "again"))
+            await asyncio.sleep(0.3)
+            assert begun == 2
+            release.set()
+            await asyncio.gather(*waiting)
+            run = await ask("ann", "late")
+            assert isinstance(run.results["ann"], LabelledBatch)
+            assert begun == 4
+            assert (ledger.totals().spent, ledger.totals().answers) == (2.0, 4)
 
 
-def test_a_late_answer_is_kept(slow: Slow) -> None:
-    """A session that ends during its batch is charged once, and answered on request."""
-
-    async def act(ask: Ask, ledger: Ledger) -> None:
-        first = ask("ann", "late")
-        await slow.begun()
-        first.cancel()
-        await asyncio.gather(first, return_exceptions=True)
-        slow.release.set()
-        run = await ask("ann", "late")
-        assert isinstance(run.results["ann"], LabelledBatch)
-        assert (ledger.totals().spent, ledger.totals().answers) == (0.5, 1)
-
-    play(Budgets(total=0.5), 1, act)
+async def label(party: Party, own: LabelRequest | None) -> None:
+    """Ask, if the party has a request, and otherwise answer as the owner."""
+    if own is not None:
+        await request_labels(party, own, rules=RULES)
+        return
+    with opened(Budgets(total=1.0)) as (owner, _):
+        await owner.answer(party, ANALYST)
 
 
-def test_a_cancelled_batch_keeps_its_turn_until_its_thread_is_done(slow: Slow) -> None:
-    """An analyst that disconnects and asks again still uses one thread of the owner, not two."""
+def require_blamed(liar: str, request: LabelRequest, lie: LabelRequest | LabelAnswer) -> None:
+    """Require that a party is blamed for sending another message in place of its own."""
+    adversary = Alter(lambda _message: lie, only=(type(lie),))
+    run = ProtocolRunner("memory")
+    with pytest.raises(RunFailed) as failed:
+        run(label, (ANALYST, OWNER), own=[request, None], adversaries={liar: adversary})
+    (witness,) = {ANALYST, OWNER} - {liar}
+    error = failed.value.errors[witness]
+    assert isinstance(error, ProtocolViolation)
+    assert error.culprit == liar
 
-    async def act(ask: Ask, _ledger: Ledger) -> None:
-        first = ask("ann", "first")
-        await slow.begun()
-        first.cancel()
-        await asyncio.gather(first, return_exceptions=True)
-        again = ask("ann", "again")
-        assert not await asyncio.to_thread(slow.second.wait, 0.3)
-        slow.release.set()
-        await again
-        assert slow.second.is_set()
 
-    play(Budgets(), 2, act)
+BAD = {
+    "features": ask_within(np.hstack([QUERIES, QUERIES]), RADII, 0.5),
+    "nothing": ask_within(QUERIES[:0], RADII[:0], 0.5),
+    "outside": ask_within(QUERIES + 0.9, RADII, 0.5),
+    "nan": ask_within(QUERIES * np.nan, RADII, 0.5),
+    "radii": ask_within(QUERIES, RADII[1:], 0.5),
+    "negative": ask_within(QUERIES, -RADII, 0.5),
+    "infinite": ask_within(QUERIES, RADII * np.inf, 0.5),
+    "not a radius": ask_within(QUERIES, RADII * np.nan, 0.5),
+    "wide": ask_within(QUERIES, RADII + 1.2, 0.5),
+    "free": ask_within(QUERIES, RADII, 0.0),
+    "cheap": ask_within(QUERIES, RADII, 1e-9),
+    "dear": ask_within(QUERIES, RADII, 1.5),
+    "no price": ask_within(QUERIES, RADII, float("nan")),
+    "huge k": ask_nearest(QUERIES, 1 << 40, 0.5),
+    "both": LabelRequest(key=bytes(16), epsilon=0.5, k=3, queries=QUERIES, radii=RADII),
+    "many": ask_within(np.tile(QUERIES, (300, 1)), np.tile(RADII, 300), 0.5),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_request_that_no_honest_analyst_sends_ends_the_session(name: str) -> None:
+    """An analyst refuses to send it, and the owner reports a violation without any draw."""
+    with pytest.raises(InputError):
+        RULES.check(BAD[name])
+    require_blamed(ANALYST, asked(), BAD[name])
+
+
+@pytest.mark.parametrize(
+    ("labels", "radii"),
+    [
+        (np.zeros(4), np.zeros(5)),
+        (np.zeros(5), np.zeros(0)),
+        (np.full(5, 2), np.zeros(5)),
+        (np.zeros(5), np.full(5, -1.0)),
+        (np.zeros(5), np.full(5, np.inf)),
+    ],
+    ids=["labels", "radii", "class", "negative", "infinite"],
+)
+def test_an_answer_that_no_honest_owner_sends_is_refused(labels: Any, radii: Any) -> None:
+    """An analyst accepts no labels from an answer that does not fit its request."""
+    answer = LabelAnswer(verdict=0, left=0.0, labels=labels.astype(np.uint16), radii=radii)
+    require_blamed(OWNER, ask_nearest(QUERIES, 10, 0.5), answer)
+
+
+ANSWER = LabelAnswer(verdict=0, left=0.0, labels=np.zeros(5, np.uint16), radii=np.zeros(0))
+
+
+@pytest.mark.parametrize(
+    ("message", "changed"),
+    [
+        (asked(), {"key": bytes(REQUEST_KEY_BYTES - 1)}),
+        (asked(), {"key": bytes(REQUEST_KEY_BYTES + 1)}),
+        (asked(), {"k": -1}),
+        (asked(), {"queries": np.zeros(3)}),
+        (asked(), {"queries": np.zeros((3, 2), dtype=np.float32)}),
+        (asked(), {"radii": np.zeros((3, 1))}),
+        (asked(), {"epsilon": "free"}),
+        (ANSWER, {"verdict": 4}),
+        (ANSWER, {"left": -1.0}),
+        (ANSWER, {"left": float("nan")}),
+    ],
+)
+def test_an_invalid_message_is_a_broken_frame(message: Message, changed: dict[str, Any]) -> None:
+    """A field of another type, shape, length or range is refused before a role sees it."""
+    fields: dict[str, Any] = {name: getattr(message, name) for name in message.names} | changed
+    with pytest.raises(FrameError):
+        decode(pack((SESSION, message.kind, *fields.values())))
+
+
+def test_a_key_depends_on_the_whole_request() -> None:
+    """Equal requests have equal keys, and any other content or name has another key."""
+    others = [
+        asked("again"),
+        asked("", 0.25),
+        ask_within(QUERIES, RADII * 2, 0.5),
+        ask_within(QUERIES[::-1].copy(), RADII, 0.5),
+        ask_nearest(QUERIES, 1, 0.5),
+        ask_nearest(QUERIES, 2, 0.5),
+    ]
+    assert ask_within(QUERIES.copy(), RADII.copy(), 0.5).key == asked().key
+    assert len({asked().key, *(other.key for other in others)}) == 7
+
+
+@given(st.integers(1, 200), st.integers(1, 20), st.sampled_from([0, 1, 127, 128, 70_000]))
+def test_the_closed_form_has_the_size_of_any_content(queries: int, features: int, k: int) -> None:
+    """The size depends only on the numbers of queries and features and on k."""
+    rng = np.random.default_rng(queries)
+    points, radii = rng.random((queries, features)), rng.random(queries)
+    request = ask_nearest(points, k, 0.3) if k else ask_within(points, radii, 0.7)
+    labels = rng.integers(1 << 16, size=queries).astype(np.uint16)
+    answer = LabelAnswer(verdict=3, left=0.123, labels=labels, radii=radii if k else np.zeros(0))
+    forecast = label_cost(queries, features, k).traffic
+    assert forecast.messages == 2
+    assert forecast.bytes == sum(frame_size(encode(SESSION, each)) for each in (request, answer))
+    assert forecast.bytes < 320 + queries * (8 * features + 10)
+    assert forecast.bytes < FRAME_BYTES_MAX
 
 
 REQUESTS = [asked(name, 1.0) for name in "abc"]
 TOTAL = 2.0
 """One request is left without an answer."""
-
-
-class Client:
-    """The state that a client remembers."""
-
-    def __init__(self) -> None:
-        self.heard: dict[int, list[int]] = {}
 
 
 class Served:
@@ -301,8 +383,8 @@ class Served:
         return Served()
 
 
-async def ask_by_number(party: Party, own: Client | Served, *, number: int) -> object:
-    """Send a request by its number; return its first and its current answer."""
+async def ask_by_number(party: Party, own: dict[int, list[int]] | Served, *, number: int) -> object:
+    """Send a request by its number; return its first answer, which is kept, and its current one."""
     (other,) = party.peers
     if isinstance(own, Served):
         await own.owner.answer(party, other)
@@ -312,7 +394,7 @@ async def ask_by_number(party: Party, own: Client | Served, *, number: int) -> o
     except BudgetExhausted:
         return "refused"
     labels = batch.labels.tolist()
-    return own.heard.setdefault(number, labels), labels
+    return own.setdefault(number, labels), labels
 
 
 def is_paid_once(_inputs: Mapping[str, Any], results: Mapping[str, Any]) -> None:
@@ -326,7 +408,7 @@ def test_no_fault_draws_an_answer_twice() -> None:
     """Lost answers are sent again, budgets end, and answers never change."""
     campaign = explore(
         ask_by_number,
-        {"client": Client(), "owner": Served()},
+        {"client": {}, "owner": Served()},
         invariant=is_paid_once,
         public=lambda _among, rng: {"number": int(rng.integers(len(REQUESTS)))},
         seeds=20,

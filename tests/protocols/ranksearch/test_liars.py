@@ -1,14 +1,16 @@
 """Malicious parties of rank search: their gains, the checks they fail, and the parties named."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Literal
+from math import inf
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.protocols.ranksearch.worlds import NAMES, QUERIES, label, options, set_up
+from tests.protocols.dropout_worlds import Lie
+from tests.protocols.ranksearch.worlds import NAMES, QUERIES, label, options, ready, set_up
 from tests.protocols.ring.worlds import accusations, accused, is_among
 from typing_extensions import override
 
@@ -25,13 +27,11 @@ from veilring.errors import (
 )
 from veilring.nodes.adversary import Adversary, Alter, Lines
 from veilring.nodes.cluster import Cluster
-from veilring.nodes.journal import View
 from veilring.nodes.party import Party
 from veilring.nodes.run import Outcome, Run
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.digests import DIGEST_BYTES
-from veilring.protocols.masks import MaskedTotals, MaskedWords, PairwiseKeys
-from veilring.protocols.promise import Facts
+from veilring.protocols.masks import MaskedTotals, PairwiseKeys
 from veilring.protocols.ranksearch import SearchAnswer
 from veilring.protocols.ranksearch.adversaries import (
     AskTwice,
@@ -41,31 +41,49 @@ from veilring.protocols.ranksearch.adversaries import (
     UnevenCounts,
     WrongCounts,
     WrongVotes,
+    read_totals,
 )
 from veilring.protocols.ranksearch.algorithm.search import clipped_counts, first_cuts
 from veilring.protocols.ranksearch.algorithm.votes import nearest_rows
 from veilring.protocols.ranksearch.shared import Checks, CheckWords, Commitment, Shares
-from veilring.protocols.ranksearch.system import RankSearch, SearchSetup
+from veilring.protocols.ranksearch.system import SearchSetup
 from veilring.protocols.ring.adversaries import InputSubstitution
 from veilring.simulation import LinkModel, LogNormal, Topology
 from veilring.transport.messages import Message
 
 FIVE = tuple(f"party-{n}" for n in range(5))
 SUMS = ("all-to-all", "star")
-each_sum = pytest.mark.parametrize("adding", SUMS)
-CLIENT, OTHER, VICTIM = FIVE[0], FIVE[1], FIVE[3]
+CLIENT, OTHER, VICTIM, LIAR = *FIVE[:2], FIVE[3], NAMES[-1]
+HONEST = NAMES[:-1]
+WEIGHTS = ("uniform", "distance")
 EVERYWHERE = [(adding, liar) for adding in SUMS for liar in (CLIENT, OTHER)]
+WAYS = [*((adding, "totals") for adding in SUMS), ("all-to-all", "votes"), ("all-to-all", "label")]
 K = 5
 
 RNG = np.random.default_rng(20)
 MANY = RNG.random((40, 3))
-ROWS = {name: Rows(RNG.random((30, 3)), RNG.integers(0, 3, 30)) for name in FIVE}
+five_parties = partial(
+    ready, [Rows(RNG.random((30, 3)), RNG.integers(0, 3, 30)) for _ in FIVE], k=K
+)
 
 
-def five_parties(**settings: Any) -> SearchSetup:
-    """Return five parties that are ready to search."""
-    system = RankSearch(k=K, **settings)
-    return system.setup(ROWS, Facts(parties=len(FIVE), features=3, classes=3))
+def play(
+    setup: SearchSetup,
+    queries: Floats = QUERIES,
+    liars: Mapping[str, Adversary] | None = None,
+    *,
+    links: Topology | None = None,
+    own: tuple[object, ...] = (),
+) -> dict[str, Outcome]:
+    """Return the outcome of each party on the simulated clock, with its view."""
+    names = tuple(setup.parts)
+
+    async def main() -> list[Outcome]:
+        runtime, asked = Simulated(links or Topology()), options(setup, names, queries)
+        async with Cluster(names, runtime=runtime, own=own or setup.resident, seed=3) as cluster:
+            return await cluster.play(setup.role, adversaries=liars or {}, watch=names, **asked)
+
+    return {outcome.party: outcome for outcome in simulation.simulate(main())}
 
 
 def honest_labels(run: Run[SearchAnswer], liar: str) -> Ints:
@@ -73,19 +91,13 @@ def honest_labels(run: Run[SearchAnswer], liar: str) -> Ints:
     return np.stack([answer.labels for name, answer in run.results.items() if name != liar])
 
 
-@dataclass
-class OneMore(Adversary):
-    """Adds up, and reports one row too many to a victim if there are at least k."""
-
-    victim: str
-
-    @override
-    async def sending(self, to: str, message: Message) -> Lines:
-        if to == self.victim and isinstance(message, MaskedTotals) and len(message.words) == 1:
-            (totals,) = message.words
-            more = totals + ((totals >= K) & (totals < len(FIVE) * (K + 1)))
-            message = MaskedTotals(digest=message.digest, words=(more.astype(totals.dtype),))
-        return [(to, message)]
+def one_more(message: MaskedTotals) -> Message:
+    """Report one row too many within each radius that contains at least k."""
+    totals, *votes = message.words
+    if votes:
+        return message
+    more = totals + ((totals >= K) & (totals < len(FIVE) * (K + 1)))
+    return MaskedTotals(digest=message.digest, words=(more.astype(totals.dtype),))
 
 
 @pytest.mark.slow
@@ -93,34 +105,25 @@ class TestLies:
     """Lies that are detected, and lies that are not."""
 
     @pytest.mark.parametrize(("adding", "liar"), EVERYWHERE)
-    @pytest.mark.parametrize("weights", ["uniform", "distance"])
-    async def test_k_claimed_rows_decide_every_label(
-        self, adding: str, liar: str, weights: str
-    ) -> None:
-        """False rows at distance 0 from each query cannot be detected."""
-        setup = five_parties(sum=adding, weights=weights)
-        run = await label(setup, {liar: TakeOver(by=K, entry=2)}, MANY)
-        assert (honest_labels(run, liar) == 2).all()
-
-    async def test_one_claimed_row_decides_all_weighted_votes(self) -> None:
-        """A row at distance 0 decides weighted votes alone; otherwise it has one vote of k."""
-        run = await label(five_parties(weights="distance"), {OTHER: TakeOver(by=1, entry=2)}, MANY)
-        assert (honest_labels(run, OTHER) == 2).all()
-        setup = five_parties()
-        run = await label(setup, {OTHER: TakeOver(by=1, entry=2)}, MANY)
-        agreement = np.mean(honest_labels(run, OTHER) == setup.reference(MANY))
-        assert 0.5 < agreement < 1.0
-
-    @pytest.mark.parametrize("lie", [InputSubstitution(label=1), WrongCounts(by=0)], ids=repr)
-    @pytest.mark.parametrize(("adding", "liar"), EVERYWHERE)
+    @pytest.mark.parametrize(
+        ("lie", "weights", "decides"),
+        [
+            *((TakeOver(by=K, entry=2), weights, True) for weights in WEIGHTS),
+            # A row at distance 0 decides weighted votes alone; otherwise it has one vote of k.
+            *((TakeOver(by=1, entry=2), weights, weights == "distance") for weights in WEIGHTS),
+            # Rows of another class, or no rows, are a valid input.
+            *((lie, "uniform", False) for lie in (InputSubstitution(label=1), WrongCounts(by=0))),
+        ],
+        ids=repr,
+    )
     async def test_a_lie_about_its_own_rows_is_never_detected(
-        self, adding: str, liar: str, lie: Adversary
+        self, adding: str, liar: str, lie: Adversary, weights: str, *, decides: bool
     ) -> None:
-        """Rows of another class, or no rows, are a valid input."""
-        setup = five_parties(sum=adding)
+        """False rows decide some labels, or all if k of them are at distance 0 from each query."""
+        setup = five_parties(sum=adding, weights=weights)
         labels = honest_labels(await label(setup, {liar: lie}, MANY), liar)
-        assert (labels == labels[0]).all()
-        assert 0.5 < np.mean(labels == setup.reference(MANY)) < 1.0
+        assert (labels == (2 if decides else labels[0])).all()
+        assert decides or 0.5 < np.mean(labels == setup.reference(MANY)) < 1.0
 
     @pytest.mark.parametrize(
         ("adding", "liar", "lie", "weights"),
@@ -168,7 +171,7 @@ class TestLies:
         ("adding", "liar", "lie", "kind"),
         [
             # A victim of two different totals has a different hash, and names their sender.
-            ("star", CLIENT, OneMore(VICTIM), ProtocolViolation),
+            ("star", CLIENT, Lie(MaskedTotals, one_more, (VICTIM,)), ProtocolViolation),
             *(
                 (adding, liar, lie, VeilringError)
                 for adding, liar in (("all-to-all", OTHER), ("star", CLIENT))
@@ -190,90 +193,54 @@ class TestLies:
         assert noticed > len(MANY) / 2
 
 
+def ask_twice(adding: str) -> tuple[dict[str, Outcome], NDArray[Any], Ints]:
+    """Have a client send a victim the mirror image of the queries that all others are sent.
+
+    All rows are near one corner of the cube, and far from the queries of the others. Returns the
+    outcomes, the client's first sum, and the victim's counts at the common thresholds.
+    """
+    rng, far, near = np.random.default_rng(3), np.zeros((40, 3)), np.ones((40, 3))
+    parts = {name: Rows(1 - 0.3 * rng.random((30, 3)), np.zeros(30, int)) for name in FIVE}
+    setup = ready(parts, classes=1, k=K, sum=adding)
+    outcomes = play(setup, far, {CLIENT: AskTwice(VICTIM)})
+    view, asked = outcomes[CLIENT].view, setup.parameters.search(len(far), len(FIVE)).ask()
+    assert view is not None
+    assert asked is not None
+    total, *_ = next(read_totals(view))
+    alone = clipped_counts(nearest_rows(near, parts[VICTIM], K).distances, asked)
+    nobody_else = asked.values < 0.7 * np.sqrt(3)
+    return outcomes, total[nobody_else], alone[nobody_else]
+
+
 @pytest.mark.slow
-class TestTwoTongues:
-    """A client that sends a victim other queries than all others."""
+@pytest.mark.parametrize("adding", SUMS)
+def test_masks_that_bind_the_queries_open_nothing(
+    adding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A word equals the count of a victim of two tongues with probability 1/256 only.
 
-    FAR, NEAR = np.zeros((40, 3)), np.ones((40, 3))
-    """Sends one set of questions to most parties and its mirror image to the victim."""
-
-    @pytest.fixture
-    def setup(self, adding: Literal["all-to-all", "star"]) -> SearchSetup:
-        """Return parties whose rows are all near one corner of the cube."""
-        rng = np.random.default_rng(3)
-        parts = {name: Rows(1 - 0.3 * rng.random((30, 3)), np.zeros(30, int)) for name in FIVE}
-        system = RankSearch(k=K, sum=adding)
-        return system.setup(parts, Facts(parties=len(FIVE), features=3, classes=1))
-
-    @each_sum
-    async def test_masks_that_bind_the_queries_open_nothing(
-        self, setup: SearchSetup, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """A word equals the victim's count with probability 1/256 only.
-
-        Of 400 or more words, one in ten equals it by chance with probability below 1e-30. If masks
-        did not depend on the public inputs, the total would be the victim's count, because all
-        others have no row within small radii.
-        """
-        opened, alone = await self.read(setup)
-        assert opened.size >= 400
-        assert np.mean(opened == alone) < 0.1
-        mask, nothing = PairwiseKeys.mask, bytes(DIGEST_BYTES)
-        monkeypatch.setattr(
-            PairwiseKeys, "mask", lambda keys, own, _digest: mask(keys, own, nothing)
-        )
-        opened, alone = await self.read(setup)
-        assert alone.any()
-        np.testing.assert_array_equal(opened, alone)
-
-    @each_sum
-    async def test_the_victim_names_the_client(self, setup: SearchSetup, adding: str) -> None:
-        """There is only its word against the client's, so others suspect the victim as well."""
-        errors = (await self.ask(setup))[0]
-        victim = errors[VICTIM]
-        assert isinstance(victim, ProtocolViolation)
-        assert victim.culprit == CLIENT
-        for name in FIVE[1:]:
-            error = errors[name]
-            if adding == "all-to-all" and isinstance(error, Tampered):
-                assert error.suspects == (CLIENT, VICTIM)
-
-    async def ask(self, setup: SearchSetup) -> tuple[dict[str, BaseException | None], View]:
-        """Return the error of each party, and the client's view."""
-        liars = {CLIENT: AskTwice(VICTIM)}
-        public = options(setup, FIVE, self.FAR)
-        async with Cluster(FIVE, own=setup.resident, seed=5) as cluster:
-            outcomes = await cluster.play(setup.role, watch=[CLIENT], adversaries=liars, **public)
-        view = next(outcome.view for outcome in outcomes if outcome.party == CLIENT)
-        assert view is not None
-        return {outcome.party: outcome.error for outcome in outcomes}, view
-
-    async def read(self, setup: SearchSetup) -> tuple[NDArray[np.uint8], Ints]:
-        """Return the client's first sum and the victim's counts at the common thresholds."""
-        _, view = await self.ask(setup)
-        sent = next(
-            seen.message
-            for seen in view.sent
-            if isinstance(seen.message, MaskedWords | MaskedTotals)
-        )
-        total = sent.words[0].copy()
-        if isinstance(sent, MaskedWords):
-            heard = {
-                seen.sender: seen.message.words[0]
-                for seen in reversed(view.received)
-                if isinstance(seen.message, MaskedWords)
-            }
-            assert set(heard) == set(FIVE[1:])
-            total += np.add.reduce(list(heard.values()))
-        asked = setup.parameters.search(len(self.FAR), len(FIVE)).ask()
-        assert asked is not None
-        near = nearest_rows(self.NEAR, setup.parts[VICTIM], K).distances
-        nobody_else = asked.values < 0.7 * np.sqrt(3)
-        return total[nobody_else], clipped_counts(near, asked)[nobody_else]
+    Of 400 or more words, one in ten equals it by chance with probability below 1e-30. If masks did
+    not depend on the public inputs, the total would be the victim's count, because all others have
+    no row within small radii. The victim names the client, and others suspect the victim as well:
+    there is only its word against the client's.
+    """
+    outcomes, opened, alone = ask_twice(adding)
+    assert opened.size >= 400
+    assert np.mean(opened == alone) < 0.1
+    victim = outcomes[VICTIM].error
+    assert isinstance(victim, ProtocolViolation)
+    assert victim.culprit == CLIENT
+    for name in FIVE[1:]:
+        error = outcomes[name].error
+        if adding == "all-to-all" and isinstance(error, Tampered):
+            assert error.suspects == (CLIENT, VICTIM)
+    mask, nothing = PairwiseKeys.mask, bytes(DIGEST_BYTES)
+    monkeypatch.setattr(PairwiseKeys, "mask", lambda keys, own, _digest: mask(keys, own, nothing))
+    _, opened, alone = ask_twice(adding)
+    assert alone.any()
+    np.testing.assert_array_equal(opened, alone)
 
 
-# Of the queries, one that the first step ends.
-EXACT = 0
 # A step of a search with k = 3 deals, checks, multiplies and compares; then the next one deals.
 COMPARES = 4
 
@@ -300,19 +267,35 @@ class OtherWords(Adversary):
         return ((to, Shares(digest=message.digest, words=instead)),)
 
 
-@pytest.mark.parametrize("reveal", ["votes", "label"])
-@pytest.mark.parametrize("at", [COMPARES, 2 * COMPARES, 3 * COMPARES])
-async def test_words_sent_to_one_party_only_are_detected(reveal: str, at: int) -> None:
-    """If one party is sent other words, all runs fail, and every accusation includes the liar."""
-    error = await accused(OTHER, label(set_up(reveal=reveal), {OTHER: OtherWords(at)}))
+CONTINUE = OtherWords(COMPARES + 1, "first")
+
+
+@pytest.mark.parametrize(
+    ("liar", "lie", "settings", "queries"),
+    [
+        *(
+            (liar, lie, {"reveal": reveal}, QUERIES)
+            for reveal in ("votes", "label")
+            for liar, lie in (
+                *((OTHER, OtherWords(COMPARES * step)) for step in (1, 2, 3)),
+                (CLIENT, AskTwice(VICTIM)),
+            )
+        ),
+        # The first step ends this query; misled to believe that T is not k, the victim deals.
+        (OTHER, CONTINUE, {"reveal": "votes"}, QUERIES[:1]),
+        (CLIENT, CONTINUE, {"reveal": "votes", "sum": "star"}, QUERIES[:1]),
+    ],
+)
+async def test_what_one_party_alone_is_sent_is_detected(
+    liar: str, lie: Adversary, settings: Mapping[str, Any], queries: Floats
+) -> None:
+    """If one party is sent other words or queries, all runs fail.
+
+    Every accusation includes the liar, also if the misled party continues its search.
+    """
+    error = await accused(liar, label(set_up(**settings), {liar: lie}, queries))
     why = "different public inputs", "results that honest rows cannot have"
     assert any(part in str(each) for part in why for each in error.errors.values())
-
-
-@pytest.mark.parametrize("reveal", ["votes", "label"])
-async def test_queries_sent_to_one_party_only_are_detected(reveal: str) -> None:
-    """If one party is sent other queries, the run fails, and accusations include the client."""
-    await accused(NAMES[0], label(set_up(reveal=reveal), {NAMES[0]: AskTwice(VICTIM)}))
 
 
 @pytest.mark.parametrize("made", ["large", "short"])
@@ -323,89 +306,40 @@ async def test_impossible_words_are_refused(at: int, made: str) -> None:
     assert isinstance(error.errors[VICTIM], ProtocolViolation)
 
 
-@pytest.mark.parametrize(("liar", "adding"), [(OTHER, "all-to-all"), (NAMES[0], "star")])
-async def test_a_party_that_continues_its_search_is_not_convicted(liar: str, adding: str) -> None:
-    """If a party is misled into continuing its search, every accusation includes the liar.
+@dataclass
+class Subtract(UnevenCounts):
+    """Subtracts words from the totals of masked sums up to a round, for itself and all others."""
 
-    The misled party deals while others vote: a liar or the client has made it believe that T is not
-    k.
-    """
-    liars = {liar: OtherWords(COMPARES + 1, "first")}
-    setup = set_up(reveal="votes", sum=adding)
-    await accused(liar, label(setup, liars, QUERIES[EXACT : EXACT + 1]))
+    rows: Ints = field(kw_only=True)
+    last: float = inf
 
-
-def many_tied(message: Message) -> Message:
-    """Claim a hundred thousand tied rows for each query with ties."""
-    assert isinstance(message, MaskedWords)
-    words = tuple(each + each.dtype.type(100_000) for each in message.words)
-    return MaskedWords(digest=message.digest, words=words)
+    @override
+    def counts(self, words: NDArray[Any]) -> NDArray[Any]:
+        return (
+            words if self.round > self.last else np.subtract(words, self.rows.astype(words.dtype))
+        )
 
 
 async def test_too_many_tied_rows_may_be_a_false_claim() -> None:
     """All parties learn that one of them may have claimed the rows, before any advice."""
     with pytest.raises(RunFailed) as caught:
-        await label(set_up(reveal="label"), {OTHER: Alter(many_tied, only=(MaskedWords,))})
+        await label(set_up(reveal="label"), {OTHER: Subtract(rows=np.array(-100_000))})
     errors = [error for party, error in caught.value.errors.items() if party != OTHER]
-    told = [error for error in errors if isinstance(error, InputError)]
+    told = [str(error) for error in errors if isinstance(error, InputError)]
     assert told
     for error in told:
-        assert "at most 32,760 votes can be compared" in str(error)
-        assert "One party may have claimed these rows" in str(error)
-        assert "shows the votes to all parties" in str(error)
-
-
-class NoTied(Adversary):
-    """Makes the total of tied rows 0 at each query with ties, for itself as well."""
-
-    @override
-    async def sending(self, to: str, message: Message) -> Lines:
-        return ((to, self._without(message)),)
-
-    @override
-    async def received(self, sender: str, message: Message) -> Message:
-        return self._without(message) if sender == NAMES[0] else message
-
-    def _without(self, message: Message) -> Message:
-        if not isinstance(message, MaskedWords):
-            return message
-        setup = set_up()
-        rows = setup.search(QUERIES, list(setup.parts.values())).tied_rows
-        return MaskedWords(digest=message.digest, words=(message.words[0] - rows.astype("<u4"),))
+        assert "at most 32,760 votes can be compared" in error
+        assert "One party may have claimed these rows" in error
+        assert "shows the votes to all parties" in error
 
 
 async def test_too_few_tied_rows_fail_a_check() -> None:
     """The batch goes on with the fewest rows that can tie, and all parties refuse it at its end."""
-    error = await accused(OTHER, label(set_up(reveal="label"), {OTHER: NoTied()}))
+    setup = set_up(reveal="label")
+    tied = setup.search(QUERIES, list(setup.parts.values())).tied_rows
+    error = await accused(OTHER, label(setup, {OTHER: Subtract(rows=tied)}))
     for party in set(NAMES) - {OTHER}:
         assert "caused results that honest rows cannot have" in str(error.errors[party])
-
-
-LIAR, HONEST = NAMES[-1], NAMES[:-1]
-WAYS = [*((adding, "totals") for adding in SUMS), ("all-to-all", "votes"), ("all-to-all", "label")]
-
-
-def play(
-    setup: SearchSetup,
-    queries: Floats = QUERIES,
-    *,
-    liar: Adversary | None = None,
-    links: Topology | None = None,
-    own: tuple[object, ...] = (),
-) -> dict[str, Outcome]:
-    """Return the outcome of each party, with its view, possibly with a malicious one."""
-    asked = options(setup, NAMES, queries)
-
-    async def main() -> list[Outcome]:
-        runtime = Simulated(links or Topology())
-        async with Cluster(NAMES, runtime=runtime, own=own or setup.resident, seed=3) as cluster:
-            return list(
-                await cluster.play(
-                    setup.role, adversaries={LIAR: liar} if liar else {}, watch=NAMES, **asked
-                )
-            )
-
-    return {outcome.party: outcome for outcome in simulation.simulate(main())}
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, parties: Iterable[str]) -> None:
@@ -420,81 +354,54 @@ def failing(monkeypatch: pytest.MonkeyPatch, parties: Iterable[str]) -> None:
     monkeypatch.setattr(Checks, "__init__", start_failed)
 
 
-@dataclass
-class LowerTotal(Adversary):
-    """Subtracts rows from the total at the first threshold that is at least 0.3."""
-
-    by: int
-
-    @override
-    async def sending(self, to: str, message: Message) -> Lines:
-        return [(to, self._lowered(message))]
-
-    @override
-    async def received(self, sender: str, message: Message) -> Message:
-        return self._lowered(message) if sender == self.party.peers[0] else message
-
-    def _lowered(self, message: Message) -> Message:
-        if not isinstance(message, MaskedWords) or self.round > 1:
-            return message
-        (words,) = message.words
-        at = int((first_cuts(1.0, 16).view(np.float64) < 0.3).sum())
-        words = words.copy()
-        words[at] -= words.dtype.type(self.by)
-        return MaskedWords(digest=message.digest, words=(words,))
+def lower_total(by: int) -> Adversary:
+    """Subtract rows from the total at the first threshold that is at least 0.3."""
+    radii = first_cuts(1.0, 16).view(np.float64)
+    return Subtract(rows=by * (np.arange(len(radii)) == (radii < 0.3).sum()), last=1)
 
 
-class TestWhoAborts:
-    """A liar that falsifies a total that only some parties can notice."""
+HELD = {NAMES[0]: 3, NAMES[1]: 1, NAMES[2]: 0, LIAR: 0}
+"""The rows of class 1 at distance 0.3; each party has five of class 0 at 0.9, and nine vote."""
 
-    QUERY = np.zeros((1, 1))
-    HELD: ClassVar = {NAMES[0]: 3, NAMES[1]: 1, NAMES[2]: 0, LIAR: 0}
-    """The rows of class 1 at distance 0.3; each party has five of class 0 at 0.9."""
 
-    @pytest.fixture
-    def setup(self, adding: str, reveal: str) -> SearchSetup:
-        """Return the parties; the nine nearest rows vote."""
-        parts = {
-            name: Rows(np.array([0.3] * near + [0.9] * 5)[:, None], np.array([1] * near + [0] * 5))
-            for name, near in self.HELD.items()
-        }
-        system = RankSearch(k=9, sum=adding, reveal=reveal)  # type: ignore[arg-type]  # a parameter of the test
-        return system.setup(parts, Facts(parties=len(NAMES), features=1, classes=2))
+def errors_of_honest(
+    way: tuple[str, str], liar: Adversary, links: Topology | None = None
+) -> list[tuple[object, ...]]:
+    """Return the outcomes of the honest parties' runs, without their own names."""
+    parts = {
+        name: Rows(np.array([0.3] * near + [0.9] * 5)[:, None], np.array([1] * near + [0] * 5))
+        for name, near in HELD.items()
+    }
+    setup = ready(parts, classes=2, k=9, sum=way[0], reveal=way[1])
+    outcomes = play(setup, np.zeros((1, 1)), {LIAR: liar}, links=links)
+    errors = [outcomes[name].error for name in HONEST]
+    for name, error in zip(HONEST, errors, strict=True):
+        if isinstance(error, Tampered):
+            assert error.suspects == tuple(each for each in NAMES if each != name)
+    return [(type(error), getattr(error, "reason", None)) for error in errors]
 
-    def errors(
-        self, setup: SearchSetup, liar: Adversary, links: Topology | None = None
-    ) -> list[tuple[object, ...]]:
-        """Return the outcomes of the honest parties' runs, without their own names."""
-        outcomes = play(setup, self.QUERY, liar=liar, links=links)
-        errors = [outcomes[name].error for name in HONEST]
-        for name, error in zip(HONEST, errors, strict=True):
-            if isinstance(error, Tampered):
-                assert error.suspects == tuple(each for each in NAMES if each != name)
-        return [(type(error), getattr(error, "reason", None)) for error in errors]
 
-    @pytest.mark.parametrize(
-        ("adding", "reveal", "lie"),
-        [
-            *((adding, "totals", LowerTotal) for adding in SUMS),
-            *((*way, partial(WrongVotes, entry=0, taken=1)) for way in WAYS[:-1]),
-        ],
-    )
-    def test_a_lie_is_noticed_by_all_or_none(
-        self, setup: SearchSetup, lie: Callable[..., Adversary]
-    ) -> None:
-        """From two rows fewer or two moved votes on, one party notices it, and all abort alike."""
-        for by in range(1, 5):
-            (error,) = set(self.errors(setup, lie(by=by)))
-            assert (error[0] is Tampered) == (by >= 2)
+@pytest.mark.parametrize(
+    ("way", "lie"),
+    [
+        *((way, lower_total) for way in WAYS[:2]),
+        *((way, partial(WrongVotes, entry=0, taken=1)) for way in WAYS[:-1]),
+    ],
+)
+def test_a_lie_is_noticed_by_all_or_none(
+    way: tuple[str, str], lie: Callable[..., Adversary]
+) -> None:
+    """From two rows fewer or two moved votes on, one party notices it, and all abort alike."""
+    for by in range(1, 5):
+        (error,) = set(errors_of_honest(way, lie(by=by)))
+        assert (error[0] is Tampered) == (by >= 2)
 
-    @pytest.mark.parametrize(("adding", "reveal"), [("all-to-all", "totals")])
-    def test_the_first_to_abort_does_not_depend_on_whose_check_failed(
-        self, setup: SearchSetup
-    ) -> None:
-        """With unequal delays some parties receive the abort of another, equally for all lies."""
-        links = Topology(LinkModel(latency=LogNormal(0.02, 0.3)))
-        found = [self.errors(setup, LowerTotal(by), links) for by in (2, 4)]
-        assert found[0] == found[1]
+
+def test_the_first_to_abort_does_not_depend_on_whose_check_failed() -> None:
+    """With unequal delays some parties receive the abort of another, equally for all lies."""
+    links = Topology(LinkModel(latency=LogNormal(0.02, 0.3)))
+    one, other = (errors_of_honest(WAYS[0], lower_total(by), links) for by in (2, 4))
+    assert one == other
 
 
 @pytest.mark.parametrize(("adding", "reveal"), WAYS)
@@ -509,17 +416,12 @@ def test_a_failed_check_changes_only_the_words_about_it(
     failed = play(set_up(sum=adding, reveal=reveal))
     for name in NAMES:
         assert isinstance(failed[name].error, Tampered)
-        assert differing(passed[name], failed[name]) <= {
-            (sender, kind) for sender in whose for kind in (CheckWords, Commitment)
-        }
-
-
-def differing(one: Outcome, other: Outcome) -> set[tuple[str, type[Message]]]:
-    """Return the senders and types of the messages that differ between two views."""
-    assert one.view is not None
-    assert other.view is not None
-    pairs = zip(one.view.received, other.view.received, strict=True)
-    return {(here.sender, type(here.message)) for here, there in pairs if here != there}
+        one, other = passed[name].view, failed[name].view
+        assert one is not None
+        assert other is not None
+        for here, there in zip(one.received, other.received, strict=True):
+            is_check = here.sender in whose and isinstance(here.message, CheckWords | Commitment)
+            assert here == there or is_check
 
 
 def other_words(message: Message) -> Message:
@@ -532,30 +434,28 @@ def other_words(message: Message) -> Message:
 @pytest.mark.parametrize(("adding", "reveal"), WAYS)
 def test_words_other_than_promised_are_refused(adding: str, reveal: str) -> None:
     """A party that chooses its words after those of others is named by each of them."""
-    outcomes = play(set_up(sum=adding, reveal=reveal), liar=Alter(other_words, only=(CheckWords,)))
+    lies = {LIAR: Alter(other_words, only=(CheckWords,))}
+    outcomes = play(set_up(sum=adding, reveal=reveal), liars=lies)
     for name in HONEST:
         error = outcomes[name].error
         assert isinstance(error, ProtocolViolation)
         assert error.culprit == LIAR
 
 
-class TestRepetition:
-    """The queries of a batch with a failed check, asked again."""
-
-    @pytest.mark.parametrize("again", [False, True])
-    def test_the_same_parties_refuse_them(
-        self, again: bool, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Repeating them would reveal how much can be falsified; `again` accepts that."""
-        setup = set_up(again=again)
-        own = setup.resident
-        with monkeypatch.context() as patched:
-            failing(patched, HONEST[:1])
-            play(setup, QUERIES[:2], own=own)
-        error = play(setup, own=own)[NAMES[0]].error
-        if again:
-            assert error is None
-        else:
-            assert isinstance(error, AskedBefore)
-            assert "2 queries were already asked in a batch that failed a check" in str(error)
-        assert play(setup, QUERIES[2:], own=own)[NAMES[0]].error is None
+@pytest.mark.parametrize("again", [False, True])
+def test_the_same_parties_refuse_queries_whose_check_failed(
+    again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Repeating them would reveal how much can be falsified; `again` accepts that."""
+    setup = set_up(again=again)
+    own = setup.resident
+    with monkeypatch.context() as patched:
+        failing(patched, HONEST[:1])
+        play(setup, QUERIES[:2], own=own)
+    error = play(setup, own=own)[NAMES[0]].error
+    if again:
+        assert error is None
+    else:
+        assert isinstance(error, AskedBefore)
+        assert "2 queries were already asked in a batch that failed a check" in str(error)
+    assert play(setup, QUERIES[2:], own=own)[NAMES[0]].error is None

@@ -3,10 +3,12 @@
 import asyncio
 import os
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +16,12 @@ from tests.protocols.ranksearch.worlds import NAMES, QUERIES, label, options, po
 from typing_extensions import override
 
 from veilring import simulation
+from veilring.data.table import Rows
 from veilring.errors import AskedBefore, PeerLost, RunFailed, SessionAborted, StoreFailed
-from veilring.nodes.adversary import Adversary, Drop, Lines
-from veilring.nodes.cluster import Cluster, lost_parties, run_with_retries
+from veilring.nodes.adversary import Adversary, Delay, Drop, Lines
+from veilring.nodes.cluster import Cluster, Retried, lost_parties, run_with_retries
 from veilring.nodes.party import Parties
-from veilring.nodes.run import Outcome
+from veilring.nodes.run import blamed_party
 from veilring.nodes.runtimes import Processes, Simulated
 from veilring.privacy.statefile import open_state_file
 from veilring.protocols.masks import MaskedWords, MaskKey
@@ -29,49 +32,29 @@ from veilring.simulation import Constant, LinkModel, Topology
 from veilring.simulation.faults import Fault
 from veilring.transport.messages import Message
 
-
-class Delayed(Adversary):
-    """Sends its keys a second late."""
-
-    @override
-    async def sending(self, to: str, message: Message) -> Lines:
-        if isinstance(message, MaskKey):
-            await asyncio.sleep(1.0)
-        return [(to, message)]
-
-
 FOUR, THREE = Parties(NAMES), Parties(NAMES[:3])
 KILLS = [("star", at) for at in range(0, 16, 2)] + [("all-to-all", at) for at in range(0, 36, 3)]
 """After how many of its messages a party is killed, and how totals are added up."""
 
 
-@pytest.fixture
-def memory() -> SearchedRows:
-    """Return a party's memory, for any rows."""
-    setup = set_up()
-    return SearchedRows(setup.parts["party-0"])
+NO_ROWS = Rows(np.zeros((0, 3)), np.zeros(0, np.int64))
 
 
-@pytest.mark.parametrize("others", [NAMES[:3], (*NAMES, "party-9"), (*NAMES[:3], "party-9")])
-def test_other_parties_are_refused(memory: SearchedRows, others: tuple[str, ...]) -> None:
-    """A retry with other parties is refused, and the error names the parties that differ."""
-    memory.remember(QUERIES[:2], FOUR)
-    with pytest.raises(AskedBefore, match="2 queries were already asked") as caught:
-        memory.refuse(QUERIES, Parties(others))
-    assert caught.value.differing == tuple(sorted(set(NAMES) ^ set(others)))
-    assert all(name in str(caught.value) for name in caught.value.differing)
+def test_only_the_same_parties_may_repeat() -> None:
+    """A retry with other parties is refused, and the error names the parties that differ.
 
-
-def test_the_same_parties_may_repeat(memory: SearchedRows) -> None:
-    """Any order of the same parties, other queries, and slightly moved queries are allowed."""
+    Any order of the same parties and slightly moved queries are allowed. Zeros of both signs have
+    equal distances, and are one query.
+    """
+    memory = SearchedRows(NO_ROWS)
     memory.remember(QUERIES, FOUR)
-    memory.refuse(QUERIES, FOUR)
     memory.refuse(QUERIES, Parties(NAMES[::-1]))
     memory.refuse(np.nextafter(QUERIES, 0.5), THREE)
-
-
-def test_zeros_of_both_signs_are_one_query(memory: SearchedRows) -> None:
-    """They have equal distances, and therefore equal totals."""
+    for others in (NAMES[:3], (*NAMES, "party-9"), (*NAMES[:3], "party-9")):
+        with pytest.raises(AskedBefore, match="12 queries were already asked") as caught:
+            memory.refuse(QUERIES, Parties(others))
+        assert caught.value.differing == tuple(sorted(set(NAMES) ^ set(others)))
+        assert all(name in str(caught.value) for name in caught.value.differing)
     memory.remember(np.zeros((1, 3)), FOUR)
     with pytest.raises(AskedBefore, match="one query was already asked"):
         memory.refuse(-np.zeros((1, 3)), THREE)
@@ -81,19 +64,19 @@ def test_zeros_of_both_signs_are_one_query(memory: SearchedRows) -> None:
 def remembering(path: Path, *, new: bool = False) -> Iterator[SearchedRows]:
     """Yield rows with a memory in a file."""
     with closing(open_state_file(path, MEMORY, new=new)) as file:
-        yield SearchedRows(set_up().parts["party-0"], file)
+        yield SearchedRows(NO_ROWS, file)
 
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_the_oldest_queries_are_forgotten_first(
-    restarts: bool, memory: SearchedRows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    restarts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The memory has a limit, and a forgotten query counts as new; a file keeps it at restarts."""
     monkeypatch.setattr(memories, "REMEMBERED_MAX", 4)
-    path, queries = tmp_path / "asked.db", np.arange(6.0)[:, None]
+    queries, memory = np.arange(6.0)[:, None], SearchedRows(NO_ROWS)
 
     def opened(*, new: bool = False) -> AbstractContextManager[SearchedRows]:
-        return remembering(path, new=new) if restarts else nullcontext(memory)
+        return remembering(tmp_path / "asked.db", new=new) if restarts else nullcontext(memory)
 
     with opened(new=True) as party:
         party.remember(queries[:4], FOUR)
@@ -114,9 +97,8 @@ def test_the_oldest_queries_are_forgotten_first(
 def test_a_failed_disk_ends_a_batch_before_its_values_are_sent(tmp_path: Path) -> None:
     """A party that cannot remember the queries does not take part."""
     with remembering(tmp_path / "asked.db", new=True) as memory:
-        file = memory.file
-        assert file is not None
-        file.connection.execute("PRAGMA query_only = 1")
+        assert memory.file is not None
+        memory.file.connection.execute("PRAGMA query_only = 1")
         with pytest.raises(StoreFailed, match="memory of queries failed: attempt to write"):
             memory.remember(QUERIES, FOUR)
 
@@ -126,7 +108,7 @@ def test_concurrent_sessions_cannot_bypass_each_other() -> None:
 
     async def main() -> None:
         setup = set_up()
-        slow = {"party-0": Delayed()}
+        slow = {"party-0": Delay(1.0, only=(MaskKey,))}
         resident = setup.resident
         async with (
             Cluster(NAMES, runtime="simulated", own=resident, seed=1) as four,
@@ -163,34 +145,28 @@ def test_a_party_remembers_queries_from_its_first_words_on(
 
 def _retried(crash: float, *, again: bool) -> tuple[tuple[str, ...], bool]:
     """Return the lost party and whether the labels are right; links take 0.1 s."""
+    setup, links = set_up(again=again), Topology(LinkModel(latency=Constant(0.1)))
+    runtime = Simulated(links, [Fault("crash", crash, 1e3, ("party-3",))])
 
-    async def main() -> tuple[tuple[str, ...], bool]:
-        setup = set_up(again=again)
-        links = Topology(LinkModel(latency=Constant(0.1)))
-        runtime = Simulated(links, [Fault("crash", crash, 1e3, ("party-3",))])
+    def of(alive: tuple[str, ...]) -> dict[str, Any]:
+        return {name: each for name, each in options(setup, alive).items() if name != "among"}
+
+    async def main() -> Retried[Any]:
         async with Cluster(NAMES, runtime=runtime, own=setup.resident, seed=1) as cluster:
-            retried = await run_with_retries(
-                cluster,
-                setup.role,
-                for_those=lambda alive: {
-                    k: v for k, v in options(setup, alive).items() if k != "among"
-                },
-                seconds=50.0,
-            )
-        right = retried.run.result.labels == pooled(setup, tuple(retried.run.results))
-        return retried.without, bool(right.all())
+            return await run_with_retries(cluster, setup.role, for_those=of, seconds=50.0)
 
-    return simulation.simulate(main())
+    retried = simulation.simulate(main())
+    right = retried.run.result.labels == pooled(setup, tuple(retried.run.results))
+    return retried.without, bool(right.all())
 
 
-def test_a_party_lost_in_set_up_is_omitted() -> None:
-    """At 0.05 s its queries are in flight: no message depends on rows yet."""
-    assert _retried(0.05, again=False) == (("party-3",), True)
+def test_a_lost_party_is_omitted_before_it_has_sent_values_or_if_allowed() -> None:
+    """At 0.05 s its queries are in flight, and no message depends on rows; at 0.35 s one does.
 
-
-def test_a_party_lost_later_is_omitted_only_if_allowed() -> None:
-    """The error names the lost party and the remedy, and its note the end of the first run."""
-    assert _retried(0.35, again=True) == (("party-3",), True)
+    The error names the lost party and the remedy, and its note the end of the first run.
+    """
+    for crash, again in ((0.05, False), (0.35, True)):
+        assert _retried(crash, again=again) == (("party-3",), True)
     with pytest.raises(RunFailed) as caught:
         _retried(0.35, again=False)
     assert str(caught.value) == (
@@ -232,19 +208,6 @@ class KillItself(Adversary):
         return [(to, message)]
 
 
-def _lost(outcomes: Iterable[Outcome]) -> set[str]:
-    named = set()
-    for outcome in outcomes:
-        match outcome.error:
-            case PeerLost(peer=peer):
-                named.add(peer)
-            case SessionAborted(reason="PeerLost", culprit=culprit):
-                named.add(culprit)
-            case error:
-                named.add(repr(error))
-    return named
-
-
 @pytest.mark.parametrize(("adding", "at"), KILLS)
 async def test_a_killed_party_is_named_by_all_and_not_omitted(adding: str, at: int) -> None:
     """A kill -9 after any message ends the run everywhere, and no label is wrong.
@@ -256,20 +219,19 @@ async def test_a_killed_party_is_named_by_all_and_not_omitted(adding: str, at: i
     victim = NAMES[at // 2 % 4]
     left = tuple(name for name in NAMES if name != victim)
     strict, lenient = set_up(sum=adding), set_up(sum=adding, again=True)
+    kill = {victim: KillItself(at)}
     async with Cluster(NAMES, runtime=Processes(), own=strict.resident, seed=at) as cluster:
-        first = await cluster.play(
-            strict.role,
-            seconds=30.0,
-            adversaries={victim: KillItself(at)},
-            **options(strict, NAMES),
-        )
-        done = [outcome for outcome in first if outcome.error is None]
-        for outcome in done:
-            np.testing.assert_array_equal(outcome.result.labels, pooled(strict, NAMES))
-        failed = [outcome for outcome in first if outcome.error is not None]
-        assert victim in {outcome.party for outcome in failed}
-        assert _lost(failed) == lost_parties(first) == {victim}
-        again = await cluster.play(strict.role, seconds=30.0, among=left, **options(strict, left))
+        play = partial(cluster.play, seconds=30.0)
+        first = await play(strict.role, adversaries=kill, **options(strict, NAMES))
+        for outcome in first:
+            if outcome.error is None:
+                assert outcome.party != victim
+                np.testing.assert_array_equal(outcome.result.labels, pooled(strict, NAMES))
+            else:
+                assert isinstance(outcome.error, PeerLost | SessionAborted)
+                assert blamed_party(outcome.error) == victim
+        assert lost_parties(first) == {victim}
+        again = await play(strict.role, among=left, **options(strict, left))
         refused = any(isinstance(outcome.error, AskedBefore) for outcome in again)
         assert refused == any(outcome.error is not None for outcome in again)
         allowed = await cluster.run(

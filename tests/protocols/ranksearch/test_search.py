@@ -1,20 +1,23 @@
-"""The thresholds of a search, its votes, and checks of both that detect visible lies."""
+"""The thresholds of a search, its votes, what both leak, and checks that detect visible lies."""
 
 import math
 import tracemalloc
-from collections.abc import Callable
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from itertools import permutations
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from docs.examples.totals_information import counts_of_missing, leakage_of_one
+from hypothesis import example, given
 from hypothesis import strategies as st
+from scipy.stats import poisson
 from tests.protocols.ranksearch.worlds import (
-    INTEGERS,
     TABLES,
     bound,
     dealings,
+    label,
+    ready,
     table,
     votes_at,
     votes_within,
@@ -23,6 +26,7 @@ from tests.protocols.ranksearch.worlds import (
 from veilring.arrays import Floats
 from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
+from veilring.protocols.masks import MaskedTotals
 from veilring.protocols.ranksearch.algorithm.search import (
     ARITY_MAX,
     ARITY_MIN,
@@ -46,6 +50,12 @@ from veilring.protocols.ranksearch.algorithm.votes import (
     no_votes,
     own_votes,
 )
+from veilring.protocols.ranksearch.leakage import (
+    Opened,
+    interval_widths,
+    leakage_of_totals,
+    open_totals,
+)
 from veilring.protocols.ring import pooled_knn
 from veilring.protocols.ring.algorithm.classify import Weights
 
@@ -55,34 +65,35 @@ _BOUNDS = st.floats(min_value=5e-324, max_value=1.7e308)
 
 @given(_BOUNDS, _ARITIES)
 def test_the_first_step_ends_at_the_bound(upper: float, arity: int) -> None:
-    """Its thresholds ascend to the bound, at most one per part, and none is too far below."""
+    """Its thresholds ascend to the bound, at most one per part, and none is too far below.
+
+    They divide octaves evenly: distances grow by equal numbers of bit patterns. After the step at
+    most 2^63 patterns remain, and each further step divides them by m.
+    """
     asked = first_cuts(upper, arity).view(np.float64)
     assert 1 <= len(asked) <= arity
     assert asked[-1] == upper
     assert (np.diff(asked) > 0).all()
     assert asked[0] >= upper * 2.0**-OCTAVES
-
-
-@given(st.integers(2, ARITY_MAX))
-def test_the_first_step_divides_octaves_evenly(arity: int) -> None:
-    """From one threshold to the next distances grow by equal numbers of bit patterns."""
     widths = np.diff(first_cuts(1.0, arity))
     assert np.ptp(widths) <= 1
     assert widths.max() == -(-OCTAVES * 2**52 // arity)
-
-
-@given(_BOUNDS, _ARITIES)
-def test_no_search_is_longer_than_its_closed_form(upper: float, arity: int) -> None:
-    """After the first step at most 2^63 patterns remain, and each step divides them by m."""
     assert len(steps_at_most(upper, arity)) <= 1 + math.ceil(63 / math.log2(arity))
 
 
-@given(_BOUNDS, _ARITIES, st.integers(1, 4), st.lists(st.floats(0, 1), min_size=1, max_size=8))
+@given(
+    _BOUNDS,
+    _ARITIES,
+    st.integers(1, 4),
+    st.lists(st.floats(0, 1), min_size=1, max_size=8),
+    st.lists(st.sampled_from([5e-324, 1e-323, 2.3e-308]), max_size=3),
+)
+@example(1.7e308, 16, 2, [0.0, 1.0], [5e-324, 1e-323, 2.3e-308])
 def test_any_distance_is_found_exactly(
-    upper: float, arity: int, k: int, shares: list[float]
+    upper: float, arity: int, k: int, shares: list[float], tiny: list[float]
 ) -> None:
     """A radius contains the k nearest rows, and more only if they tie with the k-th."""
-    distances = np.sort(upper * np.array(shares))
+    distances = np.sort(np.minimum([*(upper * np.array(shares)), *tiny], upper))
     smallest = np.full((1, k + 1), np.inf)
     kept = distances[: k + 1]
     smallest[0, : len(kept)] = kept
@@ -101,19 +112,11 @@ def test_any_distance_is_found_exactly(
 
 
 _LOWEST, _HIGHEST = -1, int(pattern_of(1.7e308))
+_WIDTHS = st.integers(2, 300) | st.integers(2, _HIGHEST - _LOWEST)
+_ENDS = st.tuples(st.integers(_LOWEST, _HIGHEST - 2), _WIDTHS)
 
 
-@given(
-    st.lists(
-        st.tuples(
-            st.integers(_LOWEST, _HIGHEST - 2),
-            st.integers(2, 300) | st.integers(2, _HIGHEST - _LOWEST),
-        ),
-        min_size=1,
-        max_size=5,
-    ),
-    _ARITIES,
-)
+@given(st.lists(_ENDS, min_size=1, max_size=5), _ARITIES)
 def test_cuts_equal_those_of_exact_integers(ends: list[tuple[int, int]], arity: int) -> None:
     """No product overflows: cuts ascend between the ends, and no piece is wider than necessary."""
     lows = [low for low, _ in ends]
@@ -126,34 +129,22 @@ def test_cuts_equal_those_of_exact_integers(ends: list[tuple[int, int]], arity: 
         assert cuts == [
             low + width // pieces * j + width % pieces * j // pieces for j in range(1, pieces)
         ]
-        edges = [low, *cuts, high]
-        widths = [above - below for below, above in pairwise(edges)]
-        assert min(widths) >= 1
-        assert max(widths) <= -(-width // pieces)
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 4])
-def test_subnormal_distances_are_distinguished(k: int) -> None:
-    """The smallest floats above 0 are handled like any others, even with the largest bound."""
-    distances = np.array([[0.0, 5e-324, 1e-323, 2.3e-308, 1.0]])
-    search = TotalsSearch(1, k=k, upper=1.7e308, arity=16, parties=3)
-    found = run_search(search, lambda asked: clipped_counts(distances[:, : k + 1], asked))
-    assert found.ends[0] == End.EXACT
-    assert distances[0, k - 1] <= found.radii[0] < distances[0, k]
-
-
-@pytest.mark.parametrize("upper", [0.0, -0.0, -1.0, math.nan, math.inf])
-def test_an_invalid_bound_is_refused(upper: float) -> None:
-    """A bound is a finite number above 0."""
-    with pytest.raises(InputError, match=r"upper is .*; allowed: a positive, finite number"):
-        TotalsSearch(1, k=1, upper=upper, arity=16, parties=3)
-
-
-@pytest.mark.parametrize("arity", [ARITY_MIN - 1, ARITY_MAX + 1])
-def test_arities_out_of_range_are_refused(arity: int) -> None:
-    """An interval is divided into at least two parts."""
-    with pytest.raises(InputError, match=f"arity is {arity}"):
-        TotalsSearch(1, k=1, upper=1.0, arity=arity, parties=3)
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        *(
+            ({"upper": upper}, "upper is .*; allowed: a positive, finite number")
+            for upper in (0.0, -0.0, -1.0, math.nan, math.inf)
+        ),
+        *(({"arity": arity}, f"arity is {arity}") for arity in (ARITY_MIN - 1, ARITY_MAX + 1)),
+    ],
+)
+def test_an_invalid_bound_or_arity_is_refused(wrong: dict[str, Any], said: str) -> None:
+    """A bound is a finite number above 0, and an interval is divided into at least two parts."""
+    with pytest.raises(InputError, match=said):
+        TotalsSearch(**{"queries": 1, "k": 1, "upper": 1.0, "arity": 16, "parties": 3, **wrong})
 
 
 KS = (1, 5, 20, 100)
@@ -199,32 +190,19 @@ def test_weighted_votes_do_not_depend_on_the_partition(name: str, k: int) -> Non
     assert (off <= voters[:, None] * 2.0 ** -(WEIGHT_BITS + 1)).all()
 
 
-@pytest.mark.parametrize("arity", [2, 3, 16, pytest.param(256, marks=pytest.mark.slow)])
-def test_the_arity_changes_no_votes(arity: int) -> None:
-    """A search in two parts has the same result as one in 256."""
-    rows, queries, classes = table(INTEGERS)
-    for _, parts in dealings(rows):
-        found = ranked(queries, parts, classes, 5, arity=arity)
-        votes = votes_within(queries, rows, classes, 5)
-        np.testing.assert_array_equal(found.votes.values, votes)
-
-
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
 def test_fewer_rows_than_k_all_vote(weights: Weights) -> None:
     """The radius is then the bound, even if no party has a row."""
     rng = np.random.default_rng(1)
     queries = rng.random((20, 2))
-    few = [Rows(rng.random((count, 2)), np.ones(count, np.int64)) for count in (2, 0, 1)]
-    found = ranked(queries, few, 2, 5, weights=weights)
-    assert (found.found.ends == End.FEW).all()
-    assert (found.found.radii == np.sqrt(2.0)).all()
-    assert (found.votes.labels == 1).all()
-    nobody = ranked(
-        queries, [Rows(np.zeros((0, 2)), np.zeros(0, np.int64))] * 3, 2, 5, weights=weights
-    )
-    assert (nobody.found.ends == End.FEW).all()
-    assert (nobody.votes.values == 0).all()
-    assert (nobody.votes.labels == 0).all()
+    for sizes in ((2, 0, 1), (0, 0, 0)):
+        few = [Rows(rng.random((count, 2)), np.ones(count, np.int64)) for count in sizes]
+        found = ranked(queries, few, 2, 5, weights=weights)
+        assert (found.found.ends == End.FEW).all()
+        assert (found.found.radii == np.sqrt(2.0)).all()
+        assert (found.votes.values[:, 0] == 0).all()
+        assert ((found.votes.values[:, 1] > 0) == any(sizes)).all()
+        assert (found.votes.labels == any(sizes)).all()
 
 
 def test_exactly_k_rows_end_in_the_first_step() -> None:
@@ -295,11 +273,9 @@ def test_no_honest_run_fails_a_check(data: st.DataObject) -> None:
     steps = data.draw(st.integers(1, 4))  # few values, so there are many ties
     weights: Weights = data.draw(st.sampled_from(["uniform", "distance"]))
     values = st.integers(0, steps).map(lambda value: value / steps)
+    tables = st.lists(st.lists(values, max_size=8), min_size=parties, max_size=parties)
     rows = [
-        Rows(np.array(held)[:, None].reshape(-1, 1), np.arange(len(held)) % 2)
-        for held in data.draw(
-            st.lists(st.lists(values, max_size=8), min_size=parties, max_size=parties)
-        )
+        Rows(np.array(held).reshape(-1, 1), np.arange(len(held)) % 2) for held in data.draw(tables)
     ]
     queries = np.array(data.draw(st.lists(values, min_size=1, max_size=3)))[:, None]
     near = [nearest_rows(queries, held, k) for held in rows]
@@ -323,38 +299,34 @@ NEAR = nearest_rows(QUERY, Rows(np.array([[0.3], [0.6]]), np.zeros(2, int)), 2).
 """The distances of a party's own rows, whose counts are clipped at 3."""
 
 
-def could_be(others: Callable[[float], int], search: TotalsSearch) -> bool:
-    """Return whether a total could be honest, given the other parties' part by radius."""
-    asked = search.ask()
-    assert asked is not None
-    left = np.array([others(radius) for radius in asked.values.tolist()])
-    return search.could_be(asked, left + clipped_counts(NEAR, asked), NEAR)
-
-
 @pytest.mark.parametrize(
-    ("others", "possible"),
+    ("others", "later", "possible"),
     [
-        (lambda _: 0, True),
-        (lambda _: 6, True),
-        (lambda radius: int(6 * radius), True),
-        (lambda _: -1, False),
-        (lambda _: 7, False),  # two parties count at most three rows each
-        (lambda radius: 2 - (radius >= 0.3) - (radius >= 0.6), False),  # hidden by own rows
+        (lambda _: 0, False, True),
+        (lambda _: 6, False, True),
+        (lambda radius: int(6 * radius), False, True),
+        (lambda _: -1, False, False),
+        (lambda _: 7, False, False),  # two parties count at most three rows each
+        (lambda radius: 2 - (radius >= 0.3) - (radius >= 0.6), False, False),  # hidden by own rows
+        # Later steps are between two radii at which the others' counts are known: 0 and 2.
+        (lambda _: -1, True, False),
+        (lambda _: 0, True, True),
+        (lambda _: 2, True, True),
+        (lambda _: 3, True, False),
     ],
 )
-def test_totals_of_three_parties_rise(others: Callable[[float], int], *, possible: bool) -> None:
+def test_totals_of_three_parties_rise(
+    others: Callable[[float], int], *, later: bool, possible: bool
+) -> None:
     """The part of two other parties rises from 0 or more to at most 6, or the total is a lie."""
-    assert could_be(others, search_of(parties=3, k=2)) == possible
-
-
-@pytest.mark.parametrize(("others", "possible"), [(-1, False), (0, True), (2, True), (3, False)])
-def test_counts_outside_the_interval_are_detected(others: int, *, possible: bool) -> None:
-    """Later steps are between two radii at which the others' counts are known."""
     search = search_of(parties=3, k=2)
     asked = search.ask()
+    if later and asked is not None:
+        search.take(asked, 4 * (asked.values == 1.0))  # two own rows, and two of others
+        asked = search.ask()
     assert asked is not None
-    search.take(asked, 4 * (asked.values == 1.0))  # two own ones, and two of others
-    assert could_be(lambda _: others, search) == possible
+    left = np.array([others(radius) for radius in asked.values.tolist()])
+    assert search.could_be(asked, left + clipped_counts(NEAR, asked), NEAR) == possible
 
 
 @pytest.mark.parametrize(
@@ -381,3 +353,95 @@ def test_impossible_votes_are_detected(
     totals = Votes(np.array([counts], dtype=np.uint64), fixed)
     own = no_votes(1, 2, "uniform" if weights is None else "distance")
     assert could_be_votes(totals, own, found, np.array([2]), np.array([least])) == possible
+
+
+PLACES = np.array([[0.2, 0.3], [0.7, 0.7], [0.5, 0.0]])
+UPPER = 2**0.5
+_PLACE = st.tuples(st.integers(0, 8), st.integers(0, 8)).map(lambda place: np.array(place) / 8)
+
+
+def unlabelled(places: Any) -> Rows:
+    """Return rows of two features and one class."""
+    features = np.array(places, np.float64).reshape(-1, 2)
+    return Rows(features, np.zeros(len(features), np.int64))
+
+
+def opened(tables: Sequence[Rows], k: int = 2, queries: Floats = PLACES) -> Opened:
+    """Return the opened values of a search among parties."""
+    return open_totals(queries, tables, k=k, upper=UPPER, arity=16)
+
+
+async def test_a_record_of_a_search_equals_the_messages_of_a_star() -> None:
+    """Step by step, the totals of the record are those sent by the adder."""
+    rng = np.random.default_rng(2)
+    tables = [unlabelled(rng.random((20, 2))) for _ in range(3)]
+    setup = ready(tables, classes=1, k=2, sum="star")
+    run = await label(setup, {}, PLACES, watch=["party-1"])
+    told = [seen.message for seen in run.views["party-1"].received]
+    *counts, _votes = [m.words[0].astype(np.int64) for m in told if isinstance(m, MaskedTotals)]
+    found = opened(tables)
+    assert [total.tolist() for total in counts] == [total.tolist() for total in found.totals]
+    assert sum(map(len, counts)) == len(found.thresholds)
+
+
+@given(st.tuples(*[st.lists(_PLACE, max_size=6).map(unlabelled)] * 3), st.integers(1, 4))
+def test_only_the_interval_of_the_kth_distance_is_opened(tables: tuple[Rows, ...], k: int) -> None:
+    """The distance is above its lower end and at most the upper end, and equals it for ties.
+
+    If parties swap all their rows, the opened values are equal: guessing an owner is optimal.
+    """
+    one = opened(tables, k)
+    rows = np.concatenate([table.features for table in tables])
+    every = np.hstack([pairwise_distances(PLACES, rows), np.full((len(PLACES), k), np.inf)])
+    truth, few = np.sort(every, axis=1)[:, k - 1], one.found.ends == End.FEW
+    np.testing.assert_array_equal(few, np.isinf(truth))
+    assert (one.found.lower < truth)[~few].all()
+    assert (truth <= one.found.radii)[~few].all()
+    np.testing.assert_array_equal(one.found.radii[one.found.tied], truth[one.found.tied])
+    for swapped in permutations(tables):
+        other = opened(swapped, k)
+        assert one.thresholds == other.thresholds
+        np.testing.assert_array_equal(one.found.radii, other.found.radii)
+
+
+def test_the_measures_of_a_report_are_counted_query_by_query() -> None:
+    """The example has one row near the first query, two tied near the second, and k = 1.
+
+    With too few rows no distance is known: the width is the whole range.
+    """
+    found = opened([unlabelled(row) for row in ([0.2, 0.31], [0.7, 0.6], [0.7, 0.6], [0, 1])], k=1)
+    told = leakage_of_totals(found, 1, UPPER)
+    assert told["tied"].tolist() == [0.0, 1.0, 0.0]
+    assert told["radius"][1] == 0.0
+    assert 0 < told["radius"][0] < 0.01
+    for query in range(3):
+        totals = [total for (at, _), total in found.thresholds.items() if at == query]
+        assert told["above"][query] == np.mean([total > 1 for total in totals])
+    few = opened([unlabelled([0.5, 0.5])] * 3, k=4)
+    assert interval_widths(few.found, UPPER).tolist() == [1.0] * 3
+
+
+def test_the_leakage_about_one_party_equals_that_of_the_joint_distribution() -> None:
+    """For two parties and k = 1, the distribution of counts 0, 1 and 2 or more is explicit."""
+    pmf = [poisson.pmf(0, 1.5), poisson.pmf(1, 1.5), poisson.sf(1, 1.5)]
+    joint = {(a, a + b): pmf[a] * pmf[b] for a in range(3) for b in range(3)}
+    totals = [sum(p for (_, t), p in joint.items() if t == total) for total in range(5)]
+    expected = sum(p * np.log2(p / pmf[a] / totals[t]) for (a, t), p in joint.items())
+    found = leakage_of_one(2, 1, 1.5)
+    assert found.by_total == pytest.approx(expected)
+    assert found.whole == pytest.approx(-sum(p * np.log2(p) for p in pmf))
+
+
+def test_two_searches_differ_by_the_counts_of_the_missing_party() -> None:
+    """They differ at every threshold that both asked, at least in the first step."""
+    rng = np.random.default_rng(4)
+    tables, queries = [unlabelled(rng.random((20, 2))) for _ in range(5)], rng.random((30, 2))
+    everyone, fewer = opened(tables, 3, queries), opened(tables[:-1], 3, queries)
+    found = counts_of_missing(everyone, fewer)
+    assert len(found) >= 16 * len(queries)
+    near = nearest_rows(queries, tables[-1], 3).distances
+    for asked in everyone.asked:
+        own = clipped_counts(near, asked)
+        for place in zip(asked.queries[asked.owner], asked.patterns, own, strict=True):
+            query, pattern, count = map(int, place)
+            assert found.get((query, pattern), count) == count

@@ -75,14 +75,10 @@ def test_enough_shares_give_the_secret(parties: int, p: int) -> None:
     a, b = rng.integers(0, p, (2, 7))
     t = scheme.threshold
     ours, theirs = scheme.shares(a, t, rng), scheme.shares(b, t, rng)
-    subsets = itertools.islice(itertools.combinations(range(parties), t + 1), 100)
-    for few in subsets:
-        weights = lagrange_weights([place + 1 for place in few], p)
-        assert (product_mod(weights[None], ours[list(few)], p)[0] == a).all()
-    for many in itertools.islice(itertools.combinations(range(parties), 2 * t + 1), 100):
-        weights = lagrange_weights([place + 1 for place in many], p)
-        products = ours[list(many)] * theirs[list(many)] % p
-        assert (product_mod(weights[None], products, p)[0] == a * b % p).all()
+    for count, words, secret in ((t + 1, ours, a), (2 * t + 1, ours * theirs % p, a * b % p)):
+        for some in itertools.islice(itertools.combinations(range(parties), count), 100):
+            weights = lagrange_weights([place + 1 for place in some], p)
+            assert (product_mod(weights[None], words[list(some)], p)[0] == secret).all()
 
 
 @pytest.mark.parametrize(("p", "parties"), [(5, 3), (7, 4), (7, 5)])
@@ -128,24 +124,13 @@ def test_sums_products_and_openings_are_correct(parties: int, p: int, seed: int)
     def play(dealer: Dealer, mine: Ints) -> Play[list[Ints]]:
         a, b, zeros = yield [*map(dealer.summed, mine), dealer.zeros(5)]
         (product,) = yield [dealer.reshared(a * b)]
-        return list(
-            (
-                yield [
-                    dealer.opened(product),
-                    dealer.opened(product * a + zeros, product=True),
-                    dealer.opened_sum(mine[0]),
-                ]
-            )
-        )
+        square = dealer.opened(product * a + zeros, product=True)
+        return list((yield [dealer.opened(product), square, dealer.opened_sum(mine[0])]))
 
     plays = [play(dealer, own[:, me]) for me, dealer in enumerate(dealers(scheme, seed))]
     a, b = own.sum(axis=1) % p
     for opened in play_together(plays, p):
-        assert [each.tolist() for each in opened] == [
-            (a * b % p).tolist(),
-            (a * b % p * a % p).tolist(),
-            a.tolist(),
-        ]
+        np.testing.assert_equal(opened, [a * b % p, a * b % p * a % p, a])
 
 
 @pytest.mark.parametrize(("needed", "p"), [(1, 251), (40, 251), (17_000, 251), (17_000, 65_521)])
@@ -192,25 +177,18 @@ def test_own_words_are_not_shown() -> None:
 
 def labels_together(votes: np.ndarray, most: int, scheme: Scheme, seed: int = 0) -> list[int]:
     """Return the labels that all parties learn from votes of shape (n, Q, classes)."""
-    rounds: list[list[tuple[int, int]]] = []
+    rounds: list[int] = []
 
     def watch(sent: Sequence[Sequence[Part]]) -> None:
-        sizes = [(part.count, part.senders) for part in sent[0]]
-        rounds.append([(count, senders) for count, senders in sizes if count])
+        rounds.append(sum(part.count * part.senders for part in sent[0]))
 
-    plays = [
-        label_play(dealer, own, most)
-        for dealer, own in zip(dealers(scheme, seed), votes.astype(np.uint64), strict=True)
-    ]
+    each = zip(dealers(scheme, seed), votes.astype(np.uint64), strict=True)
+    plays = [label_play(dealer, own, most) for dealer, own in each]
     first, *others = play_together(plays, scheme.p, watch)
     assert all((labels == first).all() for labels in others)
     sent = label_rounds(votes.shape[1], votes.shape[2], most, scheme)
-    assert [_words(parts) for parts in rounds] == [_words(parts) for parts in sent]
+    assert rounds == [sum(count * senders for count, senders in parts) for parts in sent]
     return list(first.tolist())
-
-
-def _words(parts: Sequence[tuple[int, int]]) -> int:
-    return sum(count * senders for count, senders in parts)
 
 
 def dealt_votes(totals: np.ndarray, parties: int, rng: np.random.Generator) -> np.ndarray:
@@ -219,27 +197,23 @@ def dealt_votes(totals: np.ndarray, parties: int, rng: np.random.Generator) -> n
     return np.moveaxis(shares, -1, 0)
 
 
-@pytest.mark.parametrize("most", [1, 2, 3])
 @pytest.mark.parametrize("parties", [3, 4])
-def test_all_votes_of_three_classes_have_their_label(most: int, parties: int) -> None:
-    """For any totals up to K, the label is the lowest class with the most votes."""
-    totals = np.array(
-        [each for each in itertools.product(range(most + 1), repeat=3) if sum(each) <= most]
-    )
-    votes = dealt_votes(totals, parties, np.random.default_rng(most))
-    scheme = label_scheme(parties, 3, most)
-    assert labels_together(votes, most, scheme) == totals.argmax(axis=1).tolist()
+def test_all_small_votes_have_their_label(parties: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For any totals up to K, the label is the lowest class with the most votes.
 
-
-@pytest.mark.parametrize("parties", [3, 4])
-def test_all_pairs_of_votes_compare_by_bits(parties: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the smallest field for them, all votes up to K of two and three classes compare."""
-    monkeypatch.setattr(argmax, "ONE_HOT_MAX", 0)
-    for classes in (2, 3):
-        totals = np.array(list(itertools.product(range(7), repeat=classes)))
-        votes = dealt_votes(totals, parties, np.random.default_rng(classes))
-        labels = labels_together(votes, 6, Scheme(13, parties))
-        assert labels == totals.argmax(axis=1).tolist()
+    By one-hots for three classes and K up to 3; by bits for two and three classes and each total up
+    to 6, in the smallest field for them.
+    """
+    for most, classes, scheme in (
+        *((most, 3, label_scheme(parties, 3, most)) for most in (1, 2, 3)),
+        *((6, classes, Scheme(13, parties)) for classes in (2, 3)),
+    ):
+        every = itertools.product(range(most + 1), repeat=classes)
+        by_bits = most == 6
+        totals = np.array([each for each in every if by_bits or sum(each) <= most])
+        monkeypatch.setattr(argmax, "ONE_HOT_MAX", 0 if by_bits else ONE_HOT_MAX)
+        votes = dealt_votes(totals, parties, np.random.default_rng(most + classes))
+        assert labels_together(votes, most, scheme) == totals.argmax(axis=1).tolist()
 
 
 @given(
@@ -261,12 +235,11 @@ def test_labels_equal_those_of_the_totals(parties: int, classes: int, most: int,
 
 def test_the_field_fits_parties_classes_and_votes() -> None:
     """It has one byte if possible, and fits twice the votes if they are compared by bits."""
-    assert label_scheme(8, 10, ONE_HOT_MAX).p == label_scheme(8, 10, 125).p == PRIMES[0]
-    assert {
-        scheme.p
-        for scheme in (label_scheme(8, 10, 126), label_scheme(8, 251, 5), label_scheme(251, 2, 5))
-    } == {PRIMES[1]}
-    assert label_scheme(8, 10, VOTES_MAX).p == PRIMES[1]
+    for prime, *fitting in (
+        (PRIMES[0], (8, 10, ONE_HOT_MAX), (8, 10, 125)),
+        (PRIMES[1], (8, 10, 126), (8, 251, 5), (251, 2, 5), (8, 10, VOTES_MAX)),
+    ):
+        assert {label_scheme(*each).p for each in fitting} == {prime}
     with pytest.raises(InputError, match='use reveal = "votes"'):
         label_scheme(8, 10, VOTES_MAX + 1)
 

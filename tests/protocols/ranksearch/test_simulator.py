@@ -5,16 +5,16 @@ threshold asked, and the total votes within the radius. The simulator gets these
 keys of a coalition. It returns the coalition's view except for the words of honest parties, and the
 sum of those words: all but one are uniform, and the last completes the sum.
 
-On words modulo 2 and 4 all streams are enumerated, and the two distributions are equal as
-fractions. At full size, everything that is not random is equal, and tests of the random words have
-a joint false-alarm rate of one in a million. The same functions detect variants that are broken.
+On words modulo 2 and 4 all streams are enumerated, and the two distributions are equal. At full
+size, everything that is not random is equal, and tests of the random words have a joint false-alarm
+rate of one in a million. The same functions detect variants that are broken.
 """
 
 import asyncio
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from fractions import Fraction
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import combinations, pairwise
 from math import log, sqrt
 from typing import Any, Final, NamedTuple
@@ -23,15 +23,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import binomtest
-from tests.protocols.ranksearch.worlds import ask, bound
+from tests.protocols.dropout_worlds import Lie
+from tests.protocols.ranksearch.worlds import label, ready
 from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows, pairwise_distances
-from veilring.nodes.adversary import Adversary, Lines
+from veilring.nodes.adversary import Adversary
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.journal import View
 from veilring.nodes.party import Party
+from veilring.nodes.run import Outcome
 from veilring.protocols.batches import Queries
 from veilring.protocols.digests import DIGEST_BYTES, digest_of, digest_of_names
 from veilring.protocols.masks import (
@@ -52,57 +54,53 @@ from veilring.protocols.ranksearch.algorithm.votes import (
     nearest_rows,
     own_votes,
 )
-from veilring.protocols.ranksearch.parameters import SearchParameters
 from veilring.protocols.ranksearch.shared import CHECK_BYTES, CheckWords, Commitment
+from veilring.protocols.ranksearch.system import SearchSetup
 from veilring.protocols.ring.algorithm.classify import Weights
-from veilring.transport.messages import Message
 
 Words = NDArray[np.unsignedinteger[Any]]
 
 
-@dataclass(frozen=True)
-class World:
-    """The inputs of all parties."""
+class World(NamedTuple):
+    """Parties that are ready to search, the first of which asks, and their queries."""
 
-    parts: Mapping[str, Rows]
-    parameters: SearchParameters
+    setup: SearchSetup
     queries: Floats
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The parties; the first asks, and adds up if one party does."""
-        return tuple(self.parts)
+        """The parties."""
+        return tuple(self.setup.parts)
 
     @property
     def adder(self) -> str | None:
         """The party that adds up, if any."""
-        return self.names[0] if self.parameters.system.sum == "star" else None
+        return self.names[0] if self.setup.parameters.has_adder else None
 
 
 def ideal_counts(world: World, asked: Asked) -> Ints:
     """Return the totals of clipped counts: the sum of min(k + 1, rows within the threshold)."""
     query = asked.queries[asked.owner]
     totals = np.zeros(len(asked), np.int64)
-    for rows in world.parts.values():
+    for rows in world.setup.parts.values():
         within = pairwise_distances(world.queries, rows.features)[query] <= asked.values[:, None]
-        totals += np.minimum(world.parameters.system.k + 1, within.sum(axis=1))
+        totals += np.minimum(world.setup.parameters.system.k + 1, within.sum(axis=1))
     return totals
 
 
 def ideal_votes(world: World, radii: Floats) -> Votes:
     """Return the total votes of all rows within the radii."""
-    weights = world.parameters.system.weights
-    counts = np.zeros((len(radii), world.parameters.facts.classes), np.uint64)
+    weights = world.setup.parameters.system.weights
+    counts = np.zeros((len(radii), world.setup.parameters.facts.classes), np.uint64)
     weighted = np.zeros_like(counts)
-    for rows in world.parts.values():
+    for rows in world.setup.parts.values():
         distances = pairwise_distances(world.queries, rows.features)
-        for query, row in zip(*np.nonzero(distances <= radii[:, None]), strict=True):
-            distance, label = distances[query, row], rows.labels[row]
-            if weights == "uniform" or distance == 0:
-                counts[query, label] += np.uint64(1)
-            else:
-                weight = fixed_weights(radii[[query]], np.array([distance]))
-                weighted[query, label] += weight[0]
+        counted = distances <= radii[:, None] if weights == "uniform" else distances == 0
+        weight = fixed_weights(radii[:, None], distances)
+        for each in range(world.setup.parameters.facts.classes):
+            of = rows.labels == each
+            counts[:, each] += counted[:, of].sum(axis=1, dtype=np.uint64)
+            weighted[:, each] += weight[:, of].sum(axis=1, dtype=np.uint64)
     return Votes(counts, weighted if weights == "distance" else None)
 
 
@@ -119,9 +117,9 @@ def simulate(world: World, coalition: Mapping[str, PairwiseKeys]) -> Iterator[Si
 
     The last is that of the outcome of checks, all of which pass.
     """
-    public, parties = world.parameters, len(world.parts)
+    public, parties = world.setup.parameters, len(world.setup.parts)
     k, classes, weights = public.system.k, public.facts.classes, public.system.weights
-    near = {name: nearest_rows(world.queries, world.parts[name], k) for name in coalition}
+    near = {name: nearest_rows(world.queries, world.setup.parts[name], k) for name in coalition}
     digest = digest_of(
         public.written.encode(), digest_of_names(world.names), world.queries.tobytes()
     )
@@ -153,7 +151,12 @@ def simulate(world: World, coalition: Mapping[str, PairwiseKeys]) -> Iterator[Si
     found = search.found()
     votes = {
         name: own_votes(
-            world.queries, world.parts[name], near[name], found, classes=classes, weights=weights
+            world.queries,
+            world.setup.parts[name],
+            near[name],
+            found,
+            classes=classes,
+            weights=weights,
         ).arrays(found.tied, k)
         for name in coalition
     }
@@ -191,29 +194,23 @@ class UnboundKeys(PairwiseKeys):
 
 # Tiny words: multiples of 256/m are the integers modulo m, and the very code adds them up.
 
-Distribution = Mapping[tuple[int, ...], Fraction]
 
-
-@dataclass
-class Enumeration:
-    """A stream of masks in which entry e of the words is run e of all possible runs.
+def enumerate_streams(modulus: int, masks: int, honest: Collection[bytes]) -> Stream:
+    """Return a stream of masks in which entry e of the words is run e of all possible runs.
 
     Each mask of an honest pair is a digit of e: together the digits have all values. Masks that a
     member of the coalition knows, and can therefore remove, are 0.
     """
+    seen: dict[tuple[bytes, bytes], int] = {}
 
-    modulus: int
-    masks: int
-    honest: frozenset[bytes]
-    _seen: dict[tuple[bytes, bytes], int] = field(default_factory=dict)
-
-    def __call__(self, key: bytes, info: bytes, size: int) -> bytes:
-        """Return the mask for a key and public inputs, in all runs."""
-        if key not in self.honest:
+    def stream(key: bytes, info: bytes, size: int) -> bytes:
+        if key not in honest:
             return bytes(size)
-        place = self._seen.setdefault((key, info), len(self._seen))
-        assert place < self.masks
-        return digit(self.modulus, self.masks, place).tobytes()
+        place = seen.setdefault((key, info), len(seen))
+        assert place < masks
+        return digit(modulus, masks, place).tobytes()
+
+    return stream
 
 
 def digit(modulus: int, digits: int, place: int) -> Words:
@@ -230,15 +227,10 @@ class Tiny:
     """
 
     modulus: int
-    parties: int
+    names: tuple[str, ...]
     coalition: tuple[str, ...]
     adder: str | None
     tongues: int = 1
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of all parties."""
-        return tuple(f"party-{n}" for n in range(self.parties))
 
     @property
     def outside(self) -> tuple[str, ...]:
@@ -276,139 +268,104 @@ def secret_of(one: str, other: str) -> bytes:
     return hashlib.sha256(" ".join(sorted((one, other))).encode()).digest()
 
 
-@dataclass
-class TwoTongues(Adversary):
-    """Adds up, and sends one party a different total of the first sum."""
-
-    misled: str
-    step: int
-
-    @override
-    async def sending(self, to: str, message: Message) -> Lines:
-        if isinstance(message, MaskedTotals) and message.digest == ZERO and to == self.misled:
-            words = tuple(array + array.dtype.type(self.step) for array in message.words)
-            return [(to, MaskedTotals(digest=message.digest, words=words))]
-        return [(to, message)]
+def other_total(step: int, message: MaskedTotals) -> MaskedTotals:
+    """Return a different total of the first sum."""
+    words = tuple(array + array.dtype.type(step) for array in message.words)
+    return message.model_copy(update={"words": words}) if message.digest == ZERO else message
 
 
-def distribution_of_views(tiny: Tiny, kind: type[PairwiseKeys] = PairwiseKeys) -> Distribution:
-    """Return the distribution of the coalition's received messages over all masks of the others."""
-    pairs = frozenset(secret_of(*pair) for pair in combinations(tiny.outside, 2))
-    stream = Enumeration(tiny.modulus, tiny.masks, pairs)
-    adversaries = {}
+Told = Mapping[str, Mapping[str, Words]]
+"""The words that members of a coalition are told in a sum, by member and honest sender."""
+
+
+def words_told(tiny: Tiny, kind: type[PairwiseKeys]) -> list[Told]:
+    """Return the coalition's received words of each sum over all masks of the others."""
+    pairs = {secret_of(*pair) for pair in combinations(tiny.outside, 2)}
+    stream = enumerate_streams(tiny.modulus, tiny.masks, pairs)
+    liars: dict[str, Adversary] = {}
     if tiny.tongues > 1 and tiny.adder:
-        adversaries[tiny.adder] = TwoTongues(tiny.outside[-1], 256 // tiny.modulus)
+        change = partial(other_total, 256 // tiny.modulus)
+        liars[tiny.adder] = Lie(MaskedTotals, change, to=tiny.outside[-1:])
 
-    async def play() -> dict[str, View | None]:
-        async with Cluster(list(tiny.names)) as cluster:
-            outcomes = await cluster.play(
-                add_twice,
-                tiny=tiny,
-                stream=stream,
-                kind=kind,
-                watch=tiny.coalition,
-                adversaries=adversaries,
-            )
-        return {outcome.party: outcome.view for outcome in outcomes}
+    async def play() -> list[Outcome]:
+        async with Cluster(tiny.names) as cluster:
+            play = partial(cluster.play, watch=tiny.coalition, adversaries=liars)
+            return await play(add_twice, tiny=tiny, stream=stream, kind=kind)
 
-    views = asyncio.run(play())
-    seen = [
-        (message.round, name, message.sender, message.message.words[0])
-        for name in tiny.coalition
-        for message in (views[name] or View(name)).received
-        if isinstance(message.message, MaskedWords | MaskedTotals)
-        if message.sender in tiny.outside
-    ]
-    return distribution_of([words for *_, words in sorted(seen, key=lambda each: each[:3])])
+    told: dict[int, dict[str, dict[str, Words]]] = {}
+    for outcome in asyncio.run(play()):
+        for seen in outcome.view.received if outcome.view else ():
+            if seen.sender in tiny.outside and isinstance(seen.message, MaskedWords | MaskedTotals):
+                words = told.setdefault(seen.round, {}).setdefault(outcome.party, {})
+                words[seen.sender] = seen.message.words[0]
+    return [told[number] for number in sorted(told)]
 
 
-def distribution_of_simulation(tiny: Tiny) -> Distribution:
-    """Return the distribution of a simulator's output, given totals and the coalition's values.
+def is_simulated(tiny: Tiny, kind: type[PairwiseKeys] = PairwiseKeys) -> bool:
+    """Return whether the coalition's view has the distribution of the simulator.
 
-    If a corrupted adder sent two totals of the first sum, the second sum has no total: all its
-    honest words are uniform.
+    All members are told the same words. They have the total that follows from the values, and are
+    otherwise uniform: all possible words are equally likely. If a corrupted adder sent two totals
+    of the first sum, the second sum has no total.
     """
-    outside, step = tiny.outside, 256 // tiny.modulus
-    free = [len(outside) - 1, len(outside) - (tiny.tongues == 1)]
-    digits, place, columns = sum(free), 0, []
+    step, columns, free = 256 // tiny.modulus, list[Words](), 0
     first: Ints | None = None
-    for number in range(2):
+    for number, told in enumerate(words_told(tiny, kind)):
         own = {name: tiny.values(name, first) for name in tiny.names}
-        total = np.asarray(sum(own.values()) % tiny.modulus)
-        rest = total - sum(own[name] for name in tiny.coalition)
-        last = np.repeat(rest * step, tiny.modulus**digits).astype(np.uint8)
-        words = []
-        for _ in range(free[number]):
-            words.append(digit(tiny.modulus, digits, place))
-            last -= words[-1]
-            place += 1
-        words = [*words, last][: len(outside)]
-        if not tiny.sees_words:
-            words = [np.full_like(last, total[0] * step)]
-        columns += words * (1 if tiny.adder in tiny.coalition else len(tiny.coalition))
-        first = total
-    return distribution_of(columns)
-
-
-def distribution_of(columns: list[Words]) -> Distribution:
-    """Return the probability of each row of columns with equally likely entries."""
-    rows, counts = np.unique(np.stack(columns, axis=1), axis=0, return_counts=True)
-    return {
-        tuple(row.tolist()): Fraction(int(count), len(columns[0]))
-        for row, count in zip(rows, counts, strict=True)
-    }
+        first = np.asarray(sum(own.values()) % tiny.modulus)
+        words, *others = (np.stack([each[name] for name in sorted(each)]) for each in told.values())
+        if any((other != words).any() for other in others):
+            return False
+        rest = first - sum(own[name] for name in tiny.coalition if tiny.sees_words)
+        has_total = not (number and tiny.tongues > 1)
+        if has_total and ((words.sum(axis=0) - rest * step) % 256).any():
+            return False
+        free += len(words) - has_total
+        columns += [*words]
+    counts = np.unique(np.stack(columns), axis=1, return_counts=True)[1]
+    return len(counts) == tiny.modulus**free and bool(np.ptp(counts) == 0)
 
 
 def tiny_worlds() -> Iterator[Tiny]:
     """Yield every coalition of up to n - 2 of three to five parties, and every kind of adder."""
     sizes = (4, 3, 1), (4, 4, 1), (4, 4, 2), (2, 5, 1), (2, 5, 2), (4, 5, 3)
     for modulus, parties, members in sizes:
-        names = [f"party-{n}" for n in range(parties)]
-        for coalition in combinations(names, members):
-            yield from (Tiny(modulus, parties, coalition, adder) for adder in (None, *names))
-
-
-class TestTinyWords:
-    """Enumeration of all streams."""
-
-    def test_views_have_the_distribution_of_the_simulator(self) -> None:
-        """They are equal as fractions, for every coalition of up to n - 2, with any adder.
-
-        With a reused mask, the distribution is different for any coalition that sees words.
-        """
-        for tiny in tiny_worlds():
-            simulated = distribution_of_simulation(tiny)
-            assert distribution_of_views(tiny) == simulated, tiny
-            if tiny.sees_words:
-                assert distribution_of_views(tiny, ReusedKeys) != simulated, tiny
-
-    @pytest.mark.parametrize(("modulus", "parties", "members"), [(4, 3, 1), (2, 4, 1), (4, 4, 2)])
-    def test_an_adder_with_two_totals_opens_nothing(
-        self, modulus: int, parties: int, members: int
-    ) -> None:
-        """Later words that it receives are uniform and independent, without a fixed sum."""
         names = tuple(f"party-{n}" for n in range(parties))
-        tiny = Tiny(modulus, parties, names[:members], "party-0", tongues=2)
-        assert distribution_of_views(tiny) == distribution_of_simulation(tiny)
-        assert distribution_of_views(tiny, UnboundKeys) != distribution_of_simulation(tiny)
+        for coalition in combinations(names, members):
+            yield from (Tiny(modulus, names, coalition, adder) for adder in (None, *names))
+
+
+def test_views_have_the_distribution_of_the_simulator() -> None:
+    """They have it exactly, for every coalition of up to n - 2, with any adder.
+
+    With a reused mask, the distribution is different for any coalition that sees words.
+    """
+    for tiny in tiny_worlds():
+        assert is_simulated(tiny), tiny
+        assert is_simulated(tiny, ReusedKeys) != tiny.sees_words, tiny
+
+
+@pytest.mark.parametrize(("modulus", "parties", "members"), [(4, 3, 1), (2, 4, 1), (4, 4, 2)])
+def test_an_adder_with_two_totals_opens_nothing(modulus: int, parties: int, members: int) -> None:
+    """Later words that it receives are uniform and independent, without a fixed sum."""
+    names = tuple(f"party-{n}" for n in range(parties))
+    tiny = Tiny(modulus, names, names[:members], "party-0", tongues=2)
+    assert is_simulated(tiny)
+    assert not is_simulated(tiny, UnboundKeys)
 
 
 # Full size: the real role, its own keys and generator.
 
 
-@dataclass
-class Recording:
-    """A replacement of `agree_keys` that agrees likewise, and keeps the last run's secrets."""
+class Played(NamedTuple):
+    """A run of the real role with its own keys: the view and the secrets of each party."""
 
-    kind: type[PairwiseKeys] = PairwiseKeys
-    secrets: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    world: World
+    kind: type[PairwiseKeys]
+    views: Mapping[str, View]
+    secrets: Mapping[str, Mapping[str, bytes]]
 
-    async def __call__(self, party: Party, *, due: int = 0) -> PairwiseKeys:
-        """Agree on keys."""
-        self.secrets[party.me] = await agree_secrets(party, due=due)
-        return self.kind(party.me, self.secrets[party.me])
-
-    def among(self, me: str, names: Sequence[str]) -> PairwiseKeys:
+    def keys(self, me: str, names: Sequence[str]) -> PairwiseKeys:
         """Return the unused keys that a party shares with the given others."""
         secrets = self.secrets[me]
         return self.kind(me, {peer: secrets[peer] for peer in names if peer != me})
@@ -416,13 +373,17 @@ class Recording:
 
 def play(
     world: World, monkeypatch: pytest.MonkeyPatch, kind: type[PairwiseKeys] = PairwiseKeys
-) -> tuple[dict[str, View], Recording]:
-    """Return each party's view of a search, and the recorded keys."""
-    keys = Recording(kind)
-    monkeypatch.setattr(roles, "agree_keys", keys)
-    parts = list(world.parts.values())
-    asked = ask(parts, world.queries, world.parameters, seed=11, watch=world.names)
-    return dict(asyncio.run(asked).views), keys
+) -> Played:
+    """Search once, and record each party's view and secrets."""
+    secrets: dict[str, dict[str, bytes]] = {}
+
+    async def agree(party: Party, *, due: int = 0) -> PairwiseKeys:
+        secrets[party.me] = await agree_secrets(party, due=due)
+        return kind(party.me, secrets[party.me])
+
+    monkeypatch.setattr(roles, "agree_keys", agree)
+    run = asyncio.run(label(world.setup, {}, world.queries, seed=11, watch=world.names))
+    return Played(world, kind, run.views, secrets)
 
 
 def by_sum(view: View) -> list[dict[str, MaskedWords | MaskedTotals]]:
@@ -444,48 +405,35 @@ def by_sum(view: View) -> list[dict[str, MaskedWords | MaskedTotals]]:
     return [rounds[number] for number in sorted(rounds)]
 
 
-def assert_simulated(
-    world: World, views: Mapping[str, View], keys: Recording, coalition: Sequence[str]
-) -> None:
+def assert_simulated(played: Played, coalition: Sequence[str]) -> None:
     """Check that a coalition's view is its simulator's, apart from honest words' randomness."""
+    world = played.world
     outside = [name for name in world.names if name not in coalition]
-    members = {name: keys.among(name, world.names) for name in coalition}
-    sums = list(simulate(world, members))
+    sums = list(simulate(world, {name: played.keys(name, world.names) for name in coalition}))
     for member in coalition:
-        received = by_sum(views[member])
+        received = by_sum(played.views[member])
         assert len(received) == len(sums)
         for number, (messages, expected) in enumerate(zip(received, sums, strict=True), start=1):
             assert {message.digest for message in messages.values()} == {expected.digest}
             if world.adder not in {None, member} and number < len(sums):  # checks go to all
                 assert list(messages) == [world.adder]
-                assert_equal(messages[str(world.adder)].words, expected.totals)
+                np.testing.assert_equal(messages[str(world.adder)].words, expected.totals)
                 continue
             assert set(messages) == set(world.names) - {member}
             arrays = zip(*(messages[name].words for name in outside), strict=True)
-            assert_equal([modular(words) for words in arrays], expected.honest)
+            added = [np.add.reduce(words, dtype=words[0].dtype.type) for words in arrays]
+            np.testing.assert_equal(added, list(expected.honest))
 
 
-def assert_equal(found: Sequence[Words], expected: Sequence[Words]) -> None:
-    """Compare arrays."""
-    assert [array.tolist() for array in found] == [array.tolist() for array in expected]
-
-
-def modular(words: Sequence[Words]) -> Words:
-    """Add up words modulo their size."""
-    return np.asarray(np.add.reduce(words, dtype=words[0].dtype.type))
-
-
-def drawn_words(
-    world: World, views: Mapping[str, View], keys: Recording, coalition: Sequence[str]
-) -> list[NDArray[np.uint8]]:
+def drawn_words(played: Played, coalition: Sequence[str]) -> list[NDArray[np.uint8]]:
     """Return the words drawn by a simulator, as bytes: shape (honest - 1, bytes) for each sum.
 
     These are the words of all honest parties except the last, minus the masks that members know.
     """
-    outside = [name for name in world.names if name not in coalition]
-    known = {name: keys.among(name, coalition) for name in outside}
+    outside = [name for name in played.world.names if name not in coalition]
+    known = {name: played.keys(name, coalition) for name in outside}
     drawn = []
-    for messages in by_sum(views[world.adder or coalition[0]]):
+    for messages in by_sum(played.views[played.world.adder or coalition[0]]):
         bare = []
         for name in outside:
             words, digest = messages[name].words, messages[name].digest
@@ -539,10 +487,8 @@ def deal(
         places = rng.random((rows, 2))
         return np.round(places * grid) / grid if grid else places
 
-    parts = {
-        f"party-{n}": Rows(draw(rows), rng.integers(0, 3, rows)) for n, rows in enumerate(sizes)
-    }
-    return World(parts, bound(2, 3, sum=adding, weights=weights), draw(120))
+    parts = [Rows(draw(rows), rng.integers(0, 3, rows)) for rows in sizes]
+    return World(ready(parts, sum=adding, weights=weights), draw(120))
 
 
 WORLDS = {
@@ -568,56 +514,6 @@ def seeing_words(world: World) -> list[tuple[str, ...]]:
     return [each for each in coalitions(world) if world.adder is None or world.adder in each]
 
 
-class TestFullSize:
-    """Runs of the real protocol."""
-
-    @pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
-    def test_a_view_equals_the_simulators(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The deterministic part follows from the totals and the coalition's inputs.
-
-        Honest words are uniform, only their sum is fixed; the false-alarm rate is 1e-6 over all
-        coalitions and worlds.
-        """
-        views, keys = play(world, monkeypatch)
-        for coalition in coalitions(world):
-            assert_simulated(world, views, keys, coalition)
-        tested = seeing_words(world)
-        assert tested
-        for coalition in tested:
-            drawn = drawn_words(world, views, keys, coalition)
-            assert_uniform(drawn, FALSE_ALARM / len(WORLDS) / len(tested))
-
-    @pytest.mark.parametrize("name", ["plain", "star"])
-    def test_reused_masks_are_caught(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Every coalition that sees words sees their changes from sum to sum."""
-        world = WORLDS[name]
-        views, keys = play(world, monkeypatch, ReusedKeys)
-        for coalition in seeing_words(world):
-            drawn = drawn_words(world, views, keys, coalition)
-            with pytest.raises(AssertionError, match="from sum to sum"):
-                assert_uniform(drawn, FALSE_ALARM)
-
-    def test_missing_masks_between_honest_parties_are_caught(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Honest parties that share no mask hide nothing from those who share masks with them."""
-        views, keys = play(WORLDS["plain"], monkeypatch, StarKeys)
-        drawn = drawn_words(WORLDS["plain"], views, keys, ["party-0"])
-        with pytest.raises(AssertionError, match="alone"):
-            assert_uniform(drawn, FALSE_ALARM)
-
-    @pytest.mark.parametrize("name", ["skewed", "skewed star"])
-    def test_unclipped_counts_are_caught(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A total with more than k + 1 rows of a party reveals more than the simulator has."""
-        monkeypatch.setattr(roles, "nearest_rows", one_more)
-        views, keys = play(WORLDS[name], monkeypatch)
-        for coalition in coalitions(WORLDS[name]):
-            with pytest.raises(AssertionError):
-                assert_simulated(WORLDS[name], views, keys, coalition)
-
-
 class StarKeys(PairwiseKeys):
     """Broken: only the masks shared with the first party."""
 
@@ -628,6 +524,56 @@ class StarKeys(PairwiseKeys):
         return super().mask(arrays, digest)
 
 
-def one_more(queries: Floats, rows: Rows, k: int) -> Nearest:
-    """Return the k + 2 nearest rows, so that counts are clipped one row too late."""
-    return nearest_rows(queries, rows, k + 1)
+@pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
+def test_a_view_equals_the_simulators(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deterministic part follows from the totals and the coalition's inputs.
+
+    Honest words are uniform, only their sum is fixed; the false-alarm rate is 1e-6 over all
+    coalitions and worlds.
+    """
+    played = play(world, monkeypatch)
+    for coalition in coalitions(world):
+        assert_simulated(played, coalition)
+    tested = seeing_words(world)
+    assert tested
+    for coalition in tested:
+        assert_uniform(drawn_words(played, coalition), FALSE_ALARM / len(WORLDS) / len(tested))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "coalitions", "found"),
+    [
+        *((name, ReusedKeys, None, "from sum to sum") for name in ("plain", "star")),
+        ("plain", StarKeys, 1, "alone"),
+    ],
+)
+def test_reused_and_missing_masks_are_caught(
+    name: str,
+    kind: type[PairwiseKeys],
+    coalitions: int | None,
+    found: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every coalition that sees words sees their changes from sum to sum.
+
+    Honest parties that share no mask hide nothing from the first, who shares masks with them.
+    """
+    world = WORLDS[name]
+    played = play(world, monkeypatch, kind)
+    for coalition in seeing_words(world)[:coalitions]:
+        with pytest.raises(AssertionError, match=found):
+            assert_uniform(drawn_words(played, coalition), FALSE_ALARM)
+
+
+@pytest.mark.parametrize("name", ["skewed", "skewed star"])
+def test_unclipped_counts_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A total with more than k + 1 rows of a party reveals more than the simulator has."""
+
+    def one_more(queries: Floats, rows: Rows, k: int) -> Nearest:
+        return nearest_rows(queries, rows, k + 1)
+
+    monkeypatch.setattr(roles, "nearest_rows", one_more)
+    played = play(WORLDS[name], monkeypatch)
+    for coalition in coalitions(WORLDS[name]):
+        with pytest.raises(AssertionError):
+            assert_simulated(played, coalition)

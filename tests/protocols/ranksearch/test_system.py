@@ -1,26 +1,32 @@
 """Rank search as a system: equal on every runtime, at its steps' cost, and refusals."""
 
+import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.protocols.ranksearch.worlds import TABLES, ask, bound, dealings, table, votes_within
+from tests.outcomes import measured
+from tests.protocols.ranksearch.worlds import bound, label, ready, votes_within
+from tests.protocols.ring.cheats import ask_nonsense
+from tests.protocols.ring.worlds import culprits
+from tests.protocols.ring.worlds import play as run_once
 
 from veilring import simulation
 from veilring.arrays import Floats
 from veilring.data.table import Rows
-from veilring.errors import InputError
-from veilring.nodes.journal import Cost, Traffic
+from veilring.errors import InputError, RunFailed
+from veilring.nodes.adversary import Alter
+from veilring.nodes.party import Party
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.batches import Queries
 from veilring.protocols.digests import DIGEST_BYTES
 from veilring.protocols.masks import MaskedTotals, MaskedWords
-from veilring.protocols.promise import Facts, Forecast
+from veilring.protocols.promise import Facts
 from veilring.protocols.ranksearch import (
     SearchAnswer,
     SearchedRows,
@@ -29,11 +35,11 @@ from veilring.protocols.ranksearch import (
     search_cost,
 )
 from veilring.protocols.ranksearch.algorithm.search import End
-from veilring.protocols.ranksearch.algorithm.votes import no_votes
+from veilring.protocols.ranksearch.algorithm.votes import TIED_ROWS, Votes, no_votes
 from veilring.protocols.ranksearch.parameters import Reveal
 from veilring.protocols.ranksearch.shared import CHECK_ROUNDS
 from veilring.protocols.ranksearch.system import RankSearch
-from veilring.scenarios import Report, load_scenario, run_scenario
+from veilring.scenarios import load_scenario, run_scenario
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.testing import ProtocolRunner
 from veilring.transport.frames import FRAME_BYTES_MAX
@@ -57,32 +63,28 @@ each_way = pytest.mark.parametrize(
 each_place = pytest.mark.parametrize("places", ["apart", "tied"])
 
 
-def pooled(places: Places) -> Rows:
-    """Return rows of three features, either distinct or at few places."""
+@cache
+def world(places: Places) -> tuple[Rows, list[Rows], Floats]:
+    """Return rows of three features, either distinct or at few places, and the rows of parties.
+
+    All parties hold rows except one. Of the queries, some are at rows.
+    """
     rng = np.random.default_rng(4)
     features = rng.integers(0, 3, (120, 3)) / 2 if places == "tied" else rng.random((120, 3))
-    return Rows(features, rng.integers(0, 3, 120))
-
-
-def queries_of(places: Places) -> Floats:
-    """Return queries, some of them at rows."""
-    return np.concatenate([pooled(places).features[:6], np.random.default_rng(5).random((6, 3))])
-
-
-def parts_of(places: Places) -> list[Rows]:
-    """Deal the rows to all parties except one, which has none."""
-    rows = pooled(places)
+    rows = Rows(features, rng.integers(0, 3, 120))
     parts = [Rows(rows.features[n::4], rows.labels[n::4]) for n in range(4)]
-    return [*parts, Rows(np.zeros((0, 3)), np.zeros(0, np.int64))]
+    queries = np.concatenate([features[:6], np.random.default_rng(5).random((6, 3))])
+    return rows, [*parts, Rows(np.zeros((0, 3)), np.zeros(0, np.int64))], queries
 
 
 def play(runner: ProtocolRunner, way: str, places: Places, k: int = K) -> Run[SearchAnswer]:
     """Have a party in the middle ask."""
+    _, parts, queries = world(places)
     return runner(
         rank_search,
         5,
-        own=[SearchedRows(rows) for rows in parts_of(places)],
-        only={"party-2": {"queries": queries_of(places)}},
+        own=[SearchedRows(rows) for rows in parts],
+        only={"party-2": {"queries": queries}},
         client="party-2",
         parameters=bound(3, 3, k=k, **WAYS[way]),
         seed=11,
@@ -93,11 +95,6 @@ def play(runner: ProtocolRunner, way: str, places: Places, k: int = K) -> Run[Se
 def in_memory(way: str, places: Places, k: int = K) -> Run[SearchAnswer]:
     """Run in memory, once for all comparisons."""
     return play(ProtocolRunner("memory"), way, places, k)
-
-
-def measured(cost: Cost) -> Forecast:
-    """Return a measured cost in the form of a forecast."""
-    return Forecast(cost.rounds, Traffic(cost.messages, cost.bytes), cost.setup)
 
 
 @each_way
@@ -125,15 +122,11 @@ def test_a_run_is_equal_everywhere_at_its_steps_cost(
 def test_networked_parties_answer_like_one_with_all_rows(way: str, places: Places, k: int) -> None:
     """Labels, votes and intervals equal those of the steps in one process, also with few rows."""
     answer = in_memory(way, places, k).results["party-0"]
-    rows, queries = pooled(places), queries_of(places)
+    rows, _, queries = world(places)
     alone = bound(3, 3, k=k, **WAYS[way]).answer(queries, [rows])
     np.testing.assert_array_equal(answer.labels, alone.votes.labels)
-    for ours, theirs in (
-        (answer.found.radii, alone.found.radii),
-        (answer.found.lower, alone.found.lower),
-        (answer.found.ends, alone.found.ends),
-    ):
-        np.testing.assert_array_equal(ours, theirs)
+    for of in ("radii", "lower", "ends"):
+        np.testing.assert_array_equal(getattr(answer.found, of), getattr(alone.found, of))
     assert (answer.found.ends == End.FEW).all() == (k == FEW)
     assert answer.found.tied.any() == (places == "tied" and k == K)
     if "label" in way:
@@ -150,61 +143,43 @@ def test_networked_parties_answer_like_one_with_all_rows(way: str, places: Place
 @each_place
 def test_the_rounds_are_the_longest_chain_of_messages(adding: Adding, places: Places) -> None:
     """With one second per hop a run takes its rounds, one step for queries and one for keys."""
-    links = Simulated(Topology(LinkModel(latency=Constant(1.0))))
-    parameters = bound(3, 3, k=K, sum=adding)
-    asked = ask(parts_of(places), queries_of(places), parameters, client="party-2", runtime=links)
-    run = simulation.simulate(asked)
+    links, (_, parts, queries) = Topology(LinkModel(latency=Constant(1.0))), world(places)
+    setup = ready(parts, k=K, sum=adding)
+    run = simulation.simulate(label(setup, {}, queries, runtime=Simulated(links)))
     steps = len(run.results["party-0"].found.steps)
     assert run.cost.rounds == (steps + 1) * (1 if adding == "all-to-all" else 2) + CHECK_ROUNDS
     assert run.seconds == run.cost.rounds + 2
 
 
-@pytest.mark.parametrize(("reveal", "trusted"), [("totals", 2), ("votes", 5), ("label", 5)])
-def test_the_trusted_parties_are_those_outside_a_coalition(reveal: Reveal, trusted: int) -> None:
-    """Shared counts need a majority of honest parties, and masked totals need two."""
+@pytest.mark.parametrize(
+    ("reveal", "trusted", "opened"),
+    [("totals", 2, "sums"), ("votes", 5, "comparisons and votes"), ("label", 5, "comparisons")],
+)
+def test_the_trusted_parties_are_those_outside_a_coalition(
+    reveal: Reveal, trusted: int, opened: str
+) -> None:
+    """Shared counts need a majority of honest parties, and masked totals need two.
+
+    The promise names the largest coalition. Weights reveal more.
+    """
     system = RankSearch(reveal=reveal)
+    promise = system.promise(parties=8)
     said = system.trust.format(parties=8, honest=7, outside=8 - system.pooling(8))
     assert said == f"{trusted} of 8"
+    assert promise.against == f"any coalition of up to {8 - trusted} of the 8 parties"
+    assert (promise.epsilon, promise.guarantee) == (None, f"{opened} only, no ε")
+    assert "weighted" not in promise.note
+    assert "weighted" in RankSearch(weights="distance").promise(parties=8).note
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TABLES)
-async def test_real_tables_have_their_pooled_votes_over_a_network(name: str) -> None:
-    """It holds for any partition, k, way of adding and revealed values.
-
-    With 30 parties only wine is tested, whose searches are short; `test_search` tests all tables.
-    """
-    rows, queries, classes = table(name)
-    some = queries[:: len(queries) // 10]
-    sizes = (3, 8, 30) if name == "wine" else (3, 8)
-    for number, (dealt, parts) in enumerate(dealings(rows, sizes)):
-        k, adding = (1, 5, 20, 100)[number % 4], SUMS[number % 2]
-        system = RankSearch(k=k, sum=adding, reveal=REVEALS[number % 3])
-        parameters = system.bind(Facts(len(parts), queries.shape[1], classes))
-        run = await ask(parts, some, parameters, client="party-1", seed=number)
-        votes = votes_within(some, rows, classes, k)
-        for answer in run.results.values():
-            np.testing.assert_array_equal(answer.labels, votes.argmax(axis=1), dealt)
-            if answer.votes is not None:
-                np.testing.assert_array_equal(answer.votes, votes, dealt)
-        answer = run.results["party-0"]
-        cost = found_cost(len(parts), answer.found, parameters, answer.tied_rows)
-        assert measured(run.cost) == cost
-
-
-def _systems(**ways: st.SearchStrategy[str]) -> st.SearchStrategy[RankSearch]:
-    return st.builds(
-        RankSearch,
-        k=st.sampled_from([1, 2, 5, 60, 300]),
-        arity=st.sampled_from([2, 5, 16, 256]),
-        sum=st.sampled_from(SUMS),
-        **ways,
-    )
-
-
-_SYSTEMS = _systems(weights=st.sampled_from(["uniform", "distance"])) | _systems(
-    reveal=st.sampled_from(["votes", "label"])
-)
+_SETTINGS = {
+    "k": st.sampled_from([1, 2, 5, 60, 300]),
+    "arity": st.sampled_from([2, 5, 16, 256]),
+    "sum": st.sampled_from(SUMS),
+}
+_SYSTEMS = st.builds(
+    RankSearch, weights=st.sampled_from(["uniform", "distance"]), **_SETTINGS
+) | st.builds(RankSearch, reveal=st.sampled_from(["votes", "label"]), **_SETTINGS)
 
 
 @given(
@@ -231,34 +206,23 @@ def test_the_cost_is_within_its_forecast(  # noqa: PLR0917  (the world and the s
     range_ = search_cost(parties, queries, parameters)
     assert range_.most is not None
     assert range_.setup == range_.most.setup == cost.setup
-    for least, exact, most in zip(
-        (range_.rounds, *range_.traffic),
-        (cost.rounds, *cost.traffic),
-        (range_.most.rounds, *range_.most.traffic),
-        strict=True,
-    ):
-        assert least <= exact <= most
+    least, exact, most = ((of.rounds, *of.traffic) for of in (range_, cost, range_.most))
+    assert all(a <= b <= c for a, b, c in zip(least, exact, most, strict=True))
 
 
 def test_the_forecast_of_queries_is_that_of_their_batches() -> None:
     """Both ends of the range add up."""
-    one = RankSearch(batch=10).forecast(parties=5, queries=10, features=2, classes=3)
-    three = RankSearch(batch=10).forecast(parties=5, queries=30, features=2, classes=3)
+    forecast = partial(RankSearch(batch=10).forecast, parties=5, features=2, classes=3)
+    one, three = forecast(queries=10), forecast(queries=30)
     assert one.most is not None
-    assert three.most is not None
-    assert (three.rounds, three.most.rounds) == (3 * one.rounds, 3 * one.most.rounds)
-    assert three.most.traffic.bytes == 3 * one.most.traffic.bytes
-
-
-def test_a_thousand_queries_take_at_most_72_rounds() -> None:
-    """It is so with eight parties, k = 5 and shared counts."""
-    most = search_cost(8, 1000, bound(2, 3, k=5, reveal="votes")).most
-    assert most is not None
-    assert most.rounds <= 17 * 4 + 2 + CHECK_ROUNDS
+    assert three == one + one + one
 
 
 def test_eight_parties_answer_a_thousand_queries_within_bounds() -> None:
-    """Without ties at most 9 rounds and 3.5 MB, or 1 MB in a star; with ties 17 rounds."""
+    """Without ties at most 9 rounds and 3.5 MB, or 1 MB in a star; with ties 17 rounds.
+
+    With k = 5 and shared counts they take at most 72 rounds.
+    """
     rng = np.random.default_rng(6)
     features, labels = rng.random((800, 13)), rng.integers(0, 3, 800)
     tied = np.round(features * 2) / 2
@@ -277,33 +241,18 @@ def test_eight_parties_answer_a_thousand_queries_within_bounds() -> None:
         else:
             assert found.tied.any()
             assert costs[0].rounds <= 17
-
-
-@cache
-def reported(runtime: str, adding: Adding) -> Report:
-    """Return the report of a run on wine."""
-    overrides = ["protocol.name=rank-search", f"protocol.sum={adding}", "parties.count=5"]
-    return run_scenario(load_scenario("wine", overrides), runtime=runtime, seed=1)
+    most = search_cost(8, 1000, bound(2, 3, k=5, reveal="votes")).most
+    assert most is not None
+    assert most.rounds <= 17 * 4 + 2 + CHECK_ROUNDS
 
 
 @pytest.mark.parametrize("adding", SUMS)
-@pytest.mark.parametrize("runtime", ["memory", "simulated"])
-def test_a_report_compares_the_cost_with_the_forecast(runtime: str, adding: Adding) -> None:
-    """Labels agree with the pooled classifier's, and there is one transcript."""
-    report = reported(runtime, adding)
+def test_a_report_compares_the_cost_with_the_forecast(adding: Adding) -> None:
+    """They are equal, and labels agree with the pooled classifier's."""
+    overrides = ["protocol.name=rank-search", f"protocol.sum={adding}", "parties.count=5"]
+    report = run_scenario(load_scenario("wine", overrides), runtime="simulated", seed=1)
     assert report.cost == report.forecast
     assert report.agreement == 1.0
-    assert report.transcript == reported("memory", adding).transcript
-
-
-def test_the_promise_names_the_largest_coalition() -> None:
-    """Two parties have to remain outside, and weights reveal more."""
-    promise = RankSearch().promise(parties=8)
-    assert promise.epsilon is None
-    assert promise.guarantee == "sums only, no ε"
-    assert promise.against == "any coalition of up to 6 of the 8 parties"
-    assert "weighted" not in promise.note
-    assert "weighted" in RankSearch(weights="distance").promise(parties=8).note
 
 
 @pytest.mark.parametrize(
@@ -338,8 +287,18 @@ def test_every_message_of_a_full_batch_fits_a_frame(
     assert 0.99 * FRAME_BYTES_MAX < max(sizes) <= FRAME_BYTES_MAX
 
 
+@pytest.mark.parametrize("parties", [3, 4, 8])
+def test_the_maximum_number_of_tied_rows_fits_a_word(parties: int) -> None:
+    """All rows of all parties may tie and have one class: their total is below 2^32."""
+    each = np.array([[TIED_ROWS // parties]], dtype=np.uint64)
+    tied = np.array([True])
+    arrays = zip(*(Votes(each).arrays(tied, 1) for _ in range(parties)), strict=True)
+    total = Votes.of([np.add.reduce(words, dtype=words[0].dtype) for words in arrays], tied)
+    assert total.counts.tolist() == (each * parties).tolist()
+
+
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("changed", "said"),
     [
         ({"k": 0}, "k is 0; allowed: a whole number from 1 to 65,534"),
         ({"k": 65_535}, "k is 65535; allowed: a whole number from 1 to 65,534"),
@@ -351,10 +310,99 @@ def test_every_message_of_a_full_batch_fits_a_frame(
         ({"again": "perhaps"}, "again is .*perhaps.*; allowed: true or false"),
         ({"batch": 0}, "batch is 0; allowed: a whole number of at least 1"),
         ({"kk": 3}, "kk"),
+        ({"features": 0}, "features is 0; allowed: at least 1"),
+        ({"classes": 0}, "classes is 0; allowed: at least 1"),
+        (
+            {"k": 21_840, "reveal": "votes"},
+            'k is 21840; allowed: 1 to 21,839 with reveal = "votes"',
+        ),
+        (
+            {"reveal": "label", "weights": "distance"},
+            'weights = "distance" needs reveal = "totals" or "votes"',
+        ),
+        ({"k": 65_534, "parties": 65_538}, "parties is 65538; allowed: 3 to 65,537"),
+        ({"reveal": "votes", "parties": 10_921}, "parties is 10921; allowed: 3 to 10,920"),
     ],
     ids=str,
 )
-def test_an_invalid_parameter_is_named(wrong: dict[str, Any], said: str) -> None:
-    """A parameter out of range is refused, and the message gives the allowed values."""
+def test_a_parameter_out_of_range_is_named(changed: dict[str, Any], said: str) -> None:
+    """The error names the parameter and the allowed values; totals must fit a word or a field."""
+    parties = changed.pop("parties", 3)
     with pytest.raises(InputError, match=said):
-        RankSearch(**wrong)
+        bound(**{"features": 2, "classes": 2, **changed}).check_parties(parties)
+
+
+NAMES = ["ada", "bob", "cyd"]
+PUBLIC = bound(2, 2, k=2)
+ROWS = Rows(np.array([[0.0, 0.5], [1.0, 0.5]]), np.array([0, 1]))
+QUERIES = np.array([[0.25, 0.5]])
+
+
+def rows_of(features: Floats, label: int = 0) -> Rows:
+    """Return rows of one class."""
+    return Rows(features, np.full(len(features), label))
+
+
+async def refuse(party: Party, *, rows: Rows, queries: Floats | None) -> str:
+    """Play the client, and return its error about its own input, without its name."""
+    own = SearchedRows(rows)
+    with pytest.raises(InputError) as caught:
+        await rank_search(party, own, client=party.me, parameters=PUBLIC, queries=queries)
+    return str(caught.value).replace(party.me, "the asker")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("queries", np.zeros((1, 3)), r"queries has the shape \(1, 3\); it must be \(queries, 2\)"),
+        ("queries", np.zeros(2), r"queries has the shape \(2,\)"),
+        ("queries", np.zeros((0, 2)), "queries is 0; allowed: 1 to"),
+        ("queries", np.zeros((70_000, 2)), "queries is 70000; allowed: 1 to"),
+        *(
+            ("queries", np.full((1, 2), value), "queries must be numbers from 0 to 1")
+            for value in (2.0, -0.1, np.nan, np.inf)
+        ),
+        ("queries", None, "the asker is the client and needs a batch of queries"),
+        ("rows", rows_of(np.zeros((1, 3))), "the rows have 3 features; the parameters have 2"),
+        ("rows", rows_of(np.zeros((1, 2)), 2), "labels must be below 2, the number of classes"),
+        ("rows", rows_of(np.zeros((4, 2))), "rows is 4; allowed: at most 3 among 3 parties"),
+        ("names", NAMES[:2], "parties is 2; allowed: 3 to"),
+    ],
+)
+async def test_invalid_input_is_refused(
+    name: str, value: Any, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each party that asks is told its mistake, and nothing is sent.
+
+    If too many rows tied, their votes would not fit a word. Two parties know each other's counts
+    from the total.
+    """
+    monkeypatch.setattr("veilring.protocols.ranksearch.parameters.TIED_ROWS", 9)
+    given = {"names": NAMES, "rows": ROWS, "queries": QUERIES, name: value}
+    run = await run_once(refuse, **given)
+    (error,) = set(run.results.values())
+    assert re.search(said, error)
+    assert run.cost.setup.messages == run.cost.messages == 0
+
+
+def test_a_setup_refuses_invalid_parties() -> None:
+    """Too few parties, and rows of another schema, are refused before any party starts."""
+    with pytest.raises(InputError, match="parties is 2"):
+        RankSearch().setup({"ada": ROWS, "bob": ROWS}, Facts(2, 2, 2))
+    with pytest.raises(InputError, match="the rows have 2 features"):
+        RankSearch().setup(dict.fromkeys(NAMES, ROWS), Facts(3, 3, 2))
+
+
+def test_a_client_with_invalid_queries_is_named(run_protocol: ProtocolRunner) -> None:
+    """All others end the run with its name, and none of them has sent a count."""
+    with pytest.raises(RunFailed) as caught:
+        run_protocol(
+            rank_search,
+            NAMES,
+            own=[SearchedRows(ROWS) for _ in NAMES],
+            adversaries={"bob": Alter(ask_nonsense, only=(Queries,))},
+            only={"bob": {"queries": QUERIES}},
+            client="bob",
+            parameters=PUBLIC,
+        )
+    assert culprits(caught.value) == {"bob"}

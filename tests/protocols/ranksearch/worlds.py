@@ -14,7 +14,7 @@ from veilring.data.table import Rows, pairwise_distances, partition, scale_to_un
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.run import Run
 from veilring.protocols.promise import Facts
-from veilring.protocols.ranksearch import SearchAnswer, SearchedRows, SearchParameters, rank_search
+from veilring.protocols.ranksearch import SearchAnswer, SearchParameters
 from veilring.protocols.ranksearch.algorithm.comparing import shared_search
 from veilring.protocols.ranksearch.algorithm.search import Found, clipped_counts
 from veilring.protocols.ranksearch.algorithm.shares import Dealer, Part, Play, summed
@@ -37,26 +37,6 @@ def bound(features: int, classes: int, **settings: Any) -> SearchParameters:
     return RankSearch(**settings).bind(Facts(5, features, classes))
 
 
-async def ask(
-    parts: Sequence[Rows],
-    queries: Floats,
-    parameters: SearchParameters,
-    *,
-    client: str = "party-0",
-    **options: Any,
-) -> Run[SearchAnswer]:
-    """Have a party ask a batch of queries, by default the first and in memory."""
-    return await play(
-        rank_search,
-        [SearchedRows(rows) for rows in parts],
-        names=[f"party-{n}" for n in range(len(parts))],
-        client=client,
-        only={client: {"queries": queries}},
-        parameters=parameters,
-        **options,
-    )
-
-
 def received(sent: Iterable[Part], to: int) -> Ints:
     """Return the words that the senders of a part send to a party, shape (senders, m)."""
     return np.array([part.to(to) for part in sent if part.words is not None])
@@ -67,12 +47,12 @@ def play_together(
 ) -> list[_R]:
     """Play all parties in this process, round by round, and return the result of each."""
     results: list[_R] = []
-    totals: list[Sequence[Ints] | None] = [None] * len(plays)
+    totals: list[Any] = [None] * len(plays)
     while True:
         sent: list[Sequence[Part]] = []
         for party, sums in zip(plays, totals, strict=True):
             try:
-                sent.append(next(party) if sums is None else party.send(sums))
+                sent.append(party.send(sums))
             except StopIteration as end:
                 results.append(end.value)
         if results:
@@ -107,19 +87,23 @@ def search_by_shares(
     return play_together([play(me, rows) for me, rows in enumerate(parts)], scheme.p, watch)
 
 
-def rows_of(parties: int, each: int = 30) -> list[Rows]:
-    """Return rows of each party on a coarse grid, so that many distances are equal."""
+def ready(
+    parts: Mapping[str, Rows] | Sequence[Rows], classes: int = 3, **settings: Any
+) -> SearchSetup:
+    """Return parties that are ready to search, by default named by their number."""
+    named = parts if isinstance(parts, Mapping) else {f"party-{n}": p for n, p in enumerate(parts)}
+    features = next(iter(named.values())).features.shape[1]
+    return RankSearch(**settings).setup(named, Facts(len(named), features, classes))
+
+
+def set_up(**settings: Any) -> SearchSetup:
+    """Return parties that are ready to search, with rows on a coarse grid: many distances tie.
+
+    Their votes tie as well, unless k prevents it.
+    """
     rng = np.random.default_rng(1)
-    return [
-        Rows(rng.integers(0, 4, (each, 3)) / 3, rng.integers(0, 3, each)) for _ in range(parties)
-    ]
-
-
-def set_up(names: tuple[str, ...] = NAMES, **settings: Any) -> SearchSetup:
-    """Return parties that are ready to search; their votes tie unless k prevents it."""
-    parts = dict(zip(names, rows_of(len(names)), strict=True))
-    system = RankSearch(**{"k": 3, **settings})
-    return system.setup(parts, Facts(parties=len(names), features=3, classes=3))
+    parts = [Rows(rng.integers(0, 4, (30, 3)) / 3, rng.integers(0, 3, 30)) for _ in NAMES]
+    return ready(parts, **{"k": 3, **settings})
 
 
 def options(
@@ -150,12 +134,8 @@ def pooled(setup: SearchSetup, among: tuple[str, ...]) -> Ints:
     return setup.search(QUERIES, [together(setup.parts, among)]).votes.labels
 
 
-INTEGERS = "integers"
-"""200 rows of three whole numbers from 0 to 3: each place has three rows in the mean."""
-TABLES = (
-    "wine",
-    *(pytest.param(name, marks=pytest.mark.slow) for name in ("breast-cancer", "digits", INTEGERS)),
-)
+LARGE = "breast-cancer", "digits", "integers"
+TABLES = ("wine", *(pytest.param(name, marks=pytest.mark.slow) for name in LARGE))
 
 
 @cache
@@ -163,8 +143,9 @@ def table(name: str) -> tuple[Rows, Floats, int]:
     """Return every other row of a table, the queries, and the number of classes.
 
     All rows of a table are queries, except for digits with its 1,797 rows, where every third is.
+    There are 200 rows of three whole numbers from 0 to 3: each place has three rows in the mean.
     """
-    if name == INTEGERS:
+    if name == "integers":
         rng = np.random.default_rng(8)
         X, y, classes = rng.integers(0, 4, (400, 3)) / 3, rng.integers(0, 3, 400), 3
     else:
@@ -173,17 +154,19 @@ def table(name: str) -> tuple[Rows, Floats, int]:
     return Rows(X[::2], y[::2]), X[::3] if name == "digits" else X, classes
 
 
-def dealings(rows: Rows, sizes: Sequence[int] = (3, 8, 30)) -> Iterator[tuple[str, list[Rows]]]:
+def dealings(rows: Rows) -> Iterator[tuple[str, list[Rows]]]:
     """Yield partitions of rows: even, skewed, by class, and with all rows at the last party."""
     rng = np.random.default_rng(9)
-    for parties in sizes:
-        for kind in ("iid", "by-label"):
-            dealt = partition(rows.labels, parties, rng, kind=kind)
-            yield f"{kind} among {parties}", _deal(rows, dealt)
-        skewed = partition(rows.labels, parties, rng, kind="dirichlet", alpha=0.1)
-        yield f"skewed among {parties}", _deal(rows, skewed)
-    nobody = [np.zeros(0, np.int64)] * 3
-    yield "all at one", _deal(rows, [*nobody, np.arange(len(rows))])
+
+    def deal(dealt: list[Ints]) -> list[Rows]:
+        return [Rows(rows.features[part], rows.labels[part]) for part in dealt]
+
+    for parties in (3, 8, 30):
+        split = partial(partition, rows.labels, parties, rng)
+        yield f"even among {parties}", deal(split(kind="iid"))
+        yield f"by class among {parties}", deal(split(kind="by-label"))
+        yield f"skewed among {parties}", deal(split(kind="dirichlet", alpha=0.1))
+    yield "all at one", deal([*[np.zeros(0, np.int64)] * 3, np.arange(len(rows))])
 
 
 def votes_within(queries: Floats, rows: Rows, classes: int, k: int) -> Floats:
@@ -199,7 +182,3 @@ def votes_at(
     """Add up the weights of the rows within each radius by class, shape (queries, classes)."""
     voting = np.where(distances <= radius[:, None], weights, 0.0)
     return np.stack([voting[:, labels == each].sum(axis=1) for each in range(classes)], axis=1)
-
-
-def _deal(rows: Rows, dealt: list[Ints]) -> list[Rows]:
-    return [Rows(rows.features[part], rows.labels[part]) for part in dealt]

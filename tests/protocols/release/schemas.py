@@ -19,8 +19,6 @@ from veilring.protocols.release.algorithm.noise import Norm
 from veilring.protocols.release.algorithm.statistic import Statistic
 from veilring.protocols.release.algorithm.tallies import ClassCounts, LabelledGrid, RandomTrees
 
-NORMS: tuple[Norm, ...] = ("l1", "l2")
-
 
 def schema(numbers: int, sizes: tuple[int, ...] = (), classes: int = 3) -> Features:
     """Return a schema: a number of numeric columns, then categories of the given sizes."""
@@ -50,9 +48,8 @@ def draw_rows(features: Features, rows: int, rng: Generator) -> Floats:
     """Return random valid rows: numbers in [0, 1], and one value of each category."""
     drawn = rng.random((rows, len(features)))
     for each in features.categories:
-        drawn[:, each.features] = np.eye(len(each.values))[
-            rng.integers(len(each.values), size=rows)
-        ]
+        count = len(each.values)
+        drawn[:, each.features] = np.eye(count)[rng.integers(count, size=rows)]
     return drawn
 
 
@@ -69,7 +66,8 @@ def all_statistics(features: Features) -> Iterator[tuple[str, Statistic[object]]
     trees = Trees.draw(features, np.random.default_rng(5), trees=3, depth=4)
     frame = some_frame(features)
     yield "discriminant", Discriminant(features, frame, scale=500)
-    for norm in NORMS:
+    norms: tuple[Norm, ...] = ("l1", "l2")
+    for norm in norms:
         yield f"centre {norm}", Centre(features, 100, norm=norm, scale=500)
         yield f"moments {norm}", Moments(features, 100, norm=norm, scale=500)
         yield f"means {norm}", ClassMeans(features, frame, norm=norm, scale=500)

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -16,16 +15,18 @@ from veilring.arrays import Floats, Ints
 from veilring.data.table import Features, Ranges, Rows
 from veilring.errors import InputError, RunFailed
 from veilring.estimators import ReleasedClassifier
-from veilring.nodes.cluster import RUNTIMES, Cluster
+from veilring.nodes.cluster import RUNTIMES
 from veilring.protocols.digests import written
 from veilring.protocols.release.algorithm.classifiers import Classifier, DirectionClassifier
 from veilring.protocols.release.algorithm.noise import Account, Norm
 from veilring.protocols.release.algorithm.statistic import Bound, Entries, Statistic
 from veilring.protocols.release.model import ReleasedModel
 from veilring.protocols.release.roles import release_rows
+from veilring.testing import ProtocolRunner
 
 SCALE = 1000
 SQUARE = Features(("x", "y"), Ranges((0.0, 0.0), (1.0, 1.0)), ("left", "right"))
+FACTS = facts_of(SQUARE, 3, 100)
 
 
 @dataclass(frozen=True)
@@ -34,18 +35,12 @@ class Moved(Statistic[Classifier]):
 
     norm: Norm
     beyond: int = 1
-
-    @property
-    @override
-    def length(self) -> int:
-        return 4
+    length = 4
 
     @property
     @override
     def bound(self) -> Bound:
-        return Bound.scaled(
-            self.norm, SCALE, Fraction(1, 2) if self.norm == "l1" else Fraction(1, 4)
-        )
+        return Bound.scaled(self.norm, SCALE, Fraction(1, 2 if self.norm == "l1" else 4))
 
     @override
     def entries(self, rows: Floats, labels: Ints) -> Entries:
@@ -54,10 +49,8 @@ class Moved(Statistic[Classifier]):
 
     @override
     def decode(self, noisy: Ints, deviation: float) -> Classifier:
-        means = (
-            noisy.reshape(2, 2)
-            / np.maximum(np.linalg.norm(noisy.reshape(2, 2), axis=1), 1)[:, None]
-        )
+        sums = noisy.reshape(2, 2)
+        means = sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1)
         half, none = np.full(2, 0.5), np.zeros(2)
         return DirectionClassifier(SQUARE.classes, half, np.ones(2), means, none, calibrated=False)
 
@@ -113,27 +106,26 @@ def test_its_promise_follows_from_its_bound(norm: Any, delta: float) -> None:
     parameters = system.bind(facts_of(SQUARE, 5, 100))
     assert parameters.account.epsilon(delta) <= 0.7 * (1 + 1e-9)
     with pytest.raises(InputError, match="L2 bound, which needs a delta"):
-        ReleaseMoved(norm="l2", delta=0.0).bind(facts_of(SQUARE, 5, 100))
+        ReleaseMoved(norm="l2", delta=0.0).bind(FACTS)
 
 
 def test_a_row_beyond_the_bound_is_refused_before_sending_or_charging() -> None:
     """The set-up, the estimator, and a party with connected peers refuse it."""
-    system, table = ReleaseMoved(beyond=3), rows_of(100)
+    system, table, charged = ReleaseMoved(beyond=3), rows_of(100), list[Account]()
+    parts = table.partition(3, seed=1)
     with pytest.raises(InputError, match="a row exceeds the stated L2 bound"):
-        vr.run(system, table.partition(3, seed=1), rows_of(3, 2))
+        vr.run(system, parts, rows_of(3, 2))
     with pytest.raises(InputError, match="a row exceeds the stated L2 bound"):
         vr.as_classifier(system).fit(table.X, table.y)
-
-
-async def test_no_party_pays_for_rows_beyond_the_bound() -> None:
-    """The role refuses such rows first."""
-    parameters, charged = ReleaseMoved(beyond=3).bind(facts_of(SQUARE, 3, 100)), list[Account]()
-    own = [Rows(part.X, part.y) for part in rows_of(100).partition(3, seed=1)]
-    async with Cluster(3, own=own, seed=1) as cluster:
-        with pytest.raises(RunFailed, match="exceeds the stated L2 bound"):
-            await cluster.run(
-                release_rows, client="party-0", parameters=parameters, charge=charged.append
-            )
+    with pytest.raises(RunFailed, match="exceeds the stated L2 bound"):
+        ProtocolRunner("memory")(
+            release_rows,
+            ("ann", "bob", "cy"),
+            own=[Rows(part.X, part.y) for part in parts],
+            client="ann",
+            parameters=system.bind(FACTS),
+            charge=charged.append,
+        )
     assert charged == []
 
 
@@ -155,46 +147,38 @@ def test_incomparable_statistics_are_refused() -> None:
             return Loose()
 
     with pytest.raises(InputError, match="Loose must be a dataclass"):
-        ReleaseLoose().bind(facts_of(SQUARE, 3, 100))
+        ReleaseLoose().bind(FACTS)
 
 
 def test_parties_with_other_statistics_notice() -> None:
-    """Parties with different statistics find that their public settings differ."""
-    one, other = (ReleaseMoved(beyond=n).bind(facts_of(SQUARE, 3, 100)).digest for n in (1, 2))
+    """Public settings differ with a statistic's parameters and with any bit of its arrays.
+
+    NumPy would print only the ends of an array, and the first digits of a number.
+    """
+    one, other = (ReleaseMoved(beyond=n).bind(FACTS).digest for n in (1, 2))
     assert one != other
-
-
-@pytest.mark.parametrize("place", [0, 2500])
-def test_arrays_of_a_statistic_are_compared_exactly(place: int) -> None:
-    """NumPy would print only the ends of an array, and the first digits of a number."""
 
     @dataclass
     class Weighted:
         weights: tuple[Floats, ...]
 
-    one, other = np.linspace(0.1, 0.9, 5000), np.linspace(0.1, 0.9, 5000)
-    assert written(Weighted((one,))) == written(Weighted((other,)))
-    other[place] = np.nextafter(other[place], 1.0)
-    assert written(Weighted((one,))) != written(Weighted((other,)))
+    first, same = np.linspace(0.1, 0.9, 5000), np.linspace(0.1, 0.9, 5000)
+    assert written(Weighted((first,))) == written(Weighted((same,)))
+    for place in (0, 2500):
+        changed = first.copy()
+        changed[place] = np.nextafter(changed[place], 1.0)
+        assert written(Weighted((first,))) != written(Weighted((changed,)))
 
 
-def test_the_estimator_of_a_custom_system_releases_once(tmp_path: Path) -> None:
-    """It is a `ReleasedClassifier` with the system's own parameters and a stored model."""
-    table, test = rows_of(400), rows_of(200, 2)
-    model: Any = vr.as_classifier(
-        ReleaseMoved(norm="l1", epsilon=2.0), parties=4, ranges=(0.0, 1.0)
-    )
+def test_the_estimator_of_a_custom_system_has_its_parameters() -> None:
+    """It is a `ReleasedClassifier`, whose guarantee follows from the statistic's bound."""
+    table, test, names = rows_of(400), rows_of(200, 2), np.array(SQUARE.classes)
+    system = ReleaseMoved(norm="l1", epsilon=2.0)
+    model: Any = vr.as_classifier(system, parties=4, ranges=(0.0, 1.0))
     assert isinstance(model, ReleasedClassifier)
     assert model.get_params()["norm"] == "l1"
-    model.fit(table.X, np.array(SQUARE.classes)[table.y])
-    before = model.privacy_
-    assert model.score(test.X, np.array(SQUARE.classes)[test.y]) > 0.8
-    model.predict(test.X[:7])
-    assert model.privacy_ == before
-    assert before.guarantee == "ε = 2 for each release (pure ε-DP)"
-    model.model_.save(tmp_path / "model.json")
-    kept = vr.load_model(tmp_path / "model.json")
-    assert (kept.predict(test.X) == model.predict(test.X)).all()
+    assert model.fit(table.X, names[table.y]).score(test.X, names[test.y]) > 0.8
+    assert model.privacy_.guarantee == "ε = 2 for each release (pure ε-DP)"
 
 
 def test_the_example_of_the_page_states_its_true_bound() -> None:
@@ -205,4 +189,4 @@ def test_the_example_of_the_page_states_its_true_bound() -> None:
         found = statistic.entries(corners, np.full(len(corners), label)).values
         assert statistic.bound.holds(found)
         assert statistic.bound.measure(found).max() == statistic.bound.most
-    assert ReleaseHalves().bind(facts_of(SQUARE, 3, 10)).plan.distribution == "laplace"
+    assert ReleaseHalves().bind(FACTS).plan.distribution == "laplace"

@@ -2,21 +2,19 @@
 
 import math
 import tracemalloc
+from functools import partial
 from itertools import permutations
-from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 from sklearn.neighbors import KNeighborsClassifier
-from tests.protocols.ring.worlds import FALSE_ALARM, bound, play
+from tests.protocols.ring.worlds import FALSE_ALARM, ask, bound, rng
 
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows, pairwise_distances
-from veilring.errors import InputError
 from veilring.nodes.ring import Ring
-from veilring.nodes.run import Run
-from veilring.protocols.ring import FixedPoint, KNNAnswer, KNNParameters, private_knn
+from veilring.protocols.ring import FixedPoint, KNNParameters
 from veilring.protocols.ring.algorithm import classify
 from veilring.protocols.ring.algorithm.classify import (
     MOST_WEIGHT,
@@ -31,51 +29,39 @@ from veilring.protocols.ring.algorithm.topk import own_smallest
 from veilring.protocols.ring.roles import SCALE_BITS
 
 PARTIES = ("a", "b", "c")
+asked = partial(ask, names=PARTIES, client="a")
 
 
 def _rows(seed: int, count: int = 60) -> list[Rows]:
     """Return random rows of three parties, one of which has fewer than k = 5."""
-    rng = np.random.default_rng(seed)
-    features, labels = rng.random((count, 2)), rng.integers(0, 3, count)
+    draws = rng(seed)
+    features, labels = draws.random((count, 2)), draws.integers(0, 3, count)
     cuts = ((0, 4), (4, 25), (25, count))
     return [Rows(features[low:high], labels[low:high]) for low, high in cuts]
 
 
-def _locally(
-    rows: list[Rows], queries: Floats, parameters: KNNParameters, seed: int = 0
-) -> Classified:
+def _locally(rows: list[Rows], queries: Floats, terms: KNNParameters, seed: int = 0) -> Classified:
     """Answer queries without a network."""
     return ring_knn(
         [pairwise_distances(queries, party.features) for party in rows],
         [party.labels for party in rows],
-        parameters.topk,
-        np.random.default_rng(seed),
+        terms.topk,
+        rng(seed),
         fixed=FixedPoint(SCALE_BITS, len(rows)),
-        classes=parameters.facts.classes,
-        weights=parameters.system.weights,
-    )
-
-
-async def ask(
-    rows: list[Rows], queries: Floats, parameters: KNNParameters, **options: Any
-) -> Run[KNNAnswer]:
-    """Answer queries over a network."""
-    only = {"a": {"queries": queries}}
-    return await play(
-        private_knn, rows, names=PARTIES, client="a", parameters=parameters, only=only, **options
+        classes=terms.facts.classes,
+        weights=terms.system.weights,
     )
 
 
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
 async def test_without_noise_it_equals_the_networked_answer(weights: Weights) -> None:
     """With P0 = 0 labels, vote totals and nearest distances are equal to the bit."""
-    rows, queries = _rows(1), np.random.default_rng(2).random((40, 2))
+    rows, queries = _rows(1), rng(2).random((40, 2))
     parameters = bound(2, 3, P0=0.0, rounds=1, weights=weights)
-    run = await ask(rows, queries, parameters)
+    run = await asked(rows, queries, parameters)
     found = _locally(rows, queries, parameters)
-    np.testing.assert_array_equal(found.labels, run.result.labels)
-    np.testing.assert_array_equal(found.votes, run.result.votes)
-    np.testing.assert_array_equal(found.nearest, run.result.nearest)
+    for part in ("labels", "votes", "nearest"):
+        np.testing.assert_array_equal(getattr(found, part), getattr(run.result, part))
 
 
 async def test_with_noise_it_follows_the_distribution_of_networked_parties() -> None:
@@ -87,7 +73,7 @@ async def test_with_noise_it_follows_the_distribution_of_networked_parties() -> 
     parameters = bound(2, 3, P0=1.0, rounds=1, delta=0.05)
     radii, labels = [], []
     for seed, order in enumerate(permutations(PARTIES)):
-        run = await ask(rows, query, parameters, seed=seed, ring=Ring(order))
+        run = await asked(rows, query, parameters, seed=seed, ring=Ring(order))
         radii.append(run.result.nearest[:, -1])
         labels.append(run.result.labels)
     found = _locally(rows, query.repeat(6, axis=0), parameters, seed=6)
@@ -101,7 +87,7 @@ async def test_with_noise_it_follows_the_distribution_of_networked_parties() -> 
 
 def test_chunks_of_queries_do_not_change_exact_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A memory limit of a few queries per chunk gives equal answers without noise."""
-    rows, queries = _rows(9), np.random.default_rng(10).random((20, 2))
+    rows, queries = _rows(9), rng(10).random((20, 2))
     parameters = bound(2, 3, P0=0.0, rounds=1)
     whole = _locally(rows, queries, parameters)
     monkeypatch.setattr(classify, "INPUT_ENTRIES", 50)
@@ -110,11 +96,11 @@ def test_chunks_of_queries_do_not_change_exact_answers(monkeypatch: pytest.Monke
 
 def test_the_pooled_classifier_processes_queries_in_parts() -> None:
     """Distances of 20,000 queries to 1,000 rows would take 160 MB at once; labels are equal."""
-    rng = np.random.default_rng(0)
+    draws = rng(0)
     rows, labels, queries = (
-        rng.random((1_000, 1)),
-        rng.integers(0, 2, 1_000),
-        rng.random((20_000, 1)),
+        draws.random((1_000, 1)),
+        np.arange(1_000) % 2,
+        draws.random((20_000, 1)),
     )
     tracemalloc.start()
     found = pooled_knn(queries, rows, labels, 2, 5)
@@ -135,53 +121,48 @@ Blobs = tuple[Floats, Floats, Ints]
 @pytest.fixture(scope="module")
 def blobs() -> Blobs:
     """Return queries, rows and labels of four overlapping normal classes, without ties."""
-    rng = np.random.default_rng(2)
-    labels = rng.integers(0, CLASSES, 400)
-    rows = rng.normal(size=(400, 3)) + rng.normal(size=(CLASSES, 3))[labels]
-    return rng.normal(size=(150, 3)), rows, labels
+    draws = rng(2)
+    labels = draws.integers(0, CLASSES, 400)
+    rows = draws.normal(size=(400, 3)) + draws.normal(size=(CLASSES, 3))[labels]
+    return draws.normal(size=(150, 3)), rows, labels
 
 
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
-@pytest.mark.parametrize("k", [1, 2, 5, 30, 400])
+@pytest.mark.parametrize("k", [1, 2, 5, 9, 30, 400])
 def test_the_pooled_classifier_equals_scikit_learns(blobs: Blobs, weights: Weights, k: int) -> None:
-    """If no distances tie, the labels are those of KNeighborsClassifier."""
+    """If no distances tie, the labels are those of KNeighborsClassifier.
+
+    With weights by distance, a query that is a row gets the label of that row.
+    """
     queries, rows, labels = blobs
-    reference = KNeighborsClassifier(k, weights=weights, algorithm="brute").fit(rows, labels)
-    ours = pooled_knn(queries, rows, labels, CLASSES, k, weights)
-    assert ours.tolist() == reference.predict(queries).tolist()
-
-
-def test_an_exact_match_decides_alone_as_in_scikit_learn(blobs: Blobs) -> None:
-    """With weights by distance, a query that is a row gets the label of that row."""
-    _, rows, labels = blobs
-    reference = KNeighborsClassifier(9, weights="distance", algorithm="kd_tree").fit(rows, labels)
-    ours = pooled_knn(rows, rows, labels, CLASSES, 9, "distance")
-    assert ours.tolist() == reference.predict(rows).tolist() == labels.tolist()
+    reference = KNeighborsClassifier(k, weights=weights, algorithm="kd_tree").fit(rows, labels)
+    for places in (queries, rows):
+        ours = pooled_knn(places, rows, labels, CLASSES, k, weights)
+        assert ours.tolist() == reference.predict(places).tolist()
+    if weights == "distance":
+        assert ours.tolist() == labels.tolist()
 
 
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
 def test_the_parties_votes_add_up_to_the_pooled_votes(blobs: Blobs, weights: Weights) -> None:
-    """For any partition, with one party without rows, local votes sum to the pooled ones."""
+    """For any partition, with one party without rows, local votes sum to the pooled ones.
+
+    Each distance equals the pooled one to the bit: it depends only on its own pair.
+    """
     queries, rows, labels = blobs
     pooled = pairwise_distances(queries, rows)
     result = own_smallest(pooled, 7)
     whole = local_votes(pooled, labels, result, CLASSES, weights)
     parts = [slice(0, 10), slice(10, 10), slice(10, 250), slice(250, 400)]
+    apart = [pairwise_distances(queries, rows[part]) for part in parts]
+    assert np.concatenate(apart, axis=1).tobytes() == pooled.tobytes()
     local = [
-        local_votes(pairwise_distances(queries, rows[part]), labels[part], result, CLASSES, weights)
-        for part in parts
+        local_votes(distances, labels[part], result, CLASSES, weights)
+        for distances, part in zip(apart, parts, strict=True)
     ]
     assert np.sum(local, axis=0) == pytest.approx(whole, rel=1e-14)
     if weights == "uniform":
         assert (whole.sum(axis=1) == 7).all()
-
-
-def test_a_partys_distances_equal_the_pooled_ones_exactly(blobs: Blobs) -> None:
-    """Each distance depends only on its own pair, for any other rows."""
-    queries, rows, _ = blobs
-    pooled = pairwise_distances(queries, rows)
-    for part in (slice(0, 1), slice(17, 60), slice(60, 400)):
-        assert pairwise_distances(queries[3:8], rows[part]).tobytes() == pooled[3:8, part].tobytes()
 
 
 @pytest.mark.parametrize(
@@ -206,30 +187,3 @@ def test_votes_are_those_counted_by_hand(
 def test_ties_of_votes_go_to_the_lowest_class() -> None:
     """Equal totals are decided for the class with the lowest index."""
     assert decide_labels(np.array([[1.0, 3.0, 3.0], [0.0, 0.0, 0.0]])).tolist() == [1, 0]
-
-
-@pytest.mark.parametrize(
-    ("field", "labels", "result", "classes", "weights"),
-    [
-        ("labels", [0, 1], [[1.0]], 4, "uniform"),
-        ("labels", [0, 1, 4, 0, 0], [[1.0]], 4, "uniform"),
-        ("labels", [0, 1, -1, 0, 0], [[1.0]], 4, "uniform"),
-        ("classes", [0, 0, 0, 0, 0], [[1.0]], 0, "uniform"),
-        ("result", [0, 0, 0, 0, 0], [[1.0], [1.0]], 4, "uniform"),
-        ("weights", [0, 0, 0, 0, 0], [[1.0]], 4, "gaussian"),
-    ],
-)
-def test_votes_refuse_invalid_arguments(
-    field: str, labels: list[int], result: list[list[float]], classes: int, weights: Weights
-) -> None:
-    """Labels, results, classes or weights that do not fit are refused by name."""
-    away = pairwise_distances(QUERY, ROWS)
-    with pytest.raises(InputError) as caught:
-        local_votes(away, np.array(labels), np.array(result), classes, weights)
-    assert caught.value.field == field
-
-
-def test_rows_of_another_schema_are_refused() -> None:
-    """Rows and queries of different numbers of features are refused."""
-    with pytest.raises(InputError, match=r"rows has the shape \(5, 1\)"):
-        pairwise_distances(np.zeros((2, 3)), ROWS)

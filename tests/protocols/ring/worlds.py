@@ -1,19 +1,21 @@
 """Rings of five parties: their runs, the findings of honest ones, and bounds on random sums."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pytest
 
 from veilring.arrays import Floats
-from veilring.errors import InputError, ProtocolViolation, RunFailed, Tampered, VeilringError
+from veilring.data.table import Rows
+from veilring.errors import ProtocolViolation, RunFailed, Tampered, VeilringError
 from veilring.nodes.cluster import Cluster, RuntimeName
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Runtime
 from veilring.protocols.promise import Facts
-from veilring.protocols.ring import SumMethod
+from veilring.protocols.ring import FixedPoint, KNNAnswer, SumMethod, private_knn, secure_sum
 from veilring.protocols.ring.roles import KNNParameters
 from veilring.protocols.ring.system import PrivateKNN
 
@@ -25,6 +27,13 @@ METHODS = [SumMethod(), SumMethod("cycles", 2), SumMethod("shares"), SumMethod("
 each_method = pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 
 _R = TypeVar("_R")
+
+
+class Labelled(NamedTuple):
+    """A party's rows, and the client's batch."""
+
+    rows: Rows
+    queries: Floats | None = None
 
 
 def rng(*seed: int) -> np.random.Generator:
@@ -53,6 +62,22 @@ async def play(
     """Run a role once, by default in memory."""
     async with Cluster(names, runtime=runtime, own=own, seed=seed) as cluster:
         return await cluster.run(role, **options)
+
+
+async def ask(
+    rows: Sequence[Rows],
+    queries: Floats,
+    parameters: KNNParameters,
+    *,
+    client: str = NAMES[0],
+    **options: Any,
+) -> Run[KNNAnswer]:
+    """Have a client ask for the labels of its queries, by default in memory."""
+    only = {client: {"queries": queries}}
+    return await play(private_knn, rows, only=only, client=client, parameters=parameters, **options)
+
+
+sum_up = partial(play, secure_sum, fixed=FixedPoint(24, len(NAMES)), ring=RING)
 
 
 def accusations(failed: RunFailed, liar: str) -> list[VeilringError]:
@@ -87,13 +112,6 @@ async def accused(liar: str, run: Awaitable[object], match: str | None = None) -
     with pytest.raises(RunFailed, match=match) as caught:
         await run
     return check_accused(caught.value, liar)
-
-
-def refused_field(call: Callable[[], object]) -> str:
-    """Return the name of the argument for which a call is refused."""
-    with pytest.raises(InputError) as caught:
-        call()
-    return caught.value.field
 
 
 def hoeffding(width: float, count: int, false_alarm: float) -> float:

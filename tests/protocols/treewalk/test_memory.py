@@ -1,26 +1,43 @@
-"""A client's memory and budget, also after interruptions and with a malicious server."""
+"""A client's memory and budget with a malicious server, and what a server or network sees."""
 
 import asyncio
 import tracemalloc
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from papers.overheard import walk_log_likelihood
+from tests.outcomes import Outcome, world
+from tests.protocols.ring.worlds import play
+from typing_extensions import override
 
 from veilring.arrays import Bools, Floats
 from veilring.errors import BudgetExhausted, InputError, ProtocolViolation, RunFailed
-from veilring.nodes.cluster import Cluster
+from veilring.nodes.adversary import Adversary, Lines, corrupt
+from veilring.nodes.node import Node
 from veilring.nodes.party import Party
+from veilring.nodes.service import Offer, opening
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
 from veilring.protocols.treewalk.algorithm.mechanisms import Comparison
 from veilring.protocols.treewalk.algorithm.tree import Places
-from veilring.protocols.treewalk.memory import RememberedAnswer, WalkMemory, ask_once, snap
-from veilring.protocols.treewalk.plan import Bits, Ground, LookupPlan, Nodes, WalkRequest
+from veilring.protocols.treewalk.memory import RememberedAnswer, WalkMemory, ask_once
+from veilring.protocols.treewalk.plan import (
+    Bits,
+    FoundPlaces,
+    Ground,
+    LookupPlan,
+    Nodes,
+    Top,
+    WalkRequest,
+)
 from veilring.protocols.treewalk.roles import (
     Keeper,
     NearestPlaces,
@@ -29,14 +46,17 @@ from veilring.protocols.treewalk.roles import (
     walk_client,
     walk_server,
 )
+from veilring.transport.messages import Message
 
 CLIENT, SERVER = "party-0", "party-1"
+TERMS = bytes(32)
 DRAWS = np.random.default_rng(12)
 PLACES = Places.of(DRAWS.random((64, 2)))
 OTHERS = Places.of(DRAWS.random((64, 2)))
 QUERIES = DRAWS.random((3, 2))
 STEPS = 6
 STEP = Comparison(1.0)
+LOST = InputError("answer", "lost", "nothing")
 
 
 @dataclass
@@ -48,35 +68,27 @@ class Asking:
     splits: int = 0
     leaves_after: int | None = None
     names_bucket: bool = False
-    loses: bool = False
     seed: int = 0
     seen: list[Bools] = field(default_factory=list)
 
     async def __call__(self, queries: Floats, keeper: Keeper) -> NearestPlaces:
         """Ask on a fresh cluster with a new seed each time."""
         self.seed += 1
-        async with Cluster(2, own=[queries, self.places], seed=self.seed) as cluster:
-            run = await cluster.run(self._role, keeper=keeper)
-        seen = run.results[SERVER]
-        assert isinstance(seen, np.ndarray)
-        self.seen.append(seen)
-        if self.loses:
-            raise InputError("answer", "lost", "nothing")
-        answer = run.results[CLIENT]
-        assert isinstance(answer, NearestPlaces)
+        both = [queries, self.places]
+        run = await play(self._role, both, names=(CLIENT, SERVER), seed=self.seed, keeper=keeper)
+        self.seen.append(run.results[SERVER])
+        answer: NearestPlaces = run.results[CLIENT]
         return answer
 
-    async def _role(self, party: Party, own: object, *, keeper: Keeper) -> object:
+    async def _role(self, party: Party, own: Any, *, keeper: Keeper) -> Any:
         if isinstance(own, Places):
-            if self.leaves_after is None:
-                return await (bucket_server if self.names_bucket else walk_server)(party, own)
-            return await self._leave(party, own)
-        assert isinstance(own, np.ndarray)
+            if self.leaves_after is not None:
+                return await self._leave(party, own)
+            return await (bucket_server if self.names_bucket else walk_server)(party, own)
         plan = LookupPlan(self.splits, queries=len(own))
         if not self.names_bucket:
             return await walk_client(party, own, plan=plan, steps=STEP, keeper=keeper)
-        answer, _ = await bucket_client(party, own, plan=plan, epsilon=0.5, keeper=keeper)
-        return answer
+        return (await bucket_client(party, own, plan=plan, epsilon=0.5, keeper=keeper))[0]
 
     async def _leave(self, party: Party, own: Places) -> object:
         """Play a server that records the bits of some levels and then sends an invalid level."""
@@ -102,35 +114,37 @@ class Asking:
         return failed.value.root
 
 
-def _memory(
-    budget: float | None = None, path: Path | None = None, terms: bytes = b""
-) -> WalkMemory:
-    budgets = Budgets(analyst=budget)
-    ledger = open_ledger(path, budgets, new=path is None or not path.exists())
-    return WalkMemory(ledger, SERVER, terms)
+def _memory(budget: float | None = None, path: Path | None = None) -> WalkMemory:
+    is_new = path is None or not path.exists()
+    return WalkMemory(open_ledger(path, Budgets(analyst=budget), new=is_new), SERVER, b"")
 
 
 def _spent(memory: WalkMemory) -> float:
     return memory.ledger.totals().spent
 
 
-def test_a_repeated_query_is_not_asked_again() -> None:
-    """A repeated batch gets equal answers, sends no message and costs nothing."""
+def test_each_query_is_asked_once() -> None:
+    """A repeated batch gets equal answers, sends no message and costs nothing.
+
+    Five rows with two distinct queries, of which both zeros are one, take two walks.
+    """
     asking = Asking(_memory())
-    first, again = asking.ask(), asking.ask(QUERIES[::-1])
-    assert len(asking.seen) == 1
-    for one, other in zip(first, reversed(again), strict=True):
+    queries = np.array([[0.0, 0.5], [-0.0, 0.5], [0.25, 0.5], [0.0, 0.5], [0.25, 0.5]])
+    first, again = asking.ask(queries), asking.ask(queries[::-1])
+    for one, other in [*zip(first, reversed(again), strict=True), (first[0], first[3])]:
         np.testing.assert_array_equal(one.found, other.found)
         np.testing.assert_array_equal(one.points, other.points)
-    assert _spent(asking.memory) == pytest.approx(3 * STEPS * 0.5)
+    (seen,) = asking.seen
+    assert seen.shape == (2, STEPS)
+    assert _spent(asking.memory) == pytest.approx(2 * STEPS * 0.5)
 
 
 def test_ten_queries_reveal_no_more_than_one() -> None:
     """With a memory, ten equal queries show the server one walk; without one, ten walks."""
     asking, forgetful = Asking(_memory()), Asking(_memory())
-    for turn in range(10):
+    for _ in range(10):
         asking.ask(QUERIES[:1])
-        forgetful.memory = _memory(terms=bytes([turn]))
+        forgetful.memory = _memory()
         forgetful.ask(QUERIES[:1])
     bits, more = (np.vstack(one.seen).astype(np.bool_) for one in (asking, forgetful))
     assert bits.shape == (1, STEPS)
@@ -142,16 +156,6 @@ def test_ten_queries_reveal_no_more_than_one() -> None:
     budget = STEPS * STEP.step_loss
     assert np.ptp(once) <= budget * (1 + 1e-9)
     assert np.ptp(all_ten) > np.ptp(once)
-
-
-def test_equal_queries_of_a_batch_are_asked_once() -> None:
-    """Five rows with two distinct queries take two walks; both zeros are equal."""
-    asking = Asking(_memory())
-    queries = np.array([[0.0, 0.5], [-0.0, 0.5], [0.25, 0.5], [0.0, 0.5], [0.25, 0.5]])
-    answers = asking.ask(queries)
-    (seen,) = asking.seen
-    assert seen.shape == (2, STEPS)
-    np.testing.assert_array_equal(answers[0].found, answers[3].found)
 
 
 @pytest.mark.parametrize("levels", range(STEPS))
@@ -190,13 +194,20 @@ def test_another_tree_gets_no_bits_of_a_paid_walk(
     assert not retried.seen
 
 
-def test_a_tree_above_the_allowed_cost_gets_no_bit() -> None:
-    """If the server's tree exceeds the allowed cost of a query, nothing is paid or sent."""
-    asking = Asking(_memory(), leaves_after=1)
-    assert isinstance(asking.fail(most=STEPS * 0.5 - 0.01), ProtocolViolation)
+@pytest.mark.parametrize(
+    ("budget", "most", "error"),
+    [(None, STEPS * 0.5 - 0.01, ProtocolViolation), (5.0, inf, BudgetExhausted)],
+    ids=["a tree above the allowed cost", "a batch beyond the remaining budget"],
+)
+def test_what_cannot_be_paid_gets_no_bit(
+    budget: float | None, most: float, error: type[Exception]
+) -> None:
+    """A batch that costs more than is allowed or left is refused, and no bit is sent or paid."""
+    asking = Asking(_memory(budget=budget), leaves_after=2)
+    assert isinstance(asking.fail(most=most), error)
     assert not asking.seen
-    assert _spent(asking.memory) == 0.0
-    Asking(asking.memory).ask(most=STEPS * 0.5)
+    assert _spent(asking.memory) <= (budget or 0.0)
+    Asking(asking.memory).ask(QUERIES[:1], most=STEPS * 0.5)
 
 
 def test_other_terms_make_another_query() -> None:
@@ -207,14 +218,6 @@ def test_other_terms_make_another_query() -> None:
     other.ask()
     assert len(other.seen) == 1
     assert _spent(asking.memory) == pytest.approx(2 * 3 * STEPS * 0.5)
-
-
-def test_an_exhausted_budget_sends_nothing() -> None:
-    """A batch beyond the remaining budget is refused, and no bit is sent."""
-    asking = Asking(_memory(budget=5.0), leaves_after=2)
-    assert isinstance(asking.fail(), BudgetExhausted)
-    assert not asking.seen
-    assert _spent(asking.memory) <= 5.0
 
 
 def test_a_walk_without_steps_costs_nothing() -> None:
@@ -232,10 +235,14 @@ def test_a_ledger_in_another_unit_is_refused() -> None:
 
 def test_one_message_is_stored_and_repeated() -> None:
     """After a lost answer, the same bits are sent again; afterwards the answer is recalled."""
-    asking = Asking(_memory(), splits=2, names_bucket=True, loses=True)
+    asking = Asking(_memory(), splits=2, names_bucket=True)
+
+    async def lose(queries: Floats, keeper: Keeper) -> NearestPlaces:
+        await asking(queries, keeper)
+        raise LOST
+
     with pytest.raises(InputError, match="lost"):
-        asking.ask()
-    asking.loses = False
+        asyncio.run(ask_once(asking.memory, QUERIES, lose))
     asking.ask()
     asking.ask()
     first, again = asking.seen
@@ -243,19 +250,10 @@ def test_one_message_is_stored_and_repeated() -> None:
     assert _spent(asking.memory) == pytest.approx(3 * 0.5, rel=1e-6)
 
 
-def test_answers_survive_serialisation() -> None:
-    """A recalled answer equals the stored one, and finds its nearest place."""
+def test_the_nearest_place_of_an_answer_is_found() -> None:
+    """It has its number and its distance."""
     answer = RememberedAnswer(np.array([4, 2]), np.array([[0.0, 0.5, 1.0], [2.0, 2.0, 2.0]]))
-    kept = RememberedAnswer.from_bytes(answer.to_bytes(), 3)
-    np.testing.assert_array_equal(kept.found, answer.found)
-    np.testing.assert_array_equal(kept.points, answer.points)
-    assert kept.nearest_to(np.array([2.0, 2.0, 1.0])) == (2, 1.0)
-
-
-def test_nearby_places_have_one_name_on_a_grid() -> None:
-    """Two measurements within a cell of the grid are one query."""
-    near = snap(np.array([[103.0, 198.0], [99.0, 204.9]]), 10.0)
-    np.testing.assert_array_equal(near, [[100.0, 200.0], [100.0, 200.0]])
+    assert answer.nearest_to(np.array([2.0, 2.0, 1.0])) == (2, 1.0)
 
 
 def test_values_sent_to_all_queries_are_stored_once() -> None:
@@ -283,7 +281,7 @@ def test_values_of_one_query_hold_for_all() -> None:
         keeper.pay(0.5, 1)
         drawn = np.random.default_rng(len(said)).integers(8, size=(len(asked), 1), dtype=np.uint32)
         said.append(keeper.settle(0, shown, drawn).ravel().tolist())
-        raise InputError("answer", "lost", "nothing")
+        raise LOST
 
     for shown in (splits[None], np.tile(splits, (3, 1))):
         with pytest.raises(InputError, match="lost"):
@@ -291,3 +289,109 @@ def test_values_of_one_query_hold_for_all() -> None:
     assert said[0] == said[1]
     with pytest.raises(ProtocolViolation, match="different tree"):
         asyncio.run(ask_once(memory, QUERIES, partial(ask, shown=splits[None] + 1)))
+
+
+Query = tuple[float, float]
+COORDINATES = st.sampled_from([0.0, 0.5, 1.0]) | st.floats(-2.0, 2.0)
+NUMBERS = st.sampled_from([0.0, 0.5, 1e9, 1e308, float("nan"), float("inf")])
+
+
+@st.composite
+def _matrices(draw: st.DrawFn) -> Floats:
+    shape = draw(st.sampled_from([(1, 1), (1, 4), (4, 2), (3, 2), (0, 0)]))
+    return np.full(shape, draw(NUMBERS))
+
+
+REPLIES: st.SearchStrategy[Message] = st.one_of(
+    st.builds(Ground, points=st.sampled_from([2, 64, 65, 1 << 29, 1 << 40]), dimensions=st.just(2)),
+    st.builds(Ground, points=st.just(64), dimensions=st.sampled_from([1, 3])),
+    st.builds(Nodes, values=st.builds(np.full, st.sampled_from([0, 1, 4]), NUMBERS)),
+    st.builds(Top, splits=st.sampled_from([0, 16, 17]).map(partial(np.linspace, 0, 1))),
+    st.builds(
+        FoundPlaces,
+        places=st.tuples(st.sampled_from([1, 4, 5]), st.sampled_from([0, 63, 64])).map(
+            lambda each: np.full((1, each[0]), each[1], dtype=np.uint32)
+        ),
+        points=_matrices(),
+    ),
+)
+Lies = dict[int, Message]
+"""The messages that a server sends in place of its own, by their number."""
+SERVERS = st.dictionaries(st.integers(0, 4), REPLIES, max_size=2)
+
+
+class Liar(Adversary):
+    """A server that follows its role except for some altered messages."""
+
+    def __init__(self, lies: Lies) -> None:
+        self._lies, self._said = lies, 0
+
+    @override
+    async def sending(self, to: str, message: Message) -> Lines:
+        self._said += 1
+        return [(to, self._lies.get(self._said - 1, message))]
+
+
+async def _play(
+    by: str, queries: Sequence[Query], servers: Sequence[Lies], budget: float
+) -> list[Outcome]:
+    """Ask queries in sequence, each at another server, and return the outcomes."""
+    ledger = open_ledger(None, Budgets(total=budget))
+    memory, plan, outcomes = WalkMemory(ledger, "server", TERMS), LookupPlan(2), list[Outcome]()
+
+    async def question(party: Party, query: Query) -> list[RememberedAnswer]:
+        async def ask(asked: Floats, keeper: Keeper) -> NearestPlaces:
+            if by == "walk":
+                steps = Comparison(0.25)
+                return await walk_client(party, asked, plan=plan, steps=steps, keeper=keeper)
+            return (await bucket_client(party, asked, plan=plan, epsilon=0.5, keeper=keeper))[0]
+
+        return await ask_once(memory, np.array([query]), ask)
+
+    def offers(lies: Lies, _node: Node) -> dict[str, Offer]:
+        async def serve(party: Party, opener: str) -> None:
+            server = walk_server if by == "walk" else bucket_server
+            await corrupt(server, Liar(lies))(party, PLACES)
+            if lies:  # and a client that was told of a deeper tree waits for more
+                await party.send(opener, Nodes(values=np.zeros(0)))
+
+        return {"near": Offer(serve, TERMS, lambda _peer: True)}
+
+    for query, lies in zip(queries, servers, strict=True):
+        async with world({"server": partial(offers, lies)}, "client") as parties:
+            role = opening(question, "near", TERMS)
+            outcomes.append(
+                await parties.ask(role, "client", "server", query, charged=ledger.totals)
+            )
+    return outcomes
+
+
+each_way = pytest.mark.parametrize("by", ["response", "walk"])
+
+
+@pytest.mark.slow
+@each_way
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(COORDINATES, COORDINATES), min_size=4, max_size=4, unique=True),
+    st.tuples(SERVERS, SERVERS, SERVERS),
+    st.sampled_from([0.1, 0.6, 10.0]),
+)
+def test_no_outcome_depends_on_a_clients_location(
+    by: str, places: list[Query], servers: tuple[Lies, ...], budget: float
+) -> None:
+    """Errors, messages, frames and charges are equal for two histories of queries."""
+    one, two, other, last = places
+    histories = ((one, one, two), (other, other, last))
+    outcomes = [asyncio.run(_play(by, each, servers, budget)) for each in histories]
+    assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.slow
+@each_way
+def test_an_honest_server_answers_paid_queries(by: str) -> None:
+    """A repeated query is answered from memory, and refused if the budget is exhausted."""
+    queries = [(0.2, 0.2), (0.2, 0.2), (0.7, 0.1)]
+    played = asyncio.run(_play(by, queries, [{}] * 3, budget=0.6))
+    assert [each.ending for each in played] == ["answered", "answered", "BudgetExhausted"]
+    assert len(played[0].wire) > len(played[1].wire)

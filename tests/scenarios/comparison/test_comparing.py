@@ -1,4 +1,4 @@
-"""All systems on the same splits: the table's content, costs by closed forms, and baselines."""
+"""Comparisons: their questions and rows, and all systems on the same splits at their costs."""
 
 import json
 import math
@@ -11,9 +11,8 @@ import pytest
 from pydantic import Field
 
 from veilring.arrays import Floats, Ints
-from veilring.errors import UnforeseenCost
+from veilring.errors import InputError, ScenarioError, UnforeseenCost
 from veilring.nodes.journal import Traffic
-from veilring.protocols.noisyvotes import NoisyVotesParameters, WithinRadius, votes_cost
 from veilring.protocols.prediction.algorithm.directions import tau_share
 from veilring.protocols.prediction.messages import stream_cost
 from veilring.protocols.promise import Facts, Forecast
@@ -23,6 +22,7 @@ from veilring.protocols.registry import find_system
 from veilring.protocols.ring import knn_cost, rounds_for
 from veilring.protocols.ring.system import PrivateKNN
 from veilring.protocols.system import Play, System
+from veilring.scenarios import load_scenario
 from veilring.scenarios.comparison import (
     Baseline,
     Line,
@@ -32,19 +32,175 @@ from veilring.scenarios.comparison import (
     find_contenders,
     installed,
     make_question,
+    read_network,
 )
 from veilring.scenarios.comparison.comparison import HINDSIGHT, MAJORITY, POOLED
 from veilring.scenarios.comparison.question import draw_split, load_facts
 from veilring.scenarios.comparison.tuning import SystemAt
 
-FORMS: dict[str, tuple[str, ...]] = {
+MISTAKES = (
+    ("epsilon", (0.0, 1.0), "from 0.05 to 10"),
+    ("epsilon", (-1.0,), "from 0.05 to 10"),
+    ("epsilon", (11.0,), "from 0.05 to 10"),
+    ("epsilon", (float("nan"),), "from 0.05 to 10"),
+    ("epsilon", (), "up to 12 numbers"),
+    ("parties", 2, "from 3 to 100"),
+    ("splits", 1, "from 2 to 100"),
+    ("queries", 3, "from 4 to 1,000"),
+    ("k", 0, "at least 1"),
+    ("partition", "sizes", "iid, dirichlet or by-label"),
+    ("tolerated", 0, "at least 1"),
+    ("seed", -1, "at least 0"),
+)
+RANGES = (
+    '[[features]]\nname = "a"\nlow = 0\nhigh = 10\n\n[[features]]\nname = "b"\nlow = -1\nhigh = 1\n'
+)
+
+
+def _write(path: Path, text: str) -> str:
+    path.write_text(text)
+    return str(path)
+
+
+def _table(folder: Path, rows: int = 40) -> str:
+    """Return a file of rows with two columns, an id and a label."""
+    lines = (f"{n},{n % 5},{(n % 3) / 3},{'xy'[n % 2]}\n" for n in range(rows))
+    return _write(folder / "rows.csv", "id,a,b,label\n" + "".join(lines))
+
+
+@pytest.mark.parametrize(("field", "value", "allowed"), MISTAKES)
+def test_a_mistake_is_named(field: str, value: object, allowed: str) -> None:
+    """The error has the field and the allowed values, before data are read."""
+    with pytest.raises(InputError, match=allowed) as caught:
+        make_question({"data": "nowhere.csv", field: value})
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("rows", "given", "told"),
+    [
+        (40, {"parties": 31}, "^parties is 31; .*at most 30"),
+        (40, {"k": 31}, "^k is 31; .*at most 30"),
+        (40, {"tolerated": 8}, "^tolerated is 8; .*at most 7"),
+        (10, {"parties": 3, "k": 1}, "10 rows"),
+    ],
+)
+def test_settings_that_do_not_fit_the_data_are_named(
+    rows: int, given: dict[str, int], told: str, tmp_path: Path
+) -> None:
+    """Parties hold thirty of forty rows; of ten, too few are held out for a batch."""
+    with pytest.raises(InputError, match=told):
+        load_facts(make_question({"data": _table(tmp_path, rows), **given}))
+
+
+def test_all_mistakes_are_reported_at_once() -> None:
+    """There is one line per mistake, such as a parameter that is not tunable."""
+    with pytest.raises(InputError, match=r"batch.*radius"):
+        make_question({"data": "iris", "settings": {"batch": 3}})
+    with pytest.raises(ScenarioError) as caught:
+        make_question({"data": "iris", "parties": 1, "splits": 0, "colour": "red"})
+    told = str(caught.value)
+    assert all(field in told for field in ("parties", "splits", "colour"))
+
+
+def test_what_a_question_leaves_out_has_defaults() -> None:
+    """Fewer than half may collude, each ε is compared once, and the network is a scenario's."""
+    for given, colluding in (({}, 3), ({"parties": 3}, 1), ({"tolerated": 7}, 7)):
+        assert make_question({"data": "iris", **given}).colluding == colluding
+    asked = make_question({"data": "iris", "epsilon": (2.0, 0.5, 2.0)})
+    assert asked.epsilon == (0.5, 2.0)
+    assert asked.network.latency == load_scenario("wine").network.latency
+    assert asked.network.latency["median_seconds"] == 0.02
+
+
+def test_a_network_file_has_the_keys_of_a_scenarios_table(tmp_path: Path) -> None:
+    """It may have the table's heading; a graph's path is relative to the file."""
+    latency = 'latency = { distribution = "constant", seconds = 0.1 }'
+    limit = "bandwidth_bytes_per_second = 1e6"
+    path = tmp_path / "wan.toml"
+    for heading, graph, found in (
+        ("", "mine.graphml", str(tmp_path / "mine.graphml")),
+        ("[network]\n", "star", "star"),
+    ):
+        path.write_text(f'{heading}{latency}\n{limit}\ngraph = "{graph}"\n')
+        network = make_question({"data": "iris"}, read_network(path)).network
+        assert network.latency == {"distribution": "constant", "seconds": 0.1}
+        assert (network.bandwidth_bytes_per_second, network.graph) == (1e6, found)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('runtime = "tls"', "network.runtime: there is no such key"),
+        ("latancy = 1", "network.latancy: .*did you mean latency?"),
+        ("bandwidth_bytes_per_second = 0", "network.bandwidth_bytes_per_second is 0; .*above 0"),
+        ("latency = ", "--network.*TOML"),
+        (None, r"--network: there is no file .*wan\.toml"),
+    ],
+)
+def test_a_mistake_in_the_network_file_is_named(
+    text: str | None, told: str, tmp_path: Path
+) -> None:
+    """It is named by its dotted key, or by the option if the file is no TOML or missing."""
+    if text is not None:
+        _write(tmp_path / "wan.toml", text)
+    with pytest.raises(InputError, match=f"^{told}"):
+        make_question({"data": "iris"}, read_network(tmp_path / "wan.toml"))
+
+
+def test_rows_are_scaled_by_the_ranges_of_a_file(tmp_path: Path) -> None:
+    """A value's place does not depend on the extremes, which are not public in a private file."""
+    _, facts = load_facts(make_question({"data": _table(tmp_path)}))
+    assert facts.name == "rows"
+    assert "They are not public" in facts.bounds
+    assert "table is public" in load_facts(make_question({"data": "iris"}))[1].bounds
+    rows = "a,b,label\n" + "".join(f"{n % 5},0.5,{n % 2}\n" for n in range(40))
+    ranges = _write(tmp_path / "ranges.toml", RANGES)
+    asked = make_question({"data": _write(tmp_path / "rows.csv", rows), "ranges": ranges})
+    table, facts = load_facts(asked)
+    assert np.unique(table.X[:, 0]) == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4])
+    assert np.unique(table.X[:, 1]) == pytest.approx([0.75])
+    assert facts.bounds.startswith("the given ones")
+
+
+@pytest.mark.parametrize(("text", "told"), [(RANGES, "'id' has no range"), ("k = 1\n", "features")])
+def test_ranges_for_other_columns_are_refused(text: str, told: str, tmp_path: Path) -> None:
+    """A missing range is not replaced by the extremes of the rows."""
+    ranges = _write(tmp_path / "ranges.toml", text)
+    with pytest.raises(InputError, match=told):
+        load_facts(make_question({"data": _table(tmp_path), "ranges": ranges}))
+
+
+def test_terms_select_columns_and_set_parameters(tmp_path: Path) -> None:
+    """Other columns are ignored; parameters of the terms apply unless given."""
+    text = f'classes = ["x", "y", "z"]\n\n{RANGES}\n[protocol]\nradius = 0.4\nk = 7\n'
+    terms = _write(tmp_path / "terms.toml", text)
+    asked = make_question({"data": _table(tmp_path), "terms": terms, "settings": {"k": 9}})
+    assert asked.settings == {"radius": 0.4, "k": 9}
+    table, facts = load_facts(asked)
+    assert table.features.names == ("a", "b")
+    assert facts.classes == 3
+    assert table.X.max(axis=0) == pytest.approx([0.4, (2 / 3 + 1) / 2])
+
+
+def test_embeddings_are_scaled_about_their_origin(tmp_path: Path) -> None:
+    """Directions from the cube's centre equal those from the origin in the terms."""
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    np.savez(tmp_path / "rows.npz", X=X, y=np.arange(40) % 2)
+    text = 'classes = ["0", "1"]\ndimensions = 3\norigin = [0.5, 0.0, -0.5]\n'
+    terms = _write(tmp_path / "terms.toml", text)
+    table, _ = load_facts(make_question({"data": str(tmp_path / "rows.npz"), "terms": terms}))
+    found, expected = table.X - 0.5, X - np.array([0.5, 0.0, -0.5])
+    found /= np.linalg.norm(found, axis=1)[:, None]
+    expected /= np.linalg.norm(expected, axis=1)[:, None]
+    assert found == pytest.approx(expected)
+
+
+FORMS = {  # of the systems that are compared
     "private-knn": ("",),
     "rank-search": ("",),
     "release": ("", "pure", "owner"),
-    "noisy-votes": ("",),
-    "ldp-bayes": ("",),
-    "data-owner": ("",),
-    "ind-knn": ("",),
+    **dict.fromkeys(("noisy-votes", "ldp-bayes", "data-owner", "ind-knn"), ("",)),
 }
 QUERIES, PARTIES, FEATURES, CLASSES = 5, 4, 4, 3
 LATENCY = {"distribution": "constant", "seconds": 0.05}
@@ -54,261 +210,175 @@ def _of(comparison: SystemComparison, system: str) -> list[Line]:
     return [line for line in comparison.lines if line.system == system]
 
 
-def _cost(line: Line) -> Forecast:
-    """Return a line's cost per batch in the form of a closed form."""
-    assert line.cost is not None
-    cost = line.cost
-    traffic = Traffic(cost.messages, cost.bytes)
-    return Forecast(cost.rounds, traffic, Traffic(cost.setup_messages, cost.setup_bytes))
+def _costs(comparison: SystemComparison, system: str) -> list[Forecast]:
+    """Return the cost per batch of each line of a system in the form of a closed form."""
+    return [
+        Forecast(
+            cost.rounds,
+            Traffic(cost.messages, cost.bytes),
+            Traffic(cost.setup_messages, cost.setup_bytes),
+        )
+        for line in _of(comparison, system)
+        if (cost := line.cost) is not None
+    ]
 
 
 @pytest.mark.slow
-class TestLines:
-    """The table."""
+def test_a_table_has_every_form_of_every_system_at_every_epsilon(
+    comparison: SystemComparison,
+) -> None:
+    """A system without an ε is listed once; others at each ε in order, with hindsight last.
 
-    def test_has_every_form_of_every_system_at_every_epsilon(
-        self, comparison: SystemComparison
-    ) -> None:
-        """A system without an ε is listed once; others at each ε in order, with hindsight last."""
-        found = [line.key for line in comparison.lines]
-        expected: list[tuple[str, str, float | None]] = [(POOLED, "", None), (MAJORITY, "", None)]
-        for system, forms in FORMS.items():
-            for form in forms:
-                if not find_system(system).is_bounded():
-                    expected.append((system, form, None))
-                    continue
-                expected += [(system, form, 1.0), (system, form, 2.0)]
-                expected.append((system + HINDSIGHT, form, 2.0))
-        assert found == expected
+    A batch spends exactly a line's ε. A line found in hindsight, like a baseline, has no promise,
+    and is never recommended.
+    """
+    expected: list[tuple[str, str, float | None]] = [(POOLED, "", None), (MAJORITY, "", None)]
+    for system, form in ((system, form) for system, forms in FORMS.items() for form in forms):
+        if not find_system(system).is_bounded():
+            expected.append((system, form, None))
+            continue
+        expected += [(system, form, 1.0), (system, form, 2.0), (system + HINDSIGHT, form, 2.0)]
+    assert [line.key for line in comparison.lines] == expected
+    for line in comparison.lines:
+        assert (line.privacy is None) == (line.system in {POOLED, MAJORITY} or line.in_hindsight)
+        if line.in_hindsight:
+            assert line.cost is None
+            assert line.guarantee.startswith("not private")
+            assert line.key != comparison.choice.key
+        elif line.epsilon is not None:
+            assert line.privacy is not None
+            assert line.privacy.epsilon == line.epsilon
 
-    def test_accuracies_are_fractions_of_the_queries(self, comparison: SystemComparison) -> None:
-        """Each split has one accuracy, and the interval is for the mean over splits."""
-        for line in comparison.lines:
-            assert len(line.accuracies) == 2
-            assert all(
-                (share * line.queries) % 1 == pytest.approx(0, abs=1e-9)
-                for share in line.accuracies
-            )
-            assert line.accuracy.mean == pytest.approx(np.mean(line.accuracies))
-            assert 0 <= line.accuracy.low <= line.accuracy.mean <= line.accuracy.high <= 1
 
-    def test_the_ring_answers_like_the_pooled_classifier(
-        self, comparison: SystemComparison
-    ) -> None:
-        """The ring and the pooled classifier have equal accuracy on each split."""
-        (ring,) = _of(comparison, "private-knn")
-        assert ring.accuracies == comparison.pooled.accuracies
-        assert ring.loss == (0.0, 0.0, 0.0)
-        assert ring.leakage is not None
+@pytest.mark.slow
+def test_accuracies_are_over_the_queries_that_a_line_answers(comparison: SystemComparison) -> None:
+    """All held-out rows are queried where that costs nothing more; other lines answer batches.
 
-    @pytest.mark.slow
-    def test_all_held_out_rows_are_queried_at_no_extra_cost(
-        self, comparison: SystemComparison
-    ) -> None:
-        """This holds for baselines, systems without an ε, and an ε for any number of queries."""
-        facts = comparison.facts
-        for line in comparison.lines:
-            name = line.system.removesuffix(HINDSIGHT)
-            free = line.epsilon is None or find_system(name).is_lasting
-            assert line.queries == (facts.held_out if free else QUERIES * facts.batches)
-
-    def test_losses_and_gains_are_over_the_same_queries(self, comparison: SystemComparison) -> None:
-        """Split by split they add up to the differences from the baselines on these queries."""
-        for line in comparison.lines:
-            if line.queries == comparison.facts.held_out:
-                both = np.add(line.losses, line.gains)
-                apart = np.subtract(comparison.pooled.accuracies, comparison.majority.accuracies)
-                assert both == pytest.approx(apart)
-
-    def test_losses_are_divided(self, comparison: SystemComparison) -> None:
-        """Rule, noise and method add up to the loss, if all splits were searched."""
-        searched = [line for line in comparison.lines if line.limits is not None]
-        assert len(searched) == sum(
-            len(forms) for system, forms in FORMS.items() if find_system(system).is_bounded()
+    These are baselines, systems without an ε, and an ε for any number of queries. Losses and gains
+    add up to the difference of the baselines, and rule, noise and method to the loss.
+    """
+    facts = comparison.facts
+    apart = np.subtract(comparison.pooled.accuracies, comparison.majority.accuracies)
+    for line in comparison.lines:
+        assert len(line.accuracies) == 2
+        assert all(
+            (share * line.queries) % 1 == pytest.approx(0, abs=1e-9) for share in line.accuracies
         )
-        for line in searched:
-            assert line.limits is not None
+        assert line.accuracy.mean == pytest.approx(np.mean(line.accuracies))
+        assert 0 <= line.accuracy.low <= line.accuracy.mean <= line.accuracy.high <= 1
+        free = line.epsilon is None or find_system(line.system.removesuffix(HINDSIGHT)).is_lasting
+        assert line.queries == (facts.held_out if free else QUERIES * facts.batches)
+        if line.queries == facts.held_out:
+            assert np.add(line.losses, line.gains) == pytest.approx(apart)
+        if line.limits is not None:
             parts = (line.limits.rule, line.limits.noise, line.limits.method)
             assert sum(part.mean for part in parts) == pytest.approx(line.loss.mean)
-
-    def test_hindsight_is_not_private(self, comparison: SystemComparison) -> None:
-        """A line found in hindsight has no guarantee or cost, and is never recommended."""
-        for line in comparison.lines:
-            if line.in_hindsight:
-                assert line.privacy is None
-                assert line.cost is None
-                assert line.guarantee.startswith("not private")
-                assert line.key != comparison.choice.key
-
-    def test_promises_match_the_request(self, comparison: SystemComparison) -> None:
-        """One batch spends exactly the line's ε."""
-        for line in comparison.lines:
-            baseline = line.system in {POOLED, MAJORITY}
-            assert (line.privacy is None) == (baseline or line.in_hindsight)
-            if line.epsilon is not None and line.privacy is not None:
-                assert line.privacy.epsilon is not None
-                assert line.privacy.epsilon == line.epsilon
+    bounded = [forms for system, forms in FORMS.items() if find_system(system).is_bounded()]
+    assert sum(line.limits is not None for line in comparison.lines) == sum(map(len, bounded))
 
 
 @pytest.mark.slow
-class TestCosts:
-    """Closed forms, written independently."""
-
-    def test_of_the_ring(self, comparison: SystemComparison) -> None:
-        """These are rounds, messages and bytes, including the draw of the ring."""
-        rounds = rounds_for(1e-6, 5, 1.0, 0.5)
-        parameters = PrivateKNN(rounds=rounds).bind(Facts(PARTIES, FEATURES, CLASSES))
-        (ring,) = _of(comparison, "private-knn")
-        assert _cost(ring) == knn_cost(PARTIES, QUERIES, parameters)
-
-    def test_of_votes_with_noise(self, comparison: SystemComparison) -> None:
-        """There is one sum by shares, and two rounds of agreement, at any ε."""
-        found = [_cost(line) for line in _of(comparison, "noisy-votes")]
-        within = WithinRadius()  # radii come with the queries
-        assert found == [
-            votes_cost(
-                PARTIES,
-                QUERIES,
-                NoisyVotesParameters(FEATURES, CLASSES, epsilon, within, tolerated=1),
-            )
-            for epsilon in (1.0, 2.0)
-        ]
-        assert found[0].traffic.messages == 4 * PARTIES * (PARTIES - 1)
-
-    def test_of_a_trusted_party(self, comparison: SystemComparison) -> None:
-        """There is one message in each direction, at any ε."""
-        for line in _of(comparison, "data-owner"):
-            assert _cost(line) == label_cost(QUERIES, FEATURES)
-        for line in _of(comparison, "ind-knn"):
-            assert _cost(line) == stream_cost([QUERIES], FEATURES)
-
-    def test_of_a_collection(self, comparison: SystemComparison) -> None:
-        """In one round, each party sends a message per question drawn by its clients."""
-        for line in _of(comparison, "ldp-bayes"):
-            assert line.cost is not None
-            assert line.cost.rounds == 1
-            assert PARTIES <= line.cost.messages <= PARTIES * (FEATURES + 1)
-
-    def test_match_the_times_of_the_network(self) -> None:
-        """With one latency on all links, a run takes its rounds plus its set-up steps."""
-        asked = {"data": "iris", "parties": 3, "epsilon": (1.0,), "splits": 2, "queries": 4}
-        found = compare(
-            make_question(asked, {"runtime": "simulated", "latency": LATENCY}), workers=1
-        )
-        steps = {"private-knn": 3, "rank-search": 2, "release": 1, "noisy-votes": 1}
-        for line in found.lines:
-            if line.cost is not None:
-                before = 0 if line.trusted else steps.get(line.system, 0)
-                waits = line.cost.rounds + before
-                assert line.cost.simulated_seconds == pytest.approx(0.05 * waits)
-
-    def test_must_be_forecast(self, question: Question, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A run whose cost exceeds its closed form ends the comparison."""
-        play = OwnerSetup.play
-
-        def wrongly(self: OwnerSetup, queries: Floats, **_: object) -> Play:
-            other = label_cost(QUERIES + 1, FEATURES)
-            return replace(play(self, queries), forecast=lambda _: other)
-
-        monkeypatch.setattr(OwnerSetup, "play", wrongly)
-        with pytest.raises(UnforeseenCost, match="closed form is"):
-            compare(question, workers=1)
+def test_rules_and_costs_are_closed_forms(comparison: SystemComparison) -> None:
+    """The ring costs its draw and answers like pooled rows; an owner costs the same at any ε."""
+    (ring,) = _of(comparison, "private-knn")
+    assert ring.accuracies == comparison.pooled.accuracies
+    assert ring.loss == (0.0, 0.0, 0.0)
+    assert ring.leakage is not None
+    rounds = rounds_for(1e-6, 5, 1.0, 0.5)
+    bound = PrivateKNN(rounds=rounds).bind(Facts(PARTIES, FEATURES, CLASSES))
+    assert _costs(comparison, "private-knn") == [knn_cost(PARTIES, QUERIES, bound)]
+    assert _costs(comparison, "data-owner") == [label_cost(QUERIES, FEATURES)] * 2
+    assert _costs(comparison, "ind-knn") == [stream_cost([QUERIES], FEATURES)] * 2
+    said = " ".join(rule for _, rule in comparison.rules)
+    for share in (radius_share, tau_share):
+        assert f"{share(FEATURES, comparison.facts.train, 1.0):.3g}" in said
 
 
-class TestAgain:
-    """Reproducibility by seed."""
-
-    @pytest.mark.slow
-    def test_gives_equal_results_except_seconds(
-        self, question: Question, comparison: SystemComparison
-    ) -> None:
-        """The JSON report is equal for any number of processes, except for wall-clock seconds."""
-        assert _without_seconds(compare(question, workers=2)) == _without_seconds(comparison)
-
-    def test_another_seed_gives_other_splits(self, question: Question) -> None:
-        """All randomness depends on the seed."""
-        table, _ = load_facts(question)
-        other = question.model_copy(update={"seed": question.seed + 1})
-        one, another = (draw_split(table, asked, 0) for asked in (question, other))
-        assert not np.array_equal(one.held_out.X, another.held_out.X)
+@pytest.mark.slow
+def test_costs_match_the_times_of_the_network() -> None:
+    """With one latency on all links, a run takes its rounds plus its set-up steps."""
+    asked = {"data": "iris", "parties": 3, "epsilon": (1.0,), "splits": 2, "queries": 4}
+    network = {"runtime": "simulated", "latency": LATENCY}
+    steps = {"private-knn": 3, "rank-search": 2, "release": 1, "noisy-votes": 1}
+    for line in compare(make_question(asked, network), workers=1).lines:
+        if line.cost is not None:
+            waits = line.cost.rounds + (0 if line.trusted else steps.get(line.system, 0))
+            assert line.cost.simulated_seconds == pytest.approx(0.05 * waits)
 
 
-def _without_seconds(comparison: SystemComparison) -> object:
-    plain = json.loads(json.dumps(comparison.as_json(), allow_nan=False))
-    for line in plain["lines"]:
+@pytest.mark.slow
+def test_costs_must_be_forecast(question: Question, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run whose cost exceeds its closed form ends the comparison."""
+    play = OwnerSetup.play
+
+    def wrongly(self: OwnerSetup, queries: Floats, **_: object) -> Play:
+        other = label_cost(QUERIES + 1, FEATURES)
+        return replace(play(self, queries), forecast=lambda _: other)
+
+    monkeypatch.setattr(OwnerSetup, "play", wrongly)
+    with pytest.raises(UnforeseenCost, match="closed form is"):
+        compare(question, workers=1)
+
+
+@pytest.mark.slow
+def test_a_seed_gives_equal_results_except_seconds(
+    question: Question, comparison: SystemComparison
+) -> None:
+    """The JSON report is equal for any number of processes, except for wall-clock seconds."""
+    one, other = (
+        json.loads(json.dumps(each.as_json(), allow_nan=False))
+        for each in (compare(question, workers=2), comparison)
+    )
+    for line in (*one["lines"], *other["lines"]):
         if line["cost"] is not None:
             del line["cost"]["seconds"]
-    return plain
+    assert one == other
 
 
-class TestSplits:
-    """Splits: equal for all systems, and without repeated rows."""
-
-    def test_parties_hold_all_training_rows(self, question: Question) -> None:
-        """Each row belongs to one party, and no query is one of them."""
-        table, facts = load_facts(question)
-        for number in range(question.splits):
-            split = draw_split(table, question, number)
-            held = np.concatenate([rows.features for rows in split.parts.values()])
-            assert sorted(held.tolist()) == sorted(split.train.X.tolist())
-            assert facts.train + facts.held_out == facts.rows == 150
-            sizes = [len(batch) for batch in split.batches(question.queries)]
-            assert sizes == [QUERIES] * facts.batches
-
-
-class TestRules:
-    """Public rules do not use rows."""
-
-    def test_the_radius_depends_on_two_numbers(self) -> None:
-        """It grows with the features, falls with the rows, and stays within the cube."""
-        assert public_radius(16, 100) == pytest.approx(0.8)
-        assert public_radius(4, 1600) == pytest.approx(4**0.75 / 10 / math.sqrt(2))
-        for features in (1, 4, 30, 784):
-            assert 0 < public_radius(features, 10_000) < public_radius(features, 100)
-            assert public_radius(features, 10) < math.sqrt(features)
-
-    def test_the_radius_lets_rows_differ_in_a_category(self, tmp_path: Path) -> None:
-        """With categories only, rows that differ in one category are neighbours, but not in two."""
-        path = tmp_path / "shapes.csv"
-        rows = [f"{'ab'[n % 2]},{'cde'[n % 3]},{'xy'[n % 2]}" for n in range(40)]
-        path.write_text("form,colour,y\n" + "\n".join(rows))
-        _, facts = load_facts(make_question({"data": str(path)}))
-        assert facts.categorical
-        for features in (2, 5, 20):
-            assert 2**0.5 < public_radius(features, 100, categories=True) < 2
-        assert public_radius(200, 100, categories=True) == public_radius(200, 100)
-
-    @pytest.mark.slow
-    def test_are_reported_with_their_numbers(self, comparison: SystemComparison) -> None:
-        """The report has the radius, τ and the other rules."""
-        said = " ".join(rule for _, rule in comparison.rules)
-        share = radius_share(FEATURES, comparison.facts.train, 1.0)
-        assert f"{share:.3g}" in said
-        assert f"{tau_share(FEATURES, comparison.facts.train, 1.0):.3g}" in said
+def test_parties_hold_all_training_rows(question: Question) -> None:
+    """Each row belongs to one party, and no query is one of them; another seed splits otherwise."""
+    table, facts = load_facts(question)
+    assert facts.train + facts.held_out == facts.rows == 150
+    for number in range(question.splits):
+        split = draw_split(table, question, number)
+        held = np.concatenate([rows.features for rows in split.parts.values()])
+        assert sorted(held.tolist()) == sorted(split.train.X.tolist())
+        sizes = [len(batch) for batch in split.batches(question.queries)]
+        assert sizes == [QUERIES] * facts.batches
+    other = question.model_copy(update={"seed": question.seed + 1})
+    one, another = (draw_split(table, asked, 0).held_out.X for asked in (question, other))
+    assert not np.array_equal(one, another)
 
 
-class TestSettings:
-    """Parameters that are set instead of following a rule."""
+def test_the_public_radius_depends_on_two_numbers(tmp_path: Path) -> None:
+    """It grows with features, falls with rows, fits the cube, and lets one category differ."""
+    assert public_radius(16, 100) == pytest.approx(0.8)
+    assert public_radius(4, 1600) == pytest.approx(4**0.75 / 10 / math.sqrt(2))
+    for features in (1, 4, 30, 784):
+        assert 0 < public_radius(features, 10_000) < public_radius(features, 100)
+        assert public_radius(features, 10) < math.sqrt(features)
+    path = tmp_path / "shapes.csv"
+    rows = [f"{'ab'[n % 2]},{'cde'[n % 3]},{'xy'[n % 2]}" for n in range(40)]
+    path.write_text("form,colour,y\n" + "\n".join(rows))
+    assert load_facts(make_question({"data": str(path)}))[1].categorical
+    for features in (2, 5, 20):
+        assert 2**0.5 < public_radius(features, 100, categories=True) < 2
+    assert public_radius(200, 100, categories=True) == public_radius(200, 100)
 
-    def test_apply_to_every_system_with_the_parameter(self, question: Question) -> None:
-        """A radius applies to owner and votes at each ε, and bins to LDP only."""
-        asked = question.model_copy(update={"settings": {"radius": 0.3, "bins": 5}})
-        table, _ = load_facts(asked)
-        found, left = find_contenders(table, asked)
-        systems = [each.system for each in found if isinstance(each, SystemAt)]
-        for name in ("radius", "bins"):
-            having = [each for each in systems if name in each.tunable()]
-            assert having
-            assert all(getattr(each, name) == asked.settings[name] for each in having)
-        assert [each.name for each in left] == ["tree walk"]
 
-    def test_that_do_not_fit_exclude_a_system(self, question: Question) -> None:
-        """A released grid needs few features; other systems are still compared."""
-        asked = question.model_copy(update={"data": "wine", "settings": {"statistic": "grid"}})
-        table, _ = load_facts(asked)
-        found, left = find_contenders(table, asked)
-        assert "release" in {each.name for each in left}
-        assert all(each.key[0] != "release" for each in found)
+def test_settings_apply_to_every_system_with_the_parameter(question: Question) -> None:
+    """A radius applies to owner and votes, bins to LDP; what settings do not fit is left out."""
+    asked = question.model_copy(update={"settings": {"radius": 0.3, "bins": 5}})
+    found, left = find_contenders(load_facts(asked)[0], asked)
+    systems = [each.system for each in found if isinstance(each, SystemAt)]
+    for name in ("radius", "bins"):
+        having = [getattr(each, name) for each in systems if name in each.tunable()]
+        assert set(having) == {asked.settings[name]}
+    assert [each.name for each in left] == ["tree walk"]
+    asked = question.model_copy(update={"data": "wine", "settings": {"statistic": "grid"}})
+    found, left = find_contenders(load_facts(asked)[0], asked)
+    assert "release" in {each.name for each in left}
+    assert "release" not in {each.key[0] for each in found}
 
 
 class Mine(DataOwner):
@@ -341,35 +411,32 @@ def asked(question: Question) -> Question:
     return question.model_copy(update={"hindsight": False})
 
 
-def test_are_listed_only_if_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A missing package has no lines; DP-EBM supports two classes only."""
-    monkeypatch.setattr(
-        "veilring.scenarios.comparison.find_spec", lambda package: package == "interpret" or None
-    )
-    assert [each.name for each in installed(2)] == ["dp-ebm"]
-    assert not list(installed(3))
-
-
-def test_a_library_that_fails_is_left_out(asked: Question, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A library that cannot be imported costs its own lines only, and the reason is shown."""
+def test_a_baseline_that_cannot_be_used_is_left_out(
+    asked: Question, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package that is missing, or fits fewer classes, has no line; its import error is shown."""
+    with monkeypatch.context() as patch:
+        patch.setattr("veilring.scenarios.comparison.find_spec", {"interpret": True}.get)
+        assert [each.name for each in installed(2)] == ["dp-ebm"]
+        assert not list(installed(3))
     why = "cannot import name 'DOUBLE'\nfrom 'tree'"
     broken = Baseline("broken", "Broken", f"{__name__}:Constant", lambda _split: {"why": why})
     monkeypatch.setattr("veilring.scenarios.comparison.installed", lambda _classes: iter([broken]))
-    table, _ = load_facts(asked)
-    contenders, left_out = find_contenders(table, asked)
-    assert contenders
-    assert all(each.key[0] != "broken" for each in contenders)
+    contenders, left_out = find_contenders(load_facts(asked)[0], asked)
+    assert "broken" not in {each.key[0] for each in contenders} != set()
     (found,) = [each for each in left_out if each.name == "Broken"]
     assert found.why == "tests cannot be used here: ImportError: cannot import name 'DOUBLE'"
 
 
 @pytest.mark.slow
-def test_have_a_line_at_each_epsilon(asked: Question, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_baseline_has_a_line_at_each_epsilon(
+    asked: Question, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is an owner's line with its authors' guarantee, for all held-out rows."""
     mine = Baseline("constant", "constant", f"{__name__}:Constant", lambda _split: {}, delta=1e-5)
     monkeypatch.setattr("veilring.scenarios.comparison.installed", lambda _classes: iter([mine]))
     found = compare(asked, workers=1)
-    lines = [line for line in found.lines if line.system == "constant"]
+    lines = _of(found, "constant")
     assert [line.epsilon for line in lines] == [1.0, 2.0]
     for line in lines:
         assert line.trusted

@@ -11,7 +11,7 @@ from tests.scenarios.reporting.pages import in_flight, stand
 from veilring.nodes.journal import Mark, TracedMessage
 from veilring.nodes.run import Failure
 from veilring.scenarios.reporting import read_folder
-from veilring.scenarios.reporting.stepping import PARTIES_MAX, Story, build_story
+from veilring.scenarios.reporting.stepping import PARTIES_MAX, Spell, Step, Story, build_story
 
 NAMES = ("ada", "bob", "cy")
 TO_BOB = TracedMessage("ada", "bob", 0.0, 2.0, 1, "word", 10, 0, "5e55")
@@ -29,27 +29,28 @@ def _words(story: Story) -> list[str]:
     return [f"{step.seconds:g} {step.what}" for step in story.steps]
 
 
-def _flying(story: Story) -> list[list[str]]:
-    """Return the kinds of the messages in flight, step by step."""
-    steps = range(len(story.steps))
-    return [[story.kinds[flight.kind] for flight in in_flight(story, step)] for step in steps]
+def _lost(story: Story) -> Step:
+    """Return the step at which the only message that is never received ends."""
+    (flight,) = (each for each in story.flights if not each.received)
+    return story.steps[flight.last]
+
+
+def _holds(spell: Spell, step: int) -> bool:
+    return spell.first <= step and (spell.last is None or step < spell.last)
 
 
 SECONDS = st.integers(0, 6).map(float)
 MESSAGES = st.lists(
     st.builds(
-        lambda ends, sent, took, round_number, session: TracedMessage(
-            ends[0],
-            ends[1],
-            sent,
-            None if took is None else (sent or 0.0) + took,
-            round_number,
-            "word",
-            1,
-            0,
-            session,
+        lambda ends, sent, took, number, session: TO_BOB._replace(
+            sender=ends[0],
+            receiver=ends[1],
+            sent_seconds=sent,
+            received_seconds=None if took is None else sent + took,
+            round=number,
+            session=session,
         ),
-        st.permutations(NAMES).map(lambda names: names[:2]),
+        st.permutations(NAMES),
         SECONDS,
         st.none() | st.integers(0, 3).map(float),
         st.integers(0, 3),
@@ -74,12 +75,6 @@ MARKS = st.lists(
 
 class TestFlights:
     """Messages in flight."""
-
-    def test_a_message_is_in_flight_from_its_sending_to_its_receipt(self) -> None:
-        """At each step, only messages between sending and receipt are in flight."""
-        story = _story(TO_BOB, TO_CY)
-        assert _words(story) == ["0 start", "0 sent", "2 received", "3 sent", "4 received"]
-        assert _flying(story) == [[], ["word"], [], ["echo"], []]
 
     @given(MESSAGES, MARKS)
     def test_every_message_is_in_flight_until_it_is_received_or_lost(
@@ -120,8 +115,8 @@ class TestFlights:
                 assert short.steps[step].text == whole.steps[step + skipped].text
             before = [flight[:6] for flight in in_flight(whole, step + skipped)]
             assert [flight[:6] for flight in in_flight(short, step)] == before
-            holding = [s.text for s in whole.spells if _holds(s.first, s.last, step + skipped)]
-            assert [s.text for s in short.spells if _holds(s.first, s.last, step)] == holding
+            holding = [s.text for s in whole.spells if _holds(s, step + skipped)]
+            assert [s.text for s in short.spells if _holds(s, step)] == holding
             for party in NAMES:
                 one, other = stand(short, party, step), stand(whole, party, step + skipped)
                 assert (one.state, one.round, one.waits) == (other.state, other.round, other.waits)
@@ -130,24 +125,10 @@ class TestFlights:
 
     def test_instant_messages_keep_their_order(self) -> None:
         """On links without delay, a chain of messages is in the order of its rounds."""
-        story = _story(
-            TO_CY._replace(sent_seconds=0.0, received_seconds=0.0),
-            TO_BOB._replace(received_seconds=0.0),
-        )
-        assert [(step.what, step.message) for step in story.steps[1:]] == [
-            ("sent", 1),
-            ("received", 1),
-            ("sent", 0),
-            ("received", 0),
-        ]
-
-
-def _holds(first: int, last: int | None, step: int) -> bool:
-    return first <= step and (last is None or step < last)
-
-
-class TestLosses:
-    """The time at which a message that was never received was lost."""
+        chain = TO_CY._replace(sent_seconds=0.0), TO_BOB
+        steps = _story(*(each._replace(received_seconds=0.0) for each in chain)).steps[1:]
+        expected = [("sent", 1), ("received", 1), ("sent", 0), ("received", 0)]
+        assert [(step.what, step.message) for step in steps] == expected
 
     @pytest.mark.parametrize(
         ("marks", "lost"),
@@ -168,17 +149,14 @@ class TestLosses:
         self, marks: tuple[Mark, ...], lost: float
     ) -> None:
         """A broken connection, the end of its receiver or the end of the session ends a message."""
-        story = _story(TO_BOB, LOST, TO_CY, marks=marks)
-        (flight,) = (each for each in story.flights if not each.received)
-        assert story.steps[flight.last].seconds == lost
-        assert story.steps[flight.last].text == "bob never receives word from ada"
+        end = _lost(_story(TO_BOB, LOST, TO_CY, marks=marks))
+        assert (end.seconds, end.text) == (lost, "bob never receives word from ada")
 
     def test_an_end_in_a_later_session_does_not_count(self) -> None:
         """A receiver that stops after another session has begun had ended this one before."""
         later = TO_CY._replace(session="a11", sent_seconds=6.0, received_seconds=7.0)
-        story = _story(TO_BOB, LOST, later, marks=(Mark(8.0, "bob", "stopped: enough"),))
-        (flight,) = (each for each in story.flights if not each.received)
-        assert story.steps[flight.last].seconds == 2.0
+        marks = (Mark(8.0, "bob", "stopped: enough"),)
+        assert _lost(_story(TO_BOB, LOST, later, marks=marks)).seconds == 2.0
 
 
 class TestStanding:
@@ -187,6 +165,9 @@ class TestStanding:
     def test_a_party_has_received_one_message_and_waits_for_the_next(self) -> None:
         """This holds from the start of its session; before it sends, it waits for nothing."""
         story = _story(TO_BOB, TO_CY)
+        assert _words(story) == ["0 start", "0 sent", "2 received", "3 sent", "4 received"]
+        flying = [[story.kinds[each.kind] for each in in_flight(story, n)] for n in range(5)]
+        assert flying == [[], ["word"], [], ["echo"], []]
         stands = [stand(story, "bob", step) for step in range(5)]
         assert [each.awaited for each in stands] == [None, 0, None, None, None]
         assert [each.received for each in stands] == [None, None, 0, 0, 0]
@@ -209,21 +190,15 @@ class TestStanding:
         marks = (Mark(1.0, "bob", "fault: restart", 5.0), Mark(1.0, "bob", "lost: it crashed"))
         story = _story(TO_BOB._replace(received_seconds=None), again, marks=marks)
         states = [stand(story, "bob", step).state for step in range(len(story.steps))]
-        assert _words(story)[1:] == [
-            "0 sent",
-            "1 fault",
-            "1 lost",
-            "1 mark",
-            "5 over",
-            "8 sent",
-            "9 received",
-        ]
+        crash = ["0 sent", "1 fault", "1 lost", "1 mark", "5 over", "8 sent", "9 received"]
+        assert _words(story)[1:] == crash
         assert states == ["running"] * 2 + ["crashed"] * 3 + ["back", "running", "done"]
         assert stand(story, "bob", 6).awaited == 1
 
     def test_faults_hold_from_their_strike_until_they_are_over(self) -> None:
-        """A link's fault names its two ends in order; a party's fault shows in its state."""
+        """A link's fault names its ends, a party's shows in its state, a coalition has no step."""
         marks = (
+            Mark(0.0, "cy", "coalition: with ada"),
             Mark(1.0, "cy", "fault: stall", 3.0),
             Mark(1.0, "ada", "fault: stall", 3.0),
             Mark(1.5, "bob", "fault: isolation", 9.0),
@@ -233,19 +208,11 @@ class TestStanding:
         assert stall.text == "no message from cy to ada gets through"
         assert isolation.text == "bob cannot reach any other party"
         assert [(spell.first, spell.last) for spell in story.spells] == [(2, 5), (3, 6)]
-        assert [stand(story, "bob", step).state for step in (2, 3, 6)] == [
-            "running",
-            "cut off",
-            "done",
-        ]
+        states = [stand(story, "bob", step).state for step in (2, 3, 6)]
+        assert states == ["running", "cut off", "done"]
         assert story.opening == 2
         assert story.steps[6].text == "The fault isolation of bob is over"
-
-    def test_malicious_parties_are_named_without_a_step(self) -> None:
-        """The adversary controls them throughout."""
-        story = _story(TO_BOB, marks=(Mark(0.0, "cy", "coalition: with ada"),))
         assert story.corrupt == (story.parties.index("cy"),)
-        assert len(story.steps) == 3
 
 
 class TestBounds:
@@ -256,8 +223,8 @@ class TestBounds:
         failure = Failure("RunFailed", "bob broke the protocol", {}, culprit="bob")
         story = build_story([TO_BOB], [], NAMES, failure)
         assert story is not None
-        assert story.steps[-1].text == "The run fails: bob broke the protocol"
-        assert story.steps[-1].parties == (story.parties.index("bob"),)
+        end, bob = story.steps[-1], story.parties.index("bob")
+        assert (end.text, end.parties) == ("The run fails: bob broke the protocol", (bob,))
         assert story.opening == len(story.steps) - 1
 
     def test_empty_and_crowded_runs_have_no_story(self) -> None:

@@ -15,7 +15,6 @@ import veilring as vr
 from veilring.arrays import Floats, Ints
 from veilring.nodes.party import broadcast
 from veilring.protocols.masks import keys_cost, masked_cost, masked_sum
-from veilring.protocols.radius.system import DataOwner, OwnerSetup
 from veilring.protocols.system import PARTIES
 from veilring.testing.auditing import Audit, Claim, RoleClaims, Verdict
 from veilring.transport import Message
@@ -123,23 +122,15 @@ def count(rows: vr.Rows, classes: int) -> Words:
 
 
 def with_less_noise(kind: type[vr.System], times: float = 4.0) -> type[vr.System]:
-    """Return a system that adds the noise of a multiple of its promised ε."""
+    """Return a system with the noise of a multiple of the ε that it promises and accounts for."""
 
-    def setup(system: vr.System, parts: Mapping[str, vr.Rows], facts: vr.Facts) -> vr.Setup:
-        loud = kind(**{**system.model_dump(), "epsilon": times * system.epsilon})  # type: ignore[attr-defined]  # which all these systems have
-        return loud.setup(parts, facts)
+    def setup(system: Any, parts: Mapping[str, vr.Rows], facts: vr.Facts) -> vr.Setup:
+        loud: Any = kind(**{**system.model_dump(), "epsilon": times * system.epsilon})
+        quiet: vr.Setup = loud.setup(parts, facts)
+        quiet.spent = kind.setup(system, parts, facts).spent  # type: ignore[method-assign]  # planted
+        return quiet
 
     return type(f"Quiet{kind.__name__}", (kind,), {"setup": setup})
-
-
-class QuietOwner(DataOwner):
-    """A data owner with the noise of four times the ε that it claims and accounts for."""
-
-    @override
-    def setup(self, parts: Mapping[str, vr.Rows], facts: vr.Facts) -> OwnerSetup:
-        loud = DataOwner(epsilon=4 * self.epsilon).setup(parts, facts)
-        loud.spent = DataOwner.setup(self, parts, facts).spent  # type: ignore[method-assign]  # planted
-        return loud
 
 
 async def total(party: vr.Party, own: int, *, masked: bool) -> int:
@@ -163,21 +154,17 @@ def sum_of_inputs(inputs: Mapping[str, Any]) -> object:
     return sum(inputs.values())
 
 
-def _claims(*, masked: bool) -> RoleClaims:
-    return RoleClaims(
-        total,
-        {"ada": 1, "ben": 2, "cy": 3},
-        is_total,
-        other_inputs={"ada": 1, "ben": 3, "cy": 2},
-        coalition=("ada",),
-        permitted=sum_of_inputs,
-        public={"masked": masked},
-        least=2,
-    )
-
-
-MASKED = _claims(masked=True)
-OPEN = _claims(masked=False)
+MASKED = RoleClaims(
+    total,
+    {"ada": 1, "ben": 2, "cy": 3},
+    is_total,
+    other_inputs={"ada": 1, "ben": 3, "cy": 2},
+    coalition=("ada",),
+    permitted=sum_of_inputs,
+    public={"masked": True},
+    least=2,
+)
+OPEN = replace(MASKED, public={"masked": False})
 
 LONG = "a finding about message 3 from party-1 to party-0 (planted.counts), words: entry 0 " * 4
 

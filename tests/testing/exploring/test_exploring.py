@@ -1,10 +1,15 @@
-"""Exploration of faults: it finds mistakes, and nothing in correct protocols and stores."""
+"""Exploration of faults: it finds mistakes, and nothing in correct roles, systems and stores."""
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
+from docs.examples.secure_maximum import Number, hasty_maximum, is_greatest
 from tests.roles import chat, pass_on
 from tests.testing.auditing.planted import Majority
 from tests.testing.exploring import broken
@@ -12,23 +17,32 @@ from typer.testing import CliRunner
 from typing_extensions import override
 
 from veilring import simulation
-from veilring.arrays import Floats
 from veilring.cli.app import app
-from veilring.data.table import Rows
-from veilring.errors import ClusterError, PeerLost, RunFailed, ScenarioError, StoreFailed
+from veilring.errors import (
+    ClusterError,
+    InputError,
+    PeerLost,
+    RunFailed,
+    ScenarioError,
+    SessionAborted,
+    StoreFailed,
+)
 from veilring.nodes.cluster import Cluster, run_with_retries
+from veilring.nodes.party import Party, broadcast
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.noisyvotes.system import NoisyVotes
-from veilring.protocols.ranksearch import roles
-from veilring.protocols.ranksearch.algorithm.votes import Nearest, nearest_rows
 from veilring.protocols.ranksearch.system import RankSearch
 from veilring.protocols.release.system import Release
 from veilring.randomness import Streams
+from veilring.reached import count_marks, marks_in, sometimes
 from veilring.scenarios import load_scenario
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.simulation.faults import FAULT_CLASSES, Fault, FaultClass, conditions_of, draw_faults
 from veilring.testing.exploring import (
+    Campaign,
+    Explored,
     SystemSubject,
+    explore,
     explore_seed,
     explore_subject,
     known_failures,
@@ -42,6 +56,8 @@ from veilring.testing.exploring.stores import (
     explore_store,
     explore_stores,
 )
+
+_R = TypeVar("_R")
 
 SEEDS = 60
 """The number of seeds within which each mistake has to be found."""
@@ -64,25 +80,6 @@ def test_honest_protocols_survive_and_every_fault_occurs(subject: SystemSubject)
     assert min(campaign.succeeded, campaign.failed) > SEEDS
 
 
-SEARCHES = [
-    [],
-    *(
-        pytest.param(settings, marks=pytest.mark.slow)
-        for settings in (
-            ["protocol.sum=star", "protocol.again=true"],
-            ["protocol.reveal=votes", "protocol.again=true"],
-            ["protocol.reveal=label", "protocol.sum=star"],
-        )
-    ),
-]
-
-
-def explored_searches(settings: list[str]) -> SystemSubject:
-    """Prepare rank search in the world of the built-in scenario."""
-    chosen = ["protocol.name=rank-search", "protocol.k=5", *settings]
-    return SystemSubject(load_scenario("faults", chosen))
-
-
 def test_wrong_labels_of_a_system_without_noise_are_found() -> None:
     """Labels are compared with the system's own; of a system with noise, none is known as right."""
     scenario = load_scenario("faults", ["data.source=iris", "parties.count=4", "data.queries=2"])
@@ -99,25 +96,27 @@ def test_wrong_labels_of_a_system_without_noise_are_found() -> None:
     assert [name for name, is_known in known.items() if is_known] == ["majority", "rank-search"]
 
 
-@pytest.mark.parametrize("settings", SEARCHES, ids=" ".join)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [],
+        *(
+            pytest.param([f"protocol.{setting}" for setting in settings], marks=pytest.mark.slow)
+            for settings in (
+                ("sum=star", "again=true"),
+                ("reveal=votes", "again=true"),
+                ("reveal=label", "sum=star"),
+            )
+        ),
+    ],
+    ids=" ".join,
+)
 def test_searches_survive(settings: list[str]) -> None:
     """No world ends with a wrong label or a hang, and runs both succeed and fail."""
-    campaign = explore_subject(explored_searches(settings), range(1, 6))
+    chosen = ["protocol.name=rank-search", "protocol.k=5", *settings]
+    campaign = explore_subject(SystemSubject(load_scenario("faults", chosen)), range(1, 6))
     assert campaign.failures == {}
     assert min(campaign.succeeded, campaign.failed) > 5
-
-
-def test_a_search_that_confuses_classes_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its labels differ from the pooled classifier's in some world."""
-
-    def mistaken(queries: Floats, rows: Rows, k: int) -> Nearest:
-        near = nearest_rows(queries, rows, k)
-        return Nearest(near.distances, 2 - near.labels)
-
-    monkeypatch.setattr(roles, "nearest_rows", mistaken)
-    campaign = explore_subject(explored_searches([]), range(5))
-    wrong = [sentence for found in campaign.failures.values() for sentence in found]
-    assert any("differ from the pooled classifier" in sentence for sentence in wrong)
 
 
 @pytest.mark.parametrize(
@@ -172,11 +171,16 @@ def test_a_partition_cuts_links_between_halves_only() -> None:
     assert conditions.met == {0}
 
 
-def _under(*faults: Fault, parties: int = 4) -> Cluster:
-    """Return a cluster whose messages take a tenth of a second."""
-    topology = Topology(LinkModel(latency=Constant(0.1)))
-    runtime = Simulated(topology, faults)
-    return Cluster(parties, runtime=runtime, own=list("abcd")[:parties], seed=1)
+def under(body: Callable[[Cluster], Awaitable[_R]], *faults: Fault, parties: int = 4) -> _R:
+    """Play on the simulated clock with a cluster whose messages take a tenth of a second."""
+    runtime = Simulated(Topology(LinkModel(latency=Constant(0.1))), faults)
+
+    async def main() -> _R:
+        own = list("abcd")[:parties]
+        async with Cluster(parties, runtime=runtime, own=own, seed=1) as cluster:
+            return await body(cluster)
+
+    return simulation.simulate(main())
 
 
 def test_a_retry_gets_new_options_and_keeps_earlier_views() -> None:
@@ -187,98 +191,75 @@ def test_a_retry_gets_new_options_and_keeps_earlier_views() -> None:
         asked.append(alive)
         return {"watch": alive}
 
-    async def main() -> None:
-        async with _under(Fault("crash", 1.05, 20.0, ("party-2",)), parties=4) as cluster:
-            await asyncio.sleep(1.0)
-            four = tuple(cluster.parties)
-            retried = await run_with_retries(cluster, pass_on, seconds=5.0, for_those=watch)
-            left = tuple(name for name in four if name != "party-2")
-            assert asked == [four, left]
-            assert set(retried.run.views) == set(left)
-            (failed,) = retried.failed
-            assert {outcome.party for outcome in failed} == set(four)
-            assert all(outcome.view is not None for outcome in failed)
-            again = await run_with_retries(cluster, pass_on, seconds=5.0, among=left)
-            assert (again.without, again.wasted, again.failed) == (("party-2",), (), ())
+    async def body(cluster: Cluster) -> None:
+        await asyncio.sleep(1.0)
+        four = tuple(cluster.parties)
+        retried = await run_with_retries(cluster, pass_on, seconds=5.0, for_those=watch)
+        left = tuple(name for name in four if name != "party-2")
+        assert asked == [four, left]
+        assert set(retried.run.views) == set(left)
+        (failed,) = retried.failed
+        assert {outcome.party for outcome in failed} == set(four)
+        assert all(outcome.view is not None for outcome in failed)
+        again = await run_with_retries(cluster, pass_on, seconds=5.0, among=left)
+        assert (again.without, again.wasted, again.failed) == (("party-2",), (), ())
 
-    simulation.simulate(main())
+    under(body, Fault("crash", 1.05, 20.0, ("party-2",)))
 
 
 def test_a_retry_gives_up_with_too_few_parties() -> None:
     """Three parties cannot continue as two."""
-
-    async def main() -> None:
-        async with _under(Fault("crash", 0.0, 9.0, ("party-0",)), parties=3) as cluster:
-            await asyncio.sleep(1.0)
-            with pytest.raises(RunFailed):
-                await run_with_retries(cluster, pass_on, seconds=5.0)
-
-    simulation.simulate(main())
+    crash = Fault("crash", 0.0, 9.0, ("party-0",))
+    with pytest.raises(RunFailed):
+        under(lambda cluster: run_with_retries(cluster, pass_on, seconds=5.0), crash, parties=3)
 
 
 @pytest.mark.parametrize("kind", ["reset", "half-open"])
 def test_a_broken_connection_ends_a_run_and_recovers(kind: FaultClass) -> None:
     """Both ends learn of it, at the latest by keepalive, and later runs succeed."""
-    fault = Fault(kind, 1.0, 8.0, ("party-0", "party-1"))
 
-    async def main() -> None:
-        async with _under(fault) as cluster:
-            with pytest.raises(RunFailed) as caught:
-                await cluster.run(_chat_with_own, seconds=60.0)
-            lost = {
-                name: error.peer
-                for name, error in caught.value.errors.items()
-                if isinstance(error, PeerLost)
-            }
-            assert lost["party-0"] == "party-1"
-            await asyncio.sleep(10.0)
-            assert (await cluster.run(pass_on, seconds=5.0)).result == "d"
+    async def chat_for_ever(party: Party, _own: str) -> None:
+        await chat(party, rounds=10**9)
 
-    simulation.simulate(main())
+    async def body(cluster: Cluster) -> None:
+        with pytest.raises(RunFailed) as caught:
+            await cluster.run(chat_for_ever, seconds=60.0)
+        lost = caught.value.errors["party-0"]
+        assert isinstance(lost, PeerLost)
+        assert lost.peer == "party-1"
+        await asyncio.sleep(10.0)
+        assert (await cluster.run(pass_on, seconds=5.0)).result == "d"
+
+    under(body, Fault(kind, 1.0, 8.0, ("party-0", "party-1")))
 
 
-async def _chat_with_own(party: object, _own: str) -> None:
-    await chat(party, rounds=10**9)  # type: ignore[arg-type]  # roles are given a `Party`
-
-
-@pytest.mark.parametrize(("kind", "remembers"), [("restart", True), ("amnesia", False)])
-def test_a_restarted_party_takes_part_again_with_its_data(
-    kind: FaultClass, *, remembers: bool
-) -> None:
+def test_a_restarted_party_takes_part_again_with_its_data() -> None:
     """Without its data, each run that needs them ends in its name."""
-    fault = Fault(kind, 1.0, 3.0, ("party-1",))
 
-    async def main() -> None:
-        async with _under(fault) as cluster:
-            await asyncio.sleep(5.0)
-            if remembers:
-                assert (await cluster.run(pass_on, seconds=5.0)).result == "d"
-            else:
-                with pytest.raises(RunFailed) as caught:
-                    await cluster.run(pass_on, seconds=5.0)
-                assert isinstance(caught.value.errors["party-1"], ClusterError)
-                assert "without its data" in str(caught.value.root)
+    async def body(cluster: Cluster) -> str:
+        await asyncio.sleep(5.0)
+        return (await cluster.run(pass_on, seconds=5.0)).result
 
-    simulation.simulate(main())
+    assert under(body, Fault("restart", 1.0, 3.0, ("party-1",))) == "d"
+    with pytest.raises(RunFailed) as caught:
+        under(body, Fault("amnesia", 1.0, 3.0, ("party-1",)))
+    assert isinstance(caught.value.errors["party-1"], ClusterError)
+    assert "without its data" in str(caught.value.root)
 
 
 def test_a_skewed_clock_changes_how_long_a_party_waits() -> None:
     """Its timeout comes too late or too early."""
-    fault = Fault("skew", 0.0, 9.0, ("party-0",), strength=3.0)
 
-    async def main() -> dict[str, str]:
-        async with _under(fault) as cluster:
-            with pytest.raises(RunFailed) as caught:
-                await cluster.run(_wait_for_nobody, seconds=2.0)
-        return {name: str(error) for name, error in caught.value.errors.items()}
+    async def wait_for_nobody(_party: object, _own: str) -> None:
+        await asyncio.Event().wait()
 
-    errors = simulation.simulate(main())
-    assert "not finished after 2 s" in errors["party-1"]
-    assert "party-0" in errors
-
-
-async def _wait_for_nobody(_party: object, _own: str) -> None:
-    await asyncio.Event().wait()
+    with pytest.raises(RunFailed) as caught:
+        under(
+            lambda cluster: cluster.run(wait_for_nobody, seconds=2.0),
+            Fault("skew", 0.0, 9.0, ("party-0",), strength=3.0),
+        )
+    assert "not finished after 2 s" in str(caught.value.errors["party-1"])
+    assert "party-0" in caught.value.errors
 
 
 def test_failing_seeds_are_stored_and_replayed_first(tmp_path: Path) -> None:
@@ -315,23 +296,23 @@ def test_acknowledged_data_exist_or_the_store_is_refused(kind: StorageFault) -> 
 
 
 class Lines(StoreSubject[Path]):
-    """A file with a line for each operation; subclasses make mistakes."""
+    """A file with a line for each operation, with or without a mistake."""
 
     name = "lines"
-    moment: Callable[[], None] | None = None
+    moment: Callable[[], None] = staticmethod(lambda: None)
+
+    def __init__(self, mistake: str = "") -> None:
+        self._mistake, self._held = mistake, b""
 
     @override
     def open(self, folder: Path) -> Path:
         path = folder / "lines"
         path.touch()
-        if path.stat().st_size % _LINE:
-            self.mend(path)
-        return path
-
-    def mend(self, path: Path) -> None:
-        """Cut off a partly written line."""
         whole = path.read_bytes()
+        if len(whole) % _LINE and self._mistake == "refuses a partly written line":
+            raise StoreFailed("a line is damaged")
         path.write_bytes(whole[: len(whole) // _LINE * _LINE])
+        return path
 
     @override
     def close(self, handle: Path) -> None:
@@ -343,10 +324,12 @@ class Lines(StoreSubject[Path]):
 
     @override
     def use(self, handle: Path, number: int) -> None:
-        if self.moment is not None:
-            self.moment()
+        line = b"%07d\n" % number
+        if self._mistake == "acknowledges before it writes":
+            line, self._held = self._held, line
+        self.moment()
         with handle.open("ab", buffering=0) as file:
-            file.write(b"%07d\n" % number)
+            file.write(line)
 
     @override
     def find_wrong(self, handle: Path, acknowledged: int) -> list[str]:
@@ -357,26 +340,7 @@ class Lines(StoreSubject[Path]):
         return []
 
 
-class Refused(Lines):
-    """A store that cannot continue after a partly written line."""
-
-    @override
-    def mend(self, path: Path) -> None:
-        raise StoreFailed("a line is damaged")
-
-
-class Late(Lines):
-    """A store that acknowledges before it writes."""
-
-    _held = b""
-
-    @override
-    def use(self, handle: Path, number: int) -> None:
-        if self.moment is not None:
-            self.moment()
-        with handle.open("ab", buffering=0) as file:
-            file.write(self._held)
-        self._held = b"%07d\n" % number
+REFUSED = Lines("refuses a partly written line")
 
 
 def found_wrong(subject: StoreSubject[Path], kind: StorageFault) -> set[str]:
@@ -385,25 +349,159 @@ def found_wrong(subject: StoreSubject[Path], kind: StorageFault) -> set[str]:
     return {sentence.rpartition(": ")[2] for world in worlds for sentence in world.wrong}
 
 
-def test_a_plain_file_survives_crashes_only() -> None:
-    """A crash and a torn line lose nothing, but an old copy and a flipped bit do."""
-    assert found_wrong(Lines(), "kill") == set()
-    assert found_wrong(Lines(), "torn write") == set()
-    assert found_wrong(Lines(), "lost sync") != set()
-    assert found_wrong(Lines(), "bit flip") != set()
-
-
 def test_stores_with_a_mistake_are_detected() -> None:
-    """One acknowledges too early, and one is ended permanently by a full disk."""
-    assert found_wrong(Late(), "kill") != set()
-    assert "a line is damaged" in found_wrong(Refused(), "full disk")
+    """A plain file loses nothing in a crash or by a torn line, and something in any other fault.
+
+    One store acknowledges too early, and one is ended permanently by a full disk.
+    """
+    for kind in STORAGE_FAULTS:
+        assert bool(found_wrong(Lines(), kind)) == (kind not in {"kill", "torn write"})
+    assert found_wrong(Lines("acknowledges before it writes"), "kill") != set()
+    assert "a line is damaged" in found_wrong(REFUSED, "full disk")
 
 
 def test_a_campaign_over_stores_reaches_all_classes() -> None:
     """The stores take turns, and the command lists the faults."""
-    campaign = explore_stores([Refused()], range(40))
+    campaign = explore_stores([REFUSED], range(40))
     assert campaign.missing == ()
     assert campaign.smallest() is None
     shown = CliRunner().invoke(app, ["explore", "--stores", "--seeds", "1"])
     assert shown.exit_code == 1
     assert "these classes of fault never struck" in shown.output
+
+
+INPUTS = [3, 1, 4, 1]
+
+
+async def maximum(party: Party, own: int) -> int:
+    """Send the party's number to all, and return the greatest."""
+    party.round(1)
+    await broadcast(party, Number(number=own))
+    return max([own, *[(await party.receive(Number, sender=p)).number for p in party.peers]])
+
+
+async def failing_maximum(party: Party, own: int) -> int:
+    """Fail with an error that is not a sentence."""
+    found = await maximum(party, own)
+    return found // (len(party.parties) - 3)
+
+
+async def patient_maximum(party: Party, own: int, *, pause: float) -> int:
+    """Ask a lost peer again without end."""
+    party.tolerate_losses()
+    party.round(1)
+    told = [own]
+    for peer in party.peers:
+        with suppress(PeerLost, SessionAborted):
+            await party.send(peer, Number(number=own))
+    for peer in party.peers:
+        while len(told) < party.peers.index(peer) + 2:
+            try:
+                told.append((await party.receive(Number, sender=peer)).number)
+            except (PeerLost, SessionAborted):
+                await asyncio.sleep(pause)
+    return max(told)
+
+
+_ages = count()
+
+
+async def remembering_maximum(party: Party, own: int) -> int:
+    """Remember earlier values in the process, so that no seed is reproducible."""
+    await asyncio.sleep(0.001 * next(_ages))
+    return await maximum(party, own)
+
+
+async def racing_maximum(party: Party, own: int) -> int:
+    """Rely on two tasks taking turns in their starting order."""
+    await maximum(party, own)
+    found: list[int] = []
+
+    async def note(number: int) -> None:
+        found.append(number)
+
+    async with asyncio.TaskGroup() as tasks:
+        for number in (own, max(INPUTS)):
+            tasks.create_task(note(number))
+    return found[-1]
+
+
+async def marked_maximum(party: Party, own: int) -> int:
+    """Mark one situation that is never reached, and one that always is."""
+    sometimes("a number is negative", own < 0)
+    sometimes("a number is positive", own > 0)
+    return await maximum(party, own)
+
+
+def test_a_correct_role_survives_all_classes_of_fault() -> None:
+    """The greatest number of the participants is found, or a named error."""
+    campaign = explore(maximum, INPUTS, invariant=is_greatest, seeds=40)
+    campaign.check()
+    assert campaign.missing == ()
+    assert min(campaign.succeeded, campaign.failed) > 40
+
+
+def found_by(role: Any, inputs: Sequence[int], sentence: str, **options: Any) -> Campaign:
+    """Return a campaign in which a sentence is found."""
+    campaign = explore(role, inputs, invariant=is_greatest, **options)
+    assert any(sentence in each for found in campaign.failures.values() for each in found)
+    return campaign
+
+
+@pytest.mark.parametrize(
+    ("role", "sentence"),
+    [
+        (hasty_maximum, "found 1"),
+        (failing_maximum, "ZeroDivisionError"),
+        (remembering_maximum, "the same seed made another world"),
+        (racing_maximum, "found 1"),
+    ],
+)
+def test_a_mistake_is_found(role: Any, sentence: str) -> None:
+    """It finds ignored losses, unnamed errors, process memory and dependence on task order."""
+    with pytest.raises(AssertionError, match="seeds went wrong"):
+        found_by(role, [1, 1, 1, 4], sentence, seeds=20).check()
+
+
+def test_a_role_that_retries_for_ever_is_found() -> None:
+    """A retry without end is a mistake, with a pause or without, though its run has a limit."""
+    for pause, sentence in ((1.0, "no fault struck in the last"), (0.0, "a loop that never waits")):
+        found_by(patient_maximum, [3, 1], sentence, seeds=[1, 4], pause=pause)
+
+
+def test_arguments_that_cannot_be_explored_are_refused() -> None:
+    """Public arguments are keywords, or `public`; a role for three parties is not run with two."""
+    with pytest.raises(InputError, match="all as keywords: pause"):
+        explore(patient_maximum, INPUTS, invariant=is_greatest, public={"n": 1}, pause=1)
+    with pytest.raises(InputError, match="inputs"):
+        explore(maximum, [1, 2], invariant=is_greatest, least=3)
+
+
+def test_marks_that_no_world_reaches_are_named() -> None:
+    """A campaign that never reached a situation does not count as a test of it.
+
+    A mark of another module counts as soon as a world has passed it, and outside a campaign none.
+    """
+    campaign = explore(marked_maximum, INPUTS, invariant=is_greatest, seeds=5)
+    assert "a number is negative" in campaign.unreached
+    assert "a number is positive" not in campaign.unreached
+    with pytest.raises(AssertionError, match=r"never occurred .*a number is negative"):
+        campaign.check()
+    other = Campaign()
+    other.add(Explored(0, marks=Counter({"seen": 2, "passed": 0})))
+    other.add(Explored(1, marks=Counter({"seen": 0})))
+    assert (other.reached["seen"], other.unreached) == (2, ("passed",))
+    sometimes("nobody counts this")
+    with count_marks() as counted:
+        sometimes("somebody counts this")
+        sometimes("this is not so", happens=False)
+    assert dict(counted) == {"somebody counts this": 1, "this is not so": 0}
+    assert marks_in([asyncio]) == frozenset()
+
+
+@pytest.mark.slow
+def test_the_fixture_reports_the_failure(explore: Any) -> None:
+    """It explores a role in one line, and reports the failing seed and its error."""
+    assert explore(maximum, INPUTS, invariant=is_greatest, seeds=20).seeds == 20
+    with pytest.raises(AssertionError, match=r"in the world of seed \d+: party-\d found"):
+        explore(hasty_maximum, [1, 1, 1, 4], invariant=is_greatest, seeds=20)

@@ -4,8 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from docs.examples.secure_maximum import is_greatest
 from tests.testing.exploring import broken
-from tests.testing.test_exploring_roles import hasty_maximum, is_greatest, maximum
+from tests.testing.exploring.test_exploring import maximum
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
@@ -44,15 +45,6 @@ def test_a_world_is_reduced_to_its_cause() -> None:
         assert f"{fault.kind} of" in str(shrunk)
 
 
-def test_a_role_keeps_the_parties_of_its_mistake() -> None:
-    """If the greatest of four numbers is lost, two parties suffice, one of them with it."""
-    campaign = explore(hasty_maximum, [1, 1, 1, 4], invariant=is_greatest, seeds=10)
-    shrunk = campaign.smallest()
-    assert shrunk is not None
-    assert len(shrunk.subject.parties) == 2
-    assert "party-3" in shrunk.subject.parties
-
-
 def test_nothing_is_minimised_without_a_failure() -> None:
     """Neither a successful world nor a campaign of such worlds can be minimised."""
     assert shrink(SIMPLE, draw_world(0, SIMPLE.parties)) is None
@@ -80,40 +72,32 @@ def test_a_written_world_is_restored_exactly(tmp_path: Path) -> None:
 def test_the_command_minimises_and_run_fails_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With classes in the wrong order, `explore --shrink` writes a scenario that fails in `run`."""
-    file = tmp_path / "small.toml"
+    """With classes in the wrong order, `explore --shrink` writes a scenario that fails in `run`.
+
+    With `--report` a folder has its messages and a page that steps through them.
+    """
+    file, folder, out = tmp_path / "small.toml", tmp_path / "worlds" / "first", tmp_path / "run"
     monkeypatch.setattr(roles, "decide_labels", lambda *given: 2 - decide_labels(*given))
-    explored = CliRunner().invoke(app, ["explore", "--seeds", "3", "--shrink", str(file)])
+    given = ["explore", "--seeds", "3", "--shrink", str(file), "--report", str(folder)]
+    explored = CliRunner().invoke(app, given)
     assert explored.exit_code == 1
     assert "smallest failing world (after" in explored.output
     assert f"run it: veilring run {file}" in explored.output
     scenario = load_scenario(str(file))
     assert len(scenario.parties.all) == 3
     assert len(scenario.faults) <= 2
-    folder = tmp_path / "run"
-    played = CliRunner().invoke(app, ["run", str(file), "--out", str(folder)])
-    assert isinstance(played.exception, WorldWentWrong) or played.exit_code == 1
-    assert "WorldWentWrong" in (folder / "error.json").read_text()
-    monkeypatch.setattr(roles, "decide_labels", decide_labels)
-    mended = CliRunner().invoke(app, ["run", str(file)])
-    assert mended.exit_code == 0, mended.output
-    assert "nothing went wrong in this world" in mended.output
-
-
-def test_the_command_writes_the_page_of_the_smallest_world(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With `--report` the folder has its messages and a page that steps through them."""
-    folder = tmp_path / "worlds" / "first"
-    monkeypatch.setattr(roles, "decide_labels", lambda *given: 2 - decide_labels(*given))
-    given = ["explore", "--seeds", "2", "--report", str(folder)]
-    explored = CliRunner().invoke(app, given)
-    assert explored.exit_code == 1
     assert f"step through it: {folder / 'report.html'}" in explored.output
     assert 'id="stepper"' in (folder / "report.html").read_text()
     assert load_scenario(str(folder / "scenario.toml")).world is not None
     again = CliRunner().invoke(app, given)
     assert "already contains error.json; choose another --report" in " ".join(again.output.split())
+    played = CliRunner().invoke(app, ["run", str(file), "--out", str(out)])
+    assert isinstance(played.exception, WorldWentWrong) or played.exit_code == 1
+    assert "WorldWentWrong" in (out / "error.json").read_text()
+    monkeypatch.setattr(roles, "decide_labels", decide_labels)
+    mended = CliRunner().invoke(app, ["run", str(file)])
+    assert mended.exit_code == 0, mended.output
+    assert "nothing went wrong in this world" in mended.output
 
 
 def test_a_world_is_played_only_by_the_engine_of_worlds() -> None:
@@ -147,10 +131,9 @@ def test_each_world_has_one_fault_and_replays() -> None:
 
 def test_a_role_that_fails_without_faults_is_refused() -> None:
     """A role that fails without faults is refused, because no fault can be judged."""
-    wrong = RoleSubject(hasty_maximum, dict(SIMPLE.inputs), lambda _given, _found: _refuse())
+
+    def refuse(_given: object, _found: object) -> None:
+        raise AssertionError("nothing is right")
+
     with pytest.raises(InputError, match="goes wrong"):
-        next(every_world(wrong))
-
-
-def _refuse() -> None:
-    raise AssertionError("nothing is right")
+        next(every_world(replace(SIMPLE, invariant=refuse)))

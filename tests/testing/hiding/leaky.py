@@ -39,6 +39,12 @@ async def swap_masks(party: Party, entries: int) -> dict[str, Words]:
     return masks
 
 
+async def masked(party: Party, own: Words, entries: int | None = None) -> Words:
+    """Return words under fresh masks of all pairs, of which further entries repeat the first."""
+    masks = await swap_masks(party, len(own) if entries is None else entries)
+    return own + sum(masks.values(), np.zeros_like(own))
+
+
 async def add_up(party: Party, masked: Words, rest: bytes = b"") -> Words:
     """Send the masked words to all, and return the total."""
     await broadcast(party, Part(values=masked, rest=rest))
@@ -50,20 +56,17 @@ async def add_up(party: Party, masked: Words, rest: bytes = b"") -> Words:
 
 async def honest_sum(party: Party, own: Words) -> Words:
     """Add up words, revealing only the total."""
-    masks = await swap_masks(party, len(own))
-    return await add_up(party, own + sum(masks.values(), np.zeros_like(own)))
+    return await add_up(party, await masked(party, own))
 
 
 async def reused_mask(party: Party, own: Words) -> Words:
     """Mask both entries with the same words."""
-    masks = await swap_masks(party, 1)
-    return await add_up(party, own + sum(masks.values(), np.zeros_like(own)))
+    return await add_up(party, await masked(party, own, entries=1))
 
 
 async def reused_later(party: Party, own: Words) -> Words:
     """Add up the entries one after another under the same masks."""
-    masks = await swap_masks(party, 1)
-    added = sum(masks.values(), np.zeros(1, np.uint64))
+    added = await masked(party, np.zeros(1, np.uint64))
     return np.concatenate([await add_up(party, own[[at]] + added) for at in range(len(own))])
 
 
@@ -79,33 +82,29 @@ async def constant_mask(party: Party, own: Words) -> Words:
 
 async def unmasked_low_bits(party: Party, own: Words) -> Words:
     """Mask all except the lowest eight bits."""
-    masks = await swap_masks(party, len(own))
-    added = sum(masks.values(), np.zeros_like(own))
+    added = await masked(party, np.zeros_like(own))
     return await add_up(party, own + (added << np.uint64(8)))
 
 
 async def order_leak(party: Party, own: Words) -> Words:
     """Send the masked entries in the order of their hidden values."""
-    masks = await swap_masks(party, len(own))
-    masked = own + sum(masks.values(), np.zeros_like(own))
+    words = await masked(party, own)
     await broadcast(party, Part(values=np.argsort(own).astype(np.uint64)))
     for peer in party.peers:
         await party.receive(Part, sender=peer)
-    return await add_up(party, masked)
+    return await add_up(party, words)
 
 
 async def size_leak(party: Party, own: Words) -> Words:
     """Add a number of bytes given by the first entry."""
-    masks = await swap_masks(party, len(own))
-    masked = own + sum(masks.values(), np.zeros_like(own))
-    return await add_up(party, masked, rest=bytes(int(own[0])))
+    return await add_up(party, await masked(party, own), rest=bytes(int(own[0])))
 
 
 async def late_leak(party: Party, own: Words) -> Words:
     """Sleep before sending, longer for a larger number."""
-    masks = await swap_masks(party, len(own))
+    words = await masked(party, own)
     await asyncio.sleep(float(own[0]))
-    return await add_up(party, own + sum(masks.values(), np.zeros_like(own)))
+    return await add_up(party, words)
 
 
 async def one_share(party: Party, own: Words) -> Words:

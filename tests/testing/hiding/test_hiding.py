@@ -1,17 +1,33 @@
-"""Audits of views: leaks fail with the message and field named, and other views pass."""
+"""Audits of views: leaks fail with the message and field named, others pass, by exact tests."""
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import Any, Final
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.random import Generator
+from scipy.stats import hypergeom
 from tests.testing.hiding import leaky
 from tests.testing.hiding.leaky import PARTIES, Part, total
 
+from veilring.arrays import Bools
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party
 from veilring.testing.hiding import Ideal, SimulatedView, assert_hides, assert_simulatable
+from veilring.testing.hiding.attackers import (
+    choose_bins,
+    cut_bins,
+    judge_order,
+    judge_set,
+    least_advantage,
+    order_p,
+    reject_holm,
+    split_p,
+)
 from veilring.testing.hiding.features import COORDINATES_MAX
 from veilring.testing.hiding.worlds import DRAWS_MAX, RecordingGenerator
 
@@ -20,68 +36,10 @@ INPUTS: Final = dict(zip(PARTIES, np.array([[5, 9], [1, 4], [3, 2]], np.uint64),
 OTHER: Final = dict(zip(PARTIES, np.array([[5, 9], [3, 2], [1, 4]], np.uint64), strict=True))
 
 
-def audit(role: Callable[..., Any], coalition: tuple[str, ...] = ("ada",), **options: Any) -> Any:
-    """Audit a sum whose honest parties exchange their inputs."""
-    options = {"runs": RUNS, "permitted": total, **options}
-    return assert_hides(role, INPUTS, OTHER, coalition=coalition, **options)
-
-
-BROKEN: Final = {
-    leaky.reused_mask: "(test.hidden-part), values: entry 1 minus entry 0",
-    leaky.reused_later: "minus the previous message, values: entry 0",
-    leaky.constant_mask: "message 1 from ben to ada (test.hidden-part), values: entry 0",
-    leaky.unmasked_low_bits: "(test.hidden-part), values: entry 0 modulo 16",
-    leaky.order_leak: "message 2 from cy to ada (test.hidden-part), values: entry 0",
-    leaky.size_leak: "to ada (test.hidden-part): size",
-    leaky.late_leak: "to ada (test.hidden-part): instant",
-    leaky.one_share: "plus all earlier messages, minus the first message sent back",
-}
-"""Roles, and what their audits name."""
-
-
-@pytest.mark.parametrize(
-    "role",
-    [
-        leaky.constant_mask,
-        *(
-            pytest.param(role, marks=pytest.mark.slow)
-            for role in BROKEN
-            if role != leaky.constant_mask
-        ),
-    ],
-    ids=lambda role: role.__name__,
-)
-def test_a_broken_sum_fails_at_its_mistake(role: Callable[..., Any]) -> None:
-    """The error names the message, the field and the revealed number, and the location."""
-    with pytest.raises(AssertionError) as failed:
-        audit(role)
-    said = str(failed.value)
-    assert said.startswith("the view of ada reveals more than it may\n400 held-out runs")
-    assert BROKEN[role] in said, said
-
-
-def test_two_members_add_up_the_shares_of_a_third_party() -> None:
-    """Shares that two colluders hold between them are added up, whatever their modulus."""
-    four = {"ada": 0, "ben": 0, "cy": 3, "dee": 4}
-    inputs, others = (
-        {name: np.array([number], np.uint64) for name, number in each.items()}
-        for each in (four, four | {"cy": 4, "dee": 3})
-    )
-    with pytest.raises(AssertionError) as failed:
-        assert_hides(
-            leaky.two_holders, inputs, others, coalition=("ada", "ben"), permitted=total, runs=RUNS
-        )
-    assert "plus the same message to another member, values: entry 0" in str(failed.value)
-
-
-@pytest.mark.slow
-def test_a_long_view_is_examined_in_part() -> None:
-    """Each message keeps some of its coordinates, so a leak in the last one is found."""
-    with pytest.raises(AssertionError) as failed:
-        audit(leaky.many_messages, number=24)
-    assert "message 24 from " in str(failed.value)
-    assert f"held-out runs, {COORDINATES_MAX} coordinates (" in str(failed.value)
-    assert " left out), false-alarm rate" in str(failed.value)
+def audit(role: Callable[..., Any], **options: Any) -> Any:
+    """Audit a role, by default a sum whose honest parties exchange their inputs."""
+    given = {"inputs": INPUTS, "other_inputs": OTHER, "coalition": ("ada",)}
+    return assert_hides(role, **{**given, "runs": RUNS, "permitted": total, **options})
 
 
 def vetoed(objections: Mapping[str, object]) -> bool:
@@ -89,26 +47,58 @@ def vetoed(objections: Mapping[str, object]) -> bool:
     return any(objections.values())
 
 
-@pytest.mark.slow
-def test_members_subtract_their_own_draws() -> None:
-    """A leak that only a member's own random number hides is found without `strip`."""
-    alone, together = ({"ada": True, "ben": ben, "cy": False} for ben in (False, True))
+ALONE, TOGETHER = ({"ada": True, "ben": ben, "cy": False} for ben in (False, True))
+FOUR, SWAPPED = (
+    {name: np.array([number], np.uint64) for name, number in zip("abcd", numbers, strict=True)}
+    for numbers in ([0, 0, 3, 4], [0, 0, 4, 3])
+)
+HELD: Final = {"inputs": FOUR, "other_inputs": SWAPPED, "coalition": ("a", "b")}
+VETO: Final = {"inputs": ALONE, "other_inputs": TOGETHER, "permitted": vetoed}
+LEFT_OUT: Final = f"held-out runs, {COORDINATES_MAX} coordinates ("
+BROKEN: Final[Sequence[tuple[Callable[..., Any], dict[str, Any], str]]] = (
+    (leaky.constant_mask, {}, "message 1 from ben to ada (test.hidden-part), values: entry 0"),
+    # Shares that two colluders hold between them are added up, whatever their modulus.
+    (leaky.two_holders, HELD, "plus the same message to another member, values: entry 0"),
+    (leaky.reused_mask, {}, "(test.hidden-part), values: entry 1 minus entry 0"),
+    (leaky.reused_later, {}, "minus the previous message, values: entry 0"),
+    (leaky.unmasked_low_bits, {}, "(test.hidden-part), values: entry 0 modulo 16"),
+    (leaky.order_leak, {}, "message 2 from cy to ada (test.hidden-part), values: entry 0"),
+    (leaky.size_leak, {}, "to ada (test.hidden-part): size"),
+    (leaky.late_leak, {}, "to ada (test.hidden-part): instant"),
+    (leaky.one_share, {}, "plus all earlier messages, minus the first message sent back"),
+    # A leak that only a member's own random number hides is found without `strip`.
+    (leaky.veto, VETO, "parties of test.hidden-part number 2 minus draw 1 of ada"),
+    # Each message of a long view keeps some of its coordinates.
+    (leaky.many_messages, {"number": 24}, "message 24 from "),
+)
+"""Roles with their options, and what their audits name."""
+
+
+@pytest.mark.parametrize(
+    ("role", "options", "named"),
+    [*BROKEN[:2], *(pytest.param(*each, marks=pytest.mark.slow) for each in BROKEN[2:])],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+def test_a_broken_role_fails_at_its_mistake(
+    role: Callable[..., Any], options: dict[str, Any], named: str
+) -> None:
+    """The error names the message, the field and the revealed number, and the location."""
     with pytest.raises(AssertionError) as failed:
-        assert_hides(leaky.veto, alone, together, coalition=["ada"], permitted=vetoed, runs=RUNS)
-    assert "parties of test.hidden-part number 2 minus draw 1 of ada" in str(failed.value), (
-        failed.value
-    )
-
-
-@pytest.fixture(scope="module")
-def found() -> Any:
-    """Return the audit of a correct sum, once for all tests."""
-    return audit(leaky.honest_sum)
+        audit(role, **options)
+    said = str(failed.value)
+    members = " and ".join(options.get("coalition", ("ada",)))
+    assert said.startswith(f"the view of {members} reveals more than it may\n400 held-out runs")
+    assert named in said, said
+    assert (LEFT_OUT in said and " left out), false-alarm rate" in said) == ("number" in options)
 
 
 @pytest.mark.slow
-def test_a_correct_sum_passes_with_the_power_of_the_test(found: Any) -> None:
-    """False alarms are at 1e-6, and both controls are as expected."""
+def test_a_correct_sum_passes_with_the_power_of_the_test() -> None:
+    """False alarms are at 1e-6, and both controls are as expected.
+
+    Equal seeds give equal findings, to the last digit.
+    """
+    found = audit(leaky.honest_sum)
     assert (found.runs, found.held_out) == (RUNS, 400)
     assert not found.verdict.differs
     assert not found.same.differs
@@ -117,39 +107,26 @@ def test_a_correct_sum_passes_with_the_power_of_the_test(found: Any) -> None:
     assert f"an advantage of {found.least_advantage:.3f} of the classifier" in str(found)
     assert found.least_advantage == pytest.approx(0.327, abs=1e-3)
     assert found.least_of_coordinate > found.least_advantage
-
-
-@pytest.mark.slow
-def test_an_audit_is_reproducible(found: Any) -> None:
-    """Equal seeds give equal findings, to the last digit."""
     assert str(audit(leaky.honest_sum)) == str(found)
 
 
-def test_two_honest_parties_are_needed_in_a_coalition_of_all_others() -> None:
-    """All other parties learn the last input from the total, so two worlds cannot be equal."""
-    with pytest.raises(InputError, match="ben is in the coalition and has other inputs"):
-        audit(leaky.honest_sum, ("ada", "ben"))
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        # All other parties learn the last input from the total, so two worlds cannot be equal.
+        ({"coalition": ("ada", "ben")}, "ben is in the coalition and has other inputs"),
+        ({"other_inputs": {**OTHER, "cy": np.array([2, 4], np.uint64)}}, "`permitted` differs"),
+        *(({"runs": runs}, "multiple of 4, at least 800") for runs in (796, 802)),
+        *(({"coalition": coalition}, "coalition") for coalition in ((), PARTIES, ("dee",))),
+    ],
+)
+def test_an_audit_that_shows_nothing_is_refused(wrong: dict[str, Any], said: str) -> None:
+    """Nothing is run if worlds differ openly, runs are too few, or no two honest parties are left.
 
-
-def test_distinguishable_worlds_are_refused() -> None:
-    """Nothing is run if the allowed leakage differs between the worlds."""
-    more = {**OTHER, "cy": np.array([2, 4], np.uint64)}
-    with pytest.raises(InputError, match="`permitted` differs"):
-        assert_hides(leaky.honest_sum, INPUTS, more, coalition=["ada"], permitted=total)
-
-
-@pytest.mark.parametrize("runs", [796, 802])
-def test_too_few_runs_are_refused(runs: int) -> None:
-    """Numbers that do not divide into halves of both worlds are refused as well."""
-    with pytest.raises(InputError, match="multiple of 4, at least 800"):
-        audit(leaky.honest_sum, runs=runs)
-
-
-@pytest.mark.parametrize("coalition", [(), PARTIES, ("dee",)])
-def test_a_coalition_is_a_proper_subset(coalition: tuple[str, ...]) -> None:
-    """It has a member, no stranger, and not all parties."""
-    with pytest.raises(InputError, match="coalition"):
-        audit(leaky.honest_sum, coalition)
+    A coalition has a member, no stranger, and not all parties.
+    """
+    with pytest.raises(InputError, match=said):
+        audit(leaky.honest_sum, **wrong)
 
 
 def test_a_broken_role_ends_the_audit() -> None:
@@ -163,71 +140,59 @@ def test_a_broken_role_ends_the_audit() -> None:
         audit(chatty)
 
 
-def right_simulator(ideal: Ideal) -> dict[str, SimulatedView]:
+def right_simulator(ideal: Any) -> dict[str, SimulatedView]:
     """Draw all masks and one party's words; the other's words complete the total."""
-    view = SimulatedView("ada")
-    sent = {}
+    view, own = SimulatedView("ada"), np.array(ideal.inputs["ada"])
     for peer in ("ben", "cy"):
-        sent[peer] = leaky.draw(ideal, 2)  # type: ignore[arg-type]  # it has an `rng`
-        view.send(peer, Part(values=sent[peer]))
-    own = np.array(ideal.inputs["ada"])
-    for peer in ("ben", "cy"):
-        mask = leaky.draw(ideal, 2)  # type: ignore[arg-type]  # as above
-        own = own + mask - sent[peer]
+        sent, mask = leaky.draw(ideal, 2), leaky.draw(ideal, 2)
+        view.send(peer, Part(values=sent))
+        own = own + mask - sent
         view.receive(peer, Part(values=mask))
     for peer in ("ben", "cy"):
         view.send(peer, Part(values=own))
-    first = leaky.draw(ideal, 2)  # type: ignore[arg-type]  # as above
+    first = leaky.draw(ideal, 2)
     view.receive("ben", Part(values=first))
     view.receive("cy", Part(values=np.asarray(ideal.permitted) - first - own))
     return {"ada": view}
 
 
-def wrong_simulator(ideal: Ideal) -> dict[str, SimulatedView]:
+def wrong_simulator(ideal: Any) -> dict[str, SimulatedView]:
     """Forget that the words add up to the total."""
     views = right_simulator(ideal)
-    last = views["ada"].received[-1]
-    views["ada"].received[-1] = last._replace(
-        message=Part(values=leaky.draw(ideal, 2))  # type: ignore[arg-type]  # it has an `rng`
-    )
+    told = views["ada"].received
+    told[-1] = told[-1]._replace(message=Part(values=leaky.draw(ideal, 2)))
     return views
 
 
-def simulated(role: Callable[..., Any], simulator: Callable[..., Any]) -> Any:
-    """Compare a role's views with a simulator's."""
-    return assert_simulatable(
-        role, simulator, INPUTS, coalition=["ada"], permitted=total, runs=RUNS
-    )
-
-
-@pytest.mark.slow
-def test_a_simulator_produces_views_from_the_total() -> None:
-    """A correct sum is simulated from the coalition's input and the total."""
-    assert not simulated(leaky.honest_sum, right_simulator).verdict.differs
-
-
-@pytest.mark.slow
-def test_a_simulator_may_run_the_role_on_invented_inputs() -> None:
-    """The invented inputs only need the same total."""
-
-    def rerun(ideal: Ideal) -> Any:
-        rest = np.asarray(ideal.permitted) - ideal.inputs["ada"]
-        return ideal.play({"ben": np.zeros(2, np.uint64), "cy": rest})
-
-    assert not simulated(leaky.honest_sum, rerun).verdict.differs
+def rerun(ideal: Ideal) -> Any:
+    """Run the role on invented inputs, which only need the same total."""
+    rest = np.asarray(ideal.permitted) - ideal.inputs["ada"]
+    return ideal.play({"ben": np.zeros(2, np.uint64), "cy": rest})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("role", "simulator"),
-    [(leaky.honest_sum, wrong_simulator), (leaky.unmasked_low_bits, right_simulator)],
+    ("role", "simulator", "is_right"),
+    [
+        (leaky.honest_sum, right_simulator, True),
+        (leaky.honest_sum, rerun, True),
+        (leaky.honest_sum, wrong_simulator, False),
+        (leaky.unmasked_low_bits, right_simulator, False),
+    ],
 )
-def test_views_that_differ_from_the_simulators_fail(
-    role: Callable[..., Any], simulator: Callable[..., Any]
+def test_a_simulator_produces_views_from_the_total(
+    role: Callable[..., Any], simulator: Callable[..., Any], *, is_right: bool
 ) -> None:
-    """A wrong simulator and a leaking role are both detected."""
-    with pytest.raises(AssertionError, match="the view of ada differs from the simulator's"):
-        simulated(role, simulator)
+    """A correct sum is simulated from the coalition's input and the total.
+
+    A wrong simulator and a leaking role are both detected.
+    """
+    given: dict[str, Any] = {"coalition": ["ada"], "permitted": total, "runs": RUNS}
+    if is_right:
+        assert not assert_simulatable(role, simulator, INPUTS, **given).verdict.differs
+    else:
+        with pytest.raises(AssertionError, match="the view of ada differs from the simulator's"):
+            assert_simulatable(role, simulator, INPUTS, **given)
 
 
 @pytest.mark.parametrize(
@@ -262,3 +227,98 @@ def test_a_record_leaves_out_keys_and_later_draws() -> None:
     for _ in range(DRAWS_MAX + 1):
         recorder.integers(9)
     assert len(recorder.drawn) == DRAWS_MAX
+
+
+ROUNDING: Final = 1 + 1e-9
+
+
+@given(st.data())
+@settings(max_examples=300)
+def test_a_split_is_never_rarer_than_its_p_value(data: st.DataObject) -> None:
+    """The bound is at least the exact tail, and at most a tenth more far from the middle."""
+    runs = data.draw(st.integers(1, 300))
+    inside = data.draw(st.integers(0, 2 * runs))
+    of_second = data.draw(st.integers(max(0, inside - runs), min(inside, runs)))
+    tail = hypergeom.sf(of_second - 1, 2 * runs, runs, inside)
+    p = split_p(inside, of_second, runs)
+    assert p * ROUNDING >= tail
+    if of_second > 0.8 * inside and tail < 0.001:
+        assert p <= 1.1 * tail * ROUNDING
+
+
+def assignments(runs: int) -> Iterator[Bools]:
+    """Yield all assignments of twice as many runs to two samples: whether each is in the second."""
+    for chosen in combinations(range(2 * runs), runs):
+        yield np.isin(np.arange(2 * runs), chosen)
+
+
+@pytest.mark.parametrize("runs", [1, 2, 3, 4, 5])
+def test_an_order_is_never_rarer_than_its_p_value(runs: int) -> None:
+    """All assignments of runs to the samples are enumerated, with and without ties."""
+    for values in (np.arange(2 * runs), np.arange(2 * runs) // 2, np.zeros(2 * runs)):
+        every = [judge_order(values, second).advantage for second in assignments(runs)]
+        gaps = np.rint(np.abs(every) * runs)
+        for gap in range(runs + 1):
+            assert np.mean(gaps >= gap) <= order_p(gap, runs) * ROUNDING
+
+
+def test_few_assignments_have_small_p_values() -> None:
+    """Of all assignments of 12 runs to two samples, at most a fraction p has a p-value up to p."""
+    found = np.array([judge_set(np.arange(12) < 5, second).p for second in assignments(6)])
+    for p in found:
+        assert np.mean(found <= p * ROUNDING) <= p * ROUNDING
+
+
+def test_small_p_values_are_not_lost() -> None:
+    """Halves that differ completely have their exact probability, far below any table."""
+    runs = 50_000
+    assert split_p(runs, runs, runs) == 0.0  # e^-69000 is below the least float
+    assert math.log(split_p(1_000, 1_000, runs)) == pytest.approx(-1_000 * math.log(2), rel=0.02)
+    assert math.log(order_p(1_000, runs)) == pytest.approx(math.log(2) - 1_000**2 / runs, rel=0.001)
+
+
+def test_nan_is_above_all_numbers() -> None:
+    """Runs without the coordinate tie with each other, and with no other run."""
+    values = np.array([1.0, np.nan, 2.0, np.nan])
+    assert judge_order(values, np.array([True, False, True, False])).advantage == 1.0
+    assert judge_order(values, np.array([True, True, False, False])).advantage == 0.5
+
+
+def test_frequent_values_have_separate_bins() -> None:
+    """Frequent values have separate bins, so events such as "the value is 7" can be chosen."""
+    values = np.where(np.arange(1000) % 3 == 0, 7.0, np.linspace(0, 20, 1000))
+    bins = cut_bins(values)
+    assert len(np.unique(values[bins.place(values) == bins.place(np.array([7.0]))[0]])) == 1
+    assert bins.place(values).max() < bins.number
+
+
+def test_the_chosen_set_is_the_informative_one() -> None:
+    """Of bins that differ by chance and one real difference, only the latter is chosen."""
+    rng = np.random.default_rng(5)
+    second = np.arange(20_000) % 2 == 1
+    placed = rng.integers(0, 20, 20_000)
+    placed[second & (rng.random(20_000) < 0.05)] = 20
+    assert np.flatnonzero(choose_bins(placed, second, 21)).tolist() == [20]
+
+
+def test_holm_continues_while_it_can() -> None:
+    """The second smallest of three is compared with half of the rate, the largest with all."""
+    assert reject_holm(np.array([0.04, 0.01, 0.02]), 0.05).tolist() == [True, True, True]
+    assert reject_holm(np.array([0.04, 0.01, 0.03]), 0.05).tolist() == [False, True, False]
+    assert reject_holm(np.array([0.5, 0.02, 0.03]), 0.05).tolist() == [False, False, False]
+
+
+def test_the_least_advantage_is_found_at_the_promised_rate() -> None:
+    """It is (4.9 + 1.65) / sqrt(100,000), or 0.021, with 100,000 held-out runs.
+
+    95 % of samples with that advantage have a p-value within the rate of alarms. The normal
+    distribution and the bound differ slightly: with a true fraction of 0.95, fewer than 0.92 of
+    2,000 samples occur with probability below 1e-8.
+    """
+    assert least_advantage(100_000) == pytest.approx(0.0207, abs=1e-4)
+    rng, runs = np.random.default_rng(6), 5_000
+    advantage = least_advantage(2 * runs)
+    theirs, ours = (rng.binomial(runs, 0.5 + side * advantage / 2, 2_000) for side in (-1, 1))
+    pairs = zip(ours, theirs, strict=True)
+    found = [split_p(one + other, one, runs) <= 5e-7 for one, other in pairs]
+    assert 0.92 <= np.mean(found) <= 0.975
