@@ -5,6 +5,8 @@ each ending; a test plays 200 of them.
 """
 
 import asyncio
+import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -17,17 +19,18 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from veilring import simulation
-from veilring.errors import PeerLost, ProtocolViolation, SessionAborted
+from veilring.errors import EndpointClosed, PeerLost, SessionAborted
 from veilring.nodes.adversary import Adversary, Lines
-from veilring.nodes.node import Node
+from veilring.nodes.cluster import RUNTIMES, Cluster, RuntimeName
 from veilring.nodes.party import ForwardingParty, Parties, Party
-from veilring.nodes.run import Job, Outcome
-from veilring.nodes.runtimes.tasks import play_job
+from veilring.nodes.run import Outcome, Run, join_outcomes
+from veilring.nodes.runtimes import Simulated
 from veilring.protocols.dropouts import OpeningShares, SurvivingSums
 from veilring.protocols.masks import MaskedTotals, MaskedWords, Stream, chacha20_stream
 from veilring.protocols.seeding import Quorum, share_seeds
 from veilring.randomness import Streams
-from veilring.simulation import LinkModel, SimulatedNetwork, Topology
+from veilring.simulation import LinkModel, Topology
+from veilring.simulation.faults import Fault
 from veilring.simulation.links import Uniform
 from veilring.transport.messages import Message
 
@@ -99,36 +102,46 @@ def add_one(message: MaskedWords | MaskedTotals) -> Message:
 
 @dataclass
 class World:
-    """The outcome of one simulated world, with the keyword arguments of its role."""
+    """The outcome of one world, with the keyword arguments of its role."""
 
-    parties: Parties
-    crashed: set[str]
     outcomes: dict[str, Outcome]
     own: Mapping[str, NDArray[np.uint64]]
     settings: Mapping[str, Any]
     session: bytes
 
     @property
+    def parties(self) -> Parties:
+        """The names of all parties."""
+        return Parties(list(self.outcomes))
+
+    @property
+    def errors(self) -> dict[str, BaseException]:
+        """The errors that ended roles, those of crashed parties included."""
+        return {name: out.error for name, out in self.outcomes.items() if out.error is not None}
+
+    @property
+    def crashed(self) -> set[str]:
+        """The parties that crashed."""
+        return {
+            name
+            for name, error in self.errors.items()
+            if isinstance(error, EndpointClosed) or getattr(error, "peer", "") == name
+        }
+
+    @property
     def quorum(self) -> Quorum:
         """The number of parties that may be lost or collude."""
         return Quorum(len(self.parties), self.settings["tolerated"], self.settings["lost"])
 
-    def sent(self, name: str) -> list[tuple[str, Message]]:
-        """Return a party's sent messages with their receivers."""
-        view = self.outcomes[name].view
-        assert view is not None
-        return [(sent.sender, sent.message) for sent in view.sent]
-
-    def convicted(self, judge: str) -> ProtocolViolation:
-        """Return the error by which a party convicts another one."""
-        error = self.outcomes[judge].error
-        assert isinstance(error, ProtocolViolation)
-        return error
-
     @property
-    def survivors(self) -> dict[str, Outcome]:
-        """The outcomes of the parties that did not crash."""
-        return {name: out for name, out in self.outcomes.items() if name not in self.crashed}
+    def run(self) -> Run[Any]:
+        """The run merged from all outcomes; an error that ends it is raised."""
+        return join_outcomes(list(self.outcomes.values()), 0.0)
+
+    def sent(self, name: str) -> list[tuple[str, Message]]:
+        """Return a party's sent messages with their receivers; a killed process tells none."""
+        view = self.outcomes[name].view
+        return [] if view is None else [(sent.sender, sent.message) for sent in view.sent]
 
     def told(self, name: str) -> list[OpeningShares]:
         """Return the distinct messages of shares that a party sent."""
@@ -136,10 +149,30 @@ class World:
         return [message for place, message in enumerate(sent) if message not in sent[:place]]
 
 
-def play(
+def be_killed() -> None:
+    """End the process of this party."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def mortal(
+    party: Party,
+    own: NDArray[np.uint64],
+    *,
+    played: Callable[..., Awaitable[Any]],
+    at: int | None = None,
+    crash: Crash = be_killed,
+    **settings: Any,
+) -> Any:
+    """Play a role, and crash before the message of the given number, if any."""
+    return await played(party if at is None else Crashing(party, at, crash), own, **settings)
+
+
+def play(  # noqa: PLR0913  (the settings of a test, each by name)
     parties: int,
     *,
+    runtime: RuntimeName = "simulated",
     crashes: Mapping[str, int] | None = None,
+    faults: Sequence[Fault] = (),
     seed: int = 0,
     topology: Topology | None = None,
     role: Callable[..., Awaitable[Any]] = surviving_sums,
@@ -147,49 +180,25 @@ def play(
     own: list[list[int]] | None = None,
     **settings: Any,
 ) -> World:
-    """Play a role on the simulated clock, with parties that crash after a number of messages."""
-    names = Parties([f"party-{number}" for number in range(parties)])
+    """Play a role, with parties that crash before a message of theirs, by default simulated."""
     words = own or [[10**number, number, 2**64 - 1] for number in range(parties)]
-    mine = {name: np.array(each, np.uint64) for name, each in zip(names, words, strict=True)}
-    crashed: set[str] = set()
+    mine = [np.array(each, np.uint64) for each in words]
 
     async def run() -> list[Outcome]:
-        streams = Streams(seed)
-        network = SimulatedNetwork(names, streams, topology=topology)
-        nodes = {name: Node(network.endpoint(name), streams) for name in names}
+        place = Simulated(topology, faults) if runtime == "simulated" else RUNTIMES[runtime]()
+        async with Cluster(parties, runtime=place, own=mine, seed=seed) as cluster:
+            nodes = getattr(place, "_nodes", {})  # unless each is a process
+            only = {
+                name: {"at": at} | ({"crash": nodes[name].abort} if nodes else {})
+                for name, at in (crashes or {}).items()
+            }
+            given = {"played": role, "only": only, "adversaries": adversaries, **settings}
+            return await cluster.play(mortal, watch=cluster.parties, **given)
 
-        def crash(name: str) -> None:
-            crashed.add(name)
-            nodes[name].abort()
-
-        async def crashing(party: Party, *given: Any, **public: Any) -> Any:
-            at = (crashes or {}).get(party.me)
-            if at is not None:
-                party = Crashing(party, at, lambda: crash(party.me))
-            return await role(party, *given, **public)
-
-        for node in nodes.values():
-            node.start()
-        session, adversary = streams.token("session"), (adversaries or {}).get
-        jobs = {
-            name: Job(
-                crashing,
-                session,
-                names,
-                given=(mine[name],),
-                public=settings,
-                watched=True,
-                adversary=adversary(name),
-                seconds=None,
-            )
-            for name in names
-        }
-        outcomes = await asyncio.gather(*(play_job(nodes[name], job) for name, job in jobs.items()))
-        network.shut_down()
-        return outcomes
-
-    outcomes = {outcome.party: outcome for outcome in simulation.simulate(run())}
-    return World(names, crashed, outcomes, mine, settings, Streams(seed).token("session"))
+    found = simulation.simulate(run()) if runtime == "simulated" else asyncio.run(run())
+    outcomes = {outcome.party: outcome for outcome in found}
+    own_words = dict(zip(outcomes, mine, strict=True))
+    return World(outcomes, own_words, settings, Streams(seed).token("session", 0))
 
 
 def ending(world: World) -> str:
@@ -201,9 +210,10 @@ def ending(world: World) -> str:
     for two sets.
     """
     assert all(len(world.told(name)) <= world.settings.get("sums", 1) for name in world.parties)
-    errors = {name: out.error for name, out in world.survivors.items() if out.error is not None}
+    crashed = world.crashed
+    errors = {name: error for name, error in world.errors.items() if name not in crashed}
     assert all(isinstance(error, PeerLost | SessionAborted) for error in errors.values()), errors
-    results = [out.result for out in world.survivors.values() if out.error is None]
+    results = [out.result for out in world.outcomes.values() if out.error is None]
     for result in results:
         assert result == results[0]
         check_totals(world, result)
@@ -211,9 +221,9 @@ def ending(world: World) -> str:
         return "failed"
     if errors:
         is_star, coordinator = world.settings.get("star"), world.settings["coordinator"]
-        is_too_many = len(world.crashed) > world.settings["lost"]
-        is_led = coordinator not in world.crashed
-        assert is_too_many or not (is_led or (len(world.crashed) == 1 and not is_star))
+        is_too_many = len(crashed) > world.settings["lost"]
+        is_led = coordinator not in crashed
+        assert is_too_many or not (is_led or (len(crashed) == 1 and not is_star))
         return "too many lost: told to some" if is_too_many else "told to some"
     return "stood without some" if len(results[0][-1][1]) < len(world.parties) else "stood"
 
