@@ -138,13 +138,13 @@ def keys_made(world: World, *spies: str) -> set[bytes]:
     return keys
 
 
-def distribution(bits: tuple[int, ...], is_lost: bool) -> Counter[tuple[bytes, ...]]:
+def distribution(bits: str, is_lost: bool) -> Counter[tuple[bytes, ...]]:
     """Return the distribution of the spy's view for given values, over all masks unknown to it.
 
     A view consists of all words sent to the spy, and the masks of all keys that it can derive. If
     the last party is lost, then after the spy has its words, and before the coordinator has them.
     """
-    own, last = [[bit * HALF] for bit in bits], len(bits) - 1
+    own, last = [[int(bit) * HALF] for bit in bits], len(bits) - 1
     seeds, held, words = last, 1, 1
     crashes = {f"party-{last}": seeds + held + words} if is_lost else {}
 
@@ -165,19 +165,6 @@ def distribution(bits: tuple[int, ...], is_lost: bool) -> Counter[tuple[bytes, .
     return found
 
 
-def distributions_are_equal(*values: tuple[int, ...], is_lost: bool = True) -> bool:
-    """Return whether the spy's view has the same distribution for all of these values."""
-    first, *others = (distribution(bits, is_lost) for bits in values)
-    return all(other == first for other in others)
-
-
-SELF_MASK, PAIRWISE, OWN_SHARES = (
-    "veilring.protocols.dropouts._put_self_mask",
-    "veilring.protocols.masks.put_mask",
-    f"{SUM}._own_shares",
-)
-
-
 def tell_both(one: Any) -> OpeningShares:
     """Disclose the shares of both seeds of each party, which is forbidden."""
     shares = []
@@ -192,59 +179,50 @@ def unmasked(*_: object) -> None:
     """Mask nothing."""
 
 
-four = pytest.mark.slow
-"""Four parties take seconds: one is the spy, and one is lost after the spy has its words."""
+SELF_MASK = ("veilring.protocols.dropouts._put_self_mask", unmasked)
+PAIRWISE = ("veilring.protocols.masks.put_mask", unmasked)
+ONE_SEED = (f"{SUM}._own_shares", tell_both)
+
+
+def four(*given: object) -> Any:
+    """Return a case of four parties, which takes seconds: the spy, and one lost after it spoke."""
+    return pytest.param(*given, marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize(
-    ("values", "is_lost"),
+    ("broken", "values", "is_lost", "are_equal"),
     [
-        ([(0, 0, 0), (1, 0, 1)], False),
-        ([(0, 0, 0), (0, 0, 1)], True),
-        pytest.param([(0,) * 4, (0, 0, 0, 1), (1, 0, 1, 0), (1, 0, 1, 1)], True, marks=four),
+        (None, ["000", "101"], False, True),
+        (None, ["000", "001"], True, True),
+        four(None, ["0000", "0001", "1010", "1011"], True, True),
+        (None, ["000", "001"], False, False),
+        (None, ["000", "100"], True, False),
+        four(None, ["0000", "1000"], True, False),
+        (ONE_SEED, ["000", "101"], False, False),
+        (ONE_SEED, ["000", "001"], True, False),
+        (SELF_MASK, ["000", "001"], True, False),
+        (PAIRWISE, ["000", "101"], False, False),
+        four(SELF_MASK, ["0000", "0001"], True, False),
+        four(ONE_SEED, ["0000", "0001"], True, False),
+        four(ONE_SEED, ["0000", "1010"], True, False),
     ],
 )
-def test_a_view_depends_only_on_the_sum(values: list[tuple[int, ...]], is_lost: bool) -> None:
-    """It depends neither on single words with one sum nor on a lost party's words, exactly."""
-    assert distributions_are_equal(*values, is_lost=is_lost)
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "is_lost"),
-    [
-        ((0, 0, 0), (0, 0, 1), False),
-        ((0, 0, 0), (1, 0, 0), True),
-        pytest.param((0, 0, 0, 0), (1, 0, 0, 0), True, marks=four),
-    ],
-)
-def test_a_view_depends_on_that_sum(
-    one: tuple[int, ...], other: tuple[int, ...], is_lost: bool
+def test_a_view_depends_only_on_the_sum(
+    monkeypatch: pytest.MonkeyPatch,
+    broken: tuple[str, Any] | None,
+    values: list[str],
+    is_lost: bool,
+    are_equal: bool,
 ) -> None:
-    """Otherwise this test could not distinguish distributions."""
-    assert not distributions_are_equal(one, other, is_lost=is_lost)
+    """It depends neither on single words with one sum nor on a lost party's words, exactly.
 
-
-@pytest.mark.parametrize(
-    ("rule", "instead", "other", "is_lost"),
-    [
-        (OWN_SHARES, tell_both, (1, 0, 1), False),
-        (OWN_SHARES, tell_both, (0, 0, 1), True),
-        (SELF_MASK, unmasked, (0, 0, 1), True),
-        (PAIRWISE, unmasked, (1, 0, 1), False),
-        pytest.param(SELF_MASK, unmasked, (0, 0, 0, 1), True, marks=four),
-        pytest.param(OWN_SHARES, tell_both, (0, 0, 0, 1), True, marks=four),
-        pytest.param(OWN_SHARES, tell_both, (1, 0, 1, 0), True, marks=four),
-    ],
-)
-def test_without_a_rule_words_would_be_revealed(
-    monkeypatch: pytest.MonkeyPatch, rule: str, instead: Any, other: tuple[int, ...], is_lost: bool
-) -> None:
-    """Without either mask, or with both seeds of a party disclosed, its words would show.
-
-    The pairwise masks of a lost party are opened, and the self-masks of parties in the sum.
+    It does depend on the sum. Without either mask, or with both seeds of a party disclosed, its
+    words would show: the pairwise masks of a lost party are opened, and the self-masks of others.
     """
-    monkeypatch.setattr(rule, instead)
-    assert not distributions_are_equal((0,) * len(other), other, is_lost=is_lost)
+    if broken is not None:
+        monkeypatch.setattr(*broken)
+    first, *others = (distribution(bits, is_lost) for bits in values)
+    assert all(other == first for other in others) == are_equal
 
 
 @dataclass
@@ -302,18 +280,19 @@ def lied_to(
     return seeds_made(world, *spies)
 
 
-def two_sets(tolerated: int, lost: int) -> bool:
-    """Return whether a coordinator can get both seeds of the last of five parties.
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_coalition_gets_both_seeds_of_a_party_only_with_an_insufficient_quorum(lost: int) -> None:
+    """If 2t > n + c it never does, whichever parties are named a set without the last one.
 
-    It names the set without that party to some of the three others, and the full set to the other
-    ones.
+    With two losses tolerated, the condition fails by one, and so do the masks.
     """
     found = []
     for are_told in product((False, True), repeat=3):
         told = [f"party-{n}" for n, is_told in enumerate(are_told, 1) if is_told]
-        made = lied_to(5, tolerated, lost, dict.fromkeys(told, ("party-4",)), "party-0")
+        made = lied_to(5, 1, lost, dict.fromkeys(told, ("party-4",)), "party-0")
         found.append({("party-4", PAIRS), ("party-4", OWN)} <= set(made))
-    return any(found)
+    assert Quorum(5, 1, lost).withstands_lies == (lost == 1)
+    assert any(found) == (lost == 2)
 
 
 # To each of five honest parties of seven, two of the last three are not in; never itself.
@@ -326,32 +305,15 @@ MIXED = {
 }
 
 
-class TestLies:
-    """A coordinator that names different sets to parties, and echoes accordingly."""
+def test_a_coalition_opens_no_smaller_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of seven parties two lie and two may be lost: no party discloses anything.
 
-    def test_a_coalition_never_gets_both_seeds_of_a_party(self) -> None:
-        """If 2t > n + c, a coalition never gets both seeds of a party, for any requests."""
-        assert Quorum(5, 1, 1).withstands_lies
-        assert not two_sets(tolerated=1, lost=1)
-
-    def test_a_coalition_gets_both_seeds_with_an_insufficient_quorum(self) -> None:
-        """With two losses tolerated, the condition fails by one, and so do the masks."""
-        assert not Quorum(5, 1, 2).withstands_lies
-        assert two_sets(tolerated=1, lost=2)
-
-    def test_a_coalition_opens_no_smaller_set(self) -> None:
-        """Of seven parties two lie and two may be lost: no party discloses anything."""
-        assert Quorum(7, 2, 2).withstands_lies
-        assert not lied_to(7, 2, 2, MIXED, "party-0", "party-1")
-
-    def test_without_the_echo_it_opens_a_smaller_set(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Three parties are removed from the sum though two may be lost: two honest ones remain."""
-
-        def believe(_one: object, own: bytes, _echoes: object) -> bytes:
-            return own
-
-        monkeypatch.setattr(f"{SUM}._agreed", believe)
-        made = lied_to(7, 2, 2, MIXED, "party-0", "party-1")
-        lost, opened = ({name for name, kind in made if kind == seed} for seed in (PAIRS, OWN))
-        assert lost == {"party-4", "party-5", "party-6"}
-        assert opened >= {"party-2", "party-3"}
+    Without the echo, three are removed from the sum, and only two honest ones remain.
+    """
+    assert Quorum(7, 2, 2).withstands_lies
+    assert not lied_to(7, 2, 2, MIXED, "party-0", "party-1")
+    monkeypatch.setattr(f"{SUM}._agreed", lambda _one, own, _echoes: own)
+    made = lied_to(7, 2, 2, MIXED, "party-0", "party-1")
+    lost, opened = ({name for name, kind in made if kind == seed} for seed in (PAIRS, OWN))
+    assert lost == {"party-4", "party-5", "party-6"}
+    assert opened >= {"party-2", "party-3"}
