@@ -11,11 +11,11 @@ where `play` serves the rows in a `world`, sends each request by `World.ask`, an
 outcomes. An outcome contains everything but the values that a mechanism draws (labels, noise).
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from hypothesis import strategies as st
@@ -26,7 +26,12 @@ from veilring.nodes.journal import Cost, Traffic
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Offer, Service
-from veilring.protocols.promise import Forecast
+from veilring.privacy.budgets import Budgets
+from veilring.privacy.ledger import open_ledger
+from veilring.protocols.membership import Membership
+from veilring.protocols.once import OnceMember, result_client
+from veilring.protocols.peers import PeerMember, Till, peer_client
+from veilring.protocols.promise import Facts, Forecast
 from veilring.randomness import Streams
 from veilring.transport.endpoint import MemoryEndpoint, MemoryNetwork
 from veilring.transport.messages import open_frame
@@ -184,6 +189,69 @@ class _Noting(MemoryEndpoint):
     async def send(self, to: str, frame: bytes) -> None:
         self._passed.append((self.name, to, open_frame(frame).kind, len(frame)))
         await super().send(to, frame)
+
+
+PARTIES = Parties(["ada", "bob", "cyd"])
+TERMS, CONTENT = bytes(32), b"the same terms"
+
+
+class Members:
+    """Three members of a system in which all parties hold rows, with ledgers that outlive them.
+
+    Attributes:
+        membership: What the members do; if it has one result for all queries, they store it.
+        parts: The rows of each member.
+        price: The ε of a batch or of the result; at 0 nothing is charged or stored.
+        clients: The names of the clients.
+        members: The members that are served.
+    """
+
+    def __init__(
+        self,
+        membership: Membership,
+        facts: Facts,
+        parts: Mapping[str, Rows],
+        *,
+        price: float = 0.0,
+        clients: Sequence[str] = ("ann", "eve"),
+        budgets: Sequence[Budgets] = (Budgets(),) * len(PARTIES),
+    ) -> None:
+        self.membership, self.facts, self.parts, self.price = membership, facts, parts, price
+        self.clients = clients
+        self.ledgers = {
+            name: open_ledger(None, each) for name, each in zip(PARTIES, budgets, strict=True)
+        }
+        self.members: dict[str, Any] = {}
+        self.world: World
+
+    @property
+    def role(self) -> Callable[..., Awaitable[Any]]:
+        """The role of a client."""
+        if self.membership.once is None:
+            return peer_client(TERMS, self.facts.classes, self.price)
+        return result_client(TERMS, self.membership.once, self.price)
+
+    def offers(self, node: Node) -> dict[str, Offer]:
+        """Return the services of a member."""
+        name, once = node.name, self.membership.once
+        till = Till(self.ledgers[name], self.price, TERMS) if self.price else None
+        public = (PARTIES, self.membership, self.facts, TERMS)
+        member = PeerMember(node, self.parts[name], *public, till=till)
+        if once is None or till is None:
+            self.members[name] = member
+            return member.offers()
+        self.members[name] = keeper = OnceMember(member, once, till, CONTENT)
+        return keeper.offers()
+
+    @asynccontextmanager
+    async def served(self) -> AsyncIterator[Self]:
+        """Serve all members, as after a restart, until the context is left."""
+        async with world(dict.fromkeys(PARTIES, self.offers), *self.clients) as self.world:
+            yield self
+
+    def spent(self) -> list[float]:
+        """Return the charges of each member."""
+        return [ledger.totals().spent for ledger in self.ledgers.values()]
 
 
 def measured(cost: Cost) -> Forecast:

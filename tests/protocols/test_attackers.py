@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.outcomes import PARTIES, TERMS, Members
 from tests.protocols.ldp.collecting import batches as reports_of
 from tests.protocols.ldp.collecting import make_task, new_store
 from tests.protocols.prediction.serving import make_rules, opened, table
@@ -30,8 +31,8 @@ from veilring.privacy.ledger import open_ledger
 from veilring.protocols.ldp.collector import SUBMIT, Collector
 from veilring.protocols.ldp.roles import submit_reports
 from veilring.protocols.noisyvotes.system import NoisyVotes
-from veilring.protocols.once import PEERS_RESULT, OnceMember, result_client
-from veilring.protocols.peers import PEERS_ASK, PEERS_JOIN, PeerMember, Till, peer_client
+from veilring.protocols.once import PEERS_RESULT
+from veilring.protocols.peers import PEERS_ASK, PEERS_JOIN
 from veilring.protocols.prediction.client import label_queries
 from veilring.protocols.prediction.server import PREDICT, PredictionServer
 from veilring.protocols.promise import Facts
@@ -50,14 +51,10 @@ from veilring.simulation.links import Constant, LinkModel
 from veilring.simulation.network import SimulatedNetwork, Topology
 from veilring.transport.messages import Message, encode
 
-MEMBERS = Parties(["ada", "bob", "cyd"])
 ANN, EVE = "ann", "eve"
-TERMS = bytes(32)
-SCHEMA = Features.of_numbers(2, 2)
-FACTS = Facts(len(MEMBERS), 2, 2, 60, schema=SCHEMA)
+FACTS = Facts(len(PARTIES), 2, 2, 60, schema=Features.of_numbers(2, 2))
 LIMITS = SessionLimits()
 LATENCY_SECONDS = 0.002
-RICH = Budgets(total=1e6)
 DRAWS = np.random.default_rng(1)
 QUERIES = DRAWS.random((2, 2))
 STRAYS = 50  # frames of unknown sessions in a round
@@ -89,94 +86,75 @@ def rows() -> Rows:
     return Rows(DRAWS.random((20, 2)), np.arange(20) % 2)
 
 
-@asynccontextmanager
-async def of_peers(system: System, price: float = 0.0) -> AsyncIterator[Setting]:
-    """Serve a system in which all members hold rows."""
+async def of_peers(system: System, price: float, _stack: AsyncExitStack) -> Setting:
+    """Return a system in which all members hold rows."""
     membership = system.membership(FACTS)
     assert membership is not None
-
-    def serve(node: Node) -> Mapping[str, Offer]:
-        till = Till(open_ledger(None, RICH), price, TERMS) if price else None
-        member = PeerMember(node, rows(), MEMBERS, membership, FACTS, TERMS, LIMITS, till)
-        if membership.once is None or till is None:
-            return member.offers()
-        return OnceMember(member, membership.once, till, b"content").offers()
-
-    role: Callable[..., Awaitable[object]]
-    services = {PEERS_JOIN: TERMS, PEERS_ASK: TERMS, PEERS_RESULT: TERMS}
-    if membership.once is None:
-        role = partial(peer_client(TERMS, 2, price), queries=QUERIES)
-    else:
-        role = result_client(TERMS, membership.once, price)
-    yield Setting(MEMBERS, serve, partial(converse, role), services)
+    made = Members(membership, FACTS, {name: rows() for name in PARTIES}, price=price)
+    role = made.role if membership.once else partial(made.role, queries=QUERIES)
+    services = dict.fromkeys((PEERS_JOIN, PEERS_ASK, PEERS_RESULT), TERMS)
+    return Setting(PARTIES, made.offers, partial(converse, role), services)
 
 
-@asynccontextmanager
-async def of_owner() -> AsyncIterator[Setting]:
-    """Serve a data owner."""
+async def of_owner(stack: AsyncExitStack) -> Setting:
+    """Return a data owner."""
     rules = DataOwner().bind(Facts(1, 2, 2))
+    role = opening(request_labels, LABEL_SERVICE, TERMS)
+    ledger = stack.enter_context(open_ledger(None, Budgets(total=1e6)))
+    owner = Owner(rows(), rules, ledger, run_inline)
 
     async def ask(node: Node, server: str) -> object:
-        asked = ask_within(QUERIES, np.full(2, 0.3), 0.5, name=Streams().token("name").hex())
-        return await converse(
-            opening(request_labels, LABEL_SERVICE, TERMS), node, server, asked, rules=rules
-        )
+        name = Streams().token("name").hex()
+        asked = ask_within(QUERIES, np.full(2, 0.3), 0.5, name=name)
+        return await converse(role, node, server, asked, rules=rules)
 
-    with open_ledger(None, RICH) as ledger:
-        owner = Owner(rows(), rules, ledger, run_inline)
-        yield Setting(("owner",), lambda _node: owner.offers(TERMS), ask, {LABEL_SERVICE: TERMS})
+    return Setting(("owner",), lambda _node: owner.offers(TERMS), ask, {LABEL_SERVICE: TERMS})
 
 
-@asynccontextmanager
-async def of_places() -> AsyncIterator[Setting]:
-    """Serve public places."""
+async def of_places(_stack: AsyncExitStack) -> Setting:
+    """Return public places."""
     places = Places.of(DRAWS.random((64, 2)))
     role = opening(walk_client, WALK_SERVICE, TERMS)
-    plan = LookupPlan(2)
 
     async def ask(node: Node, server: str) -> object:
-        return await converse(role, node, server, QUERIES[:1], plan=plan, steps=Comparison(0.25))
+        public = {"plan": LookupPlan(2), "steps": Comparison(0.25)}
+        return await converse(role, node, server, QUERIES[:1], **public)
 
-    yield Setting(("places",), lambda _node: offers(places, TERMS), ask, {WALK_SERVICE: TERMS})
+    return Setting(("places",), lambda _node: offers(places, TERMS), ask, {WALK_SERVICE: TERMS})
 
 
-@asynccontextmanager
-async def of_collector() -> AsyncIterator[Setting]:
-    """Serve a collection of reports."""
+async def of_collector(stack: AsyncExitStack) -> Setting:
+    """Return a collection of reports."""
     task, seeds = make_task(), count()
-    with TemporaryDirectory() as folder:
-        store = new_store(f"{folder}/reports.sqlite")
-        async with Collector(store, lambda: 1000.0, run_inline) as collector:
-            role = opening(submit_reports, SUBMIT, task.digest)
+    role = opening(submit_reports, SUBMIT, task.digest)
+    store = new_store(f"{stack.enter_context(TemporaryDirectory())}/reports.sqlite")
+    collector = await stack.enter_async_context(Collector(store, lambda: 1000.0, run_inline))
 
-            async def ask(node: Node, server: str) -> object:
-                made = reports_of(task, 3, next(seeds))
-                return await converse(
-                    role, node, server, made, task=task, settled=lambda _batch, _verdicts: None
-                )
+    async def ask(node: Node, server: str) -> object:
+        public = {"task": task, "settled": lambda _batch, _verdicts: None}
+        return await converse(role, node, server, reports_of(task, 3, next(seeds)), **public)
 
-            services = {SUBMIT: task.digest}
-            yield Setting(("census",), lambda _node: collector.offers(), ask, services)
+    return Setting(("census",), lambda _node: collector.offers(), ask, {SUBMIT: task.digest})
 
 
-@asynccontextmanager
-async def of_prediction() -> AsyncIterator[Setting]:
-    """Serve predictions from a stream that is long enough for all requests."""
+async def of_prediction(stack: AsyncExitStack) -> Setting:
+    """Return predictions from a stream that is long enough for all requests."""
     rules, numbers = make_rules(queries=20_000), count()
     role = opening(label_queries, PREDICT, TERMS)
-    with opened(rules, None, table(60)) as state:
-        server = PredictionServer(state, run_inline)
+    state = stack.enter_context(opened(rules, None, table(60)))
+    server = PredictionServer(state, run_inline)
 
-        async def ask(node: Node, name: str) -> object:
-            asked = prediction_queries(2, next(numbers)).features
-            return await converse(role, node, name, asked, rules=rules, block=2)
+    async def ask(node: Node, name: str) -> object:
+        asked = prediction_queries(2, next(numbers)).features
+        return await converse(role, node, name, asked, rules=rules, block=2)
 
-        yield Setting(("server",), lambda _node: server.offers(TERMS), ask, {PREDICT: TERMS})
+    return Setting(("server",), lambda _node: server.offers(TERMS), ask, {PREDICT: TERMS})
 
 
-SYSTEMS: dict[str, Callable[[], AbstractAsyncContextManager[Setting]]] = {
-    "rank-search": partial(of_peers, RankSearch(k=3)),
-    "private-knn": partial(of_peers, PrivateKNN(k=3)),
+SEARCH = partial(of_peers, RankSearch(k=3), 0.0)
+SYSTEMS: dict[str, Callable[[AsyncExitStack], Awaitable[Setting]]] = {
+    "rank-search": SEARCH,
+    "private-knn": partial(of_peers, PrivateKNN(k=3), 0.0),
     "noisy-votes": partial(of_peers, NoisyVotes(epsilon=1.0, k=3), 1.0),
     "release": partial(of_peers, Release(epsilon=2.0, statistic="means"), 2.0),
     "owner": of_owner,
@@ -268,33 +246,42 @@ class Observed:
 
 @asynccontextmanager
 async def served(
-    setting: Setting, clients: Sequence[str], seen: Observed | None = None
-) -> AsyncIterator[dict[str, Node]]:
-    """Serve a system on a simulated network, and yield the nodes of its servers and clients."""
-    names = (*setting.servers, *clients)
-    links = Topology(LinkModel(latency=Constant(LATENCY_SECONDS)))
-    network, nodes = SimulatedNetwork(names, Streams(1), topology=links), dict[str, Node]()
+    system: Callable[[AsyncExitStack], Awaitable[Setting]],
+    clients: Sequence[str],
+    seen: Observed | None = None,
+) -> AsyncIterator[tuple[Setting, dict[str, Node]]]:
+    """Serve a system on a simulated network; yield it with the nodes of servers and clients."""
+
+    def note_cuts(node: Node, seen: Observed) -> None:
+        def cut(peer: str, _why: VeilringError) -> None:
+            seen.cut.append((node.name, peer))
+
+        node.endpoint.cut = cut  # type: ignore[method-assign,assignment]  # this one only
+
+    links, nodes = Topology(LinkModel(latency=Constant(LATENCY_SECONDS))), dict[str, Node]()
     async with AsyncExitStack() as stack:
+        setting = await system(stack)
+        names = (*setting.servers, *clients)
+        network = SimulatedNetwork(names, Streams(1), topology=links)
         for name in names:
             limit = LIMITS.served if name in setting.servers else LIMITS.client
             node = Node(network.endpoint(name), Streams(), seconds=limit, limits=LIMITS)
             if seen is not None:
-                _note_cuts(node, seen)
+                note_cuts(node, seen)
             nodes[name] = await stack.enter_async_context(node)
             if name in setting.servers:
                 await stack.enter_async_context(Service(node, setting.offers(node)))
-        yield nodes
+        yield setting, nodes
 
 
 async def attacked(system: str, seconds: float, pause: float, reflected: int) -> Observed:
     """Attack a system for some simulated seconds, with an honest request every few seconds."""
-    seen = Observed()
-    async with SYSTEMS[system]() as setting, served(setting, (ANN, EVE), seen) as nodes:
+    seen, now = Observed(), asyncio.get_running_loop().time
+    async with served(SYSTEMS[system], (ANN, EVE), seen) as (setting, nodes):
         eve = Attacker(nodes[EVE], setting, reflected)
-        now = asyncio.get_running_loop().time
         for number in count():
             if now() >= seconds:
-                return seen
+                break
             await eve.attack(flood=number % 4 == 0)
             for server in setting.servers:
                 try:
@@ -303,14 +290,7 @@ async def attacked(system: str, seconds: float, pause: float, reflected: int) ->
                 except VeilringError as error:
                     seen.failed.append(f"{now():.1f} s: {type(error).__name__}: {error}")
             await asyncio.sleep(pause)
-    raise AssertionError
-
-
-def _note_cuts(node: Node, seen: Observed) -> None:
-    def cut(peer: str, _why: VeilringError) -> None:
-        seen.cut.append((node.name, peer))
-
-    node.endpoint.cut = cut  # type: ignore[method-assign,assignment]  # this one only
+    return seen
 
 
 @pytest.mark.parametrize(
@@ -329,7 +309,7 @@ def test_an_attacking_client_harms_no_other_party(
     assert seen.failed == []
     assert seen.answered >= seconds / (pause + 1.0)
     assert {culprit for _, culprit in seen.cut} <= {EVE}
-    honest = rf"(?:{'|'.join([*MEMBERS, ANN, 'owner', 'places', 'census', 'server'])})"
+    honest = rf"(?:{'|'.join([*PARTIES, ANN, 'owner', 'places', 'census', 'server'])})"
     accused = rf"{honest} broke the protocol|blaming {honest}|has cut off {honest}|did not send"
     said = [line for line in caplog.messages if "eve aborted the session" not in line]
     assert [line for line in said if re.search(accused, line)] == []
@@ -344,7 +324,7 @@ def test_many_honest_clients_at_one_member_are_all_answered(batches: int) -> Non
 
     async def main() -> Sequence[object]:
         names = [f"client-{number}" for number in range(CLIENTS)]
-        async with of_peers(RankSearch(k=3)) as setting, served(setting, names) as nodes:
+        async with served(SEARCH, names) as (setting, nodes):
             asked = [setting.ask(nodes[name], "ada") for name in names for _ in range(batches)]
             return await asyncio.gather(*asked)
 
@@ -358,11 +338,11 @@ def test_a_member_cannot_have_another_one_accused_of_its_frames(
     seen = Observed()
 
     async def main() -> None:
-        async with of_peers(RankSearch(k=3)) as setting, served(setting, [ANN], seen) as nodes:
+        async with served(SEARCH, [ANN], seen) as (setting, nodes):
             mal = nodes["cyd"].endpoint
             for _ in range(EARLY_FRAMES_MAX + 100):
                 session = Streams().token("alone")
-                request = Open(service=PEERS_JOIN, parties=tuple(MEMBERS), terms=TERMS)
+                request = Open(service=PEERS_JOIN, parties=tuple(PARTIES), terms=TERMS)
                 await mal.send("ada", encode(session, request))
                 await mal.send("ada", encode(session, Word(text="x")))
                 await asyncio.sleep(4 * LATENCY_SECONDS)
