@@ -36,6 +36,8 @@ from veilring.randomness import Streams
 from veilring.transport.endpoint import MemoryEndpoint, MemoryNetwork
 from veilring.transport.messages import open_frame
 
+Frame = tuple[str, str, str, int]
+"""The sender, receiver, kind and size in bytes of a frame."""
 # Few places, so that rows often share one and lie on the edge of a ball.
 _PLACES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -47,13 +49,13 @@ class Outcome:
     Attributes:
         ending: `answered`, or the class of the error that the client received.
         text: The text of that error, with its notes; empty if the request was answered.
-        wire: The sender, receiver, kind and size in bytes of each frame, in order for each channel.
+        wire: The frames, in order for each channel.
         charged: The charges afterwards, as far as parties other than the server may know them.
     """
 
     ending: str
     text: str
-    wire: tuple[tuple[str, str, str, int], ...]
+    wire: tuple[Frame, ...]
     charged: object
 
 
@@ -64,12 +66,12 @@ class World:
     Attributes:
         nodes: The node of each party, by its name.
         streams: The source of all randomness.
-        passed: All frames so far: sender, receiver, kind and size.
+        passed: All frames so far.
     """
 
     nodes: dict[str, Node]
     streams: Streams
-    passed: list[tuple[str, str, str, int]] = field(default_factory=list)
+    passed: list[Frame] = field(default_factory=list)
 
     async def ask(
         self,
@@ -128,15 +130,26 @@ async def world(
         clients: The names of the clients.
         seed: The seed of all randomness.
     """
-    network = _Watched([*servers, *clients])
-    streams = Streams(seed)
-    nodes = {name: Node(network.endpoint(name), streams) for name in network.names}
+    names = [*servers, *clients]
+    network, streams, passed = MemoryNetwork(names), Streams(seed), list[Frame]()
+    nodes = {name: Node(_noting(network.endpoint(name), passed), streams) for name in names}
     async with AsyncExitStack() as stack:
         for node in nodes.values():
             await stack.enter_async_context(node)
         for name, offers in servers.items():
             await stack.enter_async_context(Service(nodes[name], offers(nodes[name])))
-        yield World(nodes, streams, network.passed)
+        yield World(nodes, streams, passed)
+
+
+def _noting(endpoint: MemoryEndpoint, passed: list[Frame]) -> MemoryEndpoint:
+    """Record each frame that an endpoint sends."""
+
+    async def send(to: str, frame: bytes) -> None:
+        passed.append((endpoint.name, to, open_frame(frame).kind, len(frame)))
+        await MemoryEndpoint.send(endpoint, to, frame)
+
+    endpoint.send = send  # type: ignore[method-assign]  # this one only
+    return endpoint
 
 
 @st.composite
@@ -167,28 +180,6 @@ def neighbours(
 def _rows(kinds: list[tuple[list[float], int]], features: int) -> Rows:
     places = np.array([place for place, _ in kinds], np.float64).reshape(-1, features)
     return Rows(places, np.array([label for _, label in kinds], np.int64))
-
-
-class _Watched(MemoryNetwork):
-    """A network that records each sent frame."""
-
-    def __init__(self, names: list[str]) -> None:
-        super().__init__(names)
-        self.passed: list[tuple[str, str, str, int]] = []
-        self._endpoints = {name: _Noting(name, self) for name in names}
-
-
-class _Noting(MemoryEndpoint):
-    """An endpoint of a recording network."""
-
-    def __init__(self, name: str, network: _Watched) -> None:
-        super().__init__(name, network)
-        self._passed = network.passed
-
-    @override
-    async def send(self, to: str, frame: bytes) -> None:
-        self._passed.append((self.name, to, open_frame(frame).kind, len(frame)))
-        await super().send(to, frame)
 
 
 PARTIES = Parties(["ada", "bob", "cyd"])
