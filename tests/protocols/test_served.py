@@ -1,26 +1,34 @@
-"""Systems of a server and a client: their cost and their labels."""
+"""All systems: runs that are equal everywhere at their forecast cost, and refused parameters."""
 
-from functools import cache
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
+import veilring as vr
 from veilring.data.table import Rows
 from veilring.errors import InputError, RunFailed
-from veilring.nodes.cluster import Cluster
+from veilring.nodes.cluster import RUNTIMES, Cluster
 from veilring.nodes.run import Run
 from veilring.protocols.prediction.system import IndKNN
 from veilring.protocols.promise import Facts
 from veilring.protocols.radius.system import DataOwner
-from veilring.protocols.registry import find_system
 from veilring.protocols.system import SERVER, ServerSetup, System
 from veilring.protocols.treewalk.system import TreeWalk
-from veilring.randomness import Streams
-from veilring.scenarios import Report, run_scenario
-from veilring.scenarios.schema import make_scenario
 
 WAYS: dict[str, System] = {
+    "ring": vr.PrivateKNN(k=3),
+    "search": vr.RankSearch(k=3),
+    "search by one that adds up": vr.RankSearch(k=3, sum="star", batch=20),
+    "search by shares": vr.RankSearch(k=3, reveal="votes"),
+    "search for labels": vr.RankSearch(k=3, reveal="label"),
+    "release": vr.Release(epsilon=1.0),
+    "release with losses": vr.Release(epsilon=1.0, statistic="lda", tolerated=1, lost=1),
+    "votes": vr.NoisyVotes(epsilon=1.0),
+    "votes of nearest rows": vr.NoisyVotes(epsilon=100.0, k=5),
+    "votes under masks": vr.NoisyVotes(epsilon=1.0, radius=0.5, sum="masks", batch=20),
+    "reports": vr.LDPBayes(epsilon=1.0),
     "owner": DataOwner(batch=20),
     "owner-grid": DataOwner(batch=20, k=5, epsilon=4.0),
     "owner-candidates": DataOwner(batch=20, k=5, conversion="candidates"),
@@ -32,13 +40,32 @@ WAYS: dict[str, System] = {
 }
 
 
-@cache
-def wine_report(way: str) -> Report:
-    """Return the report of a run in three batches with seed 5."""
-    protocol = WAYS[way].model_dump(exclude_unset=True) | {"name": WAYS[way].name}
-    run = {"seed": 5, "leakage_trials": 0}
-    settings = {"data": {"source": "wine"}, "protocol": protocol, "run": run}
-    return run_scenario(make_scenario(settings | {"network": {"runtime": "memory"}}))
+def test_every_system_is_tried() -> None:
+    """The systems of this module are those of the registry."""
+    assert {system.name for system in WAYS.values()} == set(vr.system_names())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_system_runs_equally_on_every_runtime(way: str) -> None:
+    """Labels, cost and transcript are equal on all runtimes, and the cost is the forecast."""
+    train, test = vr.load("wine").split(test_share=0.25, seed=1)
+    parts, system = train.partition(4, seed=1), WAYS[way]
+    first, *others = (vr.run(system, parts, test, runtime=each, seed=1) for each in RUNTIMES)
+    for run in others:
+        assert (run.labels, run.transcript) == (first.labels, first.transcript)
+        assert run.cost == first.cost
+    assert first.cost == first.forecast
+    forecast = system.forecast(
+        parties=4, queries=len(test), features=test.features, rows=len(train)
+    )
+    cost, most = first.cost, forecast.most or forecast
+    assert forecast.rounds <= cost.rounds <= most.rounds
+    assert forecast.traffic.messages <= cost.messages <= most.traffic.messages
+    assert forecast.traffic.bytes <= cost.bytes <= most.traffic.bytes
+    assert (cost.setup_messages, cost.setup_bytes) == forecast.setup
+    assert first.accuracy is not None
+    assert first.accuracy > 0.3
+    assert set(first.labels) <= set(test.features.classes)
 
 
 def handed(system: System, features: int = 2, rows: int | None = 64) -> Any:
@@ -59,33 +86,12 @@ async def played(
         return await cluster.run(setup.role, only=play.only, **play.public)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_run_costs_its_forecast(way: str) -> None:
-    """Rounds, messages, bytes and set-up of three batches are forecast, as is their ε."""
-    report = wine_report(way)
-    cost, system = report.cost, report.scenario.protocol
-    forecast = system.forecast(queries=report.queries, features=13, classes=3, rows=report.rows)
-    assert cost == report.forecast
-    assert (cost.batches, cost.rounds) == (3, forecast.rounds)
-    assert (cost.messages, cost.bytes) == forecast.traffic
-    assert (cost.setup_messages, cost.setup_bytes) == forecast.setup
-    if system.has_owner and isinstance(system, DataOwner):
-        assert report.spent.epsilon == pytest.approx(3 * system.epsilon)
-
-
-@pytest.mark.parametrize("way", WAYS)
-async def test_labels_equal_those_of_one_process(way: str) -> None:
-    """With the randomness of the party that adds noise, `label` returns the client's result."""
-    setup, queries = handed(WAYS[way]), np.random.default_rng(2).random((12, 2))
-    run = await played(setup, queries)
-    noisy = "ann" if isinstance(WAYS[way], TreeWalk) else SERVER
-    rng = Streams(3).generator("party", noisy, "session", Streams(3).token("session", 0).hex())
-    np.testing.assert_array_equal(
-        setup.play(queries).labels(run.results["ann"]), setup.label(queries, rng)
-    )
+async def test_only_a_client_learns_labels_and_needs_the_server() -> None:
+    """The server returns nothing, and a run can do without neither of them."""
+    setup = handed(DataOwner())
+    run = await played(setup, np.full((4, 2), 0.6))
     assert run.results[SERVER] is None
     assert setup.parties == (SERVER, "ann")
-    assert find_system(WAYS[way].name) is type(WAYS[way])
     assert setup.can_do_with(["ann", SERVER])
     assert not setup.can_do_with(["ann"])
 
@@ -99,45 +105,51 @@ async def test_a_party_that_lost_its_rows_ends_the_run_by_name(system: System) -
         await played(setup, np.full((4, 2), 0.6), own)
 
 
+INVALID: Mapping[type[System], Mapping[str, Sequence[object]]] = {
+    DataOwner: {
+        "epsilon": [0.0, 11.0, 100.0],
+        "k": [-1],
+        "conversion": ["paper"],
+        "count_share": [0.999],
+        "conversion_share": [1e-300],
+        "batch": [0, 5000],
+    },
+    TreeWalk: {
+        "epsilon": [0.0, 41.0],
+        "by": ["taste"],
+        "splits": [6, 17],
+        "neighbours": [64],
+        "k": [0],
+    },
+    IndKNN: {
+        "epsilon": [0.0, 1e12],
+        "delta": [1.0],
+        "queries": [3, 10_000_000],
+        "tau": [1.1],
+        "sigma2": [0.0, 1e-316, 1e300, float("nan")],
+        "kernel": ["box"],
+        "accountant": ["none"],
+        "clients": ["all"],
+        "block_max": [0],
+        "centre": [0.5],
+    },
+}
+
+
 @pytest.mark.parametrize(
     ("system", "wrong", "field"),
     [
-        (DataOwner, {"epsilon": 0.0}, "epsilon"),
-        (DataOwner, {"epsilon": 11.0}, "epsilon"),
-        (DataOwner, {"epsilon": 100.0}, "epsilon"),
+        *(
+            (system, {field: value}, field)
+            for system, fields in INVALID.items()
+            for field, values in fields.items()
+            for value in values
+        ),
         (DataOwner, {"radius": 2.0}, "radii"),
-        (DataOwner, {"k": -1}, "k"),
-        (DataOwner, {"conversion": "paper"}, "conversion"),
-        (DataOwner, {"count_share": 0.999}, "count_share"),
-        (DataOwner, {"conversion_share": 1e-300}, "conversion_share"),
-        (DataOwner, {"batch": 0}, "batch"),
-        (DataOwner, {"batch": 5000}, "batch"),
-        (TreeWalk, {"epsilon": 0.0}, "epsilon"),
-        (TreeWalk, {"epsilon": 41.0}, "epsilon"),
         (TreeWalk, {"epsilon": 1e4, "by": "walk"}, "epsilon"),
-        (TreeWalk, {"by": "taste"}, "by"),
         (TreeWalk, {"by": "walk", "splits": 7}, "splits"),
-        (TreeWalk, {"splits": 6}, "splits"),
-        (TreeWalk, {"splits": 17}, "splits"),
-        (TreeWalk, {"neighbours": 64}, "neighbours"),
-        (TreeWalk, {"k": 0}, "k"),
-        (IndKNN, {"epsilon": 0.0}, "epsilon"),
-        (IndKNN, {"epsilon": 1e12}, "epsilon"),
-        (IndKNN, {"delta": 1.0}, "delta"),
-        (IndKNN, {"queries": 3}, "queries"),
-        (IndKNN, {"queries": 10_000_000}, "queries"),
-        (IndKNN, {"tau": 1.1}, "tau"),
-        (IndKNN, {"sigma2": 0.0}, "sigma2"),
-        (IndKNN, {"sigma2": 1e-316}, "sigma2"),
-        (IndKNN, {"sigma2": 1e300}, "sigma2"),
-        (IndKNN, {"sigma2": float("nan")}, "sigma2"),
-        (IndKNN, {"kernel": "box"}, "kernel"),
-        (IndKNN, {"accountant": "none"}, "accountant"),
-        (IndKNN, {"clients": "all"}, "clients"),
-        (IndKNN, {"block_max": 0}, "block_max"),
-        (IndKNN, {"centre": 0.5}, "centre"),
     ],
-    ids=lambda each: each.__name__ if isinstance(each, type) else str(each),
+    ids=str,
 )
 def test_an_invalid_parameter_is_named_before_the_first_batch(
     system: type[System], wrong: dict[str, Any], field: str
