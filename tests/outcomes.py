@@ -21,17 +21,15 @@ import numpy as np
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from veilring.data.table import Rows
+import veilring as vr
 from veilring.nodes.journal import Cost, Traffic
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Offer, Service
 from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
-from veilring.protocols.membership import Membership
 from veilring.protocols.once import OnceMember, result_client
 from veilring.protocols.peers import PeerMember, Till, peer_client
-from veilring.protocols.promise import Facts, Forecast
 from veilring.randomness import Streams
 from veilring.transport.endpoint import MemoryEndpoint, MemoryNetwork
 from veilring.transport.messages import open_frame
@@ -155,7 +153,7 @@ def _noting(endpoint: MemoryEndpoint, passed: list[Frame]) -> MemoryEndpoint:
 @st.composite
 def neighbours(
     draw: st.DrawFn, features: int, classes: int, *, crowd: int = 0
-) -> tuple[Rows, Rows]:
+) -> tuple[vr.Rows, vr.Rows]:
     """Draw a table and a neighbour that has one more row at any position, in either order.
 
     Args:
@@ -177,9 +175,9 @@ def neighbours(
     return pair[0], pair[1]
 
 
-def _rows(kinds: list[tuple[list[float], int]], features: int) -> Rows:
+def _rows(kinds: list[tuple[list[float], int]], features: int) -> vr.Rows:
     places = np.array([place for place, _ in kinds], np.float64).reshape(-1, features)
-    return Rows(places, np.array([label for _, label in kinds], np.int64))
+    return vr.Rows(places, np.array([label for _, label in kinds], np.int64))
 
 
 PARTIES = Parties(["ada", "bob", "cyd"])
@@ -199,9 +197,9 @@ class Members:
 
     def __init__(
         self,
-        membership: Membership,
-        facts: Facts,
-        parts: Mapping[str, Rows],
+        membership: vr.Membership,
+        facts: vr.Facts,
+        parts: Mapping[str, vr.Rows],
         *,
         price: float = 0.0,
         clients: Sequence[str] = ("ann", "eve"),
@@ -245,6 +243,6 @@ class Members:
         return [ledger.totals().spent for ledger in self.ledgers.values()]
 
 
-def measured(cost: Cost) -> Forecast:
+def measured(cost: Cost) -> vr.Forecast:
     """Return a measured cost in the form of a forecast."""
-    return Forecast(cost.rounds, Traffic(cost.messages, cost.bytes), cost.setup)
+    return vr.Forecast(cost.rounds, Traffic(cost.messages, cost.bytes), cost.setup)

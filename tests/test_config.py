@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from tests.deployment.commands import SECONDS, Command
 
+import veilring as vr
 from veilring.config import (
     KEY_PARTS_MAX,
     MISTAKES_MAX,
@@ -16,8 +17,7 @@ from veilring.config import (
 )
 from veilring.deployment.duties import load_config
 from veilring.deployment.peers import PeerTerms
-from veilring.errors import InputError, ScenarioError
-from veilring.scenarios import load_scenario
+from veilring.errors import ScenarioError
 from veilring.scenarios.comparison import read_network
 from veilring.transport.roster import Roster
 
@@ -35,7 +35,7 @@ READERS: list[Callable[[Path], object]] = [
     load_config,
     PeerTerms.load,
     read_network,
-    lambda path: load_scenario(str(path)),
+    lambda path: vr.load_scenario(str(path)),
     Roster.load,
 ]
 
@@ -48,7 +48,7 @@ def test_every_file_in_toml_is_read_within_limits(
     """Configurations, terms, networks, scenarios and rosters end in an input error."""
     path = tmp_path / "hostile.toml"
     path.write_text(text)
-    with pytest.raises(InputError):
+    with pytest.raises(vr.InputError):
         reader(path)
 
 
@@ -65,7 +65,7 @@ def test_serve_ends_with_a_sentence(tmp_path: Path, text: str) -> None:
 def test_a_value_on_the_command_line_is_read_within_limits() -> None:
     """A value that nests too deeply is not parsed as TOML but kept as text."""
     with pytest.raises(ScenarioError, match=r"protocol\.k"):
-        load_scenario("wine", [f"protocol.k={'[' * 100_000}"])
+        vr.load_scenario("wine", [f"protocol.k={'[' * 100_000}"])
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ import pytest
 from tests.roles import add_up
 
 import veilring as vr
-from veilring.errors import InputError
 from veilring.nodes.cluster import RUNTIMES, RuntimeName
 from veilring.scenarios.direct import SystemRun
 
@@ -119,7 +118,7 @@ def test_queries_in_a_data_frame_are_found_by_name() -> None:
     named = vr.run(vr.PrivateKNN(), parts, frame.select(sorted(frame.columns)), seed=1)
     assert (named.labels, named.transcript) == (array.labels, array.transcript)
     scaled = [vr.Rows(np.zeros((2, 2)), np.array([0, 1])) for _ in range(3)]
-    with pytest.raises(InputError, match="the parts have no columns"):
+    with pytest.raises(vr.InputError, match="the parts have no columns"):
         vr.run(vr.RankSearch(k=1), scaled, pl.DataFrame({"a": [0.0], "b": [0.0]}))
 
 
@@ -164,7 +163,7 @@ def test_the_first_difference_between_schemas_is_named(
 ) -> None:
     """The error names the column, both values and the remedy."""
     same = _ages(tmp_path)
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(vr.InputError) as refused:
         vr.run(vr.RankSearch(k=3), [same, same, _ages(tmp_path, pattern, by)], same)
     assert str(refused.value).startswith(f"the parts have different schemas: {says}")
 
@@ -179,7 +178,7 @@ def test_parts_with_the_same_public_ranges_run(tmp_path: Path) -> None:
         parts.append(vr.load(str(rows), ranges=ranges))
     assert parts[0].features.ranges == parts[2].features.ranges
     assert len(vr.run(vr.RankSearch(k=3), parts, parts[0], seed=1).labels) == 5
-    with pytest.raises(InputError, match="'alcohol' has no range in the file"):
+    with pytest.raises(vr.InputError, match="'alcohol' has no range in the file"):
         vr.load("wine", ranges=ranges)
 
 
@@ -203,7 +202,7 @@ def test_parts_with_the_same_public_ranges_run(tmp_path: Path) -> None:
 def test_invalid_arguments_are_refused(call: Callable[..., object], says: str) -> None:
     """The error names the argument, its value and the allowed values."""
     parts, test = _wine()
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(vr.InputError) as refused:
         call(parts, test)
     assert says in str(refused.value)
 

@@ -18,28 +18,25 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
+import veilring as vr
 from veilring import simulation
-from veilring.errors import EndpointClosed, PeerLost, SessionAborted
-from veilring.nodes.adversary import Adversary, Lines
-from veilring.nodes.cluster import RUNTIMES, Cluster, RuntimeName
-from veilring.nodes.party import ForwardingParty, Parties, Party
-from veilring.nodes.run import Outcome, Run, join_outcomes
-from veilring.nodes.runtimes import Simulated
+from veilring.errors import EndpointClosed, SessionAborted
+from veilring.nodes.adversary import Lines
+from veilring.nodes.cluster import RUNTIMES, RuntimeName
+from veilring.nodes.party import ForwardingParty, Parties
+from veilring.nodes.run import Outcome, join_outcomes
 from veilring.protocols.dropouts import OpeningShares, SurvivingSums
 from veilring.protocols.masks import MaskedTotals, MaskedWords, Stream, chacha20_stream
 from veilring.protocols.seeding import Quorum, share_seeds
 from veilring.randomness import Streams
-from veilring.simulation import LinkModel, Topology
-from veilring.simulation.faults import Fault
 from veilring.simulation.links import Uniform
-from veilring.transport.messages import Message
 
 Totals = tuple[list[list[int]], tuple[str, ...]]
 Crash = Callable[[], None]
 
 
 async def surviving_sums(  # noqa: PLR0913  (the settings of a test, each by name)
-    party: Party,
+    party: vr.Party,
     own: NDArray[np.uint64],
     *,
     tolerated: int,
@@ -64,12 +61,12 @@ async def surviving_sums(  # noqa: PLR0913  (the settings of a test, each by nam
 class Crashing(ForwardingParty):
     """A party that crashes instead of sending the message of a number from 0."""
 
-    def __init__(self, party: Party, at: int, crash: Crash) -> None:
+    def __init__(self, party: vr.Party, at: int, crash: Crash) -> None:
         super().__init__(party)
         self._left, self._crash = at, crash
 
     @override
-    async def send(self, to: str, message: Message) -> None:
+    async def send(self, to: str, message: vr.Message) -> None:
         if not self._left:
             self._crash()
         self._left -= 1
@@ -77,16 +74,16 @@ class Crashing(ForwardingParty):
 
 
 @dataclass
-class Lie(Adversary):
+class Lie(vr.Adversary):
     """Sends other messages than its role, to all or some parties; by default none."""
 
-    only: type[Message] | tuple[type[Message], ...]
-    change: Callable[[Any], Message | None] = lambda _message: None
+    only: type[vr.Message] | tuple[type[vr.Message], ...]
+    change: Callable[[Any], vr.Message | None] = lambda _message: None
     to: Collection[str] | None = None
     first_round: int = 0
 
     @override
-    async def sending(self, to: str, message: Message) -> Lines:
+    async def sending(self, to: str, message: vr.Message) -> Lines:
         is_told = self.to is None or to in self.to
         if not (is_told and isinstance(message, self.only) and self.round >= self.first_round):
             return [(to, message)]
@@ -94,7 +91,7 @@ class Lie(Adversary):
         return [] if changed is None else [(to, changed)]
 
 
-def add_one(message: MaskedWords | MaskedTotals) -> Message:
+def add_one(message: MaskedWords | MaskedTotals) -> vr.Message:
     """Return other words."""
     words = tuple(each + each.dtype.type(1) for each in message.words)
     return message.model_copy(update={"words": words})
@@ -134,11 +131,11 @@ class World:
         return Quorum(len(self.parties), self.settings["tolerated"], self.settings["lost"])
 
     @property
-    def run(self) -> Run[Any]:
+    def run(self) -> vr.Run[Any]:
         """The run merged from all outcomes; an error that ends it is raised."""
         return join_outcomes(list(self.outcomes.values()), 0.0)
 
-    def sent(self, name: str) -> list[tuple[str, Message]]:
+    def sent(self, name: str) -> list[tuple[str, vr.Message]]:
         """Return a party's sent messages with their receivers; a killed process tells none."""
         view = self.outcomes[name].view
         return [] if view is None else [(sent.sender, sent.message) for sent in view.sent]
@@ -155,7 +152,7 @@ def be_killed() -> None:
 
 
 async def mortal(
-    party: Party,
+    party: vr.Party,
     own: NDArray[np.uint64],
     *,
     played: Callable[..., Awaitable[Any]],
@@ -172,11 +169,11 @@ def play(  # noqa: PLR0913  (the settings of a test, each by name)
     *,
     runtime: RuntimeName = "simulated",
     crashes: Mapping[str, int] | None = None,
-    faults: Sequence[Fault] = (),
+    faults: Sequence[vr.Fault] = (),
     seed: int = 0,
-    topology: Topology | None = None,
+    topology: vr.Topology | None = None,
     role: Callable[..., Awaitable[Any]] = surviving_sums,
-    adversaries: Mapping[str, Adversary] | None = None,
+    adversaries: Mapping[str, vr.Adversary] | None = None,
     own: list[list[int]] | None = None,
     **settings: Any,
 ) -> World:
@@ -185,8 +182,8 @@ def play(  # noqa: PLR0913  (the settings of a test, each by name)
     mine = [np.array(each, np.uint64) for each in words]
 
     async def run() -> list[Outcome]:
-        place = Simulated(topology, faults) if runtime == "simulated" else RUNTIMES[runtime]()
-        async with Cluster(parties, runtime=place, own=mine, seed=seed) as cluster:
+        place = vr.Simulated(topology, faults) if runtime == "simulated" else RUNTIMES[runtime]()
+        async with vr.Cluster(parties, runtime=place, own=mine, seed=seed) as cluster:
             nodes = getattr(place, "_nodes", {})  # unless each is a process
             only = {
                 name: {"at": at} | ({"crash": nodes[name].abort} if nodes else {})
@@ -212,7 +209,7 @@ def ending(world: World) -> str:
     assert all(len(world.told(name)) <= world.settings.get("sums", 1) for name in world.parties)
     crashed = world.crashed
     errors = {name: error for name, error in world.errors.items() if name not in crashed}
-    assert all(isinstance(error, PeerLost | SessionAborted) for error in errors.values()), errors
+    assert all(isinstance(error, vr.PeerLost | SessionAborted) for error in errors.values()), errors
     results = [out.result for out in world.outcomes.values() if out.error is None]
     for result in results:
         assert result == results[0]
@@ -252,7 +249,7 @@ def random_world(seed: int, rng: Generator, *, parties: int = 12, lost: int = 4)
         parties,
         crashes=crashes,
         seed=seed,
-        topology=Topology(LinkModel(jitter=Uniform(0.0, 0.1))),
+        topology=vr.Topology(vr.LinkModel(jitter=Uniform(0.0, 0.1))),
         tolerated=3,
         lost=lost,
         coordinator=f"party-{rng.integers(0, parties)}",

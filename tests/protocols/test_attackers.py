@@ -19,9 +19,8 @@ from tests.protocols.prediction.serving import make_rules, opened, table
 from tests.protocols.prediction.serving import queries as prediction_queries
 from tests.roles import Word
 
+import veilring as vr
 from veilring import simulation
-from veilring.data.table import Features, Rows
-from veilring.errors import VeilringError
 from veilring.nodes.node import EARLY_FRAMES_MAX, Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import SESSIONS_PER_PEER_MAX, Offer, Service, opening, run_inline
@@ -30,29 +29,21 @@ from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import open_ledger
 from veilring.protocols.ldp.collector import SUBMIT, Collector
 from veilring.protocols.ldp.roles import submit_reports
-from veilring.protocols.noisyvotes.system import NoisyVotes
 from veilring.protocols.once import PEERS_RESULT
 from veilring.protocols.peers import PEERS_ASK, PEERS_JOIN
 from veilring.protocols.prediction.client import label_queries
 from veilring.protocols.prediction.server import PREDICT, PredictionServer
-from veilring.protocols.promise import Facts
 from veilring.protocols.radius.owner import LABEL_SERVICE, Owner, ask_within, request_labels
-from veilring.protocols.radius.system import DataOwner
-from veilring.protocols.ranksearch.system import RankSearch
-from veilring.protocols.release.system import Release
-from veilring.protocols.ring.system import PrivateKNN
-from veilring.protocols.system import System
 from veilring.protocols.treewalk.algorithm.mechanisms import Comparison
 from veilring.protocols.treewalk.algorithm.tree import Places
 from veilring.protocols.treewalk.plan import LookupPlan
 from veilring.protocols.treewalk.roles import WALK_SERVICE, offers, walk_client
 from veilring.randomness import Streams
-from veilring.simulation.links import Constant, LinkModel
-from veilring.simulation.network import SimulatedNetwork, Topology
-from veilring.transport.messages import Message, encode
+from veilring.simulation.network import SimulatedNetwork
+from veilring.transport.messages import encode
 
 ANN, EVE = "ann", "eve"
-FACTS = Facts(len(PARTIES), 2, 2, 60, schema=Features.of_numbers(2, 2))
+FACTS = vr.Facts(len(PARTIES), 2, 2, 60, schema=vr.Features.of_numbers(2, 2))
 LIMITS = SessionLimits()
 LATENCY_SECONDS = 0.002
 DRAWS = np.random.default_rng(1)
@@ -81,12 +72,12 @@ class Setting:
     services: Mapping[str, bytes]
 
 
-def rows() -> Rows:
+def rows() -> vr.Rows:
     """Draw the rows of a party; classes alternate."""
-    return Rows(DRAWS.random((20, 2)), np.arange(20) % 2)
+    return vr.Rows(DRAWS.random((20, 2)), np.arange(20) % 2)
 
 
-async def of_peers(system: System, price: float, _stack: AsyncExitStack) -> Setting:
+async def of_peers(system: vr.System, price: float, _stack: AsyncExitStack) -> Setting:
     """Return a system in which all members hold rows."""
     membership = system.membership(FACTS)
     assert membership is not None
@@ -98,7 +89,7 @@ async def of_peers(system: System, price: float, _stack: AsyncExitStack) -> Sett
 
 async def of_owner(stack: AsyncExitStack) -> Setting:
     """Return a data owner."""
-    rules = DataOwner().bind(Facts(1, 2, 2))
+    rules = vr.DataOwner().bind(vr.Facts(1, 2, 2))
     role = opening(request_labels, LABEL_SERVICE, TERMS)
     ledger = stack.enter_context(open_ledger(None, Budgets(total=1e6)))
     owner = Owner(rows(), rules, ledger, run_inline)
@@ -151,12 +142,12 @@ async def of_prediction(stack: AsyncExitStack) -> Setting:
     return Setting(("server",), lambda _node: server.offers(TERMS), ask, {PREDICT: TERMS})
 
 
-SEARCH = partial(of_peers, RankSearch(k=3), 0.0)
+SEARCH = partial(of_peers, vr.RankSearch(k=3), 0.0)
 SYSTEMS: dict[str, Callable[[AsyncExitStack], Awaitable[Setting]]] = {
     "rank-search": SEARCH,
-    "private-knn": partial(of_peers, PrivateKNN(k=3), 0.0),
-    "noisy-votes": partial(of_peers, NoisyVotes(epsilon=1.0, k=3), 1.0),
-    "release": partial(of_peers, Release(epsilon=2.0, statistic="means"), 2.0),
+    "private-knn": partial(of_peers, vr.PrivateKNN(k=3), 0.0),
+    "noisy-votes": partial(of_peers, vr.NoisyVotes(epsilon=1.0, k=3), 1.0),
+    "release": partial(of_peers, vr.Release(epsilon=2.0, statistic="means"), 2.0),
     "owner": of_owner,
     "ind-knn": of_prediction,
     "places": of_places,
@@ -204,7 +195,7 @@ class Attacker:
         await self.node.endpoint.send(server, frame)
 
     async def _open(
-        self, service: str, server: str, parties: tuple[str, ...], *then: Message
+        self, service: str, server: str, parties: tuple[str, ...], *then: vr.Message
     ) -> None:
         session, terms = Streams().token("session"), self.setting.services[service]
         for message in (Open(service=service, parties=parties, terms=terms), *then):
@@ -253,12 +244,15 @@ async def served(
     """Serve a system on a simulated network; yield it with the nodes of servers and clients."""
 
     def note_cuts(node: Node, seen: Observed) -> None:
-        def cut(peer: str, _why: VeilringError) -> None:
+        def cut(peer: str, _why: vr.VeilringError) -> None:
             seen.cut.append((node.name, peer))
 
         node.endpoint.cut = cut  # type: ignore[method-assign,assignment]  # this one only
 
-    links, nodes = Topology(LinkModel(latency=Constant(LATENCY_SECONDS))), dict[str, Node]()
+    links, nodes = (
+        vr.Topology(vr.LinkModel(latency=vr.Constant(LATENCY_SECONDS))),
+        dict[str, Node](),
+    )
     async with AsyncExitStack() as stack:
         setting = await system(stack)
         names = (*setting.servers, *clients)
@@ -287,7 +281,7 @@ async def attacked(system: str, seconds: float, pause: float, reflected: int) ->
                 try:
                     await setting.ask(nodes[ANN], server)
                     seen.answered += 1
-                except VeilringError as error:
+                except vr.VeilringError as error:
                     seen.failed.append(f"{now():.1f} s: {type(error).__name__}: {error}")
             await asyncio.sleep(pause)
     return seen

@@ -8,86 +8,59 @@ from typing import Final
 import numpy as np
 import pytest
 
+import veilring as vr
 from veilring import simulation
-from veilring.data.table import Rows
-from veilring.errors import (
-    InputError,
-    ProtocolViolation,
-    RunFailed,
-    SessionAborted,
-    Tampered,
-    VeilringError,
-)
-from veilring.nodes.adversary import (
-    Adversary,
-    Alter,
-    Delay,
-    Drop,
-    Forger,
-    Reorder,
-    Repeat,
-    Silent,
-    Substitute,
-)
-from veilring.nodes.cluster import Cluster
+from veilring.errors import SessionAborted
+from veilring.nodes.adversary import Alter, Delay, Drop, Forger, Reorder, Repeat, Silent, Substitute
 from veilring.nodes.party import Blame, Standing, Wait, find_fault
-from veilring.nodes.run import Run, blamed_party
-from veilring.nodes.runtimes import Simulated
+from veilring.nodes.run import blamed_party
 from veilring.protocols.digests import DIGEST_BYTES
 from veilring.protocols.masks import MaskedTotals, MaskedWords
-from veilring.protocols.noisyvotes.system import NoisyVotes
-from veilring.protocols.promise import Facts
 from veilring.protocols.ranksearch import SearchedRows
 from veilring.protocols.ranksearch.adversaries import AskTwice, WrongCounts
 from veilring.protocols.ranksearch.shared import Shares
-from veilring.protocols.ranksearch.system import RankSearch
 from veilring.protocols.ring.adversaries import ADVERSARIES, Equivocate
-from veilring.protocols.ring.system import PrivateKNN
-from veilring.protocols.system import Setup, System
-from veilring.simulation import Constant, LinkModel, Topology
-from veilring.simulation.faults import Fault
-from veilring.transport.messages import Message
 
 pytestmark = pytest.mark.slow
 
 NAMES: Final = tuple(f"party-{n}" for n in range(5))
-FACTS: Final = Facts(len(NAMES), 2, 2)
+FACTS: Final = vr.Facts(len(NAMES), 2, 2)
 LIMIT_SECONDS: Final = 60.0  # simulated
-KNN: Final = partial(PrivateKNN, k=3, rounds=3)
-SYSTEMS: Final[Mapping[str, System]] = {
+KNN: Final = partial(vr.PrivateKNN, k=3, rounds=3)
+SYSTEMS: Final[Mapping[str, vr.System]] = {
     "ring": KNN(sum="ring"),
     "cycles": KNN(sum="cycles", cycles=2),
     "shares": KNN(sum="shares"),
     "masks": KNN(sum="masks"),
-    "search": RankSearch(k=3),
-    "search by one that adds up": RankSearch(k=3, sum="star"),
-    "search by shares": RankSearch(k=3, reveal="votes"),
-    "search for labels alone": RankSearch(k=3, reveal="label"),
-    "votes": NoisyVotes(radius=0.5),
-    "votes on a ring": NoisyVotes(radius=0.5, sum="ring"),
+    "search": vr.RankSearch(k=3),
+    "search by one that adds up": vr.RankSearch(k=3, sum="star"),
+    "search by shares": vr.RankSearch(k=3, reveal="votes"),
+    "search for labels alone": vr.RankSearch(k=3, reveal="label"),
+    "votes": vr.NoisyVotes(radius=0.5),
+    "votes on a ring": vr.NoisyVotes(radius=0.5, sum="ring"),
 }
 SEARCHES: Final = [name for name in SYSTEMS if "search" in name]
 SILENCES: Final = [Silent(first_round=first) for first in (0, 1, 2, 7, 12, 16, 19)]
 
 
-def ready(name: str) -> Setup:
+def ready(name: str) -> vr.Setup:
     """Return a system whose parties hold a few rows each."""
     rng = np.random.default_rng(1)
-    parts = {each: Rows(rng.random((4, 2)), rng.integers(0, 2, 4)) for each in NAMES}
+    parts = {each: vr.Rows(rng.random((4, 2)), rng.integers(0, 2, 4)) for each in NAMES}
     return SYSTEMS[name].setup(parts, FACTS)
 
 
 async def run(
     name: str,
-    runtime: Simulated,
-    adversaries: Mapping[str, Adversary] | None = None,
+    runtime: vr.Simulated,
+    adversaries: Mapping[str, vr.Adversary] | None = None,
     seconds: float | None = None,
     watch: Sequence[str] = (),
-) -> Run[object]:
+) -> vr.Run[object]:
     """Run a system in which party-0 asks."""
     setup = ready(name)
     play = setup.play(np.random.default_rng(2).random((4, 2)))
-    async with Cluster(NAMES, runtime=runtime, own=setup.resident, seed=3) as cluster:
+    async with vr.Cluster(NAMES, runtime=runtime, own=setup.resident, seed=3) as cluster:
         return await cluster.run(
             setup.role,
             only=play.only,
@@ -98,26 +71,26 @@ async def run(
         )
 
 
-def kinds_sent(name: str) -> list[type[Message]]:
+def kinds_sent(name: str) -> list[type[vr.Message]]:
     """Return the kinds of messages that the parties send in an honest run."""
-    views = simulation.simulate(run(name, Simulated(), watch=NAMES)).views
+    views = simulation.simulate(run(name, vr.Simulated(), watch=NAMES)).views
     found = {type(seen.message) for view in views.values() for seen in view.sent}
     return sorted(found, key=lambda kind: kind.kind)
 
 
 def failure(
     name: str,
-    adversaries: Mapping[str, Adversary],
-    faults: Sequence[Fault] = (),
+    adversaries: Mapping[str, vr.Adversary],
+    faults: Sequence[vr.Fault] = (),
     *,
     seconds: float | None = None,
     latency: float = 0.0,
-) -> VeilringError | None:
+) -> vr.VeilringError | None:
     """Return the error that ends a run on the simulated clock, if any."""
-    links = Topology(LinkModel(latency=Constant(latency))) if latency else None
+    links = vr.Topology(vr.LinkModel(latency=vr.Constant(latency))) if latency else None
     try:
-        simulation.simulate(run(name, Simulated(links, faults), adversaries, seconds))
-    except RunFailed as error:
+        simulation.simulate(run(name, vr.Simulated(links, faults), adversaries, seconds))
+    except vr.RunFailed as error:
         return error
     return None
 
@@ -164,7 +137,7 @@ def test_a_party_that_sends_other_messages_never_convicts_another(name: str) -> 
             assert error is None or blamed_party(error) in {faulty, ""}, (lie, str(error))
 
 
-def other_hash(message: Message) -> Message:
+def other_hash(message: vr.Message) -> vr.Message:
     """Return the message with another hash of the public inputs."""
     return message.model_copy(update={"digest": bytes(DIGEST_BYTES)})
 
@@ -178,10 +151,10 @@ def test_a_party_that_sends_another_hash_is_among_those_named(name: str) -> None
     for faulty in NAMES:
         lie = Alter(other_hash, only=(MaskedWords, MaskedTotals, Shares))
         error = failure(name, {faulty: lie}, seconds=LIMIT_SECONDS)
-        assert isinstance(error, RunFailed)
+        assert isinstance(error, vr.RunFailed)
         found = [e for n, e in error.errors.items() if n != faulty]
-        violations = {e.culprit for e in found if isinstance(e, ProtocolViolation)}
-        tampered = {e.suspects for e in found if isinstance(e, Tampered)}
+        violations = {e.culprit for e in found if isinstance(e, vr.ProtocolViolation)}
+        tampered = {e.suspects for e in found if isinstance(e, vr.Tampered)}
         assert violations | tampered
         assert violations <= {faulty}
         assert all(
@@ -193,11 +166,11 @@ def test_a_party_that_sends_another_hash_is_among_those_named(name: str) -> None
 @pytest.mark.parametrize("name", SEARCHES)
 def test_a_party_that_aborts_is_reported_without_blame(name: str) -> None:
     """Rows of another schema end the run of their party, which tells all others."""
-    wrong = Substitute(SearchedRows(Rows(np.zeros((1, 7)), np.zeros(1, int))))
+    wrong = Substitute(SearchedRows(vr.Rows(np.zeros((1, 7)), np.zeros(1, int))))
     for faulty in NAMES:
         error = failure(name, {faulty: wrong})
-        assert isinstance(error, RunFailed)
-        assert isinstance(error.root, InputError)
+        assert isinstance(error, vr.RunFailed)
+        assert isinstance(error.root, vr.InputError)
         told = [e for n, e in error.errors.items() if n != faulty]
         assert all(isinstance(e, SessionAborted) for e in told)
         assert {(e.by, e.reason, e.culprit) for e in told if isinstance(e, SessionAborted)} == {
@@ -210,9 +183,9 @@ def test_a_party_that_aborts_is_reported_without_blame(name: str) -> None:
 def test_a_slow_party_or_link_is_not_blamed(name: str) -> None:
     """If time runs out while an honest party or a link is slow, no party is named."""
     for victim, other in pairwise(NAMES):
-        slow = Fault("slow", 0.0, 1e6, (victim,), strength=400.0)
-        stall = Fault("stall", 0.0, 1e6, (victim, other))
-        pause = Fault("pause", 0.35, 1e6, (victim,))
+        slow = vr.Fault("slow", 0.0, 1e6, (victim,), strength=400.0)
+        stall = vr.Fault("stall", 0.0, 1e6, (victim, other))
+        pause = vr.Fault("pause", 0.35, 1e6, (victim,))
         for fault in (slow, stall, pause):
             error = failure(name, {}, [fault], seconds=LIMIT_SECONDS, latency=0.1)
             assert error is None or not blamed_party(error), (fault, str(error))
@@ -226,7 +199,7 @@ def test_a_slow_party_or_link_is_not_blamed(name: str) -> None:
 def test_a_party_that_crashed_is_named(name: str) -> None:
     """Every remaining party names a crashed party at any position."""
     for victim in NAMES:
-        crash = Fault("crash", 0.35, np.inf, (victim,))
+        crash = vr.Fault("crash", 0.35, np.inf, (victim,))
         error = failure(name, {}, [crash], latency=0.1)
         assert error is not None
         assert blamed_party(error) == victim

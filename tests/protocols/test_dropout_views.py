@@ -18,14 +18,13 @@ from numpy.typing import NDArray
 from tests.protocols.dropout_worlds import World, play
 from typing_extensions import override
 
-from veilring.nodes.adversary import Adversary, Lines
-from veilring.nodes.party import Party
+import veilring as vr
+from veilring.nodes.adversary import Lines
 from veilring.protocols.digests import digest_of
 from veilring.protocols.dropouts import Echo, NamedSet, OpeningShares, SurvivingSums
 from veilring.protocols.masks import MaskedWords, derive_secret
 from veilring.protocols.seeding import OWN, PAIRS, Quorum, SeedShares, share_seeds, split_hashes
 from veilring.protocols.seedshares import Branch, join_shares, leaf_place, seed_bytes, tree_depth
-from veilring.transport.messages import Message
 
 HALF: Final = 2**63
 SPY: Final = "party-1"
@@ -50,7 +49,7 @@ class Table:
 
 
 async def sum_once(
-    party: Party, own: NDArray[np.uint64], *, table: Table, **settings: Any
+    party: vr.Party, own: NDArray[np.uint64], *, table: Table, **settings: Any
 ) -> list[list[int]]:
     """Add up under the masks of a table."""
 
@@ -64,7 +63,7 @@ async def sum_once(
     return [total.tolist() for total in await sums.add([own])]
 
 
-def received(world: World, *spies: str) -> Iterator[tuple[str, str, Message]]:
+def received(world: World, *spies: str) -> Iterator[tuple[str, str, vr.Message]]:
     """Yield the sender, receiver and content of each message sent to spies."""
     for name in world.parties:
         for to, message in world.sent(name):
@@ -226,14 +225,14 @@ def test_a_view_depends_only_on_the_sum(
 
 
 @dataclass
-class Liar(Adversary):
+class Liar(vr.Adversary):
     """Claims sets without some parties to each party, as coordinator or accomplice."""
 
     without: Mapping[str, tuple[str, ...]]
     named: NamedSet | None = None
 
     @override
-    async def sending(self, to: str, message: Message) -> Lines:
+    async def sending(self, to: str, message: vr.Message) -> Lines:
         if isinstance(message, NamedSet):
             self.named = message
             return [(to, self._named(to))]
@@ -244,7 +243,7 @@ class Liar(Adversary):
         return [(to, message)]
 
     @override
-    async def received(self, sender: str, message: Message) -> Message:
+    async def received(self, sender: str, message: vr.Message) -> vr.Message:
         if isinstance(message, NamedSet):
             self.named = message
         if isinstance(message, Echo) and self.named is not None:

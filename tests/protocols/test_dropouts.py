@@ -14,21 +14,12 @@ from numpy.typing import NDArray
 from tests.protocols.dropout_worlds import Lie, add_one, ending, endings, play, surviving_sums
 from typing_extensions import override
 
+import veilring as vr
 from veilring import simulation
-from veilring.errors import (
-    InputError,
-    PeerGivenUp,
-    PeerLost,
-    ProtocolViolation,
-    RunFailed,
-    Tampered,
-    TooManyLost,
-)
-from veilring.nodes.adversary import Adversary, Lines, Silent
-from veilring.nodes.cluster import RUNTIMES, Cluster, RuntimeName, run_with_retries
-from veilring.nodes.party import Party
+from veilring.errors import PeerGivenUp, TooManyLost
+from veilring.nodes.adversary import Lines, Silent
+from veilring.nodes.cluster import RUNTIMES, RuntimeName
 from veilring.nodes.run import blamed_party
-from veilring.nodes.runtimes import Simulated
 from veilring.protocols.digests import digest_of
 from veilring.protocols.dropouts import (
     Losses,
@@ -38,17 +29,13 @@ from veilring.protocols.dropouts import (
     surviving_cost,
     surviving_rounds,
 )
-from veilring.protocols.masks import MaskedSums, MaskedWords, Public, agree_keys
+from veilring.protocols.masks import MaskedWords, Public
 from veilring.protocols.seeding import Quorum, SeedsDealt, SeedShares, seeds_cost, share_seeds
 from veilring.protocols.seeding import _Dealt as Dealt
 from veilring.reached import sometimes
-from veilring.simulation import LinkModel, Topology
-from veilring.simulation.faults import Fault
-from veilring.simulation.links import Constant
-from veilring.transport.messages import Message
 
 WORDS = MaskedWords.kind
-TIMED = Topology(LinkModel(latency=Constant(0.01)))
+TIMED = vr.Topology(vr.LinkModel(latency=vr.Constant(0.01)))
 ALL = tuple(f"party-{n}" for n in range(5))
 PEERS = ALL[1:]
 OTHERS = ("party-0", "party-1", "party-2", "party-4")
@@ -134,7 +121,7 @@ def test_a_quorum_is_refused_exactly_if_there_is_no_threshold(parties: int) -> N
     for tolerated, lost in product(range(parties + 1), repeat=2):
         possible = range(tolerated + 1, parties - lost + 1)
         if not possible:
-            with pytest.raises(InputError, match="tolerate fewer"):
+            with pytest.raises(vr.InputError, match="tolerate fewer"):
                 Quorum(parties, tolerated, lost)
             continue
         quorum = Quorum(parties, tolerated, lost)
@@ -147,12 +134,12 @@ def test_a_quorum_is_refused_exactly_if_there_is_no_threshold(parties: int) -> N
 )
 def test_an_invalid_quorum_is_refused(numbers: tuple[int, int, int], field: str) -> None:
     """Two parties know each other's words from the sum; negative losses are refused too."""
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(vr.InputError) as refused:
         Quorum(*numbers)
     assert refused.value.field == field
 
 
-async def misuse(party: Party, own: NDArray[np.uint64], how: str) -> None:
+async def misuse(party: vr.Party, own: NDArray[np.uint64], how: str) -> None:
     """Call a sum with invalid arguments."""
     quorum = Quorum(7 if how == "quorum" else 5, 1, 1)
     seeds = await share_seeds(party, quorum, "nobody" if how == "coordinator" else "party-0")
@@ -164,15 +151,15 @@ async def misuse(party: Party, own: NDArray[np.uint64], how: str) -> None:
 @pytest.mark.parametrize("how", ["quorum", "coordinator", "own", "sums"])
 def test_invalid_arguments_are_refused(how: str) -> None:
     """A quorum of others, an unknown coordinator, reals, and more sums than seeds are refused."""
-    with pytest.raises(RunFailed) as failed:
+    with pytest.raises(vr.RunFailed) as failed:
         _ = play(5, role=misuse, how=how).run
-    assert isinstance(failed.value.root, InputError)
+    assert isinstance(failed.value.root, vr.InputError)
     assert failed.value.root.field == how
 
 
-def reset(start: float, *ends: str) -> Fault:
+def reset(start: float, *ends: str) -> vr.Fault:
     """Return a fault that breaks the connection of two parties."""
-    return Fault("reset", start, 9.0, ends)
+    return vr.Fault("reset", start, 9.0, ends)
 
 
 @pytest.mark.parametrize(
@@ -193,23 +180,23 @@ def test_the_others_continue_without_a_party(fault: dict[str, Any], left: str) -
     world = play(5, topology=TIMED, **fault, **FIVE)
     assert world.run.lost == (left,)
     assert world.run.result[0][1] == tuple(name for name in ALL if name != left)
-    assert isinstance(world.errors[left], PeerLost)
+    assert isinstance(world.errors[left], vr.PeerLost)
 
 
 @dataclass
-class LateTo(Adversary):
+class LateTo(vr.Adversary):
     """Sends its words to one party after that party has given it up."""
 
     to: str
 
     @override
-    async def sending(self, to: str, message: Message) -> Lines:
+    async def sending(self, to: str, message: vr.Message) -> Lines:
         if to == self.to and isinstance(message, MaskedWords):
             await asyncio.sleep(20.0)
         return [(to, message)]
 
 
-SILENT_TO_SOME = Lie(Message, to=("party-1", "party-2"), first_round=4)
+SILENT_TO_SOME = Lie(vr.Message, to=("party-1", "party-2"), first_round=4)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +208,7 @@ SILENT_TO_SOME = Lie(Message, to=("party-1", "party-2"), first_round=4)
     ],
 )
 def test_a_party_that_is_silent_to_some_or_late_is_given_up_alone(
-    fault: Adversary, star: bool, lost: tuple[str, ...], members: tuple[str, ...]
+    fault: vr.Adversary, star: bool, lost: tuple[str, ...], members: tuple[str, ...]
 ) -> None:
     """The coordinator waits for those that miss its shares; words that are too late are dropped."""
     run = play(5, adversaries={"party-3": fault}, sums=2, star=star, **FIVE).run
@@ -253,10 +240,10 @@ def test_missing_words_come_from_the_coordinator(ends: tuple[str, str]) -> None:
 
 def test_words_that_no_party_can_forward_end_the_sum_for_those_without_them() -> None:
     """If two connections fail at once, parties without the words name the coordinator."""
-    faults = [reset(0.035, "party-1", "party-3"), Fault("crash", 0.055, 0.055, ("party-0",))]
+    faults = [reset(0.035, "party-1", "party-3"), vr.Fault("crash", 0.055, 0.055, ("party-0",))]
     world = play(5, topology=TIMED, faults=faults, **FIVE)
     for name in ("party-1", "party-3"):
-        assert isinstance(world.errors[name], PeerLost)
+        assert isinstance(world.errors[name], vr.PeerLost)
         assert blamed_party(world.errors[name]) == "party-0"
     two, four = (world.outcomes[name].result for name in ("party-2", "party-4"))
     assert two == four
@@ -283,25 +270,25 @@ def test_a_share_of_a_party_that_learned_the_set_late_counts() -> None:
 
 def test_a_retry_continues_without_the_lost_parties() -> None:
     """If more are lost than a sum survives, the next attempt omits them."""
-    place = Simulated(TIMED, [Fault("crash", 0.045, 0.045, ("party-3",))])
+    place = vr.Simulated(TIMED, [vr.Fault("crash", 0.045, 0.045, ("party-3",))])
 
     async def run() -> Any:
         own = [np.array([n], np.uint64) for n in range(5)]
-        async with Cluster(5, runtime=place, own=own, seed=3) as cluster:
+        async with vr.Cluster(5, runtime=place, own=own, seed=3) as cluster:
             settings: dict[str, Any] = FIVE | {"lost": 0}
-            return await run_with_retries(cluster, surviving_sums, **settings)
+            return await vr.run_with_retries(cluster, surviving_sums, **settings)
 
     retried = simulation.simulate(run())
     assert retried.without == ("party-3",)
     assert retried.run.result[0][1] == OTHERS
 
 
-def sets(**update: Any) -> Callable[[Message], Message]:
+def sets(**update: Any) -> Callable[[vr.Message], vr.Message]:
     """Return a function that changes fields of a message."""
     return lambda message: message.model_copy(update=update)
 
 
-def wrong_share(dealer: int, message: OpeningShares, *, empty: bool = False) -> Message:
+def wrong_share(dealer: int, message: OpeningShares, *, empty: bool = False) -> vr.Message:
     """Return shares, of which that of one party's seed is wrong or empty."""
     shares = list(message.shares)
     wrong = bytes([shares[dealer][0] ^ 1]) + shares[dealer][1:]
@@ -325,7 +312,7 @@ def test_a_wrong_share_names_its_sender(dealer: int, crashes: dict[str, int]) ->
     """A wrong share of either seed names the party that sent it."""
     lie = {"party-2": Lie(OpeningShares, partial(wrong_share, dealer))}
     error = play(5, crashes=crashes, adversaries=lie, **FIVE).errors["party-0"]
-    assert isinstance(error, ProtocolViolation)
+    assert isinstance(error, vr.ProtocolViolation)
     reason = f"revealed a wrong share of a seed of party-{dealer}"
     assert (error.culprit, error.reason) == ("party-2", reason)
 
@@ -335,7 +322,7 @@ def test_a_wrong_share_names_its_sender(dealer: int, crashes: dict[str, int]) ->
     [
         (
             {
-                "party-4": Lie(Message, to=("party-2",), first_round=1),
+                "party-4": Lie(vr.Message, to=("party-2",), first_round=1),
                 "party-0": Lie(MaskedWords, add_one, first_round=2),
             },
             "party-2",
@@ -351,14 +338,14 @@ def test_a_wrong_share_names_its_sender(dealer: int, crashes: dict[str, int]) ->
     ],
     ids=["words passed on", "an empty share", "a wrong deal", "omitted words"],
 )
-def test_a_lie_names_its_sender(lies: dict[str, Adversary], judge: str, said: str) -> None:
+def test_a_lie_names_its_sender(lies: dict[str, vr.Adversary], judge: str, said: str) -> None:
     """Other words, unreadable shares and missing messages name the party that sent them.
 
     A wrong deal is noticed as soon as the recipient sees it, and omitted words by the next message,
     which shows that they were not lost.
     """
     error = play(5, adversaries=lies, **FIVE).errors[judge]
-    assert isinstance(error, ProtocolViolation)
+    assert isinstance(error, vr.ProtocolViolation)
     assert str(error).startswith(said)
 
 
@@ -368,16 +355,16 @@ def test_shares_that_do_not_give_the_seed_name_their_dealer(
     """All parties disclosed their shares, but these contradict the commitment."""
     draw = Dealt.draw
 
-    def draw_wrongly(party: Party, threshold: int) -> Dealt:
+    def draw_wrongly(party: vr.Party, threshold: int) -> Dealt:
         dealt = draw(party, threshold)
         if party.me != "party-2":
             return dealt
         return dealt._replace(head=dealt.head._replace(commitment=digest_of(b"other")))
 
     monkeypatch.setattr(Dealt, "draw", draw_wrongly)
-    with pytest.raises(RunFailed) as failed:
+    with pytest.raises(vr.RunFailed) as failed:
         _ = play(5, **FIVE).run
-    assert isinstance(failed.value.root, ProtocolViolation)
+    assert isinstance(failed.value.root, vr.ProtocolViolation)
     assert failed.value.root.culprit == "party-2"
 
 
@@ -395,12 +382,12 @@ def test_shares_that_do_not_give_the_seed_name_their_dealer(
     ],
 )
 def test_an_impossible_set_names_the_coordinator(
-    lie: Lie, crashes: dict[str, int], withheld: type[Message]
+    lie: Lie, crashes: dict[str, int], withheld: type[vr.Message]
 ) -> None:
     """It is named before any share is disclosed, or before any words are sent to its dealers."""
     world = play(5, crashes=crashes, adversaries={"party-0": lie}, **FIVE)
     errors = [error for name, error in world.errors.items() if name != "party-0"]
-    convicted = {error.culprit for error in errors if isinstance(error, ProtocolViolation)}
+    convicted = {error.culprit for error in errors if isinstance(error, vr.ProtocolViolation)}
     assert convicted == {"party-0"}
     assert not any(isinstance(sent, withheld) for name in PEERS for _, sent in world.sent(name))
 
@@ -417,11 +404,11 @@ def test_a_coordinator_that_tells_parties_apart_opens_nothing(lie: Lie) -> None:
     """
     world = play(5, adversaries={"party-0": lie}, **FIVE)
     found = [world.errors[name] for name in PEERS if name in world.errors]
-    assert any(isinstance(error, Tampered | ProtocolViolation) for error in found)
+    assert any(isinstance(error, vr.Tampered | vr.ProtocolViolation) for error in found)
     assert not any(map(world.told, PEERS))
 
 
-async def bound_otherwise(party: Party, own: NDArray[np.uint64]) -> None:
+async def bound_otherwise(party: vr.Party, own: NDArray[np.uint64]) -> None:
     """Add up with other public inputs at one party."""
     seeds = await share_seeds(party, Quorum(5, 1, 1), "party-0")
     public = Public(digest_of(b"other" if party.me == "party-2" else b"same"), ("party-1",))
@@ -430,19 +417,19 @@ async def bound_otherwise(party: Party, own: NDArray[np.uint64]) -> None:
 
 def test_parties_with_different_public_inputs_open_nothing() -> None:
     """Every message contains the hash, and masks depend on it."""
-    with pytest.raises(RunFailed) as failed:
+    with pytest.raises(vr.RunFailed) as failed:
         _ = play(5, role=bound_otherwise).run
-    assert isinstance(failed.value.root, Tampered)
+    assert isinstance(failed.value.root, vr.Tampered)
 
 
-async def either(party: Party, own: NDArray[np.uint64], *, survive: bool) -> Any:
+async def either(party: vr.Party, own: NDArray[np.uint64], *, survive: bool) -> Any:
     """Add up twice through the common interface of both kinds of sums."""
-    sums: MaskedSums | SurvivingSums
+    sums: vr.MaskedSums | SurvivingSums
     if survive:
         seeds = await share_seeds(party, Quorum(5, 1, 1), "party-1", sums=2)
         sums = SurvivingSums(party, seeds, 3)
     else:
-        sums = MaskedSums(party, await agree_keys(party), "party-1", 3)
+        sums = vr.MaskedSums(party, await vr.agree_keys(party), "party-1", 3)
     first = await sums.add([own])
     sums.bind(b"what is public now")
     second = await sums.add([own, own[:1]])
@@ -469,7 +456,7 @@ def test_two_sums_have_separate_seeds() -> None:
 
 def test_errors_of_losses_can_be_sent_between_processes() -> None:
     """Errors about lost parties keep all their fields when they are sent between processes."""
-    for error in (PeerGivenUp("a"), PeerLost("a", orderly=True), TooManyLost(("a", "b"), 3, 4)):
+    for error in (PeerGivenUp("a"), vr.PeerLost("a", orderly=True), TooManyLost(("a", "b"), 3, 4)):
         copied = pickle.loads(pickle.dumps(error))
         assert (type(copied), str(copied), vars(copied)) == (type(error), str(error), vars(error))
 
@@ -530,7 +517,7 @@ def test_random_worlds_of_twelve_parties() -> None:
 Found = tuple[int, tuple[str, ...]]
 
 
-async def sum_with_marks(party: Party, own: int) -> Found:
+async def sum_with_marks(party: vr.Party, own: int) -> Found:
     """Add up one number, with one party fewer if necessary."""
     quorum = Quorum(len(party.parties), 1, 1)
     seeds = await share_seeds(party, quorum, party.parties[0], silence=1.0)

@@ -16,14 +16,11 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import pytest
 
+import veilring as vr
 from veilring import simulation
-from veilring.nodes.cluster import Cluster
-from veilring.nodes.run import Run
-from veilring.protocols.registry import BUILT_IN, find_system
-from veilring.protocols.system import System
+from veilring.protocols.registry import BUILT_IN
 from veilring.testing.auditing.findings import AuditedSystem
 from veilring.transport.handshake import PROTOCOL_VERSION
-from veilring.transport.messages import Array, Message
 
 PARTIES: Final = 5  # as many as two cycles of a sum need
 TABLE: Final = Path(__file__).parent / "formats.json"
@@ -48,11 +45,11 @@ REMEDY: Final = (
 )
 
 
-def messages() -> dict[str, type[Message]]:
+def messages() -> dict[str, type[vr.Message]]:
     """Return all messages of veilring, by their kinds."""
     for module in (*(path.partition(":")[0] for path in BUILT_IN.values()), *DEPLOYED):
         import_module(module)
-    found, unread = dict[str, type[Message]](), [Message]
+    found, unread = dict[str, type[vr.Message]](), [vr.Message]
     while unread:
         for each in unread.pop().__subclasses__():
             unread.append(each)
@@ -63,7 +60,7 @@ def messages() -> dict[str, type[Message]]:
 
 def described(annotation: Any, metadata: list[object]) -> str:
     """Return the type of a field in words that no version of Python, NumPy or pydantic changes."""
-    arrays = [repr(each) for each in metadata if isinstance(each, Array)]
+    arrays = [repr(each) for each in metadata if isinstance(each, vr.Array)]
     if arrays:
         return arrays[0]
     least = "".join(f" of {each.min_length}" for each in metadata if hasattr(each, "min_length"))
@@ -84,7 +81,7 @@ def _unfolded(metadata: list[Any]) -> list[object]:
     return [part for each in metadata for part in (getattr(each, "metadata", None) or [each])]
 
 
-def fields(kind: type[Message]) -> list[str]:
+def fields(kind: type[vr.Message]) -> list[str]:
     """Return the name and the type of each field."""
     return [
         f"{name}: {described(field.annotation, list(field.metadata))}"
@@ -92,7 +89,7 @@ def fields(kind: type[Message]) -> list[str]:
     ]
 
 
-def variants(system: type[System]) -> Iterator[System]:
+def variants(system: type[vr.System]) -> Iterator[vr.System]:
     """Yield a system with each of its sums, and with dropouts: they send different messages."""
     field = system.model_fields.get("sum")
     if field is None:
@@ -103,15 +100,15 @@ def variants(system: type[System]) -> Iterator[System]:
             yield system(sum=value, **({"cycles": 2} if value == "cycles" else {}), **losing)
 
 
-def order(system: System) -> dict[str, list[str]]:
+def order(system: vr.System) -> dict[str, list[str]]:
     """Return the kinds that each party sends in a short run, in their order."""
     example = system.example(parties=PARTIES)
     setup = AuditedSystem(system, example).setup()
     play = setup.play(example.queries)
 
-    async def main() -> Run[Any]:
+    async def main() -> vr.Run[Any]:
         own = setup.resident
-        async with Cluster(setup.parties, runtime="simulated", own=own, seed=1) as cluster:
+        async with vr.Cluster(setup.parties, runtime="simulated", own=own, seed=1) as cluster:
             return await cluster.run(setup.role, only=play.only, trace=True, **play.public)
 
     sent = {name: list[str]() for name in setup.parties}
@@ -124,13 +121,13 @@ def number_of(name: str) -> tuple[int, str]:
     """Return the number that greetings compare, and where it is declared."""
     if name == GREETINGS:
         return PROTOCOL_VERSION, "PROTOCOL_VERSION in veilring.transport.handshake"
-    system = find_system(name)
+    system = vr.find_system(name)
     return system.messages_format, f"{system.__name__}.messages_format in {system.__module__}"
 
 
 def hash_of(name: str) -> str:
     """Return the hash of the messages of a system, or of greetings."""
-    runs = [] if name == GREETINGS else [order(each) for each in variants(find_system(name))]
+    runs = [] if name == GREETINGS else [order(each) for each in variants(vr.find_system(name))]
     seen = {kind for run in runs for kinds in run.values() for kind in kinds}
     assert all(kind.startswith(KINDS[name]) for kind in seen), seen
     said = {kind: fields(each) for kind, each in messages().items() if kind.startswith(KINDS[name])}
@@ -156,11 +153,11 @@ def test_every_message_belongs_to_a_number() -> None:
 def test_a_hash_depends_on_the_names_and_types_of_fields() -> None:
     """Another name, type, dtype, number of axes or length is another message."""
 
-    class _Before(Message, kind="test.format-before"):
+    class _Before(vr.Message, kind="test.format-before"):
         number: int
         words: tuple[bytes, ...]
 
-    class _After(Message, kind="test.format-after"):
+    class _After(vr.Message, kind="test.format-after"):
         number: int | None
         words: tuple[str, ...]
 

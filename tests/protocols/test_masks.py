@@ -19,32 +19,25 @@ from tests.protocols.dropout_worlds import Lie, add_one
 
 import veilring as vr
 from veilring import simulation
-from veilring.errors import InputError, ProtocolViolation, RunFailed, Tampered
 from veilring.nodes.adversary import Alter
-from veilring.nodes.cluster import Cluster, RuntimeName
+from veilring.nodes.cluster import RuntimeName
 from veilring.nodes.journal import Journal
-from veilring.nodes.party import Party
-from veilring.nodes.run import Outcome, Run
-from veilring.nodes.runtimes import Simulated
+from veilring.nodes.run import Outcome
 from veilring.protocols.digests import DIGEST_BYTES, digest_of
 from veilring.protocols.masks import (
     KEY_BYTES,
-    MaskedSums,
     MaskedTotals,
     MaskedWords,
     MaskKey,
     PairwiseKeys,
-    agree_keys,
     agree_secrets,
     chacha20_stream,
     derive_secret,
     keys_cost,
     masked_cost,
-    masked_sum,
     neighbours_each_side,
 )
 from veilring.testing import assert_cost
-from veilring.transport.messages import Message
 
 Words = NDArray[np.integer[Any]]
 DTYPES = [f"{order}{kind}" for order in "<>" for kind in ("u1", "u2", "u4", "u8", "i2", "i8")]
@@ -78,16 +71,16 @@ def modular(words: Sequence[Words]) -> Words:
     return np.asarray(np.add.reduce(words, dtype=words[0].dtype.type))
 
 
-async def add(party: Party, own: Words, *, adder: str | None = None) -> Words:
+async def add(party: vr.Party, own: Words, *, adder: str | None = None) -> Words:
     """Agree on keys, and add up."""
     return await vr.masked_sum(party, own, adder=adder)
 
 
-def run_on(runtime: RuntimeName, role: Any, parties: int, **given: Any) -> Run[Any]:
+def run_on(runtime: RuntimeName, role: Any, parties: int, **given: Any) -> vr.Run[Any]:
     """Run a role once in memory or on the simulated clock."""
 
-    async def play() -> Run[Any]:
-        async with Cluster(parties, runtime=runtime, seed=3) as cluster:
+    async def play() -> vr.Run[Any]:
+        async with vr.Cluster(parties, runtime=runtime, seed=3) as cluster:
             return await cluster.run(role, **given)
 
     return simulation.simulate(play()) if runtime == "simulated" else asyncio.run(play())
@@ -169,9 +162,9 @@ def test_every_shape_is_added(shape: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(run.result, np.full(shape, 6))
 
 
-async def add_three_times(party: Party) -> tuple[list[int], int]:
+async def add_three_times(party: vr.Party) -> tuple[list[int], int]:
     """Return three totals, each of the previous result, and the next round."""
-    sums = MaskedSums(party, await agree_keys(party), adder="party-2")
+    sums = vr.MaskedSums(party, await vr.agree_keys(party), adder="party-2")
     seen: list[int] = []
     own = np.array([party.parties.position(party.me)], np.uint16)
     for _ in range(3):
@@ -207,20 +200,20 @@ def test_invalid_arguments_are_refused_before_a_message_is_sent(
     Each of two parties would know the input of the other from the total.
     """
     journal = Journal()
-    with pytest.raises(RunFailed) as failed:
+    with pytest.raises(vr.RunFailed) as failed:
         run_on("memory", add, parties, trace=journal, own=[own] * parties, adder=adder)
     assert not journal.messages
-    assert isinstance(failed.value.root, InputError)
+    assert isinstance(failed.value.root, vr.InputError)
     assert failed.value.root.field == field
 
 
 def root_of(
-    change: Callable[[Message], Message], kind: type[Message], adder: str | None = None
+    change: Callable[[vr.Message], vr.Message], kind: type[vr.Message], adder: str | None = None
 ) -> BaseException | None:
     """Return the error that ends a sum of three parties of which party-2 lies."""
     kinds = (MaskKey,) if kind is MaskKey else (MaskedWords, MaskedTotals)
     lie, own = {"party-2": Alter(change, only=kinds)}, [np.ones(2, np.uint16)] * 3
-    with pytest.raises(RunFailed) as failed:
+    with pytest.raises(vr.RunFailed) as failed:
         run_on("memory", add, 3, own=own, adversaries=lie, adder=adder)
     return failed.value.root
 
@@ -233,7 +226,7 @@ def test_a_point_of_low_order_is_refused(point: int) -> None:
     """A public key that makes the secret known to everyone is blamed on its sender."""
     key = MaskKey(public=point.to_bytes(KEY_BYTES, "little"))
     root = root_of(lambda _message: key, MaskKey)
-    assert isinstance(root, ProtocolViolation)
+    assert isinstance(root, vr.ProtocolViolation)
     assert root.culprit == "party-2"
 
 
@@ -245,7 +238,7 @@ def test_a_point_of_low_order_is_refused(point: int) -> None:
 def test_words_of_another_shape_are_refused(words: tuple[Words, ...], adder: str | None) -> None:
     """Words of a wrong length or size name their sender."""
     root = root_of(lambda m: m.model_copy(update={"words": words}), MaskedWords, adder)
-    assert isinstance(root, ProtocolViolation)
+    assert isinstance(root, vr.ProtocolViolation)
     assert root.culprit == "party-2"
 
 
@@ -254,7 +247,7 @@ def test_a_different_hash_ends_the_sum(adder: str | None) -> None:
     """The parties' public inputs differ, and no party can know which are right."""
     other = {"digest": digest_of(b"other")}
     root = root_of(lambda m: m.model_copy(update=other), MaskedWords, adder)
-    assert isinstance(root, Tampered)
+    assert isinstance(root, vr.Tampered)
     assert "party-2" in root.suspects
 
 
@@ -280,7 +273,7 @@ def expanded(key: bytes, info: bytes) -> bytes:
     return hmac.digest(key, info + b"\1", "sha256")
 
 
-async def agree(party: Party) -> tuple[bytes, dict[str, bytes]]:
+async def agree(party: vr.Party) -> tuple[bytes, dict[str, bytes]]:
     """Return the session, and the secrets that are agreed in it."""
     return party.session, await agree_secrets(party)
 
@@ -371,10 +364,10 @@ def test_few_parties_share_masks_with_all() -> None:
         assert parties**2 / 2 * (colluding / parties) ** (2 * each) <= 2.0**-64
 
 
-async def add_as_neighbours(party: Party, own: Words, *, adder: str | None) -> Words:
+async def add_as_neighbours(party: vr.Party, own: Words, *, adder: str | None) -> Words:
     """Add up with masks of neighbours, without colluders."""
-    keys = await agree_keys(party, colluding=0)
-    return await masked_sum(party, own, keys=keys, adder=adder)
+    keys = await vr.agree_keys(party, colluding=0)
+    return await vr.masked_sum(party, own, keys=keys, adder=adder)
 
 
 @pytest.mark.parametrize("adder", [None, "party-3"])
@@ -387,10 +380,10 @@ def test_sums_with_masks_of_neighbours_are_those_of_all_parties(adder: str | Non
     assert keys_cost(9, 0).messages == 18
 
 
-async def add_and_confirm(party: Party, own: Words) -> tuple[tuple[str, ...], int]:
+async def add_and_confirm(party: vr.Party, own: Words) -> tuple[tuple[str, ...], int]:
     """Return the neighbours, and a confirmed total that party-0 adds up."""
-    keys = await agree_keys(party, colluding=0)
-    sums = MaskedSums(party, keys, "party-0")
+    keys = await vr.agree_keys(party, colluding=0)
+    sums = vr.MaskedSums(party, keys, "party-0")
     (total,) = await sums.add((own,))
     await sums.confirm()
     return keys.peers, int(total[0])
@@ -401,12 +394,12 @@ def test_only_neighbours_of_a_party_with_other_totals_notice() -> None:
 
     async def run() -> list[Outcome]:
         own = [np.array([n]) for n in range(9)]
-        async with Cluster(9, runtime=Simulated(), own=own, seed=1) as cluster:
+        async with vr.Cluster(9, runtime=vr.Simulated(), own=own, seed=1) as cluster:
             lie = {"party-0": Lie(MaskedTotals, add_one, to=("party-4",))}
             return await cluster.play(add_and_confirm, adversaries=lie)
 
     outcomes = {each.party: each for each in simulation.simulate(run())}
-    noticed = {name for name, each in outcomes.items() if isinstance(each.error, Tampered)}
+    noticed = {name for name, each in outcomes.items() if isinstance(each.error, vr.Tampered)}
     results = {name: each.result for name, each in outcomes.items() if name not in noticed}
     assert "party-4" in noticed
     assert len(noticed) == 3

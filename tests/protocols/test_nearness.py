@@ -8,23 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilring.data.table import Rows, pairwise_distances
-from veilring.errors import InputError
+import veilring as vr
+from veilring.data.table import pairwise_distances
 from veilring.protocols.nearness import NEAR_QUERIES_MIN, near_share, smallest_among
-from veilring.protocols.noisyvotes.system import NoisyVotes
-from veilring.protocols.promise import Facts
 from veilring.protocols.radius.system import (
-    DataOwner,
     OwnerSetup,
     public_k,
     public_radius,
     radius_among,
     radius_share,
 )
-from veilring.protocols.system import System
 
 FEATURES, ROWS = 5, 400
-FACTS = Facts(parties=3, features=FEATURES, classes=2, rows=ROWS)
+FACTS = vr.Facts(parties=3, features=FEATURES, classes=2, rows=ROWS)
 
 
 def queries(number: int, spread: float = 1.0) -> np.ndarray:
@@ -80,7 +76,7 @@ def test_a_radius_is_bounded() -> None:
     alone = public_radius(FEATURES, ROWS)
     assert radius_among(queries(50, 1e-3), FACTS, 1.0) == alone / 4
     corners = np.where(np.arange(50)[:, None] % 2, 0.0, 1.0) + queries(50, 1e-3) * [1e-3]
-    few = Facts(parties=3, features=FEATURES, classes=2, rows=2)
+    few = vr.Facts(parties=3, features=FEATURES, classes=2, rows=2)
     assert radius_among(np.clip(corners, 0, 1), few, 1.0) <= 2 * public_radius(FEATURES, 2)
 
 
@@ -97,28 +93,30 @@ def test_k_grows_with_the_rows_but_stays_below_most_of_them() -> None:
 @pytest.mark.parametrize(
     ("system", "parameter"),
     [
-        (DataOwner(), "radius"),
-        (DataOwner(k="auto"), "k"),
-        (NoisyVotes(), "rows"),
-        (NoisyVotes(k="auto"), "rows"),
+        (vr.DataOwner(), "radius"),
+        (vr.DataOwner(k="auto"), "k"),
+        (vr.NoisyVotes(), "rows"),
+        (vr.NoisyVotes(k="auto"), "rows"),
     ],
     ids=str,
 )
-def test_a_rule_needs_a_public_number_of_rows(system: System, parameter: str) -> None:
+def test_a_rule_needs_a_public_number_of_rows(system: vr.System, parameter: str) -> None:
     """With a declared number the guarantee calls it public; otherwise the error requires one."""
     rng = np.random.default_rng(1)
-    parts = {f"p{n}": Rows(rng.random((20, 2)), rng.integers(2, size=20)) for n in range(3)}
+    parts = {f"p{n}": vr.Rows(rng.random((20, 2)), rng.integers(2, size=20)) for n in range(3)}
     assert "number of rows is public" in system.promise().note
-    setup = system.setup(parts, Facts(3, 2, 2, rows=60))
+    setup = system.setup(parts, vr.Facts(3, 2, 2, rows=60))
     assert setup.label(rng.random((12, 2)), rng).shape == (12,)
-    with pytest.raises(InputError, match=r"public(?: here; give a number|, is missing)") as refused:
-        system.setup(parts, Facts(3, 2, 2))
+    with pytest.raises(
+        vr.InputError, match=r"public(?: here; give a number|, is missing)"
+    ) as refused:
+        system.setup(parts, vr.Facts(3, 2, 2))
     assert refused.value.field == parameter
 
 
 def test_with_k_by_rule_no_count_is_charged() -> None:
     """The owner uses the rule's number, and does not count its rows with noise."""
-    parts = {"ann": Rows(np.random.default_rng(1).random((60, 2)), np.zeros(60, np.int64))}
-    setup = DataOwner(k="auto").setup(parts, Facts(1, 2, 2, rows=60))
+    parts = {"ann": vr.Rows(np.random.default_rng(1).random((60, 2)), np.zeros(60, np.int64))}
+    setup = vr.DataOwner(k="auto").setup(parts, vr.Facts(1, 2, 2, rows=60))
     assert isinstance(setup, OwnerSetup)
     assert (setup.k, setup.rules.facts.rows) == (public_k("auto", 2, 60), 60)

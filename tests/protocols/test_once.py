@@ -12,44 +12,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.outcomes import CONTENT, PARTIES, TERMS, Members, Outcome, neighbours
 
-from veilring.data.table import Features, Rows
-from veilring.errors import (
-    BudgetExhausted,
-    EndpointClosed,
-    InputError,
-    PeerLost,
-    SessionAborted,
-    StoreFailed,
-    VeilringError,
-)
+import veilring as vr
+from veilring.errors import EndpointClosed, SessionAborted, StoreFailed
 from veilring.nodes.party import Parties
 from veilring.privacy.budgets import Budgets, Charge, ChargeOutcome
 from veilring.privacy.ledger import Ledger, open_ledger
 from veilring.protocols import peers
-from veilring.protocols.membership import Membership
 from veilring.protocols.once import OnceMember
 from veilring.protocols.peers import Till
-from veilring.protocols.promise import Facts
 from veilring.protocols.release.algorithm.steps import Released
-from veilring.protocols.release.system import Release
 from veilring.randomness import Streams
 from veilring.transport.endpoint import MemoryEndpoint
 
 EPSILON = 2.0
 CLIENTS = ("ann", "dan", "eve")
-SCHEMA = Features.of_numbers(2, 2)
-FACTS = Facts(len(PARTIES), len(SCHEMA), len(SCHEMA.classes), 60, schema=SCHEMA)
-SYSTEM = Release(epsilon=EPSILON, statistic="means")
+SCHEMA = vr.Features.of_numbers(2, 2)
+FACTS = vr.Facts(len(PARTIES), len(SCHEMA), len(SCHEMA.classes), 60, schema=SCHEMA)
+SYSTEM = vr.Release(epsilon=EPSILON, statistic="means")
 LOSING = SYSTEM.model_copy(update={"tolerated": 0, "lost": 1})
 """It goes on without a party that is lost while it releases."""
-ROWS = Rows(np.tile([[0.2, 0.3], [0.9, 0.6]], (10, 1)), np.arange(20) % 2)
+ROWS = vr.Rows(np.tile([[0.2, 0.3], [0.9, 0.6]], (10, 1)), np.arange(20) % 2)
 EVERYWHERE = dict.fromkeys(PARTIES, ROWS)
 POINTS = range(1, 40)
 """More than a victim sends messages and uses its ledger."""
 
 
 @cache
-def membership_of(system: Release) -> Membership:
+def membership_of(system: vr.Release) -> vr.Membership:
     """Return the membership of parties in a release."""
     return system.membership(FACTS)
 
@@ -59,9 +48,9 @@ class Deployed(Members):
 
     def __init__(
         self,
-        system: Release = SYSTEM,
+        system: vr.Release = SYSTEM,
         budget: float = 3 * EPSILON,
-        parts: Mapping[str, Rows] = EVERYWHERE,
+        parts: Mapping[str, vr.Rows] = EVERYWHERE,
     ) -> None:
         budgets = [Budgets(total=budget, analysts={"eve": 0.0})] * len(PARTIES)
         given: dict[str, Any] = {"price": EPSILON, "clients": CLIENTS, "budgets": budgets}
@@ -205,14 +194,14 @@ def killing(deployed: Deployed, victim: str, point: int) -> Iterator[list[str]]:
     ],
 )
 async def test_a_kill_anywhere_causes_no_second_release(
-    system: Release, victim: str, asked: str
+    system: vr.Release, victim: str, asked: str
 ) -> None:
     """Charges stay, and a total known to any member or client is never computed again."""
     known_after = set[bool]()
     for point in POINTS:
         deployed, told = Deployed(system), list[bytes]()
         async with deployed.served():
-            with killing(deployed, victim, point) as places, suppress(VeilringError):
+            with killing(deployed, victim, point) as places, suppress(vr.VeilringError):
                 told.append(await deployed.ask(asked))
             await asyncio.gather(*(asyncio.sleep(0) for _ in range(3)))
         async with deployed.served():
@@ -234,12 +223,12 @@ async def test_a_kill_anywhere_causes_no_second_release(
 
 
 @pytest.mark.parametrize("system", [SYSTEM, LOSING])
-async def test_no_member_begins_if_one_cannot_pay(system: Release) -> None:
+async def test_no_member_begins_if_one_cannot_pay(system: vr.Release) -> None:
     """A member with an exhausted ledger is named, and none is charged; likewise a client."""
     async with Deployed(system, budget=EPSILON).served() as deployed:
         deployed.ledgers["cyd"].charge(Charge("bob", "before", b"", b"", EPSILON))
         for asked in PARTIES:
-            with pytest.raises(BudgetExhausted, match="member") as refused:
+            with pytest.raises(vr.BudgetExhausted, match="member") as refused:
                 await deployed.ask(asked)
             assert refused.value.__notes__ == [
                 "cyd has less left than the 2 epsilon that the release costs."
@@ -251,7 +240,7 @@ async def test_no_member_begins_if_one_cannot_pay(system: Release) -> None:
 async def test_a_client_is_charged_at_the_asked_member(asked: str) -> None:
     """A client without a budget there is refused, but gets what others have paid for."""
     async with Deployed().served() as deployed:
-        with pytest.raises(BudgetExhausted, match="client") as refused:
+        with pytest.raises(vr.BudgetExhausted, match="client") as refused:
             await deployed.ask(asked, "eve")
         assert refused.value.__notes__ == [
             f"eve has less left at {asked} than the 2 epsilon that the release costs."
@@ -269,7 +258,7 @@ async def test_a_client_that_cannot_pay_delays_nobody() -> None:
 
     async def insist(deployed: Deployed) -> None:
         while True:
-            with suppress(BudgetExhausted):
+            with suppress(vr.BudgetExhausted):
                 await deployed.ask("bob", "eve")
                 return
             refused.set()
@@ -366,7 +355,7 @@ async def test_a_release_is_made_without_a_party_that_is_down(down: str, asked: 
     ],
 )
 async def test_a_release_waits_for_the_parties_that_it_needs(
-    system: Release, payers: str, down: list[str], asked: str
+    system: vr.Release, payers: str, down: list[str], asked: str
 ) -> None:
     """If more are down than are tolerated, the error names the first, and nobody pays.
 
@@ -401,7 +390,7 @@ async def test_two_parties_that_lead_at_once_make_one_release() -> None:
         for one, other in (("ada", "bob"), ("bob", "ada")):
             endpoint = deployed.world.nodes[one].endpoint
             assert isinstance(endpoint, MemoryEndpoint)
-            endpoint.gone[other] = PeerLost(other)
+            endpoint.gone[other] = vr.PeerLost(other)
         assert [deployed.members[name].convener for name in PARTIES] == ["ada", "bob", "ada"]
         asked = (deployed.ask("ada"), deployed.ask("bob", "dan"))
         found = await asyncio.gather(*asked, return_exceptions=True)
@@ -433,7 +422,7 @@ async def test_a_member_that_sends_another_release_is_named(
         await deployed.ask("bob")
         find = Till.find
         monkeypatch.setattr(Till, "find", lambda *given: change(find(*given) or b""))
-        with pytest.raises(VeilringError, match="bob"):
+        with pytest.raises(vr.VeilringError, match="bob"):
             await deployed.ask("bob")
 
 
@@ -467,7 +456,7 @@ async def test_a_ledger_with_a_release_of_another_plan_is_refused() -> None:
         member = deployed.members["ada"]
         other = membership_of(SYSTEM.model_copy(update={"epsilon": 1.0})).once
         assert other is not None
-        with pytest.raises(InputError, match="does not fit the plan"):
+        with pytest.raises(vr.InputError, match="does not fit the plan"):
             OnceMember(member.member, other, member.till, CONTENT)
 
 
@@ -480,11 +469,11 @@ async def test_a_ledger_with_a_release_of_another_plan_is_refused() -> None:
     ),
 )
 def test_no_outcome_depends_on_a_row(
-    tables: tuple[Rows, Rows], place: str, asked: list[tuple[str, str]]
+    tables: tuple[vr.Rows, vr.Rows], place: str, asked: list[tuple[str, str]]
 ) -> None:
     """If a party lacks a row, ending, messages, sizes and charges at all parties stay the same."""
 
-    async def play(rows: Rows) -> list[Outcome]:
+    async def play(rows: vr.Rows) -> list[Outcome]:
         made = Deployed(budget=EPSILON, parts=EVERYWHERE | {place: rows})
         async with made.served():
             return [await made.world.ask(made.role, *each, charged=made.spent) for each in asked]

@@ -5,10 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import veilring as vr
-from veilring.errors import InputError
 from veilring.nodes.journal import Traffic
 from veilring.privacy.accounting import GaussianDP
-from veilring.protocols.promise import Forecast, Spent, batch_sizes, in_batches
+from veilring.protocols.promise import batch_sizes, in_batches
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 10])
@@ -27,10 +26,10 @@ def test_a_person_with_several_rows_has_the_bound_of_groups(rows: int, epsilon: 
 def test_a_bound_of_groups_is_refused_where_it_does_not_apply() -> None:
     """No ε, an adjacency of clients, and no rows at all are refused; δ never exceeds 1."""
     for promise in (vr.RankSearch().promise(), vr.LDPBayes().promise()):
-        with pytest.raises(InputError, match="do not apply"):
+        with pytest.raises(vr.InputError, match="do not apply"):
             promise.of_person(2)
     release = vr.Release(epsilon=200.0).promise()
-    with pytest.raises(InputError, match="rows is 0"):
+    with pytest.raises(vr.InputError, match="rows is 0"):
         release.of_person(0)
     assert release.of_person(10**6).delta == 1.0
 
@@ -59,22 +58,22 @@ def test_each_size_is_forecast_once_and_counted_for_each_batch() -> None:
     """Of 25 queries in batches of 10, the full size counts twice; no queries cost nothing."""
     asked = list[int]()
 
-    def cost(count: int) -> Forecast:
+    def cost(count: int) -> vr.Forecast:
         asked.append(count)
-        return Forecast(1, Traffic(2, count))
+        return vr.Forecast(1, Traffic(2, count))
 
-    assert in_batches(cost, 25, 10) == Forecast(3, Traffic(6, 25))
+    assert in_batches(cost, 25, 10) == vr.Forecast(3, Traffic(6, 25))
     assert sorted(asked) == [5, 10]
-    assert in_batches(cost, 0, 10) == Forecast(0, Traffic())
+    assert in_batches(cost, 0, 10) == vr.Forecast(0, Traffic())
     assert sorted(asked) == [5, 10]
 
 
 def test_forecasts_add_up() -> None:
     """A sum adds rounds, traffic and set-up; the most of one adds to the cost of the other."""
-    one = Forecast(1, Traffic(2, 3), setup=Traffic(4, 5))
-    two = Forecast(1, Traffic(1, 1), most=Forecast(2, Traffic(9, 9)))
-    most = Forecast(3, Traffic(11, 12), Traffic(4, 5))
-    assert one + two == Forecast(2, Traffic(3, 4), Traffic(4, 5), most)
+    one = vr.Forecast(1, Traffic(2, 3), setup=Traffic(4, 5))
+    two = vr.Forecast(1, Traffic(1, 1), most=vr.Forecast(2, Traffic(9, 9)))
+    most = vr.Forecast(3, Traffic(11, 12), Traffic(4, 5))
+    assert one + two == vr.Forecast(2, Traffic(3, 4), Traffic(4, 5), most)
 
 
 @pytest.mark.parametrize(
@@ -88,10 +87,10 @@ def test_forecasts_add_up() -> None:
 )
 def test_spending_counts_its_units(times: int, unit: str, said: str) -> None:
     """The spending of several units uses the plural."""
-    assert Spent(1.0, 0.0, times, unit).what == said
+    assert vr.Spent(1.0, 0.0, times, unit).what == said
 
 
 def test_a_single_round_message_or_byte_is_singular() -> None:
     """A forecast prints one round as a singular, and two as a plural."""
-    assert str(Forecast(1, Traffic(1, 1))) == "1 round, 1 message, 1 byte"
-    assert str(Forecast(2, Traffic(2, 20))) == "2 rounds, 2 messages, 20 bytes"
+    assert str(vr.Forecast(1, Traffic(1, 1))) == "1 round, 1 message, 1 byte"
+    assert str(vr.Forecast(2, Traffic(2, 20))) == "2 rounds, 2 messages, 20 bytes"

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from veilring.errors import BudgetExhausted, InputError, StoreFailed
+import veilring as vr
+from veilring.errors import StoreFailed
 from veilring.privacy.budgets import Budgets, Charge
 from veilring.privacy.ledger import Ledger, open_ledger
 from veilring.protocols.requests import (
@@ -58,7 +59,7 @@ def test_a_records_exhaustion_is_not_a_refusal(ledger: Ledger) -> None:
     """A record that cannot pay is not disclosed: it means that the ledger was changed."""
 
     def pay() -> bytes:
-        raise BudgetExhausted("record", None, None, "epsilon")
+        raise vr.BudgetExhausted("record", None, None, "epsilon")
 
     with pytest.raises(StoreFailed, match="is unknown here"):
         answer_once(ledger, "ann", KEY, b"q", amount=1.0, pay=pay)
@@ -67,12 +68,12 @@ def test_a_records_exhaustion_is_not_a_refusal(ledger: Ledger) -> None:
 def test_the_client_learns_the_meaning_of_an_answer() -> None:
     """An answer passes, and each refusal is the error that names it."""
     require_answered(RequestVerdict.ANSWERED, 0.0, asked=1.0, unit="epsilon")
-    with pytest.raises(InputError, match="key"):
+    with pytest.raises(vr.InputError, match="key"):
         require_answered(RequestVerdict.KEY_USED, 0.0, asked=1.0, unit="epsilon")
     for verdict, budget in (
         (RequestVerdict.CLIENT_EXHAUSTED, "analyst"),
         (RequestVerdict.TOTAL_EXHAUSTED, "total"),
     ):
-        with pytest.raises(BudgetExhausted) as caught:
+        with pytest.raises(vr.BudgetExhausted) as caught:
             require_answered(verdict, 0.5, asked=1.0, unit="epsilon")
         assert (caught.value.budget, caught.value.left) == (budget, 0.5)

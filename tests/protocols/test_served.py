@@ -7,17 +7,10 @@ import numpy as np
 import pytest
 
 import veilring as vr
-from veilring.data.table import Rows
-from veilring.errors import InputError, RunFailed
-from veilring.nodes.cluster import RUNTIMES, Cluster
-from veilring.nodes.run import Run
-from veilring.protocols.prediction.system import IndKNN
-from veilring.protocols.promise import Facts
-from veilring.protocols.radius.system import DataOwner
-from veilring.protocols.system import SERVER, ServerSetup, System
-from veilring.protocols.treewalk.system import TreeWalk
+from veilring.nodes.cluster import RUNTIMES
+from veilring.protocols.system import SERVER
 
-WAYS: dict[str, System] = {
+WAYS: dict[str, vr.System] = {
     "ring": vr.PrivateKNN(k=3),
     "search": vr.RankSearch(k=3),
     "search by one that adds up": vr.RankSearch(k=3, sum="star", batch=20),
@@ -29,14 +22,14 @@ WAYS: dict[str, System] = {
     "votes of nearest rows": vr.NoisyVotes(epsilon=100.0, k=5),
     "votes under masks": vr.NoisyVotes(epsilon=1.0, radius=0.5, sum="masks", batch=20),
     "reports": vr.LDPBayes(epsilon=1.0),
-    "owner": DataOwner(batch=20),
-    "owner-grid": DataOwner(batch=20, k=5, epsilon=4.0),
-    "owner-candidates": DataOwner(batch=20, k=5, conversion="candidates"),
-    "predictions": IndKNN(queries=20, block_max=7, epsilon=2.0),
-    "buckets": TreeWalk(batch=20),
-    "neighbours": TreeWalk(batch=20, splits=2, neighbours=2),
-    "walk": TreeWalk(batch=20, by="walk"),
-    "short-walk": TreeWalk(batch=20, by="walk", splits=3),
+    "owner": vr.DataOwner(batch=20),
+    "owner-grid": vr.DataOwner(batch=20, k=5, epsilon=4.0),
+    "owner-candidates": vr.DataOwner(batch=20, k=5, conversion="candidates"),
+    "predictions": vr.IndKNN(queries=20, block_max=7, epsilon=2.0),
+    "buckets": vr.TreeWalk(batch=20),
+    "neighbours": vr.TreeWalk(batch=20, splits=2, neighbours=2),
+    "walk": vr.TreeWalk(batch=20, by="walk"),
+    "short-walk": vr.TreeWalk(batch=20, by="walk", splits=3),
 }
 
 
@@ -68,27 +61,27 @@ def test_a_system_runs_equally_on_every_runtime(way: str) -> None:
     assert set(first.labels) <= set(test.features.classes)
 
 
-def handed(system: System, features: int = 2, rows: int | None = 64) -> Any:
+def handed(system: vr.System, features: int = 2, rows: int | None = 64) -> Any:
     """Return a setup of 64 random rows of three classes, handed over by two parties."""
     rng = np.random.default_rng(1)
     places, labels = rng.random((64, features)), rng.integers(3, size=64)
-    parts = {"ann": Rows(places[:32], labels[:32]), "bob": Rows(places[32:], labels[32:])}
-    return system.setup(parts, Facts(2, features, 3, rows))
+    parts = {"ann": vr.Rows(places[:32], labels[:32]), "bob": vr.Rows(places[32:], labels[32:])}
+    return system.setup(parts, vr.Facts(2, features, 3, rows))
 
 
 async def played(
-    setup: ServerSetup, queries: Any, resident: tuple[object, ...] | None = None
-) -> Run[Any]:
+    setup: vr.ServerSetup, queries: Any, resident: tuple[object, ...] | None = None
+) -> vr.Run[Any]:
     """Return a run of one batch in memory, with seed 3."""
     own = setup.resident if resident is None else resident
-    async with Cluster(setup.parties, own=own, seed=3) as cluster:
+    async with vr.Cluster(setup.parties, own=own, seed=3) as cluster:
         play = setup.play(queries)
         return await cluster.run(setup.role, only=play.only, **play.public)
 
 
 async def test_only_a_client_learns_labels_and_needs_the_server() -> None:
     """The server returns nothing, and a run can do without neither of them."""
-    setup = handed(DataOwner())
+    setup = handed(vr.DataOwner())
     run = await played(setup, np.full((4, 2), 0.6))
     assert run.results[SERVER] is None
     assert setup.parties == (SERVER, "ann")
@@ -96,17 +89,17 @@ async def test_only_a_client_learns_labels_and_needs_the_server() -> None:
     assert not setup.can_do_with(["ann"])
 
 
-@pytest.mark.parametrize("system", [TreeWalk(), IndKNN()], ids=lambda system: system.name)
-async def test_a_party_that_lost_its_rows_ends_the_run_by_name(system: System) -> None:
+@pytest.mark.parametrize("system", [vr.TreeWalk(), vr.IndKNN()], ids=lambda system: system.name)
+async def test_a_party_that_lost_its_rows_ends_the_run_by_name(system: vr.System) -> None:
     """After a restart, a party without rows reports that and nothing else."""
     setup = handed(system)
-    own = (setup.places, None) if isinstance(system, TreeWalk) else (None, None)
-    with pytest.raises(RunFailed, match=r"lost in a restart|restarted without its records"):
+    own = (setup.places, None) if isinstance(system, vr.TreeWalk) else (None, None)
+    with pytest.raises(vr.RunFailed, match=r"lost in a restart|restarted without its records"):
         await played(setup, np.full((4, 2), 0.6), own)
 
 
-INVALID: Mapping[type[System], Mapping[str, Sequence[object]]] = {
-    DataOwner: {
+INVALID: Mapping[type[vr.System], Mapping[str, Sequence[object]]] = {
+    vr.DataOwner: {
         "epsilon": [0.0, 11.0, 100.0],
         "k": [-1],
         "conversion": ["paper"],
@@ -114,14 +107,14 @@ INVALID: Mapping[type[System], Mapping[str, Sequence[object]]] = {
         "conversion_share": [1e-300],
         "batch": [0, 5000],
     },
-    TreeWalk: {
+    vr.TreeWalk: {
         "epsilon": [0.0, 41.0],
         "by": ["taste"],
         "splits": [6, 17],
         "neighbours": [64],
         "k": [0],
     },
-    IndKNN: {
+    vr.IndKNN: {
         "epsilon": [0.0, 1e12],
         "delta": [1.0],
         "queries": [3, 10_000_000],
@@ -145,17 +138,17 @@ INVALID: Mapping[type[System], Mapping[str, Sequence[object]]] = {
             for field, values in fields.items()
             for value in values
         ),
-        (DataOwner, {"radius": 2.0}, "radii"),
-        (TreeWalk, {"epsilon": 1e4, "by": "walk"}, "epsilon"),
-        (TreeWalk, {"by": "walk", "splits": 7}, "splits"),
+        (vr.DataOwner, {"radius": 2.0}, "radii"),
+        (vr.TreeWalk, {"epsilon": 1e4, "by": "walk"}, "epsilon"),
+        (vr.TreeWalk, {"by": "walk", "splits": 7}, "splits"),
     ],
     ids=str,
 )
 def test_an_invalid_parameter_is_named_before_the_first_batch(
-    system: type[System], wrong: dict[str, Any], field: str
+    system: type[vr.System], wrong: dict[str, Any], field: str
 ) -> None:
     """A parameter out of range, or that the rows do not allow, is refused with its name."""
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(vr.InputError) as refused:
         handed(system(**wrong))
     assert refused.value.field == field
 
@@ -163,25 +156,25 @@ def test_an_invalid_parameter_is_named_before_the_first_batch(
 @pytest.mark.parametrize(
     ("system", "facts", "field"),
     [
-        (DataOwner(conversion="grid"), Facts(1, 7, 2), "features"),
-        (DataOwner(), Facts(1, 200_000, 2), "features"),
-        (DataOwner(), Facts(1, 2, 1 << 11), "classes"),
-        (DataOwner(), Facts(1, 2, 2, rows=10**400), "rows"),
-        (IndKNN(), Facts(1, 0, 3), "features"),
-        (IndKNN(), Facts(1, 1_000_000, 3), "features"),
-        (IndKNN(), Facts(1, 2, 0), "classes"),
-        (IndKNN(), Facts(1, 2, 1 << 17), "classes"),
-        (IndKNN(epsilon=1e9), Facts(1, 2, 2), "epsilon"),
-        (TreeWalk(), Facts(1, 2, 3, rows=1), "rows"),
-        (TreeWalk(), Facts(1, 17, 3, rows=64), "features"),
-        (TreeWalk(), Facts(1, 2, 3), "rows"),
+        (vr.DataOwner(conversion="grid"), vr.Facts(1, 7, 2), "features"),
+        (vr.DataOwner(), vr.Facts(1, 200_000, 2), "features"),
+        (vr.DataOwner(), vr.Facts(1, 2, 1 << 11), "classes"),
+        (vr.DataOwner(), vr.Facts(1, 2, 2, rows=10**400), "rows"),
+        (vr.IndKNN(), vr.Facts(1, 0, 3), "features"),
+        (vr.IndKNN(), vr.Facts(1, 1_000_000, 3), "features"),
+        (vr.IndKNN(), vr.Facts(1, 2, 0), "classes"),
+        (vr.IndKNN(), vr.Facts(1, 2, 1 << 17), "classes"),
+        (vr.IndKNN(epsilon=1e9), vr.Facts(1, 2, 2), "epsilon"),
+        (vr.TreeWalk(), vr.Facts(1, 2, 3, rows=1), "rows"),
+        (vr.TreeWalk(), vr.Facts(1, 17, 3, rows=64), "features"),
+        (vr.TreeWalk(), vr.Facts(1, 2, 3), "rows"),
     ],
     ids=str,
 )
 def test_facts_that_a_server_cannot_serve_are_refused(
-    system: DataOwner | IndKNN | TreeWalk, facts: Facts, field: str
+    system: vr.DataOwner | vr.IndKNN | vr.TreeWalk, facts: vr.Facts, field: str
 ) -> None:
     """Facts with which a server could fail only after rows were read are refused by name."""
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(vr.InputError) as refused:
         system.bind(facts)
     assert refused.value.field == field

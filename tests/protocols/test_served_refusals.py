@@ -10,8 +10,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from tests.outcomes import Outcome, neighbours, world
 
-from veilring.data.table import Rows
-from veilring.nodes.party import Party
+import veilring as vr
 from veilring.nodes.service import opening, run_inline
 from veilring.privacy.accounting import Accountant
 from veilring.privacy.budgets import Budgets
@@ -23,8 +22,6 @@ from veilring.protocols.prediction.messages import Clients, PredictionRequest, S
 from veilring.protocols.prediction.records import LabelledRecords
 from veilring.protocols.prediction.server import PREDICT, STATUS, PredictionServer
 from veilring.protocols.prediction.state import open_state
-from veilring.protocols.prediction.system import IndKNN
-from veilring.protocols.promise import Facts
 from veilring.protocols.radius.messages import (
     REQUEST_EPSILON_MAX,
     REQUEST_EPSILON_MIN,
@@ -38,7 +35,6 @@ from veilring.protocols.radius.owner import (
     ask_within,
     request_labels,
 )
-from veilring.protocols.radius.system import DataOwner
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +46,7 @@ BUDGET_MAX = 1e6
 # From nothing to the largest budget that a ledger counts.
 EPSILONS = (1e-9, 1e-3, 1.0, 10.0, 1000.0)
 
-Played = Callable[[Rows], Coroutine[None, None, list[Outcome]]]
+Played = Callable[[vr.Rows], Coroutine[None, None, list[Outcome]]]
 """The outcomes of requests to a real server with these rows, under drawn public settings."""
 
 
@@ -75,13 +71,13 @@ def owner_requests(draw: st.DrawFn, rules: OwnerRules) -> LabelRequest:
 def owners(draw: st.DrawFn) -> Played:
     """Draw an owner in every mode, with budgets from none to the largest, and its requests."""
     shares = st.floats(0.01, 0.99)
-    system = DataOwner(
+    system = vr.DataOwner(
         conversion=draw(st.sampled_from(["grid", "candidates"])),
         count_share=draw(shares),
         conversion_share=draw(shares),
         epsilon=REQUEST_EPSILON_MAX,
     )
-    facts = Facts(1, FEATURES, CLASSES, rows=draw(st.none() | st.integers(0, 20)))
+    facts = vr.Facts(1, FEATURES, CLASSES, rows=draw(st.none() | st.integers(0, 20)))
     rules = OwnerRules(system, facts, work=draw(st.sampled_from([0, 10_000])))
     amounts = st.sampled_from([0.0, 0.5, 20.0, BUDGET_MAX]) | st.floats(0, 100)
     budgets = Budgets(total=draw(st.none() | amounts), analyst=draw(st.none() | amounts))
@@ -89,7 +85,7 @@ def owners(draw: st.DrawFn) -> Played:
     asked += draw(st.lists(st.sampled_from(asked), max_size=2))
     requests = [(draw(st.sampled_from(CLIENTS)), each) for each in asked]
 
-    async def play(rows: Rows) -> list[Outcome]:
+    async def play(rows: vr.Rows) -> list[Outcome]:
         role = opening(request_labels, LABEL_SERVICE, TERMS)
         with open_ledger(None, budgets) as ledger:
             owner, told = Owner(rows, rules, ledger, run_inline), {"charged": ledger.totals}
@@ -102,12 +98,12 @@ def owners(draw: st.DrawFn) -> Played:
     return play
 
 
-async def ask_block(party: Party, request: PredictionRequest, *, rules: ServerRules) -> None:
+async def ask_block(party: vr.Party, request: PredictionRequest, *, rules: ServerRules) -> None:
     """Ask one block, whose labels are not part of an outcome."""
     await Stream(party, rules).ask(request)
 
 
-def records_of(rows: Rows) -> LabelledRecords:
+def records_of(rows: vr.Rows) -> LabelledRecords:
     """Return rows as records; a row in the middle has the direction of the diagonal."""
     away = 2 * rows.features - 1
     away[np.square(away).sum(axis=1) == 0] = 1.0
@@ -119,7 +115,7 @@ def records_of(rows: Rows) -> LabelledRecords:
 @st.composite
 def prediction_servers(draw: st.DrawFn) -> Played:
     """Draw rules up to the extremes, and blocks that repeat, share a key, or are too long for T."""
-    system = IndKNN(
+    system = vr.IndKNN(
         queries=draw(st.sampled_from([4, 10, 1_000_000])),
         epsilon=draw(st.sampled_from(EPSILONS)),
         kernel=draw(st.sampled_from(get_args(KernelName))),
@@ -129,7 +125,7 @@ def prediction_servers(draw: st.DrawFn) -> Played:
         accountant=draw(st.sampled_from(get_args(Accountant))),
         clients=draw(st.sampled_from(get_args(Clients))),
     )
-    rules = system.bind(Facts(1, FEATURES, CLASSES))
+    rules = system.bind(vr.Facts(1, FEATURES, CLASSES))
     cells = st.sampled_from([-4000, -1, 0, 1, 700, 2800, 4000])
     vectors = st.lists(cells, min_size=FEATURES, max_size=FEATURES).filter(any)
     asked = list[PredictionRequest]()
@@ -141,7 +137,7 @@ def prediction_servers(draw: st.DrawFn) -> Played:
     asked += draw(st.lists(st.sampled_from(asked), max_size=2))
     requests = [(draw(st.sampled_from(CLIENTS)), each) for each in asked]
 
-    async def play(rows: Rows) -> list[Outcome]:
+    async def play(rows: vr.Rows) -> list[Outcome]:
         role, status = opening(ask_block, PREDICT, TERMS), opening(request_status, STATUS, TERMS)
         with open_state(rules, None) as state:
             state.add(records_of(rows))
@@ -168,7 +164,9 @@ def prediction_servers(draw: st.DrawFn) -> Played:
 @settings(max_examples=150)
 @given(tables=neighbours(FEATURES, CLASSES), data=st.data())
 def test_no_outcome_depends_on_a_row(
-    kind: Callable[[], st.SearchStrategy[Played]], tables: tuple[Rows, Rows], data: st.DataObject
+    kind: Callable[[], st.SearchStrategy[Played]],
+    tables: tuple[vr.Rows, vr.Rows],
+    data: st.DataObject,
 ) -> None:
     """For any legal requests, ending, messages, sizes and charges are equal for both tables."""
     play = data.draw(kind())
