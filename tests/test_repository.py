@@ -12,6 +12,8 @@ from typing import Final
 
 import pytest
 
+from veilring.extras import EXTRA_OF
+
 ROOT: Final = Path(__file__).parents[1]
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
@@ -34,6 +36,8 @@ def test_ci_runs_all_tests_omitted_by_default() -> None:
 
 HASHED: Final = ("requirements.lock", "requirements-server.lock")
 TOOLS: Final = {"pytest", "sphinx", "mypy", "ruff", "furo", "hypothesis", "import-linter"}
+SERVER_EXTRAS: Final = ("uvloop", "postgres", "geo")
+EXTRAS: Final = (*SERVER_EXTRAS, "dask", "docs", "lab", "lint", "parquet", "plot", "test")
 _PINNED: Final = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)((?:.*\\\n)*.*)", re.MULTILINE)
 
 
@@ -45,50 +49,37 @@ def pinned(name: str) -> dict[str, set[str]]:
     return found
 
 
+def required(*extras: str) -> set[str]:
+    """Return the names of the packages that some extras require, or else the package itself."""
+    project = PROJECT["project"]
+    optional = [each for extra in extras for each in project["optional-dependencies"][extra]]
+    requirements: list[str] = optional if extras else project["dependencies"]
+    return {re.split(r"[\[>=;]", each)[0] for each in requirements}
+
+
 @pytest.mark.parametrize("name", HASHED)
-def test_all_files_have_the_same_versions(name: str) -> None:
-    """Each version in a file of hashes is one of `constraints.txt`."""
-    constraints = pinned("constraints.txt")
+def test_all_files_have_the_same_versions_with_hashes(name: str) -> None:
+    """Each version in a file is one of `constraints.txt`, with hashes as `pip` demands."""
+    constraints, entries = pinned("constraints.txt"), _PINNED.findall((ROOT / name).read_text())
     assert all(versions <= constraints[package] for package, versions in pinned(name).items())
-
-
-def test_tools_are_not_installed_on_servers() -> None:
-    """The tools for tests and documentation are in `requirements.lock`, and not on servers."""
-    assert set(pinned("requirements.lock")) >= TOOLS
-    assert not TOOLS & set(pinned("requirements-server.lock"))
-
-
-def test_a_server_has_all_requirements() -> None:
-    """It has every dependency of the package, and the extras that servers use."""
-    extras = [each for name in ("uvloop", "postgres", "geo") for each in optional(name)]
-    served = pinned("requirements-server.lock")
-    for requirement in (*PROJECT["project"]["dependencies"], *extras):
-        assert re.split(r"[\[>=;]", requirement)[0] in served
-
-
-def test_contributors_have_all_requirements() -> None:
-    """They have everything for the package, its tests, its checks and its pages."""
-    extras = ("dask", "docs", "geo", "lab", "lint", "parquet", "plot", "postgres", "test", "uvloop")
-    locked = pinned("requirements.lock")
-    needed = {
-        *PROJECT["project"]["dependencies"],
-        *(each for name in extras for each in optional(name)),
-    }
-    assert {re.split(r"[\[>=;]", each)[0] for each in needed} <= {*locked, "veilring"}
-
-
-def optional(extra: str) -> list[str]:
-    """Return the requirements of an extra."""
-    listed: list[str] = PROJECT["project"]["optional-dependencies"][extra]
-    return listed
-
-
-@pytest.mark.parametrize("name", HASHED)
-def test_each_version_has_hashes(name: str) -> None:
-    """Each requirement has hashes, as `pip install --require-hashes` demands."""
-    entries = _PINNED.findall((ROOT / name).read_text())
     assert len(entries) > 20
     assert all("--hash=sha256:" in rest for _, _, rest in entries)
+
+
+def test_servers_and_contributors_have_all_requirements() -> None:
+    """A server has its extras and no tool for tests; a contributor has everything."""
+    served, locked = set(pinned("requirements-server.lock")), set(pinned("requirements.lock"))
+    assert served >= required() | required(*SERVER_EXTRAS)
+    assert locked | {"veilring"} >= required() | required(*EXTRAS)
+    assert locked >= TOOLS
+    assert not TOOLS & served
+
+
+def test_each_package_is_in_the_named_extra() -> None:
+    """Each package belongs to the extra that an error names, and none is a core dependency."""
+    for package, extra in EXTRA_OF.items():
+        name = {"sklearn": "scikit-learn"}.get(package, package).replace("_", "-")
+        assert name in required(extra) - required()
 
 
 FOLDERS: Final = ("src", "tests", "benchmarks", "docs", ".ci")
@@ -117,40 +108,38 @@ SCRIPT: Final = runpy.run_path(str(ROOT / ".ci/mutation.py"))
 
 @pytest.mark.parametrize(("noticed", "sampled"), [(5, 2), (5, 3), (1, 4), (7, 6)])
 def test_the_standard_error_is_unbiased(noticed: int, sampled: int) -> None:
-    """Its square is, on average over all samples of seven changes, the variance of their shares."""
+    """Its square is, on average over all samples of seven changes, the variance of their shares.
+
+    The score of all changes is exact.
+    """
     changes = [True] * noticed + [False] * (7 - noticed)
     samples = [sum(each) for each in itertools.combinations(changes, sampled)]
     errors = [SCRIPT["standard_error"](each, sampled, len(changes)) for each in samples]
     shares = [each / sampled for each in samples]
     assert fmean(error**2 for error in errors) == pytest.approx(pvariance(shares), abs=1e-12)
-
-
-def test_a_sample_of_all_changes_has_no_error() -> None:
-    """The score of all changes is exact."""
-    assert SCRIPT["standard_error"](5, 7, 7) == 0
+    assert SCRIPT["standard_error"](noticed, 7, 7) == 0
 
 
 def test_the_seed_determines_the_sample() -> None:
     """Equal seeds draw equal samples from any order of the changes, and no change twice."""
-    changes = [f"change {number}" for number in range(50)]
-    drawn = SCRIPT["draw"](changes, 20, 7)
-    assert drawn == SCRIPT["draw"](changes[::-1], 20, 7)
-    assert drawn != SCRIPT["draw"](changes, 20, 8)
+    draw, changes = SCRIPT["draw"], [f"change {number}" for number in range(50)]
+    drawn = draw(changes, 20, 7)
+    assert drawn == draw(changes[::-1], 20, 7)
+    assert drawn != draw(changes, 20, 8)
     assert len(set(drawn)) == 20
-    assert set(SCRIPT["draw"](changes, 99, 7)) == set(changes)
+    assert set(draw(changes, 99, 7)) == set(changes)
 
 
 def test_hangs_and_crashes_are_noticed() -> None:
-    """A change without tests counts against the score, and one that hangs or crashes for it."""
+    """A change without tests counts against the score, and one that hangs or crashes for it.
+
+    The counts of the modules in `.ci/mutation.json` add up to those of the package.
+    """
     name = "veilring.privacy.bounds.x_part__mutmut_"
     statuses = ("killed", "timeout", "segfault", "survived", "no tests", "suspicious")
     results = {f"{name}{number}": status for number, status in enumerate(statuses)}
     counts = {"sampled": 6, "noticed": 3}
     assert SCRIPT["score"](results, 9) == {"changes": 9, **counts, "modules": {"bounds": counts}}
-
-
-def test_the_record_adds_up() -> None:
-    """The counts of the modules in `.ci/mutation.json` add up to those of the package."""
     record = json.loads((ROOT / ".ci/mutation.json").read_text(encoding="utf-8"))
-    for key in ("sampled", "noticed"):
+    for key in counts:
         assert record[key] == sum(module[key] for module in record["modules"].values())
