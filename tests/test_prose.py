@@ -60,36 +60,24 @@ def test_each_rule_finds_its_bad_example_and_passes_its_good_one(prose: ModuleTy
     assert prose.examples() == []
 
 
-def found(prose: ModuleType, root: Path, name: str, text: str) -> list[tuple[int, str]]:
-    """Return the line and the rule of each finding in a file with this text."""
-    (root / name).parent.mkdir(parents=True, exist_ok=True)
-    (root / name).write_text(text, encoding="utf-8")
-    return [(finding.line, finding.rule) for finding in prose.check([name])]
+def test_prose_is_checked_outside_code(
+    prose: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Findings have the file's line numbers; blocks of code and commands are skipped.
 
-
-@pytest.fixture
-def root(prose: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Check the files of another folder."""
+    Docstrings, their parameters and messages are prose. A test quotes the text that it checks, so
+    only its docstrings are read.
+    """
     monkeypatch.setattr(prose, "ROOT", tmp_path)
-    return tmp_path
-
-
-def test_a_page_is_checked_outside_its_code(prose: ModuleType, root: Path) -> None:
-    """Findings have the file's line numbers; blocks of code and inline code are skipped."""
-    assert found(prose, root, "page.md", PAGE) == [(4, "Anew"), (10, "HeadlessWhat")]
-
-
-def test_a_module_is_checked_in_its_docstrings_and_messages(prose: ModuleType, root: Path) -> None:
-    """Docstrings, their parameters and messages are prose; commands in docstrings are not."""
-    assert found(prose, root, "src/module.py", MODULE) == [
-        (1, "Anew"),
-        (7, "OfParameter"),
-        (14, "Whoever"),
-        (16, "Whoever"),
-    ]
-
-
-def test_strings_of_a_test_are_not_prose(prose: ModuleType, root: Path) -> None:
-    """A test quotes the text that it checks, so only its docstrings are read."""
-    rules = [rule for _, rule in found(prose, root, "tests/test_it.py", MODULE)]
-    assert rules == ["Anew", "OfParameter", "Whoever"]
+    docstrings = [(1, "Anew"), (7, "OfParameter"), (14, "Whoever")]
+    files = {
+        "page.md": (PAGE, [(4, "Anew"), (10, "HeadlessWhat")]),
+        "src/module.py": (MODULE, [*docstrings, (16, "Whoever")]),
+        "tests/test_it.py": (MODULE, docstrings),
+    }
+    for name, (text, _) in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    findings = prose.check(list(files))
+    for name, (_, expected) in files.items():
+        assert [(each.line, each.rule) for each in findings if each.path == name] == expected
