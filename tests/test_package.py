@@ -3,8 +3,6 @@
 import asyncio
 import itertools
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,11 +10,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from tests.cli.invoking import python
 from tests.roles import add_up
 
 import veilring as vr
 from veilring.nodes.cluster import RUNTIMES, RuntimeName
-from veilring.scenarios.direct import SystemRun
 
 NAMES_MAX = 60
 # Without their types, to try what type checkers refuse.
@@ -41,10 +39,7 @@ def test_exported_names_are_few_and_importable() -> None:
 def test_importing_loads_nothing() -> None:
     """Neither NumPy nor any module of the package is loaded before use."""
     code = "import sys, veilring; print(*(m for m in sys.modules if m[:9] in seen))"
-    code = f"seen = ('numpy', 'veilring.'); {code}"
-    command = [sys.executable, "-c", code]
-    found = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert not found.stdout.strip()
+    assert not python("-c", f"seen = ('numpy', 'veilring.'); {code}").stdout.strip()
 
 
 def test_a_run_equals_a_scenario_with_the_same_seed() -> None:
@@ -55,18 +50,12 @@ def test_a_run_equals_a_scenario_with_the_same_seed() -> None:
     assert run.transcript == vr.run_scenario(scenario, runtime="memory", seed=7).transcript
 
 
-def test_run_works_inside_a_running_loop() -> None:
+async def test_run_works_inside_a_running_loop() -> None:
     """In a notebook `run` waits, and `run_async` lets the loop continue."""
     parts, test = _wine()
-    expected = vr.run(vr.PrivateKNN(), parts, test, runtime="simulated", seed=1)
-
-    async def cell() -> tuple[SystemRun, SystemRun]:
-        here = vr.run(vr.PrivateKNN(), parts, test, runtime="simulated", seed=1)
-        there = await vr.run_async(vr.PrivateKNN(), parts, test, runtime="memory", seed=1)
-        return here, there
-
-    for run in asyncio.run(cell()):
-        assert run.transcript == expected.transcript
+    here = vr.run(vr.PrivateKNN(), parts, test, runtime="simulated", seed=1)
+    there = await vr.run_async(vr.PrivateKNN(), parts, test, runtime="memory", seed=1)
+    assert here.transcript == there.transcript
 
 
 @pytest.mark.parametrize("runtime", ["memory", "tls", "simulated"])
@@ -102,21 +91,17 @@ def test_a_custom_role_runs(runtime: RuntimeName) -> None:
 
 
 def test_queries_are_in_the_units_of_the_parts() -> None:
-    """An array is scaled by the parts' public ranges, like a table."""
-    parts, test = _wine()
-    table = vr.run(vr.PrivateKNN(), parts, test, seed=1)
-    array = vr.run(vr.PrivateKNN(), parts, np.array(test.X), seed=1)
-    assert (array.labels, array.transcript) == (table.labels, table.transcript)
-    assert array.accuracy is None
+    """An array is scaled by the parts' public ranges, like a table, and a frame's by their names.
 
-
-def test_queries_in_a_data_frame_are_found_by_name() -> None:
-    """The order of a frame's columns changes nothing; without a schema, a frame is refused."""
+    The order of a frame's columns changes nothing; without a schema, a frame is refused.
+    """
     parts, test = _wine()
     frame = pl.DataFrame(np.array(test.X), schema=list(test.features.names))
-    array = vr.run(vr.PrivateKNN(), parts, np.array(test.X), seed=1)
-    named = vr.run(vr.PrivateKNN(), parts, frame.select(sorted(frame.columns)), seed=1)
-    assert (named.labels, named.transcript) == (array.labels, array.transcript)
+    asked = (test, np.array(test.X), frame.select(sorted(frame.columns)))
+    table, array, named = (vr.run(vr.PrivateKNN(), parts, each, seed=1) for each in asked)
+    for run in (array, named):
+        assert (run.labels, run.transcript) == (table.labels, table.transcript)
+        assert run.accuracy is None
     scaled = [vr.Rows(np.zeros((2, 2)), np.array([0, 1])) for _ in range(3)]
     with pytest.raises(vr.InputError, match="the parts have no columns"):
         vr.run(vr.RankSearch(k=1), scaled, pl.DataFrame({"a": [0.0], "b": [0.0]}))
@@ -185,7 +170,11 @@ def test_parts_with_the_same_public_ranges_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda p, t: RUN(vr.PrivateKNN(), p, t, runtime="abacus"), "runtime is 'abacus'"),
+        (
+            # Without an error of the type checker, the comment that permits it is unused.
+            lambda _p, _t: vr.run(add_up, [1, 2], runtime="memry"),  # type: ignore[call-overload]  # see above
+            "runtime is 'memry'; allowed: memory, tls, processes",
+        ),
         (lambda p, _t: RUN(vr.PrivateKNN(), p, None), "queries are missing"),
         (lambda p, t: RUN(vr.PrivateKNN(), p, t, k=3), "k is not for a system"),
         (lambda p, t: RUN(vr.PrivateKNN(), p, t, trace=True), "`veilring trace DIR`"),
@@ -201,13 +190,6 @@ def test_parts_with_the_same_public_ranges_run(tmp_path: Path) -> None:
 )
 def test_invalid_arguments_are_refused(call: Callable[..., object], says: str) -> None:
     """The error names the argument, its value and the allowed values."""
-    parts, test = _wine()
     with pytest.raises(vr.InputError) as refused:
-        call(parts, test)
+        call(*_wine())
     assert says in str(refused.value)
-
-
-def test_a_wrong_name_of_a_runtime_is_refused() -> None:
-    """Type checkers refuse it, too: without an error, the comment that permits it is unused."""
-    with pytest.raises(vr.InputError, match="runtime is 'memry'; allowed: memory, tls, processes"):
-        vr.run(add_up, [1, 2], runtime="memry")  # type: ignore[call-overload]  # see above

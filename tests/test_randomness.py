@@ -1,12 +1,12 @@
 """Named streams, and randomness in forked processes."""
 
 import hashlib
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 from numpy.random import PCG64DXSM, Generator, SeedSequence
+from tests.cli.invoking import python
 
 from veilring.randomness import Streams
 
@@ -27,9 +27,7 @@ print(*(generator.bytes(16).hex() for generator in generators), flush=True)
 
 def _drawn(seed: int | None) -> list[str]:
     """Return the draws of a process and of its fork, from each of their generators."""
-    told = [sys.executable, "-c", _FORK.format(seed=seed)]
-    done = subprocess.run(told, capture_output=True, text=True, check=True)
-    return done.stdout.split()
+    return python("-c", _FORK.format(seed=seed)).stdout.split()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no system call forks there")
