@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 import veilring as vr
-from veilring import simulation
 from veilring.errors import EndpointClosed, SessionAborted
 from veilring.nodes.adversary import Lines
 from veilring.nodes.cluster import RUNTIMES, RuntimeName
@@ -192,7 +191,7 @@ def play(  # noqa: PLR0913  (the settings of a test, each by name)
             given = {"played": role, "only": only, "adversaries": adversaries, **settings}
             return await cluster.play(mortal, watch=cluster.parties, **given)
 
-    found = simulation.simulate(run()) if runtime == "simulated" else asyncio.run(run())
+    found = vr.simulate(run()) if runtime == "simulated" else asyncio.run(run())
     outcomes = {outcome.party: outcome for outcome in found}
     own_words = dict(zip(outcomes, mine, strict=True))
     return World(outcomes, own_words, settings, Streams(seed).token("session", 0))

@@ -20,7 +20,6 @@ from tests.protocols.prediction.serving import queries as prediction_queries
 from tests.roles import Word
 
 import veilring as vr
-from veilring import simulation
 from veilring.nodes.node import EARLY_FRAMES_MAX, Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import SESSIONS_PER_PEER_MAX, Offer, Service, opening, run_inline
@@ -299,7 +298,7 @@ def test_an_attacking_client_harms_no_other_party(
     system: str, seconds: float, pause: float, reflected: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each honest request is answered, and no honest party accuses or cuts off another one."""
-    seen = simulation.simulate(attacked(system, seconds, pause, reflected))
+    seen = vr.simulate(attacked(system, seconds, pause, reflected))
     assert seen.failed == []
     assert seen.answered >= seconds / (pause + 1.0)
     assert {culprit for _, culprit in seen.cut} <= {EVE}
@@ -322,7 +321,7 @@ def test_many_honest_clients_at_one_member_are_all_answered(batches: int) -> Non
             asked = [setting.ask(nodes[name], "ada") for name in names for _ in range(batches)]
             return await asyncio.gather(*asked)
 
-    assert len(simulation.simulate(main())) == CLIENTS * batches
+    assert len(vr.simulate(main())) == CLIENTS * batches
 
 
 def test_a_member_cannot_have_another_one_accused_of_its_frames(
@@ -343,7 +342,7 @@ def test_a_member_cannot_have_another_one_accused_of_its_frames(
             await setting.ask(nodes[ANN], "ada")
             await setting.ask(nodes[ANN], "bob")
 
-    simulation.simulate(main())
+    vr.simulate(main())
     assert seen.cut == []
     accused = [line for line in caplog.messages if "broke the protocol" in line]
     assert accused

@@ -15,7 +15,6 @@ from tests.protocols.dropout_worlds import Lie, add_one, ending, endings, play, 
 from typing_extensions import override
 
 import veilring as vr
-from veilring import simulation
 from veilring.errors import PeerGivenUp, TooManyLost
 from veilring.nodes.adversary import Lines, Silent
 from veilring.nodes.cluster import RUNTIMES, RuntimeName
@@ -278,7 +277,7 @@ def test_a_retry_continues_without_the_lost_parties() -> None:
             settings: dict[str, Any] = FIVE | {"lost": 0}
             return await vr.run_with_retries(cluster, surviving_sums, **settings)
 
-    retried = simulation.simulate(run())
+    retried = vr.simulate(run())
     assert retried.without == ("party-3",)
     assert retried.run.result[0][1] == OTHERS
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
@@ -17,7 +18,6 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 import pytest
 
 import veilring as vr
-from veilring import simulation
 from veilring.protocols.registry import BUILT_IN
 from veilring.testing.auditing.findings import AuditedSystem
 from veilring.transport.handshake import PROTOCOL_VERSION
@@ -51,14 +51,13 @@ def messages() -> dict[str, type[vr.Message]]:
         import_module(module)
     found, unread = dict[str, type[vr.Message]](), [vr.Message]
     while unread:
-        for each in unread.pop().__subclasses__():
-            unread.append(each)
-            if each.__module__.startswith("veilring."):
-                found[each.kind] = each
+        below = unread.pop().__subclasses__()
+        unread += below
+        found |= {each.kind: each for each in below if each.__module__.startswith("veilring.")}
     return found
 
 
-def described(annotation: Any, metadata: list[object]) -> str:
+def described(annotation: Any, metadata: list[Any]) -> str:
     """Return the type of a field in words that no version of Python, NumPy or pydantic changes."""
     arrays = [repr(each) for each in metadata if isinstance(each, vr.Array)]
     if arrays:
@@ -66,8 +65,8 @@ def described(annotation: Any, metadata: list[object]) -> str:
     least = "".join(f" of {each.min_length}" for each in metadata if hasattr(each, "min_length"))
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        first, *others = inner
-        return described(first, [*metadata, *_unfolded(others)])
+        parts = (getattr(each, "metadata", None) or [each] for each in inner[1:])
+        return described(inner[0], [*metadata, *chain.from_iterable(parts)])
     if origin is Literal:
         return f"one of {inner}"
     if origin in {Union, UnionType}:
@@ -75,10 +74,6 @@ def described(annotation: Any, metadata: list[object]) -> str:
     if origin is tuple:
         return f"tuple{least} ({', '.join(described(e, []) for e in inner if e is not ...)})"
     return f"{annotation.__name__}{least}"
-
-
-def _unfolded(metadata: list[Any]) -> list[object]:
-    return [part for each in metadata for part in (getattr(each, "metadata", None) or [each])]
 
 
 def fields(kind: type[vr.Message]) -> list[str]:
@@ -112,17 +107,18 @@ def order(system: vr.System) -> dict[str, list[str]]:
             return await cluster.run(setup.role, only=play.only, trace=True, **play.public)
 
     sent = {name: list[str]() for name in setup.parties}
-    for message in simulation.simulate(main()).trace:
+    for message in vr.simulate(main()).trace:
         sent[message.sender].append(message.kind)
     return sent
 
 
-def number_of(name: str) -> tuple[int, str]:
+def number_of(name: str) -> tuple[str, str]:
     """Return the number that greetings compare, and where it is declared."""
     if name == GREETINGS:
-        return PROTOCOL_VERSION, "PROTOCOL_VERSION in veilring.transport.handshake"
+        return str(PROTOCOL_VERSION), "PROTOCOL_VERSION in veilring.transport.handshake"
     system = vr.find_system(name)
-    return system.messages_format, f"{system.__name__}.messages_format in {system.__module__}"
+    place = f"{system.__name__}.messages_format in {system.__module__}"
+    return str(system.messages_format), place
 
 
 def hash_of(name: str) -> str:
@@ -138,29 +134,29 @@ def hash_of(name: str) -> str:
 @pytest.mark.parametrize("name", KINDS)
 def test_a_changed_message_has_a_new_number(name: str) -> None:
     """Parties of two versions refuse each other when they connect if their messages differ."""
-    number, place = number_of(name)
-    known = json.loads(TABLE.read_text(encoding="utf-8"))
-    assert known[name].get(str(number)) == hash_of(name), REMEDY.format(name=name, number=place)
+    (number, place), known = number_of(name), json.loads(TABLE.read_text(encoding="utf-8"))
+    assert known[name].get(number) == hash_of(name), REMEDY.format(name=name, number=place)
 
 
 def test_every_message_belongs_to_a_number() -> None:
     """A new message of a built-in system is part of a hash, and a new system has one."""
     assert set(KINDS) == {*BUILT_IN, GREETINGS}
-    covered = tuple(prefix for each in KINDS.values() for prefix in each)
+    covered = tuple(chain.from_iterable(KINDS.values()))
     assert [kind for kind in messages() if not kind.startswith(covered)] == []
+
+
+class _Before(vr.Message, kind="test.format-before"):
+    number: int
+    words: tuple[bytes, ...]
+
+
+class _After(vr.Message, kind="test.format-after"):
+    number: int | None
+    words: tuple[str, ...]
 
 
 def test_a_hash_depends_on_the_names_and_types_of_fields() -> None:
     """Another name, type, dtype, number of axes or length is another message."""
-
-    class _Before(vr.Message, kind="test.format-before"):
-        number: int
-        words: tuple[bytes, ...]
-
-    class _After(vr.Message, kind="test.format-after"):
-        number: int | None
-        words: tuple[str, ...]
-
     assert fields(_Before) == ["number: int", "words: tuple (bytes)"]
     assert fields(_After) == ["number: NoneType or int", "words: tuple (str)"]
     assert fields(messages()["ring.topk.vector"])[1] == "values: Array('float64', 2)"
@@ -169,9 +165,9 @@ def test_a_hash_depends_on_the_names_and_types_of_fields() -> None:
 
 def write() -> None:
     """Write the hashes of the present numbers; those of earlier numbers stay."""
-    known = json.loads(TABLE.read_text(encoding="utf-8")) if TABLE.exists() else {}
+    known = json.loads(TABLE.read_text(encoding="utf-8"))
     for name in KINDS:
-        known.setdefault(name, {})[str(number_of(name)[0])] = hash_of(name)
+        known.setdefault(name, {})[number_of(name)[0]] = hash_of(name)
     TABLE.write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")
 
 

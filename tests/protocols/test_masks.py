@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from tests.protocols.dropout_worlds import Lie, add_one
 
 import veilring as vr
-from veilring import simulation
 from veilring.nodes.adversary import Alter
 from veilring.nodes.cluster import RuntimeName
 from veilring.nodes.journal import Journal
@@ -83,7 +82,7 @@ def run_on(runtime: RuntimeName, role: Any, parties: int, **given: Any) -> vr.Ru
         async with vr.Cluster(parties, runtime=runtime, seed=3) as cluster:
             return await cluster.run(role, **given)
 
-    return simulation.simulate(play()) if runtime == "simulated" else asyncio.run(play())
+    return vr.simulate(play()) if runtime == "simulated" else asyncio.run(play())
 
 
 @given(
@@ -398,7 +397,7 @@ def test_only_neighbours_of_a_party_with_other_totals_notice() -> None:
             lie = {"party-0": Lie(MaskedTotals, add_one, to=("party-4",))}
             return await cluster.play(add_and_confirm, adversaries=lie)
 
-    outcomes = {each.party: each for each in simulation.simulate(run())}
+    outcomes = {each.party: each for each in vr.simulate(run())}
     noticed = {name for name, each in outcomes.items() if isinstance(each.error, vr.Tampered)}
     results = {name: each.result for name, each in outcomes.items() if name not in noticed}
     assert "party-4" in noticed

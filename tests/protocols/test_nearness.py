@@ -51,33 +51,28 @@ def test_the_fraction_of_all_pairs_is_within(share: float, number: int) -> None:
     assert below - 1 <= share * (len(pairs) - 1) + 1e-9
 
 
-def test_a_radius_follows_the_queries_scale() -> None:
-    """If all queries lie within half of each range, the radius is half as well."""
+def test_a_radius_follows_the_queries_scale_and_falls_with_epsilon() -> None:
+    """It is in proportion to the spread of the queries, and less noise needs fewer votes."""
     wide = radius_among(queries(100), FACTS, 1.0)
     assert radius_among(queries(100, 0.75), FACTS, 1.0) == pytest.approx(0.75 * wide)
-
-
-def test_a_radius_falls_with_epsilon() -> None:
-    """Less noise needs fewer votes."""
     radii = [radius_among(queries(100), FACTS, epsilon) for epsilon in (0.5, 1.0, 2.0, 4.0)]
     assert radii == sorted(radii, reverse=True)
     assert radius_share(FEATURES, ROWS, 1.0) == pytest.approx(1.7 * ROWS ** (-4 / 9))
 
 
-@pytest.mark.parametrize("number", [1, NEAR_QUERIES_MIN - 1])
-def test_few_queries_are_not_a_sample(number: int) -> None:
-    """Repeated queries add nothing: only the numbers of features and rows decide."""
-    repeated = np.repeat(queries(number), 5, axis=0)
-    assert radius_among(repeated, FACTS, 1.0) == public_radius(FEATURES, ROWS)
-
-
 def test_a_radius_is_bounded() -> None:
-    """Queries in one spot, or in two corners, change it by at most a factor of 1/4 or 2."""
+    """Queries in one spot, or in two corners, change it by at most a factor of 1/4 or 2.
+
+    Repeated queries add nothing: for few, only the numbers of features and rows decide.
+    """
     alone = public_radius(FEATURES, ROWS)
     assert radius_among(queries(50, 1e-3), FACTS, 1.0) == alone / 4
     corners = np.where(np.arange(50)[:, None] % 2, 0.0, 1.0) + queries(50, 1e-3) * [1e-3]
     few = vr.Facts(parties=3, features=FEATURES, classes=2, rows=2)
     assert radius_among(np.clip(corners, 0, 1), few, 1.0) <= 2 * public_radius(FEATURES, 2)
+    for number in (1, NEAR_QUERIES_MIN - 1):
+        repeated = np.repeat(queries(number), 5, axis=0)
+        assert radius_among(repeated, FACTS, 1.0) == alone
 
 
 def test_k_grows_with_the_rows_but_stays_below_most_of_them() -> None:

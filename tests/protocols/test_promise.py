@@ -77,20 +77,16 @@ def test_forecasts_add_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("times", "unit", "said"),
+    ("shown", "said"),
     [
-        (1, "release", "for one release"),
-        (2, "release", "for 2 releases"),
-        (2, "batch", "for 2 batches"),
-        (3, "query", "for 3 queries"),
+        (vr.Spent(1.0, 0.0, 1, "release").what, "for one release"),
+        (vr.Spent(1.0, 0.0, 2, "release").what, "for 2 releases"),
+        (vr.Spent(1.0, 0.0, 2, "batch").what, "for 2 batches"),
+        (vr.Spent(1.0, 0.0, 3, "query").what, "for 3 queries"),
+        (vr.Forecast(1, Traffic(1, 1)), "1 round, 1 message, 1 byte"),
+        (vr.Forecast(2, Traffic(2, 20)), "2 rounds, 2 messages, 20 bytes"),
     ],
 )
-def test_spending_counts_its_units(times: int, unit: str, said: str) -> None:
-    """The spending of several units uses the plural."""
-    assert vr.Spent(1.0, 0.0, times, unit).what == said
-
-
-def test_a_single_round_message_or_byte_is_singular() -> None:
-    """A forecast prints one round as a singular, and two as a plural."""
-    assert str(vr.Forecast(1, Traffic(1, 1))) == "1 round, 1 message, 1 byte"
-    assert str(vr.Forecast(2, Traffic(2, 20))) == "2 rounds, 2 messages, 20 bytes"
+def test_one_unit_is_singular_and_several_are_plural(shown: object, said: str) -> None:
+    """This holds for what is spent, and for the rounds, messages and bytes of a forecast."""
+    assert str(shown) == said
