@@ -168,20 +168,31 @@ class Attacker:
 
     async def attack(self, *, flood: bool) -> None:
         """Attack each server once in each way."""
-        first = self.setting.servers[0]
+        first, last = self.setting.servers[0], self.setting.servers[-1]
         for service in self.setting.services:
-            for victim in {ANN, self.setting.servers[-1]} - {first}:
+            for victim in {ANN, last} - {first}:
                 await self._reflect(service, first, victim)
             for server in self.setting.servers:
-                await self._send_wrong_kinds(service, server)
+                for message in (Word(text="x"), Abort(reason="ProtocolViolation", culprit=ANN)):
+                    await self._open(service, server, (EVE, server), message, message)
             await self._open(service, first, (EVE, first))  # and left so
         for server in self.setting.servers:
-            await self._send_strays(server)
+            strays = (Abort(reason="Tampered", culprit=server), Word(text="x"), StandingRequest())
+            for _ in range(STRAYS):
+                await self._send(server, *strays)
             for milliseconds in (0, 2, 6, 20):
-                await self._leave_halfway(server, milliseconds)
+                task = self._begin(server)
+                await asyncio.sleep(milliseconds / 1000)
+                task.cancel()
         if flood:
             for _ in range(SESSIONS_PER_PEER_MAX):
                 self._begin(first)
+
+    async def _reflect(self, service: str, server: str, victim: str) -> None:
+        """Have the server abort sessions of which the victim has never heard."""
+        odd = ((server, victim), (EVE, victim), (EVE,), (EVE, EVE), ())
+        for parties in (*[(EVE, server, victim)] * self.reflected, *odd):
+            await self._open(service, server, parties, Word(text="x"))
 
     def _begin(self, server: str) -> asyncio.Task[object]:
         task = asyncio.ensure_future(self.setting.ask(self.node, server))
@@ -190,38 +201,16 @@ class Attacker:
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
-    async def _send(self, server: str, frame: bytes) -> None:
-        await self.node.endpoint.send(server, frame)
-
     async def _open(
         self, service: str, server: str, parties: tuple[str, ...], *then: vr.Message
     ) -> None:
-        session, terms = Streams().token("session"), self.setting.services[service]
-        for message in (Open(service=service, parties=parties, terms=terms), *then):
-            await self._send(server, encode(session, message))
+        opened = Open(service=service, parties=parties, terms=self.setting.services[service])
+        await self._send(server, opened, *then)
 
-    async def _reflect(self, service: str, server: str, victim: str) -> None:
-        """Have the server abort sessions of which the victim has never heard."""
-        for _ in range(self.reflected):
-            await self._open(service, server, (EVE, server, victim), Word(text="x"))
-        for parties in ((server, victim), (EVE, victim), (EVE,), (EVE, EVE), ()):
-            await self._open(service, server, parties, Word(text="x"))
-
-    async def _send_wrong_kinds(self, service: str, server: str) -> None:
-        for message in (Word(text="x"), Abort(reason="ProtocolViolation", culprit=ANN)):
-            await self._open(service, server, (EVE, server), message, message)
-
-    async def _send_strays(self, server: str) -> None:
-        for _ in range(STRAYS):
-            session = Streams().token("stray")
-            await self._send(server, encode(session, Abort(reason="Tampered", culprit=server)))
-            await self._send(server, encode(session, Word(text="x")))
-            await self._send(server, encode(session, StandingRequest()))
-
-    async def _leave_halfway(self, server: str, milliseconds: int) -> None:
-        task = self._begin(server)
-        await asyncio.sleep(milliseconds / 1000)
-        task.cancel()
+    async def _send(self, server: str, *messages: vr.Message) -> None:
+        session = Streams().token("session")
+        for message in messages:
+            await self.node.endpoint.send(server, encode(session, message))
 
 
 @dataclass
@@ -236,22 +225,15 @@ class Observed:
 
 @asynccontextmanager
 async def served(
-    system: Callable[[AsyncExitStack], Awaitable[Setting]],
-    clients: Sequence[str],
-    seen: Observed | None = None,
+    system: Callable[[AsyncExitStack], Awaitable[Setting]], clients: Sequence[str], seen: Observed
 ) -> AsyncIterator[tuple[Setting, dict[str, Node]]]:
     """Serve a system on a simulated network; yield it with the nodes of servers and clients."""
 
-    def note_cuts(node: Node, seen: Observed) -> None:
-        def cut(peer: str, _why: vr.VeilringError) -> None:
-            seen.cut.append((node.name, peer))
+    def cut(accuser: str, peer: str, _why: vr.VeilringError) -> None:
+        seen.cut.append((accuser, peer))
 
-        node.endpoint.cut = cut  # type: ignore[method-assign,assignment]  # this one only
-
-    links, nodes = (
-        vr.Topology(vr.LinkModel(latency=vr.Constant(LATENCY_SECONDS))),
-        dict[str, Node](),
-    )
+    links = vr.Topology(vr.LinkModel(latency=vr.Constant(LATENCY_SECONDS)))
+    nodes = dict[str, Node]()
     async with AsyncExitStack() as stack:
         setting = await system(stack)
         names = (*setting.servers, *clients)
@@ -259,8 +241,7 @@ async def served(
         for name in names:
             limit = LIMITS.served if name in setting.servers else LIMITS.client
             node = Node(network.endpoint(name), Streams(), seconds=limit, limits=LIMITS)
-            if seen is not None:
-                note_cuts(node, seen)
+            node.endpoint.cut = partial(cut, name)  # type: ignore[method-assign]  # this one
             nodes[name] = await stack.enter_async_context(node)
             if name in setting.servers:
                 await stack.enter_async_context(Service(node, setting.offers(node)))
@@ -317,7 +298,7 @@ def test_many_honest_clients_at_one_member_are_all_answered(batches: int) -> Non
 
     async def main() -> Sequence[object]:
         names = [f"client-{number}" for number in range(CLIENTS)]
-        async with served(SEARCH, names) as (setting, nodes):
+        async with served(SEARCH, names, Observed()) as (setting, nodes):
             asked = [setting.ask(nodes[name], "ada") for name in names for _ in range(batches)]
             return await asyncio.gather(*asked)
 
