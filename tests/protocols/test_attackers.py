@@ -241,7 +241,7 @@ async def served(
         for name in names:
             limit = LIMITS.served if name in setting.servers else LIMITS.client
             node = Node(network.endpoint(name), Streams(), seconds=limit, limits=LIMITS)
-            node.endpoint.cut = partial(cut, name)  # type: ignore[method-assign]  # this one
+            node.endpoint.cut = partial(cut, name)  # type: ignore[method-assign]  # this one only
             nodes[name] = await stack.enter_async_context(node)
             if name in setting.servers:
                 await stack.enter_async_context(Service(node, setting.offers(node)))
