@@ -80,12 +80,9 @@ class World:
         charged: Callable[[], object],
         **public: Any,
     ) -> Outcome:
-        """Play a client's role in a session that it opens with one server.
+        """Play a client's role, as `opening` makes it, in a session that it opens with one server.
 
         Args:
-            role: The client's role, as `opening` makes it.
-            client: The name of the client.
-            server: The name of the server.
             *given: Positional arguments of the role, after the party.
             charged: Returns the charges so far, none of which is secret.
             **public: Keyword arguments of the role.
@@ -121,13 +118,7 @@ class Repeating(Streams):
 async def world(
     servers: Mapping[str, Callable[[Node], Mapping[str, Offer]]], *clients: str, seed: int = 0
 ) -> AsyncIterator[World]:
-    """Serve in memory until the context is left.
-
-    Args:
-        servers: The services of each server, given its node.
-        clients: The names of the clients.
-        seed: The seed of all randomness.
-    """
+    """Serve in memory until the context is left; each server's services are given its node."""
     names = [*servers, *clients]
     network, streams, passed = MemoryNetwork(names), Streams(seed), list[Frame]()
     nodes = {name: Node(_noting(network.endpoint(name), passed), streams) for name in names}
@@ -156,11 +147,7 @@ def neighbours(
 ) -> tuple[vr.Rows, vr.Rows]:
     """Draw a table and a neighbour that has one more row at any position, in either order.
 
-    Args:
-        draw: Hypothesis's `draw`.
-        features: The number of features of a row; each is in [0, 1].
-        classes: The number of classes; labels are below it.
-        crowd: The number of further rows that both tables have at the place of the extra row.
+    Both tables have a crowd of so many further rows at the place of the extra row.
     """
     cells = st.lists(
         st.sampled_from(_PLACES) | st.floats(0, 1), min_size=features, max_size=features
