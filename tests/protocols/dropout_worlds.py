@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
@@ -24,8 +23,9 @@ from veilring.nodes.adversary import Lines
 from veilring.nodes.cluster import RUNTIMES, RuntimeName
 from veilring.nodes.party import ForwardingParty, Parties
 from veilring.nodes.run import Outcome, join_outcomes
+from veilring.nodes.runtimes.tasks import TasksRuntime
 from veilring.protocols.dropouts import OpeningShares, SurvivingSums
-from veilring.protocols.masks import MaskedTotals, MaskedWords, Stream, chacha20_stream
+from veilring.protocols.masks import MaskedTotals, MaskedWords
 from veilring.protocols.seeding import Quorum, share_seeds
 from veilring.randomness import Streams
 from veilring.simulation.links import Uniform
@@ -34,7 +34,7 @@ Totals = tuple[list[list[int]], tuple[str, ...]]
 Crash = Callable[[], None]
 
 
-async def surviving_sums(  # noqa: PLR0913  (the settings of a test, each by name)
+async def surviving_sums(
     party: vr.Party,
     own: NDArray[np.uint64],
     *,
@@ -43,13 +43,11 @@ async def surviving_sums(  # noqa: PLR0913  (the settings of a test, each by nam
     coordinator: str,
     star: bool = False,
     sums: int = 1,
-    stream: Stream = chacha20_stream,
-    silence: float = 15.0,
 ) -> list[Totals]:
     """Add up the party's words, and in each further sum its words times the sum's number."""
     quorum = Quorum(len(party.parties), tolerated, lost)
-    seeds = await share_seeds(party, quorum, coordinator, sums=sums, silence=silence)
-    adding = SurvivingSums(party, seeds, star=star, stream=stream, silence=silence)
+    seeds = await share_seeds(party, quorum, coordinator, sums=sums)
+    adding = SurvivingSums(party, seeds, star=star)
     found = []
     for number in range(1, sums + 1):
         totals = await adding.add((own * np.uint64(number), own[:1]))
@@ -177,24 +175,23 @@ def play(  # noqa: PLR0913  (the settings of a test, each by name)
     **settings: Any,
 ) -> World:
     """Play a role, with parties that crash before a message of theirs, by default simulated."""
-    words = own or [[10**number, number, 2**64 - 1] for number in range(parties)]
-    mine = [np.array(each, np.uint64) for each in words]
+    drawn = own or [[10**number, number, 2**64 - 1] for number in range(parties)]
+    mine = [np.array(each, np.uint64) for each in drawn]
 
     async def run() -> list[Outcome]:
         place = vr.Simulated(topology, faults) if runtime == "simulated" else RUNTIMES[runtime]()
         async with vr.Cluster(parties, runtime=place, own=mine, seed=seed) as cluster:
-            nodes = getattr(place, "_nodes", {})  # unless each is a process
-            only = {
-                name: {"at": at} | ({"crash": nodes[name].abort} if nodes else {})
-                for name, at in (crashes or {}).items()
-            }
+            only: dict[str, Any] = {name: {"at": at} for name, at in (crashes or {}).items()}
+            if isinstance(place, TasksRuntime):
+                for name in only:
+                    only[name]["crash"] = place._nodes[name].abort  # noqa: SLF001  (as if killed)
             given = {"played": role, "only": only, "adversaries": adversaries, **settings}
             return await cluster.play(mortal, watch=cluster.parties, **given)
 
     found = vr.simulate(run()) if runtime == "simulated" else asyncio.run(run())
     outcomes = {outcome.party: outcome for outcome in found}
-    own_words = dict(zip(outcomes, mine, strict=True))
-    return World(outcomes, own_words, settings, Streams(seed).token("session", 0))
+    words = dict(zip(outcomes, mine, strict=True))
+    return World(outcomes, words, settings, Streams(seed).token("session", 0))
 
 
 def ending(world: World) -> str:
@@ -233,34 +230,30 @@ def check_totals(world: World, result: Sequence[Totals]) -> None:
         assert first == total[:1].tolist()
 
 
-def random_world(seed: int, rng: Generator, *, parties: int = 12, lost: int = 4) -> World:
-    """Play a world in which up to `lost` parties crash at random messages, over random links.
-
-    Half of all crashes are drawn over all messages, and the others over messages after set-up.
-    """
-    setup, most = parties, 5 * (parties - 1) + 2
-    struck = rng.permutation(parties)[: rng.integers(0, lost + 1)]
-    crashes = {
-        f"party-{number}": int(rng.integers(setup if rng.random() < 0.5 else 0, most))
-        for number in struck
-    }
-    return play(
-        parties,
-        crashes=crashes,
-        seed=seed,
-        topology=vr.Topology(vr.LinkModel(jitter=Uniform(0.0, 0.1))),
-        tolerated=3,
-        lost=lost,
-        coordinator=f"party-{rng.integers(0, parties)}",
-        star=bool(rng.random() < 0.25),
-    )
-
-
 def endings(worlds: int, seed: int) -> Counter[tuple[str, str]]:
-    """Count the endings of random worlds by the shape of the sum."""
+    """Count the endings of random worlds by the shape of the sum.
+
+    Up to four of twelve parties crash, over random links. Half of all crashes are drawn over all
+    messages, and the others over messages after set-up.
+    """
     rng, found = np.random.default_rng(seed), Counter[tuple[str, str]]()
+    parties, lost, most = 12, 4, 5 * 11 + 2
     for number in range(worlds):
-        world = random_world(number, rng)
+        struck = rng.permutation(parties)[: rng.integers(0, lost + 1)]
+        crashes = {
+            f"party-{each}": int(rng.integers(parties if rng.random() < 0.5 else 0, most))
+            for each in struck
+        }
+        world = play(
+            parties,
+            crashes=crashes,
+            seed=number,
+            topology=vr.Topology(vr.LinkModel(jitter=Uniform(0.0, 0.1))),
+            tolerated=3,
+            lost=lost,
+            coordinator=f"party-{rng.integers(0, parties)}",
+            star=bool(rng.random() < 0.25),
+        )
         found["star" if world.settings["star"] else "all-to-all", ending(world)] += 1
     return found
 
