@@ -183,8 +183,8 @@ def play(  # noqa: PLR0913  (the settings of a test, each by name)
         async with vr.Cluster(parties, runtime=place, own=mine, seed=seed) as cluster:
             only: dict[str, Any] = {name: {"at": at} for name, at in (crashes or {}).items()}
             if isinstance(place, TasksRuntime):
-                for name in only:
-                    only[name]["crash"] = place._nodes[name].abort  # noqa: SLF001  (as if killed)
+                for name, struck in only.items():
+                    struck["crash"] = place._nodes[name].abort  # noqa: SLF001  (as if killed)
             given = {"played": role, "only": only, "adversaries": adversaries, **settings}
             return await cluster.play(mortal, watch=cluster.parties, **given)
 

@@ -104,8 +104,7 @@ def test_the_cost_is_the_closed_form(parties: int, losses: Losses, star: bool) -
 
 def test_the_cost_of_a_sum_after_a_loss() -> None:
     """The second of two sums continues without the party lost in the first."""
-    six = FIVE | {"crashes": {"party-5": 5 + 1}, "topology": TIMED}
-    world = play(6, sums=2, **six)
+    world = play(6, sums=2, crashes={"party-5": 5 + 1}, topology=TIMED, **FIVE)
     words, cost = world.own["party-0"], world.run.cost
     one, other = (
         surviving_cost(6, (words, words[:1]), star=False, losses=losses)
@@ -305,45 +304,52 @@ def wrong_dealers(dealers: int, to: tuple[str, ...] | None = None) -> Lie:
     return Lie(SeedsDealt, sets(dealers=bytes([dealers])), to=to)
 
 
-@pytest.mark.parametrize("crashes", [{}, {"party-4": 6}])
-@pytest.mark.parametrize("dealer", [0, 2, 4])
-def test_a_wrong_share_names_its_sender(dealer: int, crashes: dict[str, int]) -> None:
-    """A wrong share of either seed names the party that sent it."""
-    lie = {"party-2": Lie(OpeningShares, partial(wrong_share, dealer))}
-    error = play(5, crashes=crashes, adversaries=lie, **FIVE).errors["party-0"]
-    assert isinstance(error, vr.ProtocolViolation)
-    reason = f"revealed a wrong share of a seed of party-{dealer}"
-    assert (error.culprit, error.reason) == ("party-2", reason)
-
-
 @pytest.mark.parametrize(
-    ("lies", "judge", "said"),
+    ("lies", "crashes", "judge", "said"),
     [
+        *(
+            (
+                {"party-2": Lie(OpeningShares, partial(wrong_share, dealer))},
+                crashes,
+                "party-0",
+                f"party-2 broke the protocol: revealed a wrong share of a seed of party-{dealer}",
+            )
+            for dealer in (0, 2, 4)
+            for crashes in ({}, {"party-4": 6})
+        ),
+        (
+            {"party-2": Lie(OpeningShares, partial(wrong_share, 0, empty=True))},
+            {},
+            "party-0",
+            "party-2 ",
+        ),
         (
             {
                 "party-4": Lie(vr.Message, to=("party-2",), first_round=1),
                 "party-0": Lie(MaskedWords, add_one, first_round=2),
             },
+            {},
             "party-2",
             "party-0 broke the protocol: passed on words other than those whose hash it had",
         ),
         (
-            {"party-2": Lie(OpeningShares, partial(wrong_share, 0, empty=True))},
-            "party-0",
-            "party-2",
+            {"party-2": Lie(SeedShares, sets(owns=(bytes(32),)), to=("party-1",))},
+            {},
+            "party-1",
+            "party-2 ",
         ),
-        ({"party-2": Lie(SeedShares, sets(owns=(bytes(32),)), ["party-1"])}, "party-1", "party-2"),
-        ({"party-3": Lie(MaskedWords, to=["party-1"])}, "party-1", "party-3"),
+        ({"party-3": Lie(MaskedWords, to=("party-1",))}, {}, "party-1", "party-3 "),
     ],
-    ids=["words passed on", "an empty share", "a wrong deal", "omitted words"],
 )
-def test_a_lie_names_its_sender(lies: dict[str, vr.Adversary], judge: str, said: str) -> None:
-    """Other words, unreadable shares and missing messages name the party that sent them.
+def test_a_lie_names_its_sender(
+    lies: dict[str, vr.Adversary], crashes: dict[str, int], judge: str, said: str
+) -> None:
+    """Wrong shares, other words and missing messages name the party that sent them.
 
     A wrong deal is noticed as soon as the recipient sees it, and omitted words by the next message,
     which shows that they were not lost.
     """
-    error = play(5, adversaries=lies, **FIVE).errors[judge]
+    error = play(5, crashes=crashes, adversaries=lies, **FIVE).errors[judge]
     assert isinstance(error, vr.ProtocolViolation)
     assert str(error).startswith(said)
 
