@@ -136,13 +136,6 @@ def test_the_plugin_is_compared_with_the_built_in_systems(invoked: Invoked) -> N
     assert (line["guarantee"], line["trust"]) == ("exact sums, no ε", "all 3")
 
 
-def _predicted(bits: int) -> list[str]:
-    """Return the labels of a run of the same split in memory."""
-    train, test = vr.load("wine").split(test_share=0.25, seed=1)
-    system = vr.find_system("private-mean")(bits=bits)
-    return list(vr.run(system, train.partition(3, seed=1), test, seed=1).labels)
-
-
 def test_the_plugin_is_deployed_served_and_asked(
     site: Path, invoked: Invoked, tmp_path: Path
 ) -> None:
@@ -164,7 +157,9 @@ def test_the_plugin_is_deployed_served_and_asked(
         ask = ("ask", folder / "client.toml", folder / "queries.csv")
         answer = invoked(*ask)
         labels = [row["label"] for row in csv.DictReader(answer.splitlines())]
-        assert labels == _predicted(bits=20)
+        train, test = vr.load("wine").split(test_share=0.25, seed=1)
+        system = vr.find_system("private-mean")(bits=20)
+        assert labels == list(vr.run(system, train.partition(3, seed=1), test, seed=1).labels)
         served[2].kill()
         served[2].wait()
         code, _, error = invoke(*ask)

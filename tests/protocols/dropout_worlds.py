@@ -209,7 +209,11 @@ def ending(world: World) -> str:
     results = [out.result for out in world.outcomes.values() if out.error is None]
     for result in results:
         assert result == results[0]
-        check_totals(world, result)
+        for number, ((words, first), members) in enumerate(result, 1):
+            assert len(members) >= world.quorum.threshold
+            total = np.add.reduce([world.own[name] for name in members])
+            assert words == (total * np.uint64(number)).tolist()
+            assert first == total[:1].tolist()
     if not results:
         return "failed"
     if errors:
@@ -219,15 +223,6 @@ def ending(world: World) -> str:
         assert is_too_many or not (is_led or (len(crashed) == 1 and not is_star))
         return "too many lost: told to some" if is_too_many else "told to some"
     return "stood without some" if len(results[0][-1][1]) < len(world.parties) else "stood"
-
-
-def check_totals(world: World, result: Sequence[Totals]) -> None:
-    """Check that totals are those of the included parties, and that these suffice."""
-    for number, ((words, first), members) in enumerate(result, 1):
-        assert len(members) >= world.quorum.threshold
-        total = np.add.reduce([world.own[name] for name in members])
-        assert words == (total * np.uint64(number)).tolist()
-        assert first == total[:1].tolist()
 
 
 def endings(worlds: int, seed: int) -> Counter[tuple[str, str]]:
