@@ -131,12 +131,7 @@ def test_a_mask_is_used_once() -> None:
 @pytest.mark.parametrize("adder", [None, "party-1"])
 @pytest.mark.parametrize(
     ("parties", "shape"),
-    [
-        (3, (3, 2)),
-        (8, (3, 2)),
-        (30, (3, 2)),
-        *((3, each) for each in [(), (0,), (0, 4), (2, 1, 3)]),
-    ],
+    [*((n, (3, 2)) for n in (3, 8, 30)), *((3, each) for each in ((), (0,), (0, 4), (2, 1, 3)))],
 )
 def test_all_parties_have_the_total(
     parties: int, shape: tuple[int, ...], adder: str | None, runtime: RuntimeName
