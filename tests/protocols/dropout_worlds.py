@@ -24,7 +24,7 @@ from veilring.nodes.cluster import RUNTIMES, RuntimeName
 from veilring.nodes.party import ForwardingParty, Parties
 from veilring.nodes.run import Outcome, join_outcomes
 from veilring.nodes.runtimes.tasks import TasksRuntime
-from veilring.protocols.dropouts import OpeningShares, SurvivingSums
+from veilring.protocols.dropouts import OpeningShares, SurvivingSums, surviving_rounds
 from veilring.protocols.masks import MaskedTotals, MaskedWords
 from veilring.protocols.seeding import Quorum, share_seeds
 from veilring.randomness import Streams
@@ -52,6 +52,7 @@ async def surviving_sums(
     for number in range(1, sums + 1):
         totals = await adding.add((own * np.uint64(number), own[:1]))
         found.append(([total.tolist() for total in totals], adding.parties_in))
+        assert adding.next_round == 1 + number * surviving_rounds(star=star)
     return found
 
 

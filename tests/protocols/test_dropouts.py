@@ -427,28 +427,6 @@ def test_parties_with_different_public_inputs_open_nothing() -> None:
     assert isinstance(failed.value.root, vr.Tampered)
 
 
-async def either(party: vr.Party, own: NDArray[np.uint64], *, survive: bool) -> Any:
-    """Add up twice through the common interface of both kinds of sums."""
-    sums: vr.MaskedSums | SurvivingSums
-    if survive:
-        seeds = await share_seeds(party, Quorum(5, 1, 1), "party-1", sums=2)
-        sums = SurvivingSums(party, seeds, 3)
-    else:
-        sums = vr.MaskedSums(party, await vr.agree_keys(party), "party-1", 3)
-    first = await sums.add([own])
-    sums.bind(b"what is public now")
-    second = await sums.add([own, own[:1]])
-    totals = [total.tolist() for total in (*first, *second)]
-    return totals, sums.parties_in, sums.next_round, len(sums.public.digest)
-
-
-def test_a_role_uses_either_kind_of_sums() -> None:
-    """Both have the same interface, and the same totals if no party is lost."""
-    surviving, masked = (play(5, role=either, survive=s).run.result for s in (True, False))
-    assert surviving[:2] == masked[:2]
-    assert (surviving[2], masked[2]) == (3 + 2 * surviving_rounds(star=False), 3 + 2 * 2)
-
-
 def test_two_sums_have_separate_seeds() -> None:
     """Two sums share no key, seed or share, so that opening one reveals nothing about the other."""
     world = play(4, tolerated=1, lost=1, coordinator="party-0", sums=2)
