@@ -26,7 +26,7 @@ from veilring.nodes.run import Outcome, join_outcomes
 from veilring.nodes.runtimes.tasks import TasksRuntime
 from veilring.protocols.dropouts import OpeningShares, SurvivingSums, surviving_rounds
 from veilring.protocols.masks import MaskedTotals, MaskedWords
-from veilring.protocols.seeding import Quorum, share_seeds
+from veilring.protocols.seeding import SILENCE_SECONDS, Quorum, share_seeds
 from veilring.randomness import Streams
 from veilring.simulation.links import Uniform
 
@@ -43,11 +43,12 @@ async def surviving_sums(
     coordinator: str,
     star: bool = False,
     sums: int = 1,
+    silence: float = SILENCE_SECONDS,
 ) -> list[Totals]:
     """Add up the party's words, and in each further sum its words times the sum's number."""
     quorum = Quorum(len(party.parties), tolerated, lost)
-    seeds = await share_seeds(party, quorum, coordinator, sums=sums)
-    adding = SurvivingSums(party, seeds, star=star)
+    seeds = await share_seeds(party, quorum, coordinator, sums=sums, silence=silence)
+    adding = SurvivingSums(party, seeds, star=star, silence=silence)
     found = []
     for number in range(1, sums + 1):
         totals = await adding.add((own * np.uint64(number), own[:1]))
