@@ -53,12 +53,16 @@ Ask = Callable[[Node, str], Awaitable[object]]
 """Plays a client's whole request: ``await ask(node of the client, server)``."""
 
 
-async def converse(
-    role: Callable[..., Awaitable[object]], node: Node, server: str, *given: object, **public: Any
-) -> object:
-    """Play a client's role in a new session with a server."""
-    session, pair = Streams().token("session"), Parties((node.name, server))
-    return await node.run(role, session, pair, *given, **public)
+def asking(
+    role: Callable[..., Awaitable[object]], given: Callable[[], Sequence[object]], **public: Any
+) -> Ask:
+    """Return a client's request, which plays a role in a new session with new arguments."""
+
+    async def ask(node: Node, server: str) -> object:
+        session, pair = Streams().token("session"), Parties((node.name, server))
+        return await node.run(role, session, pair, *given(), **public)
+
+    return ask
 
 
 @dataclass(frozen=True)
@@ -81,63 +85,56 @@ async def of_peers(system: vr.System, price: float, _stack: AsyncExitStack) -> S
     membership = system.membership(FACTS)
     assert membership is not None
     made = Members(membership, FACTS, {name: rows() for name in PARTIES}, price=price)
-    role = made.role if membership.once else partial(made.role, queries=QUERIES)
+    queries = {} if membership.once else {"queries": QUERIES}
     services = dict.fromkeys((PEERS_JOIN, PEERS_ASK, PEERS_RESULT), TERMS)
-    return Setting(PARTIES, made.offers, partial(converse, role), services)
+    return Setting(PARTIES, made.offers, asking(made.role, tuple, **queries), services)
 
 
 async def of_owner(stack: AsyncExitStack) -> Setting:
     """Return a data owner."""
     rules = vr.DataOwner().bind(vr.Facts(1, 2, 2))
-    role = opening(request_labels, LABEL_SERVICE, TERMS)
     ledger = stack.enter_context(open_ledger(None, Budgets(total=1e6)))
     owner = Owner(rows(), rules, ledger, run_inline)
 
-    async def ask(node: Node, server: str) -> object:
+    def given() -> list[object]:
         name = Streams().token("name").hex()
-        asked = ask_within(QUERIES, np.full(2, 0.3), 0.5, name=name)
-        return await converse(role, node, server, asked, rules=rules)
+        return [ask_within(QUERIES, np.full(2, 0.3), 0.5, name=name)]
 
+    ask = asking(opening(request_labels, LABEL_SERVICE, TERMS), given, rules=rules)
     return Setting(("owner",), lambda _node: owner.offers(TERMS), ask, {LABEL_SERVICE: TERMS})
 
 
 async def of_places(_stack: AsyncExitStack) -> Setting:
     """Return public places."""
-    places = Places.of(DRAWS.random((64, 2)))
-    role = opening(walk_client, WALK_SERVICE, TERMS)
-
-    async def ask(node: Node, server: str) -> object:
-        public = {"plan": LookupPlan(2), "steps": Comparison(0.25)}
-        return await converse(role, node, server, QUERIES[:1], **public)
-
+    places, role = Places.of(DRAWS.random((64, 2))), opening(walk_client, WALK_SERVICE, TERMS)
+    ask = asking(role, lambda: [QUERIES[:1]], plan=LookupPlan(2), steps=Comparison(0.25))
     return Setting(("places",), lambda _node: offers(places, TERMS), ask, {WALK_SERVICE: TERMS})
 
 
 async def of_collector(stack: AsyncExitStack) -> Setting:
     """Return a collection of reports."""
     task, seeds = make_task(), count()
-    role = opening(submit_reports, SUBMIT, task.digest)
     store = new_store(f"{stack.enter_context(TemporaryDirectory())}/reports.sqlite")
     collector = await stack.enter_async_context(Collector(store, lambda: 1000.0, run_inline))
-
-    async def ask(node: Node, server: str) -> object:
-        public = {"task": task, "settled": lambda _batch, _verdicts: None}
-        return await converse(role, node, server, reports_of(task, 3, next(seeds)), **public)
-
+    ask = asking(
+        opening(submit_reports, SUBMIT, task.digest),
+        lambda: [reports_of(task, 3, next(seeds))],
+        task=task,
+        settled=lambda _batch, _verdicts: None,
+    )
     return Setting(("census",), lambda _node: collector.offers(), ask, {SUBMIT: task.digest})
 
 
 async def of_prediction(stack: AsyncExitStack) -> Setting:
     """Return predictions from a stream that is long enough for all requests."""
-    rules, numbers = make_rules(queries=20_000), count()
-    role = opening(label_queries, PREDICT, TERMS)
-    state = stack.enter_context(opened(rules, None, table(60)))
-    server = PredictionServer(state, run_inline)
-
-    async def ask(node: Node, name: str) -> object:
-        asked = prediction_queries(2, next(numbers)).features
-        return await converse(role, node, name, asked, rules=rules, block=2)
-
+    rules, seeds = make_rules(queries=20_000), count()
+    server = PredictionServer(stack.enter_context(opened(rules, None, table(60))), run_inline)
+    ask = asking(
+        opening(label_queries, PREDICT, TERMS),
+        lambda: [prediction_queries(2, next(seeds)).features],
+        rules=rules,
+        block=2,
+    )
     return Setting(("server",), lambda _node: server.offers(TERMS), ask, {PREDICT: TERMS})
 
 
