@@ -1,6 +1,5 @@
 """Chromium in headless mode, driven through its debugging pipe: real keys, sizes and colours."""
 
-import base64
 import json
 import os
 import select
@@ -119,14 +118,6 @@ class Browser:
         place = {"x": box[0], "y": box[1], "button": "left", "clickCount": 1}
         for event in ("mousePressed", "mouseReleased"):
             self._call("Input.dispatchMouseEvent", type=event, **place)
-
-    def picture(self, path: Path) -> None:
-        """Write the whole page as a PNG."""
-        whole = {"format": "png", "captureBeyondViewport": True}
-        size = self._call("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-        drawn = self._call("Page.captureScreenshot", **whole, clip=clip)
-        path.write_bytes(base64.b64decode(drawn["data"]))
 
     def close(self) -> None:
         """Close the browser."""

@@ -186,7 +186,7 @@ def at(name: str, waits: str = "", due: int | None = 0, **more: Any) -> Standing
 
 
 def test_the_earliest_missing_message_decides() -> None:
-    """In a circle of waiting parties, the sender of the earliest message is at fault."""
+    """In a circle of waiting parties, its sender is at fault; a judge trusts its own observation."""
     circle = [
         at("ada", "bob", 5, sent={"cyd": 2}),
         at("bob", "cyd", 4, sent={"ada": 1}, received={"cyd": 1}),
@@ -195,18 +195,10 @@ def test_the_earliest_missing_message_decides() -> None:
     said = "cyd did not send x to bob when it was due"
     assert find_fault(circle) == Blame("cyd", said)
     assert find_fault(reversed(circle)).culprit == "cyd"
-
-
-def test_a_judge_trusts_only_its_own_observations() -> None:
-    """Between equal messages its own decides; on a peer's word both ends are suspects."""
-    standings = [at("ada", "bob", 5), at("bob", "cyd", 6), at("cyd", "bob", 5)]
-    assert find_fault(standings, judge="ada").culprit == "bob"
-    assert find_fault(standings, judge="cyd") == Blame(
-        "bob", "bob did not send x to cyd when it was due"
-    )
-    assert find_fault(standings, judge="bob") == Blame(
-        "", "bob did not send x to ada when it was due, or the report of ada is false"
-    )
+    equal = [at("ada", "bob", 5), at("bob", "cyd", 6), at("cyd", "bob", 5)]
+    for judge in ("ada", "cyd"):
+        said = f"bob did not send x to {judge} when it was due"
+        assert find_fault(equal, judge=judge) == Blame("bob", said)
 
 
 ADA = at("ada", "bob", 5)
@@ -215,20 +207,14 @@ ADA = at("ada", "bob", 5)
 @pytest.mark.parametrize(
     ("standings", "why"),
     [
-        ([ADA, at("bob", sent={"ada": 1}, over=True)], "from bob to ada has not arrived"),
-        (
-            [at("ada", "bob", 5, received={"bob": 1}), at("bob")],
-            "bob reports 0 messages sent to ada, which received 1",
-        ),
         ([ADA, at("bob")], "ada is waiting for x from bob, which is computing"),
         ([ADA, at("bob", blocked=("cyd",))], "bob is waiting for cyd to read"),
         ([ADA], "which did not report"),
-        ([at("ada", "bob", None), at("bob", "ada", 1)], "the order of the missing messages is un"),
         ([at("ada"), at("bob")], "still computing: ada, bob"),
     ],
 )
 def test_without_proof_no_party_is_blamed(standings: list[Standing], why: str) -> None:
-    """Messages in flight, in progress or unknown convict no party, and the error names them."""
+    """Messages in progress or unknown convict no party, and the error names them."""
     verdict = find_fault(standings)
     assert verdict.culprit == ""
     assert verdict.sentence.startswith("nobody can be blamed: ")
