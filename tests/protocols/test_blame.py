@@ -186,7 +186,7 @@ def at(name: str, waits: str = "", due: int | None = 0, **more: Any) -> Standing
 
 
 def test_the_earliest_missing_message_decides() -> None:
-    """In a circle of waiting parties, its sender is at fault; a judge trusts its own observation."""
+    """In a circle of waiting parties its sender is at fault; a judge trusts what it has seen."""
     circle = [
         at("ada", "bob", 5, sent={"cyd": 2}),
         at("bob", "cyd", 4, sent={"ada": 1}, received={"cyd": 1}),
