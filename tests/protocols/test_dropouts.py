@@ -25,7 +25,7 @@ from typing_extensions import override
 import veilring as vr
 from veilring.errors import PeerGivenUp, TooManyLost
 from veilring.nodes.adversary import Lines, Silent
-from veilring.nodes.cluster import RUNTIMES, RuntimeName
+from veilring.nodes.cluster import RuntimeName
 from veilring.nodes.run import blamed_party
 from veilring.protocols.digests import digest_of
 from veilring.protocols.dropouts import (
@@ -50,22 +50,6 @@ in_both_shapes = pytest.mark.parametrize("star", [False, True])
 
 
 @in_both_shapes
-def test_totals_are_the_same_on_every_runtime(star: bool) -> None:
-    """Two sums of two arrays have the known cost, and one transcript per seed."""
-    worlds = [play(5, runtime=runtime, star=star, sums=2, **FIVE) for runtime in RUNTIMES]
-    own = list(worlds[0].own.values())
-    total, cost = np.add.reduce(own), surviving_cost(5, (own[0], own[0][:1]), star=star)
-    totals = [([(total * np.uint64(n)).tolist(), total[:1].tolist()], ALL) for n in (1, 2)]
-    assert len({world.run.transcript for world in worlds}) == 1
-    for run in (world.run for world in worlds):
-        assert run.results == dict.fromkeys(ALL, totals)
-        assert run.cost.setup == seeds_cost(5, sums=2)
-        assert (run.cost.messages, run.cost.bytes) == cost.traffic.plus(cost.traffic)
-        assert run.cost.rounds == 2 * cost.rounds
-        assert not run.lost
-
-
-@in_both_shapes
 @pytest.mark.parametrize("runtime", ["memory", "tls", "processes"])
 def test_a_crash_is_survived_on_every_runtime(runtime: RuntimeName, star: bool) -> None:
     """The run has the results of the others, which agree on a sum without the party."""
@@ -78,35 +62,30 @@ def test_a_crash_is_survived_on_every_runtime(runtime: RuntimeName, star: bool) 
 
 @in_both_shapes
 @pytest.mark.parametrize(
-    ("parties", "losses"),
+    ("parties", "losses", "sums"),
     [
-        *((parties, Losses()) for parties in (3, 4, 8, 13)),
-        (9, Losses(vectors=1)),
-        (9, Losses(echoes=2)),
-        (9, Losses(shares=1)),
-        (9, Losses(0, 1, 1, 1)),
+        *((parties, Losses(), 2) for parties in (3, 4, 8, 13)),
+        (9, Losses(vectors=1), 1),
+        (9, Losses(echoes=2), 1),
+        (9, Losses(shares=1), 1),
+        (9, Losses(0, 1, 1, 1), 1),
     ],
 )
-def test_the_cost_is_the_closed_form(parties: int, losses: Losses, star: bool) -> None:
+def test_the_cost_is_the_closed_form(parties: int, losses: Losses, sums: int, star: bool) -> None:
     """Parties are lost before their first message of a step, over links with latency."""
     echo = parties + (1 if star else parties - 1)
     starts = {"vectors": parties, "echoes": echo, "shares": echo + parties - 1 - losses.vectors}
     crashes = [start for step, start in starts.items() for _ in range(getattr(losses, step))]
-    world = play(
-        parties,
-        crashes={f"party-{n}": start for n, start in enumerate(crashes, 1)},
-        topology=TIMED,
-        tolerated=1,
-        lost=sum(losses),
-        coordinator="party-0",
-        star=star,
-    )
+    public: dict[str, Any] = {"tolerated": 1, "lost": sum(losses), "coordinator": "party-0"}
+    crashing = {f"party-{n}": start for n, start in enumerate(crashes, 1)}
+    world = play(parties, crashes=crashing, topology=TIMED, star=star, sums=sums, **public)
     assert ending(world) == ("stood without some" if losses.vectors else "stood")
     words, cost = world.own["party-0"], world.run.cost
-    forecast = surviving_cost(parties, (words, words[:1]), star=star, losses=losses)
-    assert cost.setup == seeds_cost(parties, lost=sum(losses))
-    assert (cost.messages, cost.bytes, cost.rounds) == (*forecast.traffic, forecast.rounds)
-    assert losses != Losses() or cost.rounds == surviving_rounds(star=star)
+    one = surviving_cost(parties, (words, words[:1]), star=star, losses=losses)
+    assert cost.setup == seeds_cost(parties, sums=sums, lost=sum(losses))
+    assert (cost.messages, cost.bytes) == tuple(sums * each for each in one.traffic)
+    assert cost.rounds == sums * one.rounds
+    assert losses != Losses() or one.rounds == surviving_rounds(star=star)
 
 
 def test_the_cost_of_a_sum_after_a_loss() -> None:

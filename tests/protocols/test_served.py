@@ -18,6 +18,7 @@ WAYS: dict[str, vr.System] = {
     "search for labels": vr.RankSearch(k=3, reveal="label"),
     "release": vr.Release(epsilon=1.0),
     "release with losses": vr.Release(epsilon=1.0, statistic="lda", tolerated=1, lost=1),
+    "release by one that adds up": vr.Release(statistic="means", sum="star", tolerated=1, lost=1),
     "votes": vr.NoisyVotes(epsilon=1.0),
     "votes of nearest rows": vr.NoisyVotes(epsilon=100.0, k=5),
     "votes under masks": vr.NoisyVotes(epsilon=1.0, radius=0.5, sum="masks", batch=20),
