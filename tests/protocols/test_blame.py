@@ -1,12 +1,13 @@
 """Blame for a stalled run: it falls on the party at fault or on no party."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import pytest
+from tests.protocols.test_served import played
 
 import veilring as vr
 from veilring.errors import SessionAborted
@@ -41,21 +42,13 @@ in_all_systems = pytest.mark.parametrize("name", SYSTEMS)
 in_all_searches = pytest.mark.parametrize("name", [name for name in SYSTEMS if "search" in name])
 
 
-async def run(
-    name: str,
-    runtime: vr.Simulated,
-    adversaries: Mapping[str, vr.Adversary] | None = None,
-    seconds: float | None = None,
-    watch: Sequence[str] = (),
-) -> vr.Run[object]:
+async def run(name: str, runtime: vr.Simulated, **given: Any) -> vr.Run[object]:
     """Run a system in which party-0 asks, and each party holds a few rows."""
     rng = np.random.default_rng(1)
     parts = {each: vr.Rows(rng.random((4, 2)), rng.integers(0, 2, 4)) for each in NAMES}
     setup = SYSTEMS[name].setup(parts, vr.Facts(len(NAMES), 2, 2))
-    play = setup.play(np.random.default_rng(2).random((4, 2)))
-    given: dict[str, Any] = {"adversaries": adversaries, "seconds": seconds, "watch": watch}
-    async with vr.Cluster(NAMES, runtime=runtime, own=setup.resident, seed=3) as cluster:
-        return await cluster.run(setup.role, only=play.only, **given, **play.public)
+    queries = np.random.default_rng(2).random((4, 2))
+    return await played(setup, queries, runtime=runtime, **given)
 
 
 def failure(
@@ -67,8 +60,9 @@ def failure(
 ) -> vr.RunFailed | None:
     """Return the error that ends a run on the simulated clock, if any."""
     links = vr.Topology(vr.LinkModel(latency=vr.Constant(latency))) if latency else None
+    given = {"adversaries": adversaries, "seconds": seconds}
     try:
-        vr.simulate(run(name, vr.Simulated(links, faults), adversaries, seconds))
+        vr.simulate(run(name, vr.Simulated(links, faults), **given))
     except vr.RunFailed as error:
         return error
     return None

@@ -16,6 +16,7 @@ from types import UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import pytest
+from tests.protocols.test_served import played
 
 import veilring as vr
 from veilring.protocols.registry import BUILT_IN
@@ -99,15 +100,9 @@ def order(system: vr.System) -> dict[str, list[str]]:
     """Return the kinds that each party sends in a short run, in their order."""
     example = system.example(parties=PARTIES)
     setup = AuditedSystem(system, example).setup()
-    play = setup.play(example.queries)
-
-    async def main() -> vr.Run[Any]:
-        own = setup.resident
-        async with vr.Cluster(setup.parties, runtime="simulated", own=own, seed=1) as cluster:
-            return await cluster.run(setup.role, only=play.only, trace=True, **play.public)
-
+    run = vr.simulate(played(setup, example.queries, runtime="simulated", seed=1, trace=True))
     sent = {name: list[str]() for name in setup.parties}
-    for message in vr.simulate(main()).trace:
+    for message in run.trace:
         sent[message.sender].append(message.kind)
     return sent
 

@@ -71,13 +71,17 @@ def handed(system: vr.System, features: int = 2, rows: int | None = 64) -> Any:
 
 
 async def played(
-    setup: vr.ServerSetup, queries: Any, resident: tuple[object, ...] | None = None
+    setup: vr.Setup,
+    queries: Any,
+    resident: tuple[object, ...] | None = None,
+    runtime: Any = "memory",
+    seed: int = 3,
+    **given: Any,
 ) -> vr.Run[Any]:
-    """Return a run of one batch in memory, with seed 3."""
-    own = setup.resident if resident is None else resident
-    async with vr.Cluster(setup.parties, own=own, seed=3) as cluster:
-        play = setup.play(queries)
-        return await cluster.run(setup.role, only=play.only, **play.public)
+    """Return a run of one batch, by default in memory and with seed 3."""
+    play, own = setup.play(queries), setup.resident if resident is None else resident
+    async with vr.Cluster(setup.parties, runtime=runtime, own=own, seed=seed) as cluster:
+        return await cluster.run(setup.role, only=play.only, **given, **play.public)
 
 
 async def test_only_a_client_learns_labels_and_needs_the_server() -> None:
