@@ -21,7 +21,13 @@ from veilring.config import (
 )
 from veilring.deployment.duties import load_config
 from veilring.deployment.peers import PeerTerms
-from veilring.errors import SENTENCE_CHARACTERS_MAX, ScenarioError
+from veilring.errors import (
+    SENTENCE_CHARACTERS_MAX,
+    MissingExtra,
+    PeerGivenUp,
+    ScenarioError,
+    TooManyLost,
+)
 from veilring.scenarios.comparison import read_network
 from veilring.transport.roster import Roster
 
@@ -84,15 +90,18 @@ def test_a_system_reports_all_invalid_parameters() -> None:
         ScenarioError.because("it is closed").with_others([ScenarioError("k", "x", "1")]),
         vr.InputError("k", 0, "at least 1").with_others([vr.InputError.because("it is closed")]),
         ScenarioError.of(vr.InputError("mode", "b", "a"), "run.mode"),
+        MissingExtra("polars", "parquet"),
+        PeerGivenUp("a"),
+        vr.PeerLost("a", orderly=True),
+        TooManyLost(("a", "b"), 3, 4),
     ],
     ids=str,
 )
-def test_an_error_is_equal_in_another_process(error: vr.InputError) -> None:
-    """It keeps its class and its fields."""
+def test_an_error_is_equal_in_another_process(error: Exception) -> None:
+    """It keeps its class, its sentence and its fields."""
     again = pickle.loads(pickle.dumps(error))
-    assert type(again) is type(error)
-    assert str(again) == str(error)
-    assert (again.field, again.value, again.message) == (error.field, error.value, error.message)
+    assert (type(again), str(again)) == (type(error), str(error))
+    assert repr(vars(again)) == repr(vars(error))
 
 
 def _described(path: Path) -> Iterator[str]:
