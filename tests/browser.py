@@ -20,7 +20,6 @@ CHROMIUM: Final = (
 # For one answer; it is there at once unless the machine does something else.
 ANSWER_SECONDS: Final = 200
 PHONE, SCREEN = 390, 1280
-HEIGHT: Final = 900
 
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on PATH")
 
@@ -89,7 +88,7 @@ class Browser:
 
     def resize(self, width: int, colours: Literal["light", "dark"] = "light") -> None:
         """Change the page's width, in CSS pixels, and the reader's preference."""
-        screen = {"width": width, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
+        screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self._call("Emulation.setDeviceMetricsOverride", **screen)
         scheme = {"name": "prefers-color-scheme", "value": colours}
         self._call("Emulation.setEmulatedMedia", features=[scheme])

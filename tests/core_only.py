@@ -18,18 +18,16 @@ from typing import Final
 from veilring.extras import EXTRA_OF
 
 MIB_MAX: Final = 270
-MIB: Final = 1 << 20
 TOOLS: Final = {"pip", "setuptools"}
 """The packages of an environment before anything is installed."""
 SECONDS: Final = 200.0
 """The most that anything may take, on a busy machine."""
-ASK_OWNER: Final = "ask owner/analyst-0.toml owner/analyst-0.csv"
 SYSTEMS: Final = {
     "peers": (
         "my.csv --protocol rank-search --set parties.count=3",
         "ask peers/client.toml peers/queries.csv",
     ),
-    "owner": ("my.csv --radius 0.3", ASK_OWNER),
+    "owner": ("my.csv --radius 0.3", "ask owner/analyst-0.toml owner/analyst-0.csv"),
     "prediction": ("my.csv", "ask prediction/client-0.toml prediction/client-0.csv"),
     "survey": (
         "my.csv --reports 10",
@@ -44,7 +42,7 @@ def main() -> None:
     there = [package for package in EXTRA_OF if find_spec(package) is not None]
     installed = (each for each in metadata.distributions() if each.name not in TOOLS)
     paths = (Path(str(file.locate())) for each in installed for file in each.files or ())
-    size = sum(path.stat().st_size for path in paths if path.is_file()) / MIB
+    size = sum(path.stat().st_size for path in paths if path.is_file()) / (1 << 20)
     print(f"installed: {size:.0f} MiB, at most {MIB_MAX}")
     if there or size > MIB_MAX:
         sys.exit(f"extras that are installed: {', '.join(there) or 'none'}")

@@ -4,14 +4,12 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
-ROOT: Final = Path(__file__).parents[1]
 SECONDS: Final = 600.0
 """The time limit of a cell on a busy machine, in seconds; the longest takes 7 on an idle one."""
 PROGRAM: Final = """

@@ -48,8 +48,6 @@ TERMS = bytes(32)
 FEATURES, CLASSES = 2, 3
 CLIENTS = ("ann", "bob")
 NAMES = st.sampled_from(["a", "b"])
-# Of as much as 64 bits can count, the largest budget that there is.
-BUDGET_MAX = 1e6
 
 Played = Callable[[vr.Rows], Coroutine[None, None, list[Outcome]]]
 """The outcomes of requests to a real server with these rows, under drawn public settings."""
@@ -85,7 +83,7 @@ def owner_requests(draw: st.DrawFn, rules: OwnerRules) -> LabelRequest:
 
 @st.composite
 def owners(draw: st.DrawFn) -> Played:
-    """Draw an owner in every mode, with budgets from none to the largest, and its requests."""
+    """Draw an owner in every mode, with budgets from none to the largest, 1e6, and its requests."""
     shares = st.floats(0.01, 0.99)
     system = vr.DataOwner(
         conversion=draw(st.sampled_from(["grid", "candidates"])),
@@ -95,7 +93,7 @@ def owners(draw: st.DrawFn) -> Played:
     )
     facts = vr.Facts(1, FEATURES, CLASSES, rows=draw(st.none() | st.integers(0, 20)))
     rules = OwnerRules(system, facts, work=draw(st.sampled_from([0, 10_000])))
-    amounts = st.none() | st.sampled_from([0.0, 0.5, 20.0, BUDGET_MAX]) | st.floats(0, 100)
+    amounts = st.none() | st.sampled_from([0.0, 0.5, 20.0, 1e6]) | st.floats(0, 100)
     budgets = draw(st.builds(Budgets, total=amounts, analyst=amounts))
     requests = draw(histories(owner_requests(rules)))
 
