@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -33,8 +34,6 @@ LOSING = SYSTEM.model_copy(update={"tolerated": 0, "lost": 1})
 """It goes on without a party that is lost while it releases."""
 ROWS = vr.Rows(np.tile([[0.2, 0.3], [0.9, 0.6]], (10, 1)), np.arange(20) % 2)
 EVERYWHERE = dict.fromkeys(PARTIES, ROWS)
-POINTS = range(1, 40)
-"""More than a victim sends messages and uses its ledger."""
 
 
 @cache
@@ -191,7 +190,7 @@ async def test_a_kill_anywhere_causes_no_second_release(
 ) -> None:
     """Charges stay, and a total known to any member or client is never computed again."""
     known_after = set[bool]()
-    for point in POINTS:
+    for point in count(1):
         deployed, told = Deployed(system), list[bytes]()
         async with deployed.served():
             with killing(deployed, victim, point) as places, suppress(vr.VeilringError):
@@ -207,10 +206,8 @@ async def test_a_kill_anywhere_causes_no_second_release(
             assert deployed.spent() == [spent + again for spent in before]
             assert max(before) <= EPSILON
             known_after.add(any(kept))
-        if len(places) < point:
+        if len(places) < point:  # it has sent and charged all
             break
-    else:
-        pytest.fail("there are more points at which to kill it")
     always = system is LOSING and victim != "ada"  # the others go on without it
     assert known_after == ({True} if always else {False, True})
 
