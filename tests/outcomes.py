@@ -147,7 +147,7 @@ def neighbours(
 ) -> tuple[vr.Rows, vr.Rows]:
     """Draw a table and a neighbour that has one more row at any position, in either order.
 
-    Both tables have a crowd of so many further rows at the place of the extra row.
+    Both tables have a crowd of further rows, given by number, at the place of the extra row.
     """
     cells = st.lists(
         st.sampled_from(_PLACES) | st.floats(0, 1), min_size=features, max_size=features
@@ -175,7 +175,7 @@ class Members:
     """Three members of a system in which all parties hold rows, with ledgers that outlive them.
 
     Attributes:
-        membership: What the members do; if it has one result for all queries, they store it.
+        membership: The part of a member; if it has one result for all queries, they store it.
         parts: The rows of each member.
         price: The ε of a batch or of the result; at 0 nothing is charged or stored.
         clients: The names of the clients.

@@ -69,7 +69,7 @@ def failure(
 
 
 def blamed(name: str, lie: vr.Adversary, seconds: float | None = LIMIT_SECONDS) -> list[str | None]:
-    """Return whom the parties blame for each one that lies in turn; none if they notice nothing.
+    """Return whom the parties blame as each one tells a lie; none if they notice nothing.
 
     No honest party is blamed, and a blamed party is named in the error.
     """

@@ -297,7 +297,7 @@ def lied_to(
 
 @pytest.mark.parametrize("lost", [1, 2])
 def test_a_coalition_gets_both_seeds_of_a_party_only_with_an_insufficient_quorum(lost: int) -> None:
-    """If 2t > n + c it never does, whichever parties are named a set without the last one.
+    """If 2t > n + c it never does, for any parties that are named a set without the last one.
 
     With two losses tolerated, the condition fails by one, and so do the masks.
     """

@@ -1,4 +1,4 @@
-"""What follows from public numbers: guarantees, forecasts, and up to which distance a row votes."""
+"""Consequences of public numbers: guarantees, forecasts, and the distance at which rows vote."""
 
 from itertools import combinations
 from math import dist

@@ -54,7 +54,7 @@ Played = Callable[[vr.Rows], Coroutine[None, None, list[Outcome]]]
 
 
 def batches(cells: st.SearchStrategy[float], least: int = 0) -> st.SearchStrategy[Floats]:
-    """Return batches of queries, each with at least so many coordinates other than 0."""
+    """Return batches of queries, each with at least this many coordinates other than 0."""
     queries = st.lists(cells, min_size=FEATURES, max_size=FEATURES)
     queries = queries.filter(lambda query: np.count_nonzero(query) >= least)
     return st.lists(queries, min_size=1, max_size=4).map(np.array)
