@@ -27,7 +27,7 @@ from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Offer, Service
 from veilring.privacy.budgets import Budgets
-from veilring.privacy.ledger import open_ledger
+from veilring.privacy.ledger import Ledger, open_ledger
 from veilring.protocols.once import OnceMember, result_client
 from veilring.protocols.peers import PeerMember, Till, peer_client
 from veilring.randomness import Streams
@@ -59,17 +59,11 @@ class Outcome:
 
 @dataclass
 class World:
-    """Servers and clients in memory. Get it from `world`.
-
-    Attributes:
-        nodes: The node of each party, by its name.
-        streams: The source of all randomness.
-        passed: All frames so far.
-    """
+    """Servers and clients in memory, with all frames so far. Get it from `world`."""
 
     nodes: dict[str, Node]
     streams: Streams
-    passed: list[Frame] = field(default_factory=list)
+    passed: list[Frame]
 
     async def ask(
         self,
@@ -82,10 +76,7 @@ class World:
     ) -> Outcome:
         """Play a client's role, as `opening` makes it, in a session that it opens with one server.
 
-        Args:
-            *given: Positional arguments of the role, after the party.
-            charged: Returns the charges so far, none of which is secret.
-            **public: Keyword arguments of the role.
+        The function `charged` returns the charges so far, none of which is secret.
         """
         before, ending, text = len(self.passed), "answered", ""
         session, pair = self.streams.token("session", before), Parties((client, server))
@@ -171,34 +162,26 @@ PARTIES = Parties(["ada", "bob", "cyd"])
 TERMS, CONTENT = bytes(32), b"the same terms"
 
 
+@dataclass
 class Members:
     """Three members of a system in which all parties hold rows, with ledgers that outlive them.
 
-    Attributes:
-        membership: The part of a member; if it has one result for all queries, they store it.
-        parts: The rows of each member.
-        price: The ε of a batch or of the result; at 0 nothing is charged or stored.
-        clients: The names of the clients.
-        members: The members that are served.
+    They charge the price, an ε, for each batch or for the only result, which they store.
     """
 
-    def __init__(
-        self,
-        membership: vr.Membership,
-        facts: vr.Facts,
-        parts: Mapping[str, vr.Rows],
-        *,
-        price: float = 0.0,
-        clients: Sequence[str] = ("ann", "eve"),
-        budgets: Sequence[Budgets] = (Budgets(),) * len(PARTIES),
-    ) -> None:
-        self.membership, self.facts, self.parts, self.price = membership, facts, parts, price
-        self.clients = clients
-        self.ledgers = {
-            name: open_ledger(None, each) for name, each in zip(PARTIES, budgets, strict=True)
-        }
-        self.members: dict[str, Any] = {}
-        self.world: World
+    membership: vr.Membership
+    facts: vr.Facts
+    parts: Mapping[str, vr.Rows]
+    price: float = 0.0
+    clients: Sequence[str] = ("ann", "eve")
+    budgets: Sequence[Budgets] = (Budgets(),) * len(PARTIES)
+    members: dict[str, Any] = field(default_factory=dict)
+    ledgers: dict[str, Ledger] = field(init=False)
+    world: World = field(init=False)
+
+    def __post_init__(self) -> None:
+        budgets = zip(PARTIES, self.budgets, strict=True)
+        self.ledgers = {name: open_ledger(None, each) for name, each in budgets}
 
     @property
     def role(self) -> Callable[..., Awaitable[Any]]:
