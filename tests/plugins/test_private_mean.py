@@ -219,17 +219,6 @@ def test_the_plugin_is_an_estimator(site: Path, monkeypatch: pytest.MonkeyPatch)
         kind(bits=99).fit(train.X, train.y)
 
 
-@pytest.mark.parametrize("name", vr.system_names())
-def test_each_system_is_an_estimator(name: str) -> None:
-    """Each system has an estimator with its parameters."""
-    train, test = vr.load("wine").split(test_share=0.25, seed=1)
-    ranges = (train.features.ranges.lows, train.features.ranges.highs)
-    estimator = vr.as_classifier(vr.find_system(name)(), ranges=ranges)
-    estimator.fit(train.X, train.y)
-    assert estimator.system_ == vr.find_system(name)()
-    assert len(estimator.predict(test.X[:9])) == 9
-
-
 @pytest.mark.slow
 def test_its_role_is_tested_by_the_pytest_plugin(site: Path, tmp_path: Path) -> None:
     """The fixture `run_protocol` plays the setup's play, on all runtimes."""

@@ -41,7 +41,10 @@ def test_every_system_is_tried() -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_system_runs_equally_on_every_runtime(way: str) -> None:
-    """Labels, cost and transcript are equal on all runtimes, and the cost is the forecast."""
+    """Labels, cost and transcript are equal on all runtimes, and the cost is the forecast.
+
+    Its estimator has the same parameters.
+    """
     train, test = vr.load("wine").split(test_share=0.25, seed=1)
     parts, system = train.partition(4, seed=1), WAYS[way]
     first, *others = (vr.run(system, parts, test, runtime=each, seed=1) for each in RUNTIMES)
@@ -60,6 +63,10 @@ def test_a_system_runs_equally_on_every_runtime(way: str) -> None:
     assert first.accuracy is not None
     assert first.accuracy > 0.3
     assert set(first.labels) <= set(test.features.classes)
+    ranges = (train.features.ranges.lows, train.features.ranges.highs)
+    estimator = vr.as_classifier(system, ranges=ranges).fit(train.X, train.y)
+    assert estimator.system_ == system
+    assert len(estimator.predict(test.X[:9])) == 9
 
 
 def handed(system: vr.System, features: int = 2, rows: int | None = 64) -> Any:
