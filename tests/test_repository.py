@@ -1,13 +1,12 @@
 """Files beside the package: marks, locked versions, suppressions, mutation score and prose."""
 
-import importlib.util
 import itertools
 import json
 import re
 import runpy
 import shlex
-import sys
 import tomllib
+from importlib import import_module
 from pathlib import Path
 from statistics import fmean, pvariance
 from types import ModuleType
@@ -180,17 +179,12 @@ def add(count):
 '''
 
 
-@pytest.fixture(scope="module")
-def prose() -> ModuleType:
+@pytest.fixture
+def prose(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Import the check of prose, which is not part of a package."""
     pytest.importorskip("harper", reason="the engine is part of the extra `lint`")
-    spec = importlib.util.spec_from_file_location("prose", ROOT / ".ci" / "prose.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["prose"] = module  # where its data classes look for their annotations
-    spec.loader.exec_module(module)
-    return module
+    monkeypatch.syspath_prepend(ROOT / ".ci")
+    return import_module("prose")
 
 
 @pytest.mark.slow
