@@ -51,9 +51,8 @@ os.execv(sys.argv[3], sys.argv[3:])
 class Browser:
     """A browser with one page.
 
-    Attributes:
-        complaints: Everything the browser reported about the page since it was opened: errors of
-            scripts, violations of its policy, and resources that could not be loaded.
+    Its complaints about the page are errors of scripts, violations of its policy, and resources
+    that could not be loaded, since the page was opened.
     """
 
     def __init__(self, commands: int, answers: int) -> None:

@@ -125,14 +125,13 @@ def test_a_command_without_one_package_names_it(package: str, tmp_path: Path) ->
         assert all(line.startswith("Checking the cells: ") for line in progress)
 
 
-def test_unrelated_missing_packages_are_not_named() -> None:
-    """A missing module outside the extras is a mistake in a program, and stays an ImportError."""
+def test_a_missing_requirement_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the missing requirement and its extra.
+
+    A missing module outside the extras is a mistake in a program, and stays an ImportError.
+    """
     with pytest.raises(ModuleNotFoundError, match="nobodys_module"), name_missing_extras():
         import_module("nobodys_module")
-
-
-def test_a_missing_requirement_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the missing requirement and its extra."""
     require_extra("polars")
     monkeypatch.setitem(sys.modules, "polars", None)  # which makes Python's import fail
     with pytest.raises(MissingExtra) as caught:

@@ -118,9 +118,8 @@ def test_a_run_shows_itself() -> None:
         assert "data-owner" in shown
         assert "ε = 2" in shown
         assert f"{run.cost.messages} messages" in shown
-    assert repr(run).startswith(
-        f"SystemRun('data-owner': {len(test)} labels, {run.accuracy:.1%} right"
-    )
+    right = f"SystemRun('data-owner': {len(test)} labels, {run.accuracy:.1%} right"
+    assert repr(run).startswith(right)
 
 
 def _ages(folder: Path, pattern: str = "", by: str = "") -> vr.Table:
