@@ -63,6 +63,7 @@ def test_a_crash_is_survived_on_every_runtime(runtime: RuntimeName, star: bool) 
     ("parties", "losses", "sums"),
     [
         *((parties, Losses(), 2) for parties in (3, 4, 8, 13)),
+        (6, Losses(vectors=1), 2),
         (9, Losses(vectors=1), 1),
         (9, Losses(echoes=2), 1),
         (9, Losses(shares=1), 1),
@@ -70,7 +71,10 @@ def test_a_crash_is_survived_on_every_runtime(runtime: RuntimeName, star: bool) 
     ],
 )
 def test_the_cost_is_the_closed_form(parties: int, losses: Losses, sums: int, star: bool) -> None:
-    """Parties are lost before their first message of a step, over links with latency."""
+    """Parties are lost before their first message of a step, over links with latency.
+
+    A second sum continues without the parties lost in the first.
+    """
     echo = parties + (1 if star else parties - 1)
     starts = {"vectors": parties, "echoes": echo, "shares": echo + parties - 1 - losses.vectors}
     crashes = [start for step, start in starts.items() for _ in range(getattr(losses, step))]
@@ -79,22 +83,15 @@ def test_the_cost_is_the_closed_form(parties: int, losses: Losses, sums: int, st
     world = play(parties, crashes=crashing, topology=TIMED, star=star, sums=sums, **public)
     assert ending(world) == ("stood without some" if losses.vectors else "stood")
     words, cost = world.own["party-0"], world.run.cost
-    one = surviving_cost(parties, (words, words[:1]), star=star, losses=losses)
-    assert cost.setup == seeds_cost(parties, sums=sums, lost=sum(losses))
-    assert (cost.messages, cost.bytes) == tuple(sums * each for each in one.traffic)
-    assert cost.rounds == sums * one.rounds
-    assert losses != Losses() or one.rounds == surviving_rounds(star=star)
-
-
-def test_the_cost_of_a_sum_after_a_loss() -> None:
-    """The second of two sums continues without the party lost in the first."""
-    world = play(6, sums=2, crashes={"party-5": 5 + 1}, topology=TIMED, **FIVE)
-    words, cost = world.own["party-0"], world.run.cost
-    one, other = (
-        surviving_cost(6, (words, words[:1]), star=False, losses=losses)
-        for losses in (Losses(vectors=1), Losses(before=1))
+    first, other = (
+        surviving_cost(parties, (words, words[:1]), star=star, losses=each)
+        for each in (losses, Losses(before=losses.vectors))
     )
-    assert (cost.messages, cost.bytes) == one.traffic.plus(other.traffic)
+    traffic = first.traffic if sums == 1 else first.traffic.plus(other.traffic)
+    assert cost.setup == seeds_cost(parties, sums=sums, lost=sum(losses))
+    assert (cost.messages, cost.bytes) == traffic
+    assert cost.rounds == first.rounds + (sums - 1) * other.rounds
+    assert losses != Losses() or first.rounds == surviving_rounds(star=star)
 
 
 @pytest.mark.parametrize("parties", range(3, 9))
