@@ -361,10 +361,15 @@ def test_few_parties_share_masks_with_all() -> None:
         assert parties**2 / 2 * (colluding / parties) ** (2 * each) <= 2.0**-64
 
 
-async def add_as_neighbours(party: vr.Party, own: Words, *, adder: str | None) -> Words:
-    """Add up with masks of neighbours, without colluders."""
+async def add_as_neighbours(
+    party: vr.Party, own: Words, *, adder: str | None
+) -> tuple[tuple[str, ...], int]:
+    """Return the neighbours, and a confirmed total under masks of neighbours, without colluders."""
     keys = await vr.agree_keys(party, colluding=0)
-    return await vr.masked_sum(party, own, keys=keys, adder=adder)
+    sums = vr.MaskedSums(party, keys, adder)
+    (total,) = await sums.add((own,))
+    await sums.confirm()
+    return keys.peers, int(total[0])
 
 
 @pytest.mark.parametrize("adder", [None, "party-3"])
@@ -372,18 +377,9 @@ def test_sums_with_masks_of_neighbours_are_those_of_all_parties(adder: str | Non
     """Masks of neighbours cancel, and keys have the forecast cost."""
     own = [np.array([n]) for n in range(9)]
     run = run_on("simulated", add_as_neighbours, 9, own=own, adder=adder)
-    assert [int(total[0]) for total in run.results.values()] == [36] * 9
+    assert [total for _, total in run.results.values()] == [36] * 9
     assert run.cost.setup == keys_cost(9, 0)
     assert keys_cost(9, 0).messages == 18
-
-
-async def add_and_confirm(party: vr.Party, own: Words) -> tuple[tuple[str, ...], int]:
-    """Return the neighbours, and a confirmed total that party-0 adds up."""
-    keys = await vr.agree_keys(party, colluding=0)
-    sums = vr.MaskedSums(party, keys, "party-0")
-    (total,) = await sums.add((own,))
-    await sums.confirm()
-    return keys.peers, int(total[0])
 
 
 def test_only_neighbours_of_a_party_with_other_totals_notice() -> None:
@@ -393,7 +389,7 @@ def test_only_neighbours_of_a_party_with_other_totals_notice() -> None:
         own = [np.array([n]) for n in range(9)]
         async with vr.Cluster(9, runtime=vr.Simulated(), own=own, seed=1) as cluster:
             lie = {"party-0": Lie(MaskedTotals, add_one, to=("party-4",))}
-            return await cluster.play(add_and_confirm, adversaries=lie)
+            return await cluster.play(add_as_neighbours, adversaries=lie, adder="party-0")
 
     outcomes = {each.party: each for each in vr.simulate(run())}
     noticed = {name for name, each in outcomes.items() if isinstance(each.error, vr.Tampered)}
