@@ -159,19 +159,15 @@ def test_every_integer_type_is_added(dtype: str, adder: str | None) -> None:
     assert (total.tolist(), total.dtype) == ([int(ends.max) + int(ends.min), 6], np.dtype(dtype))
 
 
-async def add_three_times(party: vr.Party) -> tuple[list[int], int]:
-    """Return three totals, each of the previous result, and the next round."""
-    sums = vr.MaskedSums(party, await vr.agree_keys(party), adder="party-2")
-    seen: list[int] = []
-    own = np.array([party.parties.position(party.me)], np.uint16)
-    for _ in range(3):
-        (total,) = await sums.add((own * (len(seen) + 1),))
-        seen.append(int(total[0]))
-    return seen, sums.next_round
-
-
 def test_consecutive_sums_share_keys() -> None:
     """Three sums of one session need one key agreement, and continue counting rounds."""
+
+    async def add_three_times(party: vr.Party) -> tuple[list[int], int]:
+        sums = vr.MaskedSums(party, await vr.agree_keys(party), adder="party-2")
+        own = np.array([party.parties.position(party.me)], np.uint16)
+        seen = [int((await sums.add((own * number,)))[0][0]) for number in (1, 2, 3)]
+        return seen, sums.next_round
+
     run = run_on("memory", add_three_times, 4)
     assert run.result == ([6, 12, 18], 7)
     assert_cost(run, rounds=6, messages=3 * 2 * 3)
@@ -270,11 +266,6 @@ def expanded(key: bytes, info: bytes) -> bytes:
     return hmac.digest(key, info + b"\1", "sha256")
 
 
-async def agree(party: vr.Party) -> tuple[bytes, dict[str, bytes]]:
-    """Return the session, and the secrets that are agreed in it."""
-    return party.session, await agree_secrets(party)
-
-
 def test_both_ends_share_a_secret_that_differs_per_pair(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three parties have three secrets of their session, each known to two of them."""
     sessions = list[bytes]()
@@ -282,6 +273,9 @@ def test_both_ends_share_a_secret_that_differs_per_pair(monkeypatch: pytest.Monk
     def derive(session: bytes, own: Any, peer: Any) -> bytes:
         sessions.append(session)
         return derive_secret(session, own, peer)
+
+    async def agree(party: vr.Party) -> tuple[bytes, dict[str, bytes]]:
+        return party.session, await agree_secrets(party)
 
     monkeypatch.setattr("veilring.protocols.masks.derive_secret", derive)
     found = run_on("memory", agree, 3).results
