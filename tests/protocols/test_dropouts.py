@@ -118,20 +118,19 @@ def test_an_invalid_quorum_is_refused(numbers: tuple[int, int, int], field: str)
     assert refused.value.field == field
 
 
-async def misuse(party: vr.Party, own: NDArray[np.uint64], how: str) -> None:
-    """Call a sum with invalid arguments."""
-    quorum = Quorum(7 if how == "quorum" else 5, 1, 1)
-    seeds = await share_seeds(party, quorum, "nobody" if how == "coordinator" else "party-0")
-    adding = SurvivingSums(party, seeds)
-    await adding.add([own.astype(float) if how == "own" else own])
-    await adding.add([own])
-
-
 @pytest.mark.parametrize("how", ["quorum", "coordinator", "own", "sums"])
 def test_invalid_arguments_are_refused(how: str) -> None:
     """A quorum of others, an unknown coordinator, reals, and more sums than seeds are refused."""
+
+    async def misuse(party: vr.Party, own: NDArray[np.uint64]) -> None:
+        quorum = Quorum(7 if how == "quorum" else 5, 1, 1)
+        seeds = await share_seeds(party, quorum, "nobody" if how == "coordinator" else "party-0")
+        adding = SurvivingSums(party, seeds)
+        await adding.add([own.astype(float) if how == "own" else own])
+        await adding.add([own])
+
     with pytest.raises(vr.RunFailed) as failed:
-        _ = play(5, role=misuse, how=how).run
+        _ = play(5, role=misuse).run
     assert isinstance(failed.value.root, vr.InputError)
     assert failed.value.root.field == how
 
@@ -392,15 +391,14 @@ def test_a_coordinator_that_tells_parties_apart_opens_nothing(lie: Lie) -> None:
     assert not any(map(world.told, PEERS))
 
 
-async def bound_otherwise(party: vr.Party, own: NDArray[np.uint64]) -> None:
-    """Add up with other public inputs at one party."""
-    seeds = await share_seeds(party, Quorum(5, 1, 1), "party-0")
-    public = Public(digest_of(b"other" if party.me == "party-2" else b"same"), ("party-1",))
-    await SurvivingSums(party, seeds, public=public).add([own])
-
-
 def test_parties_with_different_public_inputs_open_nothing() -> None:
     """Every message contains the hash, and masks depend on it."""
+
+    async def bound_otherwise(party: vr.Party, own: NDArray[np.uint64]) -> None:
+        seeds = await share_seeds(party, Quorum(5, 1, 1), "party-0")
+        public = Public(digest_of(b"other" if party.me == "party-2" else b"same"), ("party-1",))
+        await SurvivingSums(party, seeds, public=public).add([own])
+
     with pytest.raises(vr.RunFailed) as failed:
         _ = play(5, role=bound_otherwise).run
     assert isinstance(failed.value.root, vr.Tampered)
@@ -469,20 +467,21 @@ def test_random_worlds_of_twelve_parties() -> None:
     assert found["star", "stood"] > 5
 
 
-def is_sum(inputs: Mapping[str, Any], results: Mapping[str, list[Totals]]) -> None:
-    """Require equal totals over the included parties, at all parties with a result."""
-    for ((words, _), members), *_ in results.values():
-        assert words == np.add.reduce([inputs[name] for name in members]).tolist()
-        assert len(members) >= len(inputs) - 1
-    assert all(result == next(iter(results.values())) for result in results.values())
-
-
 @pytest.mark.slow
 def test_no_fault_breaks_a_sum(explore: Callable[..., object]) -> None:
-    """Faults are crashes, restarts, partitions, half-open links, slow parties and clock skew."""
-    own = [np.array([10**n], np.uint64) for n in range(5)]
+    """All parties with a result have equal totals over the included parties.
+
+    Faults are crashes, restarts, partitions, half-open links, slow parties and clock skew.
+    """
+
+    def is_sum(inputs: Mapping[str, Any], results: Mapping[str, list[Totals]]) -> None:
+        for ((words, _), members), *_ in results.values():
+            assert words == np.add.reduce([inputs[name] for name in members]).tolist()
+            assert len(members) >= len(inputs) - 1
+        assert all(result == next(iter(results.values())) for result in results.values())
 
     def public(parties: Sequence[str], _rng: object) -> dict[str, Any]:
         return FIVE | {"coordinator": parties[0], "silence": 1.0}
 
+    own = [np.array([10**n], np.uint64) for n in range(5)]
     explore(surviving_sums, own, invariant=is_sum, seeds=30, least=4, public=public)

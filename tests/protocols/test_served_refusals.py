@@ -110,11 +110,6 @@ def owners(draw: st.DrawFn) -> Played:
     return play
 
 
-async def ask_block(party: vr.Party, request: PredictionRequest, *, rules: ServerRules) -> None:
-    """Ask one block, whose labels are not part of an outcome."""
-    await Stream(party, rules).ask(request)
-
-
 def records_of(rows: vr.Rows) -> LabelledRecords:
     """Return rows as records; a row in the middle has the direction of the diagonal."""
     away = 2 * rows.features - 1
@@ -140,6 +135,9 @@ def prediction_servers(draw: st.DrawFn) -> Played:
     rules = system.bind(vr.Facts(1, FEATURES, CLASSES))
     blocks = batches(st.sampled_from([-4000.0, -1.0, 0.0, 1.0, 700.0, 2800.0, 4000.0]), least=1)
     requests = draw(histories(st.builds(make_request, blocks.map(quantise), name=NAMES)))
+
+    async def ask_block(party: vr.Party, request: PredictionRequest, *, rules: ServerRules) -> None:
+        await Stream(party, rules).ask(request)  # whose labels are not part of an outcome
 
     async def play(rows: vr.Rows) -> list[Outcome]:
         role, status = opening(ask_block, PREDICT, TERMS), opening(request_status, STATUS, TERMS)
