@@ -104,19 +104,18 @@ def test_an_error_is_equal_in_another_process(error: Exception) -> None:
     assert repr(vars(again)) == repr(vars(error))
 
 
-def _described(path: Path) -> Iterator[str]:
-    """Return calls that pass a text of the program in place of a given value."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
-            continue
-        match node.args[VALUE_AT.get(node.func.id, len(node.args)) :]:
-            case [ast.JoinedStr() | ast.Constant(value=str()) as value, *_]:
-                yield f"{path.relative_to(SOURCE)}:{node.lineno}: {ast.unparse(value)}"
-
-
 def test_a_description_is_not_used_as_a_value() -> None:
     """`queries is of shape (1, 1)` is not English: such an error comes from `because`."""
-    assert not [each for path in sorted(SOURCE.rglob("*.py")) for each in _described(path)]
+
+    def described(path: Path) -> Iterator[str]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+                continue
+            match node.args[VALUE_AT.get(node.func.id, len(node.args)) :]:
+                case [ast.JoinedStr() | ast.Constant(value=str()) as value, *_]:
+                    yield f"{path.relative_to(SOURCE)}:{node.lineno}: {ast.unparse(value)}"
+
+    assert not [each for path in sorted(SOURCE.rglob("*.py")) for each in described(path)]
 
 
 HOSTILE = {

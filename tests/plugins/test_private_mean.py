@@ -172,22 +172,20 @@ def test_the_plugin_is_deployed_served_and_asked(
             party.wait()
 
 
-class _WithServer(vr.PrivateKNN):
-    """A system in which some parties hold no rows."""
-
-    @override
-    def membership(self, facts: vr.Facts) -> Any:
-        return None
-
-
 def test_only_systems_of_peers_can_be_deployed(tmp_path: Path) -> None:
-    """Other systems are refused with a sentence."""
+    """Systems in which some parties hold no rows are refused with a sentence."""
+
+    class WithServer(vr.PrivateKNN):
+        @override
+        def membership(self, facts: vr.Facts) -> Any:
+            return None
+
     allowed, out = "a system in which all parties hold rows", tmp_path / "out"
     code, _, error = invoke("deploy", "peers", "wine", "--protocol", "tree-walk", "--out", out)
     assert code == 2
     assert f"protocol.name is 'tree-walk'; allowed: {allowed}" in error
     assert not out.exists()
-    terms = PeerTerms.of_table(vr.load("wine"), protocol=_WithServer())
+    terms = PeerTerms.of_table(vr.load("wine"), protocol=WithServer())
     with pytest.raises(ScenarioError, match=allowed):
         terms.checked(3)
 

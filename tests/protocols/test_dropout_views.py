@@ -64,21 +64,6 @@ class Table:
         return {*self.asked.get((name, False), [])[:peers], *self.asked.get((name, True), [])[:1]}
 
 
-async def sum_once(
-    party: vr.Party, own: NDArray[np.uint64], *, table: Table, **settings: Any
-) -> list[list[int]]:
-    """Add up under the masks of a table."""
-
-    def stream(key: bytes, info: bytes, size: int) -> bytes:
-        table.asked.setdefault((party.me, b"self" in info), []).append(key)
-        return table.of(key) * (size // 8)
-
-    quorum = Quorum(len(party.parties), settings["tolerated"], settings["lost"])
-    seeds = await share_seeds(party, quorum, settings["coordinator"])
-    sums = SurvivingSums(party, seeds, stream=stream)
-    return [total.tolist() for total in await sums.add([own])]
-
-
 def received(world: World, *spies: str) -> Iterator[tuple[str, str, vr.Message]]:
     """Yield the sender, receiver and content of each message sent to spies."""
     for name in world.parties:
@@ -164,7 +149,16 @@ def distribution(bits: str, is_lost: bool) -> Counter[tuple[bytes, ...]]:
     crashes = {f"party-{last}": seeds + held + words} if is_lost else {}
 
     def view(table: Table) -> tuple[World, set[bytes]]:
-        world = play(len(bits), role=sum_once, own=own, table=table, crashes=crashes, **SETTINGS)
+        async def sum_once(party: vr.Party, own: NDArray[np.uint64], **settings: Any) -> None:
+            def stream(key: bytes, info: bytes, size: int) -> bytes:
+                table.asked.setdefault((party.me, b"self" in info), []).append(key)
+                return table.of(key) * (size // 8)
+
+            quorum = Quorum(len(party.parties), settings["tolerated"], settings["lost"])
+            seeds = await share_seeds(party, quorum, settings["coordinator"])
+            await SurvivingSums(party, seeds, stream=stream).add([own])
+
+        world = play(len(bits), role=sum_once, own=own, crashes=crashes, **SETTINGS)
         return world, keys_made(world, SPY)
 
     probe = Table()
