@@ -1,15 +1,15 @@
 """Extras: a missing package is reported in one sentence with the command to install it."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterable
+from contextlib import chdir
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from tests.deployment.commands import SECONDS
+from tests.cli.invoking import python
 
 from veilring.errors import MissingExtra
 from veilring.extras import EXTRA_OF, name_missing_extras, require_extra
@@ -79,15 +79,8 @@ def hiding(
     hidden: Iterable[str], commands: Iterable[str], modules: Iterable[str], folder: Path
 ) -> list[list[Any]]:
     """Run commands and imports in a fresh interpreter that cannot import hidden packages."""
-    words = ["-c", SCRIPT, json.dumps([[*commands], [*modules], [*hidden]])]
-    done = subprocess.run(
-        [sys.executable, *words],
-        cwd=folder,
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-    )
+    with chdir(folder):
+        done = python("-c", SCRIPT, json.dumps([[*commands], [*modules], [*hidden]]))
     told: list[list[Any]] = json.loads(done.stdout)
     return told
 
