@@ -1,6 +1,5 @@
 """Chromium in headless mode, driven through its debugging pipe: real keys, sizes and colours."""
 
-import base64
 import json
 import os
 import select
@@ -21,7 +20,6 @@ CHROMIUM: Final = (
 # For one answer; it is there at once unless the machine does something else.
 ANSWER_SECONDS: Final = 200
 PHONE, SCREEN = 390, 1280
-HEIGHT: Final = 900
 
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on PATH")
 
@@ -53,9 +51,8 @@ os.execv(sys.argv[3], sys.argv[3:])
 class Browser:
     """A browser with one page.
 
-    Attributes:
-        complaints: Everything the browser reported about the page since it was opened: errors of
-            scripts, violations of its policy, and resources that could not be loaded.
+    Its complaints about the page are errors of scripts, violations of its policy, and resources
+    that could not be loaded, since the page was opened.
     """
 
     def __init__(self, commands: int, answers: int) -> None:
@@ -64,11 +61,12 @@ class Browser:
         self._read = b""
         self._events: deque[dict[str, Any]] = deque()
         self.complaints: list[str] = []
+        self._session: dict[str, str] = {}
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         attached = self._call("Target.attachToTarget", targetId=target, flatten=True)
-        self._session: str | None = attached["sessionId"]
+        self._session = {"sessionId": attached["sessionId"]}
         for domain in ("Page", "Runtime", "Log"):
-            self._page(f"{domain}.enable")
+            self._call(f"{domain}.enable")
 
     def open(
         self,
@@ -78,16 +76,9 @@ class Browser:
         colours: Literal["light", "dark"] = "light",
         scripts: bool = True,
     ) -> None:
-        """Open a page and wait until it is loaded.
-
-        Args:
-            where: A file, or an address.
-            width: The width of the window in CSS pixels.
-            colours: The scheme that the reader prefers.
-            scripts: Whether scripts may run.
-        """
+        """Open a file or an address, and wait until it is loaded; scripts may run by default."""
         self.resize(width, colours)
-        self._page("Emulation.setScriptExecutionDisabled", value=not scripts)
+        self._call("Emulation.setScriptExecutionDisabled", value=not scripts)
         url = where.resolve().as_uri() if isinstance(where, Path) else where
         # From an empty page: one address after another on the same page would load nothing.
         self._load("about:blank")
@@ -96,20 +87,15 @@ class Browser:
 
     def resize(self, width: int, colours: Literal["light", "dark"] = "light") -> None:
         """Change the page's width, in CSS pixels, and the reader's preference."""
-        self._page(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=HEIGHT,
-            deviceScaleFactor=1,
-            mobile=False,
-        )
+        screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        self._call("Emulation.setDeviceMetricsOverride", **screen)
         scheme = {"name": "prefers-color-scheme", "value": colours}
-        self._page("Emulation.setEmulatedMedia", features=[scheme])
+        self._call("Emulation.setEmulatedMedia", features=[scheme])
 
     def evaluate(self, script: str) -> Any:
         """Return the value of an expression in JavaScript, awaited if it is a promise."""
         given = {"expression": script, "returnByValue": True, "awaitPromise": True}
-        answer = self._page("Runtime.evaluate", **given)
+        answer = self._call("Runtime.evaluate", **given)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
@@ -117,8 +103,8 @@ class Browser:
         """Press and release a key, as a keyboard does."""
         event = {"key": key, "windowsVirtualKeyCode": _CODES.get(key, ord(key[0].upper()))}
         text = {"text": key} if len(key) == 1 else {}
-        self._page("Input.dispatchKeyEvent", type="keyDown", **event, **text)
-        self._page("Input.dispatchKeyEvent", type="keyUp", **event)
+        self._call("Input.dispatchKeyEvent", type="keyDown", **event, **text)
+        self._call("Input.dispatchKeyEvent", type="keyUp", **event)
 
     def click(self, selector: str) -> None:
         """Click on the middle of an element, like a pointer."""
@@ -129,36 +115,23 @@ class Browser:
         )
         place = {"x": box[0], "y": box[1], "button": "left", "clickCount": 1}
         for event in ("mousePressed", "mouseReleased"):
-            self._page("Input.dispatchMouseEvent", type=event, **place)
-
-    def picture(self, path: Path) -> None:
-        """Write the whole page as a PNG."""
-        whole = {"format": "png", "captureBeyondViewport": True}
-        size = self._page("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-        drawn = self._page("Page.captureScreenshot", **whole, clip=clip)
-        path.write_bytes(base64.b64decode(drawn["data"]))
+            self._call("Input.dispatchMouseEvent", type=event, **place)
 
     def close(self) -> None:
         """Close the browser."""
-        self._session = None
+        self._session = {}
         self._call("Browser.close")
 
     def _load(self, url: str) -> None:
         self._events.clear()
-        answer = self._page("Page.navigate", url=url)
+        answer = self._call("Page.navigate", url=url)
         assert "errorText" not in answer, answer
         while not any(event["method"] == "Page.loadEventFired" for event in self._events):
             self._listen()
 
-    def _page(self, method: str, **given: object) -> dict[str, Any]:
-        return self._call(method, **given)
-
     def _call(self, method: str, **given: object) -> dict[str, Any]:
         self._number += 1
-        session = getattr(self, "_session", None)
-        command = {"id": self._number, "method": method, "params": given}
-        command |= {} if session is None else {"sessionId": session}
+        command = {"id": self._number, "method": method, "params": given, **self._session}
         os.write(self._commands, json.dumps(command).encode() + b"\0")
         while (answer := self._listen()).get("id") != self._number:
             pass
@@ -182,24 +155,20 @@ class Browser:
         return said
 
     def _note(self, method: str, params: dict[str, Any]) -> None:
-        if method == "Runtime.exceptionThrown":
-            self.complaints.append(params["exceptionDetails"]["text"])
-        elif method == "Runtime.consoleAPICalled":
-            self.complaints.append(str(params["args"]))
-        elif method == "Log.entryAdded":
-            self.complaints.append(params["entry"]["text"])
+        match method:
+            case "Runtime.exceptionThrown":
+                self.complaints.append(params["exceptionDetails"]["text"])
+            case "Runtime.consoleAPICalled":
+                self.complaints.append(str(params["args"]))
+            case "Log.entryAdded":
+                self.complaints.append(params["entry"]["text"])
 
 
 @contextmanager
 def open_browser(profile: Path) -> Iterator[Browser]:
-    """Start a browser, and end it.
-
-    Args:
-        profile: The folder of the browser's profile.
-    """
+    """Start a browser with the folder of its profile, and end it."""
     assert CHROMIUM is not None
-    their_commands, commands = os.pipe()
-    answers, their_answers = os.pipe()
+    (their_commands, commands), (answers, their_answers) = os.pipe(), os.pipe()
     given = [CHROMIUM, *_OPTIONS, f"--user-data-dir={profile}", "about:blank"]
     ends = (str(their_commands), str(their_answers))
     process = subprocess.Popen(

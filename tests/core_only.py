@@ -18,18 +18,16 @@ from typing import Final
 from veilring.extras import EXTRA_OF
 
 MIB_MAX: Final = 270
-MIB: Final = 1 << 20
 TOOLS: Final = {"pip", "setuptools"}
 """The packages of an environment before anything is installed."""
 SECONDS: Final = 200.0
 """The most that anything may take, on a busy machine."""
-ASK_OWNER: Final = "ask owner/analyst-0.toml owner/analyst-0.csv"
 SYSTEMS: Final = {
     "peers": (
         "my.csv --protocol rank-search --set parties.count=3",
         "ask peers/client.toml peers/queries.csv",
     ),
-    "owner": ("my.csv --radius 0.3", ASK_OWNER),
+    "owner": ("my.csv --radius 0.3", "ask owner/analyst-0.toml owner/analyst-0.csv"),
     "prediction": ("my.csv", "ask prediction/client-0.toml prediction/client-0.csv"),
     "survey": (
         "my.csv --reports 10",
@@ -42,7 +40,9 @@ SYSTEMS: Final = {
 def main() -> None:
     """Print the findings; exit with 1 if it is too large or an extra is present."""
     there = [package for package in EXTRA_OF if find_spec(package) is not None]
-    size = sum(map(mebibytes, metadata.distributions()))
+    installed = (each for each in metadata.distributions() if each.name not in TOOLS)
+    paths = (Path(str(file.locate())) for each in installed for file in each.files or ())
+    size = sum(path.stat().st_size for path in paths if path.is_file()) / (1 << 20)
     print(f"installed: {size:.0f} MiB, at most {MIB_MAX}")
     if there or size > MIB_MAX:
         sys.exit(f"extras that are installed: {', '.join(there) or 'none'}")
@@ -52,14 +52,6 @@ def main() -> None:
             begun = time.monotonic()
             serve_and_ask(Path(folder), system, given, ask)
             print(f"{system}: served and asked in {time.monotonic() - begun:.1f} s")
-
-
-def mebibytes(package: metadata.Distribution) -> float:
-    """Return the size of all files of a package, excluding tools."""
-    if package.name in TOOLS:
-        return 0.0
-    paths = (Path(str(each.locate())) for each in package.files or ())
-    return sum(path.stat().st_size for path in paths if path.is_file()) / MIB
 
 
 def write_table(folder: Path) -> None:
@@ -76,25 +68,27 @@ def write_table(folder: Path) -> None:
 def serve_and_ask(folder: Path, system: str, given: str, ask: str) -> None:
     """Deploy a system, serve all its parties in processes, ask once, and stop them in order."""
     printed = veilring(folder, f"deploy {system} {given} --out {system}")
-    served = [line for line in printed.splitlines() if line.startswith("veilring serve ")]
-    servers = []
+    lines = [line for line in printed.splitlines() if line.startswith("veilring serve ")]
+    servers = dict[Path, subprocess.Popen[bytes]]()
     try:
-        for number, line in enumerate(served):
-            log = folder / f"{system}-{number}.log"
+        for number, line in enumerate(lines):
+            log, words = folder / f"{system}-{number}.log", [sys.executable, "-m", *line.split()]
             with log.open("wb") as file:
-                words = [sys.executable, "-m", *line.split()]
-                server = subprocess.Popen(words, cwd=folder, stdout=file, stderr=file)
-            servers.append((server, log))
-        for server, log in servers:
-            wait(server, log)
+                servers[log] = subprocess.Popen(words, cwd=folder, stdout=file, stderr=file)
+        deadline = time.monotonic() + SECONDS
+        for log, server in servers.items():
+            while " is ready" not in log.read_text(encoding="utf-8"):
+                if server.poll() is not None or time.monotonic() > deadline:
+                    sys.exit(f"{log.stem}: {log.read_text(encoding='utf-8')}")
+                time.sleep(0.05)
         veilring(folder, ask)
-        for server, _ in servers:
+        for server in servers.values():
             server.send_signal(signal.SIGINT)
-        for server, log in servers:
+        for log, server in servers.items():
             if server.wait(SECONDS):
-                sys.exit(f"{system}: {log.read_text(encoding='utf-8')}")
+                sys.exit(f"{log.stem}: {log.read_text(encoding='utf-8')}")
     finally:
-        for server, _ in servers:
+        for server in servers.values():
             server.kill()
 
 
@@ -107,15 +101,6 @@ def veilring(folder: Path, command: str) -> str:
     if done.returncode:
         sys.exit(f"veilring {command}: {done.stderr}")
     return done.stdout
-
-
-def wait(server: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until a server reports that it is ready."""
-    deadline = time.monotonic() + SECONDS
-    while " is ready" not in log.read_text(encoding="utf-8"):
-        if server.poll() is not None or time.monotonic() > deadline:
-            sys.exit(f"{log.stem}: {log.read_text(encoding='utf-8')}")
-        time.sleep(0.05)
 
 
 if __name__ == "__main__":

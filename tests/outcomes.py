@@ -11,26 +11,31 @@ where `play` serves the rows in a `world`, sends each request by `World.ask`, an
 outcomes. An outcome contains everything but the values that a mechanism draws (labels, noise).
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from veilring.data.table import Rows
+import veilring as vr
 from veilring.nodes.journal import Cost, Traffic
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Offer, Service
-from veilring.protocols.promise import Forecast
+from veilring.privacy.budgets import Budgets
+from veilring.privacy.ledger import Ledger, open_ledger
+from veilring.protocols.once import OnceMember, result_client
+from veilring.protocols.peers import PeerMember, Till, peer_client
 from veilring.randomness import Streams
 from veilring.transport.endpoint import MemoryEndpoint, MemoryNetwork
 from veilring.transport.messages import open_frame
 
+Frame = tuple[str, str, str, int]
+"""The sender, receiver, kind and size in bytes of a frame."""
 # Few places, so that rows often share one and lie on the edge of a ball.
 _PLACES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -42,29 +47,23 @@ class Outcome:
     Attributes:
         ending: `answered`, or the class of the error that the client received.
         text: The text of that error, with its notes; empty if the request was answered.
-        wire: The sender, receiver, kind and size in bytes of each frame, in order for each channel.
+        wire: The frames, in order for each channel.
         charged: The charges afterwards, as far as parties other than the server may know them.
     """
 
     ending: str
     text: str
-    wire: tuple[tuple[str, str, str, int], ...]
+    wire: tuple[Frame, ...]
     charged: object
 
 
 @dataclass
 class World:
-    """Servers and clients in memory. Get it from `world`.
-
-    Attributes:
-        nodes: The node of each party, by its name.
-        streams: The source of all randomness.
-        passed: All frames so far: sender, receiver, kind and size.
-    """
+    """Servers and clients in memory, with all frames so far. Get it from `world`."""
 
     nodes: dict[str, Node]
     streams: Streams
-    passed: list[tuple[str, str, str, int]] = field(default_factory=list)
+    passed: list[Frame]
 
     async def ask(
         self,
@@ -75,15 +74,9 @@ class World:
         charged: Callable[[], object],
         **public: Any,
     ) -> Outcome:
-        """Play a client's role in a session that it opens with one server.
+        """Play a client's role, as `opening` makes it, in a session that it opens with one server.
 
-        Args:
-            role: The client's role, as `opening` makes it.
-            client: The name of the client.
-            server: The name of the server.
-            *given: Positional arguments of the role, after the party.
-            charged: Returns the charges so far, none of which is secret.
-            **public: Keyword arguments of the role.
+        The function `charged` returns the charges so far, none of which is secret.
         """
         before, ending, text = len(self.passed), "answered", ""
         session, pair = self.streams.token("session", before), Parties((client, server))
@@ -116,35 +109,36 @@ class Repeating(Streams):
 async def world(
     servers: Mapping[str, Callable[[Node], Mapping[str, Offer]]], *clients: str, seed: int = 0
 ) -> AsyncIterator[World]:
-    """Serve in memory until the context is left.
-
-    Args:
-        servers: The services of each server, given its node.
-        clients: The names of the clients.
-        seed: The seed of all randomness.
-    """
-    network = _Watched([*servers, *clients])
-    streams = Streams(seed)
-    nodes = {name: Node(network.endpoint(name), streams) for name in network.names}
+    """Serve in memory until the context is left; each server's services are given its node."""
+    names = [*servers, *clients]
+    network, streams, passed = MemoryNetwork(names), Streams(seed), list[Frame]()
+    nodes = {name: Node(_noting(network.endpoint(name), passed), streams) for name in names}
     async with AsyncExitStack() as stack:
         for node in nodes.values():
             await stack.enter_async_context(node)
         for name, offers in servers.items():
             await stack.enter_async_context(Service(nodes[name], offers(nodes[name])))
-        yield World(nodes, streams, network.passed)
+        yield World(nodes, streams, passed)
+
+
+def _noting(endpoint: MemoryEndpoint, passed: list[Frame]) -> MemoryEndpoint:
+    """Record each frame that an endpoint sends."""
+
+    async def send(to: str, frame: bytes) -> None:
+        passed.append((endpoint.name, to, open_frame(frame).kind, len(frame)))
+        await MemoryEndpoint.send(endpoint, to, frame)
+
+    endpoint.send = send  # type: ignore[method-assign]  # this one only
+    return endpoint
 
 
 @st.composite
 def neighbours(
     draw: st.DrawFn, features: int, classes: int, *, crowd: int = 0
-) -> tuple[Rows, Rows]:
+) -> tuple[vr.Rows, vr.Rows]:
     """Draw a table and a neighbour that has one more row at any position, in either order.
 
-    Args:
-        draw: Hypothesis's `draw`.
-        features: The number of features of a row; each is in [0, 1].
-        classes: The number of classes; labels are below it.
-        crowd: The number of further rows that both tables have at the place of the extra row.
+    Both tables have a crowd of further rows, given by number, at the place of the extra row.
     """
     cells = st.lists(
         st.sampled_from(_PLACES) | st.floats(0, 1), min_size=features, max_size=features
@@ -159,33 +153,66 @@ def neighbours(
     return pair[0], pair[1]
 
 
-def _rows(kinds: list[tuple[list[float], int]], features: int) -> Rows:
+def _rows(kinds: list[tuple[list[float], int]], features: int) -> vr.Rows:
     places = np.array([place for place, _ in kinds], np.float64).reshape(-1, features)
-    return Rows(places, np.array([label for _, label in kinds], np.int64))
+    return vr.Rows(places, np.array([label for _, label in kinds], np.int64))
 
 
-class _Watched(MemoryNetwork):
-    """A network that records each sent frame."""
-
-    def __init__(self, names: list[str]) -> None:
-        super().__init__(names)
-        self.passed: list[tuple[str, str, str, int]] = []
-        self._endpoints = {name: _Noting(name, self) for name in names}
+PARTIES = Parties(["ada", "bob", "cyd"])
+TERMS, CONTENT = bytes(32), b"the same terms"
 
 
-class _Noting(MemoryEndpoint):
-    """An endpoint of a recording network."""
+@dataclass
+class Members:
+    """Three members of a system in which all parties hold rows, with ledgers that outlive them.
 
-    def __init__(self, name: str, network: _Watched) -> None:
-        super().__init__(name, network)
-        self._passed = network.passed
+    They charge the price, an ε, for each batch or for the only result, which they store.
+    """
 
-    @override
-    async def send(self, to: str, frame: bytes) -> None:
-        self._passed.append((self.name, to, open_frame(frame).kind, len(frame)))
-        await super().send(to, frame)
+    membership: vr.Membership
+    facts: vr.Facts
+    parts: Mapping[str, vr.Rows]
+    price: float = 0.0
+    clients: Sequence[str] = ("ann", "eve")
+    budgets: Sequence[Budgets] = (Budgets(),) * len(PARTIES)
+    members: dict[str, Any] = field(default_factory=dict)
+    ledgers: dict[str, Ledger] = field(init=False)
+    world: World = field(init=False)
+
+    def __post_init__(self) -> None:
+        budgets = zip(PARTIES, self.budgets, strict=True)
+        self.ledgers = {name: open_ledger(None, each) for name, each in budgets}
+
+    @property
+    def role(self) -> Callable[..., Awaitable[Any]]:
+        """The role of a client."""
+        if self.membership.once is None:
+            return peer_client(TERMS, self.facts.classes, self.price)
+        return result_client(TERMS, self.membership.once, self.price)
+
+    def offers(self, node: Node) -> dict[str, Offer]:
+        """Return the services of a member."""
+        name, once = node.name, self.membership.once
+        till = Till(self.ledgers[name], self.price, TERMS) if self.price else None
+        public = (PARTIES, self.membership, self.facts, TERMS)
+        member = PeerMember(node, self.parts[name], *public, till=till)
+        if once is None or till is None:
+            self.members[name] = member
+            return member.offers()
+        self.members[name] = keeper = OnceMember(member, once, till, CONTENT)
+        return keeper.offers()
+
+    @asynccontextmanager
+    async def served(self) -> AsyncIterator[Self]:
+        """Serve all members, as after a restart, until the context is left."""
+        async with world(dict.fromkeys(PARTIES, self.offers), *self.clients) as self.world:
+            yield self
+
+    def spent(self) -> list[float]:
+        """Return the charges of each member."""
+        return [ledger.totals().spent for ledger in self.ledgers.values()]
 
 
-def measured(cost: Cost) -> Forecast:
+def measured(cost: Cost) -> vr.Forecast:
     """Return a measured cost in the form of a forecast."""
-    return Forecast(cost.rounds, Traffic(cost.messages, cost.bytes), cost.setup)
+    return vr.Forecast(cost.rounds, Traffic(cost.messages, cost.bytes), cost.setup)

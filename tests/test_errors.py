@@ -1,51 +1,64 @@
-"""Input errors: their sentences, and no description in place of a value."""
+"""Wrong input: the sentences of errors, and TOML files built to keep a process busy."""
 
 import ast
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.deployment.commands import SECONDS, Command
 
-import veilring
-from veilring.config import as_scenario_errors
-from veilring.errors import SENTENCE_CHARACTERS_MAX, InputError, ScenarioError
-from veilring.protocols.ring.system import PrivateKNN
+import veilring as vr
+from veilring.config import (
+    KEY_PARTS_MAX,
+    MISTAKES_MAX,
+    TOML_BYTES_MAX,
+    as_scenario_errors,
+    load_toml,
+    read_toml,
+)
+from veilring.deployment.duties import load_config
+from veilring.deployment.peers import PeerTerms
+from veilring.errors import (
+    SENTENCE_CHARACTERS_MAX,
+    MissingExtra,
+    PeerGivenUp,
+    ScenarioError,
+    TooManyLost,
+)
+from veilring.scenarios.comparison import read_network
+from veilring.transport.roster import Roster
 
-SOURCE = Path(veilring.__file__).parent
+SOURCE = Path(vr.__file__).parent
 # The position of the value among the arguments of what raises an error of input.
 VALUE_AT = {"InputError": 1, "ScenarioError": 1, "require": 2, "require_key": 2}
 
 
-def test_a_text_is_quoted_and_a_number_is_not() -> None:
-    """An empty text, or a text with a comma, would otherwise be invisible."""
-    assert str(InputError("k", 0, "at least 1")) == "k is 0; allowed: at least 1"
-    assert str(InputError("mode", "", "a, b")) == "mode is ''; allowed: a, b"
+def test_a_text_is_quoted_and_cut_and_a_number_is_not_quoted() -> None:
+    """An empty text would be invisible, and a very long key would hide the allowed ones."""
+    cut = f"'{'x' * 200}'… (10,000 characters)"
+    for value, said in ((0, "0"), ("", "''"), ("x" * 10_000, cut)):
+        assert str(vr.InputError("k", value, "a, b")) == f"k is {said}; allowed: a, b"
+    assert len(str(vr.InputError("k", 10**300, "at least 1"))) < 300
 
 
 def test_the_middle_of_a_long_sentence_is_left_out() -> None:
     """A value in a sentence hides neither its beginning nor the advice at its end."""
-    text = str(InputError.because(f"the key {'x' * 10_000} is unknown; remove it", field="key"))
+    text = str(vr.InputError.because(f"the key {'x' * 10_000} is unknown; remove it", field="key"))
     assert len(text) < SENTENCE_CHARACTERS_MAX + 100
     assert text.startswith("the key xxx")
     assert text.endswith("xxx is unknown; remove it")
     assert "(10,030 characters)" in text
 
 
-def test_a_long_value_is_cut() -> None:
-    """A key of ten thousand characters does not hide the allowed ones."""
-    text = str(InputError("mode", "x" * 10_000, "a, b"))
-    assert text == f"mode is '{'x' * 200}'… (10,000 characters); allowed: a, b"
-    assert len(str(InputError("k", 10**300, "at least 1"))) < 300
-
-
 def test_a_sentence_names_the_argument_or_the_key_of_a_file() -> None:
     """The argument of a function becomes the key of the file that contains it."""
     message = "the graph is not connected"
-    assert str(InputError.because(message, field="graph")) == message
+    assert str(vr.InputError.because(message, field="graph")) == message
     with pytest.raises(ScenarioError) as caught, as_scenario_errors({}, "network"):
-        raise InputError.because(message, field="graph")
+        raise vr.InputError.because(message, field="graph")
     assert caught.value.field == "network.graph"
     assert str(caught.value) == f"network.graph: {message}"
 
@@ -53,16 +66,16 @@ def test_a_sentence_names_the_argument_or_the_key_of_a_file() -> None:
 def test_a_system_reports_all_invalid_parameters() -> None:
     """There is one sentence per line; a file that names the system reports its keys."""
     wrong: dict[str, Any] = {"k": 0, "sum": "star", "kk": 1}
-    known = ", ".join(PrivateKNN.model_fields)
-    with pytest.raises(InputError) as caught:
-        PrivateKNN(**wrong)
+    known = ", ".join(vr.PrivateKNN.model_fields)
+    with pytest.raises(vr.InputError) as caught:
+        vr.PrivateKNN(**wrong)
     assert str(caught.value).splitlines() == [
         "k is 0; allowed: a whole number of at least 1",
         "sum is 'star'; allowed: ring, cycles, shares or masks",
         f"kk: there is no such key; allowed: {known} (did you mean k?)",
     ]
     with pytest.raises(ScenarioError) as filed, as_scenario_errors({"sum": "votes"}, "protocol"):
-        PrivateKNN(**wrong)
+        vr.PrivateKNN(**wrong)
     fields = [each.field for each in (filed.value, *filed.value.others)]
     assert fields == ["protocol.k", "votes", "protocol.kk"]
     assert len(str(filed.value).splitlines()) == len(fields)
@@ -71,38 +84,107 @@ def test_a_system_reports_all_invalid_parameters() -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        InputError("mode", "b", "a"),
-        InputError("k", 0, "at least 1"),
-        InputError.because("it is closed", field="store"),
+        vr.InputError("mode", "b", "a"),
+        vr.InputError("k", 0, "at least 1"),
+        vr.InputError.because("it is closed", field="store"),
         ScenarioError.because("it is closed").with_others([ScenarioError("k", "x", "1")]),
-        InputError("k", 0, "at least 1").with_others([InputError.because("it is closed")]),
-        ScenarioError.of(InputError("mode", "b", "a"), "run.mode"),
+        vr.InputError("k", 0, "at least 1").with_others([vr.InputError.because("it is closed")]),
+        ScenarioError.of(vr.InputError("mode", "b", "a"), "run.mode"),
+        MissingExtra("polars", "parquet"),
+        PeerGivenUp("a"),
+        vr.PeerLost("a", orderly=True),
+        TooManyLost(("a", "b"), 3, 4),
     ],
     ids=str,
 )
-def test_an_error_is_equal_in_another_process(error: InputError) -> None:
-    """It keeps its class and its fields."""
+def test_an_error_is_equal_in_another_process(error: Exception) -> None:
+    """It keeps its class, its sentence and its fields."""
     again = pickle.loads(pickle.dumps(error))
-    assert type(again) is type(error)
-    assert str(again) == str(error)
-    assert (again.field, again.value, again.message) == (error.field, error.value, error.message)
-
-
-def _described(path: Path) -> Iterator[str]:
-    """Return calls that pass a text of the program in place of a given value."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-            continue
-        place = VALUE_AT.get(node.func.id, len(node.args))
-        if place >= len(node.args):
-            continue
-        value = node.args[place]
-        if isinstance(value, ast.JoinedStr) or (
-            isinstance(value, ast.Constant) and isinstance(value.value, str)
-        ):
-            yield f"{path.relative_to(SOURCE)}:{node.lineno}: {ast.unparse(value)}"
+    assert (type(again), str(again)) == (type(error), str(error))
+    assert repr(vars(again)) == repr(vars(error))
 
 
 def test_a_description_is_not_used_as_a_value() -> None:
     """`queries is of shape (1, 1)` is not English: such an error comes from `because`."""
-    assert not [each for path in sorted(SOURCE.rglob("*.py")) for each in _described(path)]
+
+    def described(path: Path) -> Iterator[str]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+                continue
+            match node.args[VALUE_AT.get(node.func.id, len(node.args)) :]:
+                case [ast.JoinedStr() | ast.Constant(value=str()) as value, *_]:
+                    yield f"{path.relative_to(SOURCE)}:{node.lineno}: {ast.unparse(value)}"
+
+    assert not [each for path in sorted(SOURCE.rglob("*.py")) for each in described(path)]
+
+
+HOSTILE = {
+    "a long key": ".".join(["a"] * 50_000) + " = 1",
+    "a long key in quotes": ".".join(['"a"'] * 50_000) + " = 1",
+    "a long key with spaces": "role = { " + " . ".join(["'a'"] * 50_000) + " = 1 }",
+    "a long heading": f"[{'.'.join(['a'] * 50_000)}]",
+    "brackets": f"a = {'[' * 100_000}",
+    "braces": "a = " + "{ a = " * 100_000,
+    "digits": f"a = {'1' * 100_000}",
+    "size": "#" * (TOML_BYTES_MAX + 1),
+}
+READERS: list[Callable[[Path], object]] = [
+    load_config,
+    PeerTerms.load,
+    read_network,
+    lambda path: vr.load_scenario(str(path)),
+    Roster.load,
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_every_file_in_toml_is_read_within_limits(tmp_path: Path, text: str) -> None:
+    """Configurations, terms, networks, scenarios and rosters end in an input error.
+
+    It ends `veilring serve` with code 2 and no traceback.
+    """
+    path = tmp_path / "hostile.toml"
+    path.write_text(text)
+    for reader in READERS:
+        with pytest.raises(vr.InputError):
+            reader(path)
+    ended = Command(tmp_path, "serve", "hostile.toml", output=tmp_path / "ended.log")
+    assert ended.wait(SECONDS) == 2
+    assert "hostile.toml" in ended.output
+    assert "Traceback" not in ended.output
+
+
+def test_a_value_on_the_command_line_is_read_within_limits() -> None:
+    """A value that nests too deeply is not parsed as TOML but kept as text."""
+    with pytest.raises(ScenarioError, match=r"protocol\.k"):
+        vr.load_scenario("wine", [f"protocol.k={'[' * 100_000}"])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (".".join(["a"] * KEY_PARTS_MAX) + " = 1", ""),
+        (".".join(["a"] * (KEY_PARTS_MAX + 1)) + " = 1", "more than 64 parts"),
+        ("a = [" + "0.5, " * 1000 + "]", ""),
+        ('a = "' + "See example.org first. " * 1000 + '"', ""),
+        ("# " + "e.g. this one, i.e. no key. " * 1000, ""),
+        ("#" * TOML_BYTES_MAX, ""),
+        ("#" * (TOML_BYTES_MAX + 1), "longer than 1,048,576 bytes"),
+    ],
+    ids=["key", "longer key", "list", "text", "comment", "file", "longer file"],
+)
+def test_a_file_is_read_up_to_its_limits(tmp_path: Path, text: str, said: str) -> None:
+    """The message contains the limit; dots in lists, texts and comments make no key."""
+    path = tmp_path / "long.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=said) if said else nullcontext():
+        load_toml(path)
+
+
+def test_only_the_first_mistakes_of_a_file_are_reported(tmp_path: Path) -> None:
+    """A file of another kind has thousands."""
+    path = tmp_path / "other.toml"
+    path.write_text("\n".join(f"key{number} = 1" for number in range(5000)))
+    with pytest.raises(ScenarioError) as caught:
+        read_toml(path, PeerTerms)
+    assert len(str(caught.value).splitlines()) == MISTAKES_MAX

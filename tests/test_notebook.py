@@ -4,14 +4,12 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
-ROOT: Final = Path(__file__).parents[1]
 SECONDS: Final = 600.0
 """The time limit of a cell on a busy machine, in seconds; the longest takes 7 on an idle one."""
 PROGRAM: Final = """
@@ -58,20 +56,15 @@ class Notebook:
     manager: KernelManager
     client: BlockingKernelClient
 
-    def cell(self, code: str, *, when_printed: Callable[[], None] | None = None) -> Shown:
-        """Run a cell to its end.
-
-        Args:
-            code: The cell.
-            when_printed: Called once, when the cell prints for the first time.
-        """
+    def cell(self, code: str, *, when_printed: Callable[[], None] = lambda: None) -> Shown:
+        """Run a cell to its end, and call a function when it prints for the first time."""
         shown = Shown()
 
         def show(message: dict[str, Any]) -> None:
             content = message["content"]
             match message["msg_type"]:
                 case "stream":
-                    if when_printed is not None and not shown.printed:
+                    if not shown.printed:
                         when_printed()
                     shown.printed += content["text"]
                 case "execute_result":
@@ -85,7 +78,6 @@ class Notebook:
 
     def program(self, text: str) -> Shown:
         """Run each statement of a program in a separate cell; return the last output."""
-        shown = Shown()
         for statement in ast.parse(text).body:
             shown = self.cell(ast.unparse(statement))
             assert not shown.error, shown.traceback
@@ -94,7 +86,7 @@ class Notebook:
 
 @pytest.fixture(scope="module")
 def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
-    """Return a kernel as Jupyter starts one, without any cell."""
+    """Return a kernel as Jupyter starts one, in which the roles are defined."""
     folder = tmp_path_factory.mktemp("notebook")
     manager = KernelManager(connection_file=str(folder / "kernel.json"))
     manager.start_kernel(cwd=str(folder), extra_arguments=[f"--ipython-dir={folder}"])
@@ -102,7 +94,9 @@ def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
     client.start_channels()
     try:
         client.wait_for_ready(timeout=SECONDS)
-        yield Notebook(manager, client)
+        opened = Notebook(manager, client)
+        opened.program(ROLES)
+        yield opened
     finally:
         client.stop_channels()
         manager.shutdown_kernel()
@@ -127,8 +121,10 @@ def test_a_program_runs_cell_by_cell(notebook: Notebook) -> None:
 
 
 def test_an_error_in_a_cell_is_a_sentence(notebook: Notebook) -> None:
-    """Its last line states the mistake, and the error of a role its location in the cell."""
-    notebook.program(ROLES)
+    """Its last line states the mistake, and the error of a role its location in the cell.
+
+    Processes cannot find a role of a cell, and a sentence gives the remedy.
+    """
     shown = notebook.cell("vr.PrivateKNN(k=0)")
     assert shown.error == "InputError: k is 0; allowed: a whole number of at least 1"
     assert shown.traceback.splitlines()[-1] == shown.error
@@ -138,10 +134,6 @@ def test_an_error_in_a_cell_is_a_sentence(notebook: Notebook) -> None:
     assert shown.traceback.splitlines()[-1] == shown.error
     assert 'raise ValueError("the role divides by nothing")' in shown.traceback.replace("'", '"')
 
-
-def test_a_notebook_role_that_cannot_be_found_is_refused(notebook: Notebook) -> None:
-    """It runs on the other runtimes; for processes, a sentence gives the remedy."""
-    notebook.program(ROLES)
     shown = notebook.cell("vr.run(mistaken, [1, 2, 3], runtime='processes')")
     assert "mistaken was defined at a prompt or in a notebook" in shown.error
     assert "put it into a module" in shown.error
@@ -149,7 +141,6 @@ def test_a_notebook_role_that_cannot_be_found_is_refused(notebook: Notebook) -> 
 
 def test_an_interrupted_cell_ends_its_run(notebook: Notebook) -> None:
     """No thread continues the run."""
-    notebook.program(ROLES)
     cell = "vr.run(for_ever, [1, 2], runtime='tls')"
     shown = notebook.cell(cell, when_printed=notebook.manager.interrupt_kernel)
     assert shown.error.startswith("KeyboardInterrupt")

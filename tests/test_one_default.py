@@ -6,13 +6,11 @@ line repeat some defaults, so that its help is quick, and are compared with them
 
 import inspect
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.deployment.commands import SECONDS
+from tests.cli.invoking import python
 
 from veilring.cli.compare import compare_command, tune_command
 from veilring.cli.keys import make_key
@@ -21,7 +19,6 @@ from veilring.deployment.collector import estimate_from, estimate_stored
 from veilring.scenarios.comparison import Question
 from veilring.transport.roster import make_identity
 
-ROOT = Path(__file__).parents[1]
 # For each system: a parameter, another default, and the estimator.
 CHANGED: dict[str, tuple[str, float, str]] = {
     "private-knn": ("batch", 77, "PrivateKNNClassifier"),
@@ -57,7 +54,7 @@ from pathlib import Path
 
 from veilring.protocols.registry import find_system
 
-changed, terms, folder = *map(json.loads, sys.argv[1:3]), Path(sys.argv[3])
+changed, terms, folder = json.loads(sys.argv[1])
 for name, (key, value, _) in changed.items():
     system = find_system(name)
     assert system.model_fields[key].default != value
@@ -84,7 +81,7 @@ for name, (key, _, estimator) in changed.items():
     }
     if name in terms:
         where, text = terms[name]
-        path = folder / f"{name}.toml"
+        path = Path(folder, f"{name}.toml")
         path.write_text('classes = ["a", "b"]\\nfeatures = [{ name = "x" }]\\n' + text)
         module, _, model = where.partition(":")
         loaded = getattr(import_module(module), model).load(path)
@@ -96,43 +93,33 @@ print(json.dumps(found))
 @pytest.mark.slow
 def test_everything_derived_from_a_model_has_its_default(tmp_path: Path) -> None:
     """This covers the command line, a run, the estimator, the system's page and a terms file."""
-    made = subprocess.run(
-        [sys.executable, "-c", SCRIPT, json.dumps(CHANGED), json.dumps(TERMS), tmp_path],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
-    )
-    assert made.returncode == 0, made.stderr
-    found = json.loads(made.stdout)
+    found = json.loads(python("-c", SCRIPT, json.dumps([CHANGED, TERMS, str(tmp_path)])).stdout)
     for name, (_, value, _) in CHANGED.items():
         wanted = {"command": str(value), "run": value, "estimator": value, "page": f"`{value}`"}
         assert found[name] == wanted | ({"terms": value} if name in TERMS else {}), name
 
 
+TARGETS = {"seeds": "splits", "days": "valid_days"}
+"""The parameters that options set, where these have other names."""
+
+
 @pytest.mark.parametrize(
-    ("command", "kind", "fields"),
+    ("command", "kind", "options"),
     [
-        (
-            compare_command,
-            Question,
-            {name: name for name in ("parties", "queries", "k", "partition", "hindsight")}
-            | {"seeds": "splits"},
-        ),
-        (tune_command, Question, {"parties": "parties", "queries": "queries"}),
-        (make_key, make_identity, {"days": "valid_days"}),
-        (estimate_command, estimate_stored, {"confidence": "confidence"}),
-        (tally_command, estimate_from, {"confidence": "confidence"}),
+        (compare_command, Question, ["parties", "queries", "k", "partition", "hindsight", "seeds"]),
+        (tune_command, Question, ["parties", "queries"]),
+        (make_key, make_identity, ["days"]),
+        (estimate_command, estimate_stored, ["confidence"]),
+        (tally_command, estimate_from, ["confidence"]),
     ],
 )
 def test_an_option_has_the_default_of_its_target(
-    command: Callable[..., None], kind: Callable[..., object], fields: dict[str, str]
+    command: Callable[..., None], kind: Callable[..., object], options: list[str]
 ) -> None:
     """An option repeats the default of the function or model that it sets."""
-    options, own = inspect.signature(command).parameters, inspect.signature(kind).parameters
-    for option, field in fields.items():
-        assert options[option].default == own[field].default, option
+    given, own = inspect.signature(command).parameters, inspect.signature(kind).parameters
+    for option in options:
+        assert given[option].default == own[TARGETS.get(option, option)].default, option
 
 
 def test_a_comparison_runs_at_the_same_epsilons_by_default() -> None:

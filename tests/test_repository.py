@@ -1,4 +1,4 @@
-"""Files beside the package: marked tests, locked versions, suppressions and the mutation score."""
+"""Files beside the package: marks, locked versions, suppressions, mutation score and prose."""
 
 import itertools
 import json
@@ -6,11 +6,15 @@ import re
 import runpy
 import shlex
 import tomllib
+from importlib import import_module
 from pathlib import Path
 from statistics import fmean, pvariance
+from types import ModuleType
 from typing import Final
 
 import pytest
+
+from veilring.extras import EXTRA_OF
 
 ROOT: Final = Path(__file__).parents[1]
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -34,6 +38,8 @@ def test_ci_runs_all_tests_omitted_by_default() -> None:
 
 HASHED: Final = ("requirements.lock", "requirements-server.lock")
 TOOLS: Final = {"pytest", "sphinx", "mypy", "ruff", "furo", "hypothesis", "import-linter"}
+SERVER_EXTRAS: Final = ("uvloop", "postgres", "geo")
+EXTRAS: Final = (*SERVER_EXTRAS, "dask", "docs", "lab", "lint", "parquet", "plot", "test")
 _PINNED: Final = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)((?:.*\\\n)*.*)", re.MULTILINE)
 
 
@@ -45,50 +51,37 @@ def pinned(name: str) -> dict[str, set[str]]:
     return found
 
 
+def required(*extras: str) -> set[str]:
+    """Return the names of the packages that some extras require, or else the package itself."""
+    project = PROJECT["project"]
+    optional = [each for extra in extras for each in project["optional-dependencies"][extra]]
+    requirements: list[str] = optional if extras else project["dependencies"]
+    return {re.split(r"[\[>=;]", each)[0] for each in requirements}
+
+
 @pytest.mark.parametrize("name", HASHED)
-def test_all_files_have_the_same_versions(name: str) -> None:
-    """Each version in a file of hashes is one of `constraints.txt`."""
-    constraints = pinned("constraints.txt")
+def test_all_files_have_the_same_versions_with_hashes(name: str) -> None:
+    """Each version in a file is one of `constraints.txt`, with hashes as `pip` demands."""
+    constraints, entries = pinned("constraints.txt"), _PINNED.findall((ROOT / name).read_text())
     assert all(versions <= constraints[package] for package, versions in pinned(name).items())
-
-
-def test_tools_are_not_installed_on_servers() -> None:
-    """The tools for tests and documentation are in `requirements.lock`, and not on servers."""
-    assert set(pinned("requirements.lock")) >= TOOLS
-    assert not TOOLS & set(pinned("requirements-server.lock"))
-
-
-def test_a_server_has_all_requirements() -> None:
-    """It has every dependency of the package, and the extras that servers use."""
-    extras = [each for name in ("uvloop", "postgres", "geo") for each in optional(name)]
-    served = pinned("requirements-server.lock")
-    for requirement in (*PROJECT["project"]["dependencies"], *extras):
-        assert re.split(r"[\[>=;]", requirement)[0] in served
-
-
-def test_contributors_have_all_requirements() -> None:
-    """They have everything for the package, its tests, its checks and its pages."""
-    extras = ("dask", "docs", "geo", "lab", "lint", "parquet", "plot", "postgres", "test", "uvloop")
-    locked = pinned("requirements.lock")
-    needed = {
-        *PROJECT["project"]["dependencies"],
-        *(each for name in extras for each in optional(name)),
-    }
-    assert {re.split(r"[\[>=;]", each)[0] for each in needed} <= {*locked, "veilring"}
-
-
-def optional(extra: str) -> list[str]:
-    """Return the requirements of an extra."""
-    listed: list[str] = PROJECT["project"]["optional-dependencies"][extra]
-    return listed
-
-
-@pytest.mark.parametrize("name", HASHED)
-def test_each_version_has_hashes(name: str) -> None:
-    """Each requirement has hashes, as `pip install --require-hashes` demands."""
-    entries = _PINNED.findall((ROOT / name).read_text())
     assert len(entries) > 20
     assert all("--hash=sha256:" in rest for _, _, rest in entries)
+
+
+def test_servers_and_contributors_have_all_requirements() -> None:
+    """A server has its extras and no tool for tests; a contributor has everything."""
+    served, locked = set(pinned("requirements-server.lock")), set(pinned("requirements.lock"))
+    assert served >= required() | required(*SERVER_EXTRAS)
+    assert locked | {"veilring"} >= required() | required(*EXTRAS)
+    assert locked >= TOOLS
+    assert not TOOLS & served
+
+
+def test_each_package_is_in_the_named_extra() -> None:
+    """Each package belongs to the extra that an error names, and none is a core dependency."""
+    for package, extra in EXTRA_OF.items():
+        name = {"sklearn": "scikit-learn"}.get(package, package).replace("_", "-")
+        assert name in required(extra) - required()
 
 
 FOLDERS: Final = ("src", "tests", "benchmarks", "docs", ".ci")
@@ -117,40 +110,107 @@ SCRIPT: Final = runpy.run_path(str(ROOT / ".ci/mutation.py"))
 
 @pytest.mark.parametrize(("noticed", "sampled"), [(5, 2), (5, 3), (1, 4), (7, 6)])
 def test_the_standard_error_is_unbiased(noticed: int, sampled: int) -> None:
-    """Its square is, on average over all samples of seven changes, the variance of their shares."""
+    """Its square is, on average over all samples of seven changes, the variance of their shares.
+
+    The score of all changes is exact.
+    """
     changes = [True] * noticed + [False] * (7 - noticed)
     samples = [sum(each) for each in itertools.combinations(changes, sampled)]
     errors = [SCRIPT["standard_error"](each, sampled, len(changes)) for each in samples]
     shares = [each / sampled for each in samples]
     assert fmean(error**2 for error in errors) == pytest.approx(pvariance(shares), abs=1e-12)
-
-
-def test_a_sample_of_all_changes_has_no_error() -> None:
-    """The score of all changes is exact."""
-    assert SCRIPT["standard_error"](5, 7, 7) == 0
+    assert SCRIPT["standard_error"](noticed, 7, 7) == 0
 
 
 def test_the_seed_determines_the_sample() -> None:
     """Equal seeds draw equal samples from any order of the changes, and no change twice."""
-    changes = [f"change {number}" for number in range(50)]
-    drawn = SCRIPT["draw"](changes, 20, 7)
-    assert drawn == SCRIPT["draw"](changes[::-1], 20, 7)
-    assert drawn != SCRIPT["draw"](changes, 20, 8)
+    draw, changes = SCRIPT["draw"], [f"change {number}" for number in range(50)]
+    drawn = draw(changes, 20, 7)
+    assert drawn == draw(changes[::-1], 20, 7)
+    assert drawn != draw(changes, 20, 8)
     assert len(set(drawn)) == 20
-    assert set(SCRIPT["draw"](changes, 99, 7)) == set(changes)
+    assert set(draw(changes, 99, 7)) == set(changes)
 
 
 def test_hangs_and_crashes_are_noticed() -> None:
-    """A change without tests counts against the score, and one that hangs or crashes for it."""
+    """A change without tests counts against the score, and one that hangs or crashes for it.
+
+    The counts of the modules in `.ci/mutation.json` add up to those of the package.
+    """
     name = "veilring.privacy.bounds.x_part__mutmut_"
     statuses = ("killed", "timeout", "segfault", "survived", "no tests", "suspicious")
     results = {f"{name}{number}": status for number, status in enumerate(statuses)}
     counts = {"sampled": 6, "noticed": 3}
     assert SCRIPT["score"](results, 9) == {"changes": 9, **counts, "modules": {"bounds": counts}}
-
-
-def test_the_record_adds_up() -> None:
-    """The counts of the modules in `.ci/mutation.json` add up to those of the package."""
     record = json.loads((ROOT / ".ci/mutation.json").read_text(encoding="utf-8"))
-    for key in ("sampled", "noticed"):
+    for key in counts:
         assert record[key] == sum(module[key] for module in record["modules"].values())
+
+
+PAGE = """# Set-up
+
+The client sends its
+queries anew.
+
+```sh
+veilring anew
+```
+
+Call `anew()`.
+What a run costs is shown.
+"""
+MODULE = '''"""Sum the shares anew."""
+
+def add(count):
+    """Return the sum.
+
+    Args:
+        count: Of all parties.
+
+    For example:
+
+        whoever anew
+
+    Raises:
+        ValueError: If whoever asks is unknown.
+    """
+    raise ValueError(f"the party {count} has been seen"
+                     " by whoever asked first")
+'''
+
+
+@pytest.fixture
+def prose(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Import the check of prose, which is not part of a package."""
+    pytest.importorskip("harper", reason="the engine is part of the extra `lint`")
+    monkeypatch.syspath_prepend(ROOT / ".ci")
+    return import_module("prose")
+
+
+@pytest.mark.slow
+def test_each_rule_finds_its_bad_example_and_passes_its_good_one(prose: ModuleType) -> None:
+    """Rules are data with examples, and every example behaves as written."""
+    assert prose.examples() == []
+
+
+def test_prose_is_checked_outside_code(
+    prose: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Findings have the file's line numbers; blocks of code and commands are skipped.
+
+    Docstrings, their parameters and messages are prose. A test quotes the text that it checks, so
+    only its docstrings are read.
+    """
+    monkeypatch.setattr(prose, "ROOT", tmp_path)
+    docstrings = [(1, "Anew"), (7, "OfParameter"), (14, "Whoever")]
+    files = {
+        "page.md": (PAGE, [(4, "Anew"), (10, "HeadlessWhat")]),
+        "src/module.py": (MODULE, [*docstrings, (16, "Whoever")]),
+        "tests/test_it.py": (MODULE, docstrings),
+    }
+    for name, (text, _) in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    findings = prose.check(list(files))
+    for name, (_, expected) in files.items():
+        assert [(each.line, each.rule) for each in findings if each.path == name] == expected

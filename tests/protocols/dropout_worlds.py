@@ -5,6 +5,8 @@ each ending; a test plays 200 of them.
 """
 
 import asyncio
+import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -12,31 +14,28 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from veilring import simulation
-from veilring.errors import PeerLost, ProtocolViolation, SessionAborted
-from veilring.nodes.adversary import Adversary, Lines
-from veilring.nodes.node import Node
-from veilring.nodes.party import ForwardingParty, Parties, Party
-from veilring.nodes.run import Job, Outcome
-from veilring.nodes.runtimes.tasks import play_job
-from veilring.protocols.dropouts import OpeningShares, SurvivingSums
-from veilring.protocols.masks import MaskedTotals, MaskedWords, Stream, chacha20_stream
-from veilring.protocols.seeding import Quorum, share_seeds
+import veilring as vr
+from veilring.errors import EndpointClosed, SessionAborted
+from veilring.nodes.adversary import Lines
+from veilring.nodes.cluster import RUNTIMES, RuntimeName
+from veilring.nodes.party import ForwardingParty, Parties
+from veilring.nodes.run import Outcome, join_outcomes
+from veilring.nodes.runtimes.tasks import TasksRuntime
+from veilring.protocols.dropouts import OpeningShares, SurvivingSums, surviving_rounds
+from veilring.protocols.masks import MaskedTotals, MaskedWords
+from veilring.protocols.seeding import SILENCE_SECONDS, Quorum, share_seeds
 from veilring.randomness import Streams
-from veilring.simulation import LinkModel, SimulatedNetwork, Topology
 from veilring.simulation.links import Uniform
-from veilring.transport.messages import Message
 
 Totals = tuple[list[list[int]], tuple[str, ...]]
 Crash = Callable[[], None]
 
 
-async def surviving_sums(  # noqa: PLR0913  (the settings of a test, each by name)
-    party: Party,
+async def surviving_sums(
+    party: vr.Party,
     own: NDArray[np.uint64],
     *,
     tolerated: int,
@@ -44,29 +43,29 @@ async def surviving_sums(  # noqa: PLR0913  (the settings of a test, each by nam
     coordinator: str,
     star: bool = False,
     sums: int = 1,
-    stream: Stream = chacha20_stream,
-    silence: float = 15.0,
+    silence: float = SILENCE_SECONDS,
 ) -> list[Totals]:
     """Add up the party's words, and in each further sum its words times the sum's number."""
     quorum = Quorum(len(party.parties), tolerated, lost)
     seeds = await share_seeds(party, quorum, coordinator, sums=sums, silence=silence)
-    adding = SurvivingSums(party, seeds, star=star, stream=stream, silence=silence)
+    adding = SurvivingSums(party, seeds, star=star, silence=silence)
     found = []
     for number in range(1, sums + 1):
         totals = await adding.add((own * np.uint64(number), own[:1]))
         found.append(([total.tolist() for total in totals], adding.parties_in))
+        assert adding.next_round == 1 + number * surviving_rounds(star=star)
     return found
 
 
 class Crashing(ForwardingParty):
     """A party that crashes instead of sending the message of a number from 0."""
 
-    def __init__(self, party: Party, at: int, crash: Crash) -> None:
+    def __init__(self, party: vr.Party, at: int, crash: Crash) -> None:
         super().__init__(party)
         self._left, self._crash = at, crash
 
     @override
-    async def send(self, to: str, message: Message) -> None:
+    async def send(self, to: str, message: vr.Message) -> None:
         if not self._left:
             self._crash()
         self._left -= 1
@@ -74,16 +73,16 @@ class Crashing(ForwardingParty):
 
 
 @dataclass
-class Lie(Adversary):
+class Lie(vr.Adversary):
     """Sends other messages than its role, to all or some parties; by default none."""
 
-    only: type[Message] | tuple[type[Message], ...]
-    change: Callable[[Any], Message | None] = lambda _message: None
+    only: type[vr.Message] | tuple[type[vr.Message], ...]
+    change: Callable[[Any], vr.Message | None] = lambda _message: None
     to: Collection[str] | None = None
     first_round: int = 0
 
     @override
-    async def sending(self, to: str, message: Message) -> Lines:
+    async def sending(self, to: str, message: vr.Message) -> Lines:
         is_told = self.to is None or to in self.to
         if not (is_told and isinstance(message, self.only) and self.round >= self.first_round):
             return [(to, message)]
@@ -91,7 +90,7 @@ class Lie(Adversary):
         return [] if changed is None else [(to, changed)]
 
 
-def add_one(message: MaskedWords | MaskedTotals) -> Message:
+def add_one(message: MaskedWords | MaskedTotals) -> vr.Message:
     """Return other words."""
     words = tuple(each + each.dtype.type(1) for each in message.words)
     return message.model_copy(update={"words": words})
@@ -99,36 +98,46 @@ def add_one(message: MaskedWords | MaskedTotals) -> Message:
 
 @dataclass
 class World:
-    """The outcome of one simulated world, with the keyword arguments of its role."""
+    """The outcome of one world, with the keyword arguments of its role."""
 
-    parties: Parties
-    crashed: set[str]
     outcomes: dict[str, Outcome]
     own: Mapping[str, NDArray[np.uint64]]
     settings: Mapping[str, Any]
     session: bytes
 
     @property
+    def parties(self) -> Parties:
+        """The names of all parties."""
+        return Parties(list(self.outcomes))
+
+    @property
+    def errors(self) -> dict[str, BaseException]:
+        """The errors that ended roles, those of crashed parties included."""
+        return {name: out.error for name, out in self.outcomes.items() if out.error is not None}
+
+    @property
+    def crashed(self) -> set[str]:
+        """The parties that crashed."""
+        return {
+            name
+            for name, error in self.errors.items()
+            if isinstance(error, EndpointClosed) or getattr(error, "peer", "") == name
+        }
+
+    @property
     def quorum(self) -> Quorum:
         """The number of parties that may be lost or collude."""
         return Quorum(len(self.parties), self.settings["tolerated"], self.settings["lost"])
 
-    def sent(self, name: str) -> list[tuple[str, Message]]:
-        """Return a party's sent messages with their receivers."""
-        view = self.outcomes[name].view
-        assert view is not None
-        return [(sent.sender, sent.message) for sent in view.sent]
-
-    def convicted(self, judge: str) -> ProtocolViolation:
-        """Return the error by which a party convicts another one."""
-        error = self.outcomes[judge].error
-        assert isinstance(error, ProtocolViolation)
-        return error
-
     @property
-    def survivors(self) -> dict[str, Outcome]:
-        """The outcomes of the parties that did not crash."""
-        return {name: out for name, out in self.outcomes.items() if name not in self.crashed}
+    def run(self) -> vr.Run[Any]:
+        """The run merged from all outcomes; an error that ends it is raised."""
+        return join_outcomes(list(self.outcomes.values()), 0.0)
+
+    def sent(self, name: str) -> list[tuple[str, vr.Message]]:
+        """Return a party's sent messages with their receivers; a killed process tells none."""
+        view = self.outcomes[name].view
+        return [] if view is None else [(sent.sender, sent.message) for sent in view.sent]
 
     def told(self, name: str) -> list[OpeningShares]:
         """Return the distinct messages of shares that a party sent."""
@@ -136,60 +145,55 @@ class World:
         return [message for place, message in enumerate(sent) if message not in sent[:place]]
 
 
-def play(
+def be_killed() -> None:
+    """End the process of this party."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def mortal(
+    party: vr.Party,
+    own: NDArray[np.uint64],
+    *,
+    played: Callable[..., Awaitable[Any]],
+    at: int | None = None,
+    crash: Crash = be_killed,
+    **settings: Any,
+) -> Any:
+    """Play a role, and crash before the message of the given number, if any."""
+    return await played(party if at is None else Crashing(party, at, crash), own, **settings)
+
+
+def play(  # noqa: PLR0913  (the settings of a test, each by name)
     parties: int,
     *,
+    runtime: RuntimeName = "simulated",
     crashes: Mapping[str, int] | None = None,
+    faults: Sequence[vr.Fault] = (),
     seed: int = 0,
-    topology: Topology | None = None,
+    topology: vr.Topology | None = None,
     role: Callable[..., Awaitable[Any]] = surviving_sums,
-    adversaries: Mapping[str, Adversary] | None = None,
+    adversaries: Mapping[str, vr.Adversary] | None = None,
     own: list[list[int]] | None = None,
     **settings: Any,
 ) -> World:
-    """Play a role on the simulated clock, with parties that crash after a number of messages."""
-    names = Parties([f"party-{number}" for number in range(parties)])
-    words = own or [[10**number, number, 2**64 - 1] for number in range(parties)]
-    mine = {name: np.array(each, np.uint64) for name, each in zip(names, words, strict=True)}
-    crashed: set[str] = set()
+    """Play a role, with parties that crash before a message of theirs, by default simulated."""
+    drawn = own or [[10**number, number, 2**64 - 1] for number in range(parties)]
+    mine = [np.array(each, np.uint64) for each in drawn]
 
     async def run() -> list[Outcome]:
-        streams = Streams(seed)
-        network = SimulatedNetwork(names, streams, topology=topology)
-        nodes = {name: Node(network.endpoint(name), streams) for name in names}
+        place = vr.Simulated(topology, faults) if runtime == "simulated" else RUNTIMES[runtime]()
+        async with vr.Cluster(parties, runtime=place, own=mine, seed=seed) as cluster:
+            only: dict[str, Any] = {name: {"at": at} for name, at in (crashes or {}).items()}
+            if isinstance(place, TasksRuntime):
+                for name, struck in only.items():
+                    struck["crash"] = place._nodes[name].abort  # noqa: SLF001  (as if killed)
+            given = {"played": role, "only": only, "adversaries": adversaries, **settings}
+            return await cluster.play(mortal, watch=cluster.parties, **given)
 
-        def crash(name: str) -> None:
-            crashed.add(name)
-            nodes[name].abort()
-
-        async def crashing(party: Party, *given: Any, **public: Any) -> Any:
-            at = (crashes or {}).get(party.me)
-            if at is not None:
-                party = Crashing(party, at, lambda: crash(party.me))
-            return await role(party, *given, **public)
-
-        for node in nodes.values():
-            node.start()
-        session, adversary = streams.token("session"), (adversaries or {}).get
-        jobs = {
-            name: Job(
-                crashing,
-                session,
-                names,
-                given=(mine[name],),
-                public=settings,
-                watched=True,
-                adversary=adversary(name),
-                seconds=None,
-            )
-            for name in names
-        }
-        outcomes = await asyncio.gather(*(play_job(nodes[name], job) for name, job in jobs.items()))
-        network.shut_down()
-        return outcomes
-
-    outcomes = {outcome.party: outcome for outcome in simulation.simulate(run())}
-    return World(names, crashed, outcomes, mine, settings, Streams(seed).token("session"))
+    found = vr.simulate(run()) if runtime == "simulated" else asyncio.run(run())
+    outcomes = {outcome.party: outcome for outcome in found}
+    words = dict(zip(outcomes, mine, strict=True))
+    return World(outcomes, words, settings, Streams(seed).token("session", 0))
 
 
 def ending(world: World) -> str:
@@ -201,60 +205,52 @@ def ending(world: World) -> str:
     for two sets.
     """
     assert all(len(world.told(name)) <= world.settings.get("sums", 1) for name in world.parties)
-    errors = {name: out.error for name, out in world.survivors.items() if out.error is not None}
-    assert all(isinstance(error, PeerLost | SessionAborted) for error in errors.values()), errors
-    results = [out.result for out in world.survivors.values() if out.error is None]
+    crashed = world.crashed
+    errors = {name: error for name, error in world.errors.items() if name not in crashed}
+    assert all(isinstance(error, vr.PeerLost | SessionAborted) for error in errors.values()), errors
+    results = [out.result for out in world.outcomes.values() if out.error is None]
     for result in results:
         assert result == results[0]
-        check_totals(world, result)
+        for number, ((words, first), members) in enumerate(result, 1):
+            assert len(members) >= world.quorum.threshold
+            total = np.add.reduce([world.own[name] for name in members])
+            assert words == (total * np.uint64(number)).tolist()
+            assert first == total[:1].tolist()
     if not results:
         return "failed"
     if errors:
         is_star, coordinator = world.settings.get("star"), world.settings["coordinator"]
-        is_too_many = len(world.crashed) > world.settings["lost"]
-        is_led = coordinator not in world.crashed
-        assert is_too_many or not (is_led or (len(world.crashed) == 1 and not is_star))
+        is_too_many = len(crashed) > world.settings["lost"]
+        is_led = coordinator not in crashed
+        assert is_too_many or not (is_led or (len(crashed) == 1 and not is_star))
         return "too many lost: told to some" if is_too_many else "told to some"
     return "stood without some" if len(results[0][-1][1]) < len(world.parties) else "stood"
 
 
-def check_totals(world: World, result: Sequence[Totals]) -> None:
-    """Check that totals are those of the included parties, and that these suffice."""
-    for number, ((words, first), members) in enumerate(result, 1):
-        assert len(members) >= world.quorum.threshold
-        total = np.add.reduce([world.own[name] for name in members])
-        assert words == (total * np.uint64(number)).tolist()
-        assert first == total[:1].tolist()
-
-
-def random_world(seed: int, rng: Generator, *, parties: int = 12, lost: int = 4) -> World:
-    """Play a world in which up to `lost` parties crash at random messages, over random links.
-
-    Half of all crashes are drawn over all messages, and the others over messages after set-up.
-    """
-    setup, most = parties, 5 * (parties - 1) + 2
-    struck = rng.permutation(parties)[: rng.integers(0, lost + 1)]
-    crashes = {
-        f"party-{number}": int(rng.integers(setup if rng.random() < 0.5 else 0, most))
-        for number in struck
-    }
-    return play(
-        parties,
-        crashes=crashes,
-        seed=seed,
-        topology=Topology(LinkModel(jitter=Uniform(0.0, 0.1))),
-        tolerated=3,
-        lost=lost,
-        coordinator=f"party-{rng.integers(0, parties)}",
-        star=bool(rng.random() < 0.25),
-    )
-
-
 def endings(worlds: int, seed: int) -> Counter[tuple[str, str]]:
-    """Count the endings of random worlds by the shape of the sum."""
+    """Count the endings of random worlds by the shape of the sum.
+
+    Up to four of twelve parties crash, over random links. Half of all crashes are drawn over all
+    messages, and the others over messages after set-up.
+    """
     rng, found = np.random.default_rng(seed), Counter[tuple[str, str]]()
+    parties, lost, most = 12, 4, 5 * 11 + 2
     for number in range(worlds):
-        world = random_world(number, rng)
+        struck = rng.permutation(parties)[: rng.integers(0, lost + 1)]
+        crashes = {
+            f"party-{each}": int(rng.integers(parties if rng.random() < 0.5 else 0, most))
+            for each in struck
+        }
+        world = play(
+            parties,
+            crashes=crashes,
+            seed=number,
+            topology=vr.Topology(vr.LinkModel(jitter=Uniform(0.0, 0.1))),
+            tolerated=3,
+            lost=lost,
+            coordinator=f"party-{rng.integers(0, parties)}",
+            star=bool(rng.random() < 0.25),
+        )
         found["star" if world.settings["star"] else "all-to-all", ending(world)] += 1
     return found
 

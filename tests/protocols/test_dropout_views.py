@@ -1,31 +1,46 @@
-"""A coalition's view of a sum with dropouts depends on honest values only by their sum.
+"""Secrecy of a sum with dropouts: the shares of its seeds, and a coalition's view.
 
-Masks are random functions here, and all of them are enumerated: words are 0 or 2^63, a subgroup of
-two elements, so that a key has one of two masks. The same tests detect variants of the protocol
-that lack one of its rules.
+A view depends on honest values only by their sum. Masks are random functions here, and all of them
+are enumerated: words are 0 or 2^63, a subgroup of two elements, so that a key has one of two masks.
+The same tests detect variants of the protocol that lack one of its rules.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import combinations, product
 from typing import Any, Final
 
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.random import Generator
 from numpy.typing import NDArray
 from tests.protocols.dropout_worlds import World, play
 from typing_extensions import override
 
-from veilring.nodes.adversary import Adversary, Lines
-from veilring.nodes.party import Party
+import veilring as vr
+from veilring.nodes.adversary import Lines
 from veilring.protocols.digests import digest_of
 from veilring.protocols.dropouts import Echo, NamedSet, OpeningShares, SurvivingSums
 from veilring.protocols.masks import MaskedWords, derive_secret
 from veilring.protocols.seeding import OWN, PAIRS, Quorum, SeedShares, share_seeds, split_hashes
-from veilring.protocols.seedshares import Branch, join_shares, leaf_place, seed_bytes, tree_depth
-from veilring.transport.messages import Message
+from veilring.protocols.seedshares import (
+    PRIME,
+    SEED_BYTES,
+    Branch,
+    HeldShares,
+    draw_seed,
+    hash_tree,
+    join_shares,
+    leaf_place,
+    seed_bytes,
+    share_seed,
+    siblings_above,
+    tree_depth,
+)
 
 HALF: Final = 2**63
 SPY: Final = "party-1"
@@ -49,22 +64,7 @@ class Table:
         return {*self.asked.get((name, False), [])[:peers], *self.asked.get((name, True), [])[:1]}
 
 
-async def sum_once(
-    party: Party, own: NDArray[np.uint64], *, table: Table, **settings: Any
-) -> list[list[int]]:
-    """Add up under the masks of a table."""
-
-    def stream(key: bytes, info: bytes, size: int) -> bytes:
-        table.asked.setdefault((party.me, b"self" in info), []).append(key)
-        return table.of(key) * (size // 8)
-
-    quorum = Quorum(len(party.parties), settings["tolerated"], settings["lost"])
-    seeds = await share_seeds(party, quorum, settings["coordinator"])
-    sums = SurvivingSums(party, seeds, stream=stream)
-    return [total.tolist() for total in await sums.add([own])]
-
-
-def received(world: World, *spies: str) -> Iterator[tuple[str, str, Message]]:
+def received(world: World, *spies: str) -> Iterator[tuple[str, str, vr.Message]]:
     """Yield the sender, receiver and content of each message sent to spies."""
     for name in world.parties:
         for to, message in world.sent(name):
@@ -138,18 +138,27 @@ def keys_made(world: World, *spies: str) -> set[bytes]:
     return keys
 
 
-def distribution(bits: tuple[int, ...], is_lost: bool) -> Counter[tuple[bytes, ...]]:
+def distribution(bits: str, is_lost: bool) -> Counter[tuple[bytes, ...]]:
     """Return the distribution of the spy's view for given values, over all masks unknown to it.
 
     A view consists of all words sent to the spy, and the masks of all keys that it can derive. If
     the last party is lost, then after the spy has its words, and before the coordinator has them.
     """
-    own, last = [[bit * HALF] for bit in bits], len(bits) - 1
+    own, last = [[int(bit) * HALF] for bit in bits], len(bits) - 1
     seeds, held, words = last, 1, 1
     crashes = {f"party-{last}": seeds + held + words} if is_lost else {}
 
     def view(table: Table) -> tuple[World, set[bytes]]:
-        world = play(len(bits), role=sum_once, own=own, table=table, crashes=crashes, **SETTINGS)
+        async def sum_once(party: vr.Party, own: NDArray[np.uint64], **settings: Any) -> None:
+            def stream(key: bytes, info: bytes, size: int) -> bytes:
+                table.asked.setdefault((party.me, b"self" in info), []).append(key)
+                return table.of(key) * (size // 8)
+
+            quorum = Quorum(len(party.parties), settings["tolerated"], settings["lost"])
+            seeds = await share_seeds(party, quorum, settings["coordinator"])
+            await SurvivingSums(party, seeds, stream=stream).add([own])
+
+        world = play(len(bits), role=sum_once, own=own, crashes=crashes, **SETTINGS)
         return world, keys_made(world, SPY)
 
     probe = Table()
@@ -163,19 +172,6 @@ def distribution(bits: tuple[int, ...], is_lost: bool) -> Counter[tuple[bytes, .
         sent = [m.words[0] for _, _, m in received(world, SPY) if isinstance(m, MaskedWords)]
         found[*(words.tobytes() for words in sent), *map(table.of, sorted(made))] += 1
     return found
-
-
-def distributions_are_equal(*values: tuple[int, ...], is_lost: bool = True) -> bool:
-    """Return whether the spy's view has the same distribution for all of these values."""
-    first, *others = (distribution(bits, is_lost) for bits in values)
-    return all(other == first for other in others)
-
-
-SELF_MASK, PAIRWISE, OWN_SHARES = (
-    "veilring.protocols.dropouts._put_self_mask",
-    "veilring.protocols.masks.put_mask",
-    f"{SUM}._own_shares",
-)
 
 
 def tell_both(one: Any) -> OpeningShares:
@@ -192,70 +188,61 @@ def unmasked(*_: object) -> None:
     """Mask nothing."""
 
 
-four = pytest.mark.slow
-"""Four parties take seconds: one is the spy, and one is lost after the spy has its words."""
+SELF_MASK = ("veilring.protocols.dropouts._put_self_mask", unmasked)
+PAIRWISE = ("veilring.protocols.masks.put_mask", unmasked)
+ONE_SEED = (f"{SUM}._own_shares", tell_both)
+
+
+def four(*given: object) -> Any:
+    """Return a case of four parties, which takes seconds: the spy, and one lost after it spoke."""
+    return pytest.param(*given, marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize(
-    ("values", "is_lost"),
+    ("broken", "values", "is_lost", "are_equal"),
     [
-        ([(0, 0, 0), (1, 0, 1)], False),
-        ([(0, 0, 0), (0, 0, 1)], True),
-        pytest.param([(0,) * 4, (0, 0, 0, 1), (1, 0, 1, 0), (1, 0, 1, 1)], True, marks=four),
+        (None, ["000", "101"], False, True),
+        (None, ["000", "001"], True, True),
+        four(None, ["0000", "0001", "1010", "1011"], True, True),
+        (None, ["000", "001"], False, False),
+        (None, ["000", "100"], True, False),
+        four(None, ["0000", "1000"], True, False),
+        (ONE_SEED, ["000", "101"], False, False),
+        (ONE_SEED, ["000", "001"], True, False),
+        (SELF_MASK, ["000", "001"], True, False),
+        (PAIRWISE, ["000", "101"], False, False),
+        four(SELF_MASK, ["0000", "0001"], True, False),
+        four(ONE_SEED, ["0000", "0001"], True, False),
+        four(ONE_SEED, ["0000", "1010"], True, False),
     ],
 )
-def test_a_view_depends_only_on_the_sum(values: list[tuple[int, ...]], is_lost: bool) -> None:
-    """It depends neither on single words with one sum nor on a lost party's words, exactly."""
-    assert distributions_are_equal(*values, is_lost=is_lost)
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "is_lost"),
-    [
-        ((0, 0, 0), (0, 0, 1), False),
-        ((0, 0, 0), (1, 0, 0), True),
-        pytest.param((0, 0, 0, 0), (1, 0, 0, 0), True, marks=four),
-    ],
-)
-def test_a_view_depends_on_that_sum(
-    one: tuple[int, ...], other: tuple[int, ...], is_lost: bool
+def test_a_view_depends_only_on_the_sum(
+    monkeypatch: pytest.MonkeyPatch,
+    broken: tuple[str, Any] | None,
+    values: list[str],
+    is_lost: bool,
+    are_equal: bool,
 ) -> None:
-    """Otherwise this test could not distinguish distributions."""
-    assert not distributions_are_equal(one, other, is_lost=is_lost)
+    """It depends neither on single words with one sum nor on a lost party's words, exactly.
 
-
-@pytest.mark.parametrize(
-    ("rule", "instead", "other", "is_lost"),
-    [
-        (OWN_SHARES, tell_both, (1, 0, 1), False),
-        (OWN_SHARES, tell_both, (0, 0, 1), True),
-        (SELF_MASK, unmasked, (0, 0, 1), True),
-        (PAIRWISE, unmasked, (1, 0, 1), False),
-        pytest.param(SELF_MASK, unmasked, (0, 0, 0, 1), True, marks=four),
-        pytest.param(OWN_SHARES, tell_both, (0, 0, 0, 1), True, marks=four),
-        pytest.param(OWN_SHARES, tell_both, (1, 0, 1, 0), True, marks=four),
-    ],
-)
-def test_without_a_rule_words_would_be_revealed(
-    monkeypatch: pytest.MonkeyPatch, rule: str, instead: Any, other: tuple[int, ...], is_lost: bool
-) -> None:
-    """Without either mask, or with both seeds of a party disclosed, its words would show.
-
-    The pairwise masks of a lost party are opened, and the self-masks of parties in the sum.
+    It does depend on the sum. Without either mask, or with both seeds of a party disclosed, its
+    words would show: the pairwise masks of a lost party are opened, and the self-masks of others.
     """
-    monkeypatch.setattr(rule, instead)
-    assert not distributions_are_equal((0,) * len(other), other, is_lost=is_lost)
+    if broken is not None:
+        monkeypatch.setattr(*broken)
+    first, *others = (distribution(bits, is_lost) for bits in values)
+    assert all(other == first for other in others) == are_equal
 
 
 @dataclass
-class Liar(Adversary):
+class Liar(vr.Adversary):
     """Claims sets without some parties to each party, as coordinator or accomplice."""
 
     without: Mapping[str, tuple[str, ...]]
     named: NamedSet | None = None
 
     @override
-    async def sending(self, to: str, message: Message) -> Lines:
+    async def sending(self, to: str, message: vr.Message) -> Lines:
         if isinstance(message, NamedSet):
             self.named = message
             return [(to, self._named(to))]
@@ -266,7 +253,7 @@ class Liar(Adversary):
         return [(to, message)]
 
     @override
-    async def received(self, sender: str, message: Message) -> Message:
+    async def received(self, sender: str, message: vr.Message) -> vr.Message:
         if isinstance(message, NamedSet):
             self.named = message
         if isinstance(message, Echo) and self.named is not None:
@@ -302,18 +289,19 @@ def lied_to(
     return seeds_made(world, *spies)
 
 
-def two_sets(tolerated: int, lost: int) -> bool:
-    """Return whether a coordinator can get both seeds of the last of five parties.
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_coalition_gets_both_seeds_of_a_party_only_with_an_insufficient_quorum(lost: int) -> None:
+    """If 2t > n + c it never does, for any parties that are named a set without the last one.
 
-    It names the set without that party to some of the three others, and the full set to the other
-    ones.
+    With two losses tolerated, the condition fails by one, and so do the masks.
     """
     found = []
     for are_told in product((False, True), repeat=3):
         told = [f"party-{n}" for n, is_told in enumerate(are_told, 1) if is_told]
-        made = lied_to(5, tolerated, lost, dict.fromkeys(told, ("party-4",)), "party-0")
+        made = lied_to(5, 1, lost, dict.fromkeys(told, ("party-4",)), "party-0")
         found.append({("party-4", PAIRS), ("party-4", OWN)} <= set(made))
-    return any(found)
+    assert Quorum(5, 1, lost).withstands_lies == (lost == 1)
+    assert any(found) == (lost == 2)
 
 
 # To each of five honest parties of seven, two of the last three are not in; never itself.
@@ -326,32 +314,84 @@ MIXED = {
 }
 
 
-class TestLies:
-    """A coordinator that names different sets to parties, and echoes accordingly."""
+def test_a_coalition_opens_no_smaller_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of seven parties two lie and two may be lost: no party discloses anything.
 
-    def test_a_coalition_never_gets_both_seeds_of_a_party(self) -> None:
-        """If 2t > n + c, a coalition never gets both seeds of a party, for any requests."""
-        assert Quorum(5, 1, 1).withstands_lies
-        assert not two_sets(tolerated=1, lost=1)
+    Without the echo, three are removed from the sum, and only two honest ones remain.
+    """
+    assert Quorum(7, 2, 2).withstands_lies
+    assert not lied_to(7, 2, 2, MIXED, "party-0", "party-1")
+    monkeypatch.setattr(f"{SUM}._agreed", lambda _one, own, _echoes: own)
+    made = lied_to(7, 2, 2, MIXED, "party-0", "party-1")
+    lost, opened = ({name for name, kind in made if kind == seed} for seed in (PAIRS, OWN))
+    assert lost == {"party-4", "party-5", "party-6"}
+    assert opened >= {"party-2", "party-3"}
 
-    def test_a_coalition_gets_both_seeds_with_an_insufficient_quorum(self) -> None:
-        """With two losses tolerated, the condition fails by one, and so do the masks."""
-        assert not Quorum(5, 1, 2).withstands_lies
-        assert two_sets(tolerated=1, lost=2)
 
-    def test_a_coalition_opens_no_smaller_set(self) -> None:
-        """Of seven parties two lie and two may be lost: no party discloses anything."""
-        assert Quorum(7, 2, 2).withstands_lies
-        assert not lied_to(7, 2, 2, MIXED, "party-0", "party-1")
+class Chosen(Generator):
+    """A source of given draws, for enumeration."""
 
-    def test_without_the_echo_it_opens_a_smaller_set(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Three parties are removed from the sum though two may be lost: two honest ones remain."""
+    def __init__(self, drawn: Sequence[int]) -> None:
+        super().__init__(np.random.PCG64())
+        self._drawn = iter(drawn)
 
-        def believe(_one: object, own: bytes, _echoes: object) -> bytes:
-            return own
+    @override
+    def bytes(self, length: int) -> bytes:
+        return next(self._drawn).to_bytes(length)
 
-        monkeypatch.setattr(f"{SUM}._agreed", believe)
-        made = lied_to(7, 2, 2, MIXED, "party-0", "party-1")
-        lost, opened = ({name for name, kind in made if kind == seed} for seed in (PAIRS, OWN))
-        assert lost == {"party-4", "party-5", "party-6"}
-        assert opened >= {"party-2", "party-3"}
+
+@pytest.mark.parametrize("threshold", [1, 2, 3, 4])
+def test_fewer_shares_have_the_same_distribution_for_each_seed(threshold: int) -> None:
+    """Over all polynomials of five elements, t - 1 of four parties' shares are uniform."""
+    for few in combinations(range(4), threshold - 1):
+        for seed in range(5):
+            distributions = Counter(
+                tuple(share_seed(seed, threshold, 4, Chosen(drawn), prime=5)[i] for i in few)
+                for drawn in product(range(5), repeat=threshold - 1)
+            )
+            assert distributions == Counter(product(range(5), repeat=threshold - 1))
+
+
+@given(
+    seeds=st.lists(st.integers(0, PRIME - 1), min_size=1, max_size=3),
+    parties=st.integers(1, 12),
+    data=st.data(),
+)
+def test_any_t_shares_give_the_seeds(seeds: list[int], parties: int, data: st.DataObject) -> None:
+    """Shares of any t parties, in any order, reconstruct the seeds in the field of X25519."""
+    threshold = data.draw(st.integers(1, parties))
+    rng = np.random.default_rng(parties)
+    shares = [share_seed(seed, threshold, parties, rng) for seed in seeds]
+    tellers = data.draw(st.permutations(range(parties)))[:threshold]
+    told = {teller: [of_one[teller] for of_one in shares] for teller in tellers}
+    assert join_shares(told) == seeds
+
+
+def test_seeds_are_elements_of_the_field() -> None:
+    """Draws are reduced, and fit the bytes of a key."""
+    assert draw_seed(Chosen([PRIME + 5])) == 5
+    assert draw_seed(Chosen([2**384 - 1])) == (2**384 - 1) % PRIME
+    assert seed_bytes(PRIME - 1) == (PRIME - 1).to_bytes(SEED_BYTES, "little")
+
+
+@pytest.mark.parametrize("parties", [1, 2, 3, 5, 8, 13])
+def test_every_share_leads_to_the_root(parties: int) -> None:
+    """It does so only at its own position; another share leads to another root."""
+    shares = [list(range(10, 10 + parties)), list(range(50, 50 + parties))]
+    levels = hash_tree(shares)
+    (root,) = levels[-1]
+    assert len(levels) == tree_depth(parties) + 1
+    for holder, seed in product(range(parties), range(2)):
+        pair = (seed_bytes(shares[0][holder]), seed_bytes(shares[1][holder]))
+        branch = HeldShares(pair, siblings_above(levels, holder)).branch(seed)
+        places = [leaf_place(other, kind) for other in range(parties) for kind in range(2)]
+        right = [place for place in places if branch.root(place) == root]
+        assert right == [leaf_place(holder, seed)]
+        assert branch._replace(share=seed_bytes(99)).root(right[0]) != root
+
+
+def test_a_disclosed_share_does_not_reveal_the_other() -> None:
+    """It is accompanied only by the hash of the other."""
+    held = HeldShares((b"one" * 10, b"two" * 10), (b"above",))
+    assert held.branch(0) == Branch(b"one" * 10, (digest_of(b"two" * 10), b"above"))
+    assert held.branch(1) == Branch(b"two" * 10, (digest_of(b"one" * 10), b"above"))

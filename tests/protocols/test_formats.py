@@ -10,20 +10,18 @@ import hashlib
 import json
 from collections.abc import Iterator
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import pytest
+from tests.protocols.test_served import played
 
-from veilring import simulation
-from veilring.nodes.cluster import Cluster
-from veilring.nodes.run import Run
-from veilring.protocols.registry import BUILT_IN, find_system
-from veilring.protocols.system import System
+import veilring as vr
+from veilring.protocols.registry import BUILT_IN
 from veilring.testing.auditing.findings import AuditedSystem
 from veilring.transport.handshake import PROTOCOL_VERSION
-from veilring.transport.messages import Array, Message
 
 PARTIES: Final = 5  # as many as two cycles of a sum need
 TABLE: Final = Path(__file__).parent / "formats.json"
@@ -48,29 +46,28 @@ REMEDY: Final = (
 )
 
 
-def messages() -> dict[str, type[Message]]:
+def messages() -> dict[str, type[vr.Message]]:
     """Return all messages of veilring, by their kinds."""
     for module in (*(path.partition(":")[0] for path in BUILT_IN.values()), *DEPLOYED):
         import_module(module)
-    found, unread = dict[str, type[Message]](), [Message]
+    found, unread = dict[str, type[vr.Message]](), [vr.Message]
     while unread:
-        for each in unread.pop().__subclasses__():
-            unread.append(each)
-            if each.__module__.startswith("veilring."):
-                found[each.kind] = each
+        below = unread.pop().__subclasses__()
+        unread += below
+        found |= {each.kind: each for each in below if each.__module__.startswith("veilring.")}
     return found
 
 
-def described(annotation: Any, metadata: list[object]) -> str:
+def described(annotation: Any, metadata: list[Any]) -> str:
     """Return the type of a field in words that no version of Python, NumPy or pydantic changes."""
-    arrays = [repr(each) for each in metadata if isinstance(each, Array)]
+    arrays = [repr(each) for each in metadata if isinstance(each, vr.Array)]
     if arrays:
         return arrays[0]
     least = "".join(f" of {each.min_length}" for each in metadata if hasattr(each, "min_length"))
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        first, *others = inner
-        return described(first, [*metadata, *_unfolded(others)])
+        parts = (getattr(each, "metadata", None) or [each] for each in inner[1:])
+        return described(inner[0], [*metadata, *chain.from_iterable(parts)])
     if origin is Literal:
         return f"one of {inner}"
     if origin in {Union, UnionType}:
@@ -80,11 +77,7 @@ def described(annotation: Any, metadata: list[object]) -> str:
     return f"{annotation.__name__}{least}"
 
 
-def _unfolded(metadata: list[Any]) -> list[object]:
-    return [part for each in metadata for part in (getattr(each, "metadata", None) or [each])]
-
-
-def fields(kind: type[Message]) -> list[str]:
+def fields(kind: type[vr.Message]) -> list[str]:
     """Return the name and the type of each field."""
     return [
         f"{name}: {described(field.annotation, list(field.metadata))}"
@@ -92,7 +85,7 @@ def fields(kind: type[Message]) -> list[str]:
     ]
 
 
-def variants(system: type[System]) -> Iterator[System]:
+def variants(system: type[vr.System]) -> Iterator[vr.System]:
     """Yield a system with each of its sums, and with dropouts: they send different messages."""
     field = system.model_fields.get("sum")
     if field is None:
@@ -103,34 +96,29 @@ def variants(system: type[System]) -> Iterator[System]:
             yield system(sum=value, **({"cycles": 2} if value == "cycles" else {}), **losing)
 
 
-def order(system: System) -> dict[str, list[str]]:
+def order(system: vr.System) -> dict[str, list[str]]:
     """Return the kinds that each party sends in a short run, in their order."""
     example = system.example(parties=PARTIES)
     setup = AuditedSystem(system, example).setup()
-    play = setup.play(example.queries)
-
-    async def main() -> Run[Any]:
-        own = setup.resident
-        async with Cluster(setup.parties, runtime="simulated", own=own, seed=1) as cluster:
-            return await cluster.run(setup.role, only=play.only, trace=True, **play.public)
-
+    run = vr.simulate(played(setup, example.queries, runtime="simulated", seed=1, trace=True))
     sent = {name: list[str]() for name in setup.parties}
-    for message in simulation.simulate(main()).trace:
+    for message in run.trace:
         sent[message.sender].append(message.kind)
     return sent
 
 
-def number_of(name: str) -> tuple[int, str]:
+def number_of(name: str) -> tuple[str, str]:
     """Return the number that greetings compare, and where it is declared."""
     if name == GREETINGS:
-        return PROTOCOL_VERSION, "PROTOCOL_VERSION in veilring.transport.handshake"
-    system = find_system(name)
-    return system.messages_format, f"{system.__name__}.messages_format in {system.__module__}"
+        return str(PROTOCOL_VERSION), "PROTOCOL_VERSION in veilring.transport.handshake"
+    system = vr.find_system(name)
+    place = f"{system.__name__}.messages_format in {system.__module__}"
+    return str(system.messages_format), place
 
 
 def hash_of(name: str) -> str:
     """Return the hash of the messages of a system, or of greetings."""
-    runs = [] if name == GREETINGS else [order(each) for each in variants(find_system(name))]
+    runs = [] if name == GREETINGS else [order(each) for each in variants(vr.find_system(name))]
     seen = {kind for run in runs for kinds in run.values() for kind in kinds}
     assert all(kind.startswith(KINDS[name]) for kind in seen), seen
     said = {kind: fields(each) for kind, each in messages().items() if kind.startswith(KINDS[name])}
@@ -141,29 +129,29 @@ def hash_of(name: str) -> str:
 @pytest.mark.parametrize("name", KINDS)
 def test_a_changed_message_has_a_new_number(name: str) -> None:
     """Parties of two versions refuse each other when they connect if their messages differ."""
-    number, place = number_of(name)
-    known = json.loads(TABLE.read_text(encoding="utf-8"))
-    assert known[name].get(str(number)) == hash_of(name), REMEDY.format(name=name, number=place)
+    (number, place), known = number_of(name), json.loads(TABLE.read_text(encoding="utf-8"))
+    assert known[name].get(number) == hash_of(name), REMEDY.format(name=name, number=place)
 
 
 def test_every_message_belongs_to_a_number() -> None:
     """A new message of a built-in system is part of a hash, and a new system has one."""
     assert set(KINDS) == {*BUILT_IN, GREETINGS}
-    covered = tuple(prefix for each in KINDS.values() for prefix in each)
+    covered = tuple(chain.from_iterable(KINDS.values()))
     assert [kind for kind in messages() if not kind.startswith(covered)] == []
+
+
+class _Before(vr.Message, kind="test.format-before"):
+    number: int
+    words: tuple[bytes, ...]
+
+
+class _After(vr.Message, kind="test.format-after"):
+    number: int | None
+    words: tuple[str, ...]
 
 
 def test_a_hash_depends_on_the_names_and_types_of_fields() -> None:
     """Another name, type, dtype, number of axes or length is another message."""
-
-    class _Before(Message, kind="test.format-before"):
-        number: int
-        words: tuple[bytes, ...]
-
-    class _After(Message, kind="test.format-after"):
-        number: int | None
-        words: tuple[str, ...]
-
     assert fields(_Before) == ["number: int", "words: tuple (bytes)"]
     assert fields(_After) == ["number: NoneType or int", "words: tuple (str)"]
     assert fields(messages()["ring.topk.vector"])[1] == "values: Array('float64', 2)"
@@ -172,9 +160,9 @@ def test_a_hash_depends_on_the_names_and_types_of_fields() -> None:
 
 def write() -> None:
     """Write the hashes of the present numbers; those of earlier numbers stay."""
-    known = json.loads(TABLE.read_text(encoding="utf-8")) if TABLE.exists() else {}
+    known = json.loads(TABLE.read_text(encoding="utf-8"))
     for name in KINDS:
-        known.setdefault(name, {})[str(number_of(name)[0])] = hash_of(name)
+        known.setdefault(name, {})[number_of(name)[0]] = hash_of(name)
     TABLE.write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")
 
 

@@ -1,14 +1,35 @@
-"""Guarantees of persons and of a δ among many rows, and forecasts of many batches."""
+"""Consequences of public numbers: guarantees, forecasts, and the distance at which rows vote."""
 
+from itertools import combinations
+from math import dist
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import veilring as vr
-from veilring.errors import InputError
+from veilring.data.table import pairwise_distances
 from veilring.nodes.journal import Traffic
 from veilring.privacy.accounting import GaussianDP
-from veilring.protocols.promise import Forecast, Spent, batch_sizes, in_batches
+from veilring.protocols.nearness import NEAR_QUERIES_MIN, near_share, smallest_among
+from veilring.protocols.promise import batch_sizes, in_batches
+from veilring.protocols.radius.system import (
+    OwnerSetup,
+    public_k,
+    public_radius,
+    radius_among,
+    radius_share,
+)
+
+FEATURES, ROWS = 5, 400
+FACTS = vr.Facts(parties=3, features=FEATURES, classes=2, rows=ROWS)
+
+
+def queries(number: int, spread: float = 1.0) -> np.ndarray:
+    """Return independent random queries in a part of the cube around its middle."""
+    drawn = np.random.default_rng(7).random((number, FEATURES))
+    return np.asarray(0.5 + spread * (drawn - 0.5))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 10])
@@ -27,10 +48,10 @@ def test_a_person_with_several_rows_has_the_bound_of_groups(rows: int, epsilon: 
 def test_a_bound_of_groups_is_refused_where_it_does_not_apply() -> None:
     """No ε, an adjacency of clients, and no rows at all are refused; δ never exceeds 1."""
     for promise in (vr.RankSearch().promise(), vr.LDPBayes().promise()):
-        with pytest.raises(InputError, match="do not apply"):
+        with pytest.raises(vr.InputError, match="do not apply"):
             promise.of_person(2)
     release = vr.Release(epsilon=200.0).promise()
-    with pytest.raises(InputError, match="rows is 0"):
+    with pytest.raises(vr.InputError, match="rows is 0"):
         release.of_person(0)
     assert release.of_person(10**6).delta == 1.0
 
@@ -59,39 +80,123 @@ def test_each_size_is_forecast_once_and_counted_for_each_batch() -> None:
     """Of 25 queries in batches of 10, the full size counts twice; no queries cost nothing."""
     asked = list[int]()
 
-    def cost(count: int) -> Forecast:
+    def cost(count: int) -> vr.Forecast:
         asked.append(count)
-        return Forecast(1, Traffic(2, count))
+        return vr.Forecast(1, Traffic(2, count))
 
-    assert in_batches(cost, 25, 10) == Forecast(3, Traffic(6, 25))
+    assert in_batches(cost, 25, 10) == vr.Forecast(3, Traffic(6, 25))
     assert sorted(asked) == [5, 10]
-    assert in_batches(cost, 0, 10) == Forecast(0, Traffic())
+    assert in_batches(cost, 0, 10) == vr.Forecast(0, Traffic())
     assert sorted(asked) == [5, 10]
 
 
 def test_forecasts_add_up() -> None:
     """A sum adds rounds, traffic and set-up; the most of one adds to the cost of the other."""
-    one = Forecast(1, Traffic(2, 3), setup=Traffic(4, 5))
-    two = Forecast(1, Traffic(1, 1), most=Forecast(2, Traffic(9, 9)))
-    most = Forecast(3, Traffic(11, 12), Traffic(4, 5))
-    assert one + two == Forecast(2, Traffic(3, 4), Traffic(4, 5), most)
+    one = vr.Forecast(1, Traffic(2, 3), setup=Traffic(4, 5))
+    two = vr.Forecast(1, Traffic(1, 1), most=vr.Forecast(2, Traffic(9, 9)))
+    most = vr.Forecast(3, Traffic(11, 12), Traffic(4, 5))
+    assert one + two == vr.Forecast(2, Traffic(3, 4), Traffic(4, 5), most)
 
 
 @pytest.mark.parametrize(
-    ("times", "unit", "said"),
+    ("shown", "said"),
     [
-        (1, "release", "for one release"),
-        (2, "release", "for 2 releases"),
-        (2, "batch", "for 2 batches"),
-        (3, "query", "for 3 queries"),
+        (vr.Spent(1.0, 0.0, 1, "release").what, "for one release"),
+        (vr.Spent(1.0, 0.0, 2, "release").what, "for 2 releases"),
+        (vr.Spent(1.0, 0.0, 2, "batch").what, "for 2 batches"),
+        (vr.Spent(1.0, 0.0, 3, "query").what, "for 3 queries"),
+        (vr.Forecast(1, Traffic(1, 1)), "1 round, 1 message, 1 byte"),
+        (vr.Forecast(2, Traffic(2, 20)), "2 rounds, 2 messages, 20 bytes"),
     ],
 )
-def test_spending_counts_its_units(times: int, unit: str, said: str) -> None:
-    """The spending of several units uses the plural."""
-    assert Spent(1.0, 0.0, times, unit).what == said
+def test_one_unit_is_singular_and_several_are_plural(shown: object, said: str) -> None:
+    """This holds for what is spent, and for the rounds, messages and bytes of a forecast."""
+    assert str(shown) == said
 
 
-def test_a_single_round_message_or_byte_is_singular() -> None:
-    """A forecast prints one round as a singular, and two as a plural."""
-    assert str(Forecast(1, Traffic(1, 1))) == "1 round, 1 message, 1 byte"
-    assert str(Forecast(2, Traffic(2, 20))) == "2 rounds, 2 messages, 20 bytes"
+@given(rows=st.integers(1, 10**9), features=st.integers(1, 10**4), factor=st.floats(0.01, 10))
+def test_a_fraction_falls_with_rows_and_grows_with_features(
+    rows: int, features: int, factor: float
+) -> None:
+    """It is at most 0.6, and below that it follows the formula."""
+    share = near_share(rows, features, factor)
+    assert 0 < share <= 0.6
+    assert near_share(rows + 1, features, factor) <= share <= near_share(rows, features + 1, factor)
+    assert share == pytest.approx(min(0.6, factor * rows ** (-4 / (min(features, 8) + 4))))
+
+
+@given(share=st.floats(0, 1), number=st.integers(2, 9))
+def test_the_fraction_of_all_pairs_is_within(share: float, number: int) -> None:
+    """The given fraction of the distances of all pairs is at most the threshold."""
+    points = queries(number)
+    found = smallest_among(pairwise_distances(points, points), share)
+    pairs = sorted(dist(*pair) for pair in combinations(points.tolist(), 2))
+    below = sum(each <= found + 1e-12 for each in pairs)
+    assert below >= share * (len(pairs) - 1)
+    assert below - 1 <= share * (len(pairs) - 1) + 1e-9
+
+
+def test_a_radius_follows_the_queries_scale_and_falls_with_epsilon() -> None:
+    """It is in proportion to the spread of the queries, and less noise needs fewer votes."""
+    wide = radius_among(queries(100), FACTS, 1.0)
+    assert radius_among(queries(100, 0.75), FACTS, 1.0) == pytest.approx(0.75 * wide)
+    radii = [radius_among(queries(100), FACTS, epsilon) for epsilon in (0.5, 1.0, 2.0, 4.0)]
+    assert radii == sorted(radii, reverse=True)
+    assert radius_share(FEATURES, ROWS, 1.0) == pytest.approx(1.7 * ROWS ** (-4 / 9))
+
+
+def test_a_radius_is_bounded() -> None:
+    """Queries in one spot, or in two corners, change it by at most a factor of 1/4 or 2.
+
+    Repeated queries add nothing: for few, only the numbers of features and rows decide.
+    """
+    alone = public_radius(FEATURES, ROWS)
+    assert radius_among(queries(50, 1e-3), FACTS, 1.0) == alone / 4
+    corners = np.where(np.arange(50)[:, None] % 2, 0.0, 1.0) + queries(50, 1e-3) * [1e-3]
+    few = vr.Facts(parties=3, features=FEATURES, classes=2, rows=2)
+    assert radius_among(np.clip(corners, 0, 1), few, 1.0) <= 2 * public_radius(FEATURES, 2)
+    for number in (1, NEAR_QUERIES_MIN - 1):
+        repeated = np.repeat(queries(number), 5, axis=0)
+        assert radius_among(repeated, FACTS, 1.0) == alone
+
+
+def test_k_grows_with_the_rows_but_stays_below_most_of_them() -> None:
+    """It follows the formula; a given k is kept, and 0 selects a radius."""
+    counts = [public_k("auto", FEATURES, rows) for rows in (1, 10, 100, 10_000, 10**6)]
+    assert counts == sorted(counts)
+    assert counts[3] == round(0.8 * 10_000 ** (5 / 9))
+    assert counts[0] == 1
+    assert public_k("auto", 100, 10) < 5
+    assert [public_k(k, FEATURES, None) for k in (0, 7)] == [0, 7]
+
+
+@pytest.mark.parametrize(
+    ("system", "parameter"),
+    [
+        (vr.DataOwner(), "radius"),
+        (vr.DataOwner(k="auto"), "k"),
+        (vr.NoisyVotes(), "rows"),
+        (vr.NoisyVotes(k="auto"), "rows"),
+    ],
+    ids=str,
+)
+def test_a_rule_needs_a_public_number_of_rows(system: vr.System, parameter: str) -> None:
+    """With a declared number the guarantee calls it public; otherwise the error requires one."""
+    rng = np.random.default_rng(1)
+    parts = {f"p{n}": vr.Rows(rng.random((20, 2)), rng.integers(2, size=20)) for n in range(3)}
+    assert "number of rows is public" in system.promise().note
+    setup = system.setup(parts, vr.Facts(3, 2, 2, rows=60))
+    assert setup.label(rng.random((12, 2)), rng).shape == (12,)
+    with pytest.raises(
+        vr.InputError, match=r"public(?: here; give a number|, is missing)"
+    ) as refused:
+        system.setup(parts, vr.Facts(3, 2, 2))
+    assert refused.value.field == parameter
+
+
+def test_with_k_by_rule_no_count_is_charged() -> None:
+    """The owner uses the rule's number, and does not count its rows with noise."""
+    parts = {"ann": vr.Rows(np.random.default_rng(1).random((60, 2)), np.zeros(60, np.int64))}
+    setup = vr.DataOwner(k="auto").setup(parts, vr.Facts(1, 2, 2, rows=60))
+    assert isinstance(setup, OwnerSetup)
+    assert (setup.k, setup.rules.facts.rows) == (public_k("auto", 2, 60), 60)
