@@ -70,7 +70,7 @@ async def _played(form: str, runtime: Runtime, late: int = 0) -> Run[Any]:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_declared_rounds_are_measured_and_timed(form: str) -> None:
-    """A run takes the latency times its rounds and those of its set-up, as many as are measured."""
+    """A run takes the latency times its rounds and those of its set-up, and no more."""
     links = Topology(LinkModel(Constant(LATENCY)))
     run = simulation.simulate(_played(form, Simulated(links)))
     cost = run.cost
