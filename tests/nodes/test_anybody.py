@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from contextlib import AsyncExitStack
 from operator import itemgetter
 
 import pytest
@@ -9,15 +10,27 @@ from tests.roles import Number, Word
 from typing_extensions import override
 
 from veilring import simulation
-from veilring.errors import Deadlock, InputError, PeerLost, ProtocolViolation, RunFailed
+from veilring.errors import (
+    Deadlock,
+    InputError,
+    PeerLost,
+    PeerSilent,
+    ProtocolViolation,
+    RunFailed,
+    VeilringError,
+)
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.cluster import Cluster
-from veilring.nodes.party import Party, broadcast, receive_quorum
+from veilring.nodes.node import Node
+from veilring.nodes.party import Parties, Party, broadcast, receive_quorum
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
+from veilring.nodes.session import SessionLimits
+from veilring.randomness import Streams
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.simulation.faults import Fault
 from veilring.testing import ProtocolRunner, assert_hides
+from veilring.transport.endpoint import MemoryNetwork
 from veilring.transport.messages import Message
 
 NAMES = ("ada", "bob", "cyd", "dan")
@@ -122,7 +135,7 @@ def test_a_wait_ends_when_all_its_senders_are_lost() -> None:
         async with Cluster(NAMES, runtime=Simulated(links, faults)) as cluster:
             return await cluster.run(count_survivors)
 
-    assert simulation.simulate(main()).results["ada"] == (1, "bob")
+    assert simulation.simulate(main()).results["ada"] == (1, "cyd")
 
 
 async def wait_for_anybody(party: Party) -> None:
@@ -232,3 +245,74 @@ def test_a_view_can_be_audited() -> None:
     worlds = [1, 2, 3], [1, 5, 6]
     permitted = itemgetter("party-0")
     assert_hides(add_masks, *worlds, coalition=["party-0"], permitted=permitted, runs=800, seed=1)
+
+
+async def vote_twice(party: Party) -> list[int]:
+    """Return the numbers of votes in two rounds of which each needs one vote."""
+    party.leave_unread()
+    heard = []
+    for number in (1, 2):
+        party.round(number)
+        await broadcast(party, Number(number=number))
+        heard.append(len(await receive_quorum(party, Number, 1)))
+    return heard
+
+
+def test_unread_messages_are_no_disagreement(run_protocol: ProtocolRunner) -> None:
+    """Two ends of a channel agree although one of them has read only the first message."""
+    run = run_protocol(vote_twice, NAMES)
+    assert set(map(tuple, run.results.values())) == {(1, 1)}
+    assert run.cost.messages == 24
+
+
+async def need_all(party: Party) -> str:
+    """Wait for all peers of whom some are lost, and return the loss."""
+    party.tolerate_losses()
+    party.round(1)
+    if party.me != "ada":
+        await asyncio.sleep(100)
+        return ""
+    try:
+        await receive_quorum(party, Word, 3)
+    except PeerLost as error:
+        return error.peer
+    return ""
+
+
+def test_a_quorum_ends_when_too_few_are_left() -> None:
+    """The first loss that makes it impossible is raised, in an order that no hash decides."""
+    faults = [Fault("crash", 1.0, math.inf, (name,)) for name in ("dan", "cyd")]
+
+    async def main() -> Run[str]:
+        async with Cluster(NAMES, runtime=Simulated(faults=faults)) as cluster:
+            return await cluster.run(need_all)
+
+    assert simulation.simulate(main()).results["ada"] == "dan"
+
+
+async def wait_for_nobody(party: Party) -> None:
+    """Wait for no sender at all."""
+    await party.receive_any(Word, senders=())
+
+
+def test_a_wait_needs_a_sender(run_protocol: ProtocolRunner) -> None:
+    """An empty choice of senders is refused."""
+    with pytest.raises(RunFailed, match=r"senders is \(\); allowed: at least one peer"):
+        run_protocol(wait_for_nobody, NAMES)
+
+
+async def test_an_inquiry_names_several_kinds() -> None:
+    """Deployed parties that wait for either of two kinds report both, and none is called silent."""
+    async with AsyncExitStack() as stack:
+        network = MemoryNetwork(NAMES)
+        limits = SessionLimits(session=0.5, answer=5.0)
+        nodes = [
+            await stack.enter_async_context(Node(network.endpoint(name), Streams(1), limits=limits))
+            for name in NAMES
+        ]
+        session = Streams(1).token("session")
+        played = [node.run(wait_for_anybody, session, Parties(NAMES)) for node in nodes]
+        ended = await asyncio.gather(*played, return_exceptions=True)
+    assert not any(isinstance(error, PeerSilent) for error in ended)
+    assert all(isinstance(error, VeilringError) for error in ended)
+    assert any("test.word or test.number from anybody" in str(error) for error in ended)

@@ -1,5 +1,7 @@
 """The depth of a run: the longest chain of messages in which each depends on the one before."""
 
+import asyncio
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -55,9 +57,9 @@ def test_a_chain_needs_no_record_of_a_lost_sender() -> None:
     meters, _ = played_at_random(7)
     whole, rest = total_cost(meters), total_cost(meters[1:])
     assert rest.messages == whole.messages - whole.by_party["ada"].messages + sum(
-        traffic.messages
+        messages
         for meter in meters[1:]
-        for (sent, peer, number, _), traffic in meter.totals()
+        for (sent, peer, number, _), messages, _ in meter.totals()
         if not sent and peer == "ada" and number
     )
     assert 0 < rest.depth <= whole.depth
@@ -108,3 +110,37 @@ def test_messages_are_counted_at_both_ends(run_protocol: ProtocolRunner) -> None
     before = {"ada": "cy", "bob": "ada", "cy": "bob"}
     assert cost.received == {name: cost.by_party[peer] for name, peer in before.items()}
     assert not cost.lost.messages
+
+
+async def swap_concurrently(party: Party) -> None:
+    """Swap a word with each peer in a task of its own, all in one round."""
+
+    async def swap(peer: str) -> None:
+        await party.send(peer, Word(text=party.me))
+        await party.receive(Word, sender=peer)
+
+    party.round(1)
+    await asyncio.gather(*map(swap, party.peers))
+
+
+def test_concurrent_tasks_are_not_judged(run_protocol: ProtocolRunner) -> None:
+    """Their messages have one order, in which some seem to depend on others that they do not."""
+    run = run_protocol(swap_concurrently, NAMES)
+    assert run.cost.is_concurrent
+    assert_cost(run, messages=6, rounds=1)
+
+
+def test_a_long_chain_and_many_unread_messages_take_no_long_time() -> None:
+    """Depth and lost messages are found in one pass over the messages of each party."""
+    ping, pong = Meter("ada"), Meter("bob")
+    word = Word(text="w")
+    for number in range(20_000):
+        for sender, receiver in ((ping, pong), (pong, ping)):
+            sender(Event(True, sender.party, receiver.party, number + 1, word, b"frame"))
+            receiver(Event(False, receiver.party, sender.party, number + 1, word, b"frame"))
+    assert total_cost([ping, pong]).depth == 40_000
+    hub, peers = Meter("hub"), [f"peer-{number}" for number in range(2000)]
+    for peer in peers:
+        hub(Event(True, "hub", peer, 1, word, b"frame"))
+    cost = total_cost([hub, *map(Meter, peers)])
+    assert cost.lost.messages == cost.messages == 2000

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from time import perf_counter
+from time import thread_time
 from typing import Literal
 
 import pytest
@@ -102,8 +102,8 @@ def test_the_limit_of_a_session_keeps_the_partys_clock() -> None:
 async def compute(party: Party, own: float) -> int:
     """Compute for a time, and add up numbers of all parties."""
     party.round(1)
-    start = perf_counter()
-    while perf_counter() - start < own:
+    start = thread_time()
+    while thread_time() - start < own:
         pass
     await broadcast(party, Number(number=1))
     return sum([(await party.receive(Number, sender=peer)).number for peer in party.peers])

@@ -111,8 +111,9 @@ class Corrupted(ForwardingParty):
         message_types: type[_M] | tuple[type[_M], ...],
         *,
         senders: Iterable[str] | None = None,
+        needed: int = 1,
     ) -> tuple[str, _M]:
-        sender, heard = await super().receive_any(message_types, senders=senders)
+        sender, heard = await super().receive_any(message_types, senders=senders, needed=needed)
         return sender, await self._changed(sender, heard, message_types)
 
     async def _changed(

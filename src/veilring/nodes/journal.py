@@ -151,10 +151,6 @@ class Traffic(NamedTuple):
         """Return the sum of two traffics."""
         return Traffic(self.messages + other.messages, self.bytes + other.bytes)
 
-    def minus(self, other: "Traffic") -> "Traffic":
-        """Return the difference of two traffics."""
-        return Traffic(self.messages - other.messages, self.bytes - other.bytes)
-
 
 class Link(NamedTuple):
     """A message of a chain: before its sender sent it, its role had received the one before."""
@@ -185,6 +181,7 @@ class Cost:
         by_party: The traffic that each party sent.
         received: The traffic that each party's role received.
         lost: The traffic that was sent and that no role is known to have received.
+        is_concurrent: Whether several tasks of one party sent messages.
     """
 
     by_round: dict[int, Traffic]
@@ -193,6 +190,7 @@ class Cost:
     setup: Traffic
     received: dict[str, Traffic]
     lost: Traffic
+    is_concurrent: bool = field(default=False, compare=False)
     meters: tuple["Meter", ...] = field(default=(), repr=False, compare=False)
 
     @property
@@ -222,7 +220,13 @@ class Cost:
 
     @property
     def rounds_differ(self) -> str:
-        """How the declared rounds differ from the depth, in a sentence; empty if they are equal."""
+        """How the declared rounds differ from the depth, in a sentence; empty if they are equal.
+
+        It is empty as well if several tasks of one party sent messages: they have one order, in
+        which a message seems to depend on others that merely came before it.
+        """
+        if self.is_concurrent:
+            return ""
         said = f"rounds: {self.rounds:,} declared, {self.depth:,} measured"
         if self.depth > self.rounds:
             before, after = next(pair for pair in pairwise(self.chain) if _stays(*pair))
@@ -269,55 +273,89 @@ class Meter:
         self._order.append(tally[0])
         self._order.append(size)
 
-    def totals(self) -> Iterator[tuple[_End, Traffic]]:
-        """Yield the traffic of each distinct end."""
+    def totals(self) -> Iterator[tuple[_End, int, int]]:
+        """Yield each distinct end, with the number of messages and their bytes."""
         for end, (_, messages, size) in self._tallies.items():
-            yield end, Traffic(messages, size)
+            yield end, messages, size
 
     def passed(self) -> list[_End]:
         """Return the ends of all messages in order."""
         ends = list(self._tallies)
         return [ends[number] for number in self._order[::2]]
 
-    def last_sent(self, peer: str, count: int) -> Traffic:
-        """Return the traffic of the protocol among the last messages that were sent to a peer."""
-        sizes = zip(self.passed(), self._order[1::2], strict=True)
-        sent = [(end[2], size) for end, size in sizes if end[0] and end[1] == peer][-count:]
-        kept = [size for number, size in sent if number != SETUP_ROUND]
-        return Traffic(len(kept), sum(kept))
+    def last_sent(self, counts: dict[str, int]) -> Iterator[tuple[str, int]]:
+        """Yield the receiver and the size of the protocol's messages among the last to some peers.
+
+        Args:
+            counts: The number of last messages to each of them.
+        """
+        left = dict(counts)
+        for (sent, peer, number, _), size in zip(
+            reversed(self.passed()), self._order[::-2], strict=True
+        ):
+            if sent and left.get(peer, 0) > 0:
+                left[peer] -= 1
+                if number != SETUP_ROUND:
+                    yield peer, size
 
 
-def total_cost(meters: Iterable[Meter]) -> Cost:
-    """Add up the messages of all parties; each is counted once, at its sender if that is known."""
+class _Totals(defaultdict[_K, list[int]]):
+    """Messages and bytes by a key."""
+
+    def __init__(self, keys: Iterable[_K] = ()) -> None:
+        super().__init__(lambda: [0, 0], {key: [0, 0] for key in keys})
+
+    def add(self, key: _K, messages: int, size: int) -> None:
+        total = self[key]
+        total[0] += messages
+        total[1] += size
+
+    def traffic(self) -> dict[_K, Traffic]:
+        return {key: Traffic(*total) for key, total in self.items()}
+
+
+def total_cost(meters: Iterable[Meter], *, is_concurrent: bool = False) -> Cost:
+    """Add up the messages of all parties; each is counted once, at its sender if that is known.
+
+    Args:
+        is_concurrent: Whether several tasks of one party sent messages.
+    """
     kept = {meter.party: meter for meter in meters}
-    by_round: dict[int, Traffic] = {}
-    by_party, received = (dict.fromkeys(kept, Traffic()) for _ in range(2))
-    by_kind: dict[str, Traffic] = {}
+    by_round, by_kind = _Totals[int](), _Totals[str]()
+    by_party, received, lost = _Totals(kept), _Totals(kept), _Totals([SETUP_ROUND])
     under_way: Counter[Channel] = Counter()
     for meter in kept.values():
-        for (sent, peer, number, kind), traffic in meter.totals():
+        for (sent, peer, number, kind), messages, size in meter.totals():
             sender, receiver = (meter.party, peer) if sent else (peer, meter.party)
-            under_way[sender, receiver] += traffic.messages if sent else -traffic.messages
+            under_way[sender, receiver] += messages if sent else -messages
             if not sent and sender in kept:
                 continue
-            by_party.setdefault(sender, Traffic())
-            _add(by_round, number, traffic)
-            if number != SETUP_ROUND:
-                _add(by_party, sender, traffic)
-                _add(by_kind, kind, traffic)
-                _add(received, receiver, traffic)
-    lost = Traffic()
+            by_round.add(number, messages, size)
+            in_protocol = number != SETUP_ROUND
+            by_party.add(sender, messages * in_protocol, size * in_protocol)
+            if in_protocol:
+                by_kind.add(kind, messages, size)
+                received.add(receiver, messages, size)
+    missing: defaultdict[str, dict[str, int]] = defaultdict(dict)
     for (sender, receiver), count in under_way.items():
         if count > 0:
-            missed = kept[sender].last_sent(receiver, count)
-            lost = lost.plus(missed)
-            _add(received, receiver, Traffic().minus(missed))
-    setup, rounds = by_round.pop(SETUP_ROUND, Traffic()), dict(sorted(by_round.items()))
-    return Cost(rounds, by_party, by_kind, setup, received, lost, tuple(kept.values()))
-
-
-def _add(totals: dict[_K, Traffic], key: _K, traffic: Traffic) -> None:
-    totals[key] = totals.get(key, Traffic()).plus(traffic)
+            missing[sender][receiver] = count
+    for sender, counts in missing.items():
+        for receiver, size in kept[sender].last_sent(counts):
+            lost.add(SETUP_ROUND, 1, size)
+            received.add(receiver, -1, -size)
+    rounds = dict(sorted(by_round.traffic().items()))
+    setup = rounds.pop(SETUP_ROUND, Traffic())
+    return Cost(
+        rounds,
+        by_party.traffic(),
+        by_kind.traffic(),
+        setup,
+        received.traffic(),
+        lost.traffic()[SETUP_ROUND],
+        is_concurrent,
+        tuple(kept.values()),
+    )
 
 
 class _Chain(NamedTuple):
@@ -346,7 +384,8 @@ def longest_chain(meters: Iterable[Meter], *, setup: bool = False) -> tuple[Link
     ready, longest = deque(steps), _Chain()
     while ready:
         party = ready.popleft()
-        for sent, peer, number, kind in steps[party][places[party] :]:
+        for place in range(places[party], len(steps[party])):
+            sent, peer, number, kind = steps[party][place]
             inwards = peer, party
             if sent:
                 chain = reached[party]

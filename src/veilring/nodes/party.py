@@ -57,6 +57,8 @@ class Standing:
     Attributes:
         blocked: The peers that do not read its messages.
         without: The peers that it continued without; `None` if its role tolerates no loss.
+        is_concurrent: Whether several tasks of its role sent messages.
+        leaves_unread: Whether its role may leave messages unread.
     """
 
     party: str
@@ -66,6 +68,8 @@ class Standing:
     sent: Mapping[str, int] = field(default_factory=dict)
     received: Mapping[str, int] = field(default_factory=dict)
     without: tuple[str, ...] | None = None
+    is_concurrent: bool = False
+    leaves_unread: bool = False
 
     @property
     def is_working(self) -> bool:
@@ -74,7 +78,10 @@ class Standing:
 
     def sentences(self) -> list[str]:
         """The messages that it is waiting for, one sentence each."""
-        waits = [f"{self.party} is waiting for {wait.said}" for wait in self.waits]
+        kinds = [wait.kind for wait in self.waits if wait.sender == ANYBODY]
+        anybody = [Wait(ANYBODY, " or ".join(kinds), None)] if kinds else []
+        named = [wait for wait in self.waits if wait.sender != ANYBODY]
+        waits = [f"{self.party} is waiting for {wait.said}" for wait in [*named, *anybody]]
         return waits + [f"{self.party} is waiting for {peer} to read" for peer in self.blocked]
 
 
@@ -236,24 +243,27 @@ class Party(Protocol):
         message_types: type[_M] | tuple[type[_M], ...],
         *,
         senders: Iterable[str] | None = None,
+        needed: int = 1,
     ) -> tuple[str, _M]:
         """Wait for the next message of several peers, in order of arrival.
 
         Args:
             senders: The peers; all by default. No other task may wait for one of them meanwhile.
+            needed: The number of senders that must be left for the wait to make sense.
 
         Returns:
             The sender, and its message.
 
         Raises:
             ProtocolViolation: If the message has another type.
-            PeerLost: If all senders are lost, in a session that tolerates losses.
+            PeerLost: If too few senders are left, in a session that tolerates losses.
         """
 
     def leave_unread(self) -> None:
         """Allow messages that the role does not receive.
 
-        Without it, a message that is unread when the role ends is a violation by its sender.
+        Without it, a message that is unread when the role ends is a violation by its sender. Until
+        then, unread messages still count against the limits of a session.
         """
 
     def accuse(self, error: VeilringError) -> None:
@@ -304,12 +314,13 @@ async def receive_quorum(
         InputError: If there are fewer senders.
         PeerLost: If too few senders are left, in a session that tolerates losses.
     """
-    left = set(party.peers if senders is None else senders)
+    left = list(party.peers if senders is None else senders)
     if not 0 <= count <= len(left):
         raise InputError("count", count, f"0 to {len(left)}, the number of senders")
     received: dict[str, _M] = {}
     while len(received) < count:
-        sender, message = await party.receive_any(message_types, senders=left)
+        needed = count - len(received)
+        sender, message = await party.receive_any(message_types, senders=left, needed=needed)
         received[sender] = message
         left.remove(sender)
     return received
@@ -357,8 +368,9 @@ class ForwardingParty(Party):
         message_types: type[_M] | tuple[type[_M], ...],
         *,
         senders: Iterable[str] | None = None,
+        needed: int = 1,
     ) -> tuple[str, _M]:
-        return await self._party.receive_any(message_types, senders=senders)
+        return await self._party.receive_any(message_types, senders=senders, needed=needed)
 
     @override
     def leave_unread(self) -> None:

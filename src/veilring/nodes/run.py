@@ -60,7 +60,7 @@ class Outcome:
     Attributes:
         result: The value that the role returned, if it succeeded.
         error: The error that ended the role, if it failed.
-        meter: The count of the messages that the party sent.
+        meter: The count of the messages that the party sent and received.
         channels: The hashes of the party's channels; those of an adversary are ignored.
         ended: The end of the role, in seconds on the clock of the event loop.
         standing: The state of the party when its session ended.
@@ -130,7 +130,10 @@ def join_outcomes(outcomes: Sequence[Outcome], seconds: float) -> Run[Any]:
         raise failed from failed.root
     return Run(
         results={outcome.party: outcome.result for outcome in left},
-        cost=total_cost(outcome.meter for outcome in outcomes if outcome.meter is not None),
+        cost=total_cost(
+            (outcome.meter for outcome in outcomes if outcome.meter is not None),
+            is_concurrent=any(each.standing.is_concurrent for each in outcomes if each.standing),
+        ),
         channels=join_transcripts(_channels_left(outcome, lost) for outcome in left),
         views={outcome.party: outcome.view for outcome in outcomes if outcome.view is not None},
         seconds=seconds,
@@ -164,7 +167,12 @@ def _channels_left(outcome: Outcome, lost: Collection[str]) -> dict[Channel, str
     """Return the hashes of the channels whose ends both stayed to the end."""
     without = outcome.standing.without if outcome.standing is not None else None
     gone = {*lost, *(without or ())}
-    return {ends: digest for ends, digest in outcome.channels.items() if gone.isdisjoint(ends)}
+    ignores = outcome.standing is not None and outcome.standing.leaves_unread
+    return {
+        ends: digest
+        for ends, digest in outcome.channels.items()
+        if gone.isdisjoint(ends) and not (ignores and ends[1] == outcome.party)
+    }
 
 
 def _verdict(errors: Iterable[BaseException], outcomes: Sequence[Outcome]) -> Blame | tuple[()]:
@@ -187,7 +195,7 @@ def mark_failure(outcome: Outcome, since: float) -> Mark:
             what = f"failed: {type(error).__name__}"
     now = asyncio.get_running_loop().time() if outcome.ended is None else outcome.ended
     waits = outcome.standing.waits if outcome.standing is not None else ()
-    awaited = tuple(f"{wait.kind} from {wait.sender}" for wait in waits)
+    awaited = tuple(wait.said for wait in waits)
     return Mark(now - since, outcome.party, what, waits=awaited)
 
 

@@ -11,11 +11,12 @@ are named as suspects; see `veilring.nodes.party`.
 
 import asyncio
 import sqlite3
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
+from operator import itemgetter
 from typing import Annotated, Final, Self, TypeVar
 
 from numpy.random import Generator
@@ -161,7 +162,10 @@ class Session(Party):
         self._anybody: _Anybody | None = None
         self._arrived = count()
         self._leaves_unread = False
-        self._refusals = 0  # since a message was sent or received
+        self._refusals: Counter[str] = Counter()  # by peer, since a message was sent or received
+        self._arrivals: deque[_Inbox] | None = None  # once the role receives from anybody
+        self._task: asyncio.Task[object] | None = None  # which sent the first message
+        self._is_concurrent = False
         self._lost: dict[str, PeerLost | SessionAborted] | None = None  # if losses are tolerated
         self._over = False
         self.limit: asyncio.Timeout | None = None  # while the role plays
@@ -193,11 +197,14 @@ class Session(Party):
         frame = encode(self.session, message)
         self._observe(Event(True, self.me, to, self._round, message, frame))
         self._blocked[to] += 1
+        task = asyncio.current_task()
+        self._task = self._task or task
+        self._is_concurrent = self._is_concurrent or task is not self._task
         self._has_opened = self._has_opened or isinstance(message, Open)
         try:
             await self._endpoint.send(to, frame)
             self._sent[to] += not isinstance(message, Open)  # which opens the peer's session
-            self._refusals = 0
+            self._refusals.clear()
         finally:
             self._blocked[to] -= 1
 
@@ -221,40 +228,60 @@ class Session(Party):
         message_types: type[_M] | tuple[type[_M], ...],
         *,
         senders: Iterable[str] | None = None,
+        needed: int = 1,
     ) -> tuple[str, _M]:
         types = message_types if isinstance(message_types, tuple) else (message_types,)
-        among = self.peers if senders is None else tuple(senders)
-        for name in among:
-            self._require_peer("senders", name)
-        while not (
-            unread := [box for name in among if (box := self._inboxes.get(name)) and box.unread]
-        ):
-            self._check_any(among)
+        among = frozenset(self.peers if senders is None else senders)
+        if senders is not None:
+            for name in among:
+                self._require_peer("senders", name)
+        if not among:
+            raise InputError("senders", (), "at least one peer")
+        queue = self._in_order()
+        while (place := self._first(queue, among)) is None:
+            self._check_any(among, needed)
             self._anybody = _Anybody(among, types)
             try:
                 await self._anybody.arrival
             finally:
                 self._anybody = None
-        inbox = min(unread, key=_Inbox.first_number)
+        inbox = queue[place]
         return inbox.sender, self._take(inbox, types)
+
+    def _in_order(self) -> "deque[_Inbox]":
+        """Return the inboxes of unread messages, one entry for each, in order of arrival."""
+        if self._arrivals is None:
+            inboxes = self._inboxes.values()
+            unread = [(number, inbox) for inbox in inboxes for number, *_ in inbox.unread]
+            self._arrivals = deque(inbox for _, inbox in sorted(unread, key=itemgetter(0)))
+        return self._arrivals
+
+    @staticmethod
+    def _first(queue: "deque[_Inbox]", among: Collection[str]) -> int | None:
+        each = enumerate(queue)
+        return next(
+            (place for place, inbox in each if inbox.unread and inbox.sender in among), None
+        )
 
     def _take(self, inbox: "_Inbox", types: tuple[type[_M], ...]) -> _M:
         self._check()
-        self._refusals = 0
+        self._refusals.clear()
         message, frame = inbox.take()
+        if self._arrivals is not None:
+            self._arrivals.remove(inbox)
         if not isinstance(message, types):
             expected = f"sent {message.kind} where {expected_kinds(types)} was expected"
             raise self.fail(ProtocolViolation(inbox.sender, expected))
         self._observe(Event(False, self.me, inbox.sender, self._round, message, frame))
         return message
 
-    def _check_any(self, among: tuple[str, ...]) -> None:
+    def _check_any(self, among: Collection[str], needed: int) -> None:
         self._check()
-        lost = [self._lost[name] for name in among if name in self._lost] if self._lost else []
-        if lost and len(lost) == len(among):
-            raise lost[0]
-        inboxes = (self._inboxes.get(name) for name in among)
-        for taken in (inbox.sender for inbox in inboxes if inbox and inbox.arrival is not None):
+        lost = [name for name in self._lost or () if name in among]
+        if lost and len(among) - len(lost) < needed:
+            self._check(lost[0])
+        awaited = (inbox for inbox in self._inboxes.values() if inbox.arrival is not None)
+        for taken in (inbox.sender for inbox in awaited if inbox.sender in among):
             raise _already_awaited(taken)
         if self._anybody is not None:
             raise _already_awaited("anybody")
@@ -297,16 +324,18 @@ class Session(Party):
         error = self.error or (self._lost or {}).get(peer)
         if error is None:
             return
-        self._refusals += 1
-        if self._refusals > REFUSALS_MAX:
-            raise self._endless(error)
+        self._refusals[peer] += 1
+        if self._refusals[peer] > REFUSALS_MAX:
+            raise self._endless(error, self._refusals[peer])
         raise error
 
-    def _endless(self, error: VeilringError) -> InputError:
-        said = f"the role met the same error {REFUSALS_MAX:,} times: a loop without end"
+    def _endless(self, error: VeilringError, refusals: int) -> Exception:
+        """Return the error that ends a loop, or another one if the loop catches that as well."""
+        said = f"the role met one error {REFUSALS_MAX:,} times: a loop without end"
         endless = InputError.because(f"{said}; let it end, or go on without the peer: {error}")
         self.fail(endless)
-        return endless
+        # `Node.run` replaces the second by the session's own error.
+        return endless if refusals == REFUSALS_MAX + 1 else TimeoutError()
 
     def deliver(self, sender: str, envelope: Envelope, frame: bytes) -> None:
         """Handle a frame for this session."""
@@ -330,6 +359,8 @@ class Session(Party):
             return
         inbox = self._inboxes.get(sender) or self._inbox(sender)
         inbox.put(message, frame, next(self._arrived))
+        if self._arrivals is not None:
+            self._arrivals.append(inbox)
         if inbox.is_too_full:
             self.fail(TooFarAhead(sender, inbox.excess))
         self._wake(inbox)
@@ -399,7 +430,7 @@ class Session(Party):
         waiting = [inbox for inbox in self._inboxes.values() if inbox.is_awaited]
         waits = [Wait(inbox.sender, inbox.type.kind, inbox.due) for inbox in waiting]
         if self._anybody is not None:
-            waits.append(Wait(ANYBODY, expected_kinds(self._anybody.types), None))
+            waits += [Wait(ANYBODY, each.kind, None) for each in self._anybody.types]
         return Standing(
             self.me,
             waits=tuple(waits),
@@ -408,6 +439,8 @@ class Session(Party):
             sent=dict(self._sent),
             received={sender: inbox.received for sender, inbox in self._inboxes.items()},
             without=None if self._lost is None else tuple(self._lost),
+            is_concurrent=self._is_concurrent,
+            leaves_unread=self._leaves_unread,
         )
 
 
@@ -446,10 +479,6 @@ class _Inbox:
         """Whether the role is waiting for a message that has not arrived."""
         return self.arrival is not None and not self.unread
 
-    def first_number(self) -> int:
-        """Return the place of the first unread message in the order of all arrivals."""
-        return self.unread[0][0]
-
     def put(self, message: Message, frame: bytes, number: int) -> None:
         self.received += 1
         self.unread.append((number, message, frame))
@@ -481,8 +510,8 @@ class _Inbox:
 class _Anybody:
     """The wait for the next message of any of some peers."""
 
-    def __init__(self, among: tuple[str, ...], types: tuple[type[Message], ...]) -> None:
-        self.among, self.types = frozenset(among), types
+    def __init__(self, among: Collection[str], types: tuple[type[Message], ...]) -> None:
+        self.among, self.types = among, types
         self.arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def wake(self) -> None:

@@ -2,9 +2,13 @@
 
 from collections.abc import Callable
 from contextvars import ContextVar
+from math import inf, nextafter
 from typing import Final, Protocol
 
 from simpy import Environment
+
+_TIMERS: Final = 64
+"""The number of timers that are kept before those that have rung are dropped."""
 
 
 class ClockTimer(Protocol):
@@ -35,6 +39,7 @@ class Clock:
         self._since = self._reading = 0.0
         self._rate = 1.0
         self._timers: list[ClockTimer] = []
+        self._prune_at = _TIMERS
         self.noticed: Callable[[], None] = _nobody_cares
 
     def read(self) -> float:
@@ -43,16 +48,25 @@ class Clock:
         return self._read()
 
     def _read(self) -> float:
-        return self._reading + self._rate * (self._environment.now - self._since)
+        return self._at(self._environment.now)
+
+    def _at(self, instant: float) -> float:
+        return self._reading + self._rate * (instant - self._since)
 
     def instant(self, reading: float) -> float:
         """Return the true time at which the clock will show a reading, if nothing changes it."""
-        return self._since + (reading - self._reading) / self._rate
+        instant = self._since + (reading - self._reading) / self._rate
+        while self._at(instant) < reading:  # rounding must not let a timer ring too early
+            instant = nextafter(instant, inf)
+        return instant
 
     def keep(self, timer: ClockTimer) -> None:
         """Move a timer whenever the clock changes."""
         self.noticed()
-        self._timers = [*(each for each in self._timers if each.is_pending), timer]
+        self._timers.append(timer)
+        if len(self._timers) > self._prune_at:
+            self._timers = [each for each in self._timers if each.is_pending]
+            self._prune_at = 2 * len(self._timers) + _TIMERS
 
     def change(
         self, noticed: Callable[[], None], *, rate: float | None = None, jump: float = 0.0

@@ -10,6 +10,7 @@ from typing import Final, Literal, NamedTuple, get_args
 
 from numpy.random import Generator
 
+from veilring.errors import InputError
 from veilring.simulation.links import Condition, NetworkConditions
 from veilring.transport.connection import UNACKNOWLEDGED_SECONDS
 
@@ -63,6 +64,10 @@ class Fault:
     end: float
     parties: tuple[str, ...]
     strength: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.kind in {"skew", "mid-send"} and not self.strength > 0:
+            raise InputError("strength", self.strength, f"above 0 for {self.kind}")
 
 
 class Strength(NamedTuple):

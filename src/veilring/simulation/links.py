@@ -284,7 +284,8 @@ class Link:
         self._latency = model.latency.sampler(self._stream)
         self._jitter = model.jitter.sampler(self._stream)
         self.departure_seconds = self._arrival_seconds = -math.inf
-        self._leaving: deque[tuple[float, float]] = deque()  # when they depart and arrive
+        # When messages depart and arrive; None if all have left: an empty deque takes much room.
+        self._leaving: deque[tuple[float, float]] | None = None
         self._left_arrival = -math.inf  # of the latest message that has departed
 
     def _stream(self) -> Generator:
@@ -303,18 +304,24 @@ class Link:
         else:
             arrival = self._arrival_under(self._conditions, start, size_bytes)
         self._arrival_seconds = max(self._arrival_seconds, arrival)
-        self._leaving.append((self.departure_seconds, self._arrival_seconds))
-        self._let_depart()
+        if self.departure_seconds > self._environment.now:
+            self._leaving = self._leaving or deque()
+            self._leaving.append((self.departure_seconds, self._arrival_seconds))
+            self._let_depart(self._leaving)
+        else:
+            self._leaving, self._left_arrival = None, self._arrival_seconds
         return timeout_at(self._environment, self._arrival_seconds, message)
 
-    def _let_depart(self) -> None:
-        while self._leaving and self._leaving[0][0] <= self._environment.now:
-            self._left_arrival = self._leaving.popleft()[1]
+    def _let_depart(self, leaving: deque[tuple[float, float]]) -> None:
+        while leaving and leaving[0][0] <= self._environment.now:
+            self._left_arrival = leaving.popleft()[1]
 
     def cut(self) -> None:
         """Forget the messages that have not departed; later ones need not wait for them."""
-        self._let_depart()
-        self._leaving.clear()
+        if self._leaving is None:
+            return
+        self._let_depart(self._leaving)
+        self._leaving = None
         self.departure_seconds = min(self.departure_seconds, self._environment.now)
         self._arrival_seconds = self._left_arrival
 

@@ -29,7 +29,7 @@ from veilring.simulation.links import (
     NetworkConditions,
     Uniform,
 )
-from veilring.simulation.loop import running_environment
+from veilring.simulation.loop import running_environment, timeout_at, wait_event
 from veilring.transport.endpoint import (
     QUEUED_FRAMES_MAX,
     InProcessEndpoint,
@@ -138,7 +138,8 @@ class Routes:
         self._conditions = NetworkConditions() if conditions is None else conditions
         self._links: dict[tuple[str, str], Link] = {}
         self._paths: dict[tuple[str, str], tuple[Link, ...]] = {}
-        self._targets: dict[str, list[str]] = {}
+        self._first: dict[str, list[Link]] = {}
+        self._shared: set[Link] = set()
 
     def send(self, source: str, target: str, size_bytes: int, message: object = None) -> Event:
         """Send a message; the event that is its arrival carries it as its value."""
@@ -161,10 +162,20 @@ class Routes:
         """Return the time at which the latest message leaves its sender."""
         return self._paths[source, target][0].departure_seconds
 
+    async def departed(self, source: str, target: str) -> None:
+        """Wait until the latest message has left its sender."""
+        departure = self.departure(source, target)
+        if departure > self._environment.now:
+            await wait_event(timeout_at(self._environment, departure))
+
     def cut(self, source: str) -> float:
-        """Forget the messages that have not left a sender, and return the time."""
-        for target in self._targets.get(source, ()):
-            self._paths[source, target][0].cut()
+        """Forget the messages that have not left a sender, and return the time.
+
+        Links that forward messages of others keep their schedule, and so the order of arrivals.
+        """
+        for link in self._first.get(source, ()):
+            if link not in self._shared:
+                link.cut()
         return self._environment.now
 
     def announce(
@@ -192,7 +203,8 @@ class Routes:
         nodes = self._topology.path(source, target)
         links = tuple(self._link(*pair) for pair in itertools.pairwise(nodes))
         self._paths[source, target] = links
-        self._targets.setdefault(source, []).append(target)
+        self._first.setdefault(source, []).append(links[0])
+        self._shared.update(links[1:])
         return links
 
     def _link(self, source: str, target: str) -> Link:
@@ -379,6 +391,7 @@ class SimulatedEndpoint(InProcessEndpoint):
         receiver.expect(self.name, bytes(frame))
         self._sends_left -= 1
         if not self._sends_left:
+            await self._network.routes.departed(self.name, to)
             self._then()
             self.check_open(to)
 

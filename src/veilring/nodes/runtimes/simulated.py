@@ -7,7 +7,7 @@ import types
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from time import perf_counter
+from time import thread_time
 from typing import Any, ClassVar, Final, Literal, TypeVar, cast
 
 from typing_extensions import override
@@ -38,6 +38,10 @@ Compute = float | Literal["measured"]
 SIMULATED_SECONDS: Final = 86_400.0
 
 
+_CLOCKS: Final = ("skew", "jump")
+"""The faults of clocks. They are no events: a deadlock is found without waiting for them."""
+
+
 class Simulated(TasksRuntime):
     """All parties in the simulation; run the caller with `veilring.simulation.simulate`.
 
@@ -48,7 +52,7 @@ class Simulated(TasksRuntime):
         topology: The links between the parties; by default all are equal and instantaneous.
         faults: The faults; their times count from the start of the cluster.
         compute: The time that roles take: seconds for each call of `send` and `receive` and for the
-            end, or the processor time that the role itself takes here, `measured`. A simulation
+            end, or the processor time that the role's own task takes here, `measured`. A simulation
             with measured times has no replay.
     """
 
@@ -62,7 +66,8 @@ class Simulated(TasksRuntime):
         compute: Compute = 0.0,
     ) -> None:
         super().__init__()
-        if compute != "measured" and not 0 <= compute < math.inf:
+        is_number = isinstance(compute, int | float) and not isinstance(compute, bool)
+        if compute != "measured" and not (is_number and 0 <= compute < math.inf):
             raise InputError("compute", compute, 'seconds of at least 0, or "measured"')
         self._compute = compute
         self._topology = topology
@@ -72,6 +77,8 @@ class Simulated(TasksRuntime):
         self._streams = Streams(0)
         self._network: SimulatedNetwork | None = None
         self._clocks: dict[str, Clock] = {}
+        self._skews: list[Fault] = []
+        """The faults of clocks that strike now."""
         self._loop: SimulatedLoop
         self._forgetful: set[str] = set()
         self.crashed: set[str] = set()
@@ -106,11 +113,12 @@ class Simulated(TasksRuntime):
         self._network = network = SimulatedNetwork(
             parties, streams, topology=self._topology, conditions=self._conditions
         )
-        turned = (fault.parties for fault in self._faults if fault.kind in {"skew", "jump"})
+        turned = (fault.parties for fault in self._faults if fault.kind in _CLOCKS)
         self._clocks = {name: Clock(loop.environment) for names in turned for name in names}
         for cause, fault in enumerate(self._faults):
             for seconds, strike in self._strikes(cause, fault):
-                loop.call_later(seconds, self._strike, cause, strike)
+                begin = loop.limit if fault.kind in _CLOCKS else loop.call_later
+                begin(seconds, partial(self._strike, cause, strike))
         return [network.endpoint(name) for name in parties]
 
     def _sessions(self, name: bytes | None = None) -> list[Session]:
@@ -142,10 +150,10 @@ class Simulated(TasksRuntime):
                 later = partial(self._crash_later, cause, party, int(fault.strength))
                 strikes = [(start, later)]
             case "skew":
-                turn = partial(self._turn_clock, cause, party)
-                strikes = [(start, turn), (end, turn)]
+                turn = partial(self._turn_clock, cause, fault)
+                strikes = [(start, turn), (end, partial(turn, ends=True))]
             case "jump":
-                strikes = [(start, partial(self._turn_clock, cause, party, jump=fault.strength))]
+                strikes = [(start, partial(self._turn_clock, cause, fault))]
             case "restart" | "amnesia":
                 back = partial(self._restart, party, forgetful=fault.kind == "amnesia")
                 strikes = [(start, lambda: self._crash(party)), (end, back)]
@@ -164,14 +172,18 @@ class Simulated(TasksRuntime):
         if self._network is not None and strike():
             self._conditions.met.add(cause)
 
-    def _turn_clock(self, cause: int, party: str, jump: float = 0.0) -> bool:
-        """Set the rate of a party's clock, and let it jump; the fault strikes when that is seen."""
-        now = self._loop.time() - self._started
-        rate = 1.0  # a clock has one rate: that of the latest fault
-        for fault in self._faults:
-            if fault.kind == "skew" and party in fault.parties and fault.start <= now < fault.end:
-                rate = 1.0 / fault.strength
-        self._clocks[party].change(partial(self._conditions.met.add, cause), rate=rate, jump=jump)
+    def _turn_clock(self, cause: int, fault: Fault, *, ends: bool = False) -> bool:
+        """Set the rate of clocks, or let them jump; the fault strikes when that is seen."""
+        if ends:
+            self._skews.remove(fault)
+        elif fault.kind == "skew":
+            self._skews.append(fault)
+        jump = fault.strength if fault.kind == "jump" else 0.0
+        noticed = partial(self._conditions.met.add, cause)
+        for party in fault.parties:
+            rates = [1.0 / each.strength for each in self._skews if party in each.parties]
+            # A clock has one rate: that of the latest fault.
+            self._clocks[party].change(noticed, rate=rates[-1] if rates else 1.0, jump=jump)
         return False
 
     def _crash(self, party: str) -> bool:
@@ -300,21 +312,25 @@ class _Computing(ForwardingParty):
         message_types: type[_M] | tuple[type[_M], ...],
         *,
         senders: Iterable[str] | None = None,
+        needed: int = 1,
     ) -> tuple[str, _M]:
         await self.pay()
-        return await super().receive_any(message_types, senders=senders)
+        return await super().receive_any(message_types, senders=senders, needed=needed)
 
 
 class _Stopwatch:
     """The processor time of a coroutine while it runs, since it was last read."""
 
     def __init__(self) -> None:
-        self._owed = self._since = 0.0
+        self._owed = 0.0
+        self._since: float | None = None
 
     def read(self) -> float:
         """Return the time, and begin at 0 again."""
-        now = perf_counter()
-        owed, self._owed, self._since = self._owed + now - self._since, 0.0, now
+        owed, self._owed = self._owed, 0.0
+        if self._since is not None:
+            now = thread_time()
+            owed, self._since = owed + now - self._since, now
         return owed
 
     @types.coroutine
@@ -323,13 +339,14 @@ class _Stopwatch:
         steps = playing.__await__()
         step: Callable[[], Any] = partial(steps.send, None)
         while True:
-            self._since = perf_counter()
+            self._since = thread_time()
             try:
                 waits = step()
             except StopIteration as stop:
                 return cast("_R", stop.value)
             finally:
-                self._owed += perf_counter() - self._since
+                self._owed += thread_time() - self._since
+                self._since = None
             try:
                 step = partial(steps.send, (yield waits))
             except BaseException as error:  # noqa: BLE001  (the role's own, passed on to it)

@@ -371,12 +371,22 @@ class _DirectParty(Party):
         message_types: type[_M] | tuple[type[_M], ...],
         *,
         senders: Iterable[str] | None = None,
+        needed: int = 1,
     ) -> tuple[str, _M]:
         among = self.peers if senders is None else tuple(senders)
+        for name in among:
+            if name == self.me or name not in self.parties:
+                raise InputError("senders", name, "a peer of this session")
         while not (unread := [name for name in among if self._unread.get(name)]):
+            if taken := [name for name in among if name in self._waiting]:
+                said = f"another task is already waiting for a message from {taken[0]}"
+                raise InputError.because(said, field="senders")
             waiting = asyncio.get_running_loop().create_future()
             self._waiting |= dict.fromkeys(among, waiting)
-            await waiting
+            try:
+                await waiting
+            finally:
+                self._waiting = {n: w for n, w in self._waiting.items() if w is not waiting}
         sender = min(unread, key=lambda name: self._unread[name][0][1].tick)
         message, arrival = self._unread[sender].popleft()
         if not isinstance(message, message_types):
