@@ -12,6 +12,7 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
+from veilring.simulation import LinkModel, Topology
 from veilring.simulation.faults import Fault
 
 PARTIES = ("ada", "bob", "cyd", "dan")
@@ -32,16 +33,18 @@ async def decide(party: Party) -> str:
         return "nothing"
 
 
-async def _decided(sends: int) -> Run[str]:
+async def _decided(sends: int, bandwidth: float = math.inf) -> Run[str]:
     fault = Fault("mid-send", 0.0, math.inf, ("ada",), float(sends))
-    async with Cluster(PARTIES, runtime=Simulated(faults=[fault]), seed=1) as cluster:
+    links = Topology(LinkModel(bandwidth_bytes_per_second=bandwidth))
+    async with Cluster(PARTIES, runtime=Simulated(links, [fault]), seed=1) as cluster:
         return await cluster.run(decide)
 
 
+@pytest.mark.parametrize("bandwidth", [math.inf, 1e5])
 @pytest.mark.parametrize("sends", [1, 2, 3])
-def test_a_crash_falls_between_two_messages(sends: int) -> None:
-    """As many peers as messages were sent have the last word of the crashed party."""
-    run = simulation.simulate(_decided(sends))
+def test_a_crash_falls_between_two_messages(sends: int, bandwidth: float) -> None:
+    """One peer for each message that has left has the last word of the crashed party."""
+    run = simulation.simulate(_decided(sends, bandwidth))
     assert run.lost == ("ada",)
     peers = PARTIES[1:]
     assert run.results == {

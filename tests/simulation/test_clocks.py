@@ -6,14 +6,16 @@ from time import thread_time
 from typing import Literal
 
 import pytest
+from simpy import Environment
 from tests.roles import Number
 
 from veilring import simulation
-from veilring.errors import InputError, RunFailed
+from veilring.errors import Deadlock, InputError, RunFailed
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
+from veilring.simulation.clocks import Clock
 from veilring.simulation.faults import Fault
 from veilring.simulation.loop import running_environment
 
@@ -77,6 +79,66 @@ def test_a_change_that_nobody_sees_has_no_effect() -> None:
 
     simulation.simulate(main())
     assert not runtime.struck
+
+
+def test_every_change_before_a_reading_is_noticed() -> None:
+    """Of several changes that nobody has seen, each one matters to the next reading."""
+    clock, noticed = Clock(Environment()), list[str]()
+    clock.change(lambda: noticed.append("slower"), rate=0.5)
+    clock.change(lambda: noticed.append("ahead"), jump=1.0)
+    assert not noticed
+    assert clock.read() == 1.0
+    assert noticed == ["slower", "ahead"]
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.9, 9.0])
+def test_faults_of_clocks_strike_whenever_a_cluster_starts(offset: float) -> None:
+    """Times count from the start of the cluster, whose sum with the present may round."""
+    runtime = Simulated(faults=[Fault("skew", 0.1, 1.1, ("ada",), 2.0)])
+
+    async def main() -> float:
+        await asyncio.sleep(offset)
+        async with Cluster(NAMES, runtime=runtime) as cluster:
+            run = await cluster.run(read_clock)
+        return run.results["ada"][1] - offset
+
+    assert simulation.simulate(main()) == pytest.approx(6.5)
+
+
+@pytest.mark.parametrize("times", [2.0, 3.0, 7.3])
+def test_a_sleep_until_a_reading_ends(times: float) -> None:
+    """No timer rings before its clock shows the time, even if that cannot be met exactly."""
+
+    async def wait_until(_party: Party) -> float:
+        loop = asyncio.get_running_loop()
+        for _ in range(100):
+            await asyncio.sleep(3.63 - loop.time())
+            if loop.time() >= 3.63:
+                break
+        return loop.time()
+
+    async def main() -> Run[float]:
+        faults = [Fault("skew", 0.0, 100.0, ("ada",), times)]
+        async with Cluster(NAMES, runtime=Simulated(faults=faults)) as cluster:
+            return await cluster.run(wait_until)
+
+    assert simulation.simulate(main()).results["ada"] >= 3.63
+
+
+def test_a_deadlock_is_found_before_a_clock_changes() -> None:
+    """The end of a fault of a clock is no event that could free a party."""
+
+    async def main() -> None:
+        faults = [Fault("skew", 0.0, 1e6, ("ada",), 2.0)]
+        async with Cluster(NAMES, runtime=Simulated(faults=faults)) as cluster:
+            try:
+                await cluster.run(wait_in_vain)
+            finally:
+                assert running_environment().now == 0
+
+    with pytest.raises(RunFailed) as failed:
+        simulation.simulate(main())
+    assert isinstance(failed.value.root, Deadlock)
 
 
 async def wait_in_vain(party: Party) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -361,6 +362,25 @@ async def test_news_of_a_loss_travels_like_a_message(orderly: bool) -> None:
         with pytest.raises(PeerLost) as caught:
             await network.endpoint(peer).receive()
         assert (caught.value.peer, caught.value.orderly, now()) == ("alice", orderly, 1)
+
+
+@simulated
+async def test_a_crash_does_not_change_the_order_of_forwarded_frames() -> None:
+    """Frames of others on the links of a crashed party keep their schedule."""
+    graph: nx.Graph[str] = nx.path_graph(["alice", "bob", "carol"])
+    network = three(Topology(LinkModel(bandwidth_bytes_per_second=1000), graph=graph))
+    alice, bob, carol = (network.endpoint(name) for name in ("alice", "bob", "carol"))
+    await bob.send("carol", b"own")
+    await alice.send("carol", b"1" * 5000)
+    await asyncio.sleep(6)
+    bob.end(orderly=False)
+    await alice.send("carol", b"2")
+    received = []
+    while len(received) < 2:
+        with suppress(PeerLost):
+            sender, frame = await carol.receive()
+            received += [frame[:1]] * (sender == "alice")
+    assert received == [b"1", b"2"]
 
 
 @simulated

@@ -30,8 +30,6 @@ class Clock:
 
     Timers that were set before a change move with it, as those of an operating system do.
 
-    Attributes:
-        noticed: Called whenever the clock is read or a timer keeps it.
     """
 
     def __init__(self, environment: Environment) -> None:
@@ -40,12 +38,17 @@ class Clock:
         self._rate = 1.0
         self._timers: list[ClockTimer] = []
         self._prune_at = _TIMERS
-        self.noticed: Callable[[], None] = _nobody_cares
+        self._unnoticed: list[Callable[[], None]] = []
 
     def read(self) -> float:
         """Return the time on this clock, in seconds."""
-        self.noticed()
+        self._notice()
         return self._read()
+
+    def _notice(self) -> None:
+        for each in self._unnoticed:
+            each()
+        self._unnoticed.clear()
 
     def _read(self) -> float:
         return self._at(self._environment.now)
@@ -62,7 +65,7 @@ class Clock:
 
     def keep(self, timer: ClockTimer) -> None:
         """Move a timer whenever the clock changes."""
-        self.noticed()
+        self._notice()
         self._timers.append(timer)
         if len(self._timers) > self._prune_at:
             self._timers = [each for each in self._timers if each.is_pending]
@@ -74,19 +77,15 @@ class Clock:
         """Let the clock run at another rate, or jump ahead by some seconds.
 
         Args:
-            noticed: Called as soon as the change makes a difference.
+            noticed: Called as soon as the clock is read, or keeps a timer.
         """
         self._reading, self._since = self._read() + jump, self._environment.now
         self._rate = self._rate if rate is None else rate
-        self.noticed = noticed
+        self._unnoticed.append(noticed)
         for timer in self._timers:
             if timer.is_pending:
-                noticed()
+                self._notice()
                 timer.move(self.instant(timer.when()))
-
-
-def _nobody_cares() -> None:
-    """Do nothing."""
 
 
 OWN_CLOCK: Final[ContextVar[Clock | None]] = ContextVar("OWN_CLOCK", default=None)
