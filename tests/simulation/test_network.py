@@ -375,7 +375,7 @@ async def test_a_crash_does_not_change_the_order_of_forwarded_frames() -> None:
     await asyncio.sleep(6)
     bob.end(orderly=False)
     await alice.send("carol", b"2")
-    received = []
+    received = list[bytes]()
     while len(received) < 2:
         with suppress(PeerLost):
             sender, frame = await carol.receive()
