@@ -189,6 +189,7 @@ def test_the_earliest_missing_message_decides() -> None:
     said = "cyd did not send x to bob when it was due"
     assert find_fault(circle) == Blame("cyd", said)
     assert find_fault(reversed(circle)).culprit == "cyd"
+    assert find_fault([at("ada", "bob", None), at("bob", over=True)]).culprit == "bob"
     equal = [at("ada", "bob", 5), at("bob", "cyd", 6), at("cyd", "bob", 5)]
     for judge in ("ada", "cyd"):
         said = f"bob did not send x to {judge} when it was due"
@@ -205,6 +206,10 @@ ADA = at("ada", "bob", 5)
         ([ADA, at("bob", blocked=("cyd",))], "bob is waiting for cyd to read"),
         ([ADA], "which did not report"),
         ([at("ada"), at("bob")], "still computing: ada, bob"),
+        (
+            [at("ada", "bob", None), at("bob", "ada", 1)],
+            "the order of the missing messages is unknown",
+        ),
     ],
 )
 def test_without_proof_no_party_is_blamed(standings: list[Standing], why: str) -> None:

@@ -35,7 +35,7 @@ from veilring.protocols.dropouts import (
     surviving_cost,
     surviving_rounds,
 )
-from veilring.protocols.masks import MaskedWords, Public
+from veilring.protocols.masks import MaskedSums, MaskedWords, Public, agree_keys
 from veilring.protocols.seeding import Quorum, SeedsDealt, SeedShares, seeds_cost, share_seeds
 from veilring.protocols.seeding import _Dealt as Dealt
 
@@ -134,6 +134,28 @@ def test_invalid_arguments_are_refused(how: str) -> None:
         _ = play(5, role=misuse).run
     assert isinstance(failed.value.root, vr.InputError)
     assert failed.value.root.field == how
+
+
+async def either(party: vr.Party, own: NDArray[np.uint64], *, survive: bool) -> Any:
+    """Add up twice through the common interface of both kinds of sums."""
+    sums: MaskedSums | SurvivingSums
+    if survive:
+        seeds = await share_seeds(party, Quorum(5, 1, 1), "party-1", sums=2)
+        sums = SurvivingSums(party, seeds, 3)
+    else:
+        sums = MaskedSums(party, await agree_keys(party), "party-1", 3)
+    first = await sums.add([own])
+    sums.bind(b"what is public now")
+    second = await sums.add([own, own[:1]])
+    totals = [total.tolist() for total in (*first, *second)]
+    return totals, sums.parties_in, sums.next_round
+
+
+def test_a_role_uses_either_kind_of_sums() -> None:
+    """Both have the same interface, and the same totals if no party is lost."""
+    surviving, masked = (play(5, role=either, survive=s).run.result for s in (True, False))
+    assert surviving[:2] == masked[:2]
+    assert (surviving[2], masked[2]) == (3 + 2 * surviving_rounds(star=False), 3 + 2 * 2)
 
 
 def reset(start: float, *ends: str) -> vr.Fault:

@@ -218,6 +218,11 @@ def test_budgets_can_be_amended(path: Path) -> None:
         with open_ledger(path, Budgets("rho", total=total), amend=True) as ledger:
             assert ledger.remaining("ann") == left
         assert (read_totals(path).unit, read_totals(path).budget) == ("rho", total)
+    other = path.with_name("other")
+    with open_ledger(other, Budgets("rho", record=1.0), new=True) as ledger:
+        ledger.records.add(["ann"])
+    with pytest.raises(InputError, match="other budgets"):
+        open_ledger(other, Budgets("rho", total=3.0, record=1.0))
 
 
 ONE, WITHIN = Budgets(total=1.0), "epsilon within 10.0"

@@ -431,6 +431,7 @@ def test_the_mean_is_charged_and_unbiased() -> None:
     rows = rng.standard_normal((4000, 50)) + 2
     released = private_mean(rows, 20.0, rng)
     assert released.units == to_units(ZCDP.of_gaussian(20.0, np.sqrt(2)).rho)
+    assert 1 / 400 <= released.price <= 1 / 400 + 1e-11
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     error = released.mean - unit.mean(axis=0)
     # Noise alone: 50 coordinates of 20 / 4000, and the count's; Laurent and Massart 2000 bound a

@@ -186,6 +186,7 @@ def test_no_answer_leaves_before_its_charge_is_on_the_disk(
         with pytest.raises(RunFailed) as failed:
             play(role, [None, None], server=PredictionServer(state, run_inline))
         assert set(failed.value.errors) == {"server", "ann"}
+        assert isinstance(failed.value.errors["server"], StoreFailed)
         with pytest.raises(StoreFailed, match="start it again"):
             labels(state, requests(1, 5, seed=9))
     assert read_totals(tmp_path / STATE) == before
