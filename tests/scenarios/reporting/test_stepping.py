@@ -240,7 +240,7 @@ class TestBounds:
         story = build_story(run.messages, run.marks, run.scenario.parties.all, run.failure)
         assert story is not None
         assert len(story.flights) == len(run.messages)
-        assert len(story.spells) == 10
+        assert len(story.spells) == 16
         assert all(spell.first < (spell.last or math.inf) for spell in story.spells)
         assert "no message that party-2 sends gets through" in {s.text for s in story.spells}
         crashed = [mark.seconds for mark in run.marks if mark.what == "lost: it crashed"]
