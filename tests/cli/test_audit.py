@@ -34,7 +34,7 @@ def test_a_system_of_a_module_is_audited_with_its_parameters(tmp_path: Path) -> 
 def test_a_role_without_a_mistake_ends_with_exit_code_0() -> None:
     """A role is named like a system, and its verdicts form a table."""
     out = done("audit", f"{PLANTED}:MASKED", "--quick", *ONE_WORKER)
-    assert "None of the 5 claims is contradicted." in out
+    assert "None of the 6 claims is contradicted." in out
 
 
 def test_a_role_of_the_user_is_explored_by_name() -> None:
