@@ -12,6 +12,7 @@ from veilring.errors import RoundsDiffer
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.journal import Event, Meter, total_cost
 from veilring.nodes.party import Party, broadcast
+from veilring.protocols.promise import Forecast
 from veilring.testing import ProtocolRunner, assert_cost
 from veilring.testing.auditing import RoleClaims, Verdict, check_role
 from veilring.testing.auditing.findings import QUICK
@@ -127,6 +128,7 @@ def test_concurrent_tasks_are_not_judged(run_protocol: ProtocolRunner) -> None:
     """Their messages have one order, in which some seem to depend on others that they do not."""
     run = run_protocol(swap_concurrently, NAMES)
     assert run.cost.is_concurrent
+    assert Forecast.measured(run.cost).rounds == 1
     assert_cost(run, messages=6, rounds=1)
 
 

@@ -213,6 +213,11 @@ class Cost:
         """Communication rounds of the protocol as measured, without its set-up."""
         return len(self.chain)
 
+    @property
+    def rounds_taken(self) -> int:
+        """The depth, or the declared rounds if several tasks of a party make it too large."""
+        return self.rounds if self.is_concurrent else self.depth
+
     @cached_property
     def chain(self) -> tuple[Link, ...]:
         """A longest chain of the protocol's messages."""
@@ -322,7 +327,7 @@ def total_cost(meters: Iterable[Meter], *, is_concurrent: bool = False) -> Cost:
     """
     kept = {meter.party: meter for meter in meters}
     by_round, by_kind = _Totals[int](), _Totals[str]()
-    by_party, received, lost = _Totals(kept), _Totals(kept), _Totals([SETUP_ROUND])
+    by_party, received = _Totals(kept), _Totals(kept)
     under_way: Counter[Channel] = Counter()
     for meter in kept.values():
         for (sent, peer, number, kind), messages, size in meter.totals():
@@ -331,19 +336,18 @@ def total_cost(meters: Iterable[Meter], *, is_concurrent: bool = False) -> Cost:
             if not sent and sender in kept:
                 continue
             by_round.add(number, messages, size)
-            in_protocol = number != SETUP_ROUND
-            by_party.add(sender, messages * in_protocol, size * in_protocol)
-            if in_protocol:
+            by_party.add(sender, 0, 0)
+            if number != SETUP_ROUND:
+                by_party.add(sender, messages, size)
                 by_kind.add(kind, messages, size)
                 received.add(receiver, messages, size)
     missing: defaultdict[str, dict[str, int]] = defaultdict(dict)
     for (sender, receiver), count in under_way.items():
         if count > 0:
             missing[sender][receiver] = count
-    for sender, counts in missing.items():
-        for receiver, size in kept[sender].last_sent(counts):
-            lost.add(SETUP_ROUND, 1, size)
-            received.add(receiver, -1, -size)
+    lost = [each for sender in missing for each in kept[sender].last_sent(missing[sender])]
+    for receiver, size in lost:
+        received.add(receiver, -1, -size)
     rounds = dict(sorted(by_round.traffic().items()))
     setup = rounds.pop(SETUP_ROUND, Traffic())
     return Cost(
@@ -352,7 +356,7 @@ def total_cost(meters: Iterable[Meter], *, is_concurrent: bool = False) -> Cost:
         by_kind.traffic(),
         setup,
         received.traffic(),
-        lost.traffic()[SETUP_ROUND],
+        Traffic(len(lost), sum(size for _, size in lost)),
         is_concurrent,
         tuple(kept.values()),
     )

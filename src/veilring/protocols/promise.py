@@ -65,8 +65,8 @@ class Forecast:
 
     @classmethod
     def measured(cls, cost: Cost) -> Self:
-        """Return the cost of a run in the form of a forecast; its rounds are the depth."""
-        return cls(cost.depth, Traffic(cost.messages, cost.bytes), cost.setup)
+        """Return the cost of a run in the form of a forecast, with its rounds as measured."""
+        return cls(cost.rounds_taken, Traffic(cost.messages, cost.bytes), cost.setup)
 
     def __add__(self, other: "Forecast") -> "Forecast":
         """Return the cost of two runs, one after the other."""

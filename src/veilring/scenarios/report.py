@@ -87,7 +87,7 @@ class CostSummary:
     @classmethod
     def measured(cls, costs: Iterable[Cost]) -> "CostSummary":
         """Add up the measured cost of batches."""
-        return cls._sum((c.rounds, c.depth, c.messages, c.bytes, *c.setup) for c in costs)
+        return cls._sum((c.rounds, c.rounds_taken, c.messages, c.bytes, *c.setup) for c in costs)
 
     @classmethod
     def forecast(cls, forecasts: Iterable[Forecast]) -> "CostSummary":

@@ -29,7 +29,6 @@ class Clock:
     """A clock that reads `reading + rate · (now - since)`, from its latest change on.
 
     Timers that were set before a change move with it, as those of an operating system do.
-
     """
 
     def __init__(self, environment: Environment) -> None:

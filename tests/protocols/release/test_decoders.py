@@ -53,7 +53,7 @@ def classes_apart(features: Features, rows: int, seed: int) -> tuple[Floats, Int
 
 
 def without_noise(statistic: Statistic[Decoded], rows: Floats, labels: Ints) -> Decoded:
-    """Return what the exact sum of rows is decoded to."""
+    """Return the decoded statistic of the exact sum of rows."""
     return statistic.decode(statistic.sum(rows, labels), 0.0)
 
 
