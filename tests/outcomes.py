@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 from typing_extensions import override
 
 import veilring as vr
-from veilring.nodes.journal import Cost, Traffic
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Offer, Service
@@ -211,8 +210,3 @@ class Members:
     def spent(self) -> list[float]:
         """Return the charges of each member."""
         return [ledger.totals().spent for ledger in self.ledgers.values()]
-
-
-def measured(cost: Cost) -> vr.Forecast:
-    """Return a measured cost in the form of a forecast."""
-    return vr.Forecast(cost.rounds, Traffic(cost.messages, cost.bytes), cost.setup)

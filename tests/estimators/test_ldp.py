@@ -8,7 +8,6 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.naive_bayes import CategoricalNB, GaussianNB
-from tests.outcomes import measured
 from tests.privacy.generators import seeded
 
 from veilring.arrays import Floats
@@ -20,6 +19,7 @@ from veilring.protocols.ldp.algorithm.bayes import GaussianBayes
 from veilring.protocols.ldp.algorithm.oracles import ORACLES, recommend_oracle
 from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle
 from veilring.protocols.ldp.algorithm.survey import answer, tally_reports
+from veilring.protocols.promise import Forecast
 from veilring.randomness import Streams
 
 pytestmark = pytest.mark.filterwarnings("ignore::veilring.estimators.PrivacyLeakWarning")
@@ -155,6 +155,6 @@ def test_a_collection_costs_as_much_as_on_a_network(estimator: LDPNaiveBayes, bl
         found = run.results["party-0"]
         assert found is not None
         model.tally_ = found  # as if these clients had been played
-        assert model.cost_ == measured(run.cost)
+        assert model.cost_ == Forecast.measured(run.cost)
 
     asyncio.run(main())

@@ -15,7 +15,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from tests.estimators.tables import RANGES, named, scaled, three_classes
-from tests.outcomes import measured
 
 import veilring.estimators as ve
 from veilring.arrays import Floats
@@ -462,7 +461,7 @@ def test_labels_and_costs_are_those_of_parties_on_a_network(
     async def main() -> None:
         async with Cluster(setup.parties, own=setup.resident, seed=3) as cluster:
             run = await cluster.run(setup.role, only=play.only, **play.public)
-        assert fitted.cost_ == measured(run.cost)
+        assert fitted.cost_ == Forecast.measured(run.cost)
         if not isinstance(model, ve.ReleasedClassifier):
             found = play.labels(run.results[play.learners[0]])
             np.testing.assert_array_equal(labels, fitted.classes_[found])

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 from papers.answers import audited_epsilon
-from tests.outcomes import measured
 from tests.protocols.dropout_worlds import Lie
 from tests.protocols.noisyvotes.worlds import CERTAIN, WITHIN, five_parts, no_rows
 from tests.protocols.ring.worlds import NAMES, RING, culprits, play
@@ -20,7 +19,7 @@ from veilring.nodes.runtimes import Simulated
 from veilring.protocols import noisyvotes
 from veilring.protocols.noisyvotes.roles import VotesBatch
 from veilring.protocols.noisyvotes.system import NoisyVotes, VotesSetup
-from veilring.protocols.promise import Facts
+from veilring.protocols.promise import Facts, Forecast
 from veilring.protocols.radius.algorithm.balls import count_votes
 from veilring.protocols.radius.algorithm.conversion import ByGrid
 from veilring.protocols.ring import FixedPoint, SumMethod
@@ -55,7 +54,7 @@ def test_all_parties_learn_all_votes(run_protocol: ProtocolRunner, method: SumMe
     for answer in run.results.values():
         np.testing.assert_array_equal(answer.totals, counts)
         np.testing.assert_array_equal(answer.labels, counts.argmax(axis=1))
-    assert measured(run.cost) == noisyvotes.votes_cost(5, 9, parameters)
+    assert Forecast.measured(run.cost) == noisyvotes.votes_cost(5, 9, parameters)
 
 
 def test_the_transcript_is_the_same_on_every_runtime(run_protocol: ProtocolRunner) -> None:
@@ -65,7 +64,7 @@ def test_the_transcript_is_the_same_on_every_runtime(run_protocol: ProtocolRunne
     run = vote(run_protocol, only=only, parameters=parameters)
     first, *others = run.results.values()
     assert all(np.array_equal(other.totals, first.totals) for other in others)
-    assert measured(run.cost) == noisyvotes.votes_cost(5, 9, parameters)
+    assert Forecast.measured(run.cost) == noisyvotes.votes_cost(5, 9, parameters)
     assert run.transcript[:16] == "a1356520be67e653"
 
 
@@ -101,7 +100,7 @@ def test_the_rounds_are_the_longest_chain_of_messages(
     np.testing.assert_array_equal(answer.totals, count_votes(QUERIES, answer.radii, ROWS, 3))
     assert len(answer.spent) == 1 + isinstance(near, noisyvotes.NearestRows) + counted
     expected = noisyvotes.votes_cost(5, 9, parameters, drawn=False, rows=answer.rows)
-    assert measured(run.cost) == expected
+    assert Forecast.measured(run.cost) == expected
     set_up = 2 if method.name == "masks" else 1  # queries, and keys
     assert run.seconds == expected.rounds + set_up
 

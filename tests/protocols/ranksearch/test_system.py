@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.outcomes import measured
 from tests.protocols.ranksearch.worlds import bound, label, ready, votes_within
 from tests.protocols.ring.cheats import ask_nonsense
 from tests.protocols.ring.worlds import culprits
@@ -26,7 +25,7 @@ from veilring.nodes.runtimes import Simulated
 from veilring.protocols.batches import Queries
 from veilring.protocols.digests import DIGEST_BYTES
 from veilring.protocols.masks import MaskedTotals, MaskedWords
-from veilring.protocols.promise import Facts
+from veilring.protocols.promise import Facts, Forecast
 from veilring.protocols.ranksearch import (
     SearchAnswer,
     SearchedRows,
@@ -113,7 +112,7 @@ def test_a_run_is_equal_everywhere_at_its_steps_cost(
         assert answer.found.shared == expected.found.shared
     parameters = bound(3, 3, k=K, **WAYS[way])
     cost = found_cost(5, expected.found, parameters, expected.tied_rows)
-    assert measured(run.cost) == cost
+    assert Forecast.measured(run.cost) == cost
 
 
 @pytest.mark.parametrize("k", [K, FEW])

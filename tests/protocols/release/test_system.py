@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.outcomes import measured
 from tests.protocols.dropout_worlds import Lie, add_one
 from tests.protocols.release.schemas import MIXED, draw_rows, facts_of, schema
 
@@ -130,7 +129,7 @@ def test_a_release_is_equal_everywhere_at_its_forecast(
     assert run.transcript == here.transcript
     expected = here.results["party-0"]
     assert all(the_same(released, expected) for released in run.results.values())
-    assert measured(run.cost) == release_cost(5, bound(system), adding)
+    assert Forecast.measured(run.cost) == release_cost(5, bound(system), adding)
 
 
 @released_as
@@ -140,9 +139,9 @@ def test_a_star_has_the_same_totals(name: str) -> None:
     run, here = (play(IN_MEMORY, system, adding) for adding in ("star", "all-to-all"))
     expected = here.results["party-0"]
     assert all(the_same(released, expected) for released in run.results.values())
-    assert measured(run.cost) == release_cost(5, bound(system), "star")
+    assert Forecast.measured(run.cost) == release_cost(5, bound(system), "star")
     forecast = system.forecast(parties=5, queries=9, features=MIXED, rows=ROWS)
-    assert measured(here.cost) == forecast
+    assert Forecast.measured(here.cost) == forecast
 
 
 def test_totals_larger_than_a_frame_are_sent_in_pieces() -> None:
@@ -151,7 +150,7 @@ def test_totals_larger_than_a_frame_are_sent_in_pieces() -> None:
     parameters = Release(statistic="means", delta=0.0).bind(facts_of(features, 3, 6))
     assert PIECE_WORDS < 300 * 450 < 2 * PIECE_WORDS
     run = play(SIMULATED, parameters, own=three_parts(features))
-    assert measured(run.cost) == release_cost(3, parameters, "all-to-all")
+    assert Forecast.measured(run.cost) == release_cost(3, parameters, "all-to-all")
     assert run.cost.rounds == 3
     assert run.results["party-1"].totals[0].sums.shape == (300 * 450,)
 
@@ -357,13 +356,13 @@ def test_an_owner_releases_equally_everywhere(run_protocol: ProtocolRunner, name
     there, here = (by_owner(each, parameters) for each in (run_protocol, IN_MEMORY))
     assert there.transcript == here.transcript
     assert the_same(there.results["ada"], here.results["server"])
-    assert measured(there.cost) == owner_cost(parameters)
+    assert Forecast.measured(there.cost) == owner_cost(parameters)
 
 
 def test_an_owner_alone_needs_no_message() -> None:
     """The role of peers, played by one party, adds its noise and sends nothing."""
     run = play(SIMULATED, bound(Release(trusted=True), 1), own=[rows_of(MIXED)], client="party-0")
-    assert measured(run.cost) == Forecast(0, Traffic())
+    assert Forecast.measured(run.cost) == Forecast(0, Traffic())
     assert run.results["party-0"].totals[0].shares == 1
 
 

@@ -6,7 +6,6 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from tests.outcomes import measured
 from tests.protocols.ring.cheats import ask_nonsense
 from tests.protocols.ring.worlds import (
     METHODS,
@@ -31,6 +30,7 @@ from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.batches import Queries
 from veilring.protocols.masks import MaskedWords
+from veilring.protocols.promise import Forecast
 from veilring.protocols.ring import (
     FixedPoint,
     KNNAnswer,
@@ -64,7 +64,7 @@ def test_topk_finds_the_smallest_of_the_union(run_protocol: ProtocolRunner) -> N
     run = run_protocol(pp_topk, NAMES, own=own, ring=RING, parameters=TOPK)
     expected = np.sort(np.concatenate(own, axis=1), axis=1)[:, :4]
     assert all(np.array_equal(result, expected) for result in run.results.values())
-    assert measured(run.cost) == topk_cost(5, 20, TOPK)
+    assert Forecast.measured(run.cost) == topk_cost(5, 20, TOPK)
     assert run.cost.messages == 5 * TOPK.rounds + 4
     rng = np.random.default_rng(5)
     own = [rng.random((2, 6)) for _ in NAMES]
@@ -80,7 +80,7 @@ def test_every_method_sums_exactly(run_protocol: ProtocolRunner, method: SumMeth
     fixed = FixedPoint(24, len(NAMES))
     run = run_protocol(secure_sum, NAMES, own=own, ring=RING, fixed=fixed, method=method)
     assert all(np.array_equal(total, sum(own)) for total in run.results.values())
-    assert measured(run.cost) == sum_cost(5, 3, 6, method)
+    assert Forecast.measured(run.cost) == sum_cost(5, 3, 6, method)
     direct = {"shares": 2 * 5 * 4, "masks": 5 * 4}
     assert run.cost.messages == direct.get(method.name, 5 * method.cycles + 4)
 
@@ -118,7 +118,7 @@ def test_knn_is_exact(run_protocol: ProtocolRunner, method: SumMethod, weights: 
     )
     pooled = pooled_knn(queries, features, labels, classes=3, k=4, weights=weights)
     assert all(np.array_equal(answer.labels, pooled) for answer in run.results.values())
-    assert measured(run.cost) == knn_cost(5, 30, parameters)
+    assert Forecast.measured(run.cost) == knn_cost(5, 30, parameters)
 
 
 @pytest.mark.slow
@@ -141,7 +141,7 @@ async def test_messages_equal_the_closed_forms_for_all_sizes(n: int) -> None:
                 ring=Ring(cluster.parties),
             )
             assert run.cost.messages == n * (rounds + 3) - 2
-            assert measured(run.cost) == knn_cost(n, 2, parameters, drawn=False)
+            assert Forecast.measured(run.cost) == knn_cost(n, 2, parameters, drawn=False)
 
 
 @pytest.mark.slow
@@ -156,7 +156,7 @@ def test_the_rounds_are_the_longest_chain_of_messages(method: SumMethod) -> None
     run = simulation.simulate(asked)
     # The client is the starter, so that its round 1 need not wait for the queries to arrive, only
     # for keys, which others send when they have the queries.
-    assert measured(run.cost) == knn_cost(7, 1, parameters, drawn=False)
+    assert Forecast.measured(run.cost) == knn_cost(7, 1, parameters, drawn=False)
     assert run.seconds == run.cost.rounds + (2 if method.name == "masks" else 0)
 
 
