@@ -22,7 +22,7 @@ from typing_extensions import override
 
 from veilring.errors import InputError, ProtocolViolation, Tampered, VeilringError
 from veilring.nodes.journal import SETUP_ROUND, Seen
-from veilring.nodes.party import ForwardingParty, Party, expected_kinds
+from veilring.nodes.party import ForwardingParty, OneOf, Party, expected_kinds
 from veilring.transport.messages import Message
 
 _M = TypeVar("_M", bound=Message)
@@ -107,18 +107,12 @@ class Corrupted(ForwardingParty):
 
     @override
     async def receive_any(
-        self,
-        message_types: type[_M] | tuple[type[_M], ...],
-        *,
-        senders: Iterable[str] | None = None,
-        needed: int = 1,
+        self, types: OneOf[_M], *, senders: Iterable[str] | None = None, needed: int = 1
     ) -> tuple[str, _M]:
-        sender, heard = await super().receive_any(message_types, senders=senders, needed=needed)
-        return sender, await self._changed(sender, heard, message_types)
+        sender, heard = await super().receive_any(types, senders=senders, needed=needed)
+        return sender, await self._changed(sender, heard, types)
 
-    async def _changed(
-        self, sender: str, heard: Message, allowed: type[_M] | tuple[type[_M], ...]
-    ) -> _M:
+    async def _changed(self, sender: str, heard: Message, allowed: OneOf[_M]) -> _M:
         instead = await self._adversary.received(sender, heard)
         if not isinstance(instead, allowed):
             due = expected_kinds(allowed)

@@ -17,7 +17,7 @@ message, both ends are suspects.
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol, Self, TypeVar
+from typing import Final, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 from numpy.random import Generator
 from typing_extensions import override
@@ -147,9 +147,11 @@ def _nobody(why: str) -> Blame:
 
 _M = TypeVar("_M", bound=Message)
 _T = TypeVar("_T")
+OneOf: TypeAlias = type[_M] | tuple[type[_M], ...]
+"""The type of a message, or several."""
 
 
-def expected_kinds(types: type[Message] | tuple[type[Message], ...]) -> str:
+def expected_kinds(types: OneOf[Message]) -> str:
     """Return the kinds of messages that are expected, in words."""
     return " or ".join(each.kind for each in (types if isinstance(types, tuple) else (types,)))
 
@@ -239,11 +241,7 @@ class Party(Protocol):
         """
 
     async def receive_any(
-        self,
-        message_types: type[_M] | tuple[type[_M], ...],
-        *,
-        senders: Iterable[str] | None = None,
-        needed: int = 1,
+        self, types: OneOf[_M], *, senders: Iterable[str] | None = None, needed: int = 1
     ) -> tuple[str, _M]:
         """Wait for the next message of several peers, in order of arrival.
 
@@ -296,11 +294,7 @@ async def broadcast(party: Party, message: Message, to: Iterable[str] | None = N
 
 
 async def receive_quorum(
-    party: Party,
-    message_types: type[_M] | tuple[type[_M], ...],
-    count: int,
-    *,
-    senders: Iterable[str] | None = None,
+    party: Party, types: OneOf[_M], count: int, *, senders: Iterable[str] | None = None
 ) -> dict[str, _M]:
     """Receive one message from each of some peers, those whose messages arrive first.
 
@@ -320,7 +314,7 @@ async def receive_quorum(
     received: dict[str, _M] = {}
     while len(received) < count:
         needed = count - len(received)
-        sender, message = await party.receive_any(message_types, senders=left, needed=needed)
+        sender, message = await party.receive_any(types, senders=left, needed=needed)
         received[sender] = message
         left.remove(sender)
     return received
@@ -364,13 +358,9 @@ class ForwardingParty(Party):
 
     @override
     async def receive_any(
-        self,
-        message_types: type[_M] | tuple[type[_M], ...],
-        *,
-        senders: Iterable[str] | None = None,
-        needed: int = 1,
+        self, types: OneOf[_M], *, senders: Iterable[str] | None = None, needed: int = 1
     ) -> tuple[str, _M]:
-        return await self._party.receive_any(message_types, senders=senders, needed=needed)
+        return await self._party.receive_any(types, senders=senders, needed=needed)
 
     @override
     def leave_unread(self) -> None:

@@ -43,7 +43,16 @@ from veilring.errors import (
     listed,
 )
 from veilring.nodes.journal import SETUP_ROUND, Event, Observer
-from veilring.nodes.party import ANYBODY, Parties, Party, Standing, Wait, expected_kinds, find_fault
+from veilring.nodes.party import (
+    ANYBODY,
+    OneOf,
+    Parties,
+    Party,
+    Standing,
+    Wait,
+    expected_kinds,
+    find_fault,
+)
 from veilring.transport.endpoint import Endpoint
 from veilring.transport.messages import Envelope, Message, encode
 from veilring.transport.roster import NAME_CHARACTERS_MAX
@@ -224,13 +233,9 @@ class Session(Party):
 
     @override
     async def receive_any(
-        self,
-        message_types: type[_M] | tuple[type[_M], ...],
-        *,
-        senders: Iterable[str] | None = None,
-        needed: int = 1,
+        self, types: OneOf[_M], *, senders: Iterable[str] | None = None, needed: int = 1
     ) -> tuple[str, _M]:
-        types = message_types if isinstance(message_types, tuple) else (message_types,)
+        allowed = types if isinstance(types, tuple) else (types,)
         among = frozenset(self.peers if senders is None else senders)
         if senders is not None:
             for name in among:
@@ -240,13 +245,13 @@ class Session(Party):
         queue = self._in_order()
         while (place := self._first(queue, among)) is None:
             self._check_any(among, needed)
-            self._anybody = _Anybody(among, types)
+            self._anybody = _Anybody(among, allowed)
             try:
                 await self._anybody.arrival
             finally:
                 self._anybody = None
         inbox = queue[place]
-        return inbox.sender, self._take(inbox, types)
+        return inbox.sender, self._take(inbox, allowed)
 
     def _in_order(self) -> "deque[_Inbox]":
         """Return the inboxes of unread messages, one entry for each, in order of arrival."""

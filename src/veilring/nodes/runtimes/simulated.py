@@ -15,7 +15,7 @@ from typing_extensions import override
 from veilring.errors import ClusterError, Deadlock, EndpointClosed, InputError, PeerLost
 from veilring.nodes.journal import Mark
 from veilring.nodes.node import Node
-from veilring.nodes.party import ForwardingParty, Parties, Party
+from veilring.nodes.party import ForwardingParty, OneOf, Parties, Party
 from veilring.nodes.run import Job, Outcome
 from veilring.nodes.runtimes.tasks import TasksRuntime, play_job
 from veilring.nodes.session import Session
@@ -308,14 +308,10 @@ class _Computing(ForwardingParty):
 
     @override
     async def receive_any(
-        self,
-        message_types: type[_M] | tuple[type[_M], ...],
-        *,
-        senders: Iterable[str] | None = None,
-        needed: int = 1,
+        self, types: OneOf[_M], *, senders: Iterable[str] | None = None, needed: int = 1
     ) -> tuple[str, _M]:
         await self.pay()
-        return await super().receive_any(message_types, senders=senders, needed=needed)
+        return await super().receive_any(types, senders=senders, needed=needed)
 
 
 class _Stopwatch:

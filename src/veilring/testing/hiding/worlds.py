@@ -23,7 +23,7 @@ from typing_extensions import override
 
 from veilring.errors import InputError, ProtocolViolation, VeilringError
 from veilring.nodes.journal import SETUP_ROUND, Seen, View
-from veilring.nodes.party import Parties, Party, expected_kinds
+from veilring.nodes.party import OneOf, Parties, Party, expected_kinds
 from veilring.protocols.masks import (
     KEY_BYTES,
     MaskedWords,
@@ -367,11 +367,7 @@ class _DirectParty(Party):
 
     @override
     async def receive_any(
-        self,
-        message_types: type[_M] | tuple[type[_M], ...],
-        *,
-        senders: Iterable[str] | None = None,
-        needed: int = 1,
+        self, types: OneOf[_M], *, senders: Iterable[str] | None = None, needed: int = 1
     ) -> tuple[str, _M]:
         among = self.peers if senders is None else tuple(senders)
         for name in among:
@@ -389,8 +385,8 @@ class _DirectParty(Party):
                 self._waiting = {n: w for n, w in self._waiting.items() if w is not waiting}
         sender = min(unread, key=lambda name: self._unread[name][0][1].tick)
         message, arrival = self._unread[sender].popleft()
-        if not isinstance(message, message_types):
-            expected = f"sent {message.kind} where {expected_kinds(message_types)} was expected"
+        if not isinstance(message, types):
+            expected = f"sent {message.kind} where {expected_kinds(types)} was expected"
             raise ProtocolViolation(sender, expected)
         if self._view is not None:
             self._view.received.append(Seen(self._round, sender, message))
