@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 from veilring.arrays import Floats
 from veilring.nodes.party import Party, broadcast
@@ -106,6 +107,13 @@ async def compute_on(party: Party, *, who: str) -> None:
     """Compute without end at one party, and wait for it at the others."""
     while party.me == who:
         pass
+    await party.receive(Word, sender=who)
+
+
+async def block(party: Party, *, who: str) -> None:
+    """Block in a call at one party, and wait for it at the others."""
+    if party.me == who:
+        time.sleep(3600)  # noqa: ASYNC251  (the point)
     await party.receive(Word, sender=who)
 
 

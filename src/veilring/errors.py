@@ -15,7 +15,8 @@ the network's, or a crash   `PeerLost`, `PeerGivenUp`, `TooManyLost`, `PeerSilen
                             `SessionTimeout`, `NotReady`, `EndpointClosed`, `AddressTaken`
 the disk's or a database's  `StoreFailed`
 another party's abort       `SessionAborted`, `RunFailed`, `SweepFailed`
-the protocol's own          `Deadlock`, `UnforeseenCost`, or a peer's: `TooFarAhead`
+the protocol's own          `Deadlock`, `EndlessStep`, `UnforeseenCost`, or a peer's:
+                            `TooFarAhead`
 a mistake in the program    `InternalError`
 ==========================  ==============================================================
 
@@ -511,6 +512,23 @@ class Deadlock(VeilringError):
         more = len(self.waits) - _SHOWN_AT_ONCE
         waits = (*self.waits[:_SHOWN_AT_ONCE], *([f"{more:,} more"] if more > 0 else ()))
         return f"every party is waiting and no message is in flight: {'; '.join(waits)}"
+
+
+@dataclass(eq=False, repr=False)
+class EndlessStep(VeilringError):
+    """Raised if a role computes for too long without an `await`, so that no other party runs."""
+
+    party: str
+    place: str
+    """The task and the file, line and function at which its step was ended."""
+    limit: str
+    """The limit that the step exceeded, in words."""
+
+    def __str__(self) -> str:
+        return (
+            f"one step of {self.party} took longer than {self.limit}: it was ended in {self.place};"
+            " let the loop there end or `await`, or raise the limit"
+        )
 
 
 @dataclass(eq=False, repr=False)

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.roles import chat, compute_on, pass_on, say
+from tests.roles import block, chat, pass_on, say
 
 from veilring.errors import ClusterError, InputError, PeerLost, RunFailed, SessionAborted
 from veilring.nodes.cluster import Cluster
@@ -50,13 +50,13 @@ async def test_a_killed_party_is_named_by_every_survivor(point: int) -> None:
     assert not [pid for pid in pids.values() if psutil.pid_exists(pid)]
 
 
-async def test_a_party_that_only_computes_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A role that never waits cannot see its limit: the launcher ends its process and names it."""
+async def test_a_party_that_blocks_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that does not return cannot be ended: the launcher kills its process and names it."""
     monkeypatch.setattr(processes, "ANSWER_GRACE_SECONDS", 2.0)
     runtime = Processes()
     async with Cluster(2, runtime=runtime) as cluster:
         with pytest.raises(RunFailed, match=r"party-1 did not answer.*computes") as caught:
-            await cluster.run(compute_on, seconds=0.2, who="party-1")
+            await cluster.run(block, seconds=0.2, who="party-1")
         assert isinstance(caught.value.root, ClusterError)
         with pytest.raises(RunFailed, match="party-1"):
             await cluster.run(pass_on)

@@ -435,7 +435,7 @@ def test_a_task_that_never_waits_is_named(
         await asyncio.sleep(0.25)
 
     simulate(main(99))  # of two tasks
-    place = rf"{__name__.rpartition('.')[2]}\.py:{spin.__code__.co_firstlineno + 2};"
+    place = rf"{__name__.rpartition('.')[2]}\.py:{spin.__code__.co_firstlineno + 2}, in "
     with pytest.raises(SimulationError, match=rf"{found} at 0\.25 s.*spinner, at .*{place}"):
         simulate(main(1_000_000))
 
@@ -449,7 +449,7 @@ def test_a_role_that_sends_for_ever_is_named(monkeypatch: pytest.MonkeyPatch) ->
             await cluster.run(chat, rounds=1_000_000_000, seconds=5.0)
 
     line = chat.__code__.co_firstlineno + 5
-    with pytest.raises(SimulationError, match=rf"events at 0 s.*roles\.py:{line};"):
+    with pytest.raises(SimulationError, match=rf"events at 0 s.*roles\.py:{line}, in chat;"):
         simulate(main())
 
 

@@ -9,6 +9,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from inspect import isawaitable
 from types import EllipsisType
 from typing import Final, Self, TypeVar
 
@@ -181,7 +182,7 @@ class Node:
         opened = self._open(session, parties, observers, tolerant=tolerant)
         try:
             async with session_timeout(self._seconds if seconds is ... else seconds, opened):
-                result = await role(opened, *given, **public)
+                result = await _begun(role, role(opened, *given, **public))
             opened.finish()
         except BaseException as error:
             known = opened.error
@@ -370,6 +371,16 @@ class Node:
     def standings(self) -> dict[bytes, Standing]:
         """Return this party's state in each open session, and in those just ended."""
         return self._stood | {name: open_.standing() for name, open_ in self._sessions.items()}
+
+
+def _begun(role: object, playing: Awaitable[_R]) -> Awaitable[_R]:
+    """Return what the call of a role returned, if it can be awaited."""
+    if isawaitable(playing):
+        return playing
+    name = getattr(role, "__qualname__", type(role).__name__)
+    raise InputError.because(
+        f"the role {name} is not a coroutine function; define it with `async def`", field="role"
+    )
 
 
 class EarlyFrames:

@@ -53,6 +53,7 @@ from veilring.nodes.party import (
     expected_kinds,
     find_fault,
 )
+from veilring.places import place_of_task
 from veilring.transport.endpoint import Endpoint
 from veilring.transport.messages import Envelope, Message, encode
 from veilring.transport.roster import NAME_CHARACTERS_MAX
@@ -178,6 +179,7 @@ class Session(Party):
         self._lost: dict[str, PeerLost | SessionAborted] | None = None  # if losses are tolerated
         self._over = False
         self.limit: asyncio.Timeout | None = None  # while the role plays
+        self.role_task: asyncio.Task[object] | None = None  # likewise
         self._has_opened = False  # otherwise a second opener may have copied the name of the first
         self.error: VeilringError | None = None
         self.was_aborted = False
@@ -367,7 +369,7 @@ class Session(Party):
         if self._arrivals is not None:
             self._arrivals.append(inbox)
         if inbox.is_too_full:
-            self.fail(TooFarAhead(sender, inbox.excess))
+            self.interrupt(TooFarAhead(sender, inbox.excess))
         self._wake(inbox)
 
     def _wake(self, inbox: "_Inbox") -> None:
@@ -396,9 +398,14 @@ class Session(Party):
 
     def expire(self, seconds: float) -> None:
         """End the session, unless it has ended, because its time limit of `seconds` is over."""
-        waits = "; ".join(self.standing().sentences()) or f"{self.me} is computing"
+        waits = "; ".join(self.standing().sentences()) or self._doing()
         self.is_late = self.error is None
         self.interrupt(SessionTimeout(seconds, waits))
+
+    def _doing(self) -> str:
+        """Return what the role does that waits for no peer, in words."""
+        at = "" if self.role_task is None else f" at {place_of_task(self.role_task)}"
+        return f"{self.me} is computing{at}"
 
     def interrupt(self, error: VeilringError) -> bool:
         """End the session, unless it has ended, and its role, even if that waits for no message.
@@ -425,7 +432,10 @@ class Session(Party):
             return
         for sender, inbox in self._inboxes.items():
             if inbox.unread and sender not in (self._lost or ()):
-                extra = f"sent {inbox.unread[0][1].kind}, which was not due"
+                extra = (
+                    f"sent {inbox.unread[0][1].kind}, which was not due; if it is, receive it"
+                    " before the role ends, or call `leave_unread`"
+                )
                 raise self.fail(ProtocolViolation(sender, extra))
 
     def standing(self) -> Standing:
@@ -538,11 +548,12 @@ async def session_timeout(seconds: float | None, session: Session) -> AsyncItera
     """
     loop = asyncio.get_running_loop()
     timer = None if seconds is None else loop.call_later(seconds, session.expire, seconds)
+    session.role_task = asyncio.current_task()
     try:
         async with asyncio.timeout(None) as session.limit:
             yield
     finally:
-        session.limit = None
+        session.limit = session.role_task = None
         if timer is not None:
             timer.cancel()
 

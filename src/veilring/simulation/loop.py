@@ -43,7 +43,9 @@ from simpy.events import Event, Timeout
 from typing_extensions import TypeVarTuple, Unpack, override
 
 from veilring.errors import Deadlock, InputError, SimulationError
+from veilring.places import place_of_task
 from veilring.simulation.clocks import OWN_CLOCK
+from veilring.watchdog import STEP_SECONDS, watch_steps
 
 _CHANGES: Final = 3
 """The number of points at which a priority drops: most known ordering bugs need fewer (Burckhardt
@@ -100,8 +102,6 @@ STEPS_MAX: Final = 100_000
 # few thousand events there; more than this number for each task is a loop without end. A million
 # events take a minute.
 EVENTS_MAX: Final = 2**18
-# The packages that a role calls: an endless loop is in their caller.
-_BENEATH: Final = ("asyncio", "veilring.nodes", "veilring.simulation", "veilring.transport")
 _ALTERNATIVES: Final = {
     "wait for an event of SimPy (veilring.simulation.wait_event)": (
         "add_reader add_writer remove_reader remove_writer"
@@ -165,7 +165,9 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self._future_numbers = itertools.count(1)
         self._releases: list[Callable[[], bool]] = []
         self._limits: list[asyncio.TimerHandle] = []
-        self._steps = 0  # since the last event
+        self.turns = 0
+        """The number of times that the loop ran what was ready."""
+        self._turns_before = 0  # until the last event
         self._events, self._events_max = 0, EVENTS_MAX  # at this instant
         self._thread = threading.get_ident()
         selector = SteppingSelector(self.environment, self._step, self._release)
@@ -192,10 +194,10 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]  # asyncio's own, which has no types
         while not ready and not self._stopping:  # type: ignore[attr-defined]  # likewise
             self._selector.select()  # type: ignore[attr-defined]  # likewise
-            self._steps = 0
-        self._steps += 1
-        if self._steps > STEPS_MAX:
-            self._steps = 0  # so that the tasks can still be cancelled
+            self._turns_before = self.turns
+        self.turns += 1
+        if self.turns - self._turns_before > STEPS_MAX:
+            self._turns_before = self.turns  # so that the tasks can still be cancelled
             steps = f"{STEPS_MAX:,} steps at {self.time():g} s, and no event"
             raise _endless(steps, _tasks_of(ready))
         if self._events > self._events_max:
@@ -342,24 +344,11 @@ def _tasks_of(ready: Iterable[asyncio.Handle]) -> list[asyncio.Task[Any]]:
 
 
 def _endless(found: str, tasks: Sequence[asyncio.Task[Any]]) -> SimulationError:
-    which = f": {tasks[0].get_name()}, at {_place(tasks[0])}" if tasks else ""
+    which = f": {tasks[0].get_name()}, at {place_of_task(tasks[0])}" if tasks else ""
     return SimulationError(
         f"{found}: a loop that never waits{which}; wait for a message on links with a latency, or"
         " sleep for longer than 0 s"
     )
-
-
-def _place(task: asyncio.Task[Any]) -> str:
-    """Return the file and the line at which a task was suspended, in a role if it plays one."""
-    place = "an unknown line"
-    coroutine: object = task.get_coro()
-    while inspect.iscoroutine(coroutine) and coroutine.cr_frame is not None:
-        frame = coroutine.cr_frame
-        package = frame.f_globals.get("__package__") or ""
-        if place.startswith("an unknown") or not package.startswith(_BENEATH):
-            place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        coroutine = coroutine.cr_await
-    return place
 
 
 class LoopTrace:
@@ -432,6 +421,7 @@ def simulate(
     debug: bool = False,
     trace: LoopTrace | None = None,
     order: Order | None = None,
+    step_seconds: float = STEP_SECONDS,
 ) -> _T:
     """Run `main` in the simulation and return its result.
 
@@ -443,8 +433,11 @@ def simulate(
         trace: The record of events, if wanted.
         order: The order in which ready tasks take turns; by default that in which they became
             ready.
+        step_seconds: The processor time that one step of a task may take, from one `await` to the
+            next. Simulated time does not pass in a step, so only this ends one that has no end.
 
     Raises:
+        EndlessStep: If a step took longer. In a role it ends the role.
         SimulationError: If an event loop is already running in this thread.
         Deadlock: If all tasks are waiting for something that will never happen.
     """
@@ -467,7 +460,8 @@ def simulate(
     keep_result.__qualname__ = getattr(main, "__qualname__", "main")  # `Deadlock` names it
     with asyncio.Runner(debug=debug, loop_factory=lambda: loop) as runner:
         try:
-            runner.run(keep_result())
+            with watch_steps(loop, step_seconds, lambda: loop.turns):
+                runner.run(keep_result())
         finally:
             loop.run_until_complete(loop.shutdown_tasks())
     return results[0]

@@ -92,9 +92,20 @@ class Array:
             return value
         raise PydanticCustomError(
             "array",
-            "an array of {dtype} with {axes} axes",
-            {"dtype": " or ".join(map(str, self._dtypes)), "axes": self._axes},
+            "an array of {dtype} with {axes} axes, not {given}",
+            {
+                "dtype": " or ".join(map(str, self._dtypes)),
+                "axes": self._axes,
+                "given": _described(value),
+            },
         )
+
+
+def _described(value: object) -> str:
+    """Return the type of a value that is no such array, without its content."""
+    if isinstance(value, np.ndarray):
+        return f"one of {value.dtype} with {value.ndim}"
+    return f"a value of the type {type(value).__name__}"
 
 
 Matrix = Annotated[Floats, Array("<f8", 2)]

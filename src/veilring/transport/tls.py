@@ -28,7 +28,7 @@ from veilring.transport.connection import (
     Outgoing,
     complete_handshake,
 )
-from veilring.transport.endpoint import Endpoint, Item, Sink, hand_over
+from veilring.transport.endpoint import QUEUED_FRAMES_MAX, Endpoint, Item, Sink, hand_over
 from veilring.transport.frames import check_frame
 from veilring.transport.handshake import HANDSHAKE_SECONDS, ConnectionRefusal
 from veilring.transport.listener import Listener, bind
@@ -73,6 +73,7 @@ class TlsEndpoint(Endpoint):
         self.refusals: deque[HandshakeError] = deque(maxlen=REFUSALS_KEPT)
         self._roster = roster
         self._links = Links(identity.name, roster, terms or {})
+        self._frames = 0  # sent so far
         self._client_context = client_context(identity, roster)
         self._server_context = server_context(identity, roster)
         self._expected: tuple[str, ...] = ()
@@ -157,6 +158,9 @@ class TlsEndpoint(Endpoint):
         if not connection.is_open:
             raise self._links.loss_of(to)
         connection.write_frame(frame)
+        self._frames += 1
+        if not self._frames % QUEUED_FRAMES_MAX:
+            await asyncio.sleep(0)  # a sender that never waits hears of the end of its session
 
     @override
     async def receive(self) -> tuple[str, bytes]:

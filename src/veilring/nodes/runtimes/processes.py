@@ -45,6 +45,7 @@ from veilring.nodes.service import party_loop
 from veilring.randomness import Streams
 from veilring.transport.roster import Roster, read_identity, write_identity
 from veilring.transport.tls import TlsEndpoint
+from veilring.watchdog import watch_until
 
 # A process takes some 20 ms to fork and some 5 ms for the handshake with each peer; on a machine
 # that is swapping, much longer. After this it will not start at all.
@@ -56,8 +57,8 @@ PROCESSES_PER_CORE: Final = 8
 PROCESSES_MIN: Final = 16
 # A party that is told to stop says goodbye and ends at once; otherwise it is killed.
 STOP_SECONDS: Final = 5.0
-# A party notices its time limit at once, unless its role computes without an `await`; even a long
-# step of NumPy on a busy machine is over by then.
+# A party notices its time limit at once, unless its role computes without an `await`, and then ends
+# that step itself, unless it is in a call that does not return to Python.
 ANSWER_GRACE_SECONDS: Final = 10.0
 # Importing NumPy and SciPy costs each process 0.3 s of CPU; a server that has done so once and is
 # forked for each party costs 2 ms. The names of modules are data here: nothing is imported upward.
@@ -497,7 +498,7 @@ async def _serve(control: _Control, listener: socket.socket) -> None:
         await control.send(None)
         while (item := await control.receive()) is not None:
             number, job = item
-            playing.create_task(_play(control, node, setup, number, job))
+            playing.create_task(_play(control, node, setup, number, job), name=node.name)
 
 
 async def _play(control: _Control, node: Node, setup: _Setup, number: int, packed: bytes) -> None:
@@ -512,7 +513,8 @@ async def _play(control: _Control, node: Node, setup: _Setup, number: int, packe
         failed = ClusterError(f"{node.name} cannot find the role: {error}; {advice}")
         outcome = Outcome(node.name, error=failed)
     else:
-        outcome = await play_job(node, replace(job, given=job.given or resident))
+        with watch_until(job.seconds):
+            outcome = await play_job(node, replace(job, given=job.given or resident))
     problem = f"the outcome of {node.name} cannot be sent to another process"
     try:
         packed = pickle_item(outcome, problem)

@@ -5,6 +5,7 @@ import contextvars
 import math
 import types
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from time import thread_time
@@ -256,12 +257,16 @@ class Simulated(TasksRuntime):
         return replace(job, role=role, seconds=job.seconds if self._faults else None)
 
     @override
-    def _begin(self, name: str, job: Job) -> Awaitable[Outcome]:
+    def _watching(self, jobs: Iterable[Job]) -> AbstractContextManager[None]:
+        return nullcontext()  # `simulate` watches the loop
+
+    @override
+    def _begin(self, name: str, job: Job) -> asyncio.Task[Outcome]:
         environment = self._loop.environment
         playing = play_job(self._nodes[name], job, lambda: environment.now)
         context = contextvars.copy_context()
         context.run(OWN_CLOCK.set, self._clocks.get(name))
-        return self._loop.create_task(playing, context=context)
+        return self._loop.create_task(playing, name=name, context=context)
 
     @override
     async def stop(self) -> None:

@@ -3,7 +3,8 @@
 import asyncio
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from traceback import walk_tb
@@ -23,6 +24,7 @@ from veilring.transport.endpoint import Endpoint, MemoryNetwork
 from veilring.transport.listener import bind
 from veilring.transport.roster import Identity, Member, Roster, make_identity
 from veilring.transport.tls import LOOPBACK, TlsEndpoint
+from veilring.watchdog import Interruption, watch_until
 
 # The code between a cluster and the lines of a role.
 _BETWEEN: Final = (str(Path(__file__).parents[1]), str(Path(asyncio.__file__).parent))
@@ -83,9 +85,12 @@ async def play_job(node: Node, job: Job, clock: Callable[[], float] | None = Non
             tolerant=False,
             **job.public,
         )
-    except Exception as error:  # noqa: BLE001  (the cluster raises it again)
-        _note_lines(error, node.name)
-        failure = error
+    except BaseException as error:
+        interruption = Interruption.found_in(error)
+        failure = error if interruption is None else interruption.told(node.name)
+        if not isinstance(failure, Exception):
+            raise
+        _note_lines(failure, node.name)
     digests = transcript.digests() if job.adversary is None else {}
     return Outcome(
         node.name,
@@ -165,12 +170,18 @@ class TasksRuntime(Runtime):
 
     @override
     async def play(self, jobs: Mapping[str, Job]) -> list[Outcome]:
-        return await asyncio.gather(
-            *(self._begin(name, self._with_own(name, job)) for name, job in jobs.items())
-        )
+        with self._watching(jobs.values()):
+            return await asyncio.gather(
+                *(self._begin(name, self._with_own(name, job)) for name, job in jobs.items())
+            )
 
-    def _begin(self, name: str, job: Job) -> Awaitable[Outcome]:
-        return play_job(self._nodes[name], job)
+    def _watching(self, jobs: Iterable[Job]) -> AbstractContextManager[None]:
+        """Watch the loop of all parties, to end a step that lasts too long."""
+        limits = [job.seconds for job in jobs if job.seconds is not None]
+        return watch_until(max(limits, default=None))
+
+    def _begin(self, name: str, job: Job) -> asyncio.Task[Outcome]:
+        return asyncio.create_task(play_job(self._nodes[name], job), name=name)
 
     def _with_own(self, name: str, job: Job) -> Job:
         if job.given or name not in self._resident:

@@ -321,6 +321,8 @@ def explore_subject(
 ) -> Campaign:
     """Explore seeds; the result does not depend on the number of workers.
 
+    A world in which a role computes without end is the last one: all such worlds take long.
+
     Args:
         workers: The number of processes that share the work; 1 is this process, and None is one
             per core.
@@ -335,6 +337,8 @@ def explore_subject(
             campaign.add(each)
         if progress is not None:
             progress(campaign)
+        if explored[-1].is_endless:
+            break
     return campaign
 
 
@@ -344,6 +348,8 @@ def explore_seed(subject: Subject, seed: int) -> Explored:
     if seed % _REPEATED:
         return play_world(subject, world)
     explored = play_world(subject, world, trace=LoopTrace())
+    if explored.is_endless:
+        return explored
     if explored != play_world(subject, world, trace=LoopTrace()):
         explored.wrong.append("replayed, the same seed made another world")
     return explored
@@ -360,7 +366,12 @@ def _results(
 
 
 def _explore_chunk(subject: Subject, chunk: list[int]) -> list[Explored]:
-    return [explore_seed(subject, seed) for seed in chunk]
+    explored = list[Explored]()
+    for seed in chunk:
+        explored.append(explore_seed(subject, seed))
+        if explored[-1].is_endless:
+            break
+    return explored
 
 
 def known_failures(path: Path) -> list[int]:

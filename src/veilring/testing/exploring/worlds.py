@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from numpy.random import Generator
 
 from veilring import simulation
-from veilring.errors import Deadlock, SessionTimeout, VeilringError
+from veilring.errors import Deadlock, EndlessStep, SessionTimeout, VeilringError
 from veilring.nodes.cluster import Cluster, lost_parties
 from veilring.nodes.journal import Journal, join_transcripts, transcript_hash
 from veilring.nodes.run import Outcome
@@ -48,6 +48,9 @@ EXPLORED_SECONDS: Final = 6.0
 # Half of the limit: all losses are announced by then. A role that is still busy at the limit and
 # waits for no message retries for ever.
 QUIET_SECONDS: Final = 3.0
+# The processor time of one step, which takes a few milliseconds in most systems. Longer than the
+# step of any role that can be explored in a hundred worlds.
+EXPLORED_STEP_SECONDS: Final = 10.0
 _PAUSE_MAX_SECONDS: Final = 2.0  # so that some faults strike between runs
 _PERMUTED_SHARE: Final = 0.5  # the other worlds keep the order in which tasks became ready
 
@@ -150,6 +153,7 @@ class Explored:
     Attributes:
         marks: The number of times that each mark was reached; 0 if it was only passed.
         digest: The hash of all steps of the loop and all messages, if they were recorded.
+        is_endless: Whether a role computed without end, which only the processor time shows.
     """
 
     seed: int
@@ -160,6 +164,7 @@ class Explored:
     runs: list[Start] = field(default_factory=list)
     marks: Counter[str] = field(default_factory=Counter)
     digest: str = ""
+    is_endless: bool = False
 
 
 def draw_world(seed: int, parties: Sequence[str]) -> World:
@@ -201,7 +206,12 @@ def play_world(
         try:
             complete(
                 _World(subject, world, explored, streams, trace, journal).live,
-                partial(simulation.simulate, trace=trace, order=order),
+                partial(
+                    simulation.simulate,
+                    trace=trace,
+                    order=order,
+                    step_seconds=EXPLORED_STEP_SECONDS,
+                ),
             )
         except VeilringError as error:
             explored.wrong.append(f"the run ended unexpectedly: {type(error).__name__}: {error}")
@@ -293,6 +303,9 @@ class _World:
         explored.wrong += [*wrong, *self._endless(outcomes, started, clock())]
         errors = [outcome for outcome in outcomes if outcome.error is not None]
         for outcome in errors:
+            if isinstance(outcome.error, EndlessStep):
+                explored.is_endless = True
+                raise outcome.error  # each further run would take as long
             if not isinstance(outcome.error, VeilringError):
                 explored.wrong.append(f"{outcome.party} failed with {outcome.error!r}")
         sometimes("a run has a result after a run that failed", not errors and explored.failed > 0)
