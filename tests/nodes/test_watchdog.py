@@ -7,14 +7,17 @@ from functools import partial
 from typing import Any, NoReturn
 
 import pytest
-from tests.roles import compute_on, pass_on
+from tests.roles import add_up, compute_on, pass_on
 
 from veilring import watchdog
-from veilring.errors import EndlessStep, RunFailed
+from veilring.errors import EndlessStep, PeerLost, RunFailed
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.nodes.runtimes import Memory, Processes, Runtime, Simulated, Tls
 from veilring.simulation import simulate
+from veilring.testing import RoleClaims, audit
+from veilring.testing.auditing import Verdict
+from veilring.testing.exploring import explore, worlds
 
 # Processor time, so that a busy machine does not end an innocent step.
 STEP_SECONDS = 0.3
@@ -126,3 +129,45 @@ def test_a_task_without_a_role_is_ended() -> None:
     """The simulation itself ends with the error."""
     with pytest.raises(EndlessStep, match=r"one step of a task took longer .*, in spin; "):
         simulate_briefly(spin_soon())
+
+
+async def spin_after_a_loss(party: Party, own: int) -> int:
+    """Return a number, or compute without end if a peer is lost."""
+    try:
+        return await add_up(party, own)
+    except PeerLost:
+        spin(0)
+
+
+def test_an_exploration_ends_with_the_first_endless_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a finding, and no further world is played, since each would take as long."""
+    monkeypatch.setattr(worlds, "EXPLORED_STEP_SECONDS", STEP_SECONDS)
+    campaign = explore(spin_after_a_loss, [1, 2], invariant=lambda *_: None, seeds=range(1, 60))
+    ((seed, (sentence,)),) = campaign.failures.items()
+    assert campaign.seeds == seed < 59
+    assert "EndlessStep: one step of party-" in sentence
+
+
+async def spin_always(party: Party, _own: int) -> None:
+    """Compute without end at one party."""
+    await compute_on(party, who=party.parties[0])
+
+
+def test_an_audit_of_an_endless_step_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each claim that needs a run is contradicted, and says why."""
+    monkeypatch.setattr(worlds, "EXPLORED_STEP_SECONDS", STEP_SECONDS)
+    defaults = {**(simulate.__kwdefaults__ or {}), "step_seconds": STEP_SECONDS}
+    monkeypatch.setattr(simulate, "__kwdefaults__", defaults)
+    inputs = {"ada": 1, "ben": 2, "cy": 3}
+    subject = RoleClaims(
+        spin_always,
+        inputs,
+        lambda *_: None,
+        other_inputs=inputs,
+        coalition=("ben",),
+        permitted=lambda _: 0,
+    )
+    found = audit(subject, quick=True)
+    contradicted = [claim for claim in found.claims if claim.verdict is Verdict.CONTRADICTED]
+    assert {claim.claim for claim in contradicted} >= {"role", "hidden", "faults"}
+    assert all("one step of" in claim.finding for claim in contradicted)

@@ -43,7 +43,13 @@ from veilring.nodes.runtimes import Simulated
 from veilring.randomness import Streams
 from veilring.simulation.loop import complete
 from veilring.testing.exploring.subjects import Invariant, RoleSubject, SystemSubject
-from veilring.testing.exploring.worlds import EXPLORED_SECONDS, Played, Subject, results_by_party
+from veilring.testing.exploring.worlds import (
+    EXPLORED_SECONDS,
+    Played,
+    Subject,
+    results_by_party,
+    simulate_explored,
+)
 from veilring.transport.messages import Message
 
 _DELAY_SECONDS: Final = EXPLORED_SECONDS / 2  # a delay that is late, but within the time limit
@@ -224,7 +230,7 @@ def _play(subject: Subject, adversaries: Mapping[str, Adversary], seed: int) -> 
                 watch=subject.parties,
             )
 
-    return complete(main)
+    return complete(main, simulate_explored)
 
 
 def _sent(played: Played) -> dict[str, Sequence[Seen]]:

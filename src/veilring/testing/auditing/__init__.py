@@ -417,7 +417,7 @@ def check_faults(subject: AuditedSystem | RoleClaims, effort: Effort, seed: int)
     explored = _subject(subject, _SMALL)
     campaign = explore_subject(explored, range(seed, seed + effort.worlds))
     for more in range(seed + effort.worlds, seed + effort.worlds_max):
-        if not campaign.missing:
+        if campaign.is_endless or not campaign.missing:
             break
         campaign.add(explore_seed(explored, more))
     promised = _PROMISED if explored.knows_results else _AGREED

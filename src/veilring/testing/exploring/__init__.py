@@ -59,6 +59,8 @@ _T = TypeVar("_T")
 _REDRAWN: Final = 40
 # The limit on all plays. A world of three parties and one run takes a few milliseconds.
 _PLAYS_MAX: Final = 2000
+# The same if a role computes without end, because each play then takes `EXPLORED_STEP_SECONDS`.
+_ENDLESS_PLAYS_MAX: Final = 10
 
 
 class Shrunk(NamedTuple):
@@ -203,6 +205,7 @@ class Campaign:
         marks: The marks that worlds must reach, in addition to those that they pass.
         reached: The number of times that each mark was reached; 0 if it was only passed.
         failures: The seeds of worlds that violated an invariant, in order, with the violations.
+        is_endless: Whether a role computed without end in one of them.
     """
 
     subject: Subject | None = field(default=None, repr=False, compare=False)
@@ -215,6 +218,7 @@ class Campaign:
     failed: int = 0
     reached: Counter[str] = field(default_factory=Counter)
     failures: dict[int, list[str]] = field(default_factory=dict)
+    is_endless: bool = False
 
     def add(self, explored: Explored) -> None:
         """Add the findings of a seed."""
@@ -223,6 +227,7 @@ class Campaign:
         self.succeeded += explored.succeeded
         self.failed += explored.failed
         self.reached.update(explored.marks)
+        self.is_endless = self.is_endless or explored.is_endless
         if explored.wrong:
             self.failures = dict(sorted({**self.failures, explored.seed: explored.wrong}.items()))
 
@@ -241,7 +246,8 @@ class Campaign:
         """Return the first world that failed, shrunk as far as possible; None if none failed."""
         if self.subject is None or self.worlds is None or not self.failures:
             return None
-        return shrink(self.subject, self.worlds(next(iter(self.failures))))
+        plays_max = _ENDLESS_PLAYS_MAX if self.is_endless else _PLAYS_MAX
+        return shrink(self.subject, self.worlds(next(iter(self.failures))), plays_max=plays_max)
 
     def check(self) -> None:
         """Fail if a world failed, no run succeeded, or a mark was never reached."""
@@ -337,7 +343,7 @@ def explore_subject(
             campaign.add(each)
         if progress is not None:
             progress(campaign)
-        if explored[-1].is_endless:
+        if campaign.is_endless:
             break
     return campaign
 

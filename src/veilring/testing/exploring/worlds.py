@@ -11,11 +11,11 @@ import logging
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from numpy.random import Generator
 
@@ -39,6 +39,7 @@ from veilring.simulation import (
 from veilring.simulation.faults import Fault, draw_faults
 from veilring.simulation.loop import complete
 
+_T = TypeVar("_T")
 # Long enough for several runs under several simultaneous faults.
 FAULT_SECONDS: Final = 20.0
 # The time in which everything ends after the faults have stopped and the last run has started.
@@ -206,16 +207,16 @@ def play_world(
         try:
             complete(
                 _World(subject, world, explored, streams, trace, journal).live,
-                partial(
-                    simulation.simulate,
-                    trace=trace,
-                    order=order,
-                    step_seconds=EXPLORED_STEP_SECONDS,
-                ),
+                partial(simulate_explored, trace=trace, order=order),
             )
         except VeilringError as error:
             explored.wrong.append(f"the run ended unexpectedly: {type(error).__name__}: {error}")
     return explored
+
+
+def simulate_explored(main: Coroutine[Any, Any, _T], **options: Any) -> _T:
+    """Run a coroutine in the simulation, in which a step may take `EXPLORED_STEP_SECONDS`."""
+    return simulation.simulate(main, step_seconds=EXPLORED_STEP_SECONDS, **options)
 
 
 @contextmanager
