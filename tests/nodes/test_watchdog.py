@@ -88,7 +88,7 @@ async def fail_and_go_on(role: Callable[..., Any], runtime: Runtime, **public: A
     [
         (asyncio.run, Memory),
         (asyncio.run, Tls),
-        (asyncio.run, Processes),
+        pytest.param(asyncio.run, Processes, marks=pytest.mark.slow),
         (simulate_briefly, Simulated),
     ],
 )
@@ -153,6 +153,7 @@ async def spin_always(party: Party, _own: int) -> None:
     await compute_on(party, who=party.parties[0])
 
 
+@pytest.mark.slow
 def test_an_audit_of_an_endless_step_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each claim that needs a run is contradicted, and says why."""
     monkeypatch.setattr(worlds, "EXPLORED_STEP_SECONDS", STEP_SECONDS)

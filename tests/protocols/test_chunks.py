@@ -1,6 +1,7 @@
 """Tests of messages that are larger than a frame."""
 
 import asyncio
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from veilring.errors import InputError, RunFailed
-from veilring.nodes.adversary import Adversary, Alter
+from veilring.nodes.adversary import Adversary, Lines
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.nodes.session import UNREAD_BYTES_MAX
@@ -68,10 +69,20 @@ async def hand_over(party: Party, *, rows: int, wait: float = 0.0, **_public: ob
     return True
 
 
-def send_rows(chunk: Message, rows: int, title: str) -> Message:
-    """Return a chunk with fewer rows, or another title."""
-    assert isinstance(chunk, Table)
-    return Table(title=title, values=chunk.values[:rows])
+@dataclass
+class OtherChunk(Adversary):
+    """Sends fewer rows, or another title, in each chunk but the first."""
+
+    rows: int
+    title: str
+    sent: int = 0
+
+    async def sending(self, to: str, message: Message) -> Lines:
+        """Change a chunk."""
+        self.sent += 1
+        if self.sent > 1 and isinstance(message, Table):
+            message = Table(title=self.title, values=message.values[: self.rows])
+        return [(to, message)]
 
 
 @pytest.mark.parametrize("rows", [0, 2 * PER_CHUNK + 1])
@@ -138,14 +149,7 @@ def test_chunks_that_do_not_fit_are_refused(
     run_protocol: ProtocolRunner, rows: int, title: str, sentence: str
 ) -> None:
     """The sender of a chunk of another shape, or of another message, is named."""
-    count = 0
-
-    def lie(chunk: Message) -> Message:
-        nonlocal count
-        count += 1
-        return chunk if count == 1 else send_rows(chunk, rows, title)
-
-    liar: Adversary = Alter(lie)
+    liar = OtherChunk(rows, title)
     with pytest.raises(RunFailed, match=f"party-0 broke the protocol: {sentence}"):
         run_protocol(hand_over, 2, rows=2 * PER_CHUNK, adversaries={"party-0": liar})
 

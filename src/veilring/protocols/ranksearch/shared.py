@@ -22,7 +22,7 @@ rows. Before a run the cost is a range: from a search that ends in its first
 step to one that divides the widest interval down to single floats, with ties everywhere.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, chain, product
@@ -37,6 +37,7 @@ from veilring.errors import ProtocolViolation
 from veilring.nodes.journal import Traffic
 from veilring.nodes.party import Party, broadcast
 from veilring.protocols.batches import Queries
+from veilring.protocols.chunks import split
 from veilring.protocols.digests import DIGEST_BYTES, Digest, digest_of
 from veilring.protocols.masks import (
     Bound,
@@ -67,7 +68,6 @@ from veilring.protocols.ranksearch.algorithm.search import (
 from veilring.protocols.ranksearch.algorithm.shares import Dealer, Part, Play, Scheme, Sizes, summed
 from veilring.protocols.ranksearch.algorithm.votes import Nearest, Votes, no_votes
 from veilring.protocols.ranksearch.parameters import SearchParameters
-from veilring.transport.frames import CONTENT_BYTES_MAX
 from veilring.transport.messages import Array
 
 # Random words are 0, and a failed check unnoticed, with probability 2^-256. Nobody can find masked
@@ -140,9 +140,6 @@ def _commit(sender: str, words: bytes) -> bytes:
     return digest_of(sender.encode(), words)
 
 
-PIECE_BYTES: Final = CONTENT_BYTES_MAX
-"""The maximum bytes of words in one message; a party splits longer rounds into several messages."""
-
 _R = TypeVar("_R")
 _Words = Annotated[NDArray[np.unsignedinteger[Any]], Array("|u1 <u2", 1)]
 
@@ -174,8 +171,8 @@ class SharedRounds:
         party.round(number)
         for place, peer in enumerate(party.parties):
             if peer != party.me:
-                for piece in _pieces(parts, place, scheme):
-                    await party.send(peer, Shares(digest=self.public.digest, words=piece))
+                for shares in _split(self.public.digest, _flat(parts, place), scheme.word):
+                    await party.send(peer, shares)
         by_sender = []
         for place, peer in enumerate(party.parties):
             counts = [part.count if place < part.senders else 0 for part in parts]
@@ -199,12 +196,13 @@ class SharedRounds:
 
     async def _receive(self, sender: str, count: int, scheme: Scheme, due: int) -> Ints:
         received: list[Ints] = []
-        for size in _piece_sizes(count, scheme.word):
+        for like in _split(self.public.digest, np.zeros(count, scheme.word), scheme.word):
             message = await receive_bound(
                 self._party, Shares, sender=sender, public=self.public, due=due
             )
             words = message.words
-            if (words.dtype, len(words)) != (scheme.word, size) or words.max() >= scheme.p:
+            is_alike = (words.dtype, words.shape) == (scheme.word, like.words.shape)
+            if not is_alike or words.max() >= scheme.p:
                 raise ProtocolViolation(sender, "sent the wrong shares")
             received.append(words.astype(np.int64))
         return np.concatenate([np.empty(0, dtype=np.int64), *received])
@@ -261,30 +259,19 @@ def _rounds_cost(rounds: Sequence[Sizes], scheme: Scheme) -> Forecast:
     traffic = Traffic()
     for sizes, place in product(rounds, range(scheme.parties)):
         count = sum(part for part, senders in sizes if place < senders)
-        for size in _piece_sizes(count, scheme.word):
-            words = Shares(digest=bytes(DIGEST_BYTES), words=np.zeros(size, scheme.word))
-            traffic = traffic.plus(repeated(scheme.parties - 1, words))
+        words = np.zeros(count, scheme.word)
+        for shares in _split(bytes(DIGEST_BYTES), words, scheme.word):
+            traffic = traffic.plus(repeated(scheme.parties - 1, shares))
     return Forecast(len(rounds), traffic)
+
+
+def _split(digest: bytes, words: NDArray[Any], word: np.dtype[Any]) -> list[Shares]:
+    """Return words as messages that fit a frame; none if there are no words."""
+    return split(Shares(digest=digest, words=words.astype(word))) if len(words) else []
 
 
 def _flat(parts: Sequence[Part], to: int) -> Ints:
     return np.concatenate([part.to(to) for part in parts])
-
-
-def _pieces(
-    parts: Sequence[Part], to: int, scheme: Scheme
-) -> Iterator[NDArray[np.unsignedinteger[Any]]]:
-    words = _flat(parts, to).astype(scheme.word)
-    start = 0
-    for size in _piece_sizes(len(words), scheme.word):
-        yield words[start : start + size]
-        start += size
-
-
-def _piece_sizes(count: int, word: np.dtype[Any]) -> list[int]:
-    """Return the number of words in each message, for a total number of words; empty for 0."""
-    most = PIECE_BYTES // word.itemsize
-    return [min(most, count - start) for start in range(0, count, most)]
 
 
 def search_cost(parties: int, queries: int, parameters: SearchParameters) -> Forecast:
