@@ -131,7 +131,11 @@ def test_a_mask_is_used_once() -> None:
 @pytest.mark.parametrize("adder", [None, "party-1"])
 @pytest.mark.parametrize(
     ("parties", "shape"),
-    [*((n, (3, 2)) for n in (3, 8, 30)), *((3, each) for each in ((), (0,), (0, 4), (2, 1, 3)))],
+    [
+        *((n, (3, 2)) for n in (3, 8, 30)),
+        *((3, each) for each in ((), (0,), (0, 4), (2, 1, 3))),
+        (3, (1_100_000,)),  # larger than a frame, whatever the type
+    ],
 )
 def test_all_parties_have_the_total(
     parties: int, shape: tuple[int, ...], adder: str | None, runtime: RuntimeName

@@ -34,7 +34,8 @@ from veilring.nodes.journal import Traffic
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.protocols.digests import DIGEST_BYTES, Digest, digest_of, digest_of_names
-from veilring.protocols.promise import Forecast, repeated
+from veilring.protocols.promise import Forecast, repeated, total_cost
+from veilring.transport.frames import CONTENT_BYTES_MAX
 from veilring.transport.messages import Array, Message
 
 KEY_BYTES: Final = 32  # X25519's and ChaCha20's
@@ -291,7 +292,8 @@ async def masked_sum(
     """Add up one array of each party, revealing only the total.
 
     Args:
-        own: Its summand: whole numbers of 8, 16, 32 or 64 bits, of any shape.
+        own: Its summand: whole numbers of 8, 16, 32 or 64 bits, of any shape. If it does not fit a
+            frame, each part takes the rounds and messages of a sum.
         keys: The result of `agree_keys`; by default keys are agreed first, in set-up.
         adder: The party that adds up and sends the total to the others, in two rounds of n - 1
             messages. By default each party sends its masked words to all: one round, n(n - 1)
@@ -332,18 +334,39 @@ async def masked_sums(
     public: Public,
     first_round: int,
 ) -> tuple[Words, ...]:
-    """Add up several arrays of each party in one message, like `masked_sum`."""
-    words = tuple(as_words(array) for array in own)
-    masked = keys.mask(words, public.digest)
-    party.round(first_round)
-    if adder is None:
-        totals = await _add_all(party, masked, public, first_round)
-    else:
-        totals = await _add_at(party, masked, adder, public, first_round)
+    """Add up several arrays of each party, like `masked_sum`: in one message, if they fit it."""
+    pieces: list[list[Unsigned]] = [[] for _ in own]
+    for number, part in enumerate(_parts(own)):
+        masked = keys.mask([words for _, words in part], public.digest)
+        due = first_round + number * _rounds(adder)
+        party.round(due)
+        if adder is None:
+            totals = await _add_all(party, masked, public, due)
+        else:
+            totals = await _add_at(party, masked, adder, public, due)
+        for (place, _), total in zip(part, totals, strict=True):
+            pieces[place].append(total)
     return tuple(
-        total.reshape(array.shape).astype(array.dtype)
-        for total, array in zip(totals, own, strict=True)
+        np.concatenate(found).reshape(array.shape).astype(array.dtype)
+        for found, array in zip(pieces, own, strict=True)
     )
+
+
+def _parts(own: Sequence[Words]) -> list[list[tuple[int, Unsigned]]]:
+    """Return arrays as flat words, each with its place, in parts that fit a frame.
+
+    There is one part, unless the arrays are too large together; then each piece is a part.
+    """
+    flat = [as_words(array).ravel() for array in own]
+    if sum(words.nbytes for words in flat) <= CONTENT_BYTES_MAX:
+        return [list(enumerate(flat))]
+    return [[(place, piece)] for place, words in enumerate(flat) for piece in slices(words)]
+
+
+def slices(words: NDArray[_W]) -> list[NDArray[_W]]:
+    """Return a vector in pieces that fit a frame, at least one."""
+    most = CONTENT_BYTES_MAX // words.itemsize
+    return [words[start : start + most] for start in range(0, max(1, len(words)), most)]
 
 
 class MaskedSums:
@@ -398,7 +421,7 @@ class MaskedSums:
             public=self._public,
             first_round=self._round,
         )
-        self._round += masked_rounds(self._adder)
+        self._round += masked_rounds(self._adder, own)
         told = self._party.parties if self._adder is None else (self._adder,)
         self._public = self._public.sent_by(told)
         self.bind(*(total.tobytes() for total in totals))
@@ -425,8 +448,16 @@ class MaskedSums:
         self._round += 1
 
 
-def masked_rounds(adder: str | None) -> int:
-    """Return the number of communication rounds of a masked sum."""
+def masked_rounds(adder: str | None, own: Sequence[Words] = ()) -> int:
+    """Return the number of communication rounds of a masked sum of arrays.
+
+    Args:
+        own: The arrays; by default they fit a frame.
+    """
+    return _rounds(adder) * len(_parts(own))
+
+
+def _rounds(adder: str | None) -> int:
     return 1 if adder is None else 2
 
 
@@ -450,10 +481,17 @@ def _pairs(parties: int, colluding: int | None) -> int:
 def masked_cost(parties: int, arrays: Sequence[Words], *, star: bool) -> Forecast:
     """Forecast a masked sum: n(n - 1) messages in one round, or 2(n - 1) in two if one adds up.
 
+    Arrays that do not fit a frame take as many for each part.
+
     Args:
         arrays: Arrays of the shapes and types of the summands.
     """
-    words, digest = flat_words([as_words(array) for array in arrays]), bytes(DIGEST_BYTES)
+    parts = [tuple(words for _, words in part) for part in _parts(arrays)]
+    return total_cost(*(_part_cost(parties, words, star=star) for words in parts))
+
+
+def _part_cost(parties: int, words: Sequence[Unsigned], *, star: bool) -> Forecast:
+    words, digest = tuple(words), bytes(DIGEST_BYTES)
     if not star:
         each = parties * (parties - 1)
         return Forecast(1, repeated(each, MaskedWords(digest=digest, words=words)))

@@ -178,11 +178,12 @@ def check_frame(frame: bytes) -> None:
     check_size(len(frame))
 
 
-def check_size(size: int) -> None:
+def check_size(size: int, what: str = "a frame") -> None:
     """Refuse a number of bytes that no frame has."""
     if not 0 < size <= FRAME_BYTES_MAX:
         allowed = f"1 to {FRAME_BYTES_MAX:,}; split a larger message into several"
-        raise FrameError(f"a frame of {size:,} bytes; allowed: {allowed}")
+        helper = "as `send_chunks` of veilring.protocols.chunks does"
+        raise FrameError(f"{what} of {size:,} bytes; allowed: {allowed}, {helper}")
 
 
 def frame_size(frame: bytes) -> int:

@@ -121,7 +121,8 @@ def encode(session: bytes, message: Message) -> bytes:
         FrameError: If a field has no encoding, or texts, bytes and arrays do not fit a frame.
     """
     fields = message.fields()
-    check_size(SESSION_BYTES + sum(map(_size, fields)))  # before a frame of any size is built
+    # before a frame of any size is built
+    check_size(SESSION_BYTES + sum(map(_size, fields)), f"a message {message.kind}")
     return pack((session, message.kind, *fields))
 
 

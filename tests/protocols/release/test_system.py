@@ -36,7 +36,6 @@ from veilring.protocols.release.algorithm.steps import (
     simulate_release,
 )
 from veilring.protocols.release.roles import (
-    PIECE_WORDS,
     Adding,
     ReleasedWords,
     owner_cost,
@@ -48,6 +47,7 @@ from veilring.protocols.release.system import Release
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.simulation.faults import Fault
 from veilring.testing import ProtocolRunner
+from veilring.transport.frames import CONTENT_BYTES_MAX
 
 NAMES = [f"party-{n}" for n in range(5)]
 ROWS = 150
@@ -148,7 +148,7 @@ def test_totals_larger_than_a_frame_are_sent_in_pieces() -> None:
     """Each piece is a separate masked sum, and the pieces form the whole."""
     features = schema(300, classes=450)
     parameters = Release(statistic="means", delta=0.0).bind(facts_of(features, 3, 6))
-    assert PIECE_WORDS < 300 * 450 < 2 * PIECE_WORDS
+    assert CONTENT_BYTES_MAX < 8 * 300 * 450 < 2 * CONTENT_BYTES_MAX
     run = play(SIMULATED, parameters, own=three_parts(features))
     assert Forecast.measured(run.cost) == release_cost(3, parameters, "all-to-all")
     assert run.cost.rounds == 3

@@ -8,7 +8,7 @@ A client receives the totals and builds the model itself. Its queries stay local
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,14 @@ from veilring.nodes.journal import Traffic
 from veilring.nodes.party import Party
 from veilring.protocols.digests import digest_of, digest_of_names
 from veilring.protocols.dropouts import SurvivingSums, surviving_cost
-from veilring.protocols.masks import MaskedSums, agree_keys, confirming_cost, keys_cost, masked_cost
+from veilring.protocols.masks import (
+    MaskedSums,
+    agree_keys,
+    confirming_cost,
+    keys_cost,
+    masked_cost,
+    slices,
+)
 from veilring.protocols.promise import Forecast, repeated, total_cost
 from veilring.protocols.release.algorithm.noise import Account
 from veilring.protocols.release.algorithm.steps import (
@@ -33,14 +40,10 @@ from veilring.protocols.release.algorithm.steps import (
     released_by,
 )
 from veilring.protocols.seeding import Quorum, seeds_cost, share_seeds
-from veilring.transport.frames import CONTENT_BYTES_MAX
 from veilring.transport.messages import Array, Message
 
 Adding = Literal["all-to-all", "star"]
 
-_WORD_BYTES: Final = 8
-PIECE_WORDS: Final = CONTENT_BYTES_MAX // _WORD_BYTES
-"""The maximum words of a total in one frame; longer totals take several pieces, one per round."""
 Charge = Callable[[Account], object]
 """A callback with the guarantee of the whole release, before any part of it is sent."""
 
@@ -54,7 +57,7 @@ class ReleasedWords(Message, kind="release.words"):
 
     Attributes:
         shares: The number of parties whose rows and noise are in the total.
-        words: Shape (entries,), at most `PIECE_WORDS`.
+        words: Shape (entries,), as many as fit a frame.
     """
 
     shares: Annotated[int, Field(ge=1)]
@@ -152,16 +155,10 @@ async def _add(sums: MaskedSums | SurvivingSums | None, own: Ints) -> Total:
         return Total(own, 1)
     found: list[NDArray[Any]] = []
     shares = 0
-    for piece in pieces_of(own.view(np.uint64)):
+    for piece in slices(own.view(np.uint64)):
         found += await sums.add((piece,))
         shares = max(shares, len(sums.parties_in))  # a later piece may lack more parties
     return Total(np.concatenate(found).view(np.int64), shares)
-
-
-def pieces_of(words: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Yield a vector in pieces that fit into a frame."""
-    for start in range(0, len(words), PIECE_WORDS):
-        yield words[start : start + PIECE_WORDS]
 
 
 async def release_by_owner(
@@ -179,7 +176,7 @@ async def release_by_owner(
 
 async def send_release(party: Party, client: str, totals: Sequence[Total]) -> None:
     """Send the totals of a release to a client in order, piece by piece as it asks for them."""
-    pieces = ((total.shares, piece) for total in totals for piece in pieces_of(total.sums))
+    pieces = ((total.shares, piece) for total in totals for piece in slices(total.sums))
     for number, (shares, piece) in enumerate(pieces):
         await party.receive(ReleaseRequest, sender=client, due=2 * number + 1)
         party.round(2 * number + 2)
@@ -191,7 +188,7 @@ async def receive_release(party: Party, sender: str, parameters: ReleaseParamete
     trust, totals, number = parameters.plan.trust, [], 0
     for noise in parameters.noises:
         words, shares = np.zeros(noise.sensitivity.dimensions, np.int64), set()
-        for piece in pieces_of(words):
+        for piece in slices(words):
             party.round(2 * number + 1)
             await party.send(sender, ReleaseRequest())
             party.round(2 * number + 2)
@@ -238,4 +235,4 @@ def owner_cost(parameters: ReleaseParameters) -> Forecast:
 
 def _pieces(parameters: ReleaseParameters) -> Iterator[NDArray[np.uint64]]:
     for noise in parameters.noises:
-        yield from pieces_of(np.zeros(noise.sensitivity.dimensions, np.uint64))
+        yield from slices(np.zeros(noise.sensitivity.dimensions, np.uint64))
