@@ -169,7 +169,8 @@ class Connection(asyncio.Protocol, ABC):
             self._leave(self._end)
         elif self._is_resting and self._transport is not None:
             self._is_resting = False
-            self._transport.resume_reading()
+            if not self._transport.is_closing():  # otherwise it cannot resume, and need not
+                self._transport.resume_reading()
 
     def _drop(self) -> None:
         """Forget frames that have arrived and were not processed."""
