@@ -64,6 +64,7 @@ AT_ONCE: Final = 16
 SECONDS: Final = 900.0
 POLL_SECONDS: Final = 0.02
 FAULT_SECONDS: Final = 5.0
+DELAY_SECONDS: Final = 0.001
 FAULTS: Final = {
     "none": 0.16,
     "slow": 0.26,
@@ -139,7 +140,7 @@ def draw_triple(seed: int) -> Triple:
     """Draw a triple."""
     rng = np.random.default_rng([seed])
     parties = NAMES[: int(rng.integers(3, len(NAMES) + 1))]
-    program, links = draw_program(parties, rng), _draw_links(parties, rng)
+    program, links = draw_program(parties, rng), draw_links(parties, rng)
     fault = str(rng.choice(list(FAULTS), p=list(FAULTS.values())))
     party, place = str(rng.choice(parties)), int(rng.integers(len(program.steps)))
     triple = Triple(seed, program, links, fault)
@@ -147,18 +148,15 @@ def draw_triple(seed: int) -> Triple:
         case "none":
             return triple
         case "slow":
-            drawn = draw_faults(parties, FAULT_SECONDS, rng)
-            slows = [f for f in drawn if FAULT_KINDS[f.kind].conditions or f.kind in CLOCKS]
-            return triple._replace(faults=tuple(slows), adversaries={party: Delay(0.001)})
+            return triple._replace(
+                faults=draw_delays(parties, rng), adversaries={party: Delay(DELAY_SECONDS)}
+            )
         case "adversary":
             liar = _draw_adversary([name for name in parties if name != party], rng)
             return triple._replace(adversaries={party: liar})
     what: Any = "crash" if fault == "loss" else fault
     mishap = Mishap(what, party, place, tolerated=fault == "loss")
     return triple._replace(program=replace(program, votes=0), mishap=mishap)
-
-
-CLOCKS: Final = ("skew", "jump")
 
 
 def _draw_adversary(peers: Sequence[str], rng: Generator) -> Adversary:
@@ -178,7 +176,14 @@ def _draw_adversary(peers: Sequence[str], rng: Generator) -> Adversary:
     return liars[int(rng.integers(len(liars)))]
 
 
-def _draw_links(parties: Sequence[str], rng: Generator) -> Topology:
+def draw_delays(parties: Sequence[str], rng: Generator) -> tuple[Fault, ...]:
+    """Draw faults that only delay messages, or turn clocks."""
+    drawn = draw_faults(parties, FAULT_SECONDS, rng)
+    return tuple(f for f in drawn if FAULT_KINDS[f.kind].conditions or f.kind in {"skew", "jump"})
+
+
+def draw_links(parties: Sequence[str], rng: Generator) -> Topology:
+    """Draw links of one kind between all parties, or in a random graph."""
     n = len(parties)
     graphs = (
         None,
@@ -286,11 +291,15 @@ async def _end_if_stuck(runtime: TasksRuntime, session: bytes) -> None:
     nodes = runtime._nodes.values()  # noqa: SLF001  (as the simulation observes its nodes)
     await asyncio.sleep(0)  # until each has opened the session
     played = [each for node in nodes for each in node.open_sessions if each.session == session]
+    before: list[Standing] = []
     while True:
         await asyncio.sleep(POLL_SECONDS)
-        if _is_stuck([each.standing() for each in played]):
+        # twice: a task that was woken, beside another one that waits, has had its turn by then
+        now = [each.standing() for each in played]
+        if now == before and _is_stuck(now):
             for each in played:
                 each.expire(SECONDS)
+        before = now
 
 
 def _is_stuck(standings: Sequence[Standing]) -> bool:
