@@ -11,7 +11,7 @@ of timing: a party that fails before them fails all others.
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -109,7 +109,7 @@ class Step:
 class Mishap(NamedTuple):
     """The end of a party before a step: all others have acknowledged its messages by then."""
 
-    what: Literal["crash", "raise", "accuse", "leave"]
+    what: Literal["crash", "goodbye", "raise", "accuse", "leave"]
     party: str
     place: int
     tolerated: bool = False
@@ -226,15 +226,15 @@ async def play(
     *,
     program: Program,
     mishap: Mishap | None = None,
-    crash: Callable[[], None] | None = None,
+    end: Callable[[], Awaitable[None]] | None = None,
 ) -> str:
     """Play a program, and return a hash of all messages received.
 
     Args:
         mishap: The end of one party before the others.
-        crash: A function that ends the process of the party of a mishap.
+        end: A function that ends the process of this party.
     """
-    return await _Player(party, program, mishap, crash).play()
+    return await _Player(party, program, mishap, end).play()
 
 
 class _Player:
@@ -245,10 +245,10 @@ class _Player:
         party: Party,
         program: Program,
         mishap: Mishap | None,
-        crash: Callable[[], None] | None,
+        end: Callable[[], Awaitable[None]] | None,
     ) -> None:
         self._party, self._program = party, program
-        self._mishap, self._crash = mishap, crash
+        self._mishap, self._end = mishap, end
         self._digest = b""
         self._heard: dict[str, bytes] = {}
         if mishap is not None and mishap.tolerated:
@@ -264,26 +264,35 @@ class _Player:
         return self._digest.hex()
 
     async def _meet(self, mishap: Mishap) -> None:
-        if self._party.me != mishap.party:
-            for _ in range(2):  # the party receives the first, and ends before the second
-                await self._party.send(mishap.party, Done(digest=self._digest))
-            if mishap.tolerated:
-                with suppress(PeerLost):
-                    await self._party.receive(Done, sender=mishap.party)
-                    raise AssertionError("a crashed party sent a message")
+        if self._party.me == mishap.party:
+            for peer in self._party.peers:
+                await self._party.receive(Done, sender=peer)
+            await self._end_early(mishap.what)
             return
-        for peer in self._party.peers:
-            await self._party.receive(Done, sender=peer)
-        match mishap.what:
+        for _ in range(2):  # the party receives the first, and ends before the second
+            await self._party.send(mishap.party, Done(digest=self._digest))
+        if mishap.what == "goodbye":
+            last = await self._party.receive(Done, sender=mishap.party)
+            self._digest = hashlib.sha256(self._digest + last.digest).digest()
+        if mishap.tolerated:
+            with suppress(PeerLost):
+                await self._party.receive(Done, sender=mishap.party)
+                raise AssertionError("a party that has ended sent a message")
+
+    async def _end_early(self, what: str) -> None:
+        match what:
             case "raise":
                 raise ZeroDivisionError
             case "accuse":
                 self._party.accuse(ProtocolViolation(self._party.peers[0], "was accused"))
             case "leave":
                 self._party.leave_unread()
-            case "crash" if self._crash is not None:
-                self._crash()
+            case _ if self._end is not None:
+                if what == "goodbye":
+                    await broadcast(self._party, Done(digest=self._digest))
+                await self._end()
                 await self._party.receive(Done, sender=self._party.peers[0])
+                raise AssertionError("a party that has ended received a message")
 
     async def _take_part(self, place: int, step: Step) -> None:
         me, rounds = self._party.me, self._program.rounds[place]

@@ -13,7 +13,7 @@ If several tasks of a party send at once, the depth is not compared either.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -59,6 +59,8 @@ NAMES: Final = ("ada", "bob", "cyd", "dan", "eve", "fay")
 SEED: Final = 1
 QUICK: Final = range(24)
 TRIPLES: Final = 1000
+ENDS: Final = ("crash", "goodbye")
+TOLERATED_SHARE: Final = 0.6
 AT_ONCE: Final = 16
 # A run that is stuck is found without a limit of time; other runs take as long as they take.
 SECONDS: Final = 900.0
@@ -66,13 +68,13 @@ POLL_SECONDS: Final = 0.02
 FAULT_SECONDS: Final = 5.0
 DELAY_SECONDS: Final = 0.001
 FAULTS: Final = {
-    "none": 0.16,
-    "slow": 0.26,
-    "crash": 0.06,
-    "loss": 0.06,
+    "none": 0.12,
+    "slow": 0.24,
+    "crash": 0.12,
+    "goodbye": 0.08,
     "raise": 0.06,
-    "accuse": 0.05,
-    "leave": 0.07,
+    "accuse": 0.04,
+    "leave": 0.06,
     "adversary": 0.28,
 }
 
@@ -163,8 +165,9 @@ def draw_triple(seed: int) -> Triple:
         case "adversary":
             liar = _draw_adversary([name for name in parties if name != party], rng)
             return triple._replace(adversaries={party: liar})
-    what: Any = "crash" if fault == "loss" else fault
-    mishap = Mishap(what, party, place, tolerated=fault == "loss")
+    what: Any = fault
+    tolerated = fault in ENDS and bool(rng.random() < TOLERATED_SHARE)
+    mishap = Mishap(what, party, place, tolerated)
     return triple._replace(program=replace(program, votes=0), mishap=mishap)
 
 
@@ -274,7 +277,7 @@ async def _played(runtime: TasksRuntime, triple: Triple, *, watched: bool) -> En
             play,
             session,
             Parties(program.parties),
-            public=public | ({"crash": _crash(runtime, name)} if mishap else {}),
+            public=public | ({"end": _end(runtime, name, mishap.what)} if mishap else {}),
             seconds=SECONDS if watched else None,
             adversary=triple.adversaries.get(name),
         )
@@ -287,8 +290,16 @@ async def _played(runtime: TasksRuntime, triple: Triple, *, watched: bool) -> En
     return _ended(outcomes)
 
 
-def _crash(runtime: TasksRuntime, name: str) -> Any:
-    return runtime._nodes[name].abort  # noqa: SLF001  (as if killed)
+def _end(runtime: TasksRuntime, name: str, what: str) -> Callable[[], Awaitable[None]]:
+    node = runtime._nodes[name]  # noqa: SLF001  (no role can end its own process)
+
+    async def end() -> None:
+        if what == "goodbye":
+            await node.close()
+        else:
+            node.abort()
+
+    return end
 
 
 async def _end_if_stuck(runtime: TasksRuntime, session: bytes) -> None:
@@ -342,7 +353,7 @@ async def _all_played(kind: type[Memory | Tls], triples: Sequence[Triple]) -> li
 
     async def one(triple: Triple) -> Ended:
         async with room:
-            if triple.mishap is None or triple.mishap.what != "crash":
+            if triple.fault not in ENDS:
                 return await _played(shared, triple, watched=True)
             own = kind()
             await own.start(Parties(triple.program.parties), {}, Streams(SEED))
