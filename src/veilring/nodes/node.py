@@ -380,7 +380,7 @@ class EarlyFrames:
     def __init__(self, clock: Callable[[], float] = loop_time) -> None:
         self._clock = clock
         self._peers: defaultdict[str, _Peer] = defaultdict(_Peer)
-        self._arrived = count()
+        self._arrived = count(1)
         self._lines = SparingLog(_log, clock)
 
     def keep(self, sender: str, session: bytes, frame: bytes) -> bool:
