@@ -2,8 +2,8 @@
 
 A program is one list of steps for all parties. In each step a party first sends its messages and
 then receives its own, so no program has a deadlock; leaving out steps or messages gives another
-program. What a party sends depends on its randomness and on all that it has received, and its
-result is a hash of that.
+program. The content of a message depends on the randomness of its sender and on everything that it
+has received, and the result of a party is a hash of that.
 
 Two steps at the end, in which all parties hear from all others, make the end of a run independent
 of timing: a party that fails before them fails all others.

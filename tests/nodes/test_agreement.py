@@ -4,10 +4,10 @@ All runtimes must agree on results, transcripts, costs, depth, and on the errors
 Timing decides three things only, which are not compared:
 
 - the order in which messages of different senders are received, and which of them are left unread;
-- which party of a failed run notices a fault itself, and which ones hear of it from another: an
-  abort counts as the error that it reports;
-- how far the others get before they hear of an error: the cost of an aborted run. A run that is
-  stuck is not aborted, and its cost is compared.
+- which parties of a failed run notice a fault themselves, and which ones receive an abort: an abort
+  counts as the error that it reports;
+- how far the others get before they receive it: the cost of an aborted run. A run that is stuck is
+  not aborted, and its cost is compared.
 
 If several tasks of a party send at once, the depth is not compared either.
 """

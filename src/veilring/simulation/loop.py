@@ -91,6 +91,11 @@ def _task_of(handle: asyncio.Handle) -> asyncio.Task[Any] | None:
     return owner if isinstance(owner, asyncio.Task) else None
 
 
+EACH_TASK: Final[contextvars.ContextVar[Callable[[Any], Any] | None]] = contextvars.ContextVar(
+    "EACH_TASK", default=None
+)
+"""What to do with the coroutine of each new task of a party, such as to measure its steps."""
+
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 # Between two events, callbacks hand results to each other: some tens in a row. A role that yields
@@ -278,6 +283,8 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
             raise _refused("asyncio.as_completed over bare coroutines", instead)
         if self.is_closed():
             raise RuntimeError("Event loop is closed")
+        if (wrap := EACH_TASK.get()) is not None:
+            coro = wrap(coro)
         if self.get_task_factory() is not None:
             return super().create_task(coro, name=name, context=context, **options)
         number = next(self._task_numbers)
@@ -353,12 +360,11 @@ def _place(task: asyncio.Task[Any]) -> str:
     """Return the file and the line at which a task was suspended, in a role if it plays one."""
     place = "an unknown line"
     coroutine: object = task.get_coro()
-    while inspect.iscoroutine(coroutine) and coroutine.cr_frame is not None:
-        frame = coroutine.cr_frame
+    while (frame := getattr(coroutine, "cr_frame", None)) is not None:
         package = frame.f_globals.get("__package__") or ""
         if place.startswith("an unknown") or not package.startswith(_BENEATH):
             place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        coroutine = coroutine.cr_await
+        coroutine = getattr(coroutine, "cr_await", None)
     return place
 
 
