@@ -107,9 +107,12 @@ class Step:
 
 
 class Mishap(NamedTuple):
-    """The end of a party before a step: all others have acknowledged its messages by then."""
+    """The end of a party before a step, or of its connection with its first peer.
 
-    what: Literal["crash", "goodbye", "raise", "accuse", "leave"]
+    All others have acknowledged its messages by then.
+    """
+
+    what: Literal["crash", "goodbye", "reset", "raise", "accuse", "leave"]
     party: str
     place: int
     tolerated: bool = False
@@ -268,16 +271,25 @@ class _Player:
             for peer in self._party.peers:
                 await self._party.receive(Done, sender=peer)
             await self._end_early(mishap.what)
+            if mishap.what == "reset":
+                await self._miss(self._party.peers[0])
             return
-        for _ in range(2):  # the party receives the first, and ends before the second
+        # the party receives the first, and ends before the second
+        for _ in range(1 if mishap.what == "reset" else 2):
             await self._party.send(mishap.party, Done(digest=self._digest))
         if mishap.what == "goodbye":
             last = await self._party.receive(Done, sender=mishap.party)
             self._digest = hashlib.sha256(self._digest + last.digest).digest()
-        if mishap.tolerated:
-            with suppress(PeerLost):
-                await self._party.receive(Done, sender=mishap.party)
-                raise AssertionError("a party that has ended sent a message")
+        if mishap.tolerated and (mishap.what != "reset" or self._is_first_peer_of(mishap.party)):
+            await self._miss(mishap.party)
+
+    def _is_first_peer_of(self, party: str) -> bool:
+        return self._party.me == next(name for name in self._party.parties if name != party)
+
+    async def _miss(self, peer: str) -> None:
+        with suppress(PeerLost):
+            await self._party.receive(Done, sender=peer)
+            raise AssertionError("a lost party sent a message")
 
     async def _end_early(self, what: str) -> None:
         match what:
@@ -291,8 +303,9 @@ class _Player:
                 if what == "goodbye":
                     await broadcast(self._party, Done(digest=self._digest))
                 await self._end()
-                await self._party.receive(Done, sender=self._party.peers[0])
-                raise AssertionError("a party that has ended received a message")
+                if what != "reset":
+                    await self._party.receive(Done, sender=self._party.peers[0])
+                    raise AssertionError("a party that has ended received a message")
 
     async def _take_part(self, place: int, step: Step) -> None:
         me, rounds = self._party.me, self._program.rounds[place]

@@ -13,7 +13,7 @@ If several tasks of a party send at once, the depth is not compared either.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -53,14 +53,17 @@ from veilring.nodes.runtimes.tasks import Memory, TasksRuntime
 from veilring.randomness import Streams
 from veilring.simulation import Constant, LinkModel, LogNormal, Topology, Uniform
 from veilring.simulation.faults import FAULT_KINDS, Fault, draw_faults
+from veilring.simulation.network import SimulatedEndpoint
+from veilring.transport.endpoint import InProcessEndpoint
 from veilring.transport.messages import Message
+from veilring.transport.tls import TlsEndpoint
 
 NAMES: Final = ("ada", "bob", "cyd", "dan", "eve", "fay")
 SEED: Final = 1
 QUICK: Final = range(16)
 TRIPLES: Final = 1000
 PART: Final = 123
-ENDS: Final = ("crash", "goodbye")
+ENDS: Final = ("crash", "goodbye", "reset")
 TOLERATED_SHARE: Final = 0.6
 AT_ONCE: Final = 16
 # A run that is stuck is found without a limit of time; other runs take as long as they take.
@@ -295,12 +298,26 @@ def _end(runtime: TasksRuntime, name: str, what: str) -> Callable[[], Awaitable[
     node = runtime._nodes[name]  # noqa: SLF001  (no role can end its own process)
 
     async def end() -> None:
-        if what == "goodbye":
-            await node.close()
-        else:
-            node.abort()
+        match what, node.endpoint:
+            case "goodbye", _:
+                await node.close()
+            case "reset", TlsEndpoint() as one:
+                connection = one._links.connection_to(one.peers[0])  # noqa: SLF001  (as if cut)
+                connection._transport.abort()  # type: ignore[union-attr]  # noqa: SLF001  (likewise)
+            case "reset", InProcessEndpoint() as one:
+                other = runtime._nodes[one.peers[0]].endpoint  # noqa: SLF001  (as above)
+                _lose(one, other.name)
+                _lose(other, one.name)
+            case _:
+                node.abort()
 
     return end
+
+
+def _lose(endpoint: Any, peer: str) -> None:
+    """Let an endpoint notice the loss of its connection with a peer."""
+    lose = endpoint.lose if isinstance(endpoint, SimulatedEndpoint) else endpoint.deliver
+    lose(PeerLost(peer))
 
 
 async def _end_if_stuck(runtime: TasksRuntime, session: bytes) -> None:
@@ -414,9 +431,16 @@ def shrunk(triple: Triple) -> Triple:
     return triple
 
 
-def agree(seeds: Sequence[int]) -> None:
-    """Check that memory and TLS agree with the simulation on the triples of some seeds."""
-    found = disagreements([draw_triple(seed) for seed in seeds])
+def with_reset(triple: Triple) -> Iterator[Triple]:
+    """Yield a triple in which a connection breaks where a party would crash."""
+    if triple.fault == "crash" and triple.mishap is not None:
+        mishap = triple.mishap._replace(what="reset", tolerated=True)
+        yield triple._replace(fault="reset", mishap=mishap)
+
+
+def agree(triples: Sequence[Triple]) -> None:
+    """Check that memory and TLS agree with the simulation."""
+    found = disagreements(triples)
     if found:
         smallest = shrunk(found[0][0])
         told = disagreements([smallest]) or found[:1]
@@ -426,11 +450,18 @@ def agree(seeds: Sequence[int]) -> None:
 
 def test_the_simulation_agrees_with_memory_and_tls() -> None:
     """Random programs have the same results, transcripts, costs and errors."""
-    agree(QUICK)
+    agree([draw_triple(seed) for seed in QUICK])
+
+
+def test_the_simulation_agrees_on_broken_connections() -> None:
+    """Two parties that have lost each other continue, and so do all others with both of them."""
+    agree([each for seed in QUICK for each in with_reset(draw_triple(seed))])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(QUICK.stop, TRIPLES, PART))
 def test_the_simulation_agrees_in_many_worlds(first: int) -> None:
     """All programs, topologies and faults of a long list have the same outcome everywhere."""
-    agree(range(first, min(first + PART, TRIPLES)))
+    triples = [draw_triple(seed) for seed in range(first, min(first + PART, TRIPLES))]
+    agree(triples)
+    agree([each for triple in triples for each in with_reset(triple)])
