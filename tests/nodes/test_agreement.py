@@ -366,7 +366,7 @@ def simulated(triple: Triple) -> Ended:
 
 async def _all_played(kind: type[Memory | Tls], triples: Sequence[Triple]) -> list[Ended]:
     """Play triples at once among the same parties; where a party crashes, among others."""
-    room = asyncio.Semaphore(AT_ONCE)
+    room, starting = asyncio.Semaphore(AT_ONCE), asyncio.Lock()
     shared = kind()
 
     async def one(triple: Triple) -> Ended:
@@ -374,7 +374,8 @@ async def _all_played(kind: type[Memory | Tls], triples: Sequence[Triple]) -> li
             if triple.fault not in ENDS:
                 return await _played(shared, triple, watched=True)
             own = kind()
-            await own.start(Parties(triple.program.parties), {}, Streams(SEED))
+            async with starting:
+                await own.start(Parties(triple.program.parties), {}, Streams(SEED))
             try:
                 return await _played(own, triple, watched=True)
             finally:
