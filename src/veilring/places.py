@@ -1,7 +1,6 @@
 """The place at which a role is: the file, line and function of its code, for errors."""
 
 import asyncio
-import inspect
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any, Final
@@ -22,9 +21,9 @@ def place_of_frame(frame: FrameType | None) -> str:
 
 def _suspended(task: asyncio.Task[Any]) -> Iterator[FrameType]:
     coroutine: object = task.get_coro()
-    while inspect.iscoroutine(coroutine) and coroutine.cr_frame is not None:
-        yield coroutine.cr_frame
-        coroutine = coroutine.cr_await
+    while (frame := getattr(coroutine, "cr_frame", None)) is not None:
+        yield frame
+        coroutine = getattr(coroutine, "cr_await", None)
 
 
 def _running(frame: FrameType | None) -> Iterator[FrameType]:

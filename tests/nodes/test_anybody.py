@@ -201,6 +201,36 @@ def test_two_tasks_cannot_wait_for_one_peer(first: tuple[str, ...]) -> None:
         simulation.simulate(main())
 
 
+async def hear_two_groups(party: Party) -> list[str]:
+    """Wait for two groups of peers at once, and return who speaks in each."""
+    if party.me != "ada":
+        await asyncio.sleep(party.parties.position(party.me))
+        await party.send("ada", Word(text="here"))
+        return []
+    groups = ("bob",), ("dan", "cyd")
+    waits = [party.receive_any(Word, senders=each) for each in groups]
+    first = [sender for sender, _ in await asyncio.gather(*waits)]
+    return [*first, (await party.receive_any(Word))[0]]
+
+
+def test_tasks_may_wait_for_disjoint_groups() -> None:
+    """Each gets the first message of its own group."""
+    heard = ProtocolRunner("simulated")(hear_two_groups, NAMES).results["ada"]
+    assert heard == ["bob", "cyd", "dan"]
+
+
+async def wait_in_two_groups(party: Party) -> None:
+    """Wait for two groups that share a peer, while nobody speaks."""
+    groups = (NAMES[2:], NAMES[1:3]) if party.me == "ada" else ()
+    await asyncio.gather(*(party.receive_any(Word, senders=each) for each in groups))
+
+
+def test_groups_that_share_a_peer_cannot_be_awaited_at_once() -> None:
+    """The error names the peer that both groups have."""
+    with pytest.raises(RunFailed, match="another task is already waiting for a message from cyd"):
+        ProtocolRunner("simulated")(wait_in_two_groups, NAMES)
+
+
 async def ask_a_stranger(party: Party) -> None:
     """Wait for somebody who is not a party."""
     await party.receive_any(Word, senders=("ada", "eve"))

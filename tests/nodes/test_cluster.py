@@ -37,8 +37,12 @@ from veilring.nodes.ring import draw_ring
 from veilring.nodes.run import Outcome, join_outcomes
 from veilring.nodes.runtimes.simulated import SIMULATED_SECONDS
 from veilring.testing import ProtocolRunner, assert_cost
+from veilring.transport.connection import Links
 from veilring.transport.frames import frame_size
+from veilring.transport.handshake import ConnectionRefusal
 from veilring.transport.messages import encode
+from veilring.transport.roster import Identity
+from veilring.transport.tls import TlsEndpoint
 
 
 def test_a_run_has_results_costs_and_views(run_protocol: ProtocolRunner) -> None:
@@ -286,3 +290,29 @@ def test_any_other_error_fails_the_run() -> None:
     ):
         with pytest.raises(RunFailed):
             join_outcomes(outcomes, 0)
+
+
+async def test_a_connection_may_break_while_others_still_connect(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A cluster over TLS starts nevertheless: the two parties connect again."""
+    start, objection = TlsEndpoint.start, Links.objection
+    broken = asyncio.Event()
+
+    def late(self: Links, peer: str) -> ConnectionRefusal | None:
+        if (self.me, peer) == ("ada", "cy") and not broken.is_set():
+            return ConnectionRefusal("not yet", again=True)
+        return objection(self, peer)
+
+    async def breaking(identity: Identity, *args: Any, **options: Any) -> TlsEndpoint:
+        endpoint = await start(identity, *args, **options)
+        if endpoint.name == "bob" and not broken.is_set():
+            broken.set()
+            vars(vars(endpoint)["_links"].connection_to("ada"))["_transport"].abort()
+        return endpoint
+
+    monkeypatch.setattr(Links, "objection", late)
+    monkeypatch.setattr(TlsEndpoint, "start", breaking)
+    async with Cluster(NAMES, runtime="tls", own=NAMES) as cluster:
+        assert broken.is_set()
+        assert (await cluster.run(pass_on)).results == {"ada": "cy", "bob": "ada", "cy": "bob"}

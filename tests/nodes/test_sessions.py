@@ -268,7 +268,7 @@ def test_a_peer_that_sends_much_loses_its_oldest(
     assert all(early.keep("ada", FIRST, frame) for _ in range(most))
     assert not early.keep("ada", SECOND, b"next")
     assert not early.keep("ada", FIRST, frame)
-    assert list(early.take(FIRST)) == [("bob", b"of bob"), ("ada", DROPPED)]
+    assert list(early.take(FIRST)) == [("ada", DROPPED), ("bob", b"of bob")]
     assert list(early.take(SECOND)) == [("ada", b"next")]
 
 
@@ -289,6 +289,15 @@ def test_colluding_peers_are_bounded_without_blame_or_a_misread_session(
     assert line.startswith("dropped frames of ada, sent before their session")
     early.keep("ada", FIRST, b"again")
     assert list(early.take(FIRST)) == [("ada", b"again")]
+
+
+def test_early_frames_keep_their_order(early: EarlyFrames) -> None:
+    """The frames of a session come in the order of their arrival, those of all peers together."""
+    sent = [("bob", b"1"), ("ada", b"2"), ("bob", b"3"), ("cy", b"4"), ("ada", b"5")]
+    for sender, frame in sent:
+        early.keep(sender, SECOND, b"of another session")
+        early.keep(sender, FIRST, frame)
+    assert list(early.take(FIRST)) == sent
 
 
 def test_old_frames_are_no_attack() -> None:

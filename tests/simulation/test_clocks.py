@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from collections.abc import Awaitable, Callable
 from time import thread_time
 from typing import Literal
 
@@ -10,7 +11,7 @@ from simpy import Environment
 from tests.roles import Number
 
 from veilring import simulation
-from veilring.errors import Deadlock, InputError, RunFailed
+from veilring.errors import Deadlock, InputError, RunFailed, SimulationError
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.run import Run
@@ -171,14 +172,16 @@ async def compute(party: Party, own: float) -> int:
     return sum([(await party.receive(Number, sender=peer)).number for peer in party.peers])
 
 
-def computed(seconds: float | Literal["measured"]) -> Run[int]:
+def computed(
+    seconds: float | Literal["measured"], role: Callable[..., Awaitable[int]] = compute
+) -> Run[int]:
     """Return a run of three parties that compute for different times."""
 
     async def main() -> Run[int]:
         async with Cluster(
             3, runtime=Simulated(compute=seconds), own=[0.01, 0.02, 0.05], seed=1
         ) as cluster:
-            return await cluster.run(compute)
+            return await cluster.run(role)
 
     return simulation.simulate(main())
 
@@ -195,6 +198,32 @@ def test_measured_roles_take_at_least_their_time() -> None:
     measured = computed("measured")
     assert measured.seconds >= 0.05
     assert measured.results == computed(0.0).results
+
+
+async def compute_in_tasks(party: Party, own: float) -> int:
+    """Compute in a task beside one that is cancelled before it begins."""
+    idle = asyncio.create_task(asyncio.sleep(math.inf))
+    idle.cancel()
+    async with asyncio.TaskGroup() as group:
+        computing = group.create_task(compute(party, own))
+    return computing.result()
+
+
+def test_tasks_of_a_role_are_measured() -> None:
+    """The time of each task that a role starts counts as much as its own."""
+    assert computed("measured", compute_in_tasks).seconds >= 0.05
+
+
+async def turn_for_ever(_party: Party, _own: float) -> int:
+    """Never wait."""
+    while True:  # noqa: ASYNC110  (the tested mistake)
+        await asyncio.sleep(0)
+
+
+def test_a_measured_loop_that_never_waits_is_named() -> None:
+    """The error has its file and line, as without measurement."""
+    with pytest.raises(SimulationError, match=r"a loop that never waits: .*test_clocks\.py"):
+        computed("measured", turn_for_ever)
 
 
 @pytest.mark.parametrize("seconds", [-1.0, math.inf, math.nan])

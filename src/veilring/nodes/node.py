@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import isawaitable
+from itertools import count
+from operator import itemgetter
 from types import EllipsisType
 from typing import Final, Self, TypeVar
 
@@ -389,6 +391,7 @@ class EarlyFrames:
     def __init__(self, clock: Callable[[], float] = loop_time) -> None:
         self._clock = clock
         self._peers: defaultdict[str, _Peer] = defaultdict(_Peer)
+        self._arrived = count(1)
         self._lines = SparingLog(_log, clock)
 
     def keep(self, sender: str, session: bytes, frame: bytes) -> bool:
@@ -401,7 +404,7 @@ class EarlyFrames:
         now = self._clock()
         peer = self._peers[sender]
         peer.forget_before(now - EARLY_SECONDS)
-        if not peer.add(session, frame, now):
+        if not peer.add(session, frame, next(self._arrived), now):
             return False
         had_room = True
         while peer.frame_count > EARLY_FRAMES_MAX or peer.byte_count > EARLY_BYTES_MAX:
@@ -415,15 +418,17 @@ class EarlyFrames:
         return had_room
 
     def take(self, session: bytes) -> Iterator[tuple[str, bytes]]:
-        """Yield the frames of a session, each sender's in order, and keep the rest.
+        """Yield the frames of a session in order of arrival, and keep the rest.
 
         A sender whose frames were dropped yields only `DROPPED`.
         """
+        taken: list[tuple[int, str, bytes]] = []
         for sender, peer in list(self._peers.items()):
-            for frame in peer.pop(session):
-                yield sender, frame
+            taken += [(number, sender, frame) for number, frame in peer.pop(session)]
             if not peer.sessions and not peer.dropped:
                 self.forget(sender)
+        for _, sender, frame in sorted(taken, key=itemgetter(0)):
+            yield sender, frame
 
     def drop(self, session: bytes) -> None:
         """Forget the frames of a session that is not joined here."""
@@ -448,7 +453,8 @@ class _Session:
     """The early frames of one peer for one session."""
 
     since: float
-    frames: list[bytes] = field(default_factory=list)
+    frames: list[tuple[int, bytes]] = field(default_factory=list)
+    """Each with its number among all early frames."""
 
 
 @dataclass(slots=True)
@@ -460,22 +466,22 @@ class _Peer:
     frame_count: int = 0
     byte_count: int = 0
 
-    def add(self, session: bytes, frame: bytes, now: float) -> bool:
+    def add(self, session: bytes, frame: bytes, number: int, now: float) -> bool:
         if session in self.dropped:
             return False
-        self.sessions.setdefault(session, _Session(now)).frames.append(frame)
+        self.sessions.setdefault(session, _Session(now)).frames.append((number, frame))
         self.frame_count += 1
         self.byte_count += len(frame)
         return True
 
-    def pop(self, session: bytes) -> list[bytes]:
+    def pop(self, session: bytes) -> list[tuple[int, bytes]]:
         if self.dropped.pop(session, None) is not None:
-            return [DROPPED]
+            return [(0, DROPPED)]
         kept = self.sessions.pop(session, None)
         if kept is None:
             return []
         self.frame_count -= len(kept.frames)
-        self.byte_count -= sum(map(len, kept.frames))
+        self.byte_count -= sum(len(frame) for _, frame in kept.frames)
         return kept.frames
 
     def forget_before(self, horizon: float) -> None:

@@ -169,7 +169,7 @@ class Session(Party):
         self._sent: Counter[str] = Counter()
         self._blocked: Counter[str] = Counter()
         self._stood: Standing | None = None
-        self._anybody: _Anybody | None = None
+        self._anybody: list[_Anybody] = []
         self._arrived = count()
         self._leaves_unread = False
         self._refusals: Counter[str] = Counter()  # by peer, since a message was sent or received
@@ -224,7 +224,7 @@ class Session(Party):
         inbox = self._inboxes.get(sender) or self._inbox(sender)
         while not inbox.unread:
             self._check(sender)
-            if self._anybody is not None and sender in self._anybody.among:
+            if any(sender in each.among for each in self._anybody):
                 raise _already_awaited(sender)
             arrival = inbox.wait(message_type, due)
             try:
@@ -247,11 +247,12 @@ class Session(Party):
         queue = self._in_order()
         while (place := self._first(queue, among)) is None:
             self._check_any(among, needed)
-            self._anybody = _Anybody(among, allowed)
+            anybody = _Anybody(among, allowed)
+            self._anybody.append(anybody)
             try:
-                await self._anybody.arrival
+                await anybody.arrival
             finally:
-                self._anybody = None
+                self._anybody.remove(anybody)
         inbox = queue[place]
         return inbox.sender, self._take(inbox, allowed)
 
@@ -282,16 +283,15 @@ class Session(Party):
         self._observe(Event(False, self.me, inbox.sender, self._round, message, frame))
         return message
 
-    def _check_any(self, among: Collection[str], needed: int) -> None:
+    def _check_any(self, among: frozenset[str], needed: int) -> None:
         self._check()
         lost = [name for name in self._lost or () if name in among]
         if lost and len(among) - len(lost) < needed:
             self._check(lost[0])
-        awaited = (inbox for inbox in self._inboxes.values() if inbox.arrival is not None)
-        for taken in (inbox.sender for inbox in awaited if inbox.sender in among):
-            raise _already_awaited(taken)
-        if self._anybody is not None:
-            raise _already_awaited("anybody")
+        named = [inbox.sender for inbox in self._inboxes.values() if inbox.arrival is not None]
+        awaited = frozenset(named).union(*(each.among for each in self._anybody))
+        if among & awaited:
+            raise _already_awaited(min(among & awaited))
 
     @override
     def leave_unread(self) -> None:
@@ -374,8 +374,9 @@ class Session(Party):
 
     def _wake(self, inbox: "_Inbox") -> None:
         inbox.wake()
-        if self._anybody is not None and inbox.sender in self._anybody.among:
-            self._anybody.wake()
+        for each in self._anybody:
+            if inbox.sender in each.among:
+                each.wake()
 
     def lose(self, peer: str, error: PeerLost | SessionAborted) -> None:
         """Continue without a peer if the role tolerates that; otherwise end the session."""
@@ -392,8 +393,8 @@ class Session(Party):
             self.error = error
             for inbox in self._inboxes.values():
                 inbox.wake()
-            if self._anybody is not None:
-                self._anybody.wake()
+            for each in self._anybody:
+                each.wake()
         return self.error
 
     def expire(self, seconds: float) -> None:
@@ -444,8 +445,8 @@ class Session(Party):
             return self._stood
         waiting = [inbox for inbox in self._inboxes.values() if inbox.is_awaited]
         waits = [Wait(inbox.sender, inbox.type.kind, inbox.due) for inbox in waiting]
-        if self._anybody is not None:
-            waits += [Wait(ANYBODY, each.kind, None) for each in self._anybody.types]
+        idle = [each for each in self._anybody if not each.arrival.done()]
+        waits += [Wait(ANYBODY, kind.kind, None) for each in idle for kind in each.types]
         return Standing(
             self.me,
             waits=tuple(waits),

@@ -93,6 +93,11 @@ def _task_of(handle: asyncio.Handle) -> asyncio.Task[Any] | None:
     return owner if isinstance(owner, asyncio.Task) else None
 
 
+EACH_TASK: Final[contextvars.ContextVar[Callable[[Any], Any] | None]] = contextvars.ContextVar(
+    "EACH_TASK", default=None
+)
+"""What to do with the coroutine of each new task of a party, such as to measure its steps."""
+
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 # Between two events, callbacks hand results to each other: some tens in a row. A role that yields
@@ -280,6 +285,8 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
             raise _refused("asyncio.as_completed over bare coroutines", instead)
         if self.is_closed():
             raise RuntimeError("Event loop is closed")
+        if (wrap := EACH_TASK.get()) is not None:
+            coro = wrap(coro)
         if self.get_task_factory() is not None:
             return super().create_task(coro, name=name, context=context, **options)
         number = next(self._task_numbers)

@@ -3,8 +3,7 @@
 import asyncio
 import contextvars
 import math
-import types
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -24,7 +23,7 @@ from veilring.randomness import Streams
 from veilring.simulation.clocks import OWN_CLOCK, Clock
 from veilring.simulation.faults import KEEPALIVE_SECONDS, Fault, conditions_of
 from veilring.simulation.links import NetworkConditions
-from veilring.simulation.loop import SimulatedLoop, running_environment, wait_event
+from veilring.simulation.loop import EACH_TASK, SimulatedLoop, running_environment, wait_event
 from veilring.simulation.network import SimulatedNetwork, Topology
 from veilring.transport.endpoint import Endpoint
 from veilring.transport.messages import Message
@@ -53,8 +52,8 @@ class Simulated(TasksRuntime):
         topology: The links between the parties; by default all are equal and instantaneous.
         faults: The faults; their times count from the start of the cluster.
         compute: The time that roles take: seconds for each call of `send` and `receive` and for the
-            end, or the processor time that the role's own task takes here, `measured`. A simulation
-            with measured times has no replay.
+            end, or the processor time that the tasks of the role take here, `measured`. A
+            simulation with measured times has no replay.
     """
 
     session_seconds: ClassVar[float | None] = None  # a deadlock ends a run at once
@@ -320,7 +319,7 @@ class _Computing(ForwardingParty):
 
 
 class _Stopwatch:
-    """The processor time of a coroutine while it runs, since it was last read."""
+    """The processor time of a party's tasks while they run, since it was last read."""
 
     def __init__(self) -> None:
         self._owed = 0.0
@@ -334,24 +333,47 @@ class _Stopwatch:
             owed, self._since = owed + now - self._since, now
         return owed
 
-    @types.coroutine
-    def measure(self, playing: Awaitable[_R]) -> Generator[Any, Any, _R]:
-        """Wait for a role, and measure each of its steps."""
-        steps = playing.__await__()
-        step: Callable[[], Any] = partial(steps.send, None)
-        while True:
-            self._since = thread_time()
-            try:
-                waits = step()
-            except StopIteration as stop:
-                return cast("_R", stop.value)
-            finally:
-                self._owed += thread_time() - self._since
-                self._since = None
-            try:
-                step = partial(steps.send, (yield waits))
-            except BaseException as error:  # noqa: BLE001  (the role's own, passed on to it)
-                step = partial(steps.throw, error)
+    def run(self, step: Callable[..., _R], *given: Any) -> _R:
+        """Run a step of a task, and measure it."""
+        self._since = thread_time()
+        try:
+            return step(*given)
+        finally:
+            self._owed += thread_time() - self._since
+            self._since = None
+
+    def measure(self, playing: Coroutine[Any, Any, _R]) -> "_Measured[_R]":
+        """Return a coroutine each of whose steps is measured."""
+        return _Measured(self, playing)
+
+
+class _Measured(Coroutine[Any, Any, _R]):
+    """A coroutine whose steps a stopwatch measures, also those of the tasks that it starts."""
+
+    def __init__(self, watch: _Stopwatch, playing: Coroutine[Any, Any, _R]) -> None:
+        self._watch, self._playing = watch, playing
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  (its name and frames, for errors)
+        return getattr(self._playing, name)
+
+    def __next__(self) -> Any:  # noqa: ANN401  (what asyncio passes on)
+        return self.send(None)
+
+    @override
+    def send(self, value: Any, /) -> Any:
+        return self._watch.run(self._playing.send, value)
+
+    @override
+    def throw(self, *error: Any) -> Any:
+        return self._watch.run(self._playing.throw, *error)
+
+    @override
+    def close(self) -> None:
+        self._playing.close()
+
+    @override
+    def __await__(self) -> Generator[Any, Any, _R]:
+        return cast("Generator[Any, Any, _R]", self)
 
 
 def computing(role: Callable[..., Awaitable[_R]], compute: Compute) -> Callable[..., Awaitable[_R]]:
@@ -360,7 +382,13 @@ def computing(role: Callable[..., Awaitable[_R]], compute: Compute) -> Callable[
     async def play(party: Party, *given: object, **public: object) -> _R:
         watch = _Stopwatch()
         machine = _Computing(party, watch.read if compute == "measured" else lambda: compute)
-        playing = role(machine, *given, **public)
+
+        async def as_coroutine() -> _R:
+            return await role(machine, *given, **public)
+
+        if compute == "measured":
+            EACH_TASK.set(watch.measure)
+        playing = as_coroutine()
         result = await (watch.measure(playing) if compute == "measured" else playing)
         await machine.pay()
         return result

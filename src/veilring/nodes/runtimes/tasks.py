@@ -162,8 +162,11 @@ class TasksRuntime(Runtime):
     ) -> None:
         self._resident = resident
         for endpoint in await self._connect(parties, streams):
-            node = self._nodes[endpoint.name] = Node(endpoint, streams)
-            node.start()
+            self._add_node(endpoint, streams)
+
+    def _add_node(self, endpoint: Endpoint, streams: Streams) -> None:
+        node = self._nodes[endpoint.name] = Node(endpoint, streams)
+        node.start()
 
     async def _connect(self, parties: Parties, streams: Streams) -> Sequence[Endpoint]:
         raise NotImplementedError
@@ -207,16 +210,19 @@ class Tls(TasksRuntime):
     """All parties in this process, each with a key of its own, over mutual TLS on loopback."""
 
     @override
-    async def _connect(self, parties: Parties, streams: Streams) -> Sequence[Endpoint]:
+    async def start(
+        self, parties: Parties, resident: Mapping[str, object], streams: Streams
+    ) -> None:
+        self._resident = resident
         local = make_local_roster(parties)
-        return await asyncio.gather(
-            *(
-                TlsEndpoint.start(
-                    local.identities[name],
-                    local.roster,
-                    listen=local.listeners[name],
-                    streams=streams,
-                )
-                for name in parties
+
+        async def join(name: str) -> None:
+            listener = local.listeners[name]
+            endpoint = await TlsEndpoint.start(
+                local.identities[name], local.roster, listen=listener, streams=streams
             )
-        )
+            # At once: a connection that breaks while others still connect can only be made again
+            # after the node has noticed the loss.
+            self._add_node(endpoint, streams)
+
+        await asyncio.gather(*map(join, parties))
