@@ -323,7 +323,7 @@ class Link:
             self.departure_seconds = start + size_bytes / self._bandwidth
             arrival = self.departure_seconds + self._latency() + self._jitter()
         else:
-            self.departure_seconds, arrival = self._transmit(start, size_bytes)
+            _, self.departure_seconds, arrival = self._transmit(start, size_bytes)
         self._arrival_seconds = max(self._arrival_seconds, arrival)
         if self.departure_seconds > self._environment.now:
             self._leaving = self._leaving or deque()
@@ -352,13 +352,13 @@ class Link:
         if self._connection is not None:
             self.cut()
 
-    def _transmit(self, start: float, size_bytes: int) -> tuple[float, float]:
-        """Return the departure and arrival of bytes that no others delay."""
+    def _transmit(self, start: float, size_bytes: int) -> tuple[float, float, float]:
+        """Return the start, departure and arrival of bytes that wait for no others."""
         if self._conditions is None:
             departure = start + size_bytes / self._bandwidth
-            return departure, departure + self._latency() + self._jitter()
+            return start, departure, departure + self._latency() + self._jitter()
         start = self._conditions.resume(start)
         slowdown, extra = self._conditions.burden(start)
         departure = start + slowdown * size_bytes / self._bandwidth
         arrival = departure + self._latency() + self._jitter() + extra
-        return departure, self._conditions.resume(arrival)
+        return start, departure, self._conditions.resume(arrival)

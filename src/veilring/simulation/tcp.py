@@ -32,9 +32,9 @@ LOSS_MAX: Final = 0.5
 break, which this model does not do."""
 _SEGMENTS_MIN: Final = 2  # the least window after a loss (RFC 5681)
 
-Wire: TypeAlias = Callable[[float, int], tuple[float, float]]
-"""Carry some bytes from a time on: the times at which the last of them departs and arrives."""
-_Effect: TypeAlias = Literal["grow", "keep", "halve", "collapse"]
+Wire: TypeAlias = Callable[[float, int], tuple[float, float, float]]
+"""Carry bytes from a time on: when the first departs, and when the last departs and arrives."""
+_Effect: TypeAlias = Literal["grow", "keep", "extend", "halve", "collapse"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +78,17 @@ class _Flight(NamedTuple):
 
     sent: float
     end: float
-    heard: float
-    """When the sender hears of the first segment."""
+    first: float
+    """When the sender hears of the first segment, or of those after it."""
+    last: float
     segments: int
     lost: Sequence[int]
 
     @property
     def tail(self) -> int:
         """The number of lost segments after which none arrived."""
-        places = range(self.segments - len(self.lost), self.segments)
-        inner = sum(1 for lost, place in zip(self.lost, places, strict=True) if lost != place)
-        return len(self.lost) - inner
+        ends = range(self.segments - len(self.lost), self.segments)
+        return sum(lost == place for lost, place in zip(self.lost, ends, strict=True))
 
 
 class Connection:
@@ -163,7 +163,7 @@ class Connection:
 
     def _rest(self, idle_seconds: float) -> None:
         """Halve the window for each timeout without traffic, to that of a new connection."""
-        while INITIAL_SEGMENTS < self._window < math.inf and idle_seconds > self._timeout:
+        while INITIAL_SEGMENTS < self._window and idle_seconds > self._timeout:
             self._threshold = max(self._threshold, 0.75 * self._window)
             self._window = max(self._window / 2, INITIAL_SEGMENTS)
             idle_seconds -= self._timeout
@@ -177,6 +177,8 @@ class Connection:
                 self._window = min(self._window + news.segments, self._threshold)
             case "grow":
                 self._window += news.segments / self._window
+            case "extend":
+                self._recovered = news.heard
             case "halve" | "collapse":
                 self._threshold = max(self._window / 2, _SEGMENTS_MIN)
                 self._window = self._threshold if news.effect == "halve" else 1.0
@@ -185,25 +187,22 @@ class Connection:
                 pass
 
     def _carry(self, start: float, size_bytes: int, segments: int, *, more: bool) -> None:
-        end, heard = self._transmit(start, size_bytes)
-        self._sent, self._free = start, end
-        if not segments:
-            return  # its bytes share the fate of a segment that is on its way
-        self._in_flight += segments
-        flight = _Flight(start, end, heard, segments, self._draw(segments))
+        flight = self._transmit(start, size_bytes, segments)
+        self._sent, self._free = start, flight.end
         if flight.lost:
             self._recover(flight, more=more, effect="halve")
             return
         needed = 2 * self._in_flight if self._window < self._threshold else self._in_flight
-        grows = needed >= int(self._window)
-        self._note(heard, start, segments, "grow" if grows else "keep")
+        self._note(flight, "grow" if needed >= int(self._window) else "keep")
 
-    def _transmit(self, start: float, size_bytes: int) -> tuple[float, float]:
-        """Put bytes on the wire; return when they have departed and when the sender hears of it."""
-        end, arrival = self._wire(max(start, self._free), size_bytes)
+    def _transmit(self, start: float, size_bytes: int, segments: int) -> _Flight:
+        begin, end, arrival = self._wire(max(start, self._free), size_bytes)
         self._departure = max(self._departure, end)
         self._arrival = max(self._arrival, arrival)
-        return end, arrival + self._back
+        self._in_flight += segments
+        last = arrival + self._back
+        first = last - (end - begin) * (1 - 1 / max(1, segments))
+        return _Flight(start, end, first, last, segments, self._draw(segments))
 
     def _recover(self, flight: _Flight, *, more: bool, effect: _Effect) -> None:
         """Send lost segments again until all have arrived.
@@ -213,46 +212,45 @@ class Connection:
         """
         tail = flight.tail
         inner = len(flight.lost) - tail
-        heard = flight.heard
         if inner or (more and len(flight.lost) < self._in_flight):
-            self._note(heard, flight.sent, flight.segments, effect)
-            self._send_again(heard, inner, more=more)
-            self._send_again(heard + self._rtt, tail, more=more)
+            self._note(flight, effect)
+            self._send_again(flight.last, inner, more=more)
+            self._send_again(flight.last + self._rtt, tail, more=more)
         else:
-            self._await_timer(flight, effect)
+            self._await_timer(flight, is_probe=effect == "halve")
 
     def _send_again(self, start: float, segments: int, *, more: bool) -> None:
         if segments:
-            again = self._retransmit(start, segments)
+            again = self._transmit_again(start, segments)
             if again.lost:
-                self._recover(again, more=more, effect="keep")
+                self._recover(again, more=more, effect="extend")
             else:
-                self._note(again.heard, start, segments, "keep")
+                self._note(again, "keep")
 
-    def _await_timer(self, flight: _Flight, effect: _Effect) -> None:
+    def _await_timer(self, flight: _Flight, *, is_probe: bool) -> None:
         """Send a segment each time that a timer ends; its acknowledgement tells of the others."""
-        tail, timeout, wait = flight.tail, self._timeout, self._timeout
-        last = flight.end if tail == flight.segments else flight.heard
-        if effect == "halve" and tail > 1:
+        wait = timeout = self._timeout
+        if is_probe and flight.tail > 1:
             wait = min(2 * self._rtt, timeout)
-        self._note(last + wait, flight.sent, flight.segments, effect)
-        probe = self._retransmit(last + wait, 1)
-        while probe.lost:
-            self._note(probe.end + timeout, probe.sent, 1, "collapse")
-            probe = self._retransmit(probe.end + timeout, 1)
+        due = wait + (flight.end if flight.tail == flight.segments else flight.last)
+        self._note(flight._replace(first=due), "halve" if is_probe else "collapse")
+        sent = self._transmit_again(due, 1)
+        while sent.lost:
+            due = sent.end + timeout
+            self._note(sent._replace(first=due), "collapse")
+            sent = self._transmit_again(due, 1)
             timeout = min(2 * timeout, TIMEOUT_MAX_SECONDS)
-        self._note(probe.heard, probe.sent, 1, "keep")
-        self._send_again(probe.heard, tail - 1, more=False)
+        self._note(sent, "keep")
+        self._send_again(sent.last, flight.tail - 1, more=False)
 
-    def _retransmit(self, start: float, segments: int) -> _Flight:
-        end, heard = self._transmit(start, segments * self._tcp.mss_bytes)
+    def _transmit_again(self, start: float, segments: int) -> _Flight:
+        flight = self._transmit(start, segments * self._tcp.mss_bytes, segments)
         if start <= self._free:
-            self._free = end
-        self._in_flight += segments
-        return _Flight(start, end, heard, segments, self._draw(segments))
+            self._free = flight.end
+        return flight
 
-    def _note(self, heard: float, sent: float, segments: int, effect: _Effect) -> None:
-        heapq.heappush(self._news, _News(heard, sent, segments, effect))
+    def _note(self, flight: _Flight, effect: _Effect) -> None:
+        heapq.heappush(self._news, _News(flight.first, flight.sent, flight.segments, effect))
 
     def _draw(self, segments: int) -> list[int]:
         """Return the positions of the segments that are lost."""

@@ -1,0 +1,236 @@
+"""The simulated TCP beside that of this machine's kernel, over a link that loses packets.
+
+The kernel's connections lead through two network namespaces. A process carries the packets from one
+to the other: it delays all of them, and drops segments with data at random, as `tc netem` would,
+which many kernels lack. It needs Linux and root. Namespaces and devices vanish with the process.
+"""
+
+import ctypes
+import fcntl
+import heapq
+import itertools
+import math
+import multiprocessing
+import os
+import random
+import select
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from benchmarks.measurement import Measurement, Skipped, T
+from veilring.simulation.tcp import Connection, Tcp
+
+_NEW_NETWORK: Final = 0x40000000  # CLONE_NEWNET
+_SET_DEVICE: Final = 0x400454CA  # TUNSETIFF
+_PLAIN_PACKETS: Final = 0x1001  # IFF_TUN | IFF_NO_PI
+_ADDRESSES: Final = ("10.77.0.1", "10.77.0.2")
+_PACKET_MAX: Final = 65_536
+_MODELLED: Final = 50  # times as many connections as measured, against chance
+
+
+class Case(NamedTuple):
+    """Messages on a few connections, one after the other on each."""
+
+    loss: float
+    delay: float
+    """One way, in seconds."""
+    segments: int
+    """Of a message."""
+    messages: int
+    connections: int
+    window: int = 0
+    """Segments that the receiver has room for; 0 for all."""
+
+
+CASES: Final = (
+    Case(0.0, 0.05, 1, 5, 1),
+    Case(0.0, 0.05, 30, 1, 5),
+    Case(0.0, 0.05, 200, 1, 5),
+    Case(0.0, 0.05, 800, 1, 5, window=44),
+    Case(0.001, 0.05, 4000, 1, 16, window=44),
+    Case(0.01, 0.05, 3000, 1, 16),
+    Case(0.03, 0.05, 1500, 1, 24),
+    Case(0.1, 0.05, 500, 1, 32),
+    Case(0.01, 0.1, 1500, 1, 24),
+    Case(0.05, 0.05, 1, 60, 40),
+    Case(0.05, 0.05, 3, 60, 40),
+    Case(0.05, 0.05, 10, 30, 40),
+    Case(0.05, 0.05, 100, 6, 40),
+)
+
+
+def measure(*, quick: bool) -> list[Measurement]:
+    """Measure the time of messages over the kernel's Reno, relative to the model's.
+
+    Raises:
+        Skipped: If there are no network namespaces.
+    """
+    found = []
+    for case in (CASES[0], CASES[9]) if quick else CASES:
+        kernel, model = over_kernel(case), over_model(case)
+        ratio = statistics.mean(model) / statistics.mean(kernel)
+        name = f"TCP, model / kernel: {case.segments} segments, {case.loss:.1%} lost"
+        name += f", round trip {2e3 * case.delay:.0f} ms" + f", window {case.window}" * bool(case.window)
+        error = statistics.stdev(kernel) / math.sqrt(len(kernel)) / statistics.mean(kernel)
+        detail = f"{statistics.mean(model):.3f} s beside {statistics.mean(kernel):.3f} s"
+        found.append(Measurement(name, "x", (ratio,), detail=f"{detail} ± {error:.1%}"))
+    return found
+
+
+def over_model(case: Case) -> list[float]:
+    """Return the seconds of each message in the model."""
+    seconds = []
+    for seed in range(_MODELLED * case.connections):
+        rng, now = np.random.default_rng(seed), 0.0
+        window = {"window_bytes": case.window * Tcp().mss_bytes} if case.window else {}
+        tcp = Connection(
+            Tcp(case.loss, **window),
+            lambda start, _size: (start, start, start + case.delay),
+            there_seconds=case.delay,
+            back_seconds=case.delay,
+            generator=lambda rng=rng: rng,
+        )
+        for _ in range(case.messages):
+            _, arrival = tcp.send(now, case.segments * Tcp().mss_bytes)
+            seconds.append(arrival - now)
+            now = arrival + case.delay
+    return seconds
+
+
+def over_kernel(case: Case) -> list[float]:
+    """Return the seconds of each message over this machine's TCP."""
+    count, clamp = case.connections, case.window * Tcp().mss_bytes
+    device, sending = _in_new_network(_ADDRESSES[0], lambda: [_socket() for _ in range(count)])
+    other, listening = _in_new_network(_ADDRESSES[1], lambda: [_listen(clamp) for _ in range(count)])
+    seconds: list[float] = []
+    exchanges = [
+        threading.Thread(target=_exchange, args=(*ends, case, seconds))
+        for ends in zip(sending, listening, strict=True)
+    ]
+    with _carried((device, other), case):
+        for exchange in exchanges:
+            exchange.start()
+        for exchange in exchanges:
+            exchange.join()
+    return seconds
+
+
+def _socket() -> socket.socket:
+    made = socket.socket()
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return made
+
+
+def _listen(clamp: int) -> socket.socket:
+    made = _socket()
+    if clamp:
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, clamp)
+    made.bind((_ADDRESSES[1], 0))
+    made.listen()
+    return made
+
+
+def _exchange(
+    sender: socket.socket, listener: socket.socket, case: Case, seconds: list[float]
+) -> None:
+    """Send the messages of a connection, each as soon as the one before was answered."""
+    _come_first()
+    size = case.segments * Tcp().mss_bytes
+    sender.connect(listener.getsockname())
+    receiver, _ = listener.accept()
+    with sender, receiver, listener:
+        for _ in range(case.messages):
+            start = time.monotonic()
+            sending = threading.Thread(target=sender.sendall, args=(bytes(size),))
+            sending.start()
+            left = size
+            while left:
+                left -= len(receiver.recv(_PACKET_MAX))
+            seconds.append(time.monotonic() - start)
+            sending.join()
+            receiver.sendall(b"!")
+            sender.recv(1)
+
+
+def _in_new_network(address: str, make: Callable[[], T]) -> tuple[int, T]:
+    """Return the device of a new network namespace, and what was made in it."""
+    made: list[tuple[int, T]] = []
+
+    def enter() -> None:
+        if ctypes.CDLL(None, use_errno=True).unshare(_NEW_NETWORK):
+            return
+        device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+        fcntl.ioctl(device, _SET_DEVICE, struct.pack("16sH22x", b"tun0", _PLAIN_PACKETS))
+        for words in (f"addr add {address}/24 dev tun0", "link set tun0 up txqueuelen 10000"):
+            subprocess.run(["ip", *words.split()], check=True)
+        made.append((device, make()))
+
+    # A thread of its own enters the namespace, and the rest of the process stays where it is.
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    if not made:
+        raise Skipped("there are no network namespaces: it needs Linux, root and a TUN device")
+    return made[0]
+
+
+@contextmanager
+def _carried(devices: tuple[int, int], case: Case) -> Iterator[None]:
+    """Carry packets between two devices meanwhile, in a process of its own."""
+    carrier = multiprocessing.get_context("fork").Process(target=_carry, args=(devices, case))
+    carrier.start()
+    try:
+        yield
+    finally:
+        carrier.terminate()
+        carrier.join()
+        for device in devices:
+            os.close(device)
+
+
+def _carry(devices: tuple[int, int], case: Case) -> None:
+    _come_first()
+    rng, numbers = random.Random(1), itertools.count()
+    waiting: list[tuple[float, int, int, bytes]] = []
+    while True:
+        while waiting and waiting[0][0] <= time.monotonic():
+            _, _, device, packet = heapq.heappop(waiting)
+            os.write(device, packet)
+        until = max(0.0, waiting[0][0] - time.monotonic()) if waiting else None
+        for device in select.select(devices, [], [], until)[0]:
+            packet = os.read(device, _PACKET_MAX)
+            is_forth = device == devices[0]
+            if is_forth and _has_data(packet) and rng.random() < case.loss:
+                continue
+            due = time.monotonic() + case.delay
+            heapq.heappush(waiting, (due, next(numbers), devices[is_forth], packet))
+
+
+def _come_first() -> None:
+    """Let no other process on this machine delay what this thread does."""
+    with suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+
+
+def _has_data(packet: bytes) -> bool:
+    """Say whether a packet is a TCP segment with data."""
+    if packet[0] >> 4 != 4:
+        return False
+    header = (packet[0] & 15) * 4
+    return len(packet) > header + (packet[header + 12] >> 4) * 4
+
+
+if __name__ == "__main__":
+    for each in measure(quick="--quick" in sys.argv):
+        print(f"{each.name:70} {each.median:6.3f}  {each.detail}", flush=True)
