@@ -6,13 +6,7 @@ from dataclasses import asdict, make_dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from veilring.config import (
-    as_scenario_errors,
-    make_kind,
-    make_table,
-    require_key,
-    require_key_that,
-)
+from veilring.config import as_scenario_errors, make_kind, make_table, require_key, require_key_that
 from veilring.errors import ScenarioError
 from veilring.extras import name_missing_extras
 from veilring.randomness import Streams

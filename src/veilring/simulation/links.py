@@ -317,8 +317,8 @@ class Link:
             raise InputError("size_bytes", size_bytes, "at least 0")
         start = max(self._environment.now, self.departure_seconds)
         if self._connection is not None:
-            times = self._connection.send(self._environment.now, size_bytes)
-            self.departure_seconds, arrival = times
+            departure, arrival = self._connection.send(self._environment.now, size_bytes)
+            self.departure_seconds = max(self.departure_seconds, departure)
         elif self._conditions is None:
             self.departure_seconds = start + size_bytes / self._bandwidth
             arrival = self.departure_seconds + self._latency() + self._jitter()
@@ -344,15 +344,14 @@ class Link:
             self._leaving = None
             self.departure_seconds = min(self.departure_seconds, self._environment.now)
             self._arrival_seconds = self._left_arrival
+        self.reconnect()
+
+    def reconnect(self) -> None:
+        """Let TCP begin a new connection; messages still arrive after those of the previous one."""
         if self._connection is not None:
             self._connection.reset()
 
-    def reconnect(self) -> None:
-        """Let TCP, if there is any, begin a new connection, without what the old one had to send."""
-        if self._connection is not None:
-            self.cut()
-
-    def _transmit(self, start: float, size_bytes: int) -> tuple[float, float, float]:
+    def _transmit(self, start: float, size_bytes: float) -> tuple[float, float, float]:
         """Return the start, departure and arrival of bytes that wait for no others."""
         if self._conditions is None:
             departure = start + size_bytes / self._bandwidth

@@ -31,10 +31,13 @@ LOSS_MAX: Final = 0.5
 """The highest probability of a loss: beyond it, timeouts of minutes are common, and connections
 break, which this model does not do."""
 _SEGMENTS_MIN: Final = 2  # the least window after a loss (RFC 5681)
+_DUPLICATES: Final = 3
+"""Later segments that arrived, after which a missing one counts as lost and not as late."""
+_LATE: Final = 0.25  # round trips until it is lost, after fewer (RFC 8985)
 
-Wire: TypeAlias = Callable[[float, int], tuple[float, float, float]]
+Wire: TypeAlias = Callable[[float, float], tuple[float, float, float]]
 """Carry bytes from a time on: when the first departs, and when the last departs and arrives."""
-_Effect: TypeAlias = Literal["grow", "keep", "extend", "halve", "collapse"]
+_Effect: TypeAlias = Literal["grow", "keep", "halve", "collapse"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ class Tcp:
 
 
 class _News(NamedTuple):
-    """What the sender learns of segments, and what that does to its window."""
+    """What the sender learns of segments, and the effect on its window."""
 
     heard: float
     sent: float
@@ -77,29 +80,30 @@ class _Flight(NamedTuple):
     """Segments that left one after the other, and the positions of those that were lost."""
 
     sent: float
-    end: float
+    departed: float
     first: float
-    """When the sender hears of the first segment, or of those after it."""
+    """The time at which the sender hears of the first segment, or that it is missing."""
     last: float
+    """Likewise of the last segment."""
     segments: int
+    segment_bytes: float
     lost: Sequence[int]
 
     @property
     def tail(self) -> int:
         """The number of lost segments after which none arrived."""
         ends = range(self.segments - len(self.lost), self.segments)
-        return sum(lost == place for lost, place in zip(self.lost, ends, strict=True))
+        return sum(lost == end for lost, end in zip(self.lost, ends, strict=True))
 
 
 class Connection:
     """The sender's side of one direction of a connection.
 
     Args:
-        wire: The link beneath. It is called in the order of transmissions, except for segments that
-            are sent again.
+        wire: The link beneath.
         there_seconds: The expected time of a segment, for timers.
         back_seconds: The time that acknowledgements take.
-        generator: A function that returns the stream of randomness; called only if segments are
+        generator: A function that returns the stream of randomness; called only if segments may be
             lost.
     """
 
@@ -119,20 +123,20 @@ class Connection:
         self.reset()
 
     def reset(self) -> None:
-        """Begin a new connection, which has nothing in flight."""
+        """Begin a new connection, with nothing in flight."""
         self._window, self._threshold = float(INITIAL_SEGMENTS), math.inf
         self._news: list[_News] = []  # a heap
         self._in_flight = 0  # segments
         self._recovered = -math.inf  # segments sent before belong to a loss that was handled
         self._sent = self._free = -math.inf  # the latest transmission, and its departure
-        self._spare = 0  # bytes that the latest segment had room for
-        self._departure = self._arrival = -math.inf
+        self._spare = 0  # bytes that the latest segment has room for
 
     def send(self, now: float, size_bytes: int) -> tuple[float, float]:
-        """Send a message; return the times at which the last of its bytes depart and arrive.
+        """Send a message; return when all of its bytes have departed, and when all have arrived.
 
-        The times include those of lost segments, without which the message is not complete.
+        Bytes that were lost depart when they are sent for the last time.
         """
+        self._departure = self._arrival = -math.inf
         mss, start, left = self._tcp.mss_bytes, max(now, self._sent), size_bytes
         # Bytes that wait for the window fill the last segment that waits, as in a send buffer.
         spare = self._spare if self._sent > now else 0
@@ -163,7 +167,7 @@ class Connection:
 
     def _rest(self, idle_seconds: float) -> None:
         """Halve the window for each timeout without traffic, to that of a new connection."""
-        while INITIAL_SEGMENTS < self._window and idle_seconds > self._timeout:
+        while self._window > INITIAL_SEGMENTS and idle_seconds > self._timeout:
             self._threshold = max(self._threshold, 0.75 * self._window)
             self._window = max(self._window / 2, INITIAL_SEGMENTS)
             idle_seconds -= self._timeout
@@ -177,8 +181,6 @@ class Connection:
                 self._window = min(self._window + news.segments, self._threshold)
             case "grow":
                 self._window += news.segments / self._window
-            case "extend":
-                self._recovered = news.heard
             case "halve" | "collapse":
                 self._threshold = max(self._window / 2, _SEGMENTS_MIN)
                 self._window = self._threshold if news.effect == "halve" else 1.0
@@ -188,23 +190,24 @@ class Connection:
 
     def _carry(self, start: float, size_bytes: int, segments: int, *, more: bool) -> None:
         flight = self._transmit(start, size_bytes, segments)
-        self._sent, self._free = start, flight.end
+        self._sent, self._free = start, flight.departed
         if flight.lost:
-            self._recover(flight, more=more, effect="halve")
+            self._recover(flight, more=more)
             return
         needed = 2 * self._in_flight if self._window < self._threshold else self._in_flight
         self._note(flight, "grow" if needed >= int(self._window) else "keep")
 
-    def _transmit(self, start: float, size_bytes: int, segments: int) -> _Flight:
-        begin, end, arrival = self._wire(max(start, self._free), size_bytes)
-        self._departure = max(self._departure, end)
+    def _transmit(self, start: float, size_bytes: float, segments: int) -> _Flight:
+        begin, departure, arrival = self._wire(max(start, self._free), size_bytes)
+        self._departure = max(self._departure, departure)
         self._arrival = max(self._arrival, arrival)
         self._in_flight += segments
-        last = arrival + self._back
-        first = last - (end - begin) * (1 - 1 / max(1, segments))
-        return _Flight(start, end, first, last, segments, self._draw(segments))
+        share, last = 1 / max(1, segments), arrival + self._back
+        first = last - (departure - begin) * (1 - share)
+        lost = self._draw(segments)
+        return _Flight(start, departure, first, last, segments, size_bytes * share, lost)
 
-    def _recover(self, flight: _Flight, *, more: bool, effect: _Effect) -> None:
+    def _recover(self, flight: _Flight, *, more: bool, is_repeated: bool = False) -> None:
         """Send lost segments again until all have arrived.
 
         Acknowledgements of later segments tell of losses. After the last segments of a message none
@@ -212,42 +215,48 @@ class Connection:
         """
         tail = flight.tail
         inner = len(flight.lost) - tail
-        if inner or (more and len(flight.lost) < self._in_flight):
-            self._note(flight, effect)
-            self._send_again(flight.last, inner, more=more)
-            self._send_again(flight.last + self._rtt, tail, more=more)
-        else:
-            self._await_timer(flight, is_probe=effect == "halve")
+        if not inner and not (more and tail < self._in_flight):
+            self._await_timer(flight, is_probe=not is_repeated)
+            return
+        self._note(flight, "keep" if is_repeated else "halve")
+        known = flight.last
+        if not more and flight.segments - flight.lost[0] - len(flight.lost) < _DUPLICATES:
+            known += _LATE * self._rtt
+        self._send_again(known, flight, inner, more=more)
+        self._send_again(known + self._rtt, flight, tail, more=more)
 
-    def _send_again(self, start: float, segments: int, *, more: bool) -> None:
-        if segments:
-            again = self._transmit_again(start, segments)
-            if again.lost:
-                self._recover(again, more=more, effect="extend")
-            else:
-                self._note(again, "keep")
+    def _send_again(self, start: float, flight: _Flight, segments: int, *, more: bool) -> None:
+        if not segments:
+            return
+        again = self._repeat(start, flight, segments)
+        if again.lost:
+            self._recover(again, more=more, is_repeated=True)
+        else:
+            self._note(again, "keep")
 
     def _await_timer(self, flight: _Flight, *, is_probe: bool) -> None:
         """Send a segment each time that a timer ends; its acknowledgement tells of the others."""
-        wait = timeout = self._timeout
+        wait, collapsed = self._timeout, not is_probe
         if is_probe and flight.tail > 1:
-            wait = min(2 * self._rtt, timeout)
-        due = wait + (flight.end if flight.tail == flight.segments else flight.last)
-        self._note(flight._replace(first=due), "halve" if is_probe else "collapse")
-        sent = self._transmit_again(due, 1)
+            wait = min(2 * self._rtt, wait)
+        due = wait + (flight.departed if flight.tail == flight.segments else flight.last)
+        sent = self._repeat(due, flight, 1)
+        probed: _Effect = "keep" if sent.lost else "halve"
+        self._note(flight._replace(first=due), "collapse" if collapsed else probed)
+        wait = self._timeout * (2 if collapsed else 1)
         while sent.lost:
-            due = sent.end + timeout
-            self._note(sent._replace(first=due), "collapse")
-            sent = self._transmit_again(due, 1)
-            timeout = min(2 * timeout, TIMEOUT_MAX_SECONDS)
-        self._note(sent, "keep")
-        self._send_again(sent.last, flight.tail - 1, more=False)
+            due = sent.departed + wait
+            self._note(sent._replace(first=due), "keep" if collapsed else "collapse")
+            sent = self._repeat(due, flight, 1)
+            wait, collapsed = min(2 * wait, TIMEOUT_MAX_SECONDS), True
+        self._note(sent, "grow")
+        self._send_again(sent.last, flight, flight.tail - 1, more=False)
 
-    def _transmit_again(self, start: float, segments: int) -> _Flight:
-        flight = self._transmit(start, segments * self._tcp.mss_bytes, segments)
+    def _repeat(self, start: float, flight: _Flight, segments: int) -> _Flight:
+        again = self._transmit(start, segments * flight.segment_bytes, segments)
         if start <= self._free:
-            self._free = flight.end
-        return flight
+            self._free = again.departed
+        return again
 
     def _note(self, flight: _Flight, effect: _Effect) -> None:
         heapq.heappush(self._news, _News(flight.first, flight.sent, flight.segments, effect))
