@@ -264,7 +264,9 @@ def _model(edge: str, attributes: Mapping[str, Any], default: LinkModel) -> Link
 
 
 def _tcp(attributes: Mapping[str, Any], default: Tcp | None) -> Tcp | None:
-    tcp: Tcp | None = attributes.get("tcp", default)
+    tcp = attributes.get("tcp", default)
+    if not isinstance(tcp, Tcp | None):
+        raise InputError("tcp", tcp, "a Tcp, or None")
     if "loss" not in attributes:
         return tcp
     return replace(tcp or Tcp(), loss=_number("loss", attributes["loss"]))

@@ -130,6 +130,8 @@ class Connection:
         self._recovered = -math.inf  # segments sent before belong to a loss that was handled
         self._sent = self._free = -math.inf  # the latest transmission, and its departure
         self._spare = 0  # bytes that the latest segment has room for
+        # The most segments in flight in a round trip: a window that is not used does not grow.
+        self._used, self._used_until = 0, -math.inf
 
     def send(self, now: float, size_bytes: int) -> tuple[float, float]:
         """Send a message; return when all of its bytes have departed, and when all have arrived.
@@ -159,7 +161,7 @@ class Connection:
             while self._news and self._news[0].heard <= start:
                 self._hear(heapq.heappop(self._news))
             if not self._news:
-                self._rest(start - self._sent)
+                self._rest(start - self._free)
             room = min(int(self._window), self._receiver) - self._in_flight
             if room > 0:
                 return start, room
@@ -178,9 +180,11 @@ class Connection:
             return
         match news.effect:
             case "grow" if self._window < self._threshold:
-                self._window = min(self._window + news.segments, self._threshold)
+                if 2 * self._used > self._window:
+                    self._window = min(self._window + news.segments, self._threshold)
             case "grow":
-                self._window += news.segments / self._window
+                if self._used >= int(self._window):
+                    self._window += news.segments / self._window
             case "halve" | "collapse":
                 self._threshold = max(self._window / 2, _SEGMENTS_MIN)
                 self._window = self._threshold if news.effect == "halve" else 1.0
@@ -191,11 +195,12 @@ class Connection:
     def _carry(self, start: float, size_bytes: int, segments: int, *, more: bool) -> None:
         flight = self._transmit(start, size_bytes, segments)
         self._sent, self._free = start, flight.departed
+        if self._in_flight > self._used or start >= self._used_until:
+            self._used, self._used_until = self._in_flight, flight.first
         if flight.lost:
             self._recover(flight, more=more)
-            return
-        needed = 2 * self._in_flight if self._window < self._threshold else self._in_flight
-        self._note(flight, "grow" if needed >= int(self._window) else "keep")
+        else:
+            self._note(flight, "grow")
 
     def _transmit(self, start: float, size_bytes: float, segments: int) -> _Flight:
         begin, departure, arrival = self._wire(max(start, self._free), size_bytes)
@@ -232,7 +237,7 @@ class Connection:
         if again.lost:
             self._recover(again, more=more, is_repeated=True)
         else:
-            self._note(again, "keep")
+            self._note(again, "grow")
 
     def _await_timer(self, flight: _Flight, *, is_probe: bool) -> None:
         """Send a segment each time that a timer ends; its acknowledgement tells of the others."""
