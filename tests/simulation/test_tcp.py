@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain, repeat
-from typing import Any
+from typing import Any, cast
 
 import networkx as nx
 import numpy as np
@@ -295,7 +295,9 @@ def network(fates: str) -> SimulatedNetwork:
     made = SimulatedNetwork(("alice", "bob"), Streams(1), topology=Topology(model))
     streams = {("link", "alice", "bob"): Fates(fates)}
     made.routes = Routes(
-        running_environment(), Topology(model), lambda *name: streams.get(name) or Fates("")
+        running_environment(),
+        Topology(model),
+        lambda *name: cast(Any, streams.get(name, Fates(""))),
     )
     return made
 
