@@ -57,10 +57,10 @@ CASES: Final = (
     Case(0.0, 0.05, 30, 1, 5),
     Case(0.0, 0.05, 200, 1, 5),
     Case(0.0, 0.05, 800, 1, 5, window=44),
-    Case(0.01, 0.05, 3000, 1, 24),
-    Case(0.03, 0.05, 1500, 1, 32),
-    Case(0.1, 0.05, 500, 1, 48),
-    Case(0.01, 0.1, 1500, 1, 32),
+    Case(0.01, 0.05, 3000, 1, 32),
+    Case(0.03, 0.05, 1500, 1, 48),
+    Case(0.1, 0.05, 500, 1, 80),
+    Case(0.01, 0.1, 1500, 1, 64),
     Case(0.05, 0.05, 1, 100, 60),
     Case(0.05, 0.05, 3, 100, 60),
     Case(0.05, 0.05, 10, 60, 60),
@@ -199,7 +199,7 @@ def _carried(devices: tuple[int, int], case: Case) -> Iterator[None]:
 
 def _carry(devices: tuple[int, int], case: Case) -> None:
     _come_first()
-    rng, numbers = np.random.default_rng(1), itertools.count()
+    rng, numbers = np.random.default_rng(case.connections), itertools.count()
     waiting: list[tuple[float, int, int, bytes]] = []
     while True:
         while waiting and waiting[0][0] <= time.monotonic():

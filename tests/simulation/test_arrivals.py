@@ -149,7 +149,7 @@ def check(ours: list[tuple[float, bytes]], theirs: list[tuple[float, bytes]]) ->
     )
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(5))
 def test_arrivals_on_equal_links_are_those_of_simpy(seed: int) -> None:
     """Each pair has a link, on which messages wait for the wire and stay in order."""
     rng = np.random.default_rng(seed)
@@ -160,7 +160,7 @@ def test_arrivals_on_equal_links_are_those_of_simpy(seed: int) -> None:
     check(arrivals(traffic, Topology(links), seed), expected)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(5))
 def test_forwarded_arrivals_are_those_of_simpy(seed: int) -> None:
     """On a graph, messages of several parties share the links of their paths."""
     rng = np.random.default_rng(seed)
