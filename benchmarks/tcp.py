@@ -45,7 +45,7 @@ class Case(NamedTuple):
     delay: float
     """One way, in seconds."""
     segments: int
-    """Of a message."""
+    """The size of a message."""
     messages: int
     connections: int
     window: int = 0

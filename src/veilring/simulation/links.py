@@ -236,7 +236,7 @@ class LinkModel:
         latency: The time from the departure of a message's last byte to its arrival.
         jitter: A second delay added to the latency.
         bandwidth_bytes_per_second: The rate at which bytes depart; at infinity they take no time.
-        tcp: The windows and lost segments of TCP; by default there are none.
+        tcp: The windows and lost segments of TCP; by default it takes no time.
     """
 
     latency: DelayDistribution = _NO_TIME

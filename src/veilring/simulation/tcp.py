@@ -68,7 +68,7 @@ class Tcp:
 
 
 class _News(NamedTuple):
-    """What the sender learns of segments, and the effect on its window."""
+    """The news that a sender learns about segments, and its effect on the window."""
 
     heard: float
     sent: float
@@ -82,7 +82,7 @@ class _Flight(NamedTuple):
     sent: float
     departed: float
     first: float
-    """The time at which the sender hears of the first segment, or that it is missing."""
+    """The time at which the sender learns about the first segment, or that it is missing."""
     last: float
     """Likewise of the last segment."""
     segments: int
@@ -215,8 +215,8 @@ class Connection:
     def _recover(self, flight: _Flight, *, more: bool, is_repeated: bool = False) -> None:
         """Send lost segments again until all have arrived.
 
-        Acknowledgements of later segments tell of losses. After the last segments of a message none
-        come, and a timer ends, unless the sender sends more.
+        Acknowledgements of later segments reveal losses. The last segments of a message have none: a
+        timer has to end, unless the sender sends more.
         """
         tail = flight.tail
         inner = len(flight.lost) - tail
@@ -240,7 +240,7 @@ class Connection:
             self._note(again, "grow")
 
     def _await_timer(self, flight: _Flight, *, is_probe: bool) -> None:
-        """Send a segment each time that a timer ends; its acknowledgement tells of the others."""
+        """Send a segment each time that a timer ends; its acknowledgement reveals the others."""
         wait, collapsed = self._timeout, not is_probe
         if is_probe and flight.tail > 1:
             wait = min(2 * self._rtt, wait)
