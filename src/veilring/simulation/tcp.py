@@ -215,8 +215,8 @@ class Connection:
     def _recover(self, flight: _Flight, *, more: bool, is_repeated: bool = False) -> None:
         """Send lost segments again until all have arrived.
 
-        Acknowledgements of later segments reveal losses. The last segments of a message have none: a
-        timer has to end, unless the sender sends more.
+        Acknowledgements of later segments reveal losses. The last segments of a message have none:
+        a timer has to end, unless the sender sends more.
         """
         tail = flight.tail
         inner = len(flight.lost) - tail
