@@ -41,6 +41,7 @@ _BENCHMARKS: Final[Mapping[str, str]] = MappingProxyType(
         "leaking": "leaking:measure",
         "mistakes": "mistakes:measure",
         "classify": "classify:measure",
+        "tcp": "tcp:measure",
     }
 )
 

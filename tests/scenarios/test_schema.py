@@ -1,5 +1,6 @@
 """Scenarios: loading, setting of keys, and the error for each mistake."""
 
+import math
 import pickle
 import re
 from pathlib import Path
@@ -16,6 +17,8 @@ from veilring.scenarios import (
     scenario_names,
     scenario_text,
 )
+from veilring.scenarios.network import links_table, make_links
+from veilring.simulation import Exponential, LinkModel, Tcp, Uniform
 
 SECOND = "start_seconds=1, end_seconds=2"
 PARTY, LINK = 'party="party-1"', 'source="party-1", target="party-2"'
@@ -33,13 +36,16 @@ RANGES = {  # the allowed values, and settings whose key and value the error rep
     "from 0 to 1": ("protocol.P0=1.5", "protocol.P0=nan"),
     "from 0.001": ("partition.alpha=0",),
     "no limit": ("network.bandwidth_bytes_per_second=0",),
-    "a whole number": ("protocol.k=5.0", "protocol.k=five"),
+    "a whole number": ("protocol.k=5.0", "protocol.k=five", "network.tcp.mss_bytes=0.5"),
     "a number": ("network.latency.sigma=wide",),
     "a list of names": ("parties.coalition=party-1",),
     "a list of tables": ("faults=1",),
     "a table with the keys count, names": ("parties=3",),
     "a table for each malicious party": ("adversaries=1",),
     "a distribution, such as": ("network.latency=0.1",),
+    "a table, such as": ("network.tcp=0.1",),
+    "a probability": ("network.tcp.loss=1",),
+    "at least mss_bytes": ("network.tcp.window_bytes=9",),
     '"auto"': ("protocol.rounds=0", "protocol.rounds=often"),
     '"all"': ("data.queries=0",),
     "otherwise 1": ("protocol.cycles=2",),
@@ -238,3 +244,12 @@ def test_any_key_can_be_set_until_the_scenario_is_checked() -> None:
         scenario.name = "other"  # type: ignore[misc]  # the tested assignment
     with pytest.raises(ValueError, match="frozen"):
         load_scenario("wine").protocol.name = "other"  # type: ignore[misc]  # likewise
+
+
+@pytest.mark.parametrize("tcp", [None, Tcp(), Tcp(0.01, 500, 9000)])
+def test_links_are_read_as_they_are_written(tcp: Tcp | None) -> None:
+    """The keys of links, as in the file of a world, make the same links."""
+    for bandwidth in (1e6, math.inf):
+        links = LinkModel(Uniform(0.01, 0.1), Exponential(0.01), bandwidth, tcp)
+        tables = {"data": {"source": "wine"}, "network": links_table(links)}
+        assert make_links(make_scenario(tables).network) == links

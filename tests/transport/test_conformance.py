@@ -18,6 +18,7 @@ from veilring.simulation import (
     Exponential,
     LinkModel,
     SimulatedNetwork,
+    Tcp,
     Topology,
     Uniform,
     simulate,
@@ -58,6 +59,7 @@ TRANSPORTS: dict[str, tuple[Maker, Callable[[Coroutine[Any, Any, None]], None]]]
     "tls on uvloop": (tls_endpoints, uvloop.run),
     "instant": (over(LinkModel()), simulate),
     "constant": (over(LinkModel(Constant(0.05))), simulate),
+    "lossy": (over(LinkModel(Constant(0.001), tcp=Tcp(0.01))), simulate),
     "random": (over(LinkModel(Uniform(0.01, 0.1), Exponential(0.02), 1e8)), simulate),
 }
 

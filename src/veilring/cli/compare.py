@@ -185,7 +185,7 @@ def compare_command(
         typer.Option(
             metavar="FILE.toml",
             help="TOML file with the keys of a scenario's network table: latency, jitter, "
-            "bandwidth_bytes_per_second, graph. Default: 20 ms one way.",
+            "bandwidth_bytes_per_second, tcp, graph. Default: 20 ms one way.",
         ),
     ] = None,
     seeds: Annotated[

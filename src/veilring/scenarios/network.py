@@ -6,7 +6,7 @@ from dataclasses import asdict, make_dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from veilring.config import as_scenario_errors, make_kind, require_key, require_key_that
+from veilring.config import as_scenario_errors, make_kind, make_table, require_key, require_key_that
 from veilring.errors import ScenarioError
 from veilring.extras import name_missing_extras
 from veilring.randomness import Streams
@@ -17,6 +17,7 @@ from veilring.simulation import (
     LinkModel,
     LogNormal,
     Normal,
+    Tcp,
     Topology,
     Uniform,
 )
@@ -46,8 +47,8 @@ def make_topology(network: NetworkSection, parties: Sequence[str]) -> Topology:
     """Return the links between the parties.
 
     In a GraphML file the nodes are the names of parties, and edges may have the attributes
-    `latency_seconds`, `jitter_seconds` and `bandwidth_bytes_per_second`; missing attributes are
-    taken from the scenario.
+    `latency_seconds`, `jitter_seconds`, `bandwidth_bytes_per_second` and `loss`; missing attributes
+    are taken from the scenario.
     """
     model = make_links(network)
     with as_scenario_errors({"graph": "network.graph"}, "network.graph"):
@@ -58,11 +59,12 @@ def make_topology(network: NetworkSection, parties: Sequence[str]) -> Topology:
 
 def make_links(network: NetworkSection) -> LinkModel:
     """Return the properties of all links for which the graph sets none."""
-    limit = network.bandwidth_bytes_per_second
+    limit, tcp = network.bandwidth_bytes_per_second, network.tcp
     return LinkModel(
         make_kind("network.latency", "distribution", network.latency, _DISTRIBUTIONS),
         make_kind("network.jitter", "distribution", network.jitter, _DISTRIBUTIONS),
-        *(() if limit is None else (limit,)),
+        math.inf if limit is None else limit,
+        None if tcp is None else make_table("network.tcp", tcp, Tcp),
     )
 
 
@@ -73,6 +75,7 @@ def links_table(links: LinkModel) -> dict[str, object]:
         "latency": _distribution_table(links.latency),
         "jitter": _distribution_table(links.jitter),
         "bandwidth_bytes_per_second": None if limit == math.inf else limit,
+        "tcp": None if links.tcp is None else asdict(links.tcp),
     }
 
 

@@ -108,6 +108,8 @@ class NetworkSection(Section):
         jitter: A distribution of durations that are added to the latency.
         bandwidth_bytes_per_second: The bandwidth of each link in each direction; by default
             unlimited.
+        tcp: The `loss` of segments, `mss_bytes` and `window_bytes` of TCP; by default it costs no
+            time.
         graph: The pairs of parties with a link; messages between others are forwarded.
         compute: The simulated time that a role takes, in seconds for each message that it sends or
             receives, or as it is measured here.
@@ -126,6 +128,9 @@ class NetworkSection(Section):
     )
     bandwidth_bytes_per_second: float | None = Field(
         None, gt=0, description="a number above 0; leave it out for no limit"
+    )
+    tcp: dict[str, Any] | None = Field(
+        None, description="a table, such as { loss = 0.01 }; leave it out for none"
     )
     graph: str = Field(
         "complete", description="complete, cycle, path, star, or a path to a .graphml"

@@ -23,6 +23,7 @@ with name_missing_extras():
         wait_event,
     )
     from veilring.simulation.network import Routes, SimulatedEndpoint, SimulatedNetwork, Topology
+    from veilring.simulation.tcp import Tcp
 
 __all__ = (
     "Constant",
@@ -38,6 +39,7 @@ __all__ = (
     "SimulatedEndpoint",
     "SimulatedLoop",
     "SimulatedNetwork",
+    "Tcp",
     "Topology",
     "TracedLoop",
     "Uniform",

@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from veilring.errors import InputError
 from veilring.simulation.loop import timeout_at
+from veilring.simulation.tcp import Connection, Tcp
 
 
 class DelayDistribution(ABC):
@@ -235,11 +236,13 @@ class LinkModel:
         latency: The time from the departure of a message's last byte to its arrival.
         jitter: A second delay added to the latency.
         bandwidth_bytes_per_second: The rate at which bytes depart; at infinity they take no time.
+        tcp: The windows and lost segments of TCP; by default it takes no time.
     """
 
     latency: DelayDistribution = _NO_TIME
     jitter: DelayDistribution = _NO_TIME
     bandwidth_bytes_per_second: float = math.inf
+    tcp: Tcp | None = None
 
     def __post_init__(self) -> None:
         bandwidth = self.bandwidth_bytes_per_second
@@ -260,12 +263,16 @@ class Link:
         departure = max(now, previous departure) + size / bandwidth
         arrival   = max(previous arrival, departure + latency + jitter)
 
+    With TCP, this holds for each of its transmissions, instead of for each message.
+
     Attributes:
         departure_seconds: The departure of the latest message.
 
     Args:
         generator: A function that returns the link's own stream of randomness, so that no other
             link's draws depend on it. Not called if the model is not random.
+        back_seconds: The time that TCP's acknowledgements take; by default that of an empty message
+            on this link.
     """
 
     def __init__(
@@ -274,6 +281,8 @@ class Link:
         model: LinkModel,
         generator: Callable[[], Generator],
         conditions: LinkConditions | None = None,
+        *,
+        back_seconds: float | None = None,
     ) -> None:
         self.model = model
         self._conditions = conditions
@@ -287,6 +296,15 @@ class Link:
         # When messages depart and arrive; None if all have left: an empty deque takes much room.
         self._leaving: deque[tuple[float, float]] | None = None
         self._left_arrival = -math.inf  # of the latest message that has departed
+        self._connection: Connection | None = None
+        if model.tcp is not None:
+            self._connection = Connection(
+                model.tcp,
+                self._transmit,
+                there_seconds=model.expected_seconds,
+                back_seconds=model.expected_seconds if back_seconds is None else back_seconds,
+                generator=self._stream,
+            )
 
     def _stream(self) -> Generator:
         if self._own is None:
@@ -298,11 +316,14 @@ class Link:
         if size_bytes < 0:
             raise InputError("size_bytes", size_bytes, "at least 0")
         start = max(self._environment.now, self.departure_seconds)
-        if self._conditions is None:
+        if self._connection is not None:
+            departure, arrival = self._connection.send(self._environment.now, size_bytes)
+            self.departure_seconds = max(self.departure_seconds, departure)
+        elif self._conditions is None:
             self.departure_seconds = start + size_bytes / self._bandwidth
             arrival = self.departure_seconds + self._latency() + self._jitter()
         else:
-            arrival = self._arrival_under(self._conditions, start, size_bytes)
+            _, self.departure_seconds, arrival = self._transmit(start, size_bytes)
         self._arrival_seconds = max(self._arrival_seconds, arrival)
         if self.departure_seconds > self._environment.now:
             self._leaving = self._leaving or deque()
@@ -318,16 +339,25 @@ class Link:
 
     def cut(self) -> None:
         """Forget the messages that have not departed; later ones need not wait for them."""
-        if self._leaving is None:
-            return
-        self._let_depart(self._leaving)
-        self._leaving = None
-        self.departure_seconds = min(self.departure_seconds, self._environment.now)
-        self._arrival_seconds = self._left_arrival
+        if self._leaving is not None:
+            self._let_depart(self._leaving)
+            self._leaving = None
+            self.departure_seconds = min(self.departure_seconds, self._environment.now)
+            self._arrival_seconds = self._left_arrival
+        self.reconnect()
 
-    def _arrival_under(self, conditions: LinkConditions, start: float, size_bytes: int) -> float:
-        start = conditions.resume(start)
-        slowdown, extra = conditions.burden(start)
-        self.departure_seconds = start + slowdown * size_bytes / self._bandwidth
-        arrival = self.departure_seconds + self._latency() + self._jitter() + extra
-        return conditions.resume(arrival)
+    def reconnect(self) -> None:
+        """Let TCP begin a new connection; messages still arrive after those of the previous one."""
+        if self._connection is not None:
+            self._connection.reset()
+
+    def _transmit(self, start: float, size_bytes: float) -> tuple[float, float, float]:
+        """Return the start, departure and arrival of bytes that wait for no others."""
+        if self._conditions is None:
+            departure = start + size_bytes / self._bandwidth
+            return start, departure, departure + self._latency() + self._jitter()
+        start = self._conditions.resume(start)
+        slowdown, extra = self._conditions.burden(start)
+        departure = start + slowdown * size_bytes / self._bandwidth
+        arrival = departure + self._latency() + self._jitter() + extra
+        return start, departure, self._conditions.resume(arrival)

@@ -12,6 +12,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from numpy.random import Generator
@@ -30,6 +31,7 @@ from veilring.simulation.links import (
     Uniform,
 )
 from veilring.simulation.loop import running_environment, timeout_at, wait_event
+from veilring.simulation.tcp import Tcp
 from veilring.transport.endpoint import (
     QUEUED_FRAMES_MAX,
     InProcessEndpoint,
@@ -55,8 +57,8 @@ class Topology:
         graph: A graph of networkx with the parties' names as nodes. An undirected edge is a link
             each way. Edge attributes, each optional, override the default: `latency` and `jitter`
             (a `DelayDistribution`), or `latency_seconds` (a constant) and `jitter_seconds` (uniform
-            from 0), and `bandwidth_bytes_per_second`. Others are ignored. The graph is read once,
-            at construction.
+            from 0), `bandwidth_bytes_per_second`, `tcp` (a `Tcp`) and its `loss`. Others are
+            ignored. The graph is read once, at construction.
     """
 
     def __init__(self, default: LinkModel = _INSTANT, graph: "nx.Graph[str] | None" = None) -> None:
@@ -178,6 +180,13 @@ class Routes:
                 link.cut()
         return self._environment.now
 
+    def reconnect(self, one: str, other: str) -> None:
+        """Let two parties begin a new connection, where they have a link that forwards nothing."""
+        for pair in ((one, other), (other, one)):
+            links = self._paths.get(pair, ())
+            if len(links) == 1 and links[0] not in self._shared:
+                links[0].reconnect()
+
     def announce(
         self, source: str, targets: Iterable[str], size_bytes: int, tell: Callable[[str], None]
     ) -> None:
@@ -216,6 +225,7 @@ class Routes:
                 model,
                 lambda: self._generator("link", source, target),
                 self._conditions.of(source, target),
+                back_seconds=self._topology.expected_seconds(target)(source) if model.tcp else None,
             )
         return self._links[pair]
 
@@ -247,9 +257,19 @@ def _model(edge: str, attributes: Mapping[str, Any], default: LinkModel) -> Link
             latency=_delay(attributes, "latency", Constant, default.latency),
             jitter=_delay(attributes, "jitter", lambda high: Uniform(0.0, high), default.jitter),
             bandwidth_bytes_per_second=_number("bandwidth_bytes_per_second", bandwidth),
+            tcp=_tcp(attributes, default.tcp),
         )
     except InputError as error:
         raise InputError.of(error, f"{edge}.{error.field}") from None
+
+
+def _tcp(attributes: Mapping[str, Any], default: Tcp | None) -> Tcp | None:
+    tcp = attributes.get("tcp", default)
+    if not isinstance(tcp, Tcp | None):
+        raise InputError("tcp", tcp, "a Tcp, or None")
+    if "loss" not in attributes:
+        return tcp
+    return replace(tcp or Tcp(), loss=_number("loss", attributes["loss"]))
 
 
 def _delay(
@@ -319,6 +339,7 @@ class SimulatedNetwork:
             if endpoint.inbox.closed:
                 revived.lose(PeerLost(peer))
             elif peer != name:
+                self.routes.reconnect(name, peer)
                 arrival = self.routes.send(name, peer, len(GOODBYE))
                 arrival.callbacks.append(functools.partial(_notify, endpoint.welcome, [name]))
         return revived
@@ -343,6 +364,7 @@ class SimulatedNetwork:
         """Connect two parties again, if both still exist."""
         ends = self.endpoint(one), self.endpoint(other)
         if not any(end.inbox.closed for end in ends):
+            self.routes.reconnect(one, other)
             ends[0].welcome(other)
             ends[1].welcome(one)
 
