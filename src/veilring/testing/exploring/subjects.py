@@ -41,6 +41,7 @@ from veilring.testing.exploring.worlds import (
     play_world,
     results_by_party,
 )
+from veilring.testing.histories import recording
 
 Role = Callable[..., Awaitable[Any]]
 Public = Callable[[tuple[str, ...], Generator], Mapping[str, object]]
@@ -95,14 +96,15 @@ class RoleSubject(Subject):
         public: Mapping[str, Any] = (
             self.public(among, rng) if callable(self.public) else self.public
         )
-        outcomes = await cluster.play(self.role, among=among, **options, **public)
-        liars = options.get("adversaries") or {}
-        honest = [outcome for outcome in outcomes if outcome.party not in liars]
-        inputs = {name: self.inputs[name] for name in among}
-        try:
-            self.invariant(inputs, results_by_party(honest))
-        except AssertionError as error:
-            return Played(outcomes, [str(error) or "the invariant does not hold"])
+        with recording():
+            outcomes = await cluster.play(self.role, among=among, **options, **public)
+            liars = options.get("adversaries") or {}
+            honest = [outcome for outcome in outcomes if outcome.party not in liars]
+            inputs = {name: self.inputs[name] for name in among}
+            try:
+                self.invariant(inputs, results_by_party(honest))
+            except AssertionError as error:
+                return Played(outcomes, [str(error) or "the invariant does not hold"])
         return Played(outcomes, [])
 
     @override

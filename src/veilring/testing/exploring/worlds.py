@@ -22,7 +22,7 @@ from numpy.random import Generator
 from veilring import simulation
 from veilring.errors import Deadlock, SessionTimeout, VeilringError
 from veilring.nodes.cluster import Cluster, lost_parties
-from veilring.nodes.journal import Journal, join_transcripts, transcript_hash
+from veilring.nodes.journal import Journal, transcript_hash
 from veilring.nodes.run import Outcome
 from veilring.nodes.runtimes import Simulated
 from veilring.randomness import Streams
@@ -253,6 +253,8 @@ class _World:
                 if subject.can_do_with(alive):
                     explored.runs.append(Start(number, clock()))
                     alive = await self._run_once(cluster, number, alive)
+                    if explored.wrong:
+                        break  # later runs would add nothing but time
             if clock() > world.over_by:
                 explored.wrong.append(f"not finished after {clock():.1f} s")
         explored.struck.update(fault.kind for fault in runtime.struck)
@@ -325,9 +327,10 @@ class _World:
 
     def _record(self, outcomes: Sequence[Outcome]) -> None:
         if self.trace is not None:
-            honest = (outcome.channels for outcome in outcomes if outcome.error is None)
-            said = transcript_hash(join_transcripts(honest))
-            self.trace.record(asyncio.get_running_loop().time(), said)
+            now = asyncio.get_running_loop().time()
+            for outcome in outcomes:
+                if outcome.error is None:
+                    self.trace.record(now, transcript_hash(outcome.channels))
 
 
 def results_by_party(outcomes: Sequence[Outcome]) -> dict[str, Any]:
