@@ -131,9 +131,7 @@ class Replica:
         return None
 
 
-async def replicated(
-    party: Party, own: Sequence[int | None], *, asks: bool = True
-) -> list[int]:
+async def replicated(party: Party, own: Sequence[int | None], *, asks: bool = True) -> list[int]:
     """Write the party's values, and return what it has read, from a majority if it asks."""
     party.round(1)
     replica, found = Replica(party), []

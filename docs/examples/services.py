@@ -25,8 +25,18 @@ from veilring.testing.histories import (
 
 PATIENCE_SECONDS: Final = 0.5
 """The time after which a call is repeated: a link that is cut delivers both copies later."""
-WORDS: Final[Mapping[str, Sequence[str]]] = {"ada": ["a1", "a2"], "ben": ["b1"], "cy": ["c1", "c2"], "dee": ["d1"]}
-NUMBERS: Final[Mapping[str, Sequence[int]]] = {"ada": [1, 2], "ben": [4], "cy": [8, 16], "dee": [32]}
+WORDS: Final[Mapping[str, Sequence[str]]] = {
+    "ada": ["a1", "a2"],
+    "ben": ["b1"],
+    "cy": ["c1", "c2"],
+    "dee": ["d1"],
+}
+NUMBERS: Final[Mapping[str, Sequence[int]]] = {
+    "ada": [1, 2],
+    "ben": [4],
+    "cy": [8, 16],
+    "dee": [32],
+}
 _GONE: Final = (PeerLost, SessionAborted)
 
 

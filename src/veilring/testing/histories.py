@@ -250,7 +250,9 @@ def register(initial: Hashable = None) -> Model:
 
     def groups(operations: Sequence[Operation]) -> Iterator[Collection[Operation]]:
         # Without any write of a value and all reads of it, each other read still finds its own.
-        value = {each: each.argument if each.kind == "write" else each.result for each in operations}
+        value = {
+            each: each.argument if each.kind == "write" else each.result for each in operations
+        }
         for written in dict.fromkeys(each.argument for each in operations if each.kind == "write"):
             if written != initial:
                 yield [each for each in operations if value[each] == written]
