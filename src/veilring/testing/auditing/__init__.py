@@ -413,8 +413,8 @@ _UNKNOWN: Final = (
 _SEEN: Final = "invalid label, disagreement of parties, endless run or error without a name"
 """Everything that a run shows if the audit knows no right label."""
 _NOT_REACHED: Final = (
-    " A crash never falls between two sends of one step, and all runs have the same inputs, so that"
-    " the audit may miss state that a party keeps from one run to the next."
+    " All runs have the same inputs, so that the audit may miss state that a party keeps from one"
+    " run to the next."
 )
 _UNNOTICED: Final = (Outcome.UNNOTICED, Outcome.HANG, Outcome.MISNAMED)
 _SMALL: Final = ("data.source=iris", "parties.count=4", "data.queries=2")
