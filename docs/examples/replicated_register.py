@@ -1,8 +1,8 @@
 """A register on several replicas that survives the loss of a minority, and a checker for it.
 
 The algorithm is that of Attiya, Bar-Noy and Dolev ("Sharing memory robustly in message-passing
-systems", JACM 42, 1995): each operation asks a majority of the replicas for their latest value, and
-stores the value that it writes, or the one that it has read, at a majority.
+systems", JACM 42, 1995). Each operation asks a majority of the replicas for their latest value.
+Then it stores the value that it writes, or the one that it has read, at a majority.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ OPERATIONS: Final[Mapping[str, Sequence[int | None]]] = {
     "ben": [READ, 3, READ],
     "cy": [READ, READ, READ],
 }
-"""What each party does: it writes a value, or reads."""
+"""The operations of each party: a value that it writes, or a read."""
 _GONE: Final = (PeerLost, SessionAborted)
 Version = tuple[int, str, int]
 """The number of a version, its writer, and its value; a greater one is later."""
@@ -152,10 +152,10 @@ def is_a_register(_inputs: Mapping[str, object], _results: Mapping[str, object])
 
 def main() -> None:
     """Explore the register, and one whose readers do not ask."""
-    right = explore(replicated, OPERATIONS, invariant=is_a_register, seeds=50)
+    right = explore(replicated, OPERATIONS, invariant=is_a_register, seeds=20)
     print("replicated:", len(right.failures), "of", right.seeds, "worlds went wrong;")
     print("   ", right.succeeded, "runs with a result,", right.failed, "with a named error")
-    wrong = explore(replicated, OPERATIONS, invariant=is_a_register, seeds=20, asks=False)
+    wrong = explore(replicated, OPERATIONS, invariant=is_a_register, seeds=10, asks=False)
     print("reads without asking:", len(wrong.failures), "of", wrong.seeds, "worlds went wrong")
     print("   ", wrong.smallest())
 

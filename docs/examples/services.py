@@ -232,8 +232,8 @@ def main() -> None:
         (spread, WORDS, reaches_all, "remembers"),
         (count, NUMBERS, counts_once, "remembers"),
     ):
-        right = explore(role, inputs, invariant=invariant, seeds=20)
-        wrong = explore(role, inputs, invariant=invariant, seeds=20, public={mistake: False})
+        right = explore(role, inputs, invariant=invariant, seeds=10)
+        wrong = explore(role, inputs, invariant=invariant, seeds=10, public={mistake: False})
         print(f"{role.__name__}: {len(right.failures)} of {right.seeds} worlds went wrong")
         print(f"    without {mistake}: {len(wrong.failures)}, such as {wrong.smallest()}")
 

@@ -182,7 +182,7 @@ def test_operations_of_a_lost_party_stay_in_the_history() -> None:
 
 
 def test_nothing_is_recorded_outside_a_recording() -> None:
-    """The role runs all the same, and who asks for the history is told why there is none."""
+    """The role runs all the same, and who asks for the history is told the reason."""
 
     async def main() -> None:
         async with Cluster(2, own=[1, 2]) as cluster:

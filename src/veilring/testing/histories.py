@@ -1,8 +1,8 @@
 """Histories of operations, as a service's users see them, and checkers for them.
 
-A role marks each operation of its own with `operation`, and an invariant reads those of all parties
-from `recorded`, also those of parties that failed: an operation without a result may have happened
-or not, and a checker must allow for both::
+A role marks each of its operations with `operation`. An invariant reads those of all parties from
+`recorded`, also those of parties that failed. An operation without a result may have happened or
+not, and a checker must allow for both::
 
     async def counter(party, own, *, server):
         async with operation(party, "add", own) as op:
@@ -205,7 +205,7 @@ def check_exactly_once(
     """Check that each party got each acknowledged item once, and nothing twice or unsent.
 
     Args:
-        delivered: What each party got.
+        delivered: The items that each party got, by its name.
         acknowledged: The items that their senders know to be delivered.
         attempted: All items that were sent; those that are not acknowledged may be missing.
 

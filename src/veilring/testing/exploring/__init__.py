@@ -393,7 +393,7 @@ _BEFORE_SECONDS: Final = 1e-6
 """The time by which a fault strikes a party before it sends, and a link after it sends."""
 _FAULT_SECONDS: Final = 3.0
 _SLOW_SECONDS: Final = 1.0
-"""How much later the messages of a slow party arrive: far more than the latency of `_LINKS`."""
+"""The extra time of a slow party's messages: far more than the latency of `_LINKS`."""
 _START_SECONDS: Final = 1.0
 """The start of the run, when all parties are connected, and of a second one after the fault."""
 
@@ -403,9 +403,8 @@ def every_world(
 ) -> Iterator[World]:
     """Yield a world for each message of a run and each class of fault that strikes it.
 
-    With resets, there are worlds in which the earlier messages of a step arrive and the later ones
-    are lost, although no party is: a crash of their sender (`mid-send`) would hide how peers that
-    have received different messages go on together with it.
+    With resets, further worlds lose the later messages of a step, and no party: the connections of
+    their sender break. After a crash of the sender (`mid-send`), its peers would go on without it.
     """
     calm = World(seed, _LINKS, runs=(Start(0, _START_SECONDS),))
     journal = Journal()
