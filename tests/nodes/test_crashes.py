@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from traceback import walk_tb
 
 import pytest
 from tests.roles import Word
@@ -87,3 +88,28 @@ def test_a_role_that_asks_a_lost_peer_for_ever_is_ended(caught: type[VeilringErr
     error = failed.value.errors["bob"]
     assert "the role met one error 100,000 times: a loop without end" in str(error)
     assert caught is VeilringError or "in ask_for_ever" in "".join(error.__notes__)
+
+
+async def count_frames(party: Party) -> int:
+    """Ask a lost peer again, and return the length of the traceback at last."""
+    party.tolerate_losses()
+    frames = 0
+    if party.me == "ada":
+        await asyncio.sleep(100)
+    for _ in range(50 if party.me == "bob" else 0):
+        try:
+            await party.receive(Word, sender="ada")
+        except PeerLost as error:
+            frames = len(list(walk_tb(error.__traceback__)))
+    return frames
+
+
+def test_an_error_that_is_raised_again_does_not_grow() -> None:
+    """A role that meets a loss often keeps no frames of the earlier times."""
+    fault = Fault("crash", 1.0, math.inf, ("ada",))
+
+    async def main() -> int:
+        async with Cluster(PARTIES, runtime=Simulated(faults=[fault]), seed=1) as cluster:
+            return (await cluster.run(count_frames)).results["bob"]
+
+    assert simulation.simulate(main()) < 10

@@ -146,7 +146,7 @@ class Cluster:
         )
         return join_outcomes(outcomes, clock() - started)
 
-    async def play(
+    async def play(  # noqa: PLR0913  (the options of a run)
         self,
         role: Callable[..., Awaitable[object]],
         *,
@@ -157,11 +157,16 @@ class Cluster:
         seconds: float | None = None,
         trace: bool | Journal = False,
         adversaries: Mapping[str, Adversary] | None = None,
+        number: int | None = None,
         **public: Any,
     ) -> list[Outcome]:
         """Like `run`, but return each party's `Outcome`, whether a result or an error.
 
         Use it to inspect a failed run. Do not use the results of a run that failed at any party.
+
+        Args:
+            number: The number that seeds the run and names its session, different for each run; by
+                default they count from 0.
         """
         if not self._started:
             raise ClusterError("the cluster is not running: use it in `async with`")
@@ -170,7 +175,7 @@ class Cluster:
         for name in (*only, *watched, *adversaries):
             if name not in taking_part:
                 raise InputError("party", name, f"one of {', '.join(taking_part)}")
-        session = self._streams.token("session", next(self._runs))
+        session = self._streams.token("session", next(self._runs) if number is None else number)
         journal = trace if isinstance(trace, Journal) else Journal()
         now = asyncio.get_running_loop().time()
         since = journal.start(now)

@@ -334,7 +334,7 @@ class Session(Party):
         self._refusals[peer] += 1
         if self._refusals[peer] > REFUSALS_MAX:
             raise self._endless(error, self._refusals[peer])
-        raise error
+        raise error.with_traceback(None)  # which grows each time that it is raised
 
     def _endless(self, error: VeilringError, refusals: int) -> Exception:
         """Return the error that ends a loop, or another one if the loop catches that as well."""

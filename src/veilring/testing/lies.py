@@ -42,7 +42,7 @@ from veilring.nodes.run import Outcome, blamed_party
 from veilring.nodes.runtimes import Simulated
 from veilring.randomness import Streams
 from veilring.simulation.loop import complete
-from veilring.testing.exploring.subjects import Invariant, RoleSubject, SystemSubject
+from veilring.testing.exploring.subjects import Invariant, RoleSubject, SystemSubject, equal_results
 from veilring.testing.exploring.worlds import (
     EXPLORED_SECONDS,
     Played,
@@ -155,10 +155,7 @@ def audit_lies(
         InputError: If an honest run fails or has a wrong result.
     """
     given = by_party(inputs)
-    subject = RoleSubject(role, given, invariant or (lambda _given, _found: None), public or {})
-    if invariant is None:
-        honest = _play(subject, {}, seed)
-        subject = replace(subject, invariant=partial(_same, results_by_party(honest.outcomes)))
+    subject = RoleSubject(role, given, invariant, public or {})
     return audit_subject(subject, adversaries=adversaries or {}, seed=seed)
 
 
@@ -182,6 +179,8 @@ def audit_subject(subject: Subject, *, adversaries: Mapping[str, Adversary], see
     wrong = [*honest.wrong, *(str(done.error) for done in honest.outcomes if done.error)]
     if wrong:
         raise InputError.because(f"an honest run goes wrong: {'; '.join(wrong)}", field="role")
+    if isinstance(subject, RoleSubject) and subject.invariant is None:
+        subject = replace(subject, invariant=partial(_same, results_by_party(honest.outcomes)))
     sent, others = _sent(honest), _sent(_play(subject, {}, seed + 1))
     rows: list[Lie] = []
     for party in subject.parties:
@@ -201,18 +200,8 @@ def _same(
     honest: Mapping[str, object], _inputs: Mapping[str, object], results: Mapping[str, object]
 ) -> None:
     for party, found in results.items():
-        equal = _equal(found, honest[party])
+        equal = equal_results(found, honest[party])
         assert equal, f"{party} has another result than without the lie"  # noqa: S101  (an invariant must assert)
-
-
-def _equal(one: object, other: object) -> bool:
-    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
-        return np.array_equal(np.asarray(one), np.asarray(other))
-    if isinstance(one, tuple) and isinstance(other, tuple):
-        return len(one) == len(other) and all(map(_equal, one, other))
-    if hasattr(one, "__dataclass_fields__") and type(one) is type(other):
-        return all(_equal(getattr(one, n), getattr(other, n)) for n in one.__dataclass_fields__)
-    return bool(one == other)
 
 
 def _play(subject: Subject, adversaries: Mapping[str, Adversary], seed: int) -> Played:

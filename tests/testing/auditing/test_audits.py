@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from docs.examples.secure_maximum import hasty_maximum
 from numpy.typing import NDArray
 from tests.testing.auditing.planted import AUDIT, OPEN, Majority, with_less_noise
 
@@ -25,7 +26,7 @@ from veilring.protocols.ranksearch import roles
 from veilring.protocols.registry import BUILT_IN, find_system
 from veilring.protocols.release.algorithm.noise import SumNoise
 from veilring.protocols.system import System
-from veilring.testing import audit
+from veilring.testing import RoleClaims, audit
 from veilring.testing.auditing import (
     Audit,
     Auditable,
@@ -34,6 +35,7 @@ from veilring.testing.auditing import (
     check_answers,
     check_faults,
     check_liars,
+    check_role,
 )
 from veilring.testing.auditing.findings import (
     FULL,
@@ -143,6 +145,16 @@ def test_a_role_is_audited_with_its_claims() -> None:
     assert found["malicious parties"].verdict is Verdict.NOT_CLAIMED
 
 
+def test_a_role_without_an_invariant_is_compared_with_itself() -> None:
+    """Its result is not tested, and a result that a fault changes is still found."""
+    claims = RoleClaims(hasty_maximum, {"ada": 1, "ben": 1, "cy": 4})
+    (result, *_) = check_role(claims, QUICK, 0)
+    assert result.verdict is Verdict.NOT_TESTED
+    (faults,) = check_faults(claims, replace(QUICK, worlds=8, worlds_max=8), 0)
+    assert faults.verdict is Verdict.CONTRADICTED
+    assert "has another result than without any fault" in faults.finding
+
+
 @pytest.mark.parametrize(
     ("name", "found"),
     [
@@ -155,7 +167,7 @@ def test_the_power_of_explored_faults_is_that_of_what_is_checked(name: str, foun
     effort = replace(QUICK, worlds=1, worlds_max=1)
     faults, *_ = check_faults(subject_of(name), effort, 0)
     assert f"With a probability of 95%, the audit would find {found}" in faults.power
-    assert "A crash never falls between two sends of one step" in faults.power
+    assert "All runs have the same inputs" in faults.power
 
 
 @pytest.mark.slow

@@ -41,11 +41,14 @@ from veilring.simulation.faults import FAULT_CLASSES, Fault, FaultClass, conditi
 from veilring.testing.exploring import (
     Campaign,
     Explored,
+    RoleSubject,
     SystemSubject,
+    draw_world,
     explore,
     explore_seed,
     explore_subject,
     known_failures,
+    play_world,
     remember_failures,
 )
 from veilring.testing.exploring.stores import (
@@ -467,6 +470,52 @@ def test_a_role_that_retries_for_ever_is_found() -> None:
     """A retry without end is a mistake, with a pause or without, though its run has a limit."""
     for pause, sentence in ((1.0, "no fault struck in the last"), (0.0, "a loop that never waits")):
         found_by(patient_maximum, [3, 1], sentence, seeds=[1, 4], pause=pause)
+
+
+async def noisy_sum(party: Party, own: int) -> float:
+    """Add up numbers with noise."""
+    noisy = own + round(100 * party.rng.normal())
+    party.round(1)
+    await broadcast(party, Number(number=noisy))
+    return noisy + sum([(await party.receive(Number, sender=p)).number for p in party.peers])
+
+
+async def first_number(party: Party, own: int) -> int:
+    """Return the number that arrives first."""
+    party.round(1)
+    party.leave_unread()
+    await broadcast(party, Number(number=own))
+    _, message = await party.receive_any(Number)
+    return message.number
+
+
+def test_without_an_invariant_results_are_those_without_faults() -> None:
+    """With the same randomness, no fault changes a result, and no order of tasks decides one.
+
+    A party that goes on without a lost one may have another result.
+    """
+    for role in (maximum, noisy_sum, broken.believes_any_two):
+        campaign = explore(role, INPUTS, seeds=4)
+        assert campaign.failures == {}
+        assert campaign.succeeded > 4
+    for role, seeds, sentence in (
+        (hasty_maximum, range(2, 5), "has another result than without any fault"),
+        (first_number, range(2), "has a result that depends on the order of tasks"),
+    ):
+        failures = explore(role, [1, 1, 1, 4], seeds=seeds).failures
+        assert any(sentence in each for found in failures.values() for each in found)
+
+
+def test_a_world_ends_with_its_first_wrong_run() -> None:
+    """More runs would find nothing else, and take time."""
+
+    def refuse(_inputs: object, _results: object) -> None:
+        raise AssertionError("nothing is right")
+
+    world = draw_world(0, ["party-0", "party-1"])
+    explored = play_world(RoleSubject(maximum, {"party-0": 1, "party-1": 2}, refuse), world)
+    assert len(explored.runs) == 1
+    assert explored.wrong == ["nothing is right"]
 
 
 def test_arguments_that_cannot_be_explored_are_refused() -> None:

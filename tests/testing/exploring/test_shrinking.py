@@ -1,5 +1,6 @@
 """Failing worlds are minimised, written as scenarios, and fail again when played."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from veilring.testing.exploring import (
 )
 from veilring.testing.exploring.subjects import from_scenario, replay, to_scenario, to_toml
 from veilring.testing.exploring.worlds import Start
+from veilring.testing.histories import check_agreement
 
 SIMPLE = RoleSubject(maximum, {f"party-{n}": n for n in range(3)}, is_greatest)
 
@@ -116,6 +118,29 @@ def test_each_message_meets_each_class_of_fault() -> None:
     campaign.check()
     assert campaign.missing == ()
     assert campaign.seeds > 6 * 6  # messages, and classes of links
+
+
+def agree(_inputs: object, results: Mapping[str, int]) -> None:
+    """Require one result."""
+    check_agreement(results)
+
+
+def test_messages_of_one_step_are_lost_without_their_sender() -> None:
+    """Two pairs of parties with two totals are found where some connections of one break at once.
+
+    A crash in the middle of a step leaves no second pair, and a reset divides only two parties.
+    """
+    inputs = {"ada": 1, "ben": 2, "cy": 4, "dee": 8}
+    subject = RoleSubject(broken.believes_any_two, inputs, agree)
+    wrong = [
+        (world, explored.wrong)
+        for world in every_world(subject, kinds=["mid-send", "reset"])
+        if (explored := play_world(subject, world)).wrong
+    ]
+    for world, _ in wrong:
+        kinds = sorted(fault.kind for fault in world.faults)
+        assert kinds == ["reset", "reset", "slow"]
+    assert any("ada decided 15, and cy 14" in sentence for _, each in wrong for sentence in each)
 
 
 def test_each_world_has_one_fault_and_replays() -> None:

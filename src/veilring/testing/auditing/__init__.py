@@ -195,19 +195,28 @@ def check_accounts(subject: AuditedSystem, _effort: Effort, seed: int) -> list[C
     return [unit, *_check_budget(subject, seed)]
 
 
+def _judge_result(subject: RoleClaims, results: Mapping[str, Any]) -> tuple[Verdict, str]:
+    """Return the verdict on results, and a sentence unless they satisfy the invariant."""
+    if subject.invariant is None:
+        return Verdict.NOT_TESTED, (
+            "There is no invariant: the audit only compares results with those of this run."
+        )
+    try:
+        subject.invariant(subject.inputs, results)
+    except AssertionError as error:
+        return Verdict.CONTRADICTED, str(error) or "The result violates the invariant."
+    return Verdict.HOLDS, ""
+
+
 def check_role(subject: RoleClaims, _effort: Effort, seed: int) -> list[Claim]:
     """Run a role without faults, twice with one seed."""
     one, again = (_simulate(subject.inputs, subject.role, seed, **subject.public) for _ in range(2))
-    try:
-        subject.invariant(subject.inputs, one.results)
-        wrong = ""
-    except AssertionError as error:
-        wrong = str(error) or "The result violates the invariant."
+    verdict, wrong = _judge_result(subject, one.results)
     cost = describe_cost((one.cost.rounds, one.cost.messages, one.cost.bytes))
     result = Claim(
         "result",
         "A run without faults has a correct result.",
-        Verdict.CONTRADICTED if wrong else Verdict.HOLDS,
+        verdict,
         wrong or "The results satisfy the invariant.",
         "The audit would find any result that violates the invariant, for these inputs only.",
         (f"cost: {cost}",),
@@ -404,8 +413,8 @@ _UNKNOWN: Final = (
 _SEEN: Final = "invalid label, disagreement of parties, endless run or error without a name"
 """Everything that a run shows if the audit knows no right label."""
 _NOT_REACHED: Final = (
-    " A crash never falls between two sends of one step, and all runs have the same inputs, so that"
-    " the audit may miss state that a party keeps from one run to the next."
+    " All runs have the same inputs, so that the audit may miss state that a party keeps from one"
+    " run to the next."
 )
 _UNNOTICED: Final = (Outcome.UNNOTICED, Outcome.HANG, Outcome.MISNAMED)
 _SMALL: Final = ("data.source=iris", "parties.count=4", "data.queries=2")

@@ -37,7 +37,8 @@ class RoleClaims:
         role: The coroutine function `role(party, own, **public)`, from the top level of a module.
         inputs: Each party's private input, by its name.
         invariant: Raises an `AssertionError` unless results are right, given the inputs of the
-            parties that took part and the results of those that have one, each by name.
+            parties that took part and the results of those that have one, each by name. By
+            default, results must equal those without any fault or lie.
         other_inputs: The inputs of a world that the coalition must not distinguish from the first.
         coalition: The members of the coalition.
         permitted: The information that the protocol may reveal to the coalition, as a function of
@@ -55,7 +56,7 @@ class RoleClaims:
 
     role: Role
     inputs: Mapping[str, object]
-    invariant: Invariant
+    invariant: Invariant | None = None
     other_inputs: Mapping[str, object] | None = None
     coalition: tuple[str, ...] = ()
     permitted: Callable[[Mapping[str, Any]], object] | None = None

@@ -273,7 +273,7 @@ def explore(
     role: Role,
     inputs: Mapping[str, object] | Sequence[object],
     *,
-    invariant: Invariant,
+    invariant: Invariant | None = None,
     seeds: int | Iterable[int] = SEEDS,
     public: Mapping[str, object] | Public | None = None,
     least: int = 2,
@@ -288,7 +288,9 @@ def explore(
             ….
         invariant: A function that raises an `AssertionError` unless the results of a run are right.
             Its arguments are the inputs of the parties that took part and the results of those that
-            have one, each by name.
+            have one, each by name. By default, a party that has lost no peer must have the result
+            that it has without any fault: a role that continues without lost parties needs an
+            invariant.
         seeds: The number of seeds, or the seeds.
         public: Public arguments of the role, or a function that returns them, given the parties
             that take part and a generator.
@@ -407,6 +409,8 @@ _LINKS: Final = LinkModel(Uniform(0.01, 0.02))
 _BEFORE_SECONDS: Final = 1e-6
 """The time by which a fault strikes a party before it sends, and a link after it sends."""
 _FAULT_SECONDS: Final = 3.0
+_SLOW_SECONDS: Final = 1.0
+"""The extra time of a slow party's messages: far more than the latency of `_LINKS`."""
 _START_SECONDS: Final = 1.0
 """The start of the run, when all parties are connected, and of a second one after the fault."""
 
@@ -414,7 +418,11 @@ _START_SECONDS: Final = 1.0
 def every_world(
     subject: Subject, *, seed: int = 0, kinds: Iterable[FaultClass] = FAULT_CLASSES
 ) -> Iterator[World]:
-    """Yield a world for each message of a run and each class of fault that strikes it."""
+    """Yield a world for each message of a run and each class of fault that strikes it.
+
+    With resets, further worlds lose the later messages of a step, and no party: the connections of
+    their sender break. After a crash of the sender (`mid-send`), its peers would go on without it.
+    """
     calm = World(seed, _LINKS, runs=(Start(0, _START_SECONDS),))
     journal = Journal()
     explored = play_world(subject, calm, journal=journal)
@@ -423,11 +431,12 @@ def every_world(
             f"a run without any fault goes wrong: {'; '.join(explored.wrong) or 'it fails'}",
             field="subject",
         )
-    struck = (_strike(kind, message, journal) for kind in kinds for message in journal.messages)
-    for fault in dict.fromkeys(struck):
-        yield World(
-            seed, _LINKS, (fault,), runs=(Start(0, _START_SECONDS), Start(1, fault.end + 1.0))
-        )
+    chosen = tuple(kinds)
+    struck = [(_strike(kind, each, journal),) for kind in chosen for each in journal.messages]
+    divided = [_divide(each, journal) for each in journal.messages if "reset" in chosen]
+    for faults in dict.fromkeys([*struck, *divided]):
+        again = Start(1, max(fault.end for fault in faults) + 1.0)
+        yield World(seed, _LINKS, faults, runs=(Start(0, _START_SECONDS), again))
 
 
 def explore_every_world(subject: Subject, *, seed: int = 0) -> Campaign:
@@ -453,7 +462,24 @@ def _strike(kind: FaultClass, message: TracedMessage, journal: Journal) -> Fault
         start = sent + (_BEFORE_SECONDS if described.breaks_connection else -_BEFORE_SECONDS)
     strength = described.strength.tried if described.strength else 0.0
     if kind == "mid-send":
-        same = (each for each in journal.messages if each.sender == sender)
-        step = [each for each in same if each.sent_seconds == message.sent_seconds]
-        strength = 1.0 + step.index(message)
+        strength = 1.0 + _step_of(message, journal).index(message)
     return Fault(kind, start, start + _FAULT_SECONDS, parties, strength)
+
+
+def _divide(message: TracedMessage, journal: Journal) -> tuple[Fault, ...]:
+    """Return faults by which a message, and those after it in a step, are lost, but no party is.
+
+    The sender is slow, so what its peers send meanwhile arrives before the connections break.
+    """
+    step, sender = _step_of(message, journal), message.sender
+    sent = (journal.origin or 0.0) + message.seconds - _BEFORE_SECONDS
+    broken, end = sent + _SLOW_SECONDS / 2, sent + _FAULT_SECONDS
+    lost = step[step.index(message) :]
+    resets = (Fault("reset", broken, end, (sender, each.receiver)) for each in lost)
+    return Fault("slow", sent, broken, (sender,), _SLOW_SECONDS), *resets
+
+
+def _step_of(message: TracedMessage, journal: Journal) -> list[TracedMessage]:
+    """Return the messages that its sender sent at the same time, in order."""
+    same = (each for each in journal.messages if each.sender == message.sender)
+    return [each for each in same if each.sent_seconds == message.sent_seconds]

@@ -5,8 +5,9 @@ The worlds of a system are written as scenarios, which `veilring run` plays.
 
 import copy
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import ModuleType
 from typing import Any, Final, Self
 
@@ -22,6 +23,7 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.journal import Journal
 from veilring.nodes.party import Party
 from veilring.nodes.ring import PARTIES_MIN, draw_ring
+from veilring.nodes.run import Outcome
 from veilring.protocols.registry import BUILT_IN
 from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod
 from veilring.protocols.ring.roles import secure_sum
@@ -41,6 +43,7 @@ from veilring.testing.exploring.worlds import (
     play_world,
     results_by_party,
 )
+from veilring.testing.histories import recording
 
 Role = Callable[..., Awaitable[Any]]
 Public = Callable[[tuple[str, ...], Generator], Mapping[str, object]]
@@ -62,13 +65,15 @@ class RoleSubject(Subject):
     """A role that is explored outside a system.
 
     Attributes:
+        invariant: The judge of results. Without one, a party that has lost no peer must have the
+            result that it has without any fault, with the same randomness.
         public: The public arguments, either constant or drawn for each run.
         least: The smallest number of parties that the role needs.
     """
 
     role: Role
     inputs: Mapping[str, object]
-    invariant: Invariant
+    invariant: Invariant | None = None
     public: Mapping[str, object] | Public = field(default_factory=dict)
     least: int = 2
 
@@ -95,15 +100,45 @@ class RoleSubject(Subject):
         public: Mapping[str, Any] = (
             self.public(among, rng) if callable(self.public) else self.public
         )
-        outcomes = await cluster.play(self.role, among=among, **options, **public)
-        liars = options.get("adversaries") or {}
-        honest = [outcome for outcome in outcomes if outcome.party not in liars]
-        inputs = {name: self.inputs[name] for name in among}
-        try:
-            self.invariant(inputs, results_by_party(honest))
-        except AssertionError as error:
-            return Played(outcomes, [str(error) or "the invariant does not hold"])
+        with recording():
+            outcomes = await cluster.play(self.role, among=among, **options, **public)
+            liars = options.get("adversaries") or {}
+            honest = [outcome for outcome in outcomes if outcome.party not in liars]
+            inputs = {name: self.inputs[name] for name in among}
+            if self.invariant is None:
+                return Played(outcomes, [], partial(self._compare, inputs, honest))
+            try:
+                self.invariant(inputs, results_by_party(honest))
+            except AssertionError as error:
+                return Played(outcomes, [str(error) or "the invariant does not hold"])
         return Played(outcomes, [])
+
+    def _compare(
+        self, inputs: Mapping[str, object], outcomes: Sequence[Outcome], calm: World
+    ) -> Iterator[str]:
+        """Yield a sentence for each result that differs from that in a world without faults."""
+        whole = [each for each in outcomes if each.standing and not each.standing.without]
+        found = results_by_party(whole)
+        if not found:
+            return
+        expected, reordered = (
+            self._results(inputs, replace(calm, order=order)) for order in (None, calm.seed)
+        )
+        for party, result in found.items():
+            if party not in expected or not equal_results(expected[party], reordered.get(party)):
+                yield (
+                    f"{party} has a result that depends on the order of tasks, without any fault:"
+                    " if that is right, give an invariant"
+                )
+            elif not equal_results(result, expected[party]):
+                yield f"{party} has another result than without any fault"
+
+    def _results(self, inputs: Mapping[str, object], world: World) -> Mapping[str, object]:
+        """Return the results in a world of one run among some parties."""
+        kept: dict[str, object] = {}
+        judged = replace(self, inputs=inputs, invariant=lambda _, results: kept.update(results))
+        play_world(judged, world)
+        return kept
 
     @override
     def smaller(self, parties: int) -> Iterable[Self]:
@@ -111,6 +146,18 @@ class RoleSubject(Subject):
             return []
         every = list(self.inputs.items())
         return [replace(self, inputs=dict(some)) for some in (every[:parties], every[-parties:])]
+
+
+def equal_results(one: object, other: object) -> bool:
+    """Return whether two results are equal; they may contain arrays."""
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return np.array_equal(np.asarray(one), np.asarray(other))
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(equal_results, one, other))
+    if hasattr(one, "__dataclass_fields__") and type(one) is type(other):
+        fields = one.__dataclass_fields__
+        return all(equal_results(getattr(one, name), getattr(other, name)) for name in fields)
+    return bool(one == other)
 
 
 @dataclass(eq=False)

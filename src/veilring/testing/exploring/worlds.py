@@ -11,7 +11,7 @@ import logging
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,7 +22,7 @@ from numpy.random import Generator
 from veilring import simulation
 from veilring.errors import Deadlock, EndlessStep, SessionTimeout, VeilringError
 from veilring.nodes.cluster import Cluster, lost_parties
-from veilring.nodes.journal import Journal, join_transcripts, transcript_hash
+from veilring.nodes.journal import Journal, transcript_hash
 from veilring.nodes.run import Outcome
 from veilring.nodes.runtimes import Simulated
 from veilring.randomness import Streams
@@ -103,6 +103,8 @@ class Played(NamedTuple):
     outcomes: Sequence[Outcome]
     wrong: Sequence[str]
     """The violations of the invariants, one sentence each."""
+    compare: "Callable[[World], Iterable[str]] | None" = None
+    """Returns more of them, given a world without faults that has this run alone."""
 
 
 class Subject(ABC):
@@ -135,7 +137,7 @@ class Subject(ABC):
         """Play a run on a cluster of all parties, and judge it.
 
         Args:
-            **options: Options of `Cluster.play`, such as `seconds`, `trace` and `adversaries`.
+            **options: Options of `Cluster.play`, such as `number`, `seconds` and `adversaries`.
         """
 
     def smaller(self, parties: int) -> "Iterable[Subject]":  # noqa: ARG002  (a subclass's own)
@@ -203,14 +205,14 @@ def play_world(
     """
     explored, streams = Explored(world.seed), Streams(world.seed)
     order = None if world.order is None else Order(Streams(world.order).generator("order"))
+    played = _World(subject, world, explored, streams, trace, journal)
     with count_marks() as explored.marks, _undisturbed():
         try:
-            complete(
-                _World(subject, world, explored, streams, trace, journal).live,
-                partial(simulate_explored, trace=trace, order=order),
-            )
+            complete(played.live, partial(simulate_explored, trace=trace, order=order))
         except VeilringError as error:
             explored.wrong.append(f"the run ended unexpectedly: {type(error).__name__}: {error}")
+    for compare in () if explored.is_endless else played.comparisons:
+        explored.wrong += compare()
     return explored
 
 
@@ -247,6 +249,8 @@ class _World:
     streams: Streams
     trace: LoopTrace | None
     journal: Journal | None
+    comparisons: list[Callable[[], Iterable[str]]] = field(default_factory=list)
+    """What is left to judge when the world is over, because it needs another world."""
 
     async def live(self) -> None:
         subject, world, explored = self.subject, self.world, self.explored
@@ -264,6 +268,8 @@ class _World:
                 if subject.can_do_with(alive):
                     explored.runs.append(Start(number, clock()))
                     alive = await self._run_once(cluster, number, alive)
+                    if explored.wrong:
+                        break  # later runs would add nothing but time
             if clock() > world.over_by:
                 explored.wrong.append(f"not finished after {clock():.1f} s")
         explored.struck.update(fault.kind for fault in runtime.struck)
@@ -294,14 +300,18 @@ class _World:
         """Play a run among the parties believed alive; return the parties for the next run."""
         explored, clock = self.explored, asyncio.get_running_loop().time
         started = clock()
-        outcomes, wrong = await self.subject.play(
+        outcomes, wrong, compare = await self.subject.play(
             cluster,
             alive,
             self.streams.generator("run", number),
+            number=number,
             seconds=EXPLORED_SECONDS,
             trace=self.journal or False,
         )
         explored.wrong += [*wrong, *self._endless(outcomes, started, clock())]
+        if compare is not None:
+            calm = World(self.world.seed, self.world.links, runs=(Start(number, 0.0),))
+            self.comparisons.append(partial(compare, calm))
         errors = [outcome for outcome in outcomes if outcome.error is not None]
         for outcome in errors:
             if isinstance(outcome.error, EndlessStep):
@@ -339,9 +349,10 @@ class _World:
 
     def _record(self, outcomes: Sequence[Outcome]) -> None:
         if self.trace is not None:
-            honest = (outcome.channels for outcome in outcomes if outcome.error is None)
-            said = transcript_hash(join_transcripts(honest))
-            self.trace.record(asyncio.get_running_loop().time(), said)
+            now = asyncio.get_running_loop().time()
+            for outcome in outcomes:
+                if outcome.error is None:
+                    self.trace.record(now, transcript_hash(outcome.channels))
 
 
 def results_by_party(outcomes: Sequence[Outcome]) -> dict[str, Any]:
