@@ -98,7 +98,7 @@ def point_at(first: bytes) -> ec.EllipticCurvePublicKey:
     """Return a point with this first coordinate.
 
     Raises:
-        ValueError: If there is none.
+        ValueError: If it is on no point of the curve.
     """
     return ec.EllipticCurvePublicKey.from_encoded_point(CURVE, b"\x02" + first)
 
