@@ -51,6 +51,17 @@ BY_HAND: Final = (
     ("docs/how-to/predict.md", "a model of sentence-transformers on disk is needed"),
     ("docs/how-to/sweep.md", "Ray is not installed where the tests run"),
     ("docs/protocols/data-owner.md", "the tables are files, and it takes minutes"),
+    *(
+        (f"docs/tutorials/{page}.md", f"the {what}, so that the command ends with exit code 1")
+        for page, what in (
+            ("gossip", "second claim is contradicted"),
+            ("gossip", "claim is wrong"),
+            ("masked-median", "second claim is contradicted"),
+            ("private-intersection", "second claim is contradicted"),
+            ("threshold-sum", "second claim is contradicted"),
+            ("threshold-sum", "role is wrong"),
+        )
+    ),
 )
 TERMS: Final[dict[str, type[Terms]]] = {
     "data-owner": OwnerTerms,

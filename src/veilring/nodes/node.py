@@ -192,7 +192,8 @@ class Node:
             if isinstance(cause, SessionTimeout) and opened.is_late and self._limits is not None:
                 cause = await self._inquire(opened, cause, self._limits.answer)
             elif cause is not error and isinstance(error, VeilringError):
-                _log.warning("%s: %s", self.name, error)  # the peer that asked has left before
+                level = logging.DEBUG if isinstance(error, EndpointClosed) else logging.WARNING
+                _log.log(level, "%s: %s", self.name, error)  # the peer that asked has left before
             await self._notify_peers(opened, cause)
             # a timeout may also be the role's own error
             is_late = isinstance(error, TimeoutError) and known is not None

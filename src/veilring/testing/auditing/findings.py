@@ -325,6 +325,15 @@ class Audit:
                 return each
         raise KeyError(claim)
 
+    def __str__(self) -> str:
+        """Return a line for each claim, with the finding if a run contradicts it."""
+        wrong = self.contradicted
+        lines = [f"{self.title}: {outcome(self)}"]
+        for claim in self.claims:
+            finding = f": {claim.finding}" if claim in wrong else ""
+            lines.append(f"  {claim.claim:<18} {claim.verdict}{finding}")
+        return "\n".join(lines)
+
     def as_json(self) -> dict[str, Any]:
         """Return the audit as a JSON object, with the names of files only."""
         tables = asdict(self)
