@@ -146,7 +146,7 @@ class Cluster:
         )
         return join_outcomes(outcomes, clock() - started)
 
-    async def play(
+    async def play(  # noqa: PLR0913  (the options of a run)
         self,
         role: Callable[..., Awaitable[object]],
         *,
@@ -157,11 +157,15 @@ class Cluster:
         seconds: float | None = None,
         trace: bool | Journal = False,
         adversaries: Mapping[str, Adversary] | None = None,
+        measured: bool = True,
         **public: Any,
     ) -> list[Outcome]:
         """Like `run`, but return each party's `Outcome`, whether a result or an error.
 
         Use it to inspect a failed run. Do not use the results of a run that failed at any party.
+
+        Args:
+            measured: Whether to count messages and to hash channels, which takes time.
         """
         if not self._started:
             raise ClusterError("the cluster is not running: use it in `async with`")
@@ -189,6 +193,7 @@ class Cluster:
                 given=(inputs[name],) if inputs else (),
                 public={**public, **only.get(name, {})},
                 watched=name in watched,
+                measured=measured,
                 seconds=self._runtime.session_seconds if seconds is None else seconds,
                 trace=traces.get(name),
                 adversary=adversaries.get(name),

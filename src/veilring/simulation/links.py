@@ -68,7 +68,13 @@ class Uniform(DelayDistribution):
 
     @override
     def sampler(self, generator: Callable[[], Generator]) -> Callable[[], float]:
-        return functools.partial(generator().uniform, self.low_seconds, self.high_seconds)
+        # As `Generator.uniform` does, without the checks of its arguments.
+        draw, low, width = (
+            generator().random,
+            self.low_seconds,
+            self.high_seconds - self.low_seconds,
+        )
+        return lambda: low + width * draw()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +162,8 @@ class Exponential(DelayDistribution):
 
     @override
     def sampler(self, generator: Callable[[], Generator]) -> Callable[[], float]:
-        return functools.partial(generator().exponential, self.mean_seconds)
+        draw = generator().standard_exponential
+        return lambda: self.mean_seconds * draw()
 
 
 def _check(field: str, value: float, *, at_least: float = 0.0) -> None:

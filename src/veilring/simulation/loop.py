@@ -2,7 +2,8 @@
 
 When a callback is ready, the loop runs it; callbacks take no simulated time. When none is, the loop
 does not sleep: it processes the next event of SimPy. Timers are events of SimPy, so everything due
-at one instant, timers and messages alike, happens in the order in which it was scheduled. Nothing depends on memory addresses, hash seeds or real time.
+at one instant, timers and messages alike, happens in the order in which it was scheduled. Nothing
+depends on memory addresses, hash seeds or real time.
 
 There are two exceptions: asynchronous generators that are still alive at the end are closed by
 asyncio in no fixed order (close them with `contextlib.aclosing`), and finalizers of objects in

@@ -289,6 +289,7 @@ class _World:
             self.streams.generator("run", number),
             seconds=EXPLORED_SECONDS,
             trace=self.journal or False,
+            measured=self.trace is not None,  # only its digest contains the messages
         )
         explored.wrong += [*wrong, *self._endless(outcomes, started, clock())]
         errors = [outcome for outcome in outcomes if outcome.error is not None]
