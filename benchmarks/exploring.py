@@ -61,7 +61,7 @@ def _subject(name: str) -> Subject:
     return SystemSubject(load_scenario("faults", (f"protocol.name={name}",)))
 
 
-SUBJECTS: Final = ("a role", "private-knn", "rank-search")
+SUBJECTS: Final = ("a role", "private-knn", "rank-search", "release")
 
 
 class World(NamedTuple):
