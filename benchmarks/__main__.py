@@ -269,5 +269,27 @@ def advice(
         typer.echo(line)
 
 
+@app.command()
+def explored(
+    checkout: Annotated[
+        Path, typer.Argument(help="The folder of a clone, at the commit to compare with.")
+    ],
+    *,
+    worlds: Annotated[int, typer.Option(help="Of each subject.", min=1)] = 40,
+    plays: Annotated[int, typer.Option(help="Of each world; the fastest one counts.", min=1)] = 3,
+) -> None:
+    """Compare how many worlds with faults a core explores in a second, here and at a commit.
+
+    Both play the worlds of the same seeds in turns. The ratios are those of single worlds.
+
+    For example:
+
+        git worktree add ../before COMMIT && python -m benchmarks explored ../before
+    """
+    from benchmarks.exploring import compare as compare_worlds
+
+    _show({"explored": compare_worlds(checkout, worlds=worlds, plays=plays)}, {})
+
+
 if __name__ == "__main__":
     app(prog_name="python -m benchmarks")

@@ -162,12 +162,12 @@ def apart(function: Callable[..., T], *arguments: object) -> T:
     machine disturbs less.
     """
     context = multiprocessing.get_context("spawn")
-    with _one_thread(), ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
+    with one_thread(), ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
         return pool.submit(function, *arguments).result()
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Let processes that start meanwhile compute in one thread: they read it when they start."""
     before = {name: os.environ.get(name) for name in _THREADS}
     os.environ.update(dict.fromkeys(_THREADS, "1"))

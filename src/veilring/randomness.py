@@ -101,4 +101,4 @@ def _digest(name: tuple[str | int, ...]) -> bytes:
 
 def hash_parts(*parts: bytes) -> bytes:
     """Return the SHA-256 of parts with their lengths: no two lists of parts have the same bytes."""
-    return hashlib.sha256(b"".join(len(p).to_bytes(4, "big") + p for p in parts)).digest()
+    return hashlib.sha256(b"".join([len(p).to_bytes(4, "big") + p for p in parts])).digest()

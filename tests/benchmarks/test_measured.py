@@ -17,7 +17,7 @@ from benchmarks.measurement import Measurement, apart, describe_machine, peak_mi
 from tests.deployment.commands import SECONDS
 from typer.testing import CliRunner
 
-from benchmarks import history, hops
+from benchmarks import exploring, history, hops
 from veilring.errors import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -59,6 +59,23 @@ def test_a_quick_benchmark_writes_its_numbers(tmp_path: Path) -> None:
         assert 0 < measured["min"] <= measured["median"] <= measured["max"]
         assert len(measured["values"]) == 3
         assert measured["verdict"] in {"held", "missed"}
+
+
+def test_only_a_clone_is_compared(tmp_path: Path) -> None:
+    """A folder without the package is refused before anything is played."""
+    done = CliRunner().invoke(app, ["explored", str(tmp_path)])
+    assert done.exit_code == 2
+    assert "the folder of a clone of veilring" in done.output
+
+
+@pytest.mark.slow
+def test_worlds_of_two_checkouts_are_compared() -> None:
+    """The same code plays the same worlds on both sides, in runs of some processor time each."""
+    found = exploring.compare(ROOT, worlds=1, plays=1)
+    assert len(found) == 2 * len(exploring.SUBJECTS)
+    for worlds, runs in zip(found[::2], found[1::2], strict=True):
+        assert worlds.values == pytest.approx(runs.values)
+        assert worlds.values[0] > 0
 
 
 @pytest.mark.slow

@@ -158,6 +158,7 @@ class Cluster:
         trace: bool | Journal = False,
         adversaries: Mapping[str, Adversary] | None = None,
         number: int | None = None,
+        measured: bool = True,
         **public: Any,
     ) -> list[Outcome]:
         """Like `run`, but return each party's `Outcome`, whether a result or an error.
@@ -167,6 +168,7 @@ class Cluster:
         Args:
             number: The number that seeds the run and names its session, different for each run; by
                 default they count from 0.
+            measured: Whether to count messages and to hash channels, which takes time.
         """
         if not self._started:
             raise ClusterError("the cluster is not running: use it in `async with`")
@@ -194,6 +196,7 @@ class Cluster:
                 given=(inputs[name],) if inputs else (),
                 public={**public, **only.get(name, {})},
                 watched=name in watched,
+                measured=measured,
                 seconds=self._runtime.session_seconds if seconds is None else seconds,
                 trace=traces.get(name),
                 adversary=adversaries.get(name),

@@ -75,25 +75,28 @@ class Transcript:
 
 
 class _Running:
-    """The hash of one channel so far."""
+    """The hash of one channel so far; most channels carry a few small frames, hashed at the end."""
 
     __slots__ = ("_hash", "_waiting")
 
     def __init__(self) -> None:
-        self._hash = hashlib.sha256()
+        self._hash: hashlib._Hash | None = None
         self._waiting = bytearray()
 
     def add(self, frame: bytes) -> None:
         self._waiting += prefix(frame)
         self._waiting += frame
         if len(self._waiting) >= _HASHED_AT_ONCE_BYTES:
-            self._hash.update(self._waiting)
+            self._hash = self._whole()
             self._waiting.clear()
 
-    def digest(self) -> str:
-        whole = self._hash.copy()
+    def _whole(self) -> "hashlib._Hash":
+        whole = hashlib.sha256() if self._hash is None else self._hash.copy()
         whole.update(self._waiting)
-        return whole.hexdigest()
+        return whole
+
+    def digest(self) -> str:
+        return self._whole().hexdigest()
 
 
 def join_transcripts(parts: Iterable[Mapping[Channel, str]]) -> dict[Channel, str]:
@@ -261,31 +264,28 @@ class Meter:
     """An observer that counts the messages of one party, and keeps their order; picklable."""
 
     party: str
-    _tallies: dict[_End, list[int]] = field(default_factory=dict)
-    """The number of each distinct end, its messages and their bytes."""
+    _ends: dict[_End, int] = field(default_factory=dict)
+    """The number of each distinct end."""
     _order: "array[int]" = field(default_factory=partial(array, "I"))
     """The number of the end of each message, and the size of its frame."""
 
     def __call__(self, event: Event) -> None:
         """Count a message."""
         end = event.sent, event.peer, event.round, event.message.kind
-        tally = self._tallies.get(end)
-        if tally is None:
-            tally = self._tallies[end] = [len(self._tallies), 0, 0]
-        size = frame_size(event.frame)
-        tally[1] += 1
-        tally[2] += size
-        self._order.append(tally[0])
-        self._order.append(size)
+        self._order.append(self._ends.setdefault(end, len(self._ends)))
+        self._order.append(frame_size(event.frame))
 
     def totals(self) -> Iterator[tuple[_End, int, int]]:
         """Yield each distinct end, with the number of messages and their bytes."""
-        for end, (_, messages, size) in self._tallies.items():
+        totals = _Totals(self._ends)
+        for end, size in zip(self.passed(), self._order[1::2], strict=True):
+            totals.add(end, 1, size)
+        for end, (messages, size) in totals.items():
             yield end, messages, size
 
     def passed(self) -> list[_End]:
         """Return the ends of all messages in order."""
-        ends = list(self._tallies)
+        ends = list(self._ends)
         return [ends[number] for number in self._order[::2]]
 
     def last_sent(self, counts: dict[str, int]) -> Iterator[tuple[str, int]]:

@@ -57,7 +57,7 @@ class Standing:
     Attributes:
         blocked: The peers that do not read its messages.
         without: The peers that it continued without; `None` if its role tolerates no loss.
-        is_concurrent: Whether several tasks of its role sent messages.
+        is_concurrent: Whether several tasks of its role sent messages, if somebody observes them.
         leaves_unread: Whether its role may leave messages unread.
     """
 

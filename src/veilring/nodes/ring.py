@@ -111,9 +111,9 @@ async def draw_ring(party: Party, public: bytes = b"", sent_by: Sequence[str] = 
     """
     committee = committee_for(party.parties, party.session)
     nonce = party.rng.bytes(_NONCE_BYTES)
-    if party.me in committee:
-        await broadcast(party, RingCommit(commitment=_commit(party.session, party.me, nonce)))
     commitments = {party.me: _commit(party.session, party.me, nonce)}
+    if party.me in committee:
+        await broadcast(party, RingCommit(commitment=commitments[party.me]))
     for member in committee:
         if member != party.me:
             commit = await party.receive(RingCommit, sender=member, due=-1)

@@ -40,6 +40,7 @@ class Job:
 
     Attributes:
         given: The arguments after the party: the party's private input, if there is one.
+        measured: Whether to count the party's messages and to hash its channels.
     """
 
     role: Callable[..., Awaitable[Any]]
@@ -48,6 +49,7 @@ class Job:
     given: tuple[object, ...] = ()
     public: Mapping[str, object] = field(default_factory=dict)
     watched: bool = False
+    measured: bool = True
     seconds: float | None = SESSION_SECONDS
     trace: Trace | None = None
     adversary: Adversary | None = None

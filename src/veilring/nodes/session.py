@@ -206,11 +206,10 @@ class Session(Party):
         self._require_peer("to", to)
         self._check(to)
         frame = encode(self.session, message)
-        self._observe(Event(True, self.me, to, self._round, message, frame))
+        if self._observers:
+            self._compare_tasks()
+            self._observe(Event(True, self.me, to, self._round, message, frame))
         self._blocked[to] += 1
-        task = asyncio.current_task()
-        self._task = self._task or task
-        self._is_concurrent = self._is_concurrent or task is not self._task
         self._has_opened = self._has_opened or isinstance(message, Open)
         try:
             await self._endpoint.send(to, frame)
@@ -280,7 +279,8 @@ class Session(Party):
         if not isinstance(message, types):
             expected = f"sent {message.kind} where {expected_kinds(types)} was expected"
             raise self.fail(ProtocolViolation(inbox.sender, expected))
-        self._observe(Event(False, self.me, inbox.sender, self._round, message, frame))
+        if self._observers:
+            self._observe(Event(False, self.me, inbox.sender, self._round, message, frame))
         return message
 
     def _check_any(self, among: frozenset[str], needed: int) -> None:
@@ -314,6 +314,11 @@ class Session(Party):
             )
         self.lose(peer, PeerGivenUp(peer))
         self._inbox(peer).forget()
+
+    def _compare_tasks(self) -> None:
+        task = asyncio.current_task()
+        self._task = self._task or task
+        self._is_concurrent = self._is_concurrent or task is not self._task
 
     def _observe(self, event: Event) -> None:
         for observer in self._observers:

@@ -25,7 +25,7 @@ Digest = Annotated[bytes, Field(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES
 
 def digest_of(*parts: bytes) -> bytes:
     """Return the SHA-256 of the parts and their lengths."""
-    return hashlib.sha256(b"".join(len(p).to_bytes(8, "big") + p for p in parts)).digest()
+    return hashlib.sha256(b"".join([len(p).to_bytes(8, "big") + p for p in parts])).digest()
 
 
 def digest_of_names(parties: Iterable[str]) -> bytes:

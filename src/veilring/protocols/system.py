@@ -258,6 +258,8 @@ class Setup(ABC):
         a subclass that knows more about right labels checks it here. Labels are those of each party
         whose role ended without an error, by name.
         """
+        if not labels:
+            return []
         expected = self.expected(queries, among)
         if expected is not None:
             right = "the pooled classifier's" if self.is_exact else "those of `Setup.label`"
@@ -350,9 +352,8 @@ class PeerSetup(Setup):
         parties = self.parties if among is None else tuple(among)
         member, facts, client = self.membership, self.facts, parties[0]
         among_them = replace(facts, parties=len(parties))
-        forecast = self.system.forecast_for(among_them, len(queries))
         return Play(
-            forecast=lambda _run: forecast,
+            forecast=lambda _run: self.system.forecast_for(among_them, len(queries)),
             labels=member.labels,
             learners=parties if member.all_learn else (client,),
             public={"client": client, **member.public},

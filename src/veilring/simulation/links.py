@@ -69,7 +69,13 @@ class Uniform(DelayDistribution):
 
     @override
     def sampler(self, generator: Callable[[], Generator]) -> Callable[[], float]:
-        return functools.partial(generator().uniform, self.low_seconds, self.high_seconds)
+        # As `Generator.uniform` does, without the checks of its arguments.
+        draw, low, width = (
+            generator().random,
+            self.low_seconds,
+            self.high_seconds - self.low_seconds,
+        )
+        return lambda: low + width * draw()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +163,8 @@ class Exponential(DelayDistribution):
 
     @override
     def sampler(self, generator: Callable[[], Generator]) -> Callable[[], float]:
-        return functools.partial(generator().exponential, self.mean_seconds)
+        draw = generator().standard_exponential
+        return lambda: self.mean_seconds * draw()
 
 
 def _check(field: str, value: float, *, at_least: float = 0.0) -> None:
@@ -220,9 +227,13 @@ class LinkConditions:
 
     def burden(self, instant: float) -> tuple[float, float]:
         """Return the factor by which bytes depart slower, and the extra seconds of a message."""
-        now = [c for c in self._others if c.start <= instant < c.end]
-        self._met |= {c.cause for c in now if c.slowdown != 1.0 or c.extra_seconds}
-        return math.prod(c.slowdown for c in now), sum(c.extra_seconds for c in now)
+        slowdown, extra = 1.0, 0.0
+        for each in self._others:
+            if each.start <= instant < each.end:
+                slowdown, extra = slowdown * each.slowdown, extra + each.extra_seconds
+                if each.slowdown != 1.0 or each.extra_seconds:
+                    self._met.add(each.cause)
+        return slowdown, extra
 
 
 _NO_TIME: Final = Constant(0.0)
@@ -315,9 +326,10 @@ class Link:
         """Send a message; the event that is its arrival carries it as its value."""
         if size_bytes < 0:
             raise InputError("size_bytes", size_bytes, "at least 0")
-        start = max(self._environment.now, self.departure_seconds)
+        now = self._environment.now
+        start = max(now, self.departure_seconds)
         if self._connection is not None:
-            departure, arrival = self._connection.send(self._environment.now, size_bytes)
+            departure, arrival = self._connection.send(now, size_bytes)
             self.departure_seconds = max(self.departure_seconds, departure)
         elif self._conditions is None:
             self.departure_seconds = start + size_bytes / self._bandwidth
@@ -325,24 +337,25 @@ class Link:
         else:
             _, self.departure_seconds, arrival = self._transmit(start, size_bytes)
         self._arrival_seconds = max(self._arrival_seconds, arrival)
-        if self.departure_seconds > self._environment.now:
+        if self.departure_seconds > now:
             self._leaving = self._leaving or deque()
             self._leaving.append((self.departure_seconds, self._arrival_seconds))
-            self._let_depart(self._leaving)
+            self._let_depart(self._leaving, now)
         else:
             self._leaving, self._left_arrival = None, self._arrival_seconds
         return timeout_at(self._environment, self._arrival_seconds, message)
 
-    def _let_depart(self, leaving: deque[tuple[float, float]]) -> None:
-        while leaving and leaving[0][0] <= self._environment.now:
+    def _let_depart(self, leaving: deque[tuple[float, float]], now: float) -> None:
+        while leaving and leaving[0][0] <= now:
             self._left_arrival = leaving.popleft()[1]
 
     def cut(self) -> None:
         """Forget the messages that have not departed; later ones need not wait for them."""
         if self._leaving is not None:
-            self._let_depart(self._leaving)
+            now = self._environment.now
+            self._let_depart(self._leaving, now)
             self._leaving = None
-            self.departure_seconds = min(self.departure_seconds, self._environment.now)
+            self.departure_seconds = min(self.departure_seconds, now)
             self._arrival_seconds = self._left_arrival
         self.reconnect()
 

@@ -1,9 +1,9 @@
 """An asyncio event loop whose time is a SimPy environment.
 
-When a callback is ready, the loop runs it; callbacks take no simulated time. When none is, the
-loop's selector does not sleep: it processes the next event of SimPy. Timers are events of SimPy, so
-everything due at one instant, timers and messages alike, happens in the order in which it was
-scheduled. Nothing depends on memory addresses, hash seeds or real time.
+When a callback is ready, the loop runs it; callbacks take no simulated time. When none is, the loop
+does not sleep: it processes the next event of SimPy. Timers are events of SimPy, so everything due
+at one instant, timers and messages alike, happens in the order in which it was scheduled. Nothing
+depends on memory addresses, hash seeds or real time.
 
 There are two exceptions: asynchronous generators that are still alive at the end are closed by
 asyncio in no fixed order (close them with `contextlib.aclosing`), and finalizers of objects in
@@ -175,30 +175,35 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self._turns_before = 0  # until the last event
         self._events, self._events_max = 0, EVENTS_MAX  # at this instant
         self._thread = threading.get_ident()
-        selector = SteppingSelector(self.environment, self._step, self._release)
+        selector = SealedSelector()
         super().__init__(selector)
         selector.sealed = True  # everything registered until now is asyncio's own wake-up pipe
 
     def _step(self) -> None:
-        while self._limits and self._limits[0].when() < self.environment.peek():
+        environment, due = self.environment, self.environment.peek()
+        while self._limits and self._limits[0].when() < due:
             limit = heapq.heappop(self._limits)
             self.call_at(limit.when(), _reach, limit)
-        before = self.environment.now
-        self.environment.step()
-        self._events = self._events + 1 if self.environment.now == before else 0
+            due = environment.peek()
+        self._events = self._events + 1 if due == environment.now else 0
+        environment.step()
         if self._order is not None:
             # everything that arrives at one instant is ready at one instant
-            while self.environment.peek() == self.environment.now:
-                self.environment.step()
+            while environment.peek() == due:
+                environment.step()
 
     def _run_once(self) -> None:
         """Run what is ready; if nothing is, make time pass until something becomes so.
 
         In place of asyncio's own, which looks after files and its heap of timers: here are none.
+        One event at a time: a signal's callback must not wait for a long series of silent ones.
         """
         ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]  # asyncio's own, which has no types
         while not ready and not self._stopping:  # type: ignore[attr-defined]  # likewise
-            self._selector.select()  # type: ignore[attr-defined]  # likewise
+            if self.environment.peek() == math.inf:
+                self._release()
+            else:
+                self._step()
             self._turns_before = self.turns
         self.turns += 1
         if self.turns - self._turns_before > STEPS_MAX:
@@ -616,27 +621,15 @@ class _Until(float):
         return self.instant
 
 
-class SteppingSelector(selectors.BaseSelector):
-    """A selector that advances the simulated time instead of waiting for files.
+class SealedSelector(selectors.BaseSelector):
+    """A selector that watches only what was registered before it was sealed, and never waits."""
 
-    If no event is left, `release` raises an error, or makes a task ready.
-    """
-
-    def __init__(
-        self, environment: Environment, step: Callable[[], None], release: Callable[[], None]
-    ) -> None:
+    def __init__(self) -> None:
         self.sealed = False
-        self._peek, self._step, self._release = environment.peek, step, release
         self._keys: dict[Any, selectors.SelectorKey] = {}
 
     @override
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        # One event at a time: a signal's callback must not wait for a long series of silent ones.
-        if timeout != 0:
-            if self._peek() == math.inf:
-                self._release()
-            else:
-                self._step()
         return []
 
     @override

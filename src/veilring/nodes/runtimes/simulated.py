@@ -252,8 +252,9 @@ class Simulated(TasksRuntime):
     def _struck_job(self, name: str, job: Job) -> Job:
         if name in self._forgetful and not job.given:
             return replace(job, role=_without_data, public={})
-        role = computing(job.role, self._compute) if self._compute else job.role
-        return replace(job, role=role, seconds=job.seconds if self._faults else None)
+        if self._compute:
+            job = replace(job, role=computing(job.role, self._compute))
+        return job if self._faults else replace(job, seconds=None)
 
     @override
     def _watching(self, jobs: Iterable[Job]) -> AbstractContextManager[None]:

@@ -66,13 +66,11 @@ async def play_job(node: Node, job: Job, clock: Callable[[], float] | None = Non
         clock: The true time in seconds; by default the event loop's.
     """
     clock = clock or asyncio.get_running_loop().time
-    meter, transcript = Meter(node.name), Transcript(node.name)
+    meter = Meter(node.name) if job.measured else None
+    transcript = Transcript(node.name) if job.measured and job.adversary is None else None
     view = View(node.name) if job.watched else None
-    observers: list[Observer] = [meter, transcript]
-    if view is not None:
-        observers.append(view)
-    if job.trace is not None:
-        observers.append(job.trace.observer(clock))
+    trace = None if job.trace is None else job.trace.observer(clock)
+    observers: list[Observer] = [each for each in (meter, transcript, view, trace) if each]
     result, failure = None, None
     try:
         result = await node.run(
@@ -91,13 +89,12 @@ async def play_job(node: Node, job: Job, clock: Callable[[], float] | None = Non
         if not isinstance(failure, Exception):
             raise
         _note_lines(failure, node.name)
-    digests = transcript.digests() if job.adversary is None else {}
     return Outcome(
         node.name,
         result,
         failure,
         meter,
-        digests,
+        {} if transcript is None else transcript.digests(),
         view,
         job.trace,
         ended=clock(),

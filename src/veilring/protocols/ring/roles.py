@@ -20,6 +20,7 @@ entries).
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Final
 
 import numpy as np
@@ -109,7 +110,7 @@ SCALE_BITS: Final = 24
 _FLOAT_BYTES: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KNNParameters:
     """PP-kNN and the public facts that it is bound to, equal for all parties."""
 
@@ -123,7 +124,7 @@ class KNNParameters:
             raise InputError("classes", self.facts.classes, "at least 1")
         _ = self.topk, self.sum  # raise for parameters that do not fit each other
 
-    @property
+    @cached_property
     def topk(self) -> TopKParameters:
         """PP-TopK's part; no distance in the unit cube exceeds the root of its dimension."""
         own, upper = self.system, math.sqrt(self.facts.features)
@@ -131,12 +132,12 @@ class KNNParameters:
         rounds = rounds_for(own.error, own.k, own.P0, own.d) if auto else int(own.rounds)
         return TopKParameters(own.k, own.P0, own.d, rounds, own.delta, upper)
 
-    @property
+    @cached_property
     def sum(self) -> SumMethod:
         """The method of the secure sum."""
         return SumMethod(self.system.sum, self.system.cycles)
 
-    @property
+    @cached_property
     def written(self) -> str:
         """The parameters as text for the digest of public inputs."""
         own, topk = self.system, self.topk
@@ -423,9 +424,9 @@ def _check_values(
     if values.shape != expected:
         raise ProtocolViolation(sender, f"sent a vector of shape {values.shape}, not {expected}")
     highest = highest_entry(parameters, hops)
-    if not np.all((values >= parameters.lower) & (values <= highest)):
+    if not ((values >= parameters.lower) & (values <= highest)).all():
         raise ProtocolViolation(sender, "sent a vector outside the public bounds")
-    if not np.all(values[:, :-1] <= values[:, 1:]):
+    if not (values[:, :-1] <= values[:, 1:]).all():
         raise ProtocolViolation(sender, "sent a vector that is not ascending")
 
 

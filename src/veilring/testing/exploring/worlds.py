@@ -307,6 +307,7 @@ class _World:
             number=number,
             seconds=EXPLORED_SECONDS,
             trace=self.journal or False,
+            measured=self.trace is not None,  # only its digest contains the messages
         )
         explored.wrong += [*wrong, *self._endless(outcomes, started, clock())]
         if compare is not None:

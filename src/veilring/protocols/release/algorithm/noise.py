@@ -17,6 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -329,7 +330,14 @@ def rule_deviation(epsilon: float, delta: float, trust: Trust) -> float:
     It is the noise of the analytic Gaussian mechanism times the root of f, for comparison only; it
     is not an account.
     """
-    return GaussianDP.calibrate(epsilon, delta).sigma() * math.sqrt(trust.factor)
+    return _analytic_sigma(epsilon, delta) * math.sqrt(trust.factor)
+
+
+# Each party of a release needs it several times, and a search takes a millisecond.
+@lru_cache(maxsize=256)
+def _analytic_sigma(epsilon: float, delta: float) -> float:
+    """Return the noise of the analytic Gaussian mechanism at L2 = 1."""
+    return GaussianDP.calibrate(epsilon, delta).sigma()
 
 
 def _parts(epsilon: float, weights: Sequence[Fraction]) -> list[Fraction]:
@@ -356,7 +364,7 @@ def _laplace(epsilon: Fraction, trust: Trust, row: Sensitivity) -> SumNoise:
 
 def _ideal_sigma(epsilon: float, delta: float, trust: Trust, weight: Fraction) -> float:
     """Return a share's sigma at L2 = 1 for continuous noise; the real one is slightly larger."""
-    return GaussianDP.calibrate(epsilon, delta).sigma() / math.sqrt(weight * trust.shares)
+    return _analytic_sigma(epsilon, delta) / math.sqrt(weight * trust.shares)
 
 
 def _rounded_up(sigma: float) -> Fraction:

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.extras import require_extra
-from veilring.privacy.checks import require, require_that
+from veilring.privacy.checks import require
 from veilring.protocols.ring.algorithm.topk import SMALLEST_RING
 
 
@@ -111,11 +111,13 @@ class FixedPoint:
 
     def encode(self, values: Floats, field: str = "values") -> NDArray[np.uint64]:
         """Return values of magnitude up to `limit` in fixed point, rounded half to even."""
-        fits = bool((np.abs(values) <= self.limit).all())  # false for NaN
-        allowed = f"finite numbers of magnitude at most {self.limit!r}"
-        require_that(
-            fits, field, f"{field} is too large for the sum, or not finite; it must be {allowed}"
-        )
+        limit = self.limit
+        if not (np.abs(values) <= limit).all():  # as for NaN
+            allowed = f"finite numbers of magnitude at most {limit!r}"
+            raise InputError.because(
+                f"{field} is too large for the sum, or not finite; it must be {allowed}",
+                field=field,
+            )
         scaled = np.rint(np.ldexp(np.asarray(values, dtype=np.float64), self.scale_bits))
         return np.asarray(scaled).astype(np.int64).view(np.uint64)
 
