@@ -79,7 +79,9 @@ def part_of(operations: Sequence[Operation], model: Model) -> str:
 
 
 @pytest.mark.parametrize(
-    ("kinds", "model"), [(("read", "write"), REGISTER), (("add", "read"), COUNTER)], ids=str
+    ("kinds", "model"),
+    [(("read", "write"), REGISTER), (("add", "read"), COUNTER)],
+    ids=["register", "counter"],
 )
 @given(data=st.data())
 def test_the_search_agrees_with_all_orders(
