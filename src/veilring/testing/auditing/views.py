@@ -28,7 +28,8 @@ from veilring.randomness import Streams
 from veilring.testing.auditing.findings import AuditedSystem, Claim, Effort, RoleClaims, Verdict
 from veilring.testing.hiding import PILOT_RUNS, compare_views
 from veilring.testing.hiding import Audit as Views
-from veilring.testing.hiding.attackers import POWER, Likelihood, find_varied, learn_best
+from veilring.testing.hiding.attackers import POWER, Likelihood, find_varied, learn_best, screen
+from veilring.testing.hiding.combining import Arithmetic
 from veilring.testing.hiding.features import Layout, Strip
 from veilring.testing.hiding.leaves import Columns, same_leaves
 from veilring.testing.hiding.worlds import World, play_world, strip_masks
@@ -110,8 +111,10 @@ def measure_loss(
         [*play_world(world, PILOT_RUNS, streams, f"pilot {number}")]
         for number, world in enumerate(worlds)
     ]
-    layout = Layout([*chain(*pilots)], strip, with_draws=True)
+    told = Arithmetic().beside(one.role, one.public)
+    layout = Layout([*chain(*pilots)], strip, arithmetic=told, with_draws=True)
     seen = layout.of_views(one.coalition)
+    examined = int(seen[: layout.examined].sum())
     named = [str(each) for each, is_seen in zip(layout.coordinates, seen, strict=True) if is_seen]
     each = runs // 2
     views = [
@@ -120,9 +123,11 @@ def measure_loss(
     ]
 
     def learn(columns: Columns, labels: Ints) -> Iterator[tuple[str, Statistic]]:
-        learner = learn_best(columns, labels, int(streams.generator("learning").integers(1 << 31)))
+        kept = screen(columns, labels, examined)
+        seed = int(streams.generator("learning").integers(1 << 31))
+        learner = learn_best(columns[:, kept], labels, seed)
         guess = learner.attacker.guess
-        yield f"a guess of {learner.name}", lambda given: guess(given).astype(np.float64)
+        yield f"a guess of {learner.name}", lambda given: guess(given[:, kept]).astype(np.float64)
         yield from _likelihoods(columns, labels, named)
 
     return replace(prove_loss(views, learn, delta=delta, alarm=alarm), left_out=layout.left_out)
