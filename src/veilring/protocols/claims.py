@@ -60,6 +60,24 @@ class Example:
         rows = dict(zip(order, self.parts.values(), strict=True))
         return Example({name: rows[name] for name in self.parts}, self.queries)
 
+    def uneven(self) -> "Example":
+        """Return the world with ties, a party with one row, and a party without any.
+
+        The second party keeps its first row, and a third one keeps none. The first party has as
+        many more rows, and all of its rows have the same features.
+        """
+        parts = dict(self.parts)
+        first, second, *others = parts
+        labels = [parts[first].labels]
+        for party, size in ((second, 1), *((party, 0) for party in others[:1])):
+            rows = parts[party]
+            labels.append(rows.labels[size:])
+            parts[party] = Rows(rows.features[:size], rows.labels[:size])
+        all_labels = np.concatenate(labels)
+        tied = np.repeat(parts[first].features[:1], len(all_labels), axis=0)
+        parts[first] = Rows(tied, all_labels)
+        return Example(parts, self.queries)
+
     def asking(self, queries: Floats) -> "Example":
         """Return the world in which other queries are asked."""
         return Example(self.parts, queries)

@@ -84,6 +84,7 @@ __all__ = (
     "compare_views",
     "measure_leakage",
     "play_world",
+    "refuse_different",
     "strip_masks",
 )
 
@@ -191,7 +192,7 @@ class Audit:
             lines.append(
                 f"with a probability of {POWER:.0%}, the audit would have found an advantage of "
                 f"{self.least_advantage:.3f} of the classifier, or {self.least_of_coordinate:.3f} "
-                "of one coordinate"
+                "of one coordinate; other classifiers or other coordinates may have more"
             )
         return "\n".join(lines)
 
@@ -287,7 +288,7 @@ def compare_views(  # noqa: PLR0913  (two worlds, a coalition, the permitted inf
         World(role, given, names, tuple(coalition), public, only or {})
         for given in (inputs, other_inputs)
     ]
-    _refuse_different(worlds, permitted, Streams(seed))
+    refuse_different(worlds, permitted, Streams(seed))
     streams = Streams(seed)
 
     def play(world: int, number: int, name: str) -> Iterator[Played]:
@@ -379,8 +380,8 @@ def assert_simulatable(  # noqa: PLR0913  (two distributions, a coalition, the p
     return audit
 
 
-def _refuse_different(worlds: Sequence[World], permitted: Permitted, streams: Streams) -> None:
-    """Refuse worlds that a coalition may distinguish."""
+def refuse_different(worlds: Sequence[World], permitted: Permitted, streams: Streams) -> None:
+    """Refuse worlds that a coalition may distinguish, before anything is run."""
     one, other = (world.draw_inputs(streams.generator("inputs")) for world in worlds)
     for member in worlds[0].coalition:
         if not same_leaves(one[member], other[member]):

@@ -336,9 +336,9 @@ class Likelihood:
         return log
 
 
-KEPT: Final = 64
+KEPT: Final = 16
 """The number of screened coordinates that are examined: a leak shows in many combinations at once,
-and each test takes a share of the false alarms."""
+each test takes a share of the false alarms, and attackers learn from more for longer."""
 
 
 def screen(columns: Columns, labels: Labels, examined: int) -> Ints:
