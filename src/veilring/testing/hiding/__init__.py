@@ -69,6 +69,7 @@ from veilring.transport.frames import frame_size
 from veilring.transport.messages import SESSION_BYTES, Message, encode
 
 __all__ = (
+    "Arithmetic",
     "Audit",
     "Difference",
     "Ideal",

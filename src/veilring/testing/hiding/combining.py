@@ -3,9 +3,8 @@
 A plan is fixed on a few runs before any run is tested. It contains, for the words of equal shape
 that members received, sent or computed:
 
-- for each message that several members received from one party, and for each that one member
-  received from several parties: the sum, the exclusive or, and the value at zero of the polynomial
-  through all of them, which also joins fewer of Shamir's shares;
+- for the arrays that a party sent to several members, or several parties to a member: the sum, the exclusive or, and the value at zero of the polynomial through all of them. If fewer of
+  Shamir's shares suffice, that value is the same;
 - for each pair: the sum, the difference and the exclusive or;
 - for some pairs from one sender: products and ratios, such as the square of `x r` over `r r`.
 
@@ -95,8 +94,9 @@ class Arithmetic:
         numbers = (int(each) for each in named if isinstance(each, int | np.integer))
         guessed = dict.fromkeys(each for each in numbers if MODULUS_MIN < each <= _WORD)
         texts = [each.encode() if isinstance(each, str) else each for each in public.values()]
-        known = tuple(each for each in texts if isinstance(each, bytes))
-        return type(self)(self.moduli, self.points, (*self.guessed, *guessed), known)
+        known = [each for each in texts if isinstance(each, bytes)]
+        merged = (*self.guessed, *guessed), (*self.texts, *known)
+        return type(self)(self.moduli, self.points, *merged)
 
     def moduli_for(self, top: int, bits: int) -> list[int]:
         """Return the moduli that fit numbers up to `top`, and then the size of a word.
@@ -317,8 +317,8 @@ _Row = tuple[str, str, str, tuple[int, int]]
 def _rows(held: Sequence[_Array], members: Sequence[str]) -> dict[_Row, dict[str, _Array]]:
     """Return the arrays that may be shares of one number, by their name and their sender.
 
-    One row has what a party sent to several members; another one has what several parties sent to
-    a member, with what the member sent.
+    A row contains either a party's arrays to several members, or several parties' arrays to a
+    member, with the member's own to others.
     """
     rows: dict[_Row, dict[str, _Array]] = {}
     numbers = Counter[tuple[object, ...]]()
