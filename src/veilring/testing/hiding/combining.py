@@ -3,8 +3,9 @@
 A plan is fixed on a few runs before any run is tested. It contains, for the words of equal shape
 that members received, sent or computed:
 
-- for the arrays that a party sent to several members, or several parties to a member: the sum, the exclusive or, and the value at zero of the polynomial through all of them. If fewer of
-  Shamir's shares suffice, that value is the same;
+- for the arrays that a party sent to several members, or several parties to a member: the sum, the
+  exclusive or, and the value at zero of the polynomial through all of them. If fewer of Shamir's
+  shares suffice, that value is the same;
 - for each pair: the sum, the difference and the exclusive or;
 - for some pairs from one sender: products and ratios, such as the square of `x r` over `r r`.
 
@@ -47,18 +48,17 @@ COMBINED_MAX: Final = 2
 TOTAL: Final = "the sum over "
 """The beginning of the name of a sum over parties."""
 # Mersenne primes, the largest primes below powers of two, and the primes of number-theoretic
-# transforms and proof systems.
+# transforms. Primes close to the size of a word would fit any word, so they must be declared.
 _PRIMES: Final = (
     (1 << 17) - 1,
     (1 << 19) - 1,
     (1 << 31) - 1,
     (1 << 61) - 1,
     (1 << 16) + 1,
-    *((1 << bits) - below for bits, below in ((24, 3), (32, 5), (62, 57), (63, 25), (64, 59))),
+    *((1 << bits) - below for bits, below in ((24, 3), (62, 57), (63, 25))),
     998_244_353,
     15 * (1 << 27) + 1,
     (1 << 31) - (1 << 24) + 1,
-    (1 << 64) - (1 << 32) + 1,
 )
 
 
