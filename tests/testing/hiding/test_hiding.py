@@ -120,6 +120,12 @@ def test_a_correct_sum_passes_with_the_power_of_the_test() -> None:
     assert str(audit(leaky.honest_sum)) == str(found)
 
 
+@pytest.mark.slow
+def test_a_hash_under_a_secret_key_passes() -> None:
+    """The false-alarm rate is 1e-6: the dictionary attack matches no token of another key."""
+    assert not audit(leaky.hashed, **FIXED, is_keyed=True).verdict.differs
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
