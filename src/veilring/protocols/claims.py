@@ -60,6 +60,24 @@ class Example:
         rows = dict(zip(order, self.parts.values(), strict=True))
         return Example({name: rows[name] for name in self.parts}, self.queries)
 
+    def uneven(self) -> "Example":
+        """Return the world with ties, a party with one row, and a party without any.
+
+        The first party keeps its first row, and of three or more parties the second keeps none. The
+        last party has as many more rows, and all of its rows have the features of its first one.
+        """
+        parts = dict(self.parts)
+        first, *others, last = parts
+        labels = [parts[last].labels]
+        for party, size in ((first, 1), *((party, 0) for party in others[:1])):
+            rows = parts[party]
+            labels.append(rows.labels[size:])
+            parts[party] = Rows(rows.features[:size], rows.labels[:size])
+        all_labels = np.concatenate(labels)
+        tied = np.repeat(parts[last].features[:1], len(all_labels), axis=0)
+        parts[last] = Rows(tied, all_labels)
+        return Example(parts, self.queries)
+
     def asking(self, queries: Floats) -> "Example":
         """Return the world in which other queries are asked."""
         return Example(self.parts, queries)

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from docs.examples.secure_maximum import hasty_maximum
 from numpy.typing import NDArray
-from tests.testing.auditing.planted import AUDIT, OPEN, Majority, with_less_noise
+from tests.testing.auditing.planted import AUDIT, MASKED, OPEN, Majority, with_less_noise
 
 from veilring.arrays import Floats, Ints
-from veilring.errors import InputError
+from veilring.errors import InputError, InternalError
 from veilring.protocols import masks
 from veilring.protocols.claims import Comparison
 from veilring.protocols.radius.system import DataOwner
@@ -45,12 +45,14 @@ from veilring.testing.auditing.findings import (
     outcome,
     render_page,
     require_fresh,
+    sample,
     write_audit,
 )
 from veilring.testing.auditing.views import (
     Loss,
     Statistic,
     check_comparison,
+    check_hidden,
     least_violation,
     measure_drawn_loss,
     prove_loss,
@@ -153,6 +155,76 @@ def test_a_role_without_an_invariant_is_compared_with_itself() -> None:
     (faults,) = check_faults(claims, replace(QUICK, worlds=8, worlds_max=8), 0)
     assert faults.verdict is Verdict.CONTRADICTED
     assert "has another result than without any fault" in faults.finding
+
+
+def test_a_check_that_cannot_be_made_leaves_its_claim_untested(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A failed control of one check is the reason of its verdict, and the other claims have one."""
+
+    def check_hidden(*_given: object, **_named: object) -> list[Claim]:
+        raise InternalError("a control of the audit failed")
+
+    monkeypatch.setattr("veilring.testing.auditing.check_hidden", check_hidden)
+    found = audit(MASKED, quick=True)
+    assert found["privacy"].verdict is Verdict.NOT_TESTED
+    assert "a control of the audit failed" in found["privacy"].finding
+    held = {claim.claim for claim in found.of(Verdict.HOLDS)}
+    assert {"result", "rounds", "reproducible", "faults"} <= held
+
+
+def test_worlds_that_a_coalition_may_distinguish_are_refused() -> None:
+    """An audit of a role whose worlds differ openly raises before anything is run."""
+    with pytest.raises(InputError, match="`permitted` differs between them"):
+        audit(replace(MASKED, other_inputs={"ada": 1, "ben": 3, "cy": 3}), quick=True)
+
+
+FIVE = replace(
+    OPEN,
+    inputs={"ada": 1, "ben": 2, "cy": 3, "dee": 4, "eve": 5},
+    other_inputs={"ada": 1, "ben": 3, "cy": 2, "dee": 4, "eve": 5},
+    coalition=2,
+)
+
+
+def test_a_number_of_colluders_means_every_coalition_of_that_size() -> None:
+    """The finding names one coalition, and says of how many it is one."""
+    assert FIVE.coalitions == (("ada", "dee"), ("ada", "eve"), ("dee", "eve"))
+    effort = replace(QUICK, runs=800, coalitions=2)
+    (claim,) = check_hidden(FIVE, effort, 0, coalition=("ada", "eve"))
+    assert (claim.claim, claim.verdict) == ("privacy, view of ada and eve", Verdict.CONTRADICTED)
+    assert "one of 2 examined coalitions of 3" in claim.finding
+    drawn = sample(FIVE.coalitions, 2)
+    assert len(drawn) == 2
+    assert drawn == sample(FIVE.coalitions, 2)
+    with pytest.raises(InputError, match="only 3 parties have equal inputs in both worlds"):
+        audit(replace(FIVE, coalition=4), quick=True)
+    with pytest.raises(InputError, match="coalition is 5; allowed: 1 to 4"):
+        replace(FIVE, coalition=5)
+
+
+def uneven(name: str) -> System:
+    """Return a system whose example has ties, a party with one row and a party without any."""
+    kind: Any = find_system(name)
+    made = {"example": lambda self, *, parties=3: kind.example(self, parties=parties).uneven()}
+    system: System = type(f"Uneven{kind.__name__}", (kind,), made)()
+    return system
+
+
+def test_an_uneven_example_has_as_many_rows() -> None:
+    """The first party has one row, the second none, and the last one ties."""
+    example = subject_of("private-knn").example
+    changed = example.uneven()
+    assert [len(rows) for rows in changed.parts.values()] == [1, 0, 8]
+    assert changed.rows == example.rows
+    assert len(np.unique(changed.parts["party-2"].features, axis=0)) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(BUILT_IN))
+def test_no_claim_is_contradicted_with_ties_and_empty_parties(name: str) -> None:
+    """A quick audit of each system on an uneven example contradicts no claim."""
+    assert [str(claim) for claim in audit(uneven(name), quick=True).contradicted] == []
 
 
 @pytest.mark.parametrize(
@@ -316,7 +388,8 @@ def test_only_parties_with_rows_take_turns_to_observe() -> None:
     assert all(len(observers) == 1 for observers in turned.values())
     search = find_system("rank-search")()
     pairs = AuditedSystem(search, search.example(parties=4)).turned
-    assert pairs[1:] == (("party-1", "party-2"), ("party-2", "party-3"), ("party-3", "party-0"))
+    assert pairs[1:4] == (("party-1", "party-2"), ("party-2", "party-3"), ("party-3", "party-0"))
+    assert pairs[4:] == (("party-0", "party-2"), ("party-1", "party-3"))
 
 
 def test_rank_search_is_audited_with_tied_rows() -> None:
@@ -355,7 +428,7 @@ def test_unmasked_votes_of_tied_rows_are_found(monkeypatch: pytest.MonkeyPatch) 
     claim = judge(subject_of("rank-search"), LONG, number=1)
     assert claim.verdict is Verdict.CONTRADICTED
     assert "what the coalition can strip, words[1]" in claim.finding
-    assert "further numbers of the view were left out" in claim.power
+    assert "further numbers of the view, it examines a random projection only" in claim.power
 
 
 def test_noise_below_the_plan_is_contradicted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,8 @@
 """A sum under pairwise masks in a few lines, and broken variants."""
 
 import asyncio
+import hashlib
+import hmac
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -150,3 +152,30 @@ async def many_messages(party: Party, own: Words, *, number: int) -> None:
     for peer in party.peers:
         for _ in range(number):
             await party.receive(Part, sender=peer)
+
+
+async def multiplied(party: Party, own: int) -> None:
+    """Send the own number times a random one, and the square of that, modulo a prime."""
+    first = party.parties[0]
+    if party.me == first:
+        for peer in party.peers:
+            for _ in range(2):
+                await party.receive(Part, sender=peer)
+        return
+    factor = int(party.rng.integers(1, MODULUS))
+    for number in (own * factor % MODULUS, factor * factor % MODULUS):
+        await party.send(first, Part(values=np.array([number], np.uint64)))
+
+
+async def hashed(party: Party, own: int, *, is_keyed: bool = False) -> None:
+    """Send a hash of the own number and the public session, or one under a secret key."""
+    await broadcast(party, Part(values=np.zeros(0, np.uint64), rest=_token(party, own, is_keyed)))
+    for peer in party.peers:
+        await party.receive(Part, sender=peer)
+
+
+def _token(party: Party, own: int, is_keyed: bool) -> bytes:
+    item = str(own).encode()
+    if is_keyed:
+        return hmac.digest(party.rng.bytes(16), party.session + item, "sha256")
+    return hashlib.sha256(party.session + item).digest()

@@ -19,6 +19,7 @@ from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party
 from veilring.testing.hiding import Ideal, SimulatedView, assert_hides, assert_simulatable
 from veilring.testing.hiding.attackers import (
+    KEPT,
     choose_bins,
     cut_bins,
     judge_order,
@@ -54,11 +55,18 @@ FOUR, SWAPPED = (
 )
 HELD: Final = {"inputs": FOUR, "other_inputs": SWAPPED, "coalition": ("a", "b")}
 VETO: Final = {"inputs": ALONE, "other_inputs": TOGETHER, "permitted": vetoed}
-LEFT_OUT: Final = f"held-out runs, {COORDINATES_MAX} coordinates ("
+FIXED: Final = {
+    "inputs": {"ada": 0, "ben": 2, "cy": 7},
+    "other_inputs": {"ada": 0, "ben": 3, "cy": 7},
+    "permitted": lambda _inputs: 0,
+}
+LEFT_OUT: Final = f"held-out runs, {COORDINATES_MAX + KEPT} coordinates ("
 BROKEN: Final[Sequence[tuple[Callable[..., Any], dict[str, Any], str]]] = (
     (leaky.constant_mask, {}, "message 1 from ben to ada (test.hidden-part), values: entry 0"),
     # Shares that two colluders hold between them are added up, whatever their modulus.
-    (leaky.two_holders, HELD, "plus the same message to another member, values: entry 0"),
+    (leaky.two_holders, HELD, "from c to the members, modulo 2147483647, values: entry 0"),
+    (leaky.multiplied, FIXED, "squared over message 2 from ben to ada (test.hidden-part), modulo"),
+    (leaky.hashed, FIXED, "the sha256 of the session and a value of ben"),
     (leaky.reused_mask, {}, "(test.hidden-part), values: entry 1 minus entry 0"),
     (leaky.reused_later, {}, "minus the previous message, values: entry 0"),
     (leaky.unmasked_low_bits, {}, "(test.hidden-part), values: entry 0 modulo 16"),
@@ -89,7 +97,9 @@ def test_a_broken_role_fails_at_its_mistake(
     members = " and ".join(options.get("coalition", ("ada",)))
     assert said.startswith(f"the view of {members} reveals more than it may\n400 held-out runs")
     assert named in said, said
-    assert (LEFT_OUT in said and " left out), false-alarm rate" in said) == ("number" in options)
+    assert (LEFT_OUT in said and " more by random projection), false-alarm rate" in said) == (
+        "number" in options
+    )
 
 
 @pytest.mark.slow
@@ -108,6 +118,12 @@ def test_a_correct_sum_passes_with_the_power_of_the_test() -> None:
     assert found.least_advantage == pytest.approx(0.327, abs=1e-3)
     assert found.least_of_coordinate > found.least_advantage
     assert str(audit(leaky.honest_sum)) == str(found)
+
+
+@pytest.mark.slow
+def test_a_hash_under_a_secret_key_passes() -> None:
+    """The false-alarm rate is 1e-6: the dictionary attack matches no token of another key."""
+    assert not audit(leaky.hashed, **FIXED, is_keyed=True).verdict.differs
 
 
 @pytest.mark.parametrize(

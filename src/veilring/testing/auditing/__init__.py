@@ -37,8 +37,14 @@ from veilring.testing.auditing.findings import (
     Given,
     RoleClaims,
     Verdict,
+    sample,
 )
-from veilring.testing.auditing.views import check_comparison, check_hidden
+from veilring.testing.auditing.views import (
+    check_comparison,
+    check_hidden,
+    refuse_worlds,
+    require_different,
+)
 from veilring.testing.exploring import (
     Campaign,
     Subject,
@@ -75,6 +81,8 @@ class _Played:
     setup: Setup
     play: Play
     run: Run[Any]
+    rows: str = ""
+    """How the rows are spread, if not evenly."""
 
     @property
     def labels(self) -> dict[str, Ints]:
@@ -86,7 +94,8 @@ class _Played:
     def shape(self) -> str:
         """The size of the run in words."""
         queries = len(self.queries)
-        return f"{self.parties} parties, {queries} {'query' if queries == 1 else 'queries'}"
+        asked = f"{queries} {'query' if queries == 1 else 'queries'}"
+        return f"{self.parties} parties, {asked}{self.rows}"
 
 
 def check_runs(subject: AuditedSystem, _effort: Effort, seed: int) -> list[Claim]:
@@ -233,6 +242,8 @@ def check_role(subject: RoleClaims, _effort: Effort, seed: int) -> list[Claim]:
 
 
 def _play_sizes(subject: AuditedSystem, seed: int) -> Iterator[_Played]:
+    uneven = _play(AuditedSystem(subject.system, subject.example.uneven()), seed)
+    yield replace(uneven, rows=", with ties, an empty party and one with a single row")
     least = len(subject.example.parts)
     for parties in range(least, least + _MORE_PARTIES):
         for queries in _QUERIES:
@@ -555,6 +566,8 @@ Check = Callable[[], list[Claim]]
 Auditable = System | type[System] | RoleClaims
 
 _LABEL_TESTS: Final = 1
+_CHECKED: Final = {"hidden": "privacy", "comparison": "privacy"}
+"""The claims of checks that have another name."""
 
 
 def audit(
@@ -587,10 +600,8 @@ def audit(
         The verdicts.
 
     Raises:
-        InputError: If the system refuses its example, a role's worlds may be distinguished, or the
-            promise says nothing of a coalition.
-        InternalError: If a control of an audit failed, so that the audit shows nothing.
-        MissingExtra: If a package that experiments need is missing.
+        InputError: If the system refuses its example, a coalition may distinguish the worlds, or
+            the promise says nothing of a coalition. Later errors leave one claim untested.
     """
     began = time.perf_counter()
     effort = QUICK if quick else FULL
@@ -602,8 +613,8 @@ def audit(
         named: Any = subject
         name, title = subject.name, subject.title or subject.name
         parameters: dict[str, Any] = {}
-        examined = (check_role, check_hidden, check_faults, check_liars)
-        checks: list[Check] = [partial(each, subject, effort, seed) for each in examined]
+        checks: list[Check]
+        checks = _checks_of_role(subject, effort, seed)
     else:
         system = subject() if isinstance(subject, type) else subject
         named = AuditedSystem(system, system.example(parties=parties))
@@ -617,6 +628,19 @@ def audit(
     return Audit(name, title, parameters, seed, quick, ALARM, tuple(claims), seconds)
 
 
+def _checks_of_role(subject: RoleClaims, effort: Effort, seed: int) -> list[Check]:
+    refuse_worlds(subject)
+    examined = sample(subject.coalitions, effort.coalitions) or [()]
+    # The coalitions share the false alarms.
+    shared = replace(effort, alarm=effort.alarm / len(examined))
+    return [
+        partial(check_role, subject, effort, seed),
+        *(partial(check_hidden, subject, shared, seed, coalition=each) for each in examined),
+        partial(check_faults, subject, effort, seed),
+        partial(check_liars, subject, effort, seed),
+    ]
+
+
 def _checks_of_system(
     subject: AuditedSystem, effort: Effort, seed: int, coalitions: Sequence[Sequence[str]]
 ) -> list[Check]:
@@ -624,6 +648,9 @@ def _checks_of_system(
     nothing = [] if compared else [partial(_without_comparisons, subject)]
     examined = coalitions or subject.turned[: None if effort.other_views else 1]
     seen = [subject.seen_by(each) for each in examined]
+    for each in seen:
+        for comparison in each.comparisons:
+            require_different(comparison, each.observers)
     views = [
         (each, number)
         for number, comparison in enumerate(compared)
@@ -673,13 +700,19 @@ def _run(
 
 
 def _checked(check: Check) -> list[Claim]:
-    """Run a check; if a run that it needs fails, contradict the claim that the system works."""
+    """Run a check; if a run that it needs fails, contradict the claim that the system works.
+
+    A check that cannot be made leaves its claim untested, and the others are still made.
+    """
+    name = check.func.__name__.removeprefix("check_") if isinstance(check, partial) else ""
+    name = _CHECKED.get(name, name)
     try:
         return check()
-    except (InputError, InternalError, MissingExtra):
-        raise
+    except (InputError, InternalError, MissingExtra) as error:
+        promised = "The audit can test this claim."
+        why = f"The audit could not make this check: {error}"
+        return [Claim(name, promised, Verdict.NOT_TESTED, why)]
     except (VeilringError, AssertionError) as error:
-        name = check.func.__name__.removeprefix("check_") if isinstance(check, partial) else ""
         return [
             Claim(
                 name,

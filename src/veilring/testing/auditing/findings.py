@@ -5,10 +5,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from inspect import signature
+from itertools import combinations
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Self
 
+import numpy as np
 import tomli_w
 from numpy.random import Generator
 
@@ -21,10 +23,13 @@ from veilring.protocols.claims import Comparison, Example
 from veilring.protocols.promise import Facts, Promise
 from veilring.protocols.system import Play, Setup, System
 from veilring.testing.exploring.subjects import Invariant, RoleSubject
+from veilring.testing.hiding.combining import Arithmetic
 from veilring.testing.hiding.features import Strip
-from veilring.testing.hiding.leaves import find_leaves
+from veilring.testing.hiding.leaves import find_leaves, same_leaves
 from veilring.testing.hiding.worlds import Role, World, strip_masks
 
+COALITIONS_MAX: Final = 12
+"""The coalitions of a full audit: all pairs of five parties. Each takes as long as the first."""
 _CLASSES: Final = 2
 _PARTIES_MIN: Final = 2
 
@@ -40,29 +45,37 @@ class RoleClaims:
             parties that took part and the results of those that have one, each by name. By
             default, results must equal those without any fault or lie.
         other_inputs: The inputs of a world that the coalition must not distinguish from the first.
-        coalition: The members of the coalition.
+        coalition: The members of the coalition, or their number: then every coalition of as many
+            parties with equal inputs in both worlds.
         permitted: The information that the protocol may reveal to the coalition, as a function of
             all inputs.
         public: The role's public arguments.
         least: The smallest number of parties that the role needs after others were lost.
         strip: A function that computes more from the members' views and random draws; by default
             it removes pairwise masks.
+        moduli: The moduli of shares, masks and products. The audit also guesses: see
+            `veilring.testing.hiding.combining`.
+        points: The points of polynomials at which parties hold shares, by party; by default each
+            party's position, from 1.
         notices_liars: Whether it claims that no malicious party changes a result unnoticed.
         title: The title of the page; by default the name of the role.
 
     Raises:
-        InputError: If the role does not take the public arguments, or `least` is out of range.
+        InputError: If the role does not take the public arguments, or `least`, `moduli` or the
+            size of a coalition is out of range.
     """
 
     role: Role
     inputs: Mapping[str, object]
     invariant: Invariant | None = None
     other_inputs: Mapping[str, object] | None = None
-    coalition: tuple[str, ...] = ()
+    coalition: tuple[str, ...] | int = ()
     permitted: Callable[[Mapping[str, Any]], object] | None = None
     public: Mapping[str, Any] = field(default_factory=dict)
     least: int = 2
     strip: Strip = strip_masks
+    moduli: tuple[int, ...] = ()
+    points: Mapping[str, int] = field(default_factory=dict)
     notices_liars: bool = False
     title: str = ""
 
@@ -70,6 +83,9 @@ class RoleClaims:
         """Refuse claims that no run could satisfy, before anything is run."""
         if not _PARTIES_MIN <= self.least <= len(self.inputs):
             raise InputError("least", self.least, f"{_PARTIES_MIN} to {len(self.inputs)}")
+        if isinstance(self.coalition, int) and not 0 < self.coalition < len(self.inputs):
+            raise InputError("coalition", self.coalition, f"1 to {len(self.inputs) - 1}")
+        Arithmetic(self.moduli, self.points)
         try:
             signature(self.role).bind(Party, None, **self.public)
         except TypeError as error:
@@ -84,9 +100,41 @@ class RoleClaims:
         return str(getattr(self.role, "__name__", "role"))
 
     @property
+    def arithmetic(self) -> Arithmetic:
+        """The declared moduli and points."""
+        return Arithmetic(self.moduli, self.points)
+
+    @property
+    def coalitions(self) -> tuple[tuple[str, ...], ...]:
+        """The coalitions that the claim is about; none without a second world.
+
+        Raises:
+            InputError: If too few parties have equal inputs in both worlds.
+        """
+        if self.other_inputs is None:
+            return ()
+        if not isinstance(self.coalition, int):
+            return (self.coalition,)
+        other = self.other_inputs
+        equal = [name for name, own in self.inputs.items() if same_leaves(own, other[name])]
+        if len(equal) < self.coalition:
+            raise InputError.because(
+                f"only {len(equal)} parties have equal inputs in both worlds, so that no coalition"
+                f" of {self.coalition} can be examined; change the inputs of fewer parties",
+                field="other_inputs",
+            )
+        return tuple(combinations(equal, self.coalition))
+
+    @property
     def explored(self) -> RoleSubject:
         """The role as the subject of an exploration."""
         return RoleSubject(self.role, self.inputs, self.invariant, self.public, self.least)
+
+
+def sample(coalitions: Sequence[tuple[str, ...]], most: int) -> list[tuple[str, ...]]:
+    """Return at most a given number of coalitions, in order; the choice is always the same."""
+    order = np.random.default_rng(0).permutation(len(coalitions))
+    return [coalitions[place] for place in sorted(order[: max(0, most)].tolist())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,16 +194,20 @@ class AuditedSystem:
 
     @property
     def turned(self) -> tuple[tuple[str, ...], ...]:
-        """The coalitions of neighbours that are as large as the observers, these first.
+        """The coalitions as large as the observers, these and other neighbours first.
 
-        A party's place may decide what it receives, so each party is in one of them. Only the
-        observers are, if some parties hold no rows: then the promise is about these observers.
+        A party's place may decide what it receives, so each party is in one of them. Of all others,
+        as many are drawn as `COALITIONS_MAX` leaves room for. Only the observers are examined, if
+        some parties hold no rows: then the promise is about these observers.
         """
         setup = self.setup()
         size, round_ = len(setup.observers), setup.parties * 2
         if setup.observers != round_[:size] or setup.parties != tuple(self.example.parts):
             return (setup.observers,)
-        return tuple(round_[place : place + size] for place in range(len(setup.parties)))
+        near = [round_[place : place + size] for place in range(len(setup.parties))]
+        known = {frozenset(each) for each in near}
+        far = [each for each in combinations(setup.parties, size) if frozenset(each) not in known]
+        return (*near, *sample(far, COALITIONS_MAX - len(near)))
 
     def seen_by(self, coalition: Sequence[str]) -> Self:
         """Return the subject with other observers."""
@@ -219,6 +271,7 @@ class Effort:
             together; a multiple of 8.
         other_views: Whether the views of parties in other places are also examined, if these may
             differ from the client's.
+        coalitions: The number of coalitions that are examined, if a role's claim is about more.
     """
 
     runs: int
@@ -227,6 +280,7 @@ class Effort:
     worlds_max: int
     every_message: bool
     other_views: bool
+    coalitions: int
     long_views: bool
     alarm: float = ALARM
 
@@ -238,6 +292,7 @@ QUICK: Final = Effort(
     worlds_max=100,
     every_message=False,
     other_views=False,
+    coalitions=3,
     long_views=False,
 )
 """About 20 s on two idle cores."""
@@ -248,6 +303,7 @@ FULL: Final = Effort(
     worlds_max=400,
     every_message=True,
     other_views=True,
+    coalitions=COALITIONS_MAX,
     long_views=True,
 )
 """Between 16 s and about 6 minutes of CPU time, depending on the system."""

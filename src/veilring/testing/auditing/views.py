@@ -21,14 +21,16 @@ from numpy.typing import NDArray
 
 from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
+from veilring.nodes.party import Parties
 from veilring.privacy.bounds import proportion_bounds
 from veilring.protocols.claims import Comparison
 from veilring.protocols.promise import Promise
 from veilring.randomness import Streams
 from veilring.testing.auditing.findings import AuditedSystem, Claim, Effort, RoleClaims, Verdict
-from veilring.testing.hiding import PILOT_RUNS, compare_views
+from veilring.testing.hiding import PILOT_RUNS, compare_views, refuse_different
 from veilring.testing.hiding import Audit as Views
-from veilring.testing.hiding.attackers import POWER, Likelihood, find_varied, learn_best
+from veilring.testing.hiding.attackers import POWER, Likelihood, find_varied, learn_best, screen
+from veilring.testing.hiding.combining import Arithmetic, Plan
 from veilring.testing.hiding.features import Layout, Strip
 from veilring.testing.hiding.leaves import Columns, same_leaves
 from veilring.testing.hiding.worlds import World, play_world, strip_masks
@@ -110,8 +112,10 @@ def measure_loss(
         [*play_world(world, PILOT_RUNS, streams, f"pilot {number}")]
         for number, world in enumerate(worlds)
     ]
-    layout = Layout([*chain(*pilots)], strip, with_draws=True)
+    told = Arithmetic().beside(one.role, one.public)
+    layout = Layout([*chain(*pilots)], strip, arithmetic=told, with_draws=True)
     seen = layout.of_views(one.coalition)
+    examined = int(seen[: layout.examined].sum())
     named = [str(each) for each, is_seen in zip(layout.coordinates, seen, strict=True) if is_seen]
     each = runs // 2
     views = [
@@ -120,9 +124,11 @@ def measure_loss(
     ]
 
     def learn(columns: Columns, labels: Ints) -> Iterator[tuple[str, Statistic]]:
-        learner = learn_best(columns, labels, int(streams.generator("learning").integers(1 << 31)))
+        kept = screen(columns, labels, examined)
+        seed = int(streams.generator("learning").integers(1 << 31))
+        learner = learn_best(columns[:, kept], labels, seed)
         guess = learner.attacker.guess
-        yield f"a guess of {learner.name}", lambda given: guess(given).astype(np.float64)
+        yield f"a guess of {learner.name}", lambda given: guess(given[:, kept]).astype(np.float64)
         yield from _likelihoods(columns, labels, named)
 
     return replace(prove_loss(views, learn, delta=delta, alarm=alarm), left_out=layout.left_out)
@@ -268,9 +274,11 @@ EPSILON_TESTED: Final = 1.0
 """The ε at which a system is tested instead, if the runs cannot contradict its own."""
 _LEAKAGE_TRIALS: Final = 2_000
 _NOT_COMBINED: Final = (
-    "It combines at most two messages of one party, by sums and differences: it does not see shares"
-    " that need more of them or a modulus, products, hashes of values that can be guessed, or keys"
-    " with too little randomness. Compute these in `strip`."
+    "It also adds up what several members received, joins it as Shamir's shares, and looks for"
+    " hashes of the honest parties' values. It does not examine products except of a few pairs,"
+    " other sums of three or more messages, comparisons, numbers above 64 bits, hashes with further"
+    " inputs, or keys with too little randomness. Compute these in `strip`. Other classifiers or"
+    " other numbers may have a larger advantage: this is not a proof."
 )
 _LONG: Final = 4
 """The factor by which comparisons of long views get fewer runs: theirs take that much longer."""
@@ -285,7 +293,7 @@ def check_comparison(
     compared = subject.comparisons
     promise = subject.promise
     comparison = _bounded(compared[number], promise)
-    _require_different(comparison, subject.observers)
+    require_different(comparison, subject.observers)
     name = "privacy"
     if comparison.long:
         name += f", {comparison.long}"
@@ -334,9 +342,14 @@ def check_comparison(
     ]
 
 
-def check_hidden(subject: RoleClaims, effort: Effort, seed: int) -> list[Claim]:
-    """Try to distinguish the two worlds of a role by their views."""
-    promised = f"The view of {_names(subject.coalition)} reveals no more than `permitted`."
+def check_hidden(
+    subject: RoleClaims, effort: Effort, seed: int, *, coalition: tuple[str, ...] = ()
+) -> list[Claim]:
+    """Try to distinguish the two worlds of a role by the views of a coalition.
+
+    Args:
+        coalition: The members; by default the only coalition of the claim.
+    """
     if subject.other_inputs is None or subject.permitted is None:
         return [
             Claim(
@@ -346,20 +359,48 @@ def check_hidden(subject: RoleClaims, effort: Effort, seed: int) -> list[Claim]:
                 "The role has no second world; give `other_inputs`, `coalition` and `permitted`.",
             )
         ]
+    every = subject.coalitions
+    coalition = coalition or every[0]
+    promised = f"The view of {_names(coalition)} reveals no more than `permitted`."
     views = compare_views(
         subject.role,
         subject.inputs,
         subject.other_inputs,
-        coalition=subject.coalition,
+        coalition=coalition,
         permitted=subject.permitted,
         strip=subject.strip,
+        arithmetic=subject.arithmetic,
         runs=effort.runs,
         seed=seed,
         alarm=effort.alarm,
         **subject.public,
     )
-    difference = "which of the two worlds was run"
-    return [_judge_views(views, "privacy", promised, difference, subject.coalition, subject.strip)]
+    difference, name = "which of the two worlds was run", "privacy"
+    if len(every) > 1:
+        name += f", view of {_names(coalition)}"
+    claim = _judge_views(views, name, promised, difference, coalition, subject.strip)
+    if len(every) <= 1:
+        return [claim]
+    examined = min(len(every), effort.coalitions)
+    said = f" It is one of {examined} examined coalitions of {len(every)} with equal inputs."
+    return [replace(claim, finding=claim.finding + said)]
+
+
+def refuse_worlds(subject: RoleClaims) -> None:
+    """Refuse the worlds of a role, if one of its coalitions may distinguish them.
+
+    Raises:
+        InputError: If `permitted` or the inputs of a coalition differ.
+    """
+    if subject.other_inputs is None or subject.permitted is None:
+        return
+    names = Parties(subject.inputs)
+    for coalition in subject.coalitions:
+        worlds = [
+            World(subject.role, inputs, names, coalition)
+            for inputs in (subject.inputs, subject.other_inputs)
+        ]
+        refuse_different(worlds, subject.permitted, Streams(0))
 
 
 def _check_epsilon(  # noqa: PLR0917  (what is tested, and how it is called)
@@ -424,7 +465,7 @@ def _bounded(comparison: Comparison, promise: Promise) -> Comparison:
     )
 
 
-def _require_different(comparison: Comparison, observers: tuple[str, ...]) -> None:
+def require_different(comparison: Comparison, observers: tuple[str, ...]) -> None:
     """Refuse worlds that cannot show a loss, or that observers may distinguish by their inputs."""
     one, other = comparison.one, comparison.other
     if same_leaves(one.parts, other.parts) and same_leaves(one.queries, other.queries):
@@ -501,13 +542,25 @@ def _judge_views(  # noqa: PLR0917  (the promise, and what was compared)
         f" {views.least_advantage:.2f} that its classifier attains, or of"
         f" {views.least_of_coordinate:.2f} that a single number of the view shows. It subtracts"
         f" the random draws of {_names(coalition)} from messages, totals and results, {used},"
-        f" and examines no other view.{_left_out(views.left_out)} {_NOT_COMBINED}",
+        f" and examines no other view.{_left_out(views.left_out)}{_paired(views.plan)}"
+        f" {_NOT_COMBINED}",
         tuple(str(views).splitlines()),
     )
 
 
 def _left_out(coordinates: int) -> str:
-    return f" {coordinates:,} further numbers of the view were left out." if coordinates else ""
+    if not coordinates:
+        return ""
+    return f" Of {coordinates:,} further numbers of the view, it examines a random projection only."
+
+
+def _paired(plan: Plan) -> str:
+    if not plan.pairs:
+        return ""
+    return (
+        f" Of {plan.pairs:,} pairs of arrays of integers of equal shape, it combined {plan.tried:,}"
+        " by sums, differences and the exclusive or, with declared and guessed moduli."
+    )
 
 
 def _measured(subject: AuditedSystem, seed: int) -> tuple[str, ...]:

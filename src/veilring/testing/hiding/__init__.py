@@ -20,6 +20,7 @@ output: the same attackers, given only the inputs and the results of the coaliti
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -36,6 +37,7 @@ from veilring.privacy.bounds import ALARM, proportion_bounds
 from veilring.protocols.promise import Estimate
 from veilring.randomness import Streams
 from veilring.testing.hiding.attackers import (
+    KEPT,
     POWER,
     Labels,
     Split,
@@ -47,7 +49,9 @@ from veilring.testing.hiding.attackers import (
     learn_best,
     least_advantage,
     reject_holm,
+    screen,
 )
+from veilring.testing.hiding.combining import Arithmetic, Plan
 from veilring.testing.hiding.features import Layout, Strip
 from veilring.testing.hiding.leaves import Columns, Coordinate, same_leaves
 from veilring.testing.hiding.worlds import (
@@ -65,6 +69,7 @@ from veilring.transport.frames import frame_size
 from veilring.transport.messages import SESSION_BYTES, Message, encode
 
 __all__ = (
+    "Arithmetic",
     "Audit",
     "Difference",
     "Ideal",
@@ -80,6 +85,7 @@ __all__ = (
     "compare_views",
     "measure_leakage",
     "play_world",
+    "refuse_different",
     "strip_masks",
 )
 
@@ -136,8 +142,10 @@ class Audit:
 
     Attributes:
         runs: The number of runs of both worlds together; half of them were held out.
+        coordinates: The number of coordinates that were tested.
         planted: The verdict on the same two samples with a planted leak of `2 * least_advantage`.
-        left_out: The number of further coordinates, which were not examined.
+        plan: The combinations of messages that were screened.
+        left_out: The number of further coordinates, of which only a random projection was screened.
     """
 
     runs: int
@@ -146,6 +154,7 @@ class Audit:
     same: Verdict
     planted: Verdict
     alarm: float
+    plan: Plan
     left_out: int = 0
 
     @property
@@ -170,7 +179,7 @@ class Audit:
     def __str__(self) -> str:
         verdict = self.verdict
         held = f"{self.held_out:,} held-out runs, {self.coordinates} coordinates"
-        held += f" ({self.left_out:,} left out)" if self.left_out else ""
+        held += f" ({self.left_out:,} more by random projection)" if self.left_out else ""
         lines = [f"{held}, false-alarm rate {self.alarm:g}"]
         learned = verdict.classifier
         lines.append(
@@ -184,7 +193,7 @@ class Audit:
             lines.append(
                 f"with a probability of {POWER:.0%}, the audit would have found an advantage of "
                 f"{self.least_advantage:.3f} of the classifier, or {self.least_of_coordinate:.3f} "
-                "of one coordinate"
+                "of one coordinate; other classifiers or other coordinates may have more"
             )
         return "\n".join(lines)
 
@@ -238,6 +247,7 @@ def compare_views(  # noqa: PLR0913  (two worlds, a coalition, the permitted inf
     parties: int | Sequence[str] | None = None,
     strip: Strip | None = None,
     only: Mapping[str, Mapping[str, object]] | None = None,
+    arithmetic: Arithmetic | None = None,
     runs: int = RUNS,
     seed: int | None = 0,
     alarm: float = ALARM,
@@ -258,6 +268,7 @@ def compare_views(  # noqa: PLR0913  (two worlds, a coalition, the permitted inf
         strip: A function that computes more from the members' views, such as words minus the masks
             that the members know.
         only: Keyword arguments of one party's role, by its name.
+        arithmetic: The moduli and points of shares; by default they are guessed.
         runs: The number of runs of both worlds together, a multiple of 4, at least `RUNS_MIN`.
         seed: The seed of all randomness; `None` draws it from the operating system.
         alarm: The probability that the worlds are distinguished although both have the same
@@ -278,13 +289,14 @@ def compare_views(  # noqa: PLR0913  (two worlds, a coalition, the permitted inf
         World(role, given, names, tuple(coalition), public, only or {})
         for given in (inputs, other_inputs)
     ]
-    _refuse_different(worlds, permitted, Streams(seed))
+    refuse_different(worlds, permitted, Streams(seed))
     streams = Streams(seed)
 
     def play(world: int, number: int, name: str) -> Iterator[Played]:
         return play_world(worlds[world], number, streams, f"{name} {world}")
 
-    return _compare(play, runs, alarm, strip, seed)
+    told = (arithmetic or Arithmetic()).beside(role, public)
+    return _compare(play, runs, alarm, strip, seed, told)
 
 
 def assert_hides(
@@ -363,13 +375,14 @@ def assert_simulatable(  # noqa: PLR0913  (two distributions, a coalition, the p
         real = play_world(world, number, streams, f"{name} {imagined}")
         return map(imagine, real) if imagined else real
 
-    audit = _compare(play, runs, alarm, strip, seed, simulated=True)
+    told = Arithmetic().beside(role, public)
+    audit = _compare(play, runs, alarm, strip, seed, told, simulated=True)
     _require(audit, coalition, "differs from the simulator's")
     return audit
 
 
-def _refuse_different(worlds: Sequence[World], permitted: Permitted, streams: Streams) -> None:
-    """Refuse worlds that a coalition may distinguish."""
+def refuse_different(worlds: Sequence[World], permitted: Permitted, streams: Streams) -> None:
+    """Refuse worlds that a coalition may distinguish, before anything is run."""
     one, other = (world.draw_inputs(streams.generator("inputs")) for world in worlds)
     for member in worlds[0].coalition:
         if not same_leaves(one[member], other[member]):
@@ -386,12 +399,13 @@ def _refuse_different(worlds: Sequence[World], permitted: Permitted, streams: St
         )
 
 
-def _compare(
+def _compare(  # noqa: PLR0917  (the worlds, and how they are compared)
     play: Callable[[int, int, str], Iterator[Played]],
     runs: int,
     alarm: float,
     strip: Strip | None,
     seed: int | None,
+    arithmetic: Arithmetic,
     *,
     simulated: bool = False,
 ) -> Audit:
@@ -403,19 +417,21 @@ def _compare(
     layout = Layout(
         [*chain(*pilot)],
         strip,
+        arithmetic=arithmetic,
         with_sent=with_sent,
         with_times=not simulated,
         with_draws=not simulated,  # a simulator makes messages, not random draws
     )
     columns = np.concatenate([layout.read(play(world, runs // 2, "world")) for world in (0, 1)])
     second = np.arange(runs) >= runs // 2
-    names = layout.coordinates
-    verdict = judge(columns, second, names, alarm, rng)
+    names, examined = layout.coordinates, layout.examined
+    verdict = judge(columns, second, names, alarm, rng, examined)
     # Each sample of the control has every other run of both worlds: their distributions are equal.
     mixed = np.arange(runs) % 2 == 1
-    same = judge(columns, mixed, names, alarm, rng)
+    same = judge(columns, mixed, names, alarm, rng, examined)
     strength = 2 * least_advantage(runs // 2, alarm / 2)
-    planted = judge(_plant(columns, mixed, strength, rng), mixed, names, alarm, rng)
+    leaking = _plant(columns, mixed, strength, rng)
+    planted = judge(leaking, mixed, names, alarm, rng, examined)
     if same.differs or not (planted.differences and planted.learned):
         failed = (
             "were distinguished" if same.differs else "with a planted leak were not distinguished"
@@ -425,7 +441,8 @@ def _compare(
             f" by chance with probability {alarm:g}; otherwise the audit has a fault. The result"
             f" for seed {seed} shows nothing"
         )
-    return Audit(runs, len(names), verdict, same, planted, alarm, layout.left_out)
+    tested = min(len(names), examined + KEPT)
+    return Audit(runs, tested, verdict, same, planted, alarm, layout.plan, layout.left_out)
 
 
 def _plant(columns: Columns, second: Bools, strength: float, rng: Generator) -> Columns:
@@ -439,33 +456,53 @@ def _plant(columns: Columns, second: Bools, strength: float, rng: Generator) -> 
     return planted
 
 
-def judge(
-    columns: Columns, second: Bools, names: Sequence[Coordinate], alarm: float, rng: Generator
+def judge(  # noqa: PLR0917  (two samples, their coordinates, and how they are compared)
+    columns: Columns,
+    second: Bools,
+    names: Sequence[Coordinate],
+    alarm: float,
+    rng: Generator,
+    examined: int | None = None,
 ) -> Verdict:
     """Compare two samples with equally many runs.
 
     Args:
         second: Whether each run belongs to the second sample; half of them do.
+        examined: The number of first coordinates, which are tested in any case; by default all.
+            Of the others, the `attackers.KEPT` that differ most on the learning half are tested.
     """
     learned, judged = _halves(second, rng)
-    seen, held = columns[learned], columns[judged]
     told, truth = second[learned], second[judged]
-    p = np.ones((len(names), _TESTS_A_COORDINATE))
+    examined = len(names) if examined is None else examined
+    kept = screen(columns[learned], told.astype(np.int64), examined)
+    seen, held = columns[np.ix_(learned, kept)], columns[np.ix_(judged, kept)]
+    p = np.ones((len(kept), _TESTS_A_COORDINATE))
     advantage = np.zeros_like(p)
-    for at in map(int, np.flatnonzero(find_varied(columns))):
+    for at in map(int, np.flatnonzero(find_varied(columns[:, kept]))):
         for test, split in enumerate(_judge_coordinate(seen[:, at], told, held[:, at], truth)):
             p[at, test], advantage[at, test] = split.p, split.advantage
     rejected = reject_holm(p.ravel(), alarm / 2).reshape(p.shape).any(axis=1)
     best = p.argmin(axis=1)
     found = [
-        Difference(names[at], float(advantage[at, best[at]]), float(p[at, best[at]]))
+        Difference(names[kept[at]], float(advantage[at, best[at]]), float(p[at, best[at]]))
         for at in map(int, np.flatnonzero(rejected))
     ]
     learner = learn_best(seen, told.astype(np.int64), int(rng.integers(1 << 31)))
     guessed = learner.attacker.guess(held) == 1
-    # By p-value, with coordinates of single messages before those of several.
-    found.sort(key=lambda each: (each.coordinate.is_combined, each.p, -each.advantage))
-    return Verdict(learner.name, judge_set(guessed, truth), tuple(found), alarm)
+    return Verdict(learner.name, judge_set(guessed, truth), _in_turn(found), alarm)
+
+
+def _in_turn(found: Sequence[Difference]) -> tuple[Difference, ...]:
+    """Return the best coordinate of each field, in the order in which it is learned; then others.
+
+    The first message that reveals something explains what later ones reveal.
+    """
+    turns, numbers = dict[int, int](), Counter[tuple[str, str]]()
+    for at in sorted(range(len(found)), key=lambda at: (found[at].p, -found[at].advantage)):
+        name = found[at].coordinate
+        turns[at] = numbers[name.message, name.field]
+        numbers[name.message, name.field] += 1
+    return tuple(found[at] for at in sorted(turns, key=lambda at: (turns[at], at)))
 
 
 def _judge_coordinate(seen: Columns, told: Bools, held: Columns, truth: Bools) -> tuple[Split, ...]:
@@ -579,7 +616,8 @@ def measure_leakage(  # noqa: PLR0913  (a protocol, a secret, a coalition and a 
     """
     world = World(role, draw, name_parties(draw, parties), tuple(coalition), public, only or {})
     streams = Streams(seed)
-    layout = Layout([*play_world(world, PILOT_RUNS, streams, "pilot")], strip)
+    pilot = [*play_world(world, PILOT_RUNS, streams, "pilot")]
+    layout = Layout(pilot, strip, arithmetic=Arithmetic().beside(role, public))
     columns, found, guesses = _play(world, layout, secret, guess or {}, runs, streams)
     if len(found) < _RUNS_MIN:
         raise InputError("runs", runs, f"enough that {_RUNS_MIN} have a secret: {len(found)} have")
@@ -588,9 +626,12 @@ def measure_leakage(  # noqa: PLR0913  (a protocol, a secret, a coalition and a 
     classes, labels = np.unique(found, return_inverse=True)
     choice = int(streams.generator("learning").integers(1 << 31))
 
+    kept = screen(columns[learned], labels[learned], layout.examined)
+
     def attack(which: Bools) -> tuple[str, float, Labels]:
-        best = learn_best(columns[learned][:, which], labels[learned], choice)
-        return best.name, best.chosen_at, best.attacker.guess(columns[judged][:, which])
+        used = kept[which[kept]]
+        best = learn_best(columns[np.ix_(learned, used)], labels[learned], choice)
+        return best.name, best.chosen_at, best.attacker.guess(columns[np.ix_(judged, used)])
 
     name, rate, guessed = attack(layout.of_views(coalition))
     learner = Success(name, int((guessed == labels[judged]).sum()), len(judged))

@@ -336,6 +336,34 @@ class Likelihood:
         return log
 
 
+KEPT: Final = 16
+"""The number of screened coordinates that are examined: a leak shows in many combinations at once,
+each test takes a share of the false alarms, and attackers learn from more for longer."""
+
+
+def screen(columns: Columns, labels: Labels, examined: int) -> Ints:
+    """Return the coordinates to examine: the first ones, and of the others the most informative.
+
+    They are chosen on the runs from which attackers learn, so that the runs on which these are
+    judged are as independent of the choice as of an attacker, and the number of tests is fixed.
+
+    Args:
+        examined: The number of first coordinates, which are examined in any case.
+    """
+    classes, others = int(labels.max()) + 1, columns[:, examined:]
+    told = np.full(others.shape[1], -np.inf)
+    for at in np.flatnonzero(find_varied(others)):
+        bins = cut_bins(others[:, at])
+        table = np.zeros((classes, bins.number))
+        np.add.at(table, (labels, bins.place(others[:, at])), 1)
+        used = table[:, table.any(axis=0)]
+        # Of independent samples, each further bin adds this much on average (Miller 1955).
+        chance = (classes - 1) * (used.shape[1] - 1) / (2 * len(labels))
+        told[at] = _information(used) - chance
+    best = np.sort(np.argsort(-told, kind="stable")[:KEPT])
+    return np.concatenate([np.arange(examined), examined + best])
+
+
 _Make = Callable[[Columns, Labels, int], Attacker]
 _makers: Final[Mapping[str, _Make]] = {
     "majority class": _learn_majority,
@@ -349,4 +377,6 @@ def _information(table: Floats) -> float:
     """Return the mutual information of classes and bins, in nats."""
     joint = table / table.sum()
     apart = joint.sum(axis=1, keepdims=True) * joint.sum(axis=0)
-    return float((joint * np.log(joint / apart)).sum())
+    return float(
+        (joint * np.log(np.where(joint > 0, joint, 1) / np.where(joint > 0, apart, 1))).sum()
+    )

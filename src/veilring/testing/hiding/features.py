@@ -15,22 +15,34 @@ The coordinates are:
 - for each array, its entries in ascending order; for real numbers, also which of them are new.
 
 Words are also compared after subtracting the previous message, after subtracting the coalition's
-messages to that party, after adding them up over all parties, and as stripped by the coalition. The
-words that one party sent to two members are added and subtracted, also with one of them doubled, as
-for two of Shamir's shares. On request, the members' random draws are subtracted from received
-messages, totals and results.
+messages to that party, after adding them up over all parties, and as stripped by the coalition. On
+request, the members' random draws are subtracted from received messages, totals and results.
+
+All these are examined. Further coordinates are screened first (`attackers.screen`): combinations
+of several messages, hashes of values that can be guessed, and the numbers of a view that is too
+long. Of a view that is longer still, the rest is cut to size by a random projection.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, combinations, islice
+from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.arrays import Floats, Ints
+from veilring.arrays import Floats
 from veilring.nodes.journal import Seen
+from veilring.testing.hiding.combining import (
+    COMBINED_MAX,
+    ENTRIES_COMBINED,
+    TOTAL,
+    Arithmetic,
+    combine_kinds,
+    picked,
+    plan_combinations,
+)
+from veilring.testing.hiding.guesses import RUNS_GUESSED, Guesses, Public, find_guesses
 from veilring.testing.hiding.leaves import (
     Block,
     Columns,
@@ -40,7 +52,6 @@ from veilring.testing.hiding.leaves import (
     Place,
     Shape,
     Slot,
-    add_blocks,
     columns_of_new,
     find_leaves,
 )
@@ -54,13 +65,13 @@ ENTRIES_MAX: Final = 16
 # more coordinates, those that vary come first, and each field keeps its first ones.
 COORDINATES_MAX: Final = 1_024
 _READ_AT_ONCE: Final = 1_000  # the number of runs whose views are held at once, in a few MB
+SCREENED_MAX: Final = 1_024
+"""Further coordinates of a long view that are screened, which doubles the memory of an audit."""
+PROJECTED: Final = 64
+"""The random sums that stand for all other coordinates: of a thousand, sixteen share a sum."""
+_HASH_BITS: Final = 64
 _MODULI: Final = (2, 16, 256)
 _MODULI_COMBINED: Final = (16,)
-# The messages of a channel that are combined in each way, and that draws are subtracted from: masks
-# are swapped, then used.
-_COMBINED_MAX: Final = 2
-# Pairs of members whose messages from one party are combined: all of a coalition of three.
-_PAIRS_MAX: Final = 3
 _LOW_BITS: Final = 256
 _WORD_MAX: Final = (1 << 64) - 1
 # The entries of other messages that a message is compared with, spread over all of them.
@@ -70,18 +81,6 @@ _INPUT: Final = "the input of "
 _RESULT: Final = "the result of "
 _STRIPPED: Final = "what the coalition can strip"
 _DRAW: Final = "random draws of "
-_TOTAL: Final = "the sum over "
-
-_Held = tuple[Slot, str, Block]
-"""A message, one of its fields, and the numbers there."""
-
-
-class _Alike(NamedTuple):
-    """The properties that arrays must share to be added."""
-
-    member: str
-    bits: int
-    entries: int
 
 
 def _stack(leaves: Sequence[Leaf | None], shape: Shape) -> Block:
@@ -107,6 +106,7 @@ class _Parts(NamedTuple):
     """The number of messages of each channel."""
     others: dict[Place, Leaf]
     """The inputs, the results, the stripped values, and the members' random draws."""
+    session: bytes
 
 
 def _take_apart(played: Played, strip: Strip | None, *, with_draws: bool) -> _Parts:
@@ -134,7 +134,7 @@ def _take_apart(played: Played, strip: Strip | None, *, with_draws: bool) -> _Pa
     if with_draws:
         for member, view in played.views.items():
             others |= _of(_DRAW + member, dict(enumerate(view.drawn)))
-    return _Parts(slots, dict(counts), others)
+    return _Parts(slots, dict(counts), others, next(iter(played.views.values())).session)
 
 
 def _of(message: str, value: object) -> dict[Place, Leaf]:
@@ -145,7 +145,11 @@ class Layout:
     """The coordinates of views, fixed on runs that are not tested.
 
     Attributes:
-        coordinates: The names of the coordinates, at most `COORDINATES_MAX`.
+        coordinates: The names of the coordinates: first those that are examined in any case, at
+            most `COORDINATES_MAX`, each part in the order in which the coalition learns them.
+        examined: The number of the first ones. The others are screened: see `attackers.screen`.
+        left_out: The number of further ones, of which only a random projection is screened.
+        plan: The combinations of messages, some of which are screened.
     """
 
     def __init__(
@@ -153,35 +157,82 @@ class Layout:
         pilot: Sequence[Played],
         strip: Strip | None = None,
         *,
+        arithmetic: Arithmetic | None = None,
         with_sent: bool = True,
         with_times: bool = True,
         with_draws: bool = False,
     ) -> None:
         self._strip, self._with_draws = strip, with_draws
         self._with_sent, self._with_times = with_sent, with_times
-        self._members = tuple(pilot[0].views)
+        self._arithmetic = arithmetic or Arithmetic()
+        self._members, self._parties = tuple(pilot[0].views), tuple(pilot[0].inputs)
         parts = [self._take(played) for played in pilot]
         self._slots = _slots_of(parts)
+        self._order = {slot: place for place, slot in enumerate(self._slots)}
+        self._when = {str(slot): place for slot, place in self._order.items()}
         self._channels = sorted({channel for part in parts for channel in part.counts})
         self._shapes = _shapes_of(self._leaves(parts))
+        blocks = self._blocks(parts)
+        known = self._members, self._arithmetic
+        self.plan = plan_combinations(blocks, self._order, self._parties, *known)
+        self._guesses = self._find_guesses(pilot, parts, blocks)
         self._entries = ENTRIES_MAX
-        columns = self._columns(parts)
+        columns = self._columns(parts, blocks)
         while len(columns) > COORDINATES_MAX and self._entries > 1:
             self._entries //= 2
-            columns = self._columns(parts)
-        different = _without_copies(columns)
-        varied, constant = _divided(different, columns)
+            columns = self._columns(parts, blocks)
+        self._choose(columns, self._combined(parts, blocks))
+
+    def _choose(
+        self, columns: Mapping[Coordinate, Columns], combined: Mapping[Coordinate, Columns]
+    ) -> None:
+        """Choose the coordinates that are examined, screened and projected."""
+        different = _without_copies({**columns, **combined})
+        alone = [name for name in different if name in columns]
+        varied, constant = _divided(alone, columns)
         kept = _shared_out(varied, COORDINATES_MAX)
         kept += _shared_out(constant, COORDINATES_MAX - len(kept))
-        self.left_out = len(different) - len(kept)
-        self.coordinates: tuple[Coordinate, ...] = tuple(kept)
+        known = set(kept)
+        beyond = [name for name in varied if name not in known]
+        screened = _shared_out(beyond, SCREENED_MAX)
+        known |= set(screened)
+        pool, _ = _divided((name for name in different if name in combined), combined)
+        rest = [name for name in alone if name not in known]
+        self.left_out = len(rest)
+        seen = [name for name in rest if not name.message.startswith(_RESULT)]
+        self._projection = _Projection(seen, columns)
+        self.examined = len(kept)
+        self.coordinates: tuple[Coordinate, ...] = (
+            *sorted(kept, key=self._place_of),
+            *sorted(screened + pool, key=self._place_of),
+            *self._projection.coordinates,
+        )
+
+    def _place_of(self, name: Coordinate) -> tuple[int, bool]:
+        """Return the number of the message that completes a coordinate; outputs are last."""
+        return self._when.get(name.message, len(self._slots)), name.is_combined
+
+    def _find_guesses(
+        self, pilot: Sequence[Played], parts: Sequence[_Parts], blocks: Mapping[Place, Block]
+    ) -> Guesses:
+        tried = [*range(RUNS_GUESSED), *range(-RUNS_GUESSED, 0)]
+        words = [block.values for block in _guessable(blocks).values()]
+        runs = [
+            (self._public(parts[at]), chain(*(each[at].tolist() for each in words))) for at in tried
+        ]
+        return find_guesses([played.inputs for played in pilot], self._members, runs)
+
+    def _public(self, part: _Parts) -> Public:
+        return Public.of(part.session, self._parties, self._arithmetic.texts)
 
     def read(self, played: Iterable[Played]) -> Columns:
         """Return the coordinates of runs, shape (runs, coordinates); NaN marks absent values."""
         left = iter(played)
         parts = [np.empty((0, len(self.coordinates)), np.float32)]
         while chunk := [self._take(each) for each in islice(left, _READ_AT_ONCE)]:
-            columns = self._columns(chunk)
+            blocks = self._blocks(chunk)
+            columns = self._columns(chunk, blocks) | self._combined(chunk, blocks)
+            columns |= self._projection.of(columns)
             parts.append(np.stack([columns[name] for name in self.coordinates], axis=1))
         return np.concatenate(parts)
 
@@ -217,7 +268,16 @@ class Layout:
                 found.setdefault(place, [None] * len(parts))[run] = leaf
         return found
 
-    def _columns(self, parts: Sequence[_Parts]) -> dict[Coordinate, Columns]:
+    def _blocks(self, parts: Sequence[_Parts]) -> dict[Place, Block]:
+        """Return the numbers of all places, the members' draws included."""
+        leaves, none = self._leaves(parts), [None] * len(parts)
+        return {
+            place: _stack(leaves.get(place, none), shape) for place, shape in self._shapes.items()
+        }
+
+    def _columns(
+        self, parts: Sequence[_Parts], known: Mapping[Place, Block]
+    ) -> dict[Coordinate, Columns]:
         columns: dict[Coordinate, Columns] = {}
         for channel in self._channels:
             counts = [part.counts.get(channel, 0) for part in parts]
@@ -225,14 +285,11 @@ class Layout:
         for slot in self._slots:
             seen = [part.slots.get(slot[:4]) for part in parts]
             columns |= _outside(slot, seen, with_times=self._with_times)
-        leaves, none = self._leaves(parts), [None] * len(parts)
-        blocks = {
-            place: _stack(leaves.get(place, none), shape) for place, shape in self._shapes.items()
-        }
+        blocks = dict(known)
         draws = {member: _pop_draws(blocks, member) for member in self._members}
         columns |= self._inside(blocks)
         columns |= dict(columns_of_new(blocks))
-        combined = dict(_combine(blocks))
+        combined = dict(combine_kinds(blocks, self._order))
         targets = {
             place: block
             for place, block in (blocks | combined).items()
@@ -240,17 +297,39 @@ class Layout:
         }
         for place, block in chain(combined.items(), subtract_draws(targets, draws)):
             columns |= dict(_words_of(place, block, self._entries))
+            if place.slot is not None:
+                self._when[place.message] = self._order[place.slot]
+        return columns
+
+    def _combined(
+        self, parts: Sequence[_Parts], blocks: Mapping[Place, Block]
+    ) -> dict[Coordinate, Columns]:
+        """Return the planned combinations, and which words are hashes of guesses."""
+        columns: dict[Coordinate, Columns] = {}
+        for each in self.plan.chosen:
+            columns |= dict(_words_of(each.place, each.of(blocks), ENTRIES_COMBINED))
+            self._when[each.place.message] = self._order[each.slot]
+        for recipe in self._guesses.recipes:
+            hashed = np.stack([self._guesses.hashed(recipe, self._public(part)) for part in parts])
+            for place, block in _guessable(blocks).items():
+                words = block.values[:, picked(block.entries, _KNOWN_MAX)]
+                hits = (words[:, :, None] == hashed[:, None, :]).any(axis=1)
+                for at, (_, party) in enumerate(self._guesses.values):
+                    name = place.name(f"the {recipe} a value of {party} (guess {at + 1})")
+                    columns[name] = hits[:, at].astype(np.float32)
         return columns
 
     def _may_contain_draws(self, place: Place) -> bool:
         """Return whether members' draws are subtracted here: in what they receive or compute."""
         if place.field.startswith("length of"):
             return False
+        if place.message.startswith(TOTAL):
+            return True
         if place.slot is not None:
-            early = place.slot.number < _COMBINED_MAX
+            early = place.slot.number < COMBINED_MAX
             return early and not place.slot.sent and not place.is_combined
         results = {_RESULT + member for member in self._members}
-        return place.message in {*results, _STRIPPED} or place.message.startswith(_TOTAL)
+        return place.message in {*results, _STRIPPED}
 
     def _inside(self, blocks: Mapping[Place, Block]) -> dict[Coordinate, Columns]:
         """Return the coordinates of each place, alone and relative to the coalition's knowledge."""
@@ -270,6 +349,54 @@ class Layout:
                 others = [each for at, each in within.items() if at.slot != place.slot]
                 columns |= dict(_beside(place, block, own, others, self._entries))
         return columns
+
+
+def _guessable(blocks: Mapping[Place, Block]) -> dict[Place, Block]:
+    """Return the received words that may be the first bytes of a hash."""
+    return {
+        place: block
+        for place, block in blocks.items()
+        if block.bits == _HASH_BITS
+        and place.slot is not None
+        and not place.slot.sent
+        and block.entries
+        and not place.field.startswith("length of")
+    }
+
+
+class _Projection:
+    """Sums of groups of coordinates with random signs, always the same for the same view.
+
+    Each coordinate is replaced by its rank among the pilot runs. A leak is diluted by the others of
+    its group. Source: Charikar, Chen and Farach-Colton, "Finding frequent items in data streams",
+    2002 (the sketch).
+    """
+
+    def __init__(self, names: Sequence[Coordinate], columns: Mapping[Coordinate, Columns]) -> None:
+        rng = np.random.default_rng(0)
+        groups = rng.permutation(len(names)) % PROJECTED
+        signs = rng.choice([-1.0, 1.0], len(names))
+        pilot = [np.sort(columns[name]) for name in names]
+        self._terms = list(zip(names, groups.tolist(), signs.tolist(), pilot, strict=True))
+        self.coordinates = [_projected(group) for group in range(min(PROJECTED, len(names)))]
+
+    def of(self, columns: Mapping[Coordinate, Columns]) -> dict[Coordinate, Columns]:
+        """Return the sum of each group."""
+        sums: dict[Coordinate, Columns] = {}
+        for name, group, sign, pilot in self._terms:
+            rank = np.searchsorted(pilot, columns[name]) + np.searchsorted(
+                pilot, columns[name], "right"
+            )
+            term = np.asarray(sign * rank / (2 * len(pilot)), np.float32)
+            where = _projected(group)
+            sums[where] = sums[where] + term if where in sums else term
+        return sums
+
+
+def _projected(group: int) -> Coordinate:
+    return Coordinate(
+        "the numbers that were left out", "", f"random projection {group + 1}", is_combined=True
+    )
 
 
 def _slots_of(parts: Sequence[_Parts]) -> tuple[Slot, ...]:
@@ -345,16 +472,12 @@ def _outside(
     return {Coordinate(str(slot), "", what): values for what, values in columns.items()}
 
 
-def _picked(entries: int, most: int) -> Ints:
-    return np.unique(np.linspace(0, entries - 1, min(entries, most)).round().astype(np.int64))
-
-
 def _column(values: NDArray[Any], missing: Mask) -> Columns:
     return np.where(missing, np.nan, values).astype(np.float32)
 
 
 def _values_of(place: Place, block: Block, most: int) -> Iterator[tuple[Coordinate, Columns]]:
-    for entry in _picked(block.entries, most):
+    for entry in picked(block.entries, most):
         value = _column(block.values[:, entry], block.missing[:, entry])
         yield place.name(f"entry {entry}"), value
 
@@ -362,7 +485,7 @@ def _values_of(place: Place, block: Block, most: int) -> Iterator[tuple[Coordina
 def _words_of(place: Place, block: Block, most: int) -> Iterator[tuple[Coordinate, Columns]]:
     """Yield the values and their lowest bits."""
     yield from _values_of(place, block, most)
-    for entry in _picked(block.entries, most):
+    for entry in picked(block.entries, most):
         values, missing = block.values[:, entry], block.missing[:, entry]
         if block.bits == 0:
             low = np.ascontiguousarray(values).view(np.uint64) % _LOW_BITS
@@ -388,7 +511,7 @@ def _entries_of(place: Place, block: Block, most: int) -> Iterator[tuple[Coordin
         yield place.name("place of the greatest entry"), _column(padded.argmax(axis=1), absent)
         different = 1 + (ordered[:, 1:] != ordered[:, :-1]).sum(axis=1)
         yield place.name("number of different entries"), _column(different, absent)
-        for entry in _picked(block.entries, most):
+        for entry in picked(block.entries, most):
             value = _column(ordered[:, entry], absent)
             yield place.name(f"entry {entry} in ascending order"), value
         yield from _steps_of(place, block, most)
@@ -396,7 +519,7 @@ def _entries_of(place: Place, block: Block, most: int) -> Iterator[tuple[Coordin
 
 def _steps_of(place: Place, block: Block, most: int) -> Iterator[tuple[Coordinate, Columns]]:
     """Yield the difference of each entry from the one before, which removes a shared mask."""
-    for entry in _picked(block.entries, most)[1:]:
+    for entry in picked(block.entries, most)[1:]:
         step = block.values[:, entry] - block.values[:, entry - 1]
         if block.bits:
             step &= np.uint64((1 << block.bits) - 1)
@@ -418,7 +541,7 @@ def _beside(
         equal &= ~block.missing[:, :, None]
         held = equal.any(axis=2)
         yield place.name(f"number of entries that are {whose}"), _column(held.sum(axis=1), absent)
-        for entry in _picked(block.entries, most):
+        for entry in picked(block.entries, most):
             missing = block.missing[:, entry]
             yield place.name(f"whether entry {entry} is {whose}"), _column(held[:, entry], missing)
             if blocks is own:
@@ -432,116 +555,5 @@ def _joined(blocks: Sequence[Block]) -> tuple[NDArray[Any], Mask] | None:
         return None
     values = np.concatenate([block.values for block in blocks], axis=1)
     there = ~np.concatenate([block.missing for block in blocks], axis=1)
-    picked = _picked(values.shape[1], _KNOWN_MAX)
-    return values[:, picked], there[:, picked]
-
-
-def _combine(blocks: Mapping[Place, Block]) -> Iterator[tuple[Place, Block]]:
-    """Yield differences and sums of numbers of the same kind."""
-    alike: dict[_Alike, list[_Held]] = {}
-    for place, block in blocks.items():
-        slot = place.slot
-        if slot is not None and block.entries and not place.field.startswith("length of"):
-            key = _Alike(slot.member, block.bits, block.entries)
-            alike.setdefault(key, []).append((slot, place.field, block))
-    members = {key.member for key in alike}
-    for found in alike.values():
-        yield from _differences(found)
-        yield from _swapped(found, members)
-        yield from _totals(found, members)
-    yield from _stripped(alike, members)
-    yield from _pooled(alike, members)
-
-
-def _pooled(
-    alike: Mapping[_Alike, Sequence[_Held]], members: set[str]
-) -> Iterator[tuple[Place, Block]]:
-    """Yield sums and differences of the words that an honest party sent to two members."""
-    rows: dict[tuple[object, ...], dict[str, _Held]] = {}
-    for key, found in alike.items():
-        for slot, field, block in found:
-            if not slot.sent and slot.peer not in members and slot.number < _COMBINED_MAX:
-                row = (slot.peer, slot.number, slot.kind, field, key.bits, key.entries)
-                rows.setdefault(row, {})[slot.member] = (slot, field, block)
-    for held in rows.values():
-        for (slot, field, one), (_, _, other) in islice(combinations(held.values(), 2), _PAIRS_MAX):
-            pools = {
-                "plus": add_blocks([one, other]),
-                "minus": one.minus(other),
-                "twice minus": add_blocks([one, one]).minus(other),
-                "minus twice": one.minus(add_blocks([other, other])),
-            }
-            for how, block in pools.items():
-                where = f"{slot} {how} the same message to another member"
-                yield Place(where, field, slot, is_combined=True), block
-
-
-def _stripped(
-    alike: Mapping[_Alike, Sequence[_Held]], members: set[str]
-) -> Iterator[tuple[Place, Block]]:
-    """Yield honest parties' messages minus the sum of the members' messages to them, by kind."""
-    sent: dict[tuple[str, str, int, int], dict[str, list[Block]]] = {}
-    for key, found in alike.items():
-        for slot, field, block in found:
-            if slot.sent:
-                kinds = sent.setdefault((slot.peer, field, *key[1:]), {})
-                kinds.setdefault(slot.kind, []).append(block)
-    for key, found in alike.items():
-        for slot, field, block in found:
-            if not slot.sent and slot.peer not in members:
-                for kind, blocks in sent.get((slot.peer, field, *key[1:]), {}).items():
-                    where = f"{slot} minus all {kind} from the coalition to that party"
-                    place = Place(where, field, slot, is_combined=True)
-                    yield place, block.minus(add_blocks(blocks))
-
-
-def _differences(found: Sequence[_Held]) -> Iterator[tuple[Place, Block]]:
-    """Yield each array minus the previous one of the same kind in its channel."""
-    last: dict[tuple[object, ...], Block] = {}
-    for slot, field, block in found:
-        key = (slot.sent, slot.peer, slot.kind)
-        if not slot.sent and key in last:
-            where = Place(f"{slot} minus the previous message", field, slot, is_combined=True)
-            yield where, block.minus(last[key])
-        last[key] = block
-
-
-def _swapped(found: Sequence[_Held], members: set[str]) -> Iterator[tuple[Place, Block]]:
-    """Yield an honest party's messages, single and summed, minus the messages sent to it."""
-    channels: dict[tuple[str, str, bool], list[_Held]] = {}
-    for held in found:
-        slot, field, _ = held
-        if slot.peer not in members:
-            channels.setdefault((slot.peer, field, slot.sent), []).append(held)
-    for (peer, of, sent), received in channels.items():
-        given = [block for _, _, block in channels.get((peer, of, True), ())[:_COMBINED_MAX]]
-        for at, (slot, field, block) in enumerate(() if sent else received[:_COMBINED_MAX]):
-            taken = [block for _, _, block in received[: at + 1]]
-            for until in range(1, len(given) + 1):
-                earlier = " plus all earlier messages," if at else ""
-                first = "the first message" if until == 1 else f"the first {until} messages"
-                where = f"{slot}{earlier} minus {first} sent back"
-                place = Place(where, field, slot, is_combined=True)
-                yield place, add_blocks(taken).minus(add_blocks(given[:until]))
-            if at and given:
-                where = f"{slot} minus the first message sent back"
-                yield Place(where, field, slot, is_combined=True), block.minus(given[0])
-
-
-def _totals(found: Sequence[_Held], members: set[str]) -> Iterator[tuple[Place, Block]]:
-    """Yield the sums of arrays of one kind over honest parties, and with the member's own."""
-    rows: dict[tuple[str, str, int], dict[str, Block]] = {}
-    numbers = Counter[tuple[object, ...]]()
-    for slot, field, block in found:
-        number = numbers[slot.sent, slot.peer, slot.kind, field]
-        numbers[slot.sent, slot.peer, slot.kind, field] += 1
-        row = rows.setdefault((slot.kind, field, number), {})
-        row.setdefault(slot.member if slot.sent else slot.peer, block)
-    for (kind, field, number), row in rows.items():
-        honest = [block for party, block in row.items() if party not in members]
-        if len(honest) > 1:
-            name = f"{_TOTAL}honest parties of {kind} number {number + 1}"
-            yield Place(name, field, is_combined=True), add_blocks(honest)
-        if len(row) > len(honest) > 0:
-            name = f"{_TOTAL}all parties of {kind} number {number + 1}"
-            yield Place(name, field, is_combined=True), add_blocks(list(row.values()))
+    compared = picked(values.shape[1], _KNOWN_MAX)
+    return values[:, compared], there[:, compared]

@@ -245,7 +245,7 @@ def _column(values: NDArray[np.generic]) -> Columns:
 
 _WORD_BITS: Final = 64
 _WORD_MAX: Final = (1 << _WORD_BITS) - 1
-_WORD_BYTES: Final = _WORD_BITS // 8
+WORD_BYTES: Final = _WORD_BITS // 8
 _DEPTH_MAX: Final = 16  # a structure that contains itself is refused before a stack overflow
 
 
@@ -287,7 +287,7 @@ def find_leaves(value: object, path: str = "", depth: int = 0) -> Iterator[tuple
 def _find_within(value: object, path: str, depth: int) -> Iterator[tuple[str, Leaf]]:
     if isinstance(value, set | frozenset):
         value = sorted(value, key=repr)
-    parts = _parts(value)
+    parts = parts_of(value)
     if parts is None:
         raise _not_data(value, path)
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
@@ -300,7 +300,7 @@ def _find_within(value: object, path: str, depth: int) -> Iterator[tuple[str, Le
         yield from find_leaves(part, _join(path, name), depth + 1)
 
 
-def _parts(value: object) -> Mapping[str, object] | None:
+def parts_of(value: object) -> Mapping[str, object] | None:
     """Return the parts of a container by the last step of their paths; None for other values."""
     if isinstance(value, Message):
         return dict(zip(value.names, value.fields(), strict=True))
@@ -338,7 +338,7 @@ def _scalars(values: list[Any] | tuple[Any, ...]) -> Leaf:
 
 def _words(value: bytes) -> Leaf:
     """Return the first and last eight bytes as words; the bytes between would reveal no more."""
-    ends = (value[:_WORD_BYTES], value[-_WORD_BYTES:])
+    ends = (value[:WORD_BYTES], value[-WORD_BYTES:])
     return Leaf(_WORD_BITS, np.array([int.from_bytes(end, "big") for end in ends], np.uint64))
 
 
