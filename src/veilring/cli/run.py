@@ -54,7 +54,7 @@ def sweep(
         ),
     ] = None,
     runtime: Annotated[
-        str | None,
+        RuntimeName | None,
         typer.Option(
             help="Runtime: memory or simulated. Default: memory, even if the scenario differs."
         ),
@@ -80,6 +80,8 @@ def sweep(
             --set run.leakage_trials=0 --runtime simulated --out sums.parquet
 
         veilring sweep digits --grid protocol.k=1..15:2 --engine dask --out k.parquet
+
+        veilring sweep my_module:CLAIMS --grid public.threshold=1..4 --out thresholds.parquet
     """
     from veilring.cli.console import show_progress
     from veilring.scenarios.sweep import Engine, Files, Plan, parse_grid, run_sweep
@@ -105,7 +107,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from veilring.scenarios import Report, Scenario
+    from veilring.scenarios import Report, RoleReport, RoleScenario, Scenario
     from veilring.scenarios.report import Amount
     from veilring.scenarios.runner import Progress
 
@@ -115,7 +117,7 @@ def run_command(
     *,
     protocol: ProtocolName = None,
     runtime: Annotated[
-        str | None,
+        RuntimeName | None,
         typer.Option(
             help=f"Runtime of the parties: {', '.join(get_args(RuntimeName))}.", show_default=False
         ),
@@ -167,7 +169,7 @@ def run_command(
 
         veilring run mine.toml --out runs/first && veilring report runs/first
     """
-    from veilring.scenarios import load_scenario
+    from veilring.scenarios.schema import RoleScenario, Scenario, load_experiment
 
     settings = [*protocol_settings(protocol), *(overrides or ())]
     if runtime is not None:
@@ -175,7 +177,11 @@ def run_command(
     if seed is not None:
         settings.append(f"run.seed={seed}")
     settings += table_settings(label, separator, ranges)
-    loaded = load_scenario(scenario, settings)
+    loaded = load_experiment(scenario, settings)
+    if isinstance(loaded, RoleScenario):
+        from veilring.scenarios.roles import find_role
+
+        loaded = find_role(loaded).scenario
     if loaded.world is not None:
         _replay(loaded, out)
         return
@@ -188,23 +194,25 @@ def run_command(
         _log_to_stderr()
     from veilring.cli import console
 
-    data = loaded.data
-    console.show_notes(data.source, data.label, data.separator)
+    table = loaded.data if isinstance(loaded, Scenario) else None
+    if table is not None:
+        console.show_notes(table.source, table.label, table.separator)
     with console.show_progress(quiet=as_json) as progress:
         report = _run_into(out, loaded, progress)
     if as_json:
         typer.echo(json.dumps(report.as_json(), indent=2))
-    else:
-        console.show_columns(data.source, data.label, data.separator)
-        _show(report)
+        return
+    if table is not None:
+        console.show_columns(table.source, table.label, table.separator)
+    _show(report)
 
 
-def _show(report: "Report") -> None:
+def _show(report: "Report | RoleReport") -> None:
     """Print a report on standard output."""
     from rich.table import Table
 
     from veilring.cli.console import make_console
-    from veilring.scenarios.report import adversaries, sections, titled
+    from veilring.scenarios.report import RoleReport, adversaries, sections, titled
 
     title = f"{titled(report.scenario)}: {report.parties} parties, {report.runtime}"
     if malicious := adversaries(report.scenario):
@@ -218,11 +226,13 @@ def _show(report: "Report") -> None:
             table.add_row(*row)
         table.add_section()
     again = f"--seed {report.seed}"
+    drawn = (
+        "faults that were drawn" if isinstance(report, RoleReport) else "the split and partition"
+    )
     closing = (
         f"To repeat: {again}."
         if report.secrets == "seeded"
-        else "The parties used cryptographic randomness. To repeat the split and partition:"
-        f" {again}."
+        else f"The parties used cryptographic randomness. To repeat {drawn}: {again}."
     )
     console = make_console()
     console.print(table)
@@ -230,7 +240,7 @@ def _show(report: "Report") -> None:
     console.print(closing, style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
-def _replay(world: "Scenario", out: Path | None) -> None:
+def _replay(world: "Scenario | RoleScenario", out: Path | None) -> None:
     """Replay an explored world; write a folder, if one is wanted, when it fails."""
     from veilring.errors import WorldWentWrong
     from veilring.nodes.journal import Journal
@@ -249,24 +259,33 @@ def _replay(world: "Scenario", out: Path | None) -> None:
     typer.echo(f"nothing went wrong in this world: {len(explored.runs)} runs, {runs}")
 
 
-def _run_into(out: Path | None, scenario: "Scenario", progress: "Progress | None") -> "Report":
+def _run_into(
+    out: Path | None, scenario: "Scenario | RoleScenario", progress: "Progress | None"
+) -> "Report | RoleReport":
     """Run a scenario, and write its folder, if one is wanted, even if the run fails."""
     from veilring.nodes.journal import Journal
     from veilring.protocols.membership import PublicModel
     from veilring.scenarios.reporting import open_folder, write_failure, write_report
+    from veilring.scenarios.roles import run_role
     from veilring.scenarios.runner import run_scenario
+    from veilring.scenarios.schema import RoleScenario
 
-    if out is None:
-        return run_scenario(scenario, progress=progress)
-    folder, journal, models = open_folder(out), Journal(), list[PublicModel]()
+    journal, models = None if out is None else Journal(), list[PublicModel]()
+    folder = None if out is None else open_folder(out)
     try:
-        report = run_scenario(scenario, progress=progress, journal=journal, keep=models.append)
+        report: Report | RoleReport
+        if isinstance(scenario, RoleScenario):
+            report = run_role(scenario, progress=progress, journal=journal)
+        else:
+            report = run_scenario(scenario, progress=progress, journal=journal, keep=models.append)
     except InputError:
         raise  # nothing was run
     except VeilringError as error:
-        write_failure(error, scenario, journal, folder)
+        if folder is not None and journal is not None:
+            write_failure(error, scenario, journal, folder)
         raise
-    write_report(report, journal, folder, *models)
+    if folder is not None and journal is not None:
+        write_report(report, journal, folder, *models)
     return report
 
 

@@ -3,11 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from inspect import Parameter, signature
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from veilring.errors import (
     Deadlock,
     EndpointClosed,
+    InputError,
     PeerLost,
     RunFailed,
     SessionAborted,
@@ -113,6 +116,50 @@ class Run(Generic[_R]):
     def result(self) -> _R:
         """The first party's result, which is the result if all parties learn the same."""
         return next(iter(self.results.values()))
+
+
+def check_arguments(
+    role: Callable[..., Awaitable[Any]],
+    public: Mapping[str, object],
+    *,
+    given: int = 1,
+    by: Callable[..., Any],
+) -> None:
+    """Refuse public arguments that a role does not take, before any party starts.
+
+    Args:
+        given: The number of arguments after the party: 1 with a private input, otherwise 0.
+        by: The function that takes the public arguments among its own options. A role cannot have
+            an argument with the name of an option, because the function would take it.
+
+    Raises:
+        InputError: With the name of the role and the argument.
+    """
+    try:
+        taken = signature(role)
+    except (TypeError, ValueError):  # written in C
+        return
+    name = getattr(role, "__name__", type(role).__name__)
+    for argument in list(taken.parameters)[1 + given :]:
+        if argument in _options(by):
+            raise InputError.because(
+                f"{argument} is both a public argument of {name} and an option of"
+                f" {by.__qualname__}; rename the argument of the role",
+                field=argument,
+            )
+    try:
+        taken.bind(*[None] * (1 + given), **public)
+    except TypeError as error:
+        own = ", own" * given
+        raise InputError.because(
+            f"{name} cannot be called as {name}(party{own}, **public): {error}", field="public"
+        ) from None
+
+
+@cache
+def _options(function: Callable[..., Any]) -> frozenset[str]:
+    every = signature(function).parameters.values()
+    return frozenset(each.name for each in every if each.kind is not Parameter.VAR_KEYWORD)
 
 
 def join_outcomes(outcomes: Sequence[Outcome], seconds: float) -> Run[Any]:

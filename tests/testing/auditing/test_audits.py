@@ -199,7 +199,7 @@ def test_a_leak_to_a_party_in_the_middle_is_found(monkeypatch: pytest.MonkeyPatc
 def test_claims_that_no_run_could_satisfy_are_refused(wrong: dict[str, Any], expected: str) -> None:
     """The error names the argument of the claims, before anything is run."""
     with pytest.raises(InputError, match=expected):
-        replace(OPEN, **wrong)
+        OPEN.replaced(**wrong)
 
 
 @pytest.mark.parametrize(
