@@ -103,6 +103,11 @@ def protocol_settings(protocol: str | None) -> list[str]:
     return [] if protocol is None else [f"protocol.name={json.dumps(protocol)}"]
 
 
+def runtime_settings(runtime: str | None) -> list[str]:
+    """Return the scenario key set by an option `--runtime`, as `Settings`."""
+    return [] if runtime is None else [f"network.runtime={json.dumps(runtime)}"]
+
+
 def table_settings(label: str | None, separator: str, ranges: Path | None = None) -> list[str]:
     """Return the scenario keys set by the options of a table, as `Settings`."""
     given = {

@@ -19,6 +19,7 @@ from veilring.cli.options import (
     Settings,
     Workers,
     protocol_settings,
+    runtime_settings,
     table_settings,
 )
 from veilring.errors import InputError, VeilringError
@@ -54,7 +55,7 @@ def sweep(
         ),
     ] = None,
     runtime: Annotated[
-        RuntimeName | None,
+        str | None,
         typer.Option(
             help="Runtime: memory or simulated. Default: memory, even if the scenario differs."
         ),
@@ -88,8 +89,12 @@ def sweep(
 
     try:
         with show_progress(quiet=False) as progress:
-            settings = [*protocol_settings(protocol), *(overrides or ())]
-            plan = Plan(scenario, parse_grid(grid), trials, settings, runtime, seed)
+            settings = [
+                *protocol_settings(protocol),
+                *(overrides or ()),
+                *runtime_settings(runtime),
+            ]
+            plan = Plan(scenario, parse_grid(grid), trials, settings, seed=seed)
             where = Engine(engine, workers, dask_address)
             done = run_sweep(plan, out, engine=where, progress=progress)
     except KeyboardInterrupt:
@@ -117,7 +122,7 @@ def run_command(
     *,
     protocol: ProtocolName = None,
     runtime: Annotated[
-        RuntimeName | None,
+        str | None,
         typer.Option(
             help=f"Runtime of the parties: {', '.join(get_args(RuntimeName))}.", show_default=False
         ),
@@ -171,9 +176,7 @@ def run_command(
     """
     from veilring.scenarios.schema import RoleScenario, Scenario, load_experiment
 
-    settings = [*protocol_settings(protocol), *(overrides or ())]
-    if runtime is not None:
-        settings.append(f"network.runtime={json.dumps(runtime)}")
+    settings = [*protocol_settings(protocol), *(overrides or ()), *runtime_settings(runtime)]
     if seed is not None:
         settings.append(f"run.seed={seed}")
     settings += table_settings(label, separator, ranges)

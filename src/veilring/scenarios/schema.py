@@ -371,17 +371,18 @@ def load_experiment(name_or_path: str, overrides: Sequence[str] = ()) -> Scenari
         ScenarioError: With all mistakes of the scenario, one on each line: the key, its value, and
             the allowed values.
     """
+    name = name_or_path if names_object(name_or_path) else Path(name_or_path).stem
     if name_or_path.endswith(_SUFFIX):
         path = Path(name_or_path)
         raw = read_tables(path, "scenario")
         _resolve_paths(raw, path.parent)
     elif name_or_path in scenario_names():
-        path, raw = Path(name_or_path), parse_toml(scenario_text(name_or_path))
+        raw = parse_toml(scenario_text(name_or_path))
     elif name_or_path.endswith(_TABLES) or name_or_path in BUILTIN:
-        path, raw = Path(name_or_path), parse_toml(scenario_text(_FOR_TABLES))
+        raw = parse_toml(scenario_text(_FOR_TABLES))
         raw = {**raw, "data": {"source": name_or_path}, "description": ""}
     elif names_object(name_or_path):
-        path, raw = Path(name_or_path), {_ROLE: name_or_path}
+        raw = {_ROLE: name_or_path}
     else:
         names = sorted({*scenario_names(), *BUILTIN})
         hint = did_you_mean(name_or_path, names)
@@ -391,7 +392,7 @@ def load_experiment(name_or_path: str, overrides: Sequence[str] = ()) -> Scenari
         _forget_count(raw)
     for each in overrides:
         _set(raw, each)
-    return make_experiment({"name": path.stem, **raw})
+    return make_experiment({"name": name, **raw})
 
 
 def make_experiment(tables: Mapping[str, Any]) -> Scenario | RoleScenario:
