@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, overload
 
 import numpy as np
 from numpy.random import Generator
@@ -291,6 +291,14 @@ async def _sum_on_a_drawn_ring(party: Party, own: Floats, *, method: SumMethod, 
 def subject_of(scenario: Scenario | RoleScenario) -> SystemSubject | RoleSubject:
     """Return the system or the role of a scenario as the subject of an exploration."""
     return SystemSubject(scenario) if isinstance(scenario, Scenario) else RoleSubject.of(scenario)
+
+
+@overload
+def to_scenario(subject: SystemSubject, world: World) -> Scenario: ...
+
+
+@overload
+def to_scenario(subject: Subject, world: World) -> Scenario | RoleScenario: ...
 
 
 def to_scenario(subject: Subject, world: World) -> Scenario | RoleScenario:
