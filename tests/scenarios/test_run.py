@@ -268,7 +268,9 @@ class TestAdversaries:
         assert settings == {"party-1": {"kind": "take-over", "by": 5, "entry": 2}}
 
     @pytest.mark.parametrize("runtime", ["processes", "simulated"])
-    def test_a_detected_adversary_ends_the_run_with_its_suspects(self, runtime: str) -> None:
+    def test_a_detected_adversary_ends_the_run_with_its_suspects(
+        self, runtime: RuntimeName
+    ) -> None:
         """There is no report, and the error names the culprit among its suspects."""
         with pytest.raises(RunFailed) as caught:
             run("parties.count=5", "adversaries.party-1.kind=replayer", runtime=runtime)

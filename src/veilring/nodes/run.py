@@ -133,7 +133,7 @@ def check_arguments(
             an argument with the name of an option, because the function would take it.
 
     Raises:
-        InputError: With the name of the role and the argument.
+        InputError: If an argument does not fit; it names the role and the argument.
     """
     try:
         taken = signature(role)
