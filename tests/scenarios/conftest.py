@@ -46,8 +46,9 @@ def of_role(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, journal = open_folder(tmp_path_factory.mktemp("runs") / "of_role"), Journal()
     crash = {"kind": "crash", "party": "party-3", "start_seconds": 0.0}
     role = RoleScenario(
-        role="tests.roles:add_up",
+        role="docs.examples.secure_maximum:secure_maximum",
         inputs=[3, 1, 4, 1],
+        public={"bits": 3},
         network=NetworkSection(runtime="simulated"),
         run=RoleRunSection(seed=1, retries=1),
         faults=(crash,),

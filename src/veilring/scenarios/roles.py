@@ -27,7 +27,7 @@ from veilring.randomness import Streams, draw_seed
 from veilring.scenarios.network import make_faults, make_topology
 from veilring.scenarios.report import SHOWN_MAX, CostSummary, RoleReport, scalars, shortened
 from veilring.scenarios.runner import Progress, changed, ignore_progress, run_on, struck_faults
-from veilring.scenarios.schema import ROLE_PARTIES_MIN, RoleScenario
+from veilring.scenarios.schema import ROLE_PARTIES_MIN, RoleScenario, names_object
 
 Role = Callable[..., Awaitable[Any]]
 Draw = Callable[[tuple[str, ...], Generator], Mapping[str, object]]
@@ -158,11 +158,12 @@ def _described(
 def _adversary(party: str, scenario: RoleScenario, parties: tuple[str, ...]) -> Adversary:
     key, table = f"adversaries.{party}", scenario.adversaries[party]
     require_key(party in parties, key, table, f"one of the parties {', '.join(parties)}")
-    kind = table.get("kind", "")
+    kind, allowed = str(table.get("kind", "")), "module:NAME of a subclass of Adversary"
+    require_key(names_object(kind), f"{key}.kind", kind, allowed)
     with as_scenario_errors({"name": f"{key}.kind"}, key):
         named = import_object(kind)
     is_adversary = isinstance(named, type) and issubclass(named, Adversary)
-    require_key(is_adversary, f"{key}.kind", kind, "module:NAME of a subclass of Adversary")
+    require_key(is_adversary, f"{key}.kind", kind, allowed)
     plain = not is_dataclass(named) and set(table) == {"kind"}
     require_key_that(plain or is_dataclass(named), key, f"{kind} is no dataclass; give `kind` only")
     made: Adversary = named() if plain else make_kind(key, "kind", table, {kind: named})
