@@ -159,7 +159,8 @@ def check_arguments(
 @cache
 def _options(function: Callable[..., Any]) -> frozenset[str]:
     every = signature(function).parameters.values()
-    return frozenset(each.name for each in every if each.kind is not Parameter.VAR_KEYWORD)
+    named = frozenset(each.name for each in every if each.kind is not Parameter.VAR_KEYWORD)
+    return named - {"own"}  # both mean the private input
 
 
 def join_outcomes(outcomes: Sequence[Outcome], seconds: float) -> Run[Any]:

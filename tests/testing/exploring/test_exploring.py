@@ -472,7 +472,7 @@ def test_a_role_that_retries_for_ever_is_found() -> None:
 def test_arguments_that_cannot_be_explored_are_refused() -> None:
     """A role takes its public arguments; a role for three parties is not run with two."""
     with pytest.raises(InputError, match="unexpected keyword argument 'patience'"):
-        explore(patient_maximum, INPUTS, invariant=is_greatest, patience=1)
+        explore(patient_maximum, INPUTS, invariant=is_greatest, pause=1.0, patience=1)
     with pytest.raises(InputError, match="inputs"):
         explore(maximum, [1, 2], invariant=is_greatest, least=3)
 
