@@ -19,6 +19,7 @@ from veilring.scenarios.reporting import open_folder, read_folder, write_report
 from veilring.scenarios.roles import find_role
 from veilring.scenarios.schema import RoleScenario, make_experiment
 from veilring.scenarios.sweep import Engine, Plan, parse_grid, run_sweep
+from veilring.testing import ProtocolRunner
 
 FAULTY = "tests.testing.exploring.faulty"
 ADD_UP: dict[str, Any] = {"role": "tests.roles:add_up", "inputs": [3, 1, 4]}
@@ -173,14 +174,19 @@ def test_a_role_is_refused_where_a_system_is_needed(tmp_path: Path) -> None:
         run_role(scenario(world={"seed": 0, "runs": runs}))
 
 
-async def impatient(party: Party, own: int, *, seconds: float = 1.0) -> float:  # noqa: ARG001  (a role's signature)
-    """Have an argument with the name of an option."""
-    return seconds
+async def impatient(party: Party, own: int, *, seconds: float = 1.0, seed: int = 0) -> float:
+    """Have arguments with the names of options."""
+    return seconds + seed + own + len(party.peers)
 
 
 def test_public_arguments_are_checked_before_a_run() -> None:
     """A role that does not take an argument, or whose argument is an option, is named."""
     with pytest.raises(InputError, match=r"add_up cannot be called .*'weight'"):
         run(add_up, [1, 2], weight=2)
-    with pytest.raises(InputError, match="seconds is both a public argument of impatient and an"):
+    both = "is both a public argument of impatient and an option of"
+    with pytest.raises(InputError, match=f"seed {both} run; rename"):
         run(impatient, [1, 2])
+    with pytest.raises(InputError, match=f"seconds {both} ProtocolRunner"):
+        ProtocolRunner("memory")(impatient, 2, own=[1, 2], seconds=1.0)
+    with pytest.raises(InputError, match=rf"seconds {both} Cluster\.play"):
+        run_role(scenario(role=f"{__name__}:impatient"))

@@ -21,8 +21,8 @@ ConfigFile = Annotated[
 ScenarioName = Annotated[
     str,
     typer.Argument(
-        help="Built-in scenario (see `veilring scenarios`) or table, such as iris, or a path to a"
-        " .toml, .csv or .npz.",
+        help="Built-in scenario (see `veilring scenarios`) or table, such as iris, a path to a"
+        " .toml, .csv or .npz, or module:NAME with a role and its inputs.",
         metavar="SCENARIO",
     ),
 ]

@@ -108,10 +108,12 @@ def sweep(
 
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from rich.table import Table
 
+    from veilring.nodes.journal import Journal
+    from veilring.protocols.membership import PublicModel
     from veilring.scenarios import Report, RoleReport, RoleScenario, Scenario
     from veilring.scenarios.report import Amount
     from veilring.scenarios.runner import Progress
@@ -156,7 +158,8 @@ def run_command(
     """Run a scenario: parties label held-out rows together without sharing their own rows.
 
     The report compares the accuracy with that of the same classifier on all rows in one place, and
-    lists the cost of the run and the leakage of each message.
+    lists the cost of the run and the leakage of each message. That of a role of your own has the
+    results of the parties and the cost.
 
     For example:
 
@@ -173,6 +176,8 @@ def run_command(
         veilring run digits --set protocol.rounds=2 --seed 7 --json
 
         veilring run mine.toml --out runs/first && veilring report runs/first
+
+        veilring run my_module:CLAIMS --set public.threshold=2
     """
     from veilring.scenarios.schema import RoleScenario, Scenario, load_experiment
 
@@ -269,27 +274,34 @@ def _run_into(
     from veilring.nodes.journal import Journal
     from veilring.protocols.membership import PublicModel
     from veilring.scenarios.reporting import open_folder, write_failure, write_report
+
+    if out is None:
+        return _run_once(scenario, progress)
+    folder, journal, models = open_folder(out), Journal(), list[PublicModel]()
+    try:
+        report = _run_once(scenario, progress, journal, models.append)
+    except InputError:
+        raise  # nothing was run
+    except VeilringError as error:
+        write_failure(error, scenario, journal, folder)
+        raise
+    write_report(report, journal, folder, *models)
+    return report
+
+
+def _run_once(
+    scenario: "Scenario | RoleScenario",
+    progress: "Progress | None",
+    journal: "Journal | None" = None,
+    keep: "Callable[[PublicModel], object] | None" = None,
+) -> "Report | RoleReport":
     from veilring.scenarios.roles import run_role
     from veilring.scenarios.runner import run_scenario
     from veilring.scenarios.schema import RoleScenario
 
-    journal, models = None if out is None else Journal(), list[PublicModel]()
-    folder = None if out is None else open_folder(out)
-    try:
-        report: Report | RoleReport
-        if isinstance(scenario, RoleScenario):
-            report = run_role(scenario, progress=progress, journal=journal)
-        else:
-            report = run_scenario(scenario, progress=progress, journal=journal, keep=models.append)
-    except InputError:
-        raise  # nothing was run
-    except VeilringError as error:
-        if folder is not None and journal is not None:
-            write_failure(error, scenario, journal, folder)
-        raise
-    if folder is not None and journal is not None:
-        write_report(report, journal, folder, *models)
-    return report
+    if isinstance(scenario, RoleScenario):
+        return run_role(scenario, progress=progress, journal=journal)
+    return run_scenario(scenario, progress=progress, journal=journal, keep=keep)
 
 
 def _log_to_stderr() -> None:

@@ -20,6 +20,7 @@ from veilring.nodes.run import (
     describe_failure,
     join_outcomes,
     mark_failure,
+    refuse_options,
 )
 from veilring.nodes.runtimes.processes import Processes, stop_if_imported
 from veilring.nodes.runtimes.simulated import Simulated
@@ -291,6 +292,7 @@ async def run_with_retries(
     reasons: list[str] = []
     failed: list[tuple[Outcome, ...]] = []
     clock = asyncio.get_running_loop().time
+    refuse_options(role, run_with_retries)
     while True:
         started = clock()
         more = {} if for_those is None else for_those(alive)

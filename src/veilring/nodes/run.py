@@ -129,31 +129,50 @@ def check_arguments(
 
     Args:
         given: The number of arguments after the party: 1 with a private input, otherwise 0.
-        by: The function that takes the public arguments among its own options. A role cannot have
-            an argument with the name of an option, because the function would take it.
+        by: The function that takes the public arguments: see `refuse_options`.
 
     Raises:
         InputError: If an argument does not fit; it names the role and the argument.
     """
+    refuse_options(role, by)
     try:
         taken = signature(role)
     except (TypeError, ValueError):  # written in C
         return
-    name = getattr(role, "__name__", type(role).__name__)
-    for argument in list(taken.parameters)[1 + given :]:
-        if argument in _options(by):
-            raise InputError.because(
-                f"{argument} is both a public argument of {name} and an option of"
-                f" {by.__qualname__}; rename the argument of the role",
-                field=argument,
-            )
     try:
         taken.bind(*[None] * (1 + given), **public)
     except TypeError as error:
-        own = ", own" * given
+        name, own = _name(role), ", own" * given
         raise InputError.because(
             f"{name} cannot be called as {name}(party{own}, **public): {error}", field="public"
         ) from None
+
+
+def refuse_options(role: Callable[..., Awaitable[Any]], by: Callable[..., Any]) -> None:
+    """Refuse a role with a public argument that a function would take as its own option.
+
+    Args:
+        by: The function that takes the public arguments as keywords among its options.
+
+    Raises:
+        InputError: With the name of such an argument.
+    """
+    try:
+        taken = list(signature(role).parameters.values())
+    except (TypeError, ValueError):  # written in C
+        return
+    keywords = [each for each in taken if each.kind is Parameter.KEYWORD_ONLY]
+    for argument in (*taken[2:], *keywords):
+        if argument.name in _options(by):
+            raise InputError.because(
+                f"{argument.name} is both a public argument of {_name(role)} and an option of"
+                f" {by.__qualname__}; rename the argument of the role",
+                field=argument.name,
+            )
+
+
+def _name(role: Callable[..., Awaitable[Any]]) -> str:
+    return str(getattr(role, "__name__", type(role).__name__))
 
 
 @cache

@@ -218,11 +218,11 @@ def run_role(
                 found.role,
                 attempts=run.retries + 1,
                 for_those=lambda left: {
-                    "adversaries": {name: liars[name] for name in left if name in liars}
+                    "adversaries": {name: liars[name] for name in left if name in liars},
+                    **public,
                 },
                 seconds=run.session_seconds,
                 trace=False if journal is None else journal,
-                **public,
             )
             return retried, started, clock()
 
