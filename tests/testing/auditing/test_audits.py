@@ -30,6 +30,7 @@ from veilring.testing.auditing import (
     Audit,
     Auditable,
     Claim,
+    RoleClaims,
     Verdict,
     check_answers,
     check_faults,
@@ -189,17 +190,15 @@ def test_a_leak_to_a_party_in_the_middle_is_found(monkeypatch: pytest.MonkeyPatc
     [
         ({"least": 4}, "least is 4; allowed: 2 to 3"),
         ({"least": 1}, "least is 1; allowed: 2 to 3"),
-        (
-            {"public": {"masked": True, "hidden": True}},
-            "total cannot be called .* unexpected keyword .*'hidden'",
-        ),
-        ({"public": {}}, "total cannot be called .* missing .*'masked'"),
+        ({"hidden": True}, "total cannot be called .* unexpected keyword .*'hidden'"),
     ],
 )
 def test_claims_that_no_run_could_satisfy_are_refused(wrong: dict[str, Any], expected: str) -> None:
     """The error names the argument of the claims, before anything is run."""
     with pytest.raises(InputError, match=expected):
         OPEN.replaced(**wrong)
+    with pytest.raises(InputError, match=r"total cannot be called .* missing .*'masked'"):
+        RoleClaims(OPEN.role, OPEN.inputs, OPEN.invariant)
 
 
 @pytest.mark.parametrize(
