@@ -158,8 +158,8 @@ def run_command(
     """Run a scenario: parties label held-out rows together without sharing their own rows.
 
     The report compares the accuracy with that of the same classifier on all rows in one place, and
-    lists the cost of the run and the leakage of each message. That of a role of your own has the
-    results of the parties and the cost.
+    lists the cost of the run and the leakage of each message. The report of a role of your own
+    has the results of the parties and the cost.
 
     For example:
 

@@ -155,7 +155,7 @@ def refuse_options(role: Callable[..., Awaitable[Any]], by: Callable[..., Any]) 
         by: The function that takes the public arguments as keywords among its options.
 
     Raises:
-        InputError: With the name of such an argument.
+        InputError: If there is such an argument; it names the role and the argument.
     """
     try:
         taken = list(signature(role).parameters.values())

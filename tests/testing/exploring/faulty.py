@@ -47,7 +47,7 @@ async def ignore_lost(party: Party, own: Ballot) -> int:
 
 
 async def give_up_waiting(party: Party, own: Ballot) -> int:
-    """Wait at most 3 s for each peer, and add up what has arrived."""
+    """Wait at most 3 s for each peer, and add up the numbers that arrived."""
     party.round(1)
     await broadcast(party, Number(number=own.number))
     found = own.number
