@@ -208,7 +208,13 @@ def shared(modulus: int) -> Audit:
     other = numbers | {"cy": 200, "eve": 3}
     return _hidden(
         RoleClaims(
-            shared_sum, numbers, _anything, other, ("ada", "ben"), _total, {"modulus": modulus}
+            shared_sum,
+            numbers,
+            _anything,
+            other_inputs=other,
+            coalition=("ada", "ben"),
+            permitted=_total,
+            modulus=modulus,
         )
     )
 
@@ -218,7 +224,15 @@ def handed_in(modulus: int) -> Audit:
     numbers = {"ada": (0, 0), "ben": (1, 5), "cy": (7, 7)}
     other = numbers | {"ben": (1, 200)}
     return _hidden(
-        RoleClaims(hand_in, numbers, _anything, other, ("ada",), _nothing, {"modulus": modulus})
+        RoleClaims(
+            hand_in,
+            numbers,
+            _anything,
+            other_inputs=other,
+            coalition=("ada",),
+            permitted=_nothing,
+            modulus=modulus,
+        )
     )
 
 

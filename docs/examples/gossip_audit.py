@@ -28,7 +28,8 @@ TRUE: Final = RoleClaims(
     gossip,
     INPUTS,
     is_rumour,
-    public={"fanout": 2, "patience": 2.0},
+    fanout=2,
+    patience=2.0,
     least=3,
     title="gossip, which claims that no rumour is changed",
 )

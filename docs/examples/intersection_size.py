@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -78,13 +77,11 @@ UNSORTED: Final = RoleClaims(
     other_inputs=OTHER_WORLD,
     coalition=(COUNTER,),
     permitted=sizes,
-    public={"sort": False},
     least=3,
     title="intersection size, tokens in the order of the items",
+    sort=False,
 )
-SORTED: Final = replace(
-    UNSORTED, public={"sort": True}, title="intersection size, tokens in their own order"
-)
+SORTED: Final = UNSORTED.replaced(sort=True, title="intersection size, tokens in their own order")
 
 
 def draw(rng: Generator) -> list[list[int]]:

@@ -29,7 +29,7 @@ THE_COUNTS: Final = RoleClaims(
     other_inputs={**INPUTS, "ben": (7, 6), "cy": (1,)},
     coalition=("ada",),
     permitted=lambda inputs: find_by_counts(chain(*inputs.values()), BITS).counts,
-    public={"bits": BITS},
+    bits=BITS,
     least=3,
     title="masked median, which states the counts that it reveals",
 )

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -70,12 +69,11 @@ ONLY_THE_MAXIMUM: Final = RoleClaims(
     other_inputs={"ada": 3, "ben": 4, "cy": 4},
     coalition=("ada",),
     permitted=lambda inputs: max(inputs.values()),
-    public={"bits": FEW_BITS},
     least=3,
     title="secure maximum, which claims to reveal the maximum only",
+    bits=FEW_BITS,
 )
-THE_COUNTS_TOO: Final = replace(
-    ONLY_THE_MAXIMUM,
+THE_COUNTS_TOO: Final = ONLY_THE_MAXIMUM.replaced(
     other_inputs={"ada": 3, "ben": 4, "cy": 1},
     permitted=count_candidates,
     title="secure maximum, which states the counts that it reveals",

@@ -6,7 +6,7 @@ They are the first workloads of Maelstrom (https://github.com/jepsen-io/maelstro
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from veilring import Message, Party, broadcast
 from veilring.errors import PeerLost, SessionAborted
@@ -233,7 +233,8 @@ def main() -> None:
         (count, NUMBERS, counts_once, "remembers"),
     ):
         right = explore(role, inputs, invariant=invariant, seeds=10)
-        wrong = explore(role, inputs, invariant=invariant, seeds=10, public={mistake: False})
+        broken: dict[str, Any] = {mistake: False}
+        wrong = explore(role, inputs, invariant=invariant, seeds=10, **broken)
         print(f"{role.__name__}: {len(right.failures)} of {right.seeds} worlds went wrong")
         print(f"    without {mistake}: {len(wrong.failures)}, such as {wrong.smallest()}")
 

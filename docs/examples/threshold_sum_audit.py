@@ -49,7 +49,7 @@ ONE_COLLUDER: Final = RoleClaims(
     other_inputs={**INPUTS, "cy": numbers(0), "dee": numbers(5)},
     coalition=("ada",),
     permitted=lambda inputs: add_up(inputs, inputs),
-    public={"threshold": 1},
+    threshold=1,
     least=3,
     title="threshold sum with threshold 1, one colluder",
 )

@@ -25,6 +25,7 @@ from veilring.deployment.places import PlacesTerms
 from veilring.deployment.prediction import PredictionTerms
 from veilring.deployment.survey import SurveyTerms
 from veilring.scenarios import make_scenario
+from veilring.scenarios.schema import make_experiment
 
 ROOT: Final = Path(__file__).parents[2]
 LANGUAGES: Final = RUN | {"", "ini", "pycon", "text", "toml"}
@@ -136,7 +137,9 @@ def test_files_on_a_page_load(page: Path, tmp_path: Path) -> None:
         tables = tomllib.loads(block.text)
         path = tmp_path / "shown.toml"
         path.write_text(block.text, encoding="utf-8")
-        if "role" in tables:
+        if ":" in tables.get("role", ""):
+            make_experiment(tables)
+        elif "role" in tables:
             before = tables
             load_config(path)
         elif tables.keys() & {"crs", "dimensions", "features", "protocol"}:

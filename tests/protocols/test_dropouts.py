@@ -503,8 +503,8 @@ def test_no_fault_breaks_a_sum(explore: Callable[..., object]) -> None:
             assert len(members) >= len(inputs) - 1
         assert all(result == next(iter(results.values())) for result in results.values())
 
-    def public(parties: Sequence[str], _rng: object) -> dict[str, Any]:
+    def drawn(parties: Sequence[str], _rng: object) -> dict[str, Any]:
         return FIVE | {"coordinator": parties[0], "silence": 1.0}
 
     own = [np.array([10**n], np.uint64) for n in range(5)]
-    explore(surviving_sums, own, invariant=is_sum, seeds=30, least=4, public=public)
+    explore(surviving_sums, own, invariant=is_sum, seeds=30, least=4, draw=drawn)

@@ -8,9 +8,10 @@ from tests.testing.exploring import broken
 
 from veilring.errors import RunFailed, WorldWentWrong
 from veilring.nodes.journal import Journal
-from veilring.scenarios import load_scenario, run_scenario
+from veilring.scenarios import RoleScenario, load_scenario, run_role, run_scenario
 from veilring.scenarios.comparison import Question, SystemComparison, compare, make_question
 from veilring.scenarios.reporting import open_folder, write_failure, write_report
+from veilring.scenarios.schema import NetworkSection, RoleRunSection
 from veilring.testing.exploring import SystemSubject, draw_world, play_world
 from veilring.testing.exploring.subjects import to_scenario
 
@@ -36,6 +37,23 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.raises(RunFailed) as failed:
         run_scenario(scenario, journal=journal)
     write_failure(failed.value, scenario, journal, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def of_role(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a role that ran without a lost party."""
+    folder, journal = open_folder(tmp_path_factory.mktemp("runs") / "of_role"), Journal()
+    crash = {"kind": "crash", "party": "party-3", "start_seconds": 0.0}
+    role = RoleScenario(
+        role="docs.examples.secure_maximum:secure_maximum",
+        inputs=[3, 1, 4, 1],
+        public={"bits": 3},
+        network=NetworkSection(runtime="simulated"),
+        run=RoleRunSection(seed=1, retries=1),
+        faults=(crash,),
+    )
+    write_report(run_role(role, journal=journal), journal, folder)
     return folder
 
 

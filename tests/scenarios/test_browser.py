@@ -9,6 +9,7 @@ from tests.browser import PHONE, SCREEN, Browser, needs_browser
 from tests.scenarios.reporting.pages import in_flight, stand
 from tests.testing.auditing.planted import AUDIT
 
+from veilring.scenarios import Report
 from veilring.scenarios.comparison import SystemComparison
 from veilring.scenarios.comparison.page import render_page
 from veilring.scenarios.reporting import read_folder
@@ -18,7 +19,7 @@ from veilring.testing.auditing.findings import render_page as render_audit
 
 pytestmark = needs_browser
 NARROW = 360  # the narrowest phone
-FAILING = ("crashed", "recovered", "world")
+LOSING = ("crashed", "recovered", "world", "of_role")
 
 _LEGIBLE = """(() => {
   const box = element => element.getBoundingClientRect();
@@ -89,7 +90,7 @@ def story(world: Path) -> Story:
 
 @pytest.mark.parametrize("width", [pytest.param(SCREEN, marks=pytest.mark.slow), NARROW])
 @pytest.mark.parametrize(
-    "name", ["finished", *(pytest.param(name, marks=pytest.mark.slow) for name in FAILING)]
+    "name", ["finished", *(pytest.param(name, marks=pytest.mark.slow) for name in LOSING)]
 )
 def test_a_page_is_legible_on_a_screen_and_on_a_phone(
     name: str, width: int, request: pytest.FixtureRequest, browser: Browser, tmp_path: Path
@@ -98,7 +99,7 @@ def test_a_page_is_legible_on_a_screen_and_on_a_phone(
     folder: Path = request.getfixturevalue(name)
     run = read_folder(folder)
     browser.open(_page_of(folder, tmp_path), width=width)
-    assert _legible(browser, width)["pictures"] == (6 if run.failure is None else 4)
+    assert _legible(browser, width)["pictures"] == (6 if isinstance(run.report, Report) else 4)
     found = browser.evaluate(_OF_DIAGRAM)
     assert found["names"] == len(run.scenario.parties.all)
     assert found["room"] >= 0

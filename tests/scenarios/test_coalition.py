@@ -11,6 +11,7 @@ import pytest
 from veilring.arrays import Floats
 from veilring.data.table import pairwise_distances
 from veilring.errors import ScenarioError
+from veilring.nodes import RuntimeName
 from veilring.nodes.journal import Journal
 from veilring.protocols.promise import Facts
 from veilring.protocols.ranksearch.adversaries import TotalsFindings
@@ -33,7 +34,7 @@ SLOW = pytest.mark.slow
 
 @cache
 def _run(
-    *more: str, runtime: str = "memory", members: tuple[str, ...] = MEMBERS
+    *more: str, runtime: RuntimeName = "memory", members: tuple[str, ...] = MEMBERS
 ) -> tuple[Report, tuple[tuple[str, ...], ...]]:
     """Return the report on a run, and each batch's ring order from the trace."""
     journal = Journal()

@@ -16,7 +16,7 @@ from veilring.errors import Deadlock, InputError, RunFailed
 from veilring.nodes.journal import Journal, Mark
 from veilring.nodes.run import Failure
 from veilring.protocols.ring.attacks.findings import RingFindings
-from veilring.scenarios import load_scenario, run_scenario
+from veilring.scenarios import Report, Scenario, load_scenario, run_scenario
 from veilring.scenarios.comparison import SystemComparison
 from veilring.scenarios.comparison.comparison import RULE
 from veilring.scenarios.comparison.page import (
@@ -37,6 +37,7 @@ LEAKAGE_CHARTS = [f"leakage-{system}-chart" for system in ("private-knn", "rank-
 PICTURES = {
     "finished": ["accuracy-chart", *COST_CHARTS, "leakage-chart", "spacetime"],
     "crashed": [*COST_CHARTS, "spacetime"],
+    "of_role": [*COST_CHARTS, "spacetime"],
     "comparison": ["accuracy-chart", *LEAKAGE_CHARTS, "bytes-chart"],
     "audit": [],
 }
@@ -60,6 +61,7 @@ def page(comparison: SystemComparison) -> Page:
 def test_a_written_folder_is_read_back(finished: Path) -> None:
     """Report and trace are exact: a second run of the same seed is equal to them."""
     run, journal = read_folder(finished), Journal()
+    assert isinstance(run.scenario, Scenario)
     report = run_scenario(run.scenario, journal=journal)
     assert run.report is not None
     seconds = {name: getattr(run.report, name) for name in ("seconds", "start_seconds")}
@@ -132,7 +134,7 @@ def test_a_page_is_one_well_structured_file(name: str, request: pytest.FixtureRe
     page = Page(html)
     loading = {"img", "iframe", "object", "embed", "image", "use", "base", "form"}
     assert not loading & set(page.tags)
-    is_report = name in {"finished", "crashed"}
+    is_report = name in {"finished", "crashed", "of_role"}
     assert page.policy.startswith("default-src 'none'; script-src 'sha256-") is is_report
     assert ("script" in page.tags) is is_report
     references = {v for name, v in page.attributes if name in {"src", "href", "xlink:href"}}
@@ -168,7 +170,7 @@ def test_numbers_are_those_of_the_report(run: RunFolder) -> None:
     and versions are listed, and there are no sections on a coalition or faults without them.
     """
     page, report = Page(render(run)), run.report
-    assert report is not None
+    assert isinstance(report, Report)
     assert report.leakage is not None
     shares = ("accuracy", "reference_accuracy", "majority_accuracy", "agreement")
     shown = [row[1] for row in page.tables["accuracy-table"]]
@@ -224,7 +226,7 @@ def test_a_coalitions_findings_and_a_crash_are_shown(recovered: Path) -> None:
     """The page marks members, and has findings for each victim, the fault and its wasted work."""
     run = read_folder(recovered)
     page, report = Page(render(run)), run.report
-    assert report is not None
+    assert isinstance(report, Report)
     assert report.recovery is not None
     found = report.coalition
     assert isinstance(found, RingFindings)

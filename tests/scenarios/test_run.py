@@ -13,6 +13,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from typing_extensions import override
 
 from veilring.errors import PeerLost, RunFailed, Tampered
+from veilring.nodes import RuntimeName
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.journal import Journal
 from veilring.protocols.promise import Estimate, Leakage
@@ -33,7 +34,7 @@ from veilring.transport.messages import Message
 def run(
     *settings: str,
     name: str = "wine",
-    runtime: str | None = "memory",
+    runtime: RuntimeName | None = "memory",
     seed: int | None = 1,
     journal: Journal | None = None,
 ) -> Report:
@@ -46,7 +47,7 @@ FIVE = ("parties.count=5", "protocol.batch=20", "run.leakage_trials=200")
 
 
 @cache
-def wine_report(runtime: str) -> Report:
+def wine_report(runtime: RuntimeName) -> Report:
     """Return the report of a run of five parties with seed 11."""
     return run(*FIVE, runtime=runtime, seed=11)
 
@@ -267,7 +268,9 @@ class TestAdversaries:
         assert settings == {"party-1": {"kind": "take-over", "by": 5, "entry": 2}}
 
     @pytest.mark.parametrize("runtime", ["processes", "simulated"])
-    def test_a_detected_adversary_ends_the_run_with_its_suspects(self, runtime: str) -> None:
+    def test_a_detected_adversary_ends_the_run_with_its_suspects(
+        self, runtime: RuntimeName
+    ) -> None:
         """There is no report, and the error names the culprit among its suspects."""
         with pytest.raises(RunFailed) as caught:
             run("parties.count=5", "adversaries.party-1.kind=replayer", runtime=runtime)

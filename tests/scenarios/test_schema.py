@@ -158,7 +158,7 @@ def test_all_mistakes_are_reported_at_once() -> None:
         load_scenario("wine", ["protocol.k=0", "protocol.rounds=0", "run.seed=x", "a=1"])
     told = caught.value
     fields = [told.field, *(other.field for other in told.others)]
-    assert fields == ["protocol.k", "protocol.rounds", "run.seed", "a"]
+    assert fields == ["run.seed", "protocol.k", "protocol.rounds", "a"]
     assert len(str(told).splitlines()) == 4
     assert str(pickle.loads(pickle.dumps(told))) == str(told)
 

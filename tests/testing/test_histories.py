@@ -216,7 +216,7 @@ SERVICES = {
 def played(name: str, seeds: int, **public: bool) -> Campaign:
     """Explore a service."""
     role, inputs, invariant, _ = SERVICES[name]
-    return explore(role, inputs, invariant=invariant, seeds=seeds, public=public)  # type: ignore[arg-type]  # of different roles
+    return explore(role, inputs, invariant=invariant, seeds=seeds, **public)  # type: ignore[arg-type]  # of different roles
 
 
 @pytest.mark.parametrize("name", SERVICES)

@@ -1,8 +1,6 @@
 """`veilring audit` and `explore`: test the claims of a system or role, and search for faults."""
 
 import json
-import sys
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -21,7 +19,7 @@ from veilring.errors import InputError
 
 if TYPE_CHECKING:
     from veilring.protocols.system import System
-    from veilring.scenarios import Scenario
+    from veilring.scenarios import RoleScenario, Scenario
     from veilring.testing.auditing import Audit, RoleClaims
     from veilring.testing.exploring import Campaign, Subject
 
@@ -96,7 +94,7 @@ def explore_command(
     that is marked with `sometimes` never occurred.
 
     A system of your own, named as module:NAME, is explored in the scenario faults. For a role of
-    your own, give a RoleClaims; its smallest failing world is printed.
+    your own, name a RoleClaims, or a scenario with its name as `role`.
 
     For example:
 
@@ -106,10 +104,11 @@ def explore_command(
 
         veilring explore --protocol rank-search --report worlds/first
 
-        veilring explore my_module:CLAIMS
+        veilring explore my_module:CLAIMS --shrink world.toml
     """
     from veilring.cli.console import show_progress
     from veilring.scenarios.reporting import open_folder
+    from veilring.scenarios.schema import names_object
     from veilring.testing.exploring import (
         explore_every_world,
         explore_subject,
@@ -118,8 +117,8 @@ def explore_command(
     )
     from veilring.testing.exploring.stores import STORES, explore_stores
 
-    if names_object(scenario):
-        _refuse_for_objects({"--protocol": protocol, "--shrink": shrink, "--report": report})
+    if _names_system(scenario):
+        _refuse_for_systems({"--protocol": protocol, "--shrink": shrink, "--report": report})
     if report is not None:
         open_folder(report, "--report")  # refused before anything is explored
     settings = [*protocol_settings(protocol), *(overrides or ())]
@@ -156,30 +155,42 @@ def explore_command(
         _require_reached("these situations never occurred", campaign.unreached)
 
 
-def _refuse_for_objects(options: dict[str, object]) -> None:
+def _names_system(name: str) -> bool:
+    """Return whether a name denotes a system as `module:NAME`."""
+    from veilring.protocols.system import System
+    from veilring.scenarios.roles import import_object
+    from veilring.scenarios.schema import names_object
+
+    found = import_object(name) if names_object(name) else None
+    return isinstance(found, System) or (isinstance(found, type) and issubclass(found, System))
+
+
+def _refuse_for_systems(options: dict[str, object]) -> None:
     for option, value in options.items():
         if value is not None:
             raise InputError.because(
-                f"{option} needs a scenario; leave it out for a system or a role named as"
-                " module:NAME, whose smallest failing world is printed",
+                f"{option} needs a scenario; leave it out for a system named as module:NAME, whose"
+                " smallest failing world is printed",
                 field=option,
             )
 
 
 def _find(name: str, settings: list[str], *, smallest: bool) -> "Subject":
-    """Return the system of a scenario, or the user's own system or role."""
-    from veilring.scenarios import load_scenario
-    from veilring.testing.auditing import RoleClaims
+    """Return the system or the role of a scenario, or the user's own system."""
+    from veilring.protocols.system import System
+    from veilring.scenarios.schema import RoleScenario, load_experiment, load_scenario
     from veilring.testing.exploring import SystemSubject
+    from veilring.testing.exploring.subjects import subject_of
 
     first = _SMALLEST if smallest else ()
-    if not names_object(name):
-        return SystemSubject(load_scenario(name, [*first, *settings]))
+    if not _names_system(name):
+        loaded = load_experiment(name, settings)
+        is_whole = isinstance(loaded, RoleScenario) or not smallest
+        return subject_of(loaded if is_whole else load_scenario(name, [*first, *settings]))
     parameters = [each.removeprefix(_KEYS) for each in settings if each.startswith(_KEYS)]
     others = [each for each in settings if not each.startswith(_KEYS)]
     found = find_subject(name, parameters)
-    if isinstance(found, RoleClaims):
-        return without_settings(found, others).explored
+    assert isinstance(found, System)  # noqa: S101  (for mypy: it names a system)
     return SystemSubject.of(found, load_scenario(DEFAULT, [*first, *others]))
 
 
@@ -208,7 +219,6 @@ def _judge(
 
 def _write_smallest(campaign: "Campaign", scenario: Path | None, report: Path | None) -> None:
     from veilring.privacy.files import write_whole
-    from veilring.testing.exploring import SystemSubject
     from veilring.testing.exploring.subjects import to_scenario, to_toml
 
     smallest = campaign.smallest()
@@ -218,8 +228,6 @@ def _write_smallest(campaign: "Campaign", scenario: Path | None, report: Path | 
         )
         return
     typer.echo(f"smallest failing world (after {smallest.plays} runs): {smallest}", err=True)
-    if not isinstance(smallest.subject, SystemSubject):
-        return
     if scenario is not None:
         write_whole(scenario, to_toml(smallest.subject, smallest.world))
         typer.echo(f"run it: veilring run {scenario}", err=True)
@@ -228,7 +236,7 @@ def _write_smallest(campaign: "Campaign", scenario: Path | None, report: Path | 
         typer.echo(f"step through it: {page}", err=True)
 
 
-def _write_page(world: "Scenario", folder: Path) -> Path:
+def _write_page(world: "Scenario | RoleScenario", folder: Path) -> Path:
     """Replay a failing world, write its folder, and return the path of its page."""
     from veilring.errors import WorldWentWrong
     from veilring.nodes.journal import Journal
@@ -376,12 +384,6 @@ def _show(audit: "Audit") -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def names_object(name: str) -> bool:
-    """Return whether a name has the form `module:NAME`, which no scenario or file has."""
-    module, colon, attribute = name.partition(":")
-    return bool(module and colon) and attribute.isidentifier()
-
-
 def find_subject(name: str, settings: list[str]) -> "System | RoleClaims":
     """Return the system or the claims that a name denotes, with the given parameters.
 
@@ -390,45 +392,27 @@ def find_subject(name: str, settings: list[str]) -> "System | RoleClaims":
     """
     from veilring.protocols.registry import find_system, system_names
     from veilring.protocols.system import System
+    from veilring.scenarios.roles import import_object
     from veilring.testing.auditing import RoleClaims
 
     names = system_names()
     if ":" not in name and name not in names:
         hint = did_you_mean(name, names)
         raise InputError("name", name, f"{', '.join(names)}, or module:NAME{hint}")
-    found: Any = _import(name) if ":" in name else find_system(name)
+    found: Any = import_object(name) if ":" in name else find_system(name)
     if isinstance(found, type) and issubclass(found, System):
         return found(**dict(map(_parameter, settings)))
     if isinstance(found, System):
         return found.replaced(**dict(map(_parameter, settings)))
     if isinstance(found, RoleClaims):
-        return without_settings(found, settings)
+        if settings:
+            raise InputError.because("a role has no parameters; leave out --set", field="--set")
+        return found
     raise InputError.because(
         f"{name} is neither a System nor a RoleClaims; describe a role, its inputs and its"
         " invariant with veilring.testing.auditing.RoleClaims",
         field="name",
     )
-
-
-def without_settings(found: "RoleClaims", settings: list[str]) -> "RoleClaims":
-    """Return the claims of a role, and refuse settings."""
-    if settings:
-        raise InputError.because("a role has no parameters; leave out --set", field="--set")
-    return found
-
-
-def _import(name: str) -> object:
-    """Return an object by its module and its name; modules are looked for here as well."""
-    module, _, attribute = name.partition(":")
-    if module.endswith(".py"):
-        raise InputError("name", name, f"module:NAME, such as {Path(module).stem}:{attribute}")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        return getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InputError.because(f"{name} cannot be imported: {error}", field="name") from error
 
 
 def _parameter(setting: str) -> tuple[str, object]:

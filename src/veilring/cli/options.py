@@ -21,8 +21,8 @@ ConfigFile = Annotated[
 ScenarioName = Annotated[
     str,
     typer.Argument(
-        help="Built-in scenario (see `veilring scenarios`) or table, such as iris, or a path to a"
-        " .toml, .csv or .npz.",
+        help="Built-in scenario (see `veilring scenarios`) or table, such as iris, a path to a"
+        " .toml, .csv or .npz, or module:NAME with a role and its inputs.",
         metavar="SCENARIO",
     ),
 ]
@@ -101,6 +101,11 @@ def group_of(about: str) -> typer.Typer:
 def protocol_settings(protocol: str | None) -> list[str]:
     """Return the scenario key set by `ProtocolName`, as `Settings`."""
     return [] if protocol is None else [f"protocol.name={json.dumps(protocol)}"]
+
+
+def runtime_settings(runtime: str | None) -> list[str]:
+    """Return the scenario key set by an option `--runtime`, as `Settings`."""
+    return [] if runtime is None else [f"network.runtime={json.dumps(runtime)}"]
 
 
 def table_settings(label: str | None, separator: str, ranges: Path | None = None) -> list[str]:

@@ -19,6 +19,7 @@ from veilring.cli.options import (
     Settings,
     Workers,
     protocol_settings,
+    runtime_settings,
     table_settings,
 )
 from veilring.errors import InputError, VeilringError
@@ -80,14 +81,20 @@ def sweep(
             --set run.leakage_trials=0 --runtime simulated --out sums.parquet
 
         veilring sweep digits --grid protocol.k=1..15:2 --engine dask --out k.parquet
+
+        veilring sweep my_module:CLAIMS --grid public.threshold=1..4 --out thresholds.parquet
     """
     from veilring.cli.console import show_progress
     from veilring.scenarios.sweep import Engine, Files, Plan, parse_grid, run_sweep
 
     try:
         with show_progress(quiet=False) as progress:
-            settings = [*protocol_settings(protocol), *(overrides or ())]
-            plan = Plan(scenario, parse_grid(grid), trials, settings, runtime, seed)
+            settings = [
+                *protocol_settings(protocol),
+                *(overrides or ()),
+                *runtime_settings(runtime),
+            ]
+            plan = Plan(scenario, parse_grid(grid), trials, settings, seed=seed)
             where = Engine(engine, workers, dask_address)
             done = run_sweep(plan, out, engine=where, progress=progress)
     except KeyboardInterrupt:
@@ -101,11 +108,13 @@ def sweep(
 
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from rich.table import Table
 
-    from veilring.scenarios import Report, Scenario
+    from veilring.nodes.journal import Journal
+    from veilring.protocols.membership import PublicModel
+    from veilring.scenarios import Report, RoleReport, RoleScenario, Scenario
     from veilring.scenarios.report import Amount
     from veilring.scenarios.runner import Progress
 
@@ -149,7 +158,8 @@ def run_command(
     """Run a scenario: parties label held-out rows together without sharing their own rows.
 
     The report compares the accuracy with that of the same classifier on all rows in one place, and
-    lists the cost of the run and the leakage of each message.
+    lists the cost of the run and the leakage of each message. The report of a role of your own
+    has the results of the parties and the cost.
 
     For example:
 
@@ -166,16 +176,20 @@ def run_command(
         veilring run digits --set protocol.rounds=2 --seed 7 --json
 
         veilring run mine.toml --out runs/first && veilring report runs/first
-    """
-    from veilring.scenarios import load_scenario
 
-    settings = [*protocol_settings(protocol), *(overrides or ())]
-    if runtime is not None:
-        settings.append(f"network.runtime={json.dumps(runtime)}")
+        veilring run my_module:CLAIMS --set public.threshold=2
+    """
+    from veilring.scenarios.schema import RoleScenario, Scenario, load_experiment
+
+    settings = [*protocol_settings(protocol), *(overrides or ()), *runtime_settings(runtime)]
     if seed is not None:
         settings.append(f"run.seed={seed}")
     settings += table_settings(label, separator, ranges)
-    loaded = load_scenario(scenario, settings)
+    loaded = load_experiment(scenario, settings)
+    if isinstance(loaded, RoleScenario):
+        from veilring.scenarios.roles import find_role
+
+        loaded = find_role(loaded).scenario
     if loaded.world is not None:
         _replay(loaded, out)
         return
@@ -188,23 +202,25 @@ def run_command(
         _log_to_stderr()
     from veilring.cli import console
 
-    data = loaded.data
-    console.show_notes(data.source, data.label, data.separator)
+    table = loaded.data if isinstance(loaded, Scenario) else None
+    if table is not None:
+        console.show_notes(table.source, table.label, table.separator)
     with console.show_progress(quiet=as_json) as progress:
         report = _run_into(out, loaded, progress)
     if as_json:
         typer.echo(json.dumps(report.as_json(), indent=2))
-    else:
-        console.show_columns(data.source, data.label, data.separator)
-        _show(report)
+        return
+    if table is not None:
+        console.show_columns(table.source, table.label, table.separator)
+    _show(report)
 
 
-def _show(report: "Report") -> None:
+def _show(report: "Report | RoleReport") -> None:
     """Print a report on standard output."""
     from rich.table import Table
 
     from veilring.cli.console import make_console
-    from veilring.scenarios.report import adversaries, sections, titled
+    from veilring.scenarios.report import RoleReport, adversaries, sections, titled
 
     title = f"{titled(report.scenario)}: {report.parties} parties, {report.runtime}"
     if malicious := adversaries(report.scenario):
@@ -218,11 +234,13 @@ def _show(report: "Report") -> None:
             table.add_row(*row)
         table.add_section()
     again = f"--seed {report.seed}"
+    drawn = (
+        "faults that were drawn" if isinstance(report, RoleReport) else "the split and partition"
+    )
     closing = (
         f"To repeat: {again}."
         if report.secrets == "seeded"
-        else "The parties used cryptographic randomness. To repeat the split and partition:"
-        f" {again}."
+        else f"The parties used cryptographic randomness. To repeat {drawn}: {again}."
     )
     console = make_console()
     console.print(table)
@@ -230,7 +248,7 @@ def _show(report: "Report") -> None:
     console.print(closing, style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
-def _replay(world: "Scenario", out: Path | None) -> None:
+def _replay(world: "Scenario | RoleScenario", out: Path | None) -> None:
     """Replay an explored world; write a folder, if one is wanted, when it fails."""
     from veilring.errors import WorldWentWrong
     from veilring.nodes.journal import Journal
@@ -249,18 +267,19 @@ def _replay(world: "Scenario", out: Path | None) -> None:
     typer.echo(f"nothing went wrong in this world: {len(explored.runs)} runs, {runs}")
 
 
-def _run_into(out: Path | None, scenario: "Scenario", progress: "Progress | None") -> "Report":
+def _run_into(
+    out: Path | None, scenario: "Scenario | RoleScenario", progress: "Progress | None"
+) -> "Report | RoleReport":
     """Run a scenario, and write its folder, if one is wanted, even if the run fails."""
     from veilring.nodes.journal import Journal
     from veilring.protocols.membership import PublicModel
     from veilring.scenarios.reporting import open_folder, write_failure, write_report
-    from veilring.scenarios.runner import run_scenario
 
     if out is None:
-        return run_scenario(scenario, progress=progress)
+        return _run_once(scenario, progress)
     folder, journal, models = open_folder(out), Journal(), list[PublicModel]()
     try:
-        report = run_scenario(scenario, progress=progress, journal=journal, keep=models.append)
+        report = _run_once(scenario, progress, journal, models.append)
     except InputError:
         raise  # nothing was run
     except VeilringError as error:
@@ -268,6 +287,21 @@ def _run_into(out: Path | None, scenario: "Scenario", progress: "Progress | None
         raise
     write_report(report, journal, folder, *models)
     return report
+
+
+def _run_once(
+    scenario: "Scenario | RoleScenario",
+    progress: "Progress | None",
+    journal: "Journal | None" = None,
+    keep: "Callable[[PublicModel], object] | None" = None,
+) -> "Report | RoleReport":
+    from veilring.scenarios.roles import run_role
+    from veilring.scenarios.runner import run_scenario
+    from veilring.scenarios.schema import RoleScenario
+
+    if isinstance(scenario, RoleScenario):
+        return run_role(scenario, progress=progress, journal=journal)
+    return run_scenario(scenario, progress=progress, journal=journal, keep=keep)
 
 
 def _log_to_stderr() -> None:

@@ -12,7 +12,16 @@ from veilring.nodes.adversary import Adversary
 from veilring.nodes.journal import Cost, Journal, Mark, Trace, total_cost
 from veilring.nodes.party import Parties
 from veilring.nodes.ring import PARTIES_MIN
-from veilring.nodes.run import Job, Outcome, Run, describe_failure, join_outcomes, mark_failure
+from veilring.nodes.run import (
+    Job,
+    Outcome,
+    Run,
+    check_arguments,
+    describe_failure,
+    join_outcomes,
+    mark_failure,
+    refuse_options,
+)
 from veilring.nodes.runtimes.processes import Processes, stop_if_imported
 from veilring.nodes.runtimes.simulated import Simulated
 from veilring.nodes.runtimes.tasks import Memory, Runtime, Tls
@@ -125,9 +134,12 @@ class Cluster:
             trace: Whether to record the times of messages. A journal receives them even if the run
                 fails.
             adversaries: Adversaries by the party that each controls; each run gets fresh copies.
-            **public: Keyword arguments of every party's role.
+            **public: Keyword arguments of every party's role. A `ParamSpec` cannot describe them
+                beside keyword options (PEP 612), so they are checked when the run starts.
 
         Raises:
+            InputError: If the role does not take these arguments, or one of its arguments has the
+                name of an option.
             RunFailed: If the run failed at any party. There is no partial result, unless the role
                 continues without lost parties; see `Run.lost`.
         """
@@ -177,6 +189,13 @@ class Cluster:
         for name in (*only, *watched, *adversaries):
             if name not in taking_part:
                 raise InputError("party", name, f"one of {', '.join(taking_part)}")
+        inputs = self._by_party(own)  # resident data stay with the party
+        given = int(bool(inputs or self._resident))
+        calls = [public] * (len(only) < len(taking_part)) + [
+            {**public, **more} for more in only.values()
+        ]
+        for call in calls:
+            check_arguments(role, call, given=given, by=Cluster.play)
         session = self._streams.token("session", next(self._runs) if number is None else number)
         journal = trace if isinstance(trace, Journal) else Journal()
         now = asyncio.get_running_loop().time()
@@ -186,8 +205,6 @@ class Cluster:
             for name, who in adversaries.items()
         )
         traces = {name: Trace(name, session.hex(), since) for name in taking_part if trace}
-        # Resident data stay with the party; only inputs of a run travel with the job.
-        inputs = self._by_party(own)
         jobs = {
             name: Job(
                 role,
@@ -283,6 +300,7 @@ async def run_with_retries(
     reasons: list[str] = []
     failed: list[tuple[Outcome, ...]] = []
     clock = asyncio.get_running_loop().time
+    refuse_options(role, run_with_retries)
     while True:
         started = clock()
         more = {} if for_those is None else for_those(alive)

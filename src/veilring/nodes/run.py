@@ -3,11 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from inspect import Parameter, signature
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from veilring.errors import (
     Deadlock,
     EndpointClosed,
+    InputError,
     PeerLost,
     RunFailed,
     SessionAborted,
@@ -115,6 +118,70 @@ class Run(Generic[_R]):
     def result(self) -> _R:
         """The first party's result, which is the result if all parties learn the same."""
         return next(iter(self.results.values()))
+
+
+def check_arguments(
+    role: Callable[..., Awaitable[Any]],
+    public: Mapping[str, object],
+    *,
+    given: int = 1,
+    by: Callable[..., Any],
+) -> None:
+    """Refuse public arguments that a role does not take, before any party starts.
+
+    Args:
+        given: The number of arguments after the party: 1 with a private input, otherwise 0.
+        by: The function that takes the public arguments: see `refuse_options`.
+
+    Raises:
+        InputError: If an argument does not fit; it names the role and the argument.
+    """
+    refuse_options(role, by)
+    try:
+        taken = signature(role)
+    except (TypeError, ValueError):  # written in C
+        return
+    try:
+        taken.bind(*[None] * (1 + given), **public)
+    except TypeError as error:
+        name, own = _name(role), ", own" * given
+        raise InputError.because(
+            f"{name} cannot be called as {name}(party{own}, **public): {error}", field="public"
+        ) from None
+
+
+def refuse_options(role: Callable[..., Awaitable[Any]], by: Callable[..., Any]) -> None:
+    """Refuse a role with a public argument that a function would take as its own option.
+
+    Args:
+        by: The function that takes the public arguments as keywords among its options.
+
+    Raises:
+        InputError: If there is such an argument; it names the role and the argument.
+    """
+    try:
+        taken = list(signature(role).parameters.values())
+    except (TypeError, ValueError):  # written in C
+        return
+    keywords = [each for each in taken if each.kind is Parameter.KEYWORD_ONLY]
+    for argument in (*taken[2:], *keywords):
+        if argument.name in _options(by):
+            raise InputError.because(
+                f"{argument.name} is both a public argument of {_name(role)} and an option of"
+                f" {by.__qualname__}; rename the argument of the role",
+                field=argument.name,
+            )
+
+
+def _name(role: Callable[..., Awaitable[Any]]) -> str:
+    return str(getattr(role, "__name__", type(role).__name__))
+
+
+@cache
+def _options(function: Callable[..., Any]) -> frozenset[str]:
+    every = signature(function).parameters.values()
+    named = frozenset(each.name for each in every if each.kind is not Parameter.VAR_KEYWORD)
+    return named - {"own"}  # both mean the private input
 
 
 def join_outcomes(outcomes: Sequence[Outcome], seconds: float) -> Run[Any]:

@@ -21,7 +21,7 @@ from veilring.errors import InputError
 from veilring.nodes.cluster import RUNTIMES, Cluster, RuntimeName
 from veilring.nodes.journal import View
 from veilring.nodes.party import by_party
-from veilring.nodes.run import Run
+from veilring.nodes.run import Run, refuse_options
 from veilring.protocols.membership import PublicModel
 from veilring.protocols.promise import Facts, Promise, Spent
 from veilring.protocols.system import System
@@ -225,6 +225,7 @@ def _ready(
         raise InputError.because(
             "queries are for systems; give a role its arguments by their names", field="queries"
         )
+    refuse_options(what, run)
     named: dict[str, Any] = by_party(parts)
 
     async def play() -> Run[R]:

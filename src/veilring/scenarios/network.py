@@ -10,7 +10,7 @@ from veilring.config import as_scenario_errors, make_kind, make_table, require_k
 from veilring.errors import ScenarioError
 from veilring.extras import name_missing_extras
 from veilring.randomness import Streams
-from veilring.scenarios.schema import NetworkSection, Scenario
+from veilring.scenarios.schema import Experiment, NetworkSection
 from veilring.simulation import (
     Constant,
     Exponential,
@@ -111,7 +111,7 @@ _KINDS: Final = {name: _table_of(kind) for name, kind in FAULT_KINDS.items()}
 
 
 def make_faults(
-    scenario: Scenario, parties: tuple[str, ...], streams: Streams
+    scenario: Experiment, parties: tuple[str, ...], streams: Streams
 ) -> tuple[Fault, ...]:
     """Return the fault schedule of a scenario: its own faults, and those drawn from the seed."""
     runtime = scenario.network.runtime

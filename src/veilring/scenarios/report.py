@@ -4,21 +4,24 @@ The second half puts a report into words: the names and meanings of its numbers,
 tables of the traffic. The terminal, the pages and the charts share it.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from math import floor, log10
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypeVar
 
+import numpy as np
 from pydantic import TypeAdapter
+from typing_extensions import override
 
 from veilring.data.sources import BUILTIN
+from veilring.nodes import RuntimeName
 from veilring.nodes.journal import SETUP_ROUND, Cost, TracedMessage, Traffic
 from veilring.protocols.claims import Findings, SummaryLine, share_of
 from veilring.protocols.promise import Estimate, Forecast, Leakage, Promise, Spent, describe_cost
 from veilring.protocols.registry import find_system
 from veilring.protocols.system import NEIGHBOURS
-from veilring.scenarios.schema import Scenario
+from veilring.scenarios.schema import Experiment, RoleScenario, Scenario
 from veilring.simulation.faults import FaultClass
 
 if TYPE_CHECKING:
@@ -100,9 +103,48 @@ class CostSummary:
         return cls(len(each), *(sum(column) for column in zip(*each, strict=True)))
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """The report of one run of a scenario.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """The part of a report that every run has.
+
+    Attributes:
+        seconds: Wall-clock time from the start of the first session to the end of the last.
+        simulated_seconds: The simulated counterpart of `seconds`, in the simulation.
+        seed: The seed of everything that the experiment draws; pass it to a run to repeat that.
+        faults: The faults of the simulation, in order of time.
+    """
+
+    scenario: Experiment
+    runtime: RuntimeName
+    parties: int
+    cost: CostSummary
+    seconds: float
+    start_seconds: float
+    simulated_seconds: float | None
+    transcript: str
+    seed: int
+    secrets: Literal["seeded", "cryptographic"]
+    faults: tuple[StruckFault, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as JSON values; `scenario` is the name, `settings` the rest."""
+        tables = self.scenario.model_dump(mode="json", exclude_none=True)
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        plain = {name: _plain(value) for name, value in fields.items() if name != "scenario"}
+        return {**plain, "scenario": self.scenario.name, "settings": tables}
+
+    @classmethod
+    def from_json(cls, plain: object) -> Self:
+        """Return the report from the output of `as_json`."""
+        tables = TypeAdapter(dict[str, Any]).validate_python(plain)
+        fields = {name: tables[name] for name in cls.__dataclass_fields__ if name in tables}
+        made = {**fields, "scenario": tables.get("settings")}
+        return TypeAdapter(cls).validate_python(made)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report(RunReport):
+    """The report of one run of a system.
 
     Attributes:
         rounds: The number of rounds of the vector for each batch, in systems with a circulating
@@ -112,16 +154,10 @@ class Report:
         ring: The origin of the order of the parties, if they form a ring.
         spent: The part of the guarantee spent by all attempts at all batches: a failed attempt may
             have released its answer, and the next one draws new noise.
-        seconds: Wall-clock time from the start of the first batch to the end of the last.
-        simulated_seconds: The simulated counterpart of `seconds`, in the simulation.
-        seed: The seed of the split and the partition; pass it to a run to repeat them.
-        faults: The faults of the simulation, in order of time.
         recovery: The losses until there was a result, if any party was lost.
     """
 
     scenario: Scenario
-    runtime: str
-    parties: int
     rows: int
     queries: int
     rounds: int | None
@@ -130,43 +166,65 @@ class Report:
     majority_accuracy: float
     agreement: float
     labels: tuple[str, ...]
-    cost: CostSummary
     forecast: CostSummary
     ring: RingOrigin | None
     promise: Promise
     spent: Spent
-    seconds: float
-    start_seconds: float
-    simulated_seconds: float | None
     leakage: Leakage | None
-    transcript: str
-    seed: int
-    secrets: Literal["seeded", "cryptographic"]
     coalition: Findings | None = None
-    faults: tuple[StruckFault, ...] = ()
     recovery: Recovery | None = None
 
+    @override
     def as_json(self) -> dict[str, Any]:
-        """Return everything as JSON values; `scenario` is the name, `settings` the rest."""
-        tables = self.scenario.model_dump(mode="json", exclude_none=True)
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        plain = {name: _plain(value) for name, value in fields.items() if name != "scenario"}
-        if self.leakage is not None:
-            plain["leakage"] = leakage_as_json(self.leakage)
-        return {**plain, "scenario": self.scenario.name, "settings": tables}
+        leakage = {} if self.leakage is None else {"leakage": leakage_as_json(self.leakage)}
+        return super(Report, self).as_json() | leakage
 
     @classmethod
-    def from_json(cls, plain: object) -> "Report":
-        """Return the report from the output of `as_json`."""
+    @override
+    def from_json(cls, plain: object) -> Self:
         tables = TypeAdapter(dict[str, Any]).validate_python(plain)
-        fields = {name: tables[name] for name in cls.__dataclass_fields__ if name in tables}
-        fields["leakage"] = leakage_from_json(tables.get("leakage"))
-        found = fields.pop("coalition", None)
-        report = TypeAdapter(cls).validate_python({**fields, "scenario": tables.get("settings")})
+        leakage, found = leakage_from_json(tables.get("leakage")), tables.get("coalition")
+        report = super(Report, cls).from_json({**tables, "leakage": leakage, "coalition": None})
         kind = report.scenario.protocol.findings
         if found is None or kind is None:
             return report
         return replace(report, coalition=TypeAdapter(kind).validate_python(found))
+
+
+Scalar = bool | int | float | str
+"""A result that has one column in a table."""
+# A line of a terminal also has room for the names of parties.
+SHOWN_MAX: Final = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleReport(RunReport):
+    """The report of one run of a role.
+
+    Attributes:
+        results: The results that are scalars, by party.
+        shown: The result of each party as text, shortened to `SHOWN_MAX` letters.
+        by_kind: The messages and bytes of each kind of message.
+        rounds_differ: How the declared rounds differ from the measured ones, if they do.
+        lost: The parties without which the role continued.
+        without: The parties left out by retries.
+        attempts: The number of attempts.
+    """
+
+    scenario: RoleScenario
+    results: Mapping[str, Scalar]
+    shown: Mapping[str, str]
+    by_kind: Mapping[str, Mapping[str, int]]
+    rounds_differ: str = ""
+    lost: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    attempts: int = 1
+
+
+def scalars(values: Mapping[str, object]) -> dict[str, Scalar]:
+    """Return the values that are scalars; NumPy's become Python's."""
+    plain = {key: v.item() if isinstance(v, np.generic) else v for key, v in values.items()}
+    return {key: value for key, value in plain.items() if isinstance(value, Scalar)}
 
 
 def leakage_as_json(leakage: Leakage) -> dict[str, Any]:
@@ -281,6 +339,7 @@ def _together(amounts: Sequence[Amount], label: str) -> Amount:
     return Amount(f"{len(amounts):,} {label}", protocol, setup)
 
 
+_NAMED_MAX: Final = 5  # names of parties in one line of a terminal
 _SECOND: Final = 1.0
 _MILLISECOND: Final = 1e-3
 
@@ -353,8 +412,10 @@ class Leaked(NamedTuple):
         return f"{self.share}{error}"
 
 
-def titled(scenario: Scenario) -> str:
+def titled(scenario: Experiment) -> str:
     """Return the title of a scenario's report, with the data set if that was replaced."""
+    if not isinstance(scenario, Scenario):
+        return scenario.name
     name, source = scenario.name, scenario.data.source
     if source.lower().endswith((".csv", ".npz")):
         file = Path(source)
@@ -396,7 +457,7 @@ def promised(report: Report) -> tuple[SummaryLine, ...]:
     )
 
 
-def adversaries(scenario: Scenario) -> str:
+def adversaries(scenario: Experiment) -> str:
     """Describe the malicious parties; empty if all parties are honest."""
     return "; ".join(f"{party}, {table['kind']}" for party, table in scenario.adversaries.items())
 
@@ -415,8 +476,11 @@ def leaks(leakage: Leakage, system: str) -> tuple[Leaked, ...]:
     )
 
 
-def sections(report: Report) -> tuple[Sequence[SummaryLine], ...]:
+def sections(report: RunReport) -> tuple[Sequence[SummaryLine], ...]:
     """Return a report in words, as the command line prints it."""
+    if isinstance(report, RoleReport):
+        return role_results(report), _paid(report), _kinds(report), troubles(report)
+    assert isinstance(report, Report)  # noqa: S101  (for mypy: there are two kinds)
     shares = accuracies(report)
     leaked = () if report.leakage is None else leaks(report.leakage, report.scenario.protocol.name)
     return (
@@ -429,46 +493,83 @@ def sections(report: Report) -> tuple[Sequence[SummaryLine], ...]:
     )
 
 
-def _paid(report: Report) -> list[SummaryLine]:
-    cost = report.cost
+def _paid(report: RunReport) -> list[SummaryLine]:
+    cost, went, ring = report.cost, "", ""
     differ = "" if cost.rounds == cost.depth else f", and {cost.rounds:,} were declared"
     waits = f"each waits for the previous one{differ}"
-    went = "" if report.rounds is None else f"; PP-TopK circles the ring {report.rounds} times"
-    ring = "" if report.ring is None else f"; ring {report.ring}"
+    if isinstance(report, Report):
+        went = "" if report.rounds is None else f"; PP-TopK circles the ring {report.rounds} times"
+        ring = "" if report.ring is None else f"; ring {report.ring}"
     start = f"plus {report.start_seconds:.3f} s to start the parties"
     setup = f"plus {cost.setup_messages:,} for set-up"
-    equal = cost == report.forecast
-    match = "match" if equal else "do not all match"
-    closed = f"rounds, messages and bytes {match} the closed forms"
     lines = [
         SummaryLine("rounds", f"{cost.depth:,}", waits + went),
         SummaryLine("messages", f"{cost.messages:,}", setup + ring),
         SummaryLine("bytes", f"{cost.bytes:,}", f"plus {cost.setup_bytes:,} for set-up"),
         SummaryLine("wall time", f"{report.seconds:.3f} s", start),
-        SummaryLine("forecast", "equal" if equal else "differs", closed),
     ]
+    if isinstance(report, Report):
+        equal = cost == report.forecast
+        match = "match" if equal else "do not all match"
+        closed = f"rounds, messages and bytes {match} the closed forms"
+        lines.append(SummaryLine("forecast", "equal" if equal else "differs", closed))
     if report.simulated_seconds is not None:
         seconds = f"{report.simulated_seconds:.3f} s"
         lines.append(SummaryLine("simulated time", seconds, "with the scenario's links"))
     return lines
 
 
-def found(report: Report) -> tuple[SummaryLine, ...]:
+def role_results(report: RoleReport) -> list[SummaryLine]:
+    """Return the result of each party; parties with equal results share a line."""
+    holders = dict[str, list[str]]()
+    for party, text in report.shown.items():
+        holders.setdefault(text, []).append(party)
+    lines = [SummaryLine(first, text, _also(others)) for text, (first, *others) in holders.items()]
+    if len(lines) <= BARS_MAX:
+        return lines
+    hidden = f"{len(lines) - BARS_MAX:,} more different results"
+    return [*lines[:BARS_MAX], SummaryLine("…", "", hidden)]
+
+
+def _also(parties: Sequence[str]) -> str:
+    if not parties:
+        return ""
+    more = len(parties) - _NAMED_MAX
+    return f"also {', '.join(parties[:_NAMED_MAX])}{f' and {more:,} more' if more > 0 else ''}"
+
+
+def _kinds(report: RoleReport) -> list[SummaryLine]:
+    return [
+        SummaryLine(
+            kind, f"{each['messages']:,}", f"messages of {in_bytes(each['bytes'])} together"
+        )
+        for kind, each in report.by_kind.items()
+    ]
+
+
+def _role_troubles(report: RoleReport) -> Iterable[SummaryLine]:
+    if report.rounds_differ:
+        yield SummaryLine("rounds", "differ", report.rounds_differ)
+    if report.lost:
+        yield SummaryLine("lost", ", ".join(report.lost), "the others continued")
+    if report.without:
+        failed = f"left out after failed attempts; {report.attempts:,} attempts in total"
+        yield SummaryLine("left out", ", ".join(report.without), failed)
+
+
+def found(report: RunReport) -> tuple[SummaryLine, ...]:
     """Return the findings of a coalition; empty if nobody colluded."""
-    if report.coalition is None:
+    if not isinstance(report, Report) or report.coalition is None:
         return ()
     return tuple(report.coalition.lines(retried=report.recovery is not None))
 
 
-def troubles(report: Report) -> tuple[SummaryLine, ...]:
+def troubles(report: RunReport) -> tuple[SummaryLine, ...]:
     """Return faults, and the parties and traffic lost to them; empty if there were none."""
-    lines = []
-    if report.faults:
-        struck = [fault for fault in report.faults if fault.struck]
-        parts = [say(fault) for fault in struck] or ["none of them had an effect"]
-        meaning = "; ".join([*parts, *_too_late(report)])
-        value = f"{share_of(len(struck), len(report.faults))} took effect"
-        lines.append(SummaryLine("faults", value, meaning))
+    lines = [*_took_effect(report)]
+    if isinstance(report, RoleReport):
+        return (*_role_troubles(report), *lines)
+    assert isinstance(report, Report)  # noqa: S101  (for mypy: there are two kinds)
     if (recovery := report.recovery) is not None:
         attempts = f"{recovery.attempts:,} attempt{'s' * (recovery.attempts != 1)} failed"
         rows = f"held {recovery.rows_lost:,} rows; {attempts}"
@@ -479,7 +580,16 @@ def troubles(report: Report) -> tuple[SummaryLine, ...]:
     return tuple(lines)
 
 
-def _too_late(report: Report) -> Iterable[str]:
+def _took_effect(report: RunReport) -> Iterable[SummaryLine]:
+    if report.faults:
+        struck = [fault for fault in report.faults if fault.struck]
+        parts = [say(fault) for fault in struck] or ["none of them had an effect"]
+        meaning = "; ".join([*parts, *_too_late(report)])
+        value = f"{share_of(len(struck), len(report.faults))} took effect"
+        yield SummaryLine("faults", value, meaning)
+
+
+def _too_late(report: RunReport) -> Iterable[str]:
     """Describe faults that were scheduled after the end of the run."""
     ended = report.simulated_seconds
     late = [] if ended is None else [f for f in report.faults if f.start_seconds >= ended]

@@ -4,9 +4,9 @@ import asyncio
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -27,8 +27,12 @@ from veilring.randomness import Streams, draw_seed
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.prepare import Prepared, prepare
 from veilring.scenarios.report import CostSummary, Recovery, Report, RingOrigin, StruckFault
-from veilring.scenarios.schema import Scenario, make_scenario
+from veilring.scenarios.schema import Experiment, NetworkSection, Scenario
+from veilring.simulation import Topology
 from veilring.simulation.faults import Fault
+
+_R = TypeVar("_R")
+_S = TypeVar("_S", bound=Experiment)
 
 # Drawing a ring takes 128 messages per party, each simulated one by one: with more parties than
 # this, that would take longer than the rest of the simulation.
@@ -98,7 +102,7 @@ class Labelled:
 def run_scenario(
     scenario: Scenario,
     *,
-    runtime: str | None = None,
+    runtime: RuntimeName | None = None,
     seed: int | None = None,
     progress: Progress | None = None,
     clock: Callable[[], float] = time.perf_counter,
@@ -133,7 +137,7 @@ def run_scenario(
         "this scenario is an explored world; replay it with `veilring run`, or with"
         " veilring.testing.exploring.subjects.replay",
     )
-    scenario = _with(scenario, runtime, seed)
+    scenario = changed(scenario, runtime, seed)
     tell = progress or ignore_progress
     tell("Loading the data", 0, 1)
     own_seed = scenario.run.seed
@@ -185,18 +189,16 @@ def run_scenario(
         seed=known_seed,
         secrets="cryptographic" if own_seed is None else "seeded",
         coalition=found,
-        faults=_faults(prepared.faults, struck),
+        faults=struck_faults(prepared.faults, struck),
         recovery=_recovery(prepared, labelled),
     )
 
 
-def _with(scenario: Scenario, runtime: str | None, seed: int | None) -> Scenario:
-    tables = scenario.model_dump()
-    if runtime is not None:
-        tables["network"]["runtime"] = runtime
-    if seed is not None:
-        tables["run"]["seed"] = seed
-    return make_scenario(tables)
+def changed(scenario: _S, runtime: RuntimeName | None, seed: int | None) -> _S:
+    """Return a scenario with another runtime or seed, if they are given."""
+    network = {} if runtime is None else {"runtime": runtime}
+    run = {} if seed is None else {"seed": seed}
+    return scenario.with_tables(network=network, run=run)
 
 
 def _label(
@@ -220,10 +222,24 @@ def _label(
             prepared.setup, queries, runtime, seed=seed, conditions=conditions, **told
         )
 
-    if scenario.network.runtime != "simulated":
-        return asyncio.run(label(scenario.network.runtime)), ()
-    runtime = Simulated(topology, prepared.faults, compute=scenario.network.compute)
-    return simulation.simulate(label(runtime)), tuple(runtime.struck)
+    return run_on(scenario.network, topology, prepared.faults, label)
+
+
+def run_on(
+    network: NetworkSection,
+    topology: Topology,
+    faults: Sequence[Fault],
+    play: Callable[[Runtime | RuntimeName], Coroutine[Any, Any, _R]],
+) -> tuple[_R, tuple[Fault, ...]]:
+    """Return the result of a coroutine on a scenario's runtime, and the faults that had an effect.
+
+    Args:
+        play: Starts the parties on the given runtime, and returns the result.
+    """
+    if network.runtime != "simulated":
+        return asyncio.run(play(network.runtime)), ()
+    runtime = Simulated(topology, faults, compute=network.compute)
+    return simulation.simulate(play(runtime)), tuple(runtime.struck)
 
 
 def _dealer(streams: Streams) -> Deal:
@@ -380,7 +396,8 @@ def _reference(prepared: Prepared, labelled: Labelled) -> Ints:
     )
 
 
-def _faults(faults: Iterable[Fault], struck: tuple[Fault, ...]) -> tuple[StruckFault, ...]:
+def struck_faults(faults: Iterable[Fault], struck: tuple[Fault, ...]) -> tuple[StruckFault, ...]:
+    """Return all faults in order of time, with whether each had an effect."""
     return tuple(
         StruckFault(
             kind=fault.kind,

@@ -1,14 +1,19 @@
 """Scenarios: their tables and keys, the built-in ones, files, and command-line overrides.
 
+A scenario is about a system with data, or about a role with inputs. Both kinds share the network,
+the run, adversaries, faults and explored worlds.
+
 The description of a field lists its allowed values, as errors show them.
 """
 
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self, cast
 
+import tomli_w
 from pydantic import Field, ValidationError
+from typing_extensions import override
 
 from veilring.config import (
     Section,
@@ -29,6 +34,9 @@ from veilring.nodes import RuntimeName
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.protocols.registry import PROTOCOL_DEFAULT, Protocol, default_system, model_naming
 from veilring.protocols.system import PARTIES
+
+ROLE_PARTIES_MIN: Final = 2
+"""The smallest number of parties of a role: one party alone has no peer."""
 
 _Whole = Annotated[int, Field(ge=1)]
 
@@ -140,22 +148,19 @@ class NetworkSection(Section):
     )
 
 
-class RunSection(Section):
-    """The seed of the run, its retries, and the estimates made with it.
+class RoleRunSection(Section):
+    """The seed of the run, and its retries.
 
     Attributes:
         seed: For experiments: makes every draw reproducible, including the parties' secrets.
-        leakage_trials: The number of simulated runs for the estimate of leakage per hop; 0 for
-            none. A coalition simulates at most this number.
-        retries: The number of retries of a batch without lost parties; with 0, a lost party ends
-            the run.
-        session_seconds: The time limit of one attempt at a batch; by default the runtime's.
+        retries: The number of retries of a batch, or of a role's run, without lost parties; with 0,
+            a lost party ends the run.
+        session_seconds: The time limit of one attempt; by default the runtime's.
         fault_seconds: In the simulation, the time from the start within which faults of all
             classes, drawn from the seed, strike; by default no faults are drawn.
     """
 
     seed: int | None = Field(None, ge=0)
-    leakage_trials: Annotated[int, Field(ge=2)] | Literal[0] = 5000
     retries: int = Field(0, ge=0)
     session_seconds: float | None = Field(
         None, gt=0, description="a number above 0; leave it out for the runtime's own"
@@ -163,6 +168,17 @@ class RunSection(Section):
     fault_seconds: float | None = Field(
         None, gt=0, description="a number above 0; leave it out for no drawn faults"
     )
+
+
+class RunSection(RoleRunSection):
+    """The seed of the run, its retries, and the estimates made with it.
+
+    Attributes:
+        leakage_trials: The number of simulated runs for the estimate of leakage per hop; 0 for
+            none. A coalition simulates at most this number.
+    """
+
+    leakage_trials: Annotated[int, Field(ge=2)] | Literal[0] = 5000
 
 
 class WorldRun(Section):
@@ -196,32 +212,24 @@ class WorldSection(Section):
     )
 
 
-class Scenario(Section):
-    """The complete description of an experiment.
+class Experiment(Section):
+    """The part that all scenarios have: the machine that runs the parties, and its faults.
 
     Attributes:
         name: The name of the scenario; by default that of its file.
         description: A one-line description.
-        data: The data set.
-        partition: The partition of the rows.
-        parties: The participants.
-        protocol: The system and its parameters.
         network: The runtime and the links.
         run: The seed, the retries and the estimates.
         adversaries: The malicious parties and their behaviour: see
             `veilring.protocols.ring.adversaries`.
         faults: The faults of the simulation: see `veilring.scenarios.network`.
-        world: The runs of an explored world, instead of one labelling of all queries.
+        world: The runs of an explored world, instead of a single run.
     """
 
     name: str = Field("scenario", description="a name")
     description: str = Field("", description="one line of text")
-    data: DataSection
-    partition: PartitionSection = PartitionSection()
-    parties: PartiesSection = PartiesSection()
-    protocol: Protocol = Field(default_factory=default_system)
     network: NetworkSection = NetworkSection()
-    run: RunSection = RunSection()
+    run: RoleRunSection = RoleRunSection()
     adversaries: dict[str, dict[str, Any]] = Field(
         {}, description='a table for each malicious party, such as { kind = "inflate-topk" }'
     )
@@ -234,10 +242,89 @@ class Scenario(Section):
         None, description="a table with a seed and runs; `veilring explore --shrink` writes it"
     )
 
+    def with_tables(self, **tables: Any) -> Self:
+        """Return the scenario with other keys in some of its tables, checked again."""
+        whole = self.model_dump()
+        for name, given in tables.items():
+            old = whole[name]
+            whole[name] = {**old, **given} if isinstance(old, dict) else given
+        return cast("Self", make_experiment(whole))
+
+    def to_toml(self) -> str:
+        """Return the file, with the keys whose values differ from the defaults."""
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_defaults=True, exclude_none=True))
+
+
+class Scenario(Experiment):
+    """The complete description of an experiment with a system.
+
+    Attributes:
+        data: The data set.
+        partition: The partition of the rows.
+        parties: The participants.
+        protocol: The system and its parameters.
+    """
+
+    data: DataSection
+    partition: PartitionSection = PartitionSection()
+    parties: PartiesSection = PartiesSection()
+    protocol: Protocol = Field(default_factory=default_system)
+    run: RunSection = RunSection()
+
+    @override
+    def to_toml(self) -> str:
+        tables = self.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
+        name = {"name": self.protocol.name}
+        return tomli_w.dumps(tables | {"protocol": name | tables.get("protocol", {})})
+
+
+class RolePartiesSection(Section):
+    """The parties of a role: all that have inputs, or some of them.
+
+    Attributes:
+        count: The number of parties that take part, the first of those with inputs.
+        names: The names of the parties that take part, instead of a count.
+    """
+
+    count: int | None = Field(None, ge=ROLE_PARTIES_MIN)
+    names: Annotated[tuple[str, ...], Field(strict=False)] = Field(
+        (), description=f"a list of at least {ROLE_PARTIES_MIN} different names, or none"
+    )
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """The names; `find_role` fills them in."""
+        return self.names
+
+
+class RoleScenario(Experiment):
+    """The complete description of an experiment with a role: see `veilring.scenarios.roles`.
+
+    Attributes:
+        role: The role, as `module:NAME`: a coroutine function, or an object with inputs, such as
+            `RoleClaims`. Modules in the current directory are found as well.
+        inputs: The input of each party, instead of the object's: a table by their names, or a list
+            for `party-0`, `party-1` and so on.
+        public: The public arguments of the role, instead of the object's.
+        parties: The participants.
+        adversaries: The malicious parties; `kind` is the `module:NAME` of a subclass of
+            `Adversary`, and the other keys are its fields.
+    """
+
+    role: str = Field(description="module:NAME")
+    inputs: dict[str, Any] | list[Any] = Field(
+        {}, description="a table with a value for each party, or a list"
+    )
+    public: dict[str, Any] = Field({}, description="a table of public arguments")
+    parties: RolePartiesSection = RolePartiesSection()
+
 
 _SUFFIX: Final = ".toml"
 _TABLES: Final = (".csv", ".npz")
 _FOR_TABLES: Final = "wine"  # the scenario whose settings are used for a table given by its path
+_ROLE: Final = "role"
+_NEEDS_SYSTEM: Final = "this scenario is about a role; give the scenario of a system"
+_OF_SYSTEMS: Final = ("protocol", "data", "partition")  # the tables that a role does not have
 _LIBRARY: Final = resources.files("veilring.scenarios") / "library"
 # keys that may contain a path, with the suffixes of such a path
 _PATHS: Final = {
@@ -260,13 +347,28 @@ def scenario_text(name: str) -> str:
     return (_LIBRARY / f"{name}{_SUFFIX}").read_text(encoding="utf-8")
 
 
+def names_object(name: str) -> bool:
+    """Return whether a name has the form `module:NAME`, which no scenario or file has."""
+    module, colon, attribute = name.partition(":")
+    return bool(module and colon) and attribute.isidentifier()
+
+
 def load_scenario(name_or_path: str, overrides: Sequence[str] = ()) -> Scenario:
-    """Load a scenario and check it.
+    """Load the scenario of a system and check it; see `load_experiment`."""
+    loaded = load_experiment(name_or_path, overrides)
+    if not isinstance(loaded, Scenario):
+        raise ScenarioError.because(_NEEDS_SYSTEM, field=_ROLE)
+    return loaded
+
+
+def load_experiment(name_or_path: str, overrides: Sequence[str] = ()) -> Scenario | RoleScenario:
+    """Load the scenario of a system or of a role, and check it.
 
     Args:
         name_or_path: A built-in scenario, or a path that ends in `.toml`. Relative paths of data
             and graphs in that file are relative to it. Another built-in table, such as `iris`, and
             a path that ends in `.csv` or `.npz` are run with the settings of the built-in `wine`.
+            `module:NAME` is the scenario of that role, with the defaults of all other keys.
         overrides: Keys to set instead of the file's, each as `table.key=value`. The value is read
             as TOML, or as a string if it is not TOML. Paths are relative to the current directory.
 
@@ -274,40 +376,64 @@ def load_scenario(name_or_path: str, overrides: Sequence[str] = ()) -> Scenario:
         ScenarioError: With all mistakes of the scenario, one on each line: the key, its value, and
             the allowed values.
     """
+    name = name_or_path if names_object(name_or_path) else Path(name_or_path).stem
     if name_or_path.endswith(_SUFFIX):
         path = Path(name_or_path)
         raw = read_tables(path, "scenario")
         _resolve_paths(raw, path.parent)
     elif name_or_path in scenario_names():
-        path, raw = Path(name_or_path), parse_toml(scenario_text(name_or_path))
+        raw = parse_toml(scenario_text(name_or_path))
     elif name_or_path.endswith(_TABLES) or name_or_path in BUILTIN:
-        path, raw = Path(name_or_path), parse_toml(scenario_text(_FOR_TABLES))
+        raw = parse_toml(scenario_text(_FOR_TABLES))
         raw = {**raw, "data": {"source": name_or_path}, "description": ""}
+    elif names_object(name_or_path):
+        raw = {_ROLE: name_or_path}
     else:
         names = sorted({*scenario_names(), *BUILTIN})
         hint = did_you_mean(name_or_path, names)
         allowed = f"{', '.join(names)}, or a path to a {_SUFFIX}, .csv or .npz{hint}"
         raise ScenarioError("scenario", name_or_path, allowed)
-    if any(override.partition("=")[0].strip() == "parties.names" for override in overrides):
+    if any(each.partition("=")[0].strip() == "parties.names" for each in overrides):
         _forget_count(raw)
-    for override in overrides:
-        _set(raw, override)
-    return make_scenario({"name": path.stem, **raw})
+    for each in overrides:
+        _set(raw, each)
+    return make_experiment({"name": name, **raw})
+
+
+def make_experiment(tables: Mapping[str, Any]) -> Scenario | RoleScenario:
+    """Validate the content of a scenario file, which names a system or a role."""
+    if _ROLE not in tables:
+        return make_scenario(tables)
+    for key in _OF_SYSTEMS:
+        require_key_that(
+            key not in tables,
+            key,
+            f"set either `{_ROLE}` or `{key}`, not both: a role has no data set and is no system",
+        )
+    try:
+        scenario = RoleScenario.model_validate(tables)
+    except ValidationError as error:
+        raise scenario_error(error, RoleScenario) from None
+    require_key(names_object(scenario.role), _ROLE, scenario.role, "module:NAME")
+    _check_names(scenario, ROLE_PARTIES_MIN)
+    return scenario
 
 
 def make_scenario(tables: Mapping[str, Any]) -> Scenario:
-    """Validate the content of a scenario file."""
+    """Validate the content of the scenario file of a system."""
+    require_key_that(_ROLE not in tables, _ROLE, _NEEDS_SYSTEM)
     model = model_naming(Scenario, tables)
     try:
         checked = model.model_validate(tables)
     except ValidationError as error:
         raise scenario_error(error, model) from None
     scenario = Scenario.model_construct(**dict(checked))
-    _check_parties(scenario)
+    _check_names(scenario, PARTIES_MIN)
+    _check_sizes(scenario)
     return scenario
 
 
-def _check_parties(scenario: Scenario) -> None:
+def _check_names(scenario: Scenario | RoleScenario, least: int) -> None:
     names, count = scenario.parties.names, scenario.parties.count
     require_key_that(
         not names or count is None,
@@ -315,8 +441,11 @@ def _check_parties(scenario: Scenario) -> None:
         "set either parties.count or parties.names, not both",
     )
     field = type(scenario.parties).model_fields["names"]
-    distinct = len(set(names)) == len(names) and len(names) not in {1, 2}
+    distinct = len(set(names)) == len(names) and (not names or len(names) >= least)
     require_key(distinct, "parties.names", list(names), field.description or "")
+
+
+def _check_sizes(scenario: Scenario) -> None:
     sizes, parties = scenario.partition.sizes, len(scenario.parties.all)
     if scenario.partition.kind == "sizes":
         require_key_that(

@@ -84,7 +84,9 @@ class ProtocolRunner:
         from veilring import simulation  # noqa: PLC0415  (light until it is used)
         from veilring.errors import ClusterError, RoundsDiffer, VeilringError  # noqa: PLC0415  (as above)
         from veilring.nodes.cluster import Cluster  # noqa: PLC0415  (as above)
+        from veilring.nodes.run import refuse_options  # noqa: PLC0415  (as above)
 
+        refuse_options(role, ProtocolRunner.__call__)
         if events._get_running_loop() is not None:  # noqa: SLF001  (asyncio documents it)
             instead = "write the test as `def`, or run a `Cluster` in it (`async with`)"
             raise ClusterError(f"run_protocol starts an event loop, but one is running: {instead}")

@@ -38,7 +38,7 @@ from veilring.nodes.adversary import (
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.journal import Seen
 from veilring.nodes.party import by_party, find_fault
-from veilring.nodes.run import Outcome, blamed_party
+from veilring.nodes.run import Outcome, blamed_party, check_arguments
 from veilring.nodes.runtimes import Simulated
 from veilring.randomness import Streams
 from veilring.simulation.loop import complete
@@ -135,9 +135,9 @@ def audit_lies(
     inputs: Mapping[str, object] | Sequence[object],
     *,
     invariant: Invariant | None = None,
-    public: Mapping[str, object] | None = None,
     adversaries: Mapping[str, Adversary] | None = None,
     seed: int = 0,
+    **public: Any,
 ) -> Lies:
     """Have each party manipulate each of its messages in each generic way.
 
@@ -150,12 +150,15 @@ def audit_lies(
             honest run.
         adversaries: Further adversaries by name; each acts in the whole run, at each position.
         seed: The seed of all randomness, which is the same in all runs.
+        **public: Public arguments of the role, as `Cluster.run` takes them.
 
     Raises:
-        InputError: If an honest run fails or has a wrong result.
+        InputError: If an honest run fails or has a wrong result, or the role does not take the
+            public arguments.
     """
+    check_arguments(role, public, by=audit_lies)
     given = by_party(inputs)
-    subject = RoleSubject(role, given, invariant, public or {})
+    subject = RoleSubject(role, given, invariant, public)
     return audit_subject(subject, adversaries=adversaries or {}, seed=seed)
 
 

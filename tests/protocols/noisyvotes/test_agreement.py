@@ -222,7 +222,7 @@ def are_equal(_inputs: Mapping[str, Any], results: Mapping[str, list[int]]) -> N
 def test_no_lie_leaves_honest_parties_with_different_labels(method: SumMethod) -> None:
     """Each replayed or altered message ends the run or changes all labels equally."""
     inputs = [Labelled(ROWS, QUERIES), *(Labelled(rows) for rows in PARTS[1:3])]
-    lies = audit_lies(labels, inputs, invariant=are_equal, public={"method": method})
+    lies = audit_lies(labels, inputs, invariant=are_equal, method=method)
     lies.assert_none(Verdict.UNNOTICED, Verdict.MISNAMED, Verdict.UNNAMED)
     assert lies.count(Verdict.SUSPECTS) > 0
 

@@ -410,7 +410,7 @@ def test_no_fault_draws_an_answer_twice() -> None:
         ask_by_number,
         {"client": {}, "owner": Served()},
         invariant=is_paid_once,
-        public=lambda _among, rng: {"number": int(rng.integers(len(REQUESTS)))},
+        draw=lambda _among, rng: {"number": int(rng.integers(len(REQUESTS)))},
         seeds=20,
     )
     campaign.check()

@@ -270,7 +270,7 @@ def test_no_lie_has_an_honest_party_named(method: SumMethod) -> None:
     rng = np.random.default_rng(0)
     first, *others = (Rows(rng.random((20, 2)), rng.integers(0, 3, 20)) for _ in range(3))
     own = [Labelled(first, rng.random((3, 2))), *map(Labelled, others)]
-    lies = audit_lies(in_one_ring, own, public={"method": method})
+    lies = audit_lies(in_one_ring, own, method=method)
     lies.assert_none(Verdict.MISNAMED, Verdict.UNNAMED, Verdict.HANG)
     asked = lies.about("ring.queries")
     asked.assert_none(Verdict.UNNOTICED)

@@ -127,12 +127,12 @@ def test_a_sweeps_own_settings_precede_the_scenarios() -> None:
         for overrides, seed in (((), None), ((), 0), ((), 7), (own, None), (own, 0))
     )
     assert none == zero == both != seven == scenarios
-    runtimes = [
-        plan_cells(Plan("wine", {}, overrides=overrides, runtime=runtime))[
-            0
-        ].scenario.network.runtime
-        for overrides, runtime in (((), None), ((), "simulated"), (simulated, None))
-    ]
+    given: tuple[Plan, ...] = (
+        Plan("wine", {}),
+        Plan("wine", {}, runtime="simulated"),
+        Plan("wine", {}, overrides=simulated),
+    )
+    runtimes = [plan_cells(plan)[0].scenario.network.runtime for plan in given]
     assert runtimes == ["memory", "simulated", "simulated"]
 
 

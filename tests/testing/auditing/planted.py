@@ -161,10 +161,10 @@ MASKED = RoleClaims(
     other_inputs={"ada": 1, "ben": 3, "cy": 2},
     coalition=("ada",),
     permitted=sum_of_inputs,
-    public={"masked": True},
     least=2,
+    masked=True,
 )
-OPEN = replace(MASKED, public={"masked": False})
+OPEN = MASKED.replaced(masked=False)
 
 LONG = "a finding about message 3 from party-1 to party-0 (planted.counts), words: entry 0 " * 4
 

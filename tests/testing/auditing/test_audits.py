@@ -26,11 +26,12 @@ from veilring.protocols.ranksearch import roles
 from veilring.protocols.registry import BUILT_IN, find_system
 from veilring.protocols.release.algorithm.noise import SumNoise
 from veilring.protocols.system import System
-from veilring.testing import RoleClaims, audit
+from veilring.testing import audit
 from veilring.testing.auditing import (
     Audit,
     Auditable,
     Claim,
+    RoleClaims,
     Verdict,
     check_answers,
     check_faults,
@@ -176,11 +177,10 @@ def test_a_check_that_cannot_be_made_leaves_its_claim_untested(
 def test_worlds_that_a_coalition_may_distinguish_are_refused() -> None:
     """An audit of a role whose worlds differ openly raises before anything is run."""
     with pytest.raises(InputError, match="`permitted` differs between them"):
-        audit(replace(MASKED, other_inputs={"ada": 1, "ben": 3, "cy": 3}), quick=True)
+        audit(MASKED.replaced(other_inputs={"ada": 1, "ben": 3, "cy": 3}), quick=True)
 
 
-FIVE = replace(
-    OPEN,
+FIVE = OPEN.replaced(
     inputs={"ada": 1, "ben": 2, "cy": 3, "dee": 4, "eve": 5},
     other_inputs={"ada": 1, "ben": 3, "cy": 2, "dee": 4, "eve": 5},
     coalition=2,
@@ -198,9 +198,9 @@ def test_a_number_of_colluders_means_every_coalition_of_that_size() -> None:
     assert len(drawn) == 2
     assert drawn == sample(FIVE.coalitions, 2)
     with pytest.raises(InputError, match="only 3 parties have equal inputs in both worlds"):
-        audit(replace(FIVE, coalition=4), quick=True)
+        audit(FIVE.replaced(coalition=4), quick=True)
     with pytest.raises(InputError, match="coalition is 5; allowed: 1 to 4"):
-        replace(FIVE, coalition=5)
+        FIVE.replaced(coalition=5)
 
 
 def uneven(name: str) -> System:
@@ -273,17 +273,15 @@ def test_a_leak_to_a_party_in_the_middle_is_found(monkeypatch: pytest.MonkeyPatc
     [
         ({"least": 4}, "least is 4; allowed: 2 to 3"),
         ({"least": 1}, "least is 1; allowed: 2 to 3"),
-        (
-            {"public": {"masked": True, "hidden": True}},
-            "total cannot be called .* unexpected keyword .*'hidden'",
-        ),
-        ({"public": {}}, "total cannot be called .* missing .*'masked'"),
+        ({"hidden": True}, "total cannot be called .* unexpected keyword .*'hidden'"),
     ],
 )
 def test_claims_that_no_run_could_satisfy_are_refused(wrong: dict[str, Any], expected: str) -> None:
     """The error names the argument of the claims, before anything is run."""
     with pytest.raises(InputError, match=expected):
-        replace(OPEN, **wrong)
+        OPEN.replaced(**wrong)
+    with pytest.raises(InputError, match=r"total cannot be called .* missing .*'masked'"):
+        RoleClaims(OPEN.role, OPEN.inputs, OPEN.invariant)
 
 
 @pytest.mark.parametrize(

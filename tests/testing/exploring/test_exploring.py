@@ -519,9 +519,9 @@ def test_a_world_ends_with_its_first_wrong_run() -> None:
 
 
 def test_arguments_that_cannot_be_explored_are_refused() -> None:
-    """Public arguments are keywords, or `public`; a role for three parties is not run with two."""
-    with pytest.raises(InputError, match="all as keywords: pause"):
-        explore(patient_maximum, INPUTS, invariant=is_greatest, public={"n": 1}, pause=1)
+    """A role takes its public arguments; a role for three parties is not run with two."""
+    with pytest.raises(InputError, match="unexpected keyword argument 'patience'"):
+        explore(patient_maximum, INPUTS, invariant=is_greatest, pause=1.0, patience=1)
     with pytest.raises(InputError, match="inputs"):
         explore(maximum, [1, 2], invariant=is_greatest, least=3)
 

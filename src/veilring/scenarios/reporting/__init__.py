@@ -28,8 +28,8 @@ from veilring.extras import require_extra
 from veilring.nodes.journal import Journal, Mark, TracedMessage
 from veilring.nodes.run import Failure
 from veilring.protocols.membership import PublicModel
-from veilring.scenarios.report import Report
-from veilring.scenarios.schema import Scenario, make_scenario
+from veilring.scenarios.report import Report, RoleReport
+from veilring.scenarios.schema import RoleScenario, Scenario, make_experiment
 
 if TYPE_CHECKING:
     import polars as pl
@@ -59,9 +59,9 @@ class RunFolder:
     """
 
     name: str
-    scenario: Scenario
+    scenario: Scenario | RoleScenario
     versions: dict[str, str]
-    report: Report | None
+    report: Report | RoleReport | None
     failure: Failure | None
     messages: tuple[TracedMessage, ...]
     marks: tuple[Mark, ...]
@@ -84,7 +84,7 @@ def open_folder(folder: Path, option: str = "--out") -> Path:
 
 
 def write_report(
-    report: Report, journal: Journal, folder: Path, model: PublicModel | None = None
+    report: Report | RoleReport, journal: Journal, folder: Path, model: PublicModel | None = None
 ) -> None:
     """Write everything about a run that succeeded, and its public model if there is one."""
     _write_circumstances(report.scenario, journal, folder)
@@ -93,13 +93,15 @@ def write_report(
         model.save(folder / _MODEL)
 
 
-def write_failure(error: VeilringError, scenario: Scenario, journal: Journal, folder: Path) -> None:
+def write_failure(
+    error: VeilringError, scenario: Scenario | RoleScenario, journal: Journal, folder: Path
+) -> None:
     """Write what was recorded of a run that failed."""
     _write_circumstances(scenario, journal, folder)
     _write_json(folder / _ERROR, Failure.of(error)._asdict())
 
 
-def _write_circumstances(scenario: Scenario, journal: Journal, folder: Path) -> None:
+def _write_circumstances(scenario: Scenario | RoleScenario, journal: Journal, folder: Path) -> None:
     tables = scenario.model_dump(mode="json", exclude_none=True)
     (folder / _SCENARIO).write_text(tomli_w.dumps(tables), encoding="utf-8")
     _write_json(folder / _VERSIONS, versions_used())
@@ -148,11 +150,15 @@ def read_folder(folder: Path) -> RunFolder:
             found = f"has {'both' if outcomes else 'none'} of {_REPORT} and {_ERROR}"
         raise InputError.because(f"{folder} {found}; give {allowed}", field="DIR")
     failed = outcomes[0].name == _ERROR
+    scenario = _read(folder / _SCENARIO, make_experiment, parse_toml)
+    read: Callable[[Any], Report | RoleReport] = RoleReport.from_json
+    if isinstance(scenario, Scenario):
+        read = Report.from_json
     return RunFolder(
         name=folder.resolve().name,
-        scenario=_read(folder / _SCENARIO, make_scenario, parse_toml),
+        scenario=scenario,
         versions=_read(folder / _VERSIONS, _checked(dict[str, str])),
-        report=None if failed else _read(outcomes[0], Report.from_json),
+        report=None if failed else _read(outcomes[0], read),
         failure=_read(outcomes[0], _checked(Failure)) if failed else None,
         messages=_read_trace(folder / _TRACE),
         marks=_read(folder / _EVENTS, _checked(tuple[Mark, ...])),

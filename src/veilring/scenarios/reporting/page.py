@@ -13,6 +13,7 @@ from veilring.protocols.promise import Leakage
 from veilring.scenarios.report import (
     Amount,
     Report,
+    RoleReport,
     accuracies,
     adversaries,
     by_kind,
@@ -24,6 +25,7 @@ from veilring.scenarios.report import (
     leaks,
     percent,
     promised,
+    role_results,
     say,
     titled,
     total,
@@ -65,6 +67,8 @@ _POLICY: Final = (
 def render(run: RunFolder) -> str:
     """Return the page; equal folders give equal pages."""
     messages = run.messages
+    labelled = run.report if isinstance(run.report, Report) else None
+    role = run.report if isinstance(run.report, RoleReport) else None
     named = (name for each in messages for name in (each.sender, each.receiver))
     parties = tuple(dict.fromkeys((*run.scenario.parties.all, *named)))
     return fill(
@@ -75,11 +79,13 @@ def render(run: RunFolder) -> str:
         title=f"{titled(run.scenario)}: {len(parties)} parties, {run.scenario.network.runtime}",
         adversaries=adversaries(run.scenario),
         settings=tomli_w.dumps(run.scenario.model_dump(mode="json", exclude_none=True)),
-        accuracy=run.report and _accuracy(run.report),
-        leakage=run.report
-        and run.report.leakage
-        and estimates(run.report.leakage, run.report.scenario.protocol.name),
-        promised=run.report and promised(run.report),
+        labelled=labelled,
+        accuracy=labelled and _accuracy(labelled),
+        leakage=labelled
+        and labelled.leakage
+        and estimates(labelled.leakage, labelled.scenario.protocol.name),
+        promised=labelled and promised(labelled),
+        results=role and role_results(role),
         troubles=run.report and troubles(run.report),
         found=run.report and found(run.report),
         total=total(messages),

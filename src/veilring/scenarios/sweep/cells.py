@@ -13,11 +13,13 @@ import tomli_w
 
 from veilring.config import parse_toml, require_key, require_key_that
 from veilring.errors import VeilringError
+from veilring.nodes import RuntimeName
 from veilring.randomness import Streams
-from veilring.scenarios.network import make_topology
+from veilring.scenarios.network import make_faults, make_topology
 from veilring.scenarios.prepare import prepare
+from veilring.scenarios.roles import find_role, run_role
 from veilring.scenarios.runner import run_scenario
-from veilring.scenarios.schema import Scenario, load_scenario
+from veilring.scenarios.schema import RoleScenario, Scenario, load_experiment
 
 Value = bool | int | float | str
 Grid = Mapping[str, tuple[Value, ...]]
@@ -142,7 +144,7 @@ def _whole(key: str, number: str | int) -> int:
     return int(number)
 
 
-SWEEP_RUNTIMES: Final = ("memory", "simulated")
+SWEEP_RUNTIMES: Final[tuple[RuntimeName, ...]] = ("memory", "simulated")
 
 Row = dict[str, Value]
 
@@ -152,8 +154,8 @@ _SEED_BYTES: Final = 8  # one bit less, so that a signed column of 64 bits can s
 # the fields of a report that depend on the machine rather than the scenario
 _WALL_SECONDS: Final = ("seconds", "start_seconds")
 # The settings are those of the scenario and the grid's columns, and the seed has a column of its
-# own.
-_ELSEWHERE: Final = (*_WALL_SECONDS, "settings", "seed")
+# own. The results of a role as text may contain the addresses of objects.
+_ELSEWHERE: Final = (*_WALL_SECONDS, "settings", "seed", "shown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +173,7 @@ class Plan:
     grid: Grid
     trials: int = 1
     overrides: Sequence[str] = ()
-    runtime: str | None = None
+    runtime: RuntimeName | None = None
     seed: int | None = None
 
 
@@ -187,7 +189,7 @@ class Cell:
 
     point: Point
     trial: int
-    scenario: Scenario
+    scenario: Scenario | RoleScenario
     seed: int
 
     @property
@@ -256,11 +258,11 @@ def _settings(plan: Plan) -> list[str]:
     return [f"{_RUNTIME}={SWEEP_RUNTIMES[0]}", *plan.overrides, *own]
 
 
-def _scenarios(plan: Plan) -> Iterator[tuple[Point, Scenario]]:
+def _scenarios(plan: Plan) -> Iterator[tuple[Point, Scenario | RoleScenario]]:
     settings = _settings(plan)
     for point in points(plan.grid):
         at_point = [f"{key}={_as_toml(value)}" for key, value in point.items()]
-        scenario = load_scenario(plan.scenario, [*settings, *at_point])
+        scenario = load_experiment(plan.scenario, [*settings, *at_point])
         runtime = scenario.network.runtime
         allowed = f"{' or '.join(SWEEP_RUNTIMES)} in a sweep, where many cells share a machine"
         require_key(runtime in SWEEP_RUNTIMES, _RUNTIME, runtime, allowed)
@@ -271,13 +273,18 @@ def _as_toml(value: Value) -> str:
     return tomli_w.dumps({"value": value}).partition("=")[2].strip()
 
 
-def _seed(seed: int | None, scenario: Scenario, name: str) -> int:
+def _seed(seed: int | None, scenario: Scenario | RoleScenario, name: str) -> int:
     root = seed if seed is not None else scenario.run.seed or 0
     return int.from_bytes(Streams(root).token("sweep", name, size=_SEED_BYTES), "big") >> 1
 
 
 def check_cell(cell: Cell) -> None:
-    """Check the data, protocol and links of a cell without running it."""
+    """Check the data, protocol and links of a cell, or its role, without running it."""
+    if isinstance(cell.scenario, RoleScenario):
+        parties = find_role(cell.scenario).parties
+        make_topology(cell.scenario.network, parties)
+        make_faults(cell.scenario, parties, Streams(cell.seed))
+        return
     # one query is enough for this check, and takes no time
     data = cell.scenario.data.model_copy(update={"queries": 1})
     prepared = prepare(cell.scenario.model_copy(update={"data": data}), Streams(cell.seed))
@@ -292,22 +299,29 @@ def run_cell(cell: Cell, clock: Callable[[], float] = time.perf_counter) -> Cell
     """
     began = clock()
     try:
-        report = run_scenario(cell.scenario, seed=cell.seed, clock=clock)
+        if isinstance(cell.scenario, RoleScenario):
+            whole = run_role(cell.scenario, seed=cell.seed, clock=clock).as_json()
+        else:
+            whole = run_scenario(cell.scenario, seed=cell.seed, clock=clock).as_json()
     except VeilringError as error:
         return CellOutcome(cell.name, {}, {}, str(error))
     except Exception as error:
         error.add_note(f"in the cell {cell.name} (seed {cell.seed})")
         raise
-    walls: Row = {name: getattr(report, name) for name in _WALL_SECONDS}
-    whole = report.as_json()
+    walls: Row = {name: whole[name] for name in _WALL_SECONDS}
     results = _scalars("", {name: whole[name] for name in whole if name not in _ELSEWHERE})
     return CellOutcome(cell.name, dict(results), {"cell_seconds": clock() - began, **walls})
 
 
 def _scalars(prefix: str, table: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
-    """Flatten a table to `table.key`; lists and missing values have no column."""
+    """Flatten a table to `table.key`; lists and missing values have no column.
+
+    A whole number that a column of numbers cannot hold becomes a text.
+    """
     for name, value in table.items():
         if isinstance(value, Mapping):
             yield from _scalars(f"{prefix}{name}.", value)
+        elif isinstance(value, int) and not _INT_MIN <= value <= _INT_MAX:
+            yield prefix + name, str(value)
         elif isinstance(value, bool | int | float | str):
             yield prefix + name, value

@@ -2,9 +2,8 @@
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
-from inspect import signature
 from itertools import combinations
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +17,7 @@ from veilring.data.table import Features
 from veilring.errors import InputError
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.ring import Ring
+from veilring.nodes.run import check_arguments
 from veilring.privacy.bounds import ALARM
 from veilring.protocols.claims import Comparison, Example
 from veilring.protocols.promise import Facts, Promise
@@ -34,7 +34,7 @@ _CLASSES: Final = 2
 _PARTIES_MIN: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, init=False, eq=False)
 class RoleClaims:
     """A role, and the claims about it that an audit can contradict.
 
@@ -49,7 +49,6 @@ class RoleClaims:
             parties with equal inputs in both worlds.
         permitted: The information that the protocol may reveal to the coalition, as a function of
             all inputs.
-        public: The role's public arguments.
         least: The smallest number of parties that the role needs after others were lost.
         strip: A function that computes more from the members' views and random draws; by default
             it removes pairwise masks.
@@ -59,6 +58,7 @@ class RoleClaims:
             party's position, from 1.
         notices_liars: Whether it claims that no malicious party changes a result unnoticed.
         title: The title of the page; by default the name of the role.
+        public: The role's public arguments, given as keywords.
 
     Raises:
         InputError: If the role does not take the public arguments, or `least`, `moduli` or the
@@ -67,32 +67,52 @@ class RoleClaims:
 
     role: Role
     inputs: Mapping[str, object]
-    invariant: Invariant | None = None
-    other_inputs: Mapping[str, object] | None = None
-    coalition: tuple[str, ...] | int = ()
-    permitted: Callable[[Mapping[str, Any]], object] | None = None
-    public: Mapping[str, Any] = field(default_factory=dict)
-    least: int = 2
-    strip: Strip = strip_masks
-    moduli: tuple[int, ...] = ()
-    points: Mapping[str, int] = field(default_factory=dict)
-    notices_liars: bool = False
-    title: str = ""
+    invariant: Invariant | None
+    other_inputs: Mapping[str, object] | None
+    coalition: tuple[str, ...] | int
+    permitted: Callable[[Mapping[str, Any]], object] | None
+    least: int
+    strip: Strip
+    moduli: tuple[int, ...]
+    points: Mapping[str, int]
+    notices_liars: bool
+    title: str
+    public: Mapping[str, Any]
 
-    def __post_init__(self) -> None:
+    def __init__(  # noqa: PLR0913  (each is a claim, by name)
+        self,
+        role: Role,
+        inputs: Mapping[str, object],
+        invariant: Invariant | None = None,
+        *,
+        other_inputs: Mapping[str, object] | None = None,
+        coalition: tuple[str, ...] | int = (),
+        permitted: Callable[[Mapping[str, Any]], object] | None = None,
+        least: int = 2,
+        strip: Strip = strip_masks,
+        moduli: tuple[int, ...] = (),
+        points: Mapping[str, int] = MappingProxyType({}),
+        notices_liars: bool = False,
+        title: str = "",
+        **public: Any,
+    ) -> None:
         """Refuse claims that no run could satisfy, before anything is run."""
-        if not _PARTIES_MIN <= self.least <= len(self.inputs):
-            raise InputError("least", self.least, f"{_PARTIES_MIN} to {len(self.inputs)}")
-        if isinstance(self.coalition, int) and not 0 < self.coalition < len(self.inputs):
-            raise InputError("coalition", self.coalition, f"1 to {len(self.inputs) - 1}")
-        Arithmetic(self.moduli, self.points)
-        try:
-            signature(self.role).bind(Party, None, **self.public)
-        except TypeError as error:
-            raise InputError.because(
-                f"{self.name} cannot be called as {self.name}(party, own, **public): {error}",
-                field="public",
-            ) from None
+        if not _PARTIES_MIN <= least <= len(inputs):
+            raise InputError("least", least, f"{_PARTIES_MIN} to {len(inputs)}")
+        if isinstance(coalition, int) and not 0 < coalition < len(inputs):
+            raise InputError("coalition", coalition, f"1 to {len(inputs) - 1}")
+        check_arguments(role, public, by=RoleClaims)
+        Arithmetic(moduli, points)
+        self.role, self.inputs, self.invariant = role, inputs, invariant
+        self.other_inputs, self.coalition, self.permitted = other_inputs, coalition, permitted
+        self.least, self.strip, self.notices_liars = least, strip, notices_liars
+        self.moduli, self.points = moduli, points
+        self.title, self.public = title, public
+
+    def replaced(self, **changes: Any) -> "RoleClaims":
+        """Return the claims with other options or other public arguments."""
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        return RoleClaims(**{**given.pop("public"), **given, **changes})
 
     @property
     def name(self) -> str:

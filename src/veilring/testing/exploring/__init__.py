@@ -24,9 +24,11 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 from veilring.errors import InputError, ScenarioError
 from veilring.nodes.journal import Journal, TracedMessage
 from veilring.nodes.party import by_party
+from veilring.nodes.run import check_arguments
+from veilring.scenarios.roles import Draw, Role
 from veilring.simulation import LinkModel, LoopTrace, Uniform
 from veilring.simulation.faults import FAULT_CLASSES, FAULT_KINDS, Fault, FaultClass
-from veilring.testing.exploring.subjects import Invariant, Public, Role, RoleSubject, SystemSubject
+from veilring.testing.exploring.subjects import Invariant, RoleSubject, SystemSubject
 from veilring.testing.exploring.worlds import (
     Explored,
     Start,
@@ -275,10 +277,10 @@ def explore(
     *,
     invariant: Invariant | None = None,
     seeds: int | Iterable[int] = SEEDS,
-    public: Mapping[str, object] | Public | None = None,
+    draw: Draw | None = None,
     least: int = 2,
     workers: int | None = 1,
-    **constant: Any,
+    **public: Any,
 ) -> Campaign:
     """Explore your own role: play it in many worlds with faults, and judge each run.
 
@@ -292,29 +294,26 @@ def explore(
             that it has without any fault: a role that continues without lost parties needs an
             invariant.
         seeds: The number of seeds, or the seeds.
-        public: Public arguments of the role, or a function that returns them, given the parties
-            that take part and a generator.
+        draw: A function that returns more public arguments for each run, given the parties that
+            take part and a generator.
         least: The smallest number of parties that the role needs after others were lost.
         workers: The number of processes that share the work; 1 is this process, and None is one
             per core.
-        **constant: Public arguments of the role as keywords, instead of `public`.
+        **public: Public arguments of the role, as `Cluster.run` takes them.
 
     Raises:
-        InputError: If there are fewer parties than `least`, or public arguments are given in both
-            ways.
+        InputError: If there are fewer parties than `least`, or the role does not take the public
+            arguments.
     """
-    if public is not None and constant:
-        raise InputError.because(
-            f"give all public arguments in public=, or all as keywords: {', '.join(constant)}",
-            field="public",
-        )
+    if draw is None:
+        check_arguments(role, public, by=explore)
     inputs = by_party(inputs)
     if len(inputs) < max(2, least):
         raise InputError.because(
             f"give the inputs of at least {max(2, least)} parties, not {len(inputs)}",
             field="inputs",
         )
-    subject = RoleSubject(role, inputs, invariant, public or constant, least)
+    subject = RoleSubject(role, inputs, invariant, public, least, draw)
     return explore_subject(
         subject, range(seeds) if isinstance(seeds, int) else seeds, workers=workers
     )

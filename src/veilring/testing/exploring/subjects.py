@@ -1,24 +1,23 @@
 """Subjects of an exploration: a role with an invariant, or a system with queries.
 
-The worlds of a system are written as scenarios, which `veilring run` plays.
+Their worlds are written as scenarios, which `veilring run` plays.
 """
 
 import copy
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import ModuleType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, overload
 
 import numpy as np
-import tomli_w
 from numpy.random import Generator
 from typing_extensions import override
 
 from veilring.arrays import Floats
 from veilring.config import require_key_that
-from veilring.errors import ScenarioError, WorldWentWrong
+from veilring.errors import InputError, ScenarioError, WorldWentWrong
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.journal import Journal
 from veilring.nodes.party import Party
@@ -32,7 +31,8 @@ from veilring.randomness import Streams
 from veilring.reached import marks_below, marks_in, sometimes
 from veilring.scenarios.network import fault_table, links_table, make_faults, make_links
 from veilring.scenarios.prepare import Prepared, prepare
-from veilring.scenarios.schema import Scenario, make_scenario
+from veilring.scenarios.roles import Draw, Role, find_role
+from veilring.scenarios.schema import RoleScenario, Scenario
 from veilring.testing.exploring import worlds
 from veilring.testing.exploring.worlds import (
     Explored,
@@ -45,9 +45,6 @@ from veilring.testing.exploring.worlds import (
 )
 from veilring.testing.histories import recording
 
-Role = Callable[..., Awaitable[Any]]
-Public = Callable[[tuple[str, ...], Generator], Mapping[str, object]]
-"""Returns the public arguments of a run, given its parties and a generator."""
 Invariant = Callable[[Mapping[str, Any], Mapping[str, Any]], None]
 """Raises an `AssertionError` unless results are right.
 
@@ -67,18 +64,34 @@ class RoleSubject(Subject):
     Attributes:
         invariant: The judge of results. Without one, a party that has lost no peer must have the
             result that it has without any fault, with the same randomness.
-        public: The public arguments, either constant or drawn for each run.
+        public: The constant public arguments.
         least: The smallest number of parties that the role needs.
+        draw: A function that returns more public arguments for each run.
+        scenario: The scenario that names the role, without which its worlds cannot be written.
     """
 
     role: Role
     inputs: Mapping[str, object]
     invariant: Invariant | None = None
-    public: Mapping[str, object] | Public = field(default_factory=dict)
+    public: Mapping[str, object] = field(default_factory=dict)
     least: int = 2
+    draw: Draw | None = None
+    scenario: RoleScenario | None = None
 
     def __post_init__(self) -> None:
         self.parties = tuple(self.inputs)
+
+    @classmethod
+    def of(cls, scenario: RoleScenario) -> "RoleSubject":
+        """Return the role of a scenario, with the invariant of the claims that it names, if any.
+
+        Raises:
+            ScenarioError: If the role does not fit the scenario.
+        """
+        found = find_role(scenario)
+        named = getattr(found.named, "explored", found.named)
+        subject = named if isinstance(named, cls) else cls(found.role, found.inputs)
+        return replace(subject, inputs=found.inputs, public=found.public, scenario=found.scenario)
 
     @property
     @override
@@ -97,9 +110,8 @@ class RoleSubject(Subject):
     async def play(
         self, cluster: Cluster, among: tuple[str, ...], rng: Generator, **options: Any
     ) -> Played:
-        public: Mapping[str, Any] = (
-            self.public(among, rng) if callable(self.public) else self.public
-        )
+        drawn = {} if self.draw is None else self.draw(among, rng)
+        public: dict[str, Any] = {**self.public, **drawn}
         with recording():
             outcomes = await cluster.play(self.role, among=among, **options, **public)
             liars = options.get("adversaries") or {}
@@ -286,10 +298,8 @@ class SystemSubject(Subject):
 
     def changed(self, table: str, keys: Mapping[str, object]) -> Self | None:
         """Return the subject with other keys in a table of its scenario, if they are valid."""
-        tables = self.scenario.model_dump()
-        tables[table] |= keys
         try:
-            return replace(self, scenario=make_scenario(tables))
+            return replace(self, scenario=self.scenario.with_tables(**{table: keys}))
         except ScenarioError:
             return None
 
@@ -321,33 +331,60 @@ async def _sum_on_a_drawn_ring(party: Party, own: Floats, *, method: SumMethod, 
     return float((await add(party, own, ring=ring, fixed=fixed, method=method))[0, 0])
 
 
-def to_scenario(subject: SystemSubject, world: World) -> Scenario:
-    """Return the scenario that plays a system in a world whose runs are written out."""
-    tables = subject.scenario.model_dump()
-    tables["network"] |= {"runtime": "simulated", **links_table(world.links)}
-    tables["faults"] = [fault_table(fault) for fault in world.faults]
-    runs = [{"number": number, "start_seconds": start} for number, start in world.runs or ()]
-    tables["world"] = {"seed": world.seed, "order": world.order, "runs": runs}
-    return make_scenario(tables)
+def subject_of(scenario: Scenario | RoleScenario) -> SystemSubject | RoleSubject:
+    """Return the system or the role of a scenario as the subject of an exploration."""
+    return SystemSubject(scenario) if isinstance(scenario, Scenario) else RoleSubject.of(scenario)
 
 
-def to_toml(subject: SystemSubject, world: World) -> str:
-    """Return the scenario as a TOML file, with the keys whose values differ from the defaults."""
-    scenario = to_scenario(subject, world)
-    tables = scenario.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
-    name = {"name": scenario.protocol.name}
-    return tomli_w.dumps(tables | {"protocol": name | tables.get("protocol", {})})
+@overload
+def to_scenario(subject: SystemSubject, world: World) -> Scenario: ...
 
 
-def from_scenario(scenario: Scenario) -> tuple[SystemSubject, World]:
-    """Return the system and the world of a scenario."""
+@overload
+def to_scenario(subject: Subject, world: World) -> Scenario | RoleScenario: ...
+
+
+def to_scenario(subject: Subject, world: World) -> Scenario | RoleScenario:
+    """Return the scenario that plays a subject in a world whose runs are written out.
+
+    Raises:
+        InputError: If the subject was made without a scenario.
+    """
+    scenario = getattr(subject, "scenario", None)
+    if not isinstance(scenario, Scenario | RoleScenario):
+        raise InputError.because(
+            "a world can only be written of a subject that is named as module:NAME; see"
+            " `RoleSubject.of`",
+            field="subject",
+        )
+    tables: dict[str, Any] = {
+        "network": {"runtime": "simulated", **links_table(world.links)},
+        "faults": [fault_table(fault) for fault in world.faults],
+        "world": {
+            "seed": world.seed,
+            "order": world.order,
+            "runs": [{"number": number, "start_seconds": at} for number, at in world.runs or ()],
+        },
+    }
+    if isinstance(scenario, RoleScenario):  # a system's scenario has as many parties as the subject
+        tables["parties"] = {"names": subject.parties}
+    return scenario.with_tables(**tables)
+
+
+def to_toml(subject: Subject, world: World) -> str:
+    """Return the scenario of `to_scenario` as a TOML file."""
+    return to_scenario(subject, world).to_toml()
+
+
+def from_scenario(scenario: Scenario | RoleScenario) -> tuple[SystemSubject | RoleSubject, World]:
+    """Return the subject and the world of a scenario."""
     require_key_that(
         scenario.world is not None,
         "world",
         "there is no world in this scenario; `veilring explore --shrink FILE` writes one",
     )
     assert scenario.world is not None  # noqa: S101  (for mypy: it was required)
-    written, subject = scenario.world, SystemSubject(scenario)
+    written, subject = scenario.world, subject_of(scenario)
     return subject, World(
         written.seed,
         make_links(scenario.network),
@@ -357,7 +394,7 @@ def from_scenario(scenario: Scenario) -> tuple[SystemSubject, World]:
     )
 
 
-def replay(scenario: Scenario, *, journal: Journal | None = None) -> Explored:
+def replay(scenario: Scenario | RoleScenario, *, journal: Journal | None = None) -> Explored:
     """Play a world that was written as a scenario.
 
     Raises:
