@@ -1,7 +1,6 @@
 """Audit of gossip, with claims that hold and claims that do not."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 from docs.examples.gossip import INPUTS, gossip
@@ -33,11 +32,10 @@ TRUE: Final = RoleClaims(
     least=3,
     title="gossip, which claims that no rumour is changed",
 )
-EVERYBODY: Final = replace(
-    TRUE, invariant=reaches_all, title="gossip, which claims to reach everybody"
+EVERYBODY: Final = TRUE.replaced(
+    invariant=reaches_all, title="gossip, which claims to reach everybody"
 )
-ANONYMOUS: Final = replace(
-    TRUE,
+ANONYMOUS: Final = TRUE.replaced(
     other_inputs={**INPUTS, "ben": None, "cy": "it rains"},
     coalition=("ada",),
     permitted=lambda inputs: {own for own in inputs.values() if own is not None},

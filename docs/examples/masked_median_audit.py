@@ -1,7 +1,6 @@
 """Audit of the masked median, with two claims about the information that it reveals."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import Final
 
@@ -33,8 +32,7 @@ THE_COUNTS: Final = RoleClaims(
     least=3,
     title="masked median, which states the counts that it reveals",
 )
-ONLY_THE_MEDIAN: Final = replace(
-    THE_COUNTS,
+ONLY_THE_MEDIAN: Final = THE_COUNTS.replaced(
     other_inputs={**INPUTS, "cy": (6, 6, 6)},
     permitted=find_median,
     title="masked median, which claims to reveal the median only",

@@ -1,7 +1,6 @@
 """Audit of the private intersection, and of a variant that compares hashes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from hashlib import sha256
 from typing import Annotated, Final
 
@@ -50,8 +49,8 @@ POINTS: Final = RoleClaims(
     permitted=lambda inputs: (len(inputs["ben"]), find_common(inputs)),
     title="private intersection by points of a curve",
 )
-HASHES: Final = replace(
-    POINTS, role=hashed_intersection, title="private intersection by salted hashes"
+HASHES: Final = POINTS.replaced(
+    role=hashed_intersection, title="private intersection by salted hashes"
 )
 
 

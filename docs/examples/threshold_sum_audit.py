@@ -1,7 +1,6 @@
 """Audit of the threshold sum, with one colluder and with one too many, and a hasty variant."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -53,10 +52,10 @@ ONE_COLLUDER: Final = RoleClaims(
     least=3,
     title="threshold sum with threshold 1, one colluder",
 )
-TWO_COLLUDERS: Final = replace(
-    ONE_COLLUDER, coalition=("ada", "ben"), title="threshold sum with threshold 1, two colluders"
+TWO_COLLUDERS: Final = ONE_COLLUDER.replaced(
+    coalition=("ada", "ben"), title="threshold sum with threshold 1, two colluders"
 )
-HASTY: Final = replace(ONE_COLLUDER, role=hasty_sum, title="threshold sum without agreement")
+HASTY: Final = ONE_COLLUDER.replaced(role=hasty_sum, title="threshold sum without agreement")
 
 
 def main() -> None:

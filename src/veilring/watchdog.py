@@ -109,33 +109,40 @@ class _Patrol:
     """The watched loops, and the thread that observes them while there are any."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._watches: set[_Watch] = set()
-        self._begun = threading.Event()
+        self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
     @contextmanager
     def over(self, watch: _Watch) -> Iterator[None]:
         """Observe a loop until the block is left."""
-        if self._thread is None or not self._thread.is_alive():  # as in a process that was forked
-            self._watches = set()
-            self._thread = threading.Thread(target=self._run, name="veilring-watchdog", daemon=True)
-            self._thread.start()
-        self._watches.add(watch)
-        self._begun.set()
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():  # as in a forked process
+                self._watches = set()
+            self._watches.add(watch)
+            if len(self._watches) == 1:
+                self._over = threading.Event()
+                self._thread = threading.Thread(
+                    target=self._run, args=[self._over], name="veilring-watchdog", daemon=True
+                )
+                self._thread.start()
         try:
             yield
         finally:
-            self._watches.discard(watch)
+            with self._lock:
+                self._watches.discard(watch)
+                if not self._watches:
+                    self._over.set()
 
-    def _run(self) -> None:
-        while True:
-            self._begun.wait()
-            self._begun.clear()
-            while watches := tuple(self._watches):
-                for watch in watches:
-                    with suppress(RuntimeError):  # its loop was closed meanwhile
-                        watch.look()
-                time.sleep(min(_PAUSE_MAX_SECONDS, *(watch.pause for watch in watches)))
+    def _run(self, over: threading.Event) -> None:
+        pause = 0.0
+        while not over.wait(pause):
+            watches = tuple(self._watches)
+            pause = min([_PAUSE_MAX_SECONDS, *(watch.pause for watch in watches)])
+            for watch in watches:
+                with suppress(RuntimeError):  # its loop was closed meanwhile
+                    watch.look()
 
 
 _patrol: Final = _Patrol()

@@ -98,7 +98,7 @@ def test_ctrl_c_is_reported(monkeypatch: pytest.MonkeyPatch, as_json: list[str])
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("veilring.scenarios.load_scenario", interrupted)
+    monkeypatch.setattr("veilring.scenarios.schema.load_experiment", interrupted)
     code, out, err = invoke("run", "wine", *as_json)
     assert (code, err) == (130, "veilring: stopped\n")
     assert (json.loads(out)["error"] == "KeyboardInterrupt") if as_json else not out
@@ -107,8 +107,8 @@ def test_ctrl_c_is_reported(monkeypatch: pytest.MonkeyPatch, as_json: list[str])
 def test_an_interrupted_process_reports_it() -> None:
     """A real SIGINT reaches a separate process while a scenario is loaded."""
     program = """
-import signal, sys, veilring.cli, veilring.scenarios as scenarios
-scenarios.load_scenario = lambda *_: signal.raise_signal(signal.SIGINT)
+import signal, sys, veilring.cli, veilring.scenarios.schema as scenarios
+scenarios.load_experiment = lambda *_: signal.raise_signal(signal.SIGINT)
 sys.argv = ["veilring", "run", "wine"]
 veilring.cli.main()
 """

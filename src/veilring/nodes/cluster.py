@@ -169,7 +169,7 @@ class Cluster:
         seconds: float | None = None,
         trace: bool | Journal = False,
         adversaries: Mapping[str, Adversary] | None = None,
-        number: int | None = None,
+        run_number: int | None = None,
         measured: bool = True,
         **public: Any,
     ) -> list[Outcome]:
@@ -178,7 +178,7 @@ class Cluster:
         Use it to inspect a failed run. Do not use the results of a run that failed at any party.
 
         Args:
-            number: The number that seeds the run and names its session, different for each run; by
+            run_number: The number that seeds the run and names its session, different for each run; by
                 default they count from 0.
             measured: Whether to count messages and to hash channels, which takes time.
         """
@@ -196,7 +196,9 @@ class Cluster:
         ]
         for call in calls:
             check_arguments(role, call, given=given, by=Cluster.play)
-        session = self._streams.token("session", next(self._runs) if number is None else number)
+        session = self._streams.token(
+            "session", next(self._runs) if run_number is None else run_number
+        )
         journal = trace if isinstance(trace, Journal) else Journal()
         now = asyncio.get_running_loop().time()
         since = journal.start(now)

@@ -8,7 +8,7 @@ from tests.cli.invoking import done, invoke
 from tests.testing.exploring.faulty import INPUTS, RIGHT
 
 from veilring.config import parse_toml
-from veilring.errors import InputError, ScenarioError, WorldWentWrong
+from veilring.errors import InputError, WorldWentWrong
 from veilring.scenarios.schema import load_experiment
 from veilring.testing.exploring import RoleSubject, draw_world, explore_seed, shrink
 from veilring.testing.exploring.subjects import from_scenario, replay, to_scenario, to_toml
@@ -89,14 +89,21 @@ def test_a_scenario_of_a_role_is_explored() -> None:
     assert "ada found 21, not 7" in error
 
 
-def test_a_world_without_a_name_or_an_invariant_is_refused() -> None:
-    """A subject that no scenario names cannot be written, and a function cannot be judged."""
+def test_a_world_without_a_name_is_refused() -> None:
+    """A subject that no scenario names cannot be written."""
     world = replace(draw_world(0, RIGHT.explored.parties), runs=(Start(0, 0.0),))
     with pytest.raises(InputError, match="named as module:NAME"):
         to_scenario(RIGHT.explored, world)
+
+
+def test_a_function_is_compared_with_itself() -> None:
+    """Without an invariant, a fault must not change a result, also in a world that was written."""
     loaded = load_experiment("tests.roles:add_up", ["inputs=[1, 2]"])
-    with pytest.raises(ScenarioError, match="no invariant"):
-        replay(loaded.with_tables(world={"seed": 0, "runs": [{"number": 0, "start_seconds": 0.0}]}))
+    world = {"seed": 0, "runs": [{"number": 0, "start_seconds": 0.0}]}
+    assert replay(loaded.with_tables(world=world)).succeeded == 1
+    given = ("--set", "inputs=[1, 2, 3]", "--seeds", "2", "--workers", "1")
+    _, out, error = invoke("explore", "tests.roles:add_up", *given)
+    assert out.startswith("seeds: 2, of which 0 went wrong"), error
 
 
 def test_a_role_keeps_its_inputs_in_a_scenario() -> None:

@@ -137,7 +137,7 @@ class Subject(ABC):
         """Play a run on a cluster of all parties, and judge it.
 
         Args:
-            **options: Options of `Cluster.play`, such as `number`, `seconds` and `adversaries`.
+            **options: Options of `Cluster.play`, such as `run_number`, `seconds` and `adversaries`.
         """
 
     def smaller(self, parties: int) -> "Iterable[Subject]":  # noqa: ARG002  (a subclass's own)
@@ -304,7 +304,7 @@ class _World:
             cluster,
             alive,
             self.streams.generator("run", number),
-            number=number,
+            run_number=number,
             seconds=EXPLORED_SECONDS,
             trace=self.journal or False,
             measured=self.trace is not None,  # only its digest contains the messages
