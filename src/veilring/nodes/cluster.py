@@ -178,8 +178,8 @@ class Cluster:
         Use it to inspect a failed run. Do not use the results of a run that failed at any party.
 
         Args:
-            run_number: The number that seeds the run and names its session, different for each run; by
-                default they count from 0.
+            run_number: The number that seeds the run and names its session; by default, runs are
+                counted from 0.
             measured: Whether to count messages and to hash channels, which takes time.
         """
         if not self._started:

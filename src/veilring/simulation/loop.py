@@ -96,7 +96,7 @@ def _task_of(handle: asyncio.Handle) -> asyncio.Task[Any] | None:
 EACH_TASK: Final[contextvars.ContextVar[Callable[[Any], Any] | None]] = contextvars.ContextVar(
     "EACH_TASK", default=None
 )
-"""What to do with the coroutine of each new task of a party, such as to measure its steps."""
+"""Wraps the coroutine of each new task of a party, for example to measure its steps."""
 
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")

@@ -188,7 +188,7 @@ FIVE = OPEN.replaced(
 
 
 def test_a_number_of_colluders_means_every_coalition_of_that_size() -> None:
-    """The finding names one coalition, and says of how many it is one."""
+    """The finding names one coalition, and the number of coalitions."""
     assert FIVE.coalitions == (("ada", "dee"), ("ada", "eve"), ("dee", "eve"))
     effort = replace(QUICK, runs=800, coalitions=2)
     (claim,) = check_hidden(FIVE, effort, 0, coalition=("ada", "eve"))

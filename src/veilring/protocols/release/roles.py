@@ -57,7 +57,7 @@ class ReleasedWords(Message, kind="release.words"):
 
     Attributes:
         shares: The number of parties whose rows and noise are in the total.
-        words: Shape (entries,), as many as fit a frame.
+        words: Shape (entries,), at most a frame full.
     """
 
     shares: Annotated[int, Field(ge=1)]

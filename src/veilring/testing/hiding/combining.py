@@ -238,7 +238,7 @@ class _Maker(NamedTuple):
         yield self._named(named.format("xor"), [one, other], (1, 1), moduli[-1], _How.XOR)
 
     def of_products(self, held: Sequence[_Array]) -> Iterator[Combination]:
-        """Yield products and ratios of what one party sent, for few pairs."""
+        """Yield products and ratios of a few pairs of one party's values."""
         powers = {
             "times": (1, 1),
             "over": (1, -1),
