@@ -170,5 +170,5 @@ def test_an_audit_of_an_endless_step_ends(monkeypatch: pytest.MonkeyPatch) -> No
     )
     found = audit(subject, quick=True)
     contradicted = [claim for claim in found.claims if claim.verdict is Verdict.CONTRADICTED]
-    assert {claim.claim for claim in contradicted} >= {"role", "hidden", "faults"}
+    assert {claim.claim for claim in contradicted} >= {"role", "privacy", "faults"}
     assert all("one step of" in claim.finding for claim in contradicted)
