@@ -132,7 +132,7 @@ class Replica:
 
 
 async def replicated(party: Party, own: Sequence[int | None], *, asks: bool = True) -> list[int]:
-    """Write the party's values, and return what it has read, from a majority if it asks."""
+    """Write the party's values, and return the values read, from a majority if it asks."""
     party.round(1)
     replica, found = Replica(party), []
     for value in own:

@@ -202,7 +202,7 @@ def test_two_tasks_cannot_wait_for_one_peer(first: tuple[str, ...]) -> None:
 
 
 async def hear_two_groups(party: Party) -> list[str]:
-    """Wait for two groups of peers at once, and return who speaks in each."""
+    """Wait for two groups of peers at once, and return the first sender of each."""
     if party.me != "ada":
         await asyncio.sleep(party.parties.position(party.me))
         await party.send("ada", Word(text="here"))

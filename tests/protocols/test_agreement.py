@@ -116,7 +116,7 @@ async def _played(triple: Triple, runtime: Runtime) -> dict[str, object]:
 
 
 def _ended(run: Run[Any]) -> dict[str, object]:
-    """Return what all runtimes must agree on."""
+    """Return the part of a run that must be equal on all runtimes."""
     cost = run.cost
     depth = () if cost.is_concurrent else (cost.depth, cost.setup_depth)
     return {

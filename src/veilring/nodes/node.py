@@ -377,7 +377,7 @@ class Node:
 
 
 def _begun(role: object, playing: Awaitable[_R]) -> Awaitable[_R]:
-    """Return what the call of a role returned, if it can be awaited."""
+    """Return the result of calling a role, if it can be awaited."""
     if isawaitable(playing):
         return playing
     name = getattr(role, "__qualname__", type(role).__name__)

@@ -409,7 +409,7 @@ class Session(Party):
         self.interrupt(SessionTimeout(seconds, waits))
 
     def _doing(self) -> str:
-        """Return what the role does that waits for no peer, in words."""
+        """Describe a role that waits for no peer."""
         at = "" if self.role_task is None else f" at {place_of_task(self.role_task)}"
         return f"{self.me} is computing{at}"
 

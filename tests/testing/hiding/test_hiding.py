@@ -145,6 +145,17 @@ def test_an_audit_that_shows_nothing_is_refused(wrong: dict[str, Any], said: str
         audit(leaky.honest_sum, **wrong)
 
 
+async def count_runs(_party: Party, _own: object, *, runs: int) -> int:
+    """Return a public argument that has the name of an option."""
+    return runs
+
+
+def test_an_argument_that_is_an_option_is_refused() -> None:
+    """The error names the argument, which the audit would otherwise take itself."""
+    with pytest.raises(InputError, match="runs is both a public argument of count_runs"):
+        audit(count_runs)
+
+
 def test_a_broken_role_ends_the_audit() -> None:
     """A message that is not received is blamed on its sender, as in a session."""
 

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from veilring.arrays import Bools, Ints
 from veilring.errors import InputError, InternalError
 from veilring.nodes.journal import SETUP_ROUND, Seen
+from veilring.nodes.run import refuse_options
 from veilring.privacy.bounds import ALARM, proportion_bounds
 from veilring.protocols.promise import Estimate
 from veilring.randomness import Streams
@@ -284,6 +285,7 @@ def compare_views(  # noqa: PLR0913  (two worlds, a coalition, the permitted inf
         InternalError: If a control failed, so that the audit shows nothing.
         MissingExtra: If scikit-learn or SimPy is not installed.
     """
+    refuse_options(role, compare_views)
     names = name_parties(inputs, parties)
     worlds = [
         World(role, given, names, tuple(coalition), public, only or {})
@@ -360,6 +362,7 @@ def assert_simulatable(  # noqa: PLR0913  (two distributions, a coalition, the p
         runs: The number of real runs and of simulated ones together.
     """
     __tracebackhide__ = True  # pytest points at the caller
+    refuse_options(role, assert_simulatable)
     names = name_parties(inputs, parties)
     world = World(role, inputs, names, tuple(coalition), public, only or {})
     streams = Streams(seed)
@@ -614,6 +617,7 @@ def measure_leakage(  # noqa: PLR0913  (a protocol, a secret, a coalition and a 
         InputError: If too few runs have a secret.
         MissingExtra: If scikit-learn or SimPy is not installed.
     """
+    refuse_options(role, measure_leakage)
     world = World(role, draw, name_parties(draw, parties), tuple(coalition), public, only or {})
     streams = Streams(seed)
     pilot = [*play_world(world, PILOT_RUNS, streams, "pilot")]

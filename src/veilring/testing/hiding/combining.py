@@ -259,7 +259,7 @@ class _Maker(NamedTuple):
     def of_rows(
         self, held: Sequence[_Array], parties: Sequence[str], members: Sequence[str]
     ) -> Iterator[Combination]:
-        """Yield what the shares of one number give together."""
+        """Yield the combinations of the shares of one number."""
         for (what, sender, *_), row in _rows(held, members).items():
             if len(row) < 2:  # noqa: PLR2004  (a single number is no combination)
                 continue
