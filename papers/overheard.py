@@ -22,6 +22,7 @@ from veilring.protocols.treewalk.algorithm.mechanisms import Comparison, buckets
 from veilring.protocols.treewalk.algorithm.tree import Tree, check_queries
 
 _COIN_BITS = 64
+_TIED = 9  # decimal places that rounding errors do not reach
 
 
 def walk_log_likelihood(
@@ -80,8 +81,9 @@ class Guess:
 def guess(beliefs: Floats, candidates: Floats, truth: Floats, radius: float) -> Guess:
     """Return the guesses of an optimal server: one of least expected error, one most often near."""
     apart = np.sqrt(np.square(candidates[:, None] - candidates[None]).sum(axis=2))
-    nearest = (beliefs @ apart).argmin(axis=1)
-    likeliest = (beliefs @ (apart <= radius)).argmax(axis=1)
+    # On a grid, candidates tie; rounded, the first is taken whatever order a machine adds in.
+    nearest = (beliefs @ apart).round(_TIED).argmin(axis=1)
+    likeliest = (beliefs @ (apart <= radius)).round(_TIED).argmax(axis=1)
     error = np.sqrt(np.square(candidates[nearest] - truth).sum(axis=1))
     off = np.sqrt(np.square(candidates[likeliest] - truth).sum(axis=1))
     return Guess(error, off <= radius)
