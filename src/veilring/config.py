@@ -15,7 +15,7 @@ from copy import copy
 from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from pathlib import Path
-from types import MappingProxyType, NoneType, UnionType
+from types import NoneType, UnionType
 from typing import (
     Annotated,
     Any,
@@ -72,7 +72,7 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
-    renamed: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    renamed: ClassVar[Mapping[str, str]] = {}
     """The renamed keys, by their old names: a file with an old name is refused with the new one."""
 
     @classmethod

@@ -14,7 +14,6 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager, contextmanager
 from logging import Logger, getLogger
-from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from veilring.deployment.config import Config, ServerConfig, load_credentials
@@ -40,18 +39,16 @@ EXPIRY_CHECK_SECONDS: Final = 86_400.0  # each day that is left, one line for ea
 
 # Explanations by the reason of a refusal, shown below the error: the first if the queried party
 # refuses, the second if another party refuses the queried one.
-_HINTS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
-    {
-        "OtherTerms": (
-            "Its terms differ from yours.",
-            "The terms of {culprit} differ from those of {by}.",
-        ),
-        "NotOffered": (
-            "It does not provide this service, or you may not use it: see its configuration.",
-            "{culprit} does not provide this service, or {by} may not use it.",
-        ),
-    }
-)
+_HINTS: Final[Mapping[str, tuple[str, str]]] = {
+    "OtherTerms": (
+        "Its terms differ from yours.",
+        "The terms of {culprit} differ from those of {by}.",
+    ),
+    "NotOffered": (
+        "It does not provide this service, or you may not use it: see its configuration.",
+        "{culprit} does not provide this service, or {by} may not use it.",
+    ),
+}
 
 _client_log = getLogger("veilring.client")
 _R = TypeVar("_R")

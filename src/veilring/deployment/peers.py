@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, Self
 
 import numpy as np
@@ -341,10 +340,8 @@ async def _fetch(client: Client, terms: PeerTerms, once: Once) -> Any:  # noqa: 
         return await connection.run(result_client(terms.digest, once, price))
 
 
-DUTIES: Final[Mapping[str, Duty]] = MappingProxyType(
-    {
-        "member": Duty(MemberConfig, serve=serve_member, begin=begin_member),
-        "client": Duty(ClientConfig, ask=ask_member, model=fetch_model),
-    }
-)
+DUTIES: Final[Mapping[str, Duty]] = {
+    "member": Duty(MemberConfig, serve=serve_member, begin=begin_member),
+    "client": Duty(ClientConfig, ask=ask_member, model=fetch_model),
+}
 """The duties of a system in which all parties hold rows."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Final, Literal, Self
+from types import ModuleType
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import Field
@@ -209,6 +209,7 @@ class PlacesTerms(Terms):
         area: The area of the places, in which clients may ask; by default anywhere.
     """
 
+    system: ClassVar[type[TreeWalk]] = TreeWalk
     # It is the same in all terms, and left out of their hash, under which clients keep answers.
     protocol: PlacesProtocol = Field(PlacesProtocol(), exclude=True)
     crs: str = Field(description="a plane in metres, such as EPSG:32610")
@@ -217,11 +218,6 @@ class PlacesTerms(Terms):
     latitude: str = Field("lat", description="the header of a column")
     longitude: str = Field("lon", description="the header of a column")
     area: Area = Area()
-
-    @property
-    @override
-    def system(self) -> type[TreeWalk]:
-        return TreeWalk
 
     @override
     def checked(self, parties: int | None = None) -> Self:
@@ -477,10 +473,8 @@ def _columns(
     }
 
 
-DUTIES: Final[Mapping[str, Duty]] = MappingProxyType(
-    {
-        "server": Duty(PlacesConfig, serve=serve_places),
-        "client": Duty(PlacesClientConfig, near=ask_places, begin=begin_places_client),
-    }
-)
+DUTIES: Final[Mapping[str, Duty]] = {
+    "server": Duty(PlacesConfig, serve=serve_places),
+    "client": Duty(PlacesClientConfig, near=ask_places, begin=begin_places_client),
+}
 """The duties of a server of places and its clients."""

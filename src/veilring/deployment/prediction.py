@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,6 +75,7 @@ class PredictionTerms(Schema):
             a public origin.
     """
 
+    system: ClassVar[type[IndKNN]] = IndKNN
     protocol: IndKNN = IndKNN()
     features: FeatureList = ()
     dimensions: int = Field(0, ge=0, description="a whole number above 0, or features")
@@ -82,11 +83,6 @@ class PredictionTerms(Schema):
         tuple[float, ...], Field(strict=False, description="a list of numbers, or none")
     ] = ()
     origin_price: BudgetAmount = 0.0
-
-    @property
-    @override
-    def system(self) -> type[IndKNN]:
-        return IndKNN
 
     @property
     @override
@@ -419,11 +415,9 @@ def _pieces(count: int) -> list[tuple[int, int]]:
     return [(first, min(first + step, count)) for first in range(0, count, step)]
 
 
-DUTIES: Final[Mapping[str, Duty]] = MappingProxyType(
-    {
-        "server": Duty(PredictionServerConfig, serve=serve_prediction, begin=begin_server),
-        "client": Duty(PredictionClientConfig, ask=ask_prediction),
-        "administrator": Duty(RecordsAdministratorConfig),
-    }
-)
+DUTIES: Final[Mapping[str, Duty]] = {
+    "server": Duty(PredictionServerConfig, serve=serve_prediction, begin=begin_server),
+    "client": Duty(PredictionClientConfig, ask=ask_prediction),
+    "administrator": Duty(RecordsAdministratorConfig),
+}
 """The duties of a prediction server, its clients and its records administrators."""

@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import AwareDatetime, Field, ValidationError, model_validator
@@ -115,14 +115,10 @@ class SurveyTerms(Terms):
         features: All columns except the label.
     """
 
+    system: ClassVar[type[LDPBayes]] = LDPBayes
     protocol: SurveySection
     classes: Words = Field((), description="a list of different names of classes")
     features: FeatureList
-
-    @property
-    @override
-    def system(self) -> type[LDPBayes]:
-        return LDPBayes
 
     @cached_property
     def task(self) -> Task:

@@ -76,6 +76,7 @@ class NoisyVotes(System):
         batch: The maximum number of queries asked at once.
     """
 
+    trust: ClassVar[str] = "{honest} of {parties}"
     title: ClassVar[str] = "noisy votes"
     summary: ClassVar[str] = "Parties add up votes near a query, each with its share of the noise."
 
@@ -96,11 +97,6 @@ class NoisyVotes(System):
     sum: Literal["ring", "cycles", "shares", "masks"] = "shares"
     cycles: int = Field(1, ge=1)
     batch: int = Field(1000, ge=1, le=BATCH_MAX)
-
-    @property
-    @override
-    def trust(self) -> str:
-        return "{honest} of {parties}"
 
     @property
     @override

@@ -94,24 +94,24 @@ class IndKNN(System):
         block_max: The maximum number of queries in a request.
     """
 
+    has_owner: ClassVar[bool] = True
+    trust: ClassVar[str] = "a server"
     title: ClassVar[str] = "Ind-KNN, server"
     summary: ClassVar[str] = (
         "A server labels a stream of queries by noisy votes, charging each record that votes."
     )
-    arguments: ClassVar[Mapping[str, Argument]] = MappingProxyType(
-        {
-            "budget": Argument(
-                "Each record pays for every query on which it votes until its budget is exhausted.",
-                "Each record has a filter whose budget is charged before an answer leaves:"
-                " tests/protocols/prediction/test_filter.py.",
-            ),
-            "adaptive clients": Argument(
-                "The guarantee also holds for queries that depend on earlier answers.",
-                "Individual privacy filters allow for adaptive queries (Feldman and Zrnic"
-                " 2021): docs/protocols/ind-knn.md.",
-            ),
-        }
-    )
+    arguments: ClassVar[Mapping[str, Argument]] = {
+        "budget": Argument(
+            "Each record pays for every query on which it votes until its budget is exhausted.",
+            "Each record has a filter whose budget is charged before an answer leaves:"
+            " tests/protocols/prediction/test_filter.py.",
+        ),
+        "adaptive clients": Argument(
+            "The guarantee also holds for queries that depend on earlier answers.",
+            "Individual privacy filters allow for adaptive queries (Feldman and Zrnic"
+            " 2021): docs/protocols/ind-knn.md.",
+        ),
+    }
     renamed = MappingProxyType({"queriers": "clients"})
 
     deployment: ClassVar[str] = "veilring.deployment.prediction"
@@ -128,16 +128,6 @@ class IndKNN(System):
         Annotated[float, Field(ge=SIGMA_MIN, le=SIGMA_MAX)] | Literal["auto"], _SIGMAS
     ] = "auto"
     block_max: int = Field(BLOCK, ge=1, le=BLOCK_MAX)
-
-    @property
-    @override
-    def has_owner(self) -> bool:
-        return True
-
-    @property
-    @override
-    def trust(self) -> str:
-        return "a server"
 
     @override
     def promise(self, *, parties: int = PARTIES) -> Promise:

@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Annotated, ClassVar, Final, Literal, cast
 
 import numpy as np
@@ -174,23 +173,23 @@ class DataOwner(System):
         batch: The maximum number of queries in one batch.
     """
 
+    has_owner: ClassVar[bool] = True
+    trust: ClassVar[str] = "an owner"
     title: ClassVar[str] = "r-N, owner"
     summary: ClassVar[str] = "A data owner labels queries by noisy votes and charges each answer."
-    arguments: ClassVar[Mapping[str, Argument]] = MappingProxyType(
-        {
-            "budget": Argument(
-                "Each batch is charged once, and refused if the budget is exhausted.",
-                "The owner charges its ledger before it draws noise:"
-                " tests/protocols/radius/test_owner.py. `veilring explore --stores` explores the"
-                " ledger on failing disks.",
-            ),
-            "malicious clients": Argument(
-                "The guarantee also holds against malicious clients.",
-                "The owner checks each request against public rules and draws all the noise"
-                " itself: tests/protocols/radius/test_leakage.py.",
-            ),
-        }
-    )
+    arguments: ClassVar[Mapping[str, Argument]] = {
+        "budget": Argument(
+            "Each batch is charged once, and refused if the budget is exhausted.",
+            "The owner charges its ledger before it draws noise:"
+            " tests/protocols/radius/test_owner.py. `veilring explore --stores` explores the"
+            " ledger on failing disks.",
+        ),
+        "malicious clients": Argument(
+            "The guarantee also holds against malicious clients.",
+            "The owner checks each request against public rules and draws all the noise"
+            " itself: tests/protocols/radius/test_leakage.py.",
+        ),
+    }
 
     deployment: ClassVar[str] = "veilring.deployment.owner"
     name: Literal["data-owner"] = "data-owner"
@@ -202,16 +201,6 @@ class DataOwner(System):
     count_share: BudgetShare = COUNT_SHARE
     conversion_share: BudgetShare = CONVERSION_SHARE
     batch: int = Field(1000, ge=1, le=BATCH_MAX)
-
-    @property
-    @override
-    def has_owner(self) -> bool:
-        return True
-
-    @property
-    @override
-    def trust(self) -> str:
-        return "an owner"
 
     @override
     def promise(self, *, parties: int = PARTIES) -> Promise:

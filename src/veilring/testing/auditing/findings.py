@@ -340,17 +340,15 @@ class Verdict(StrEnum):
     BY_ARGUMENT = "by argument"
 
 
-MEANINGS: Final = MappingProxyType(
-    {
-        Verdict.HOLDS: "The claim was tested, and no run contradicts it.",
-        Verdict.LEAKS: "The promise states a leak without a bound. The finding shows its size.",
-        Verdict.CONTRADICTED: "A run contradicts the claim.",
-        Verdict.NOT_CLAIMED: "The promise does not cover this. The evidence shows what happens.",
-        Verdict.NOT_TESTED: "This audit did not test the claim. The finding gives the reason.",
-        Verdict.BY_ARGUMENT: "No run of this audit tests the claim. The finding names the proof or"
-        " the test that supports it.",
-    }
-)
+MEANINGS: Final = {
+    Verdict.HOLDS: "The claim was tested, and no run contradicts it.",
+    Verdict.LEAKS: "The promise states a leak without a bound. The finding shows its size.",
+    Verdict.CONTRADICTED: "A run contradicts the claim.",
+    Verdict.NOT_CLAIMED: "The promise does not cover this. The evidence shows what happens.",
+    Verdict.NOT_TESTED: "This audit did not test the claim. The finding gives the reason.",
+    Verdict.BY_ARGUMENT: "No run of this audit tests the claim. The finding names the proof or"
+    " the test that supports it.",
+}
 """Each verdict in a sentence."""
 
 

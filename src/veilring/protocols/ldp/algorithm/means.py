@@ -173,6 +173,7 @@ class OneBit(CodeDistribution):
     # A number biases the coin by epsilon / 4, and at least by one of its 2**62 faces.
     least_epsilon: ClassVar[float] = 2.0 ** (3 - COIN_BITS)
     covers_one_hot: ClassVar[bool] = True
+    codes: ClassVar[int] = 2
 
     @cached_property
     def _lean(self) -> int:
@@ -188,11 +189,6 @@ class OneBit(CodeDistribution):
     def exact_epsilon(self) -> float:
         # The logarithm is rounded up, possibly above the requested epsilon.
         return min(float(self.epsilon), log_ceil((1 + self.slope) / (1 - self.slope)))
-
-    @property
-    @override
-    def codes(self) -> int:
-        return 2
 
     @property
     @override
@@ -231,14 +227,10 @@ class Plain(CodeDistribution):
     name: ClassVar[str] = "plain"
     levels: ClassVar[int] = 1 << 36
     covers_one_hot: ClassVar[bool] = True
+    exact_epsilon: ClassVar[float] = inf
 
     def __post_init__(self) -> None:
         """Accept any epsilon: there is no privacy."""
-
-    @property
-    @override
-    def exact_epsilon(self) -> float:
-        return inf
 
     @property
     @override
@@ -286,6 +278,8 @@ class Means(LocalRandomiser):
     Attributes:
         classes: The number of classes, `k` of the paper; 1 if there is no class to hide.
     """
+
+    _summands: ClassVar[None] = None  # the sums of codes are not checked
 
     distribution: CodeDistribution
     features: int
@@ -377,11 +371,6 @@ class Means(LocalRandomiser):
     @override
     def _work_bytes(self) -> int:
         return self._code_count * _CODE_BYTES
-
-    @property
-    @override
-    def _summands(self) -> None:
-        return None  # the sums of codes are not checked
 
     @abstractmethod
     def _split(self, sums: Sums, clients: int) -> tuple[Ints, Ints]:

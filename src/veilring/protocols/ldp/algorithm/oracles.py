@@ -27,7 +27,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache, partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
@@ -367,6 +366,7 @@ class HadamardResponse(PureOracle):
     """
 
     name: ClassVar[str] = "hr"
+    q: ClassVar[Fraction] = Fraction(1, 2)
     _work_bytes = 32  # a row, its sign, a coin and the code
 
     @property
@@ -383,11 +383,6 @@ class HadamardResponse(PureOracle):
     @override
     def p(self) -> Fraction:
         return self._keep.fraction
-
-    @property
-    @override
-    def q(self) -> Fraction:
-        return Fraction(1, 2)
 
     @property
     @override
@@ -565,18 +560,10 @@ class OptimisedUnary(PureOracle):
         return column_sums(reports, self.domain)
 
 
-ORACLES: Final[Mapping[str, type[FrequencyOracle]]] = MappingProxyType(
-    {
-        oracle.name: oracle
-        for oracle in (
-            DirectEncoding,
-            OptimisedUnary,
-            LocalHashing,
-            HadamardResponse,
-            SubsetSelection,
-        )
-    }
-)
+ORACLES: Final[Mapping[str, type[FrequencyOracle]]] = {
+    oracle.name: oracle
+    for oracle in (DirectEncoding, OptimisedUnary, LocalHashing, HadamardResponse, SubsetSelection)
+}
 """All oracles by name; each is built from a domain and an epsilon."""
 AUTO: Final = "auto"
 """The name that leaves the choice of the oracle to `recommend_oracle`."""

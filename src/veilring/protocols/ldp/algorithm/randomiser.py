@@ -372,15 +372,11 @@ class PlainOracle(LocalRandomiser):
     domain: int
 
     name: ClassVar[str] = "plain"
+    exact_epsilon: ClassVar[float] = inf
 
     def __post_init__(self) -> None:
         if self.domain < 1:
             raise InputError("domain", self.domain, "an integer of at least 1")
-
-    @property
-    @override
-    def exact_epsilon(self) -> float:
-        return inf
 
     @property
     @override
