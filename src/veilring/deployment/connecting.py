@@ -16,8 +16,9 @@ from contextlib import asynccontextmanager, contextmanager
 from logging import Logger, getLogger
 from typing import Any, Final, TypeVar
 
+from veilring.config import require_key
 from veilring.deployment.config import Config, ServerConfig, load_credentials
-from veilring.errors import HandshakeError, ScenarioError, SessionAborted
+from veilring.errors import HandshakeError, SessionAborted
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Offer, Service
@@ -57,8 +58,7 @@ Clock = Callable[[], dt.datetime]
 
 def require_party(roster: Roster, key: str, name: str) -> None:
     """Refuse a name that is not a party's: clients do not serve."""
-    if name not in roster.parties:
-        raise ScenarioError(key, name, f"a party: {', '.join(roster.parties)}")
+    require_key(name in roster.parties, key, name, f"a party: {', '.join(roster.parties)}")
 
 
 class Meeting:

@@ -62,9 +62,8 @@ def load_config(path: Path) -> Config:
     tables = read_tables(path)
     role = _role_of(tables)
     name, duties = _duties_of(tables, path.parent)
-    if role not in duties:
-        said = f"{', '.join(duties)}, which are the roles of {name} (protocol.name in the terms)"
-        raise ScenarioError("role", role, said)
+    said = f"{', '.join(duties)}, which are the roles of {name} (protocol.name in the terms)"
+    require_key(role in duties, "role", role, said)
     model = duties[role].config
     config = read_toml(path, model)
     fields = model.model_fields.items()

@@ -29,6 +29,7 @@ from veilring.errors import InputError, ScenarioError
 from veilring.extras import require_extra
 from veilring.nodes.service import opening
 from veilring.privacy.budgets import Budgets
+from veilring.privacy.checks import require
 from veilring.privacy.ledger import Ledger, open_ledger
 from veilring.privacy.selection import EPSILON_MAX
 from veilring.protocols.treewalk.algorithm.mechanisms import (
@@ -240,15 +241,13 @@ class PlacesTerms(Terms):
         cells = read_cells(path)
         columns = []
         for name in (self.latitude, self.longitude):
-            if name not in cells:
-                raise InputError("rows", path, f"a file with the column {name!r}")
+            require(name in cells, "rows", path, f"a file with the column {name!r}")
             try:
                 columns.append(cells[name].astype(np.float64))
             except ValueError:
                 raise InputError("rows", path, f"numbers in the column {name!r}") from None
         degrees = np.stack(columns, axis=1)
-        if not np.isfinite(degrees).all():
-            raise InputError("rows", path, "finite numbers in both columns")
+        require(bool(np.isfinite(degrees).all()), "rows", path, "finite numbers in both columns")
         return degrees
 
 

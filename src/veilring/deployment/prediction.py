@@ -15,7 +15,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from veilring.arrays import Ints
-from veilring.config import as_scenario_errors, require_key_that
+from veilring.config import as_scenario_errors, require_key, require_key_that
 from veilring.data.csv import read_cells
 from veilring.data.npz import NPZ, Vectors, read_vectors
 from veilring.data.schema import OUTSIDE_MAX, FeatureList, Words, check_ranges, look_up
@@ -34,7 +34,7 @@ from veilring.deployment.config import (
 from veilring.deployment.connecting import Client, Server
 from veilring.errors import BudgetExhausted, InputError, ScenarioError
 from veilring.nodes.service import Threads, opening
-from veilring.privacy.checks import doubt_of_delta
+from veilring.privacy.checks import doubt_of_delta, require
 from veilring.protocols.prediction.algorithm.directions import quantise
 from veilring.protocols.prediction.client import (
     add_at_server,
@@ -167,8 +167,7 @@ def read_records(
     cells = read_cells(path)
     check_ranges(path, terms.features, cells, outside_max, log)
     rows = terms.rows_of(path, cells)
-    if key not in cells:
-        raise InputError("key", key, f"a column of {path.name}")
+    require(key in cells, "key", key, f"a column of {path.name}")
     ids = [str(name) for name in cells[key].tolist()]
     return LabelledRecords.of(ids, terms.directions(rows.features), rows.labels)
 
@@ -313,8 +312,7 @@ async def ask_prediction(config: PredictionClientConfig, queries: Path) -> dict[
     client = Client(config)
     terms = PredictionTerms.load(Path(config.terms))
     rows, rules = read_queries(queries, terms, config.outside_max, _client_log), terms.rules
-    if config.block > rules.fitting:
-        raise ScenarioError("block", config.block, f"at most {rules.fitting}")
+    require_key(config.block <= rules.fitting, "block", config.block, f"at most {rules.fitting}")
     if not len(rows):
         raise InputError.because("the file has no queries; at least one is needed", field="queries")
     block, labels = config.block or rules.fitting, list[str]()

@@ -414,8 +414,7 @@ def read_state_file(path: Path, *sections: Section) -> Iterator[sqlite3.Connecti
         sqlite3.Error: If the disk fails.
     """
     path, kind = path.resolve(), _Content(sections)
-    if not path.exists():
-        raise InputError(kind.name, path, "an existing file")
+    require(path.exists(), kind.name, path, "an existing file")
     known = _known_to_readers(
         path
     )  # before the moment that is read, because its writer may end meanwhile

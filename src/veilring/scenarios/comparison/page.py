@@ -9,6 +9,7 @@ import tomli_w
 
 from veilring.errors import InputError
 from veilring.nodes.journal import Traffic
+from veilring.privacy.checks import require
 from veilring.privacy.files import write_whole
 from veilring.protocols.promise import Promise
 from veilring.scenarios.comparison.comparison import (
@@ -201,8 +202,7 @@ def require_fresh(out: Path | None, plot: Path | None) -> None:
     """
     if plot is not None:
         allowed = f"a path that ends in {_SVG}"
-        if plot.suffix != _SVG:
-            raise InputError("--plot", plot, allowed)
+        require(plot.suffix == _SVG, "--plot", plot, allowed)
         _require_absent("--plot", plot)
     for path in _files(out):
         _require_absent("--out", path)

@@ -19,6 +19,7 @@ from veilring.nodes.party import Parties, Party
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import check_arguments
 from veilring.privacy.bounds import ALARM
+from veilring.privacy.checks import require
 from veilring.protocols.claims import Comparison, Example
 from veilring.protocols.promise import Facts, Promise
 from veilring.protocols.system import Play, Setup, System
@@ -234,8 +235,7 @@ class AuditedSystem:
         turned = self.turned
         if tuple(coalition) == turned[0]:
             return replace(self, coalition=())
-        if len(turned) == 1:
-            raise InputError("coalition", ",".join(coalition), ",".join(turned[0]))
+        require(len(turned) != 1, "coalition", ",".join(coalition), ",".join(turned[0]))
         most, names = len(turned[0]), tuple(self.example.parts)
         if not (set(coalition) <= set(names) and 0 < len(set(coalition)) == len(coalition) <= most):
             allowed = f"up to {most} of {', '.join(names)}, separated by commas"

@@ -30,6 +30,7 @@ from typing_extensions import override
 
 from veilring.arrays import Bools, Floats, Ints
 from veilring.errors import InputError
+from veilring.privacy.checks import require
 from veilring.privacy.exact import exp_floor, float_ceil, log_ceil
 from veilring.protocols.ldp.algorithm.packing import client_slices, decoded, encoded, width_of
 from veilring.protocols.ldp.algorithm.randomiser import (
@@ -286,10 +287,8 @@ class Means(LocalRandomiser):
     classes: int = 1
 
     def __post_init__(self) -> None:
-        if self.features < 1:
-            raise InputError("features", self.features, "an integer of at least 1")
-        if self.classes < 1:
-            raise InputError("classes", self.classes, "an integer of at least 1")
+        require(self.features >= 1, "features", self.features, "an integer of at least 1")
+        require(self.classes >= 1, "classes", self.classes, "an integer of at least 1")
         if self.classes > 1 and not self.distribution.covers_one_hot:
             raise InputError.because(
                 f"the distribution {self.distribution.name} reveals which entries of a vector are"
@@ -537,10 +536,8 @@ def make_means(epsilon: float, features: int, classes: int = 1) -> Means:
         epsilon: The maximum ε of a report, above 0.
         classes: The number of classes among which to hide a client's class, or 1.
     """
-    if features < 1:
-        raise InputError("features", features, "an integer of at least 1")
-    if not epsilon > 0:
-        raise InputError("epsilon", epsilon, "a number above 0")
+    require(features >= 1, "features", features, "an integer of at least 1")
+    require(epsilon > 0, "epsilon", epsilon, "a number above 0")
     if epsilon == inf:
         return EachFeature(Plain(), features, classes)
     return SampledFeature(OneBit(epsilon), features, classes)

@@ -37,6 +37,7 @@ from typing_extensions import override
 from veilring.arrays import Bools, Ints
 from veilring.errors import InputError
 from veilring.privacy.bounds import binomial_range
+from veilring.privacy.checks import require
 from veilring.privacy.draws import bernoulli, packed_bernoulli
 from veilring.privacy.exact import Dyadic, epsilon_of, exp_floor, log_ceil, unary_epsilon
 from veilring.privacy.selection import ResponseDistribution, randomised_response
@@ -606,8 +607,7 @@ def recommend_oracle(
 
 def make_oracle(name: str, epsilon: float) -> MakeOracle:
     """Return a factory of oracles of one kind; without noise if epsilon is infinite."""
-    if name not in {AUTO, *ORACLES}:
-        raise InputError("oracle", name, ", ".join((AUTO, *ORACLES)))
+    require(name in {AUTO, *ORACLES}, "oracle", name, ", ".join((AUTO, *ORACLES)))
     return PlainOracle if epsilon == math.inf else partial(_make, name, epsilon)
 
 

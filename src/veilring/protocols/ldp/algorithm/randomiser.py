@@ -35,6 +35,7 @@ from typing_extensions import override
 from veilring.arrays import Bools, Floats, Ints
 from veilring.data.table import is_table
 from veilring.errors import InputError
+from veilring.privacy.checks import require
 from veilring.protocols.ldp.algorithm.packing import (
     client_slices,
     counted,
@@ -162,8 +163,7 @@ class LocalRandomiser(ABC):
         Args:
             confidence: The confidence of each interval on its own, in (0, 1).
         """
-        if clients < 1:
-            raise InputError("clients", clients, "an integer of at least 1")
+        require(clients >= 1, "clients", clients, "an integer of at least 1")
         if sums.shape != (self.cells,) or sums.dtype != np.int64:
             raise InputError.because(
                 f"sums are {sums.dtype} of the shape {sums.shape}; they must be int64 of the shape "
@@ -176,8 +176,7 @@ class LocalRandomiser(ABC):
                 raise InputError.because(
                     f"sums must be integers from {low} to {high}", field="sums"
                 )
-        if not 0 < confidence < 1:
-            raise InputError("confidence", confidence, "a number in (0, 1)")
+        require(0 < confidence < 1, "confidence", confidence, "a number in (0, 1)")
         return self._estimate(sums, clients, NormalDist().inv_cdf((1 + confidence) / 2))
 
     @property
@@ -299,9 +298,8 @@ class PureOracle(FrequencyOracle):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.p <= self.q:
-            allowed = f"a larger number; coins of {BITS} bits cannot express this one"
-            raise InputError("epsilon", self.epsilon, allowed)
+        allowed = f"a larger number; coins of {BITS} bits cannot express this one"
+        require(self.p > self.q, "epsilon", self.epsilon, allowed)
 
     @property
     @abstractmethod
@@ -375,8 +373,7 @@ class PlainOracle(LocalRandomiser):
     exact_epsilon: ClassVar[float] = inf
 
     def __post_init__(self) -> None:
-        if self.domain < 1:
-            raise InputError("domain", self.domain, "an integer of at least 1")
+        require(self.domain >= 1, "domain", self.domain, "an integer of at least 1")
 
     @property
     @override
