@@ -152,25 +152,49 @@ def radius_among(queries: Floats, facts: Facts, epsilon: float) -> float:
 Radius = Annotated[Annotated[float, Field(ge=0)] | Literal["auto"], Tunable(_radii)]
 
 
-class DataOwner(System):
+class NearVotes(System):
+    """A system in which the rows near a query vote with noise: within a radius, or about k of them.
+
+    Attributes:
+        epsilon: The maximum ε of a batch.
+        radius: The radius within which rows vote, with features in [0, 1]. `auto` follows from the
+            queries of a batch, ε and the public numbers of features and rows.
+        k: The approximate number of nearest rows that vote, instead of a radius; 0 for a radius.
+            `auto` follows from the public numbers of features and rows.
+        public_rows: Whether the number of rows is public, so that counting the rows costs nothing.
+        count_share: The share of a batch with k that pays for counting the rows if their number is
+            not public.
+        conversion_share: The share of the remaining ε that pays for converting k to radii.
+        batch: The maximum number of queries in one batch.
+    """
+
+    epsilon: float
+    radius: Radius = "auto"
+    k: Neighbours = 0
+    conversion: str = "auto"
+    public_rows: bool = False
+    count_share: BudgetShare = COUNT_SHARE
+    conversion_share: BudgetShare = CONVERSION_SHARE
+
+    @property
+    @override
+    def counts_publicly(self) -> bool:
+        return self.public_rows or self.k == "auto" or (self.radius == "auto" and not self.k)
+
+    @override
+    def rule(self, facts: Facts) -> str:
+        return radius_rule(self.radius, self.k, self.epsilon, facts)
+
+
+class DataOwner(NearVotes):
     """A data owner that labels each query by a noisy vote of the rows near it.
 
     The queries of a batch share `epsilon` according to the overlap of the balls around them.
 
     Attributes:
         name: `data-owner`.
-        epsilon: The maximum ε of a batch.
-        radius: The radius within which rows vote, with features in [0, 1]. `auto` follows from the
-            queries of a batch, ε and the public numbers of features and rows.
-        k: The approximate number of nearest rows that vote, instead of a radius; 0 for a radius.
-            `auto` follows from the public numbers of features and rows.
         conversion: The conversion of k to radii. `auto` is `grid` with up to six features and
             `candidates` with more.
-        public_rows: Whether the number of rows is public, so that counting the rows costs nothing.
-        count_share: The share of a batch with k that pays for counting the rows if their number is
-            not public.
-        conversion_share: The share of the remaining ε that pays for converting k to radii.
-        batch: The maximum number of queries in one batch.
     """
 
     has_owner: ClassVar[bool] = True
@@ -194,12 +218,7 @@ class DataOwner(System):
     deployment: ClassVar[str] = "veilring.deployment.owner"
     name: Literal["data-owner"] = "data-owner"
     epsilon: float = Field(1.0, ge=REQUEST_EPSILON_MIN, le=REQUEST_EPSILON_MAX)
-    radius: Radius = "auto"
-    k: Neighbours = 0
     conversion: ConversionName = "auto"
-    public_rows: bool = False
-    count_share: BudgetShare = COUNT_SHARE
-    conversion_share: BudgetShare = CONVERSION_SHARE
     batch: int = Field(1000, ge=1, le=BATCH_MAX)
 
     @override
@@ -214,7 +233,7 @@ class DataOwner(System):
             unit="batch",
             measure="pure ε-DP",
             learned="the client: the label of each query" + (", and the radii" if self.k else ""),
-            note="The number of rows is public." if self._counts_publicly else "",
+            note="The number of rows is public." if self.counts_publicly else "",
         )
 
     @override
@@ -241,16 +260,8 @@ class DataOwner(System):
         return ask_within(queries, np.full(len(queries), radius), epsilon, name=name)
 
     @override
-    def rule(self, facts: Facts) -> str:
-        return radius_rule(self.radius, self.k, self.epsilon, facts)
-
-    @override
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "OwnerSetup":
         return OwnerSetup(self, parts, facts)
-
-    @property
-    def _counts_publicly(self) -> bool:
-        return self.public_rows or self.k == "auto" or (self.radius == "auto" and not self.k)
 
 
 class OwnerSetup(ServerSetup):

@@ -23,6 +23,7 @@ Sources: Wang et al., USENIX Security 2017, Section 4; Kairouz, Oh and Viswanath
 """
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -281,8 +282,31 @@ _MOST_BUCKETS: Final = 1 << 16
 _SEED_BYTES: Final = 8  # two words of the hash family
 
 
+class _RandomisedResponse(PureOracle):
+    """An oracle whose report is one of some answers: the client's own one, or any other."""
+
+    @property
+    @abstractmethod
+    def _answers(self) -> int:
+        """The number of answers."""
+
+    @cached_property
+    def _response(self) -> ResponseDistribution:
+        return ResponseDistribution.spending(self.epsilon, self._answers)
+
+    @property
+    @override
+    def p(self) -> Fraction:
+        return self._response.p
+
+    @property
+    @override
+    def _loss(self) -> float:
+        return self._response.epsilon
+
+
 @dataclass(frozen=True)
-class LocalHashing(PureOracle):
+class LocalHashing(_RandomisedResponse):
     """A hash function and one of its `g = round(e^epsilon) + 1` buckets, for domains of any size.
 
     The bucket is that of the client's value with probability `p`, otherwise another one. A report
@@ -298,14 +322,10 @@ class LocalHashing(PureOracle):
         """The hash functions that a client draws from."""
         return HashFamily(self.domain, min(round(math.exp(self.epsilon)) + 1, _MOST_BUCKETS))
 
-    @cached_property
-    def _response(self) -> ResponseDistribution:
-        return ResponseDistribution.spending(self.epsilon, self.family.buckets)
-
     @property
     @override
-    def p(self) -> Fraction:
-        return self._response.p
+    def _answers(self) -> int:
+        return self.family.buckets
 
     @property
     @override
@@ -313,11 +333,6 @@ class LocalHashing(PureOracle):
         # The report has the own value's bucket, which the other value may share, or another bucket.
         lie = self._response.q
         return lie + (self.p - lie) * self.family.collision
-
-    @property
-    @override
-    def _loss(self) -> float:
-        return self._response.epsilon
 
     @property
     @override
@@ -429,7 +444,7 @@ def walsh_hadamard(numbers: Ints) -> Ints:
 
 
 @dataclass(frozen=True)
-class DirectEncoding(PureOracle):
+class DirectEncoding(_RandomisedResponse):
     """The client's value with probability `p`, and each of the others with probability `q`.
 
     A report is the number of a value, in the minimum number of bytes, little-endian. It is the best
@@ -439,14 +454,10 @@ class DirectEncoding(PureOracle):
     name: ClassVar[str] = "de"
     _work_bytes = 32  # a value, a draw, another value and the answer
 
-    @cached_property
-    def _response(self) -> ResponseDistribution:
-        return ResponseDistribution.spending(self.epsilon, self.domain)
-
     @property
     @override
-    def p(self) -> Fraction:
-        return self._response.p
+    def _answers(self) -> int:
+        return self.domain
 
     @property
     @override
@@ -455,30 +466,12 @@ class DirectEncoding(PureOracle):
 
     @property
     @override
-    def _loss(self) -> float:
-        return self._response.epsilon
-
-    @property
-    @override
     def exact_parameters(self) -> Mapping[str, int]:
         return {"own": self._response.own, "other": self._response.other}
-
-    @property
-    @override
-    def report_bytes(self) -> int:
-        return width_of(self.domain)
 
     @override
     def _draw(self, values: Ints, rng: Generator) -> Reports:
         return encoded(randomised_response(values, self._response, rng), self.report_bytes)
-
-    @override
-    def _fits(self, reports: Reports) -> Bools:
-        return decoded(reports) < self.domain
-
-    @override
-    def aggregate(self, reports: Reports) -> Sums:
-        return counted(reports, self.domain)
 
 
 _COIN_BYTES: Final = 32  # per client: a value, its place and mask, and a coin
