@@ -86,8 +86,8 @@ class Release(System):
     """
 
     is_lasting: ClassVar[bool] = True
-    # 2: noise is planned by another account than in 1, and a star may confirm its totals.
-    messages_format: ClassVar[int] = 2
+    # 3: an owner sends all totals in one message, in chunks.
+    messages_format: ClassVar[int] = 3
     counts_publicly: ClassVar[bool] = True
     title: ClassVar[str] = "release"
     summary: ClassVar[str] = (
