@@ -19,7 +19,8 @@ from veilring.protocols.promise import Facts, Forecast
 from veilring.protocols.radius.messages import label_cost
 from veilring.protocols.radius.system import DataOwner, OwnerSetup, public_radius, radius_share
 from veilring.protocols.registry import find_system
-from veilring.protocols.ring import knn_cost, rounds_for
+from veilring.protocols.ring.algorithm.topk import rounds_for
+from veilring.protocols.ring.cost import knn_cost
 from veilring.protocols.ring.system import PrivateKNN
 from veilring.protocols.system import Play, System
 from veilring.scenarios import load_scenario

@@ -18,7 +18,7 @@ from tests.testing.hiding.leaky import PARTIES
 
 from veilring.errors import InputError
 from veilring.nodes.ring import Ring
-from veilring.protocols.ring import TopKParameters
+from veilring.protocols.ring.algorithm.topk import TopKParameters
 from veilring.protocols.ring.roles import pp_topk
 from veilring.randomness import Streams
 from veilring.testing.hiding import (
