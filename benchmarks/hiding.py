@@ -26,9 +26,9 @@ from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod
 from veilring.protocols.ring.algorithm.topk import TopKParameters
 from veilring.protocols.ring.roles import pp_topk, secure_sum
 from veilring.randomness import Streams
-from veilring.testing.hiding import Audit, Permitted, World, assert_hides, play_world, strip_masks
+from veilring.testing.hiding import Audit, Permitted, assert_hides
 from veilring.testing.hiding.features import Strip
-from veilring.testing.hiding.worlds import Role
+from veilring.testing.hiding.worlds import Role, World, play_world, strip_masks
 
 PARTIES: Final = ("ada", "ben", "cy")
 QUICK_RUNS: Final = 2_000

@@ -24,19 +24,21 @@ from veilring.protocols.ring.cost import knn_cost
 from veilring.protocols.ring.system import PrivateKNN
 from veilring.protocols.system import Play, System
 from veilring.scenarios import load_scenario
-from veilring.scenarios.comparison import (
-    Baseline,
+from veilring.scenarios.comparison import Baseline, compare, find_contenders, installed
+from veilring.scenarios.comparison.comparison import (
+    HINDSIGHT,
+    MAJORITY,
+    POOLED,
     Line,
-    Question,
     SystemComparison,
-    compare,
-    find_contenders,
-    installed,
+)
+from veilring.scenarios.comparison.question import (
+    Question,
+    draw_split,
+    load_facts,
     make_question,
     read_network,
 )
-from veilring.scenarios.comparison.comparison import HINDSIGHT, MAJORITY, POOLED
-from veilring.scenarios.comparison.question import draw_split, load_facts
 from veilring.scenarios.comparison.tuning import SystemAt
 
 MISTAKES = (

@@ -25,14 +25,13 @@ from veilring.testing.hiding import (
     RUNS_MIN,
     Audit,
     Leakage,
-    Played,
     assert_hides,
     features,
     measure_leakage,
 )
 from veilring.testing.hiding.features import Layout
 from veilring.testing.hiding.leaves import Coordinate
-from veilring.testing.hiding.worlds import World, name_parties, play_world
+from veilring.testing.hiding.worlds import Played, World, name_parties, play_world
 
 pytestmark = pytest.mark.slow
 
