@@ -1,4 +1,4 @@
-"""Ports for servers that a test starts in separate processes.
+"""Ports for servers that a benchmark or a test starts in separate processes.
 
 Another program may take a port that the system assigned for a moment before a server listens on it.
 These ports are reserved until the process ends: the process listens on the first of ten consecutive
