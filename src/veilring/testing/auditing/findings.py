@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from itertools import combinations
 from pathlib import Path
@@ -35,7 +35,6 @@ _CLASSES: Final = 2
 _PARTIES_MIN: Final = 2
 
 
-@dataclass(slots=True, init=False, eq=False)
 class RoleClaims:
     """A role, and the claims about it that an audit can contradict.
 
@@ -65,20 +64,6 @@ class RoleClaims:
         InputError: If the role does not take the public arguments, or `least`, `moduli` or the
             size of a coalition is out of range.
     """
-
-    role: Role
-    inputs: Mapping[str, object]
-    invariant: Invariant | None
-    other_inputs: Mapping[str, object] | None
-    coalition: tuple[str, ...] | int
-    permitted: Callable[[Mapping[str, Any]], object] | None
-    least: int
-    strip: Strip
-    moduli: tuple[int, ...]
-    points: Mapping[str, int]
-    notices_liars: bool
-    title: str
-    public: Mapping[str, Any]
 
     def __init__(  # noqa: PLR0913  (each is a claim, by name)
         self,
@@ -112,7 +97,7 @@ class RoleClaims:
 
     def replaced(self, **changes: Any) -> "RoleClaims":
         """Return the claims with other options or other public arguments."""
-        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        given = dict(vars(self))
         return RoleClaims(**{**given.pop("public"), **given, **changes})
 
     @property
