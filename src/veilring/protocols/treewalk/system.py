@@ -34,6 +34,7 @@ from veilring.protocols.treewalk.algorithm.mechanisms import (
 from veilring.protocols.treewalk.algorithm.tree import DIMENSIONS_MAX, Places, depth_of
 from veilring.protocols.treewalk.plan import BUCKET_SPLITS, LookupPlan, response_cost, walk_cost
 from veilring.protocols.treewalk.roles import (
+    Keeper,
     NearestPlaces,
     bucket_client,
     bucket_server,
@@ -140,13 +141,15 @@ class Lookup:
             found = walk(tree, queries, self.steps, splits, rng).found
         return places.with_neighbours(found, self.system.neighbours)
 
-    async def ask(self, party: Party, queries: Floats) -> NearestPlaces:
-        """Play the client of a session."""
+    async def ask(
+        self, party: Party, queries: Floats, keeper: Keeper | None = None
+    ) -> NearestPlaces:
+        """Play the client of a session, whose messages the keeper pays for and remembers."""
         plan = self._plan(len(queries))
         if not self.names_bucket:
-            return await walk_client(party, queries, plan=plan, steps=self.steps)
+            return await walk_client(party, queries, plan=plan, steps=self.steps, keeper=keeper)
         epsilon = self.system.epsilon
-        nearest, _ = await bucket_client(party, queries, plan=plan, epsilon=epsilon)
+        nearest, _ = await bucket_client(party, queries, plan=plan, epsilon=epsilon, keeper=keeper)
         return nearest
 
     async def serve(self, party: Party, places: Places) -> None:
