@@ -119,22 +119,17 @@ def _range_text(kind: type, limits: Iterable[object]) -> str:
     return f"{noun} {' and '.join(ends)}" if ends else noun
 
 
-def same_field(
-    model: type[BaseModel], key: str, *, required: bool = False, allowed: str = ""
-) -> Any:  # noqa: ANN401  (a field's default is anything)
+def same_field(model: type[BaseModel], key: str, *, required: bool = False) -> Any:  # noqa: ANN401  (a field's default is anything)
     """Return the field of another model, for a table that has the same key with the same meaning.
 
     This keeps the default, the range and the description of the field in one place.
 
     Args:
         required: Whether the key must be given here, without a default.
-        allowed: A description of the values allowed here, if different.
     """
     field = copy(model.model_fields[key])
     if required:
         field.default = PydanticUndefined
-    if allowed:
-        field.description = allowed
     return field
 
 
