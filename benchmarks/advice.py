@@ -16,17 +16,9 @@ import numpy as np
 
 from benchmarks.samples import read_table
 from veilring.data.table import Table
-from veilring.scenarios.comparison import (
-    Question,
-    Right,
-    SystemComparison,
-    compare,
-    find_contenders,
-    make_question,
-    mark,
-)
-from veilring.scenarios.comparison.comparison import SHARE_MIN
-from veilring.scenarios.comparison.question import draw_split
+from veilring.scenarios.comparison import Right, compare, find_contenders, mark
+from veilring.scenarios.comparison.comparison import SHARE_MIN, SystemComparison
+from veilring.scenarios.comparison.question import Question, draw_split, make_question
 
 # A comparison of more rows is no other one, and takes longer.
 ROWS_MAX: Final = 2000

@@ -36,7 +36,7 @@ from veilring.testing.auditing.findings import QUICK, AuditedSystem
 from veilring.testing.exploring import Campaign, SystemSubject, explore_seed, subjects
 from veilring.testing.exploring import Subject as ExploredSubject
 from veilring.testing.exploring.stores import STORAGE_FAULTS, STORES, StorageFault, explore_store
-from veilring.testing.hiding import World, play_world
+from veilring.testing.hiding.worlds import World, play_world
 from veilring.testing.lies import Lies, Verdict, audit_lies
 
 SEEDS: Final = 100

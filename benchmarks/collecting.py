@@ -25,6 +25,7 @@ from typing import Final
 import numpy as np
 
 from benchmarks.measurement import peak_mib
+from benchmarks.ports import reserve_ports
 from veilring.data.sources import load
 from veilring.deployment.config import load_credentials
 from veilring.deployment.duties import load_config
@@ -39,7 +40,6 @@ from veilring.protocols.ldp.collector import SUBMIT
 from veilring.protocols.ldp.messages import ClientBatch, Task, Verdicts
 from veilring.protocols.ldp.roles import ClientPool, submit_reports
 from veilring.randomness import Streams
-from veilring.testing.ports import reserve_ports
 from veilring.transport.frames import frame_size
 from veilring.transport.messages import SESSION_BYTES, encode
 from veilring.transport.tls import TlsEndpoint

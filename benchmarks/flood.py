@@ -32,12 +32,12 @@ from typing import Final, Self
 import psutil
 
 from benchmarks.measurement import Bound, Measurement
+from benchmarks.ports import reserve_ports
 from veilring.data.sources import load
 from veilring.deployment.examples import COLLECTOR, NewDeployment, SurveyExample
 from veilring.errors import FrameError
 from veilring.nodes.session import Abort, Open
 from veilring.protocols.ldp.collector import TASK
-from veilring.testing.ports import reserve_ports
 from veilring.transport.frames import FRAME_BYTES_MAX, GOODBYE, FrameReader, on_stream, pack
 from veilring.transport.handshake import PROTOCOL_VERSION, Hello, Welcome, greeting, read_greeting
 from veilring.transport.messages import SESSION_BYTES, Message, encode

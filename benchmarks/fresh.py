@@ -28,7 +28,7 @@ def _label() -> None:
 
 async def _start(began: float | None, spent: float) -> None:
     from benchmarks.samples import wine_parties
-    from veilring.protocols.ring import private_knn
+    from veilring.protocols.ring.roles import private_knn
 
     rows, parameters = wine_parties(_LABEL_PARTIES, np.random.default_rng(0))
     query = np.full((1, parameters.facts.features), 0.5)
@@ -52,7 +52,8 @@ def _ring(k: int) -> None:
     from benchmarks.measurement import peak_mib
     from veilring import simulation
     from veilring.nodes.ring import deal_ring
-    from veilring.protocols.ring import TopKParameters, pp_topk
+    from veilring.protocols.ring.algorithm.topk import TopKParameters
+    from veilring.protocols.ring.roles import pp_topk
 
     async def run() -> None:
         rng = np.random.default_rng(0)

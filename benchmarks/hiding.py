@@ -15,18 +15,20 @@ from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Parties
 from veilring.nodes.ring import Ring
 from veilring.protocols.masks import masked_sum
-from veilring.protocols.noisyvotes import NoisyVotesParameters, WithinRadius, private_votes
+from veilring.protocols.noisyvotes.algorithm.parameters import NoisyVotesParameters, WithinRadius
+from veilring.protocols.noisyvotes.roles import private_votes
 from veilring.protocols.promise import Facts
 from veilring.protocols.ranksearch.leakage import open_totals
 from veilring.protocols.ranksearch.memory import SearchedRows
 from veilring.protocols.ranksearch.roles import rank_search
 from veilring.protocols.ranksearch.system import RankSearch
-from veilring.protocols.ring import FixedPoint, SumMethod, TopKParameters, secure_sum
-from veilring.protocols.ring.roles import pp_topk
+from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod
+from veilring.protocols.ring.algorithm.topk import TopKParameters
+from veilring.protocols.ring.roles import pp_topk, secure_sum
 from veilring.randomness import Streams
-from veilring.testing.hiding import Audit, Permitted, World, assert_hides, play_world, strip_masks
+from veilring.testing.hiding import Audit, Permitted, assert_hides
 from veilring.testing.hiding.features import Strip
-from veilring.testing.hiding.worlds import Role
+from veilring.testing.hiding.worlds import Role, World, play_world, strip_masks
 
 PARTIES: Final = ("ada", "ben", "cy")
 QUICK_RUNS: Final = 2_000

@@ -19,7 +19,8 @@ from veilring.protocols.ring.attacks import CoalitionView, topk_view
 from veilring.protocols.ring.attacks.posterior import decide_by, fit_cells, sandwich_posterior
 from veilring.protocols.ring.attacks.views import TopKView, UniformPrior, claim_new, owned
 from veilring.protocols.ring.roles import pp_topk
-from veilring.testing.hiding import Leakage, MemberView, Played, measure_leakage
+from veilring.testing.hiding import Leakage, measure_leakage
+from veilring.testing.hiding.worlds import MemberView, Played
 
 RUNS: Final = 1_000
 SIMULATED: Final = 2_000

@@ -14,7 +14,7 @@ from benchmarks.samples import wine_parties
 from veilring.arrays import Floats
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.ring import deal_ring
-from veilring.protocols.ring import private_knn
+from veilring.protocols.ring.roles import private_knn
 
 BATCH_PARTIES = 5
 AT_ONCE = 8

@@ -51,11 +51,11 @@ from papers.figure import (
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Table, pairwise_distances, partition
 from veilring.protocols.promise import Facts
-from veilring.protocols.ring import FixedPoint, KNNParameters, pooled_knn
-from veilring.protocols.ring.algorithm.classify import ring_knn
+from veilring.protocols.ring.algorithm.classify import pooled_knn, ring_knn
+from veilring.protocols.ring.algorithm.sums import FixedPoint
 from veilring.protocols.ring.algorithm.topk import own_smallest
 from veilring.protocols.ring.leakage import leakage_over_orders
-from veilring.protocols.ring.roles import SCALE_BITS
+from veilring.protocols.ring.roles import SCALE_BITS, KNNParameters
 from veilring.protocols.ring.system import PrivateKNN
 
 PRIVATE: Final = "PP-kNN"

@@ -28,7 +28,7 @@ from veilring.errors import (
     ScenarioError,
     TooManyLost,
 )
-from veilring.scenarios.comparison import read_network
+from veilring.scenarios.comparison.question import read_network
 from veilring.transport.roster import Roster
 
 SOURCE = Path(vr.__file__).parent

@@ -16,7 +16,7 @@ from veilring.cli.compare import compare_command, tune_command
 from veilring.cli.keys import make_key
 from veilring.cli.surveys import estimate_command, tally_command
 from veilring.deployment.collector import estimate_from, estimate_stored
-from veilring.scenarios.comparison import Question
+from veilring.scenarios.comparison.question import Question
 from veilring.transport.roster import make_identity
 
 # For each system: a parameter, another default, and the estimator.

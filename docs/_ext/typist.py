@@ -25,11 +25,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from benchmarks.ports import PORTS_MAX, reserve_ports
 from docs._ext.blocks import Block, blocks
 from docs._ext.samples import write_sample
 from docs._ext.served import SECONDS, Mistyped, Served
-
-from veilring.testing.ports import PORTS_MAX, reserve_ports
 
 _COLUMNS: Final = "120"  # the width of a page's lines
 _INSTALLS: Final = re.compile(

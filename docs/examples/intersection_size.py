@@ -10,7 +10,7 @@ from numpy.random import Generator
 from veilring import Message, Party, broadcast
 from veilring.protocols.masks import WordArray, agree_secrets
 from veilring.testing import RoleClaims, assert_hides, measure_leakage
-from veilring.testing.hiding import Played
+from veilring.testing.hiding.worlds import Played
 
 COUNTER: Final = "cy"
 ITEMS: Final = 4

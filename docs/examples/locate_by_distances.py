@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from veilring import Cluster, PrivateKNN, Rows
 from veilring.protocols.promise import Facts
-from veilring.protocols.ring import private_knn
+from veilring.protocols.ring.roles import private_knn
 
 QUERIES = np.array([[0.30, 0.40, 0.50], [0.31, 0.40, 0.50], [0.30, 0.41, 0.50], [0.30, 0.40, 0.51]])
 

@@ -9,21 +9,20 @@ from numpy.typing import NDArray
 from sklearn.datasets import make_moons
 
 from veilring import Cluster, Rows, Run, simulation
-from veilring.protocols.noisyvotes import (
+from veilring.protocols.noisyvotes.algorithm.parameters import (
     ByAnnuli,
     NearestRows,
     NoisyVotesParameters,
-    VotesAnswer,
     WithinRadius,
     guarantee,
-    noisy_votes,
-    private_votes,
     remaining_epsilon,
-    votes_cost,
 )
-from veilring.protocols.radius import ByGrid, label_within
+from veilring.protocols.noisyvotes.algorithm.releases import VotesAnswer, noisy_votes
+from veilring.protocols.noisyvotes.roles import private_votes, votes_cost
 from veilring.protocols.radius.algorithm.balls import count_votes
-from veilring.protocols.ring import SumMethod
+from veilring.protocols.radius.algorithm.conversion import ByGrid
+from veilring.protocols.radius.algorithm.nearest import label_within
+from veilring.protocols.ring.algorithm.sums import SumMethod
 
 PARTIES, RADIUS, K, SPLITS = 10, 0.05, 30, 6
 LOWS, HIGHS = np.array([-2.0, -1.5]), np.array([3.0, 2.0])

@@ -8,8 +8,7 @@ import numpy as np
 
 from veilring.arrays import Floats
 from veilring.errors import InputError
-from veilring.protocols.ring import TopKParameters
-from veilring.protocols.ring.algorithm.topk import true_topk
+from veilring.protocols.ring.algorithm.topk import TopKParameters, true_topk
 from veilring.protocols.ring.attacks.posterior import decide_by, fit_cells, sandwich_posterior
 from veilring.protocols.ring.attacks.views import (
     Success,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from veilring.protocols.ring import TopKParameters, exactness_bound
+from veilring.protocols.ring.algorithm.topk import TopKParameters, exactness_bound
 from veilring.protocols.ring.leakage import (
     estimate_hop_leakage,
     exposure_to_coalition,

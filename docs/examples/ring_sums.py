@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from veilring import Cluster
 from veilring.nodes.journal import View
 from veilring.nodes.ring import Ring, deal_ring
-from veilring.protocols.ring import FixedPoint, SumMethod, secure_sum
-from veilring.protocols.ring.algorithm.sums import walecki_cycles
+from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod, walecki_cycles
 from veilring.protocols.ring.attacks import CoalitionView, recover_input
+from veilring.protocols.ring.roles import secure_sum
 
 SIZES = range(5, 22)
 

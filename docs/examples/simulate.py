@@ -22,7 +22,8 @@ from veilring import (
 )
 from veilring.nodes.cluster import Retried
 from veilring.nodes.ring import Ring
-from veilring.protocols.ring import FixedPoint, SumMethod, secure_sum
+from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod
+from veilring.protocols.ring.roles import secure_sum
 from veilring.simulation import LogNormal
 
 Numbers = NDArray[np.float64]

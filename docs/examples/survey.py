@@ -6,18 +6,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from veilring.protocols.ldp import (
+from veilring.protocols.ldp.algorithm.bayes import evidence, learn
+from veilring.protocols.ldp.algorithm.oracles import make_oracle, recommend_oracle
+from veilring.protocols.ldp.algorithm.survey import (
     DiscreteBayesSurvey,
     FrequencySurvey,
     answer,
-    evidence,
-    learn,
-    load_classifier,
-    make_oracle,
-    recommend_oracle,
-    save_classifier,
     tally_reports,
 )
+from veilring.protocols.ldp.saved import load_classifier, save_classifier
 
 CLIENTS, EPSILON = 60_000, 1.0
 AGES = ("below 30", "30 to 49", "50 to 69", "70 and more")

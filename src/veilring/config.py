@@ -15,19 +15,8 @@ from copy import copy
 from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from pathlib import Path
-from types import MappingProxyType, NoneType, UnionType
-from typing import (
-    Annotated,
-    Any,
-    ClassVar,
-    Final,
-    Literal,
-    NamedTuple,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-)
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -71,9 +60,6 @@ class Section(BaseModel):
     """The base of every table of a file: frozen, strict, and without unknown keys."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
-
-    renamed: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """The renamed keys, by their old names: a file with an old name is refused with the new one."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_given: Any) -> None:
@@ -133,22 +119,17 @@ def _range_text(kind: type, limits: Iterable[object]) -> str:
     return f"{noun} {' and '.join(ends)}" if ends else noun
 
 
-def same_field(
-    model: type[BaseModel], key: str, *, required: bool = False, allowed: str = ""
-) -> Any:  # noqa: ANN401  (a field's default is anything)
+def same_field(model: type[BaseModel], key: str, *, required: bool = False) -> Any:  # noqa: ANN401  (a field's default is anything)
     """Return the field of another model, for a table that has the same key with the same meaning.
 
     This keeps the default, the range and the description of the field in one place.
 
     Args:
         required: Whether the key must be given here, without a default.
-        allowed: A description of the values allowed here, if different.
     """
     field = copy(model.model_fields[key])
     if required:
         field.default = PydanticUndefined
-    if allowed:
-        field.description = allowed
     return field
 
 
@@ -469,9 +450,6 @@ def _mistake(
         name = str(loc[-1])
         model = _model(root, path)
         known = model.model_fields
-        if issubclass(model, Section) and name in model.renamed:
-            message = f"this key was renamed to {model.renamed[name]}"
-            return ScenarioError.because(message, field=".".join((*path, name)))
         where = next((table for table in known if name in _keys(known[table])), None)
         if where is not None and not path:
             message = (

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from benchmarks.ports import reserve_ports
 from typer.testing import CliRunner, Result
 
 from veilring.cli.app import app
 from veilring.nodes.runtimes.processes import PRELOADED
 from veilring.privacy.ledger import Totals, read_totals
-from veilring.testing.ports import reserve_ports
 
 # The timeout for a process to reach a state. On an idle machine this takes a second or two; a busy
 # machine gets a hundred times that.

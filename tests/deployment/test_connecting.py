@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from benchmarks.ports import reserve_ports
 from tests.deployment.commands import SECONDS, Deploy, call
 
 from veilring.cli.app import EXIT_INPUT
@@ -15,7 +16,6 @@ from veilring.deployment import connecting
 from veilring.deployment.config import ServerConfig
 from veilring.deployment.connecting import Server, expiry_warnings
 from veilring.errors import HandshakeError
-from veilring.testing.ports import reserve_ports
 from veilring.transport.roster import Identity, Member, Roster, make_identity, save_identity
 from veilring.transport.tls import LOOPBACK
 

@@ -15,6 +15,7 @@ from random import Random
 from typing import Final
 
 import pytest
+from benchmarks.ports import reserve_ports
 from tests.deployment.collection import store_of
 from tests.deployment.commands import PARTIES, SECONDS, Deploy, Deployment, wait_until
 
@@ -26,7 +27,6 @@ from veilring.privacy.statefile import open_state_file
 from veilring.protocols.ldp.outbox import Outbox
 from veilring.protocols.ldp.store import open_report_store
 from veilring.protocols.prediction.state import open_state
-from veilring.testing.ports import reserve_ports
 from veilring.transport.roster import Roster
 
 # Places of each file that are damaged; VEILRING_DAMAGES=200 takes some minutes.

@@ -15,6 +15,7 @@ from typing import Final
 
 import pytest
 import tomli_w
+from benchmarks.ports import reserve_ports
 from tests.deployment import commands
 from tests.deployment.commands import PARTIES, SECONDS, Body, Command, Deployment, wait_until
 
@@ -30,7 +31,6 @@ from veilring.protocols.ldp import messages
 from veilring.protocols.noisyvotes import roles as votes_roles
 from veilring.protocols.registry import BUILT_IN, find_system
 from veilring.protocols.ring import system as ring_system
-from veilring.testing.ports import reserve_ports
 from veilring.transport import connection, handshake
 from veilring.transport.handshake import PROTOCOL_VERSION
 from veilring.transport.roster import Roster, make_identity, write_identity

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.ports import reserve_ports
 from tests.deployment import commands
 from tests.deployment.commands import PARTIES, SECONDS, Deploy, Deployment, wait_until
 from tests.deployment.members import all_served
@@ -40,7 +41,6 @@ from veilring.protocols.release.system import Release
 from veilring.protocols.ring.system import PrivateKNN
 from veilring.protocols.system import System
 from veilring.randomness import Streams
-from veilring.testing.ports import reserve_ports
 from veilring.transport.roster import Member, Roster, make_identity, save_identity
 
 EPSILON, BATCH = 3.0, 4.0

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.ports import reserve_ports
 from pyproj import Geod
 from tests.deployment.commands import Deployment, call
 
@@ -26,7 +27,6 @@ from veilring.deployment.places import (
 )
 from veilring.errors import BudgetExhausted, InputError, ScenarioError
 from veilring.privacy.ledger import read_totals
-from veilring.testing.ports import reserve_ports
 
 HERE = (37.7749, -122.4194)
 DEGREES = np.random.default_rng(5).uniform((37.70, -122.50), (37.80, -122.38), (200, 2))

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
+from benchmarks.ports import reserve_ports
 from numpy.typing import ArrayLike
 from tests.data.standin import install_stand_in
 from tests.deployment.commands import Deploy, Deployment, call
@@ -22,7 +23,6 @@ from veilring.privacy.budgets import budget_units
 from veilring.protocols.prediction.algorithm.directions import quantise
 from veilring.protocols.prediction.messages import ServerRules
 from veilring.protocols.prediction.state import open_state
-from veilring.testing.ports import reserve_ports
 
 # With this much to spend an answer is the label of the nearest rows.
 RICH = ("--clients=2", "--epsilon=200", "--tau=0.5", "--sigma2=0.1")

@@ -14,11 +14,12 @@ from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.estimators import LDPGaussianNaiveBayes, LDPNaiveBayes
 from veilring.nodes.cluster import Cluster
-from veilring.protocols.ldp import ClientPool, Task, gather
 from veilring.protocols.ldp.algorithm.bayes import GaussianBayes
 from veilring.protocols.ldp.algorithm.oracles import ORACLES, recommend_oracle
 from veilring.protocols.ldp.algorithm.randomiser import FrequencyOracle
 from veilring.protocols.ldp.algorithm.survey import answer, tally_reports
+from veilring.protocols.ldp.messages import Task
+from veilring.protocols.ldp.roles import ClientPool, gather
 from veilring.protocols.promise import Forecast
 from veilring.randomness import Streams
 

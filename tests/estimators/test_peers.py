@@ -12,11 +12,11 @@ import veilring as vr
 import veilring.estimators as ve
 from veilring.data.table import Rows
 from veilring.errors import InputError
-from veilring.protocols.noisyvotes import NearestRows, guarantee, worst_plans
+from veilring.protocols.noisyvotes.algorithm.parameters import NearestRows, guarantee, worst_plans
 from veilring.protocols.radius.algorithm.allocation import allocate_budget
 from veilring.protocols.radius.algorithm.balls import count_votes, overlap_graph
 from veilring.protocols.ranksearch.system import RankSearch
-from veilring.protocols.ring import pooled_knn
+from veilring.protocols.ring.algorithm.classify import pooled_knn
 
 pytestmark = pytest.mark.filterwarnings("ignore::veilring.estimators.PrivacyLeakWarning")
 ROWS, LABELS = three_classes(150)

@@ -42,7 +42,7 @@ from veilring.arrays import Floats
 from veilring.data.sources import load
 from veilring.data.table import Categories, Table, scale_to_unit, split
 from veilring.protocols.radius.algorithm.balls import count_votes
-from veilring.protocols.ring import pooled_knn
+from veilring.protocols.ring.algorithm.classify import pooled_knn
 from veilring.randomness import Streams
 
 

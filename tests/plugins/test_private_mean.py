@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.ports import reserve_ports
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from tests.cli.invoking import invoke
@@ -24,7 +25,6 @@ from veilring.deployment.peers import PeerTerms
 from veilring.errors import ScenarioError
 from veilring.estimators import classifier_of
 from veilring.protocols.registry import GROUP
-from veilring.testing.ports import reserve_ports
 
 PROJECT = Path(__file__).parent / "private_mean"
 RUNTIMES = ("memory", "tls", "processes", "simulated")

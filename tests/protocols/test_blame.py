@@ -16,8 +16,8 @@ from veilring.nodes.party import Blame, Standing, Wait, find_fault
 from veilring.nodes.run import blamed_party
 from veilring.protocols.digests import DIGEST_BYTES
 from veilring.protocols.masks import MaskedTotals, MaskedWords
-from veilring.protocols.ranksearch import SearchedRows
 from veilring.protocols.ranksearch.adversaries import AskTwice, WrongCounts
+from veilring.protocols.ranksearch.memory import SearchedRows
 from veilring.protocols.ranksearch.shared import Shares
 from veilring.protocols.ring.adversaries import ADVERSARIES, Equivocate
 

@@ -18,7 +18,7 @@ from veilring.errors import EndpointClosed, SessionAborted, StoreFailed
 from veilring.nodes.party import Parties
 from veilring.privacy.budgets import Budgets, Charge, ChargeOutcome
 from veilring.privacy.ledger import Ledger, open_ledger
-from veilring.protocols import peers
+from veilring.protocols import chunks, peers
 from veilring.protocols.once import OnceMember
 from veilring.protocols.peers import Till
 from veilring.protocols.release.algorithm.steps import Released
@@ -429,13 +429,13 @@ def test_a_result_may_be_larger_than_a_ledger_entry(monkeypatch: pytest.MonkeyPa
 
 
 async def test_a_result_may_be_larger_than_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is sent in pieces on request."""
+    """It is sent in chunks."""
     whole, _ = await released()
-    monkeypatch.setattr(peers, "PIECE_BYTES", 17)
+    monkeypatch.setattr(chunks, "CONTENT_BYTES_MAX", 17)
     async with Deployed().served() as deployed:
         assert len(await deployed.ask("cyd")) == len(whole)
-        pieces = [frame for frame in deployed.world.passed if frame[2] == "result.piece"]
-        assert len(pieces) > 2 * len(whole) / 17
+        sent = [frame for frame in deployed.world.passed if frame[2] == "result.bytes"]
+        assert len(sent) > 2 * len(whole) / 17
         assert deployed.spent() == [EPSILON] * 3
 
 

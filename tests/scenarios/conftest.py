@@ -9,7 +9,9 @@ from tests.testing.exploring import broken
 from veilring.errors import RunFailed, WorldWentWrong
 from veilring.nodes.journal import Journal
 from veilring.scenarios import RoleScenario, load_scenario, run_role, run_scenario
-from veilring.scenarios.comparison import Question, SystemComparison, compare, make_question
+from veilring.scenarios.comparison import compare
+from veilring.scenarios.comparison.comparison import SystemComparison
+from veilring.scenarios.comparison.question import Question, make_question
 from veilring.scenarios.reporting import open_folder, write_failure, write_report
 from veilring.scenarios.schema import NetworkSection, RoleRunSection
 from veilring.testing.exploring import SystemSubject, draw_world, play_world

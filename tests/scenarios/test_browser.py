@@ -10,7 +10,7 @@ from tests.scenarios.reporting.pages import in_flight, stand
 from tests.testing.auditing.planted import AUDIT
 
 from veilring.scenarios import Report
-from veilring.scenarios.comparison import SystemComparison
+from veilring.scenarios.comparison.comparison import SystemComparison
 from veilring.scenarios.comparison.page import render_page
 from veilring.scenarios.reporting import read_folder
 from veilring.scenarios.reporting.page import render

@@ -17,8 +17,7 @@ from veilring.nodes.journal import Journal, Mark
 from veilring.nodes.run import Failure
 from veilring.protocols.ring.attacks.findings import RingFindings
 from veilring.scenarios import Report, Scenario, load_scenario, run_scenario
-from veilring.scenarios.comparison import SystemComparison
-from veilring.scenarios.comparison.comparison import RULE
+from veilring.scenarios.comparison.comparison import RULE, SystemComparison
 from veilring.scenarios.comparison.page import (
     COLUMNS,
     cells,

@@ -20,7 +20,7 @@ from veilring.cli.options import (
 from veilring.errors import InputError
 
 if TYPE_CHECKING:
-    from veilring.scenarios.comparison import SystemComparison
+    from veilring.scenarios.comparison.comparison import SystemComparison
     from veilring.scenarios.comparison.tuning import Tuned
 
 _SHOWN = 10  # the number of choices shown; the file contains all
@@ -92,7 +92,7 @@ def tune_command(
     from veilring.cli.console import show_notes, show_progress
     from veilring.config import set_key
     from veilring.privacy.files import write_whole
-    from veilring.scenarios.comparison import make_question
+    from veilring.scenarios.comparison.question import make_question
     from veilring.scenarios.comparison.tuning import tune
 
     if out is not None and out.exists():
@@ -275,8 +275,8 @@ def compare_command(
     from veilring.cli.console import show_columns, show_notes, show_progress
     from veilring.randomness import draw_seed
     from veilring.scenarios.comparison import compare as run_comparison
-    from veilring.scenarios.comparison import make_question, read_network
     from veilring.scenarios.comparison.page import require_fresh, write_comparison, write_picture
+    from veilring.scenarios.comparison.question import make_question, read_network
 
     given = {"radius": radius, "tau": tau, "bins": bins}
     question = make_question(

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Final, Literal, cast
 
 from pydantic import Field
@@ -136,12 +135,10 @@ def _store_errors() -> Iterator[None]:
         raise ScenarioError.of(error, "state") from error
 
 
-DUTIES: Final[Mapping[str, Duty]] = MappingProxyType(
-    {
-        "collector": Duty(CollectorConfig, serve=serve_collector, begin=begin_store),
-        "client": Duty(SurveyClientConfig, begin=begin_outbox),
-    }
-)
+DUTIES: Final[Mapping[str, Duty]] = {
+    "collector": Duty(CollectorConfig, serve=serve_collector, begin=begin_store),
+    "client": Duty(SurveyClientConfig, begin=begin_outbox),
+}
 """The duties of a collector and its survey clients."""
 
 

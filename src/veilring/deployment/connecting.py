@@ -14,11 +14,11 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager, contextmanager
 from logging import Logger, getLogger
-from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
+from veilring.config import require_key
 from veilring.deployment.config import Config, ServerConfig, load_credentials
-from veilring.errors import HandshakeError, ScenarioError, SessionAborted
+from veilring.errors import HandshakeError, SessionAborted
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties
 from veilring.nodes.service import Offer, Service
@@ -40,18 +40,16 @@ EXPIRY_CHECK_SECONDS: Final = 86_400.0  # each day that is left, one line for ea
 
 # Explanations by the reason of a refusal, shown below the error: the first if the queried party
 # refuses, the second if another party refuses the queried one.
-_HINTS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
-    {
-        "OtherTerms": (
-            "Its terms differ from yours.",
-            "The terms of {culprit} differ from those of {by}.",
-        ),
-        "NotOffered": (
-            "It does not provide this service, or you may not use it: see its configuration.",
-            "{culprit} does not provide this service, or {by} may not use it.",
-        ),
-    }
-)
+_HINTS: Final[Mapping[str, tuple[str, str]]] = {
+    "OtherTerms": (
+        "Its terms differ from yours.",
+        "The terms of {culprit} differ from those of {by}.",
+    ),
+    "NotOffered": (
+        "It does not provide this service, or you may not use it: see its configuration.",
+        "{culprit} does not provide this service, or {by} may not use it.",
+    ),
+}
 
 _client_log = getLogger("veilring.client")
 _R = TypeVar("_R")
@@ -60,8 +58,7 @@ Clock = Callable[[], dt.datetime]
 
 def require_party(roster: Roster, key: str, name: str) -> None:
     """Refuse a name that is not a party's: clients do not serve."""
-    if name not in roster.parties:
-        raise ScenarioError(key, name, f"a party: {', '.join(roster.parties)}")
+    require_key(name in roster.parties, key, name, f"a party: {', '.join(roster.parties)}")
 
 
 class Meeting:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
@@ -172,7 +171,7 @@ KEY: Final = "client"
 TermsSettings = Mapping[str, Any]
 """Keys of terms: a value, or a table of keys."""
 _Configs = dict[str, Mapping[str, object]]
-NO_SETTINGS: Final[TermsSettings] = MappingProxyType({})
+NO_SETTINGS: Final[TermsSettings] = {}
 
 IN_PRODUCTION: Final = (
     "In production each party makes its own key (`veilring keys new`), and the ranges in terms.toml"
@@ -660,13 +659,11 @@ class PlacesExample(Example):
         )
 
 
-EXAMPLES: Final[Mapping[str, type[Example]]] = MappingProxyType(
-    {
-        "survey": SurveyExample,
-        "owner": OwnerExample,
-        "prediction": PredictionExample,
-        "places": PlacesExample,
-    }
-)
+EXAMPLES: Final[Mapping[str, type[Example]]] = {
+    "survey": SurveyExample,
+    "owner": OwnerExample,
+    "prediction": PredictionExample,
+    "places": PlacesExample,
+}
 """The examples by their names in `veilring deploy`. `write_peers` makes peers from a scenario
 instead."""

@@ -4,8 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
-from typing import Final, Literal, Self
+from typing import ClassVar, Final, Literal, Self
 
 from pydantic import Field
 from typing_extensions import override
@@ -48,13 +47,9 @@ class OwnerTerms(Schema):
         rows: The number of rows, if it is public; otherwise counting them costs budget.
     """
 
+    system: ClassVar[type[DataOwner]] = DataOwner
     protocol: DataOwner = DataOwner()
     rows: int | None = Field(None, ge=1)
-
-    @property
-    @override
-    def system(self) -> type[DataOwner]:
-        return DataOwner
 
     @override
     def facts(self, parties: int, rows: int | None = None) -> Facts:
@@ -156,8 +151,6 @@ class AnalystConfig(QueryingConfig, ReadingConfig):
             again.
     """
 
-    renamed = MappingProxyType({"r": "radius"})
-
     role: Literal["client"]
     epsilon: float = Field(gt=0)
     radius: Radius | None = None
@@ -207,10 +200,8 @@ def make_request(config: AnalystConfig, terms: OwnerTerms, queries: Floats) -> L
     return system.request(queries, facts, config.epsilon, name=config.name)
 
 
-DUTIES: Final[Mapping[str, Duty]] = MappingProxyType(
-    {
-        "server": Duty(OwnerConfig, serve=serve_owner, begin=begin_owner),
-        "client": Duty(AnalystConfig, ask=ask_owner),
-    }
-)
+DUTIES: Final[Mapping[str, Duty]] = {
+    "server": Duty(OwnerConfig, serve=serve_owner, begin=begin_owner),
+    "client": Duty(AnalystConfig, ask=ask_owner),
+}
 """The duties of a data owner and its analysts."""

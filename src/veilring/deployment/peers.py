@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, Self
 
 import numpy as np
@@ -18,7 +17,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
-from veilring.config import as_scenario_errors, require_key, require_key_that
+from veilring.config import as_scenario_errors, read_tables, require_key, require_key_that
 from veilring.deployment.config import (
     BudgetAmount,
     Duty,
@@ -29,7 +28,6 @@ from veilring.deployment.config import (
     ServerConfig,
     StateConfig,
     load_credentials,
-    read_terms,
 )
 from veilring.deployment.connecting import Client, Server
 from veilring.errors import InputError, ScenarioError
@@ -75,7 +73,7 @@ class PeerTerms(Schema):
     @classmethod
     @override
     def load(cls, path: Path, parties: int | None = None) -> Self:
-        tables = read_terms(path)
+        tables = read_tables(path, "terms")
         return model_naming(cls, tables).of(**tables).checked(parties)
 
     @override
@@ -341,10 +339,8 @@ async def _fetch(client: Client, terms: PeerTerms, once: Once) -> Any:  # noqa: 
         return await connection.run(result_client(terms.digest, once, price))
 
 
-DUTIES: Final[Mapping[str, Duty]] = MappingProxyType(
-    {
-        "member": Duty(MemberConfig, serve=serve_member, begin=begin_member),
-        "client": Duty(ClientConfig, ask=ask_member, model=fetch_model),
-    }
-)
+DUTIES: Final[Mapping[str, Duty]] = {
+    "member": Duty(MemberConfig, serve=serve_member, begin=begin_member),
+    "client": Duty(ClientConfig, ask=ask_member, model=fetch_model),
+}
 """The duties of a system in which all parties hold rows."""

@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Final, Literal, Self
+from types import ModuleType
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import Field
 from typing_extensions import override
 
 from veilring.arrays import Floats
-from veilring.config import Section, same_field
+from veilring.config import Section, as_scenario_errors, same_field
 from veilring.data.csv import read_cells
 from veilring.deployment.config import (
     Duty,
@@ -24,31 +24,27 @@ from veilring.deployment.config import (
     StateConfig,
     Terms,
 )
-from veilring.deployment.connecting import Client, ClientConnection, Server
+from veilring.deployment.connecting import Client, Server
 from veilring.errors import InputError, ScenarioError
 from veilring.extras import require_extra
 from veilring.nodes.service import opening
 from veilring.privacy.budgets import Budgets
+from veilring.privacy.checks import require
 from veilring.privacy.ledger import Ledger, open_ledger
 from veilring.privacy.selection import EPSILON_MAX
-from veilring.protocols.treewalk.algorithm.mechanisms import (
-    SPLITS_MAX,
-    Comparison,
-    bucket_distribution,
-)
-from veilring.protocols.treewalk.algorithm.tree import POINTS_MAX, Places, depth_of
+from veilring.protocols.promise import Facts
+from veilring.protocols.treewalk.algorithm.mechanisms import SPLITS_MAX
+from veilring.protocols.treewalk.algorithm.tree import POINTS_MAX, Places
 from veilring.protocols.treewalk.memory import RememberedAnswer, WalkMemory, ask_once, snap
-from veilring.protocols.treewalk.plan import BUCKET_SPLITS, LookupPlan, own_probability
+from veilring.protocols.treewalk.plan import BUCKET_SPLITS, own_probability
 from veilring.protocols.treewalk.roles import (
     BUCKET_SERVICE,
     WALK_SERVICE,
     Keeper,
     NearestPlaces,
-    bucket_client,
     offers,
-    walk_client,
 )
-from veilring.protocols.treewalk.system import TreeWalk
+from veilring.protocols.treewalk.system import Lookup, TreeWalk
 
 if TYPE_CHECKING:
     from pyproj import Transformer
@@ -209,6 +205,7 @@ class PlacesTerms(Terms):
         area: The area of the places, in which clients may ask; by default anywhere.
     """
 
+    system: ClassVar[type[TreeWalk]] = TreeWalk
     # It is the same in all terms, and left out of their hash, under which clients keep answers.
     protocol: PlacesProtocol = Field(PlacesProtocol(), exclude=True)
     crs: str = Field(description="a plane in metres, such as EPSG:32610")
@@ -217,11 +214,6 @@ class PlacesTerms(Terms):
     latitude: str = Field("lat", description="the header of a column")
     longitude: str = Field("lon", description="the header of a column")
     area: Area = Area()
-
-    @property
-    @override
-    def system(self) -> type[TreeWalk]:
-        return TreeWalk
 
     @override
     def checked(self, parties: int | None = None) -> Self:
@@ -244,15 +236,13 @@ class PlacesTerms(Terms):
         cells = read_cells(path)
         columns = []
         for name in (self.latitude, self.longitude):
-            if name not in cells:
-                raise InputError("rows", path, f"a file with the column {name!r}")
+            require(name in cells, "rows", path, f"a file with the column {name!r}")
             try:
                 columns.append(cells[name].astype(np.float64))
             except ValueError:
                 raise InputError("rows", path, f"numbers in the column {name!r}") from None
         degrees = np.stack(columns, axis=1)
-        if not np.isfinite(degrees).all():
-            raise InputError("rows", path, "finite numbers in both columns")
+        require(bool(np.isfinite(degrees).all()), "rows", path, "finite numbers in both columns")
         return degrees
 
 
@@ -374,15 +364,17 @@ async def ask_places(config: PlacesClientConfig, near: Near) -> dict[str, list[o
             f"--near is outside of the map, which is {terms.area}", field="--near"
         )
     here = terms.projection.to_metres(degrees)
-    asked, asking = snap(here, config.grid), _Asking(config, terms, near.epsilon)
+    lookup = _lookup(config, terms, near.epsilon)
+    service = BUCKET_SERVICE if lookup.names_bucket else WALK_SERVICE
+    how = (config.by, config.splits, config.grid, near.epsilon)
 
     async def ask(queries: Floats, keeper: Keeper) -> NearestPlaces:
         async with client.connect(terms.keys) as connection:
-            return await asking(connection, queries, keeper)
+            return await connection.run(opening(lookup.ask, service, terms.digest), queries, keeper)
 
     with _open_ledger(config) as ledger:
-        memory = WalkMemory(ledger, config.ask, asking.terms)
-        (answer,) = await ask_once(memory, asked, ask, most=near.epsilon)
+        memory = WalkMemory(ledger, config.ask, terms.digest + repr(how).encode())
+        (answer,) = await ask_once(memory, snap(here, config.grid), ask, most=near.epsilon)
     return _columns(answer, here[0], terms, config.show)
 
 
@@ -407,57 +399,19 @@ class Chance:
 
 def chance_of(config: PlacesClientConfig, epsilon: float) -> Chance:
     """Return the probability that a question of this epsilon gets the places of its own bucket."""
-    asking = _Asking(config, PlacesTerms.load(Path(config.terms)), epsilon)
-    depth = depth_of(asking.places.places)
-    distribution = bucket_distribution(depth, config.splits, epsilon)
-    if config.by == "response":
+    lookup = _lookup(config, PlacesTerms.load(Path(config.terms)), epsilon)
+    levels = lookup.depth - lookup.splits
+    distribution = lookup.distribution
+    if lookup.names_bucket:
         return Chance(float(distribution.p), distribution.domain)
-    return Chance(own_probability(asking.levels, epsilon), distribution.domain)
+    return Chance(own_probability(levels, epsilon), distribution.domain)
 
 
-@dataclass(frozen=True, slots=True)
-class _Asking:
-    """The mechanism of a question."""
-
-    config: PlacesClientConfig
-    places: PlacesTerms
-    epsilon: float
-
-    @property
-    def terms(self) -> bytes:
-        """All public parameters of the question."""
-        how = (self.config.by, self.config.splits, self.config.grid, self.epsilon)
-        return self.places.digest + repr(how).encode()
-
-    async def __call__(
-        self, connection: ClientConnection, queries: Floats, keeper: Keeper
-    ) -> NearestPlaces:
-        terms = self.places.digest
-        plan = LookupPlan(self.config.splits)
-        if self.config.by == "response":
-            nearest, _ = await connection.run(
-                opening(bucket_client, BUCKET_SERVICE, terms),
-                queries,
-                plan=plan,
-                epsilon=self.epsilon,
-                keeper=keeper,
-            )
-            return nearest
-        return await connection.run(
-            opening(walk_client, WALK_SERVICE, terms),
-            queries,
-            plan=plan,
-            steps=Comparison(2 * self.epsilon / self.levels),
-            keeper=keeper,
-        )
-
-    @property
-    def levels(self) -> int:
-        """The number of steps of a walk in the tree of the terms, at least 1."""
-        depth = depth_of(self.places.places)
-        if self.config.splits >= depth:
-            raise ScenarioError("splits", self.config.splits, f"0 to {depth - 1} here")
-        return depth - self.config.splits
+def _lookup(config: PlacesClientConfig, terms: PlacesTerms, epsilon: float) -> Lookup:
+    """Return the mechanism of a question."""
+    system = TreeWalk(epsilon=epsilon, by=config.by, splits=config.splits)
+    with as_scenario_errors({"splits": "splits", "epsilon": "--epsilon"}, "terms"):
+        return system.bind(Facts(parties=2, features=_AXES, classes=1, rows=terms.places))
 
 
 def _columns(
@@ -477,10 +431,8 @@ def _columns(
     }
 
 
-DUTIES: Final[Mapping[str, Duty]] = MappingProxyType(
-    {
-        "server": Duty(PlacesConfig, serve=serve_places),
-        "client": Duty(PlacesClientConfig, near=ask_places, begin=begin_places_client),
-    }
-)
+DUTIES: Final[Mapping[str, Duty]] = {
+    "server": Duty(PlacesConfig, serve=serve_places),
+    "client": Duty(PlacesClientConfig, near=ask_places, begin=begin_places_client),
+}
 """The duties of a server of places and its clients."""

@@ -6,8 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from veilring.arrays import Ints
-from veilring.config import as_scenario_errors, require_key_that
+from veilring.config import as_scenario_errors, require_key, require_key_that
 from veilring.data.csv import read_cells
 from veilring.data.npz import NPZ, Vectors, read_vectors
 from veilring.data.schema import OUTSIDE_MAX, FeatureList, Words, check_ranges, look_up
@@ -34,7 +33,7 @@ from veilring.deployment.config import (
 from veilring.deployment.connecting import Client, Server
 from veilring.errors import BudgetExhausted, InputError, ScenarioError
 from veilring.nodes.service import Threads, opening
-from veilring.privacy.checks import doubt_of_delta
+from veilring.privacy.checks import doubt_of_delta, require
 from veilring.protocols.prediction.algorithm.directions import quantise
 from veilring.protocols.prediction.client import (
     add_at_server,
@@ -75,6 +74,7 @@ class PredictionTerms(Schema):
             a public origin.
     """
 
+    system: ClassVar[type[IndKNN]] = IndKNN
     protocol: IndKNN = IndKNN()
     features: FeatureList = ()
     dimensions: int = Field(0, ge=0, description="a whole number above 0, or features")
@@ -82,11 +82,6 @@ class PredictionTerms(Schema):
         tuple[float, ...], Field(strict=False, description="a list of numbers, or none")
     ] = ()
     origin_price: BudgetAmount = 0.0
-
-    @property
-    @override
-    def system(self) -> type[IndKNN]:
-        return IndKNN
 
     @property
     @override
@@ -171,8 +166,7 @@ def read_records(
     cells = read_cells(path)
     check_ranges(path, terms.features, cells, outside_max, log)
     rows = terms.rows_of(path, cells)
-    if key not in cells:
-        raise InputError("key", key, f"a column of {path.name}")
+    require(key in cells, "key", key, f"a column of {path.name}")
     ids = [str(name) for name in cells[key].tolist()]
     return LabelledRecords.of(ids, terms.directions(rows.features), rows.labels)
 
@@ -230,8 +224,6 @@ class PredictionServerConfig(ServerConfig, StateConfig):
         role: `server`.
         administrators: The members of the roster that may add and forget records.
     """
-
-    renamed = MappingProxyType({**StateConfig.renamed, "curators": "administrators"})
 
     role: Literal["server"]
     administrators: Words = Field((), description="a list of names of the roster")
@@ -317,8 +309,7 @@ async def ask_prediction(config: PredictionClientConfig, queries: Path) -> dict[
     client = Client(config)
     terms = PredictionTerms.load(Path(config.terms))
     rows, rules = read_queries(queries, terms, config.outside_max, _client_log), terms.rules
-    if config.block > rules.fitting:
-        raise ScenarioError("block", config.block, f"at most {rules.fitting}")
+    require_key(config.block <= rules.fitting, "block", config.block, f"at most {rules.fitting}")
     if not len(rows):
         raise InputError.because("the file has no queries; at least one is needed", field="queries")
     block, labels = config.block or rules.fitting, list[str]()
@@ -419,11 +410,9 @@ def _pieces(count: int) -> list[tuple[int, int]]:
     return [(first, min(first + step, count)) for first in range(0, count, step)]
 
 
-DUTIES: Final[Mapping[str, Duty]] = MappingProxyType(
-    {
-        "server": Duty(PredictionServerConfig, serve=serve_prediction, begin=begin_server),
-        "client": Duty(PredictionClientConfig, ask=ask_prediction),
-        "administrator": Duty(RecordsAdministratorConfig),
-    }
-)
+DUTIES: Final[Mapping[str, Duty]] = {
+    "server": Duty(PredictionServerConfig, serve=serve_prediction, begin=begin_server),
+    "client": Duty(PredictionClientConfig, ask=ask_prediction),
+    "administrator": Duty(RecordsAdministratorConfig),
+}
 """The duties of a prediction server, its clients and its records administrators."""

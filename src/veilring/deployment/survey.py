@@ -5,14 +5,14 @@ import json
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import AwareDatetime, Field, ValidationError, model_validator
 from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
-from veilring.config import Section, same_field
+from veilring.config import Section, as_scenario_errors, same_field
 from veilring.data.csv import read_cells
 from veilring.data.schema import (
     FeatureList,
@@ -27,7 +27,7 @@ from veilring.data.schema import (
 )
 from veilring.data.table import Ranges
 from veilring.deployment.config import Terms
-from veilring.errors import HandshakeError, InputError, ProtocolViolation, ScenarioError
+from veilring.errors import HandshakeError, ProtocolViolation, ScenarioError
 from veilring.protocols.ldp.algorithm.oracles import OracleName
 from veilring.protocols.ldp.algorithm.steps import Bins, Scaling
 from veilring.protocols.ldp.algorithm.survey import make_survey
@@ -115,14 +115,10 @@ class SurveyTerms(Terms):
         features: All columns except the label.
     """
 
+    system: ClassVar[type[LDPBayes]] = LDPBayes
     protocol: SurveySection
     classes: Words = Field((), description="a list of different names of classes")
     features: FeatureList
-
-    @property
-    @override
-    def system(self) -> type[LDPBayes]:
-        return LDPBayes
 
     @cached_property
     def task(self) -> Task:
@@ -168,10 +164,8 @@ class SurveyTerms(Terms):
             if len(feature.categories) == 1 and not section.is_numeric:
                 key = f"features.{feature.name}.categories"
                 raise ScenarioError(key, list(feature.categories), "two or more categories")
-        try:
+        with as_scenario_errors({}, "protocol"):
             _ = self.task
-        except InputError as error:
-            raise ScenarioError.of(error, f"protocol.{error.field}") from error
         return self
 
     def read_clients(self, path: Path) -> ClientPool:

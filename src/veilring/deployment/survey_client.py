@@ -12,7 +12,7 @@ from unicodedata import normalize
 import numpy as np
 from pydantic import Field
 
-from veilring.config import Section
+from veilring.config import Section, require_key
 from veilring.data.csv import read_cells
 from veilring.data.schema import FileCells, check_ranges
 from veilring.deployment.config import ReadingConfig, StateConfig
@@ -360,9 +360,8 @@ def _names(config: SurveyClientConfig, path: Path, cells: FileCells, count: int)
                 field="key",
             )
         return [str(row) for row in range(1, count + 1)]
-    if config.key not in cells:
-        allowed = f"a column of {path.name} ({', '.join(cells)}), or {ROW_NUMBER!r}"
-        raise ScenarioError("key", config.key, allowed)
+    allowed = f"a column of {path.name} ({', '.join(cells)}), or {ROW_NUMBER!r}"
+    require_key(config.key in cells, "key", config.key, allowed)
     names = [normalize("NFC", cell).strip() for cell in cells[config.key].tolist()]
     if len(set(names)) != len(names):
         raise ScenarioError.because(

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from numbers import Real
 from textwrap import fill
-from types import MappingProxyType
 from typing import Any, ClassVar, Final, Self, TypeAlias
 
 import numpy as np
@@ -170,7 +169,7 @@ class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
     _system: ClassVar[type[System]]
     _leaves_out: ClassVar[frozenset[str]] = frozenset()
     """The parameters of the system that the constructor does not take; they keep their defaults."""
-    _changed: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
+    _changed: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """The facts that differ from the system's, for a parameter with another meaning here."""
     _own: ClassVar[tuple[DescribedKey, ...]] = _DEALT
     """The parameters besides those of the system, `ranges` and `random_state`."""

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from math import inf
-from types import MappingProxyType
 from typing import Any, ClassVar, Final, cast
 
 import numpy as np
@@ -221,16 +220,14 @@ class OwnerKNNClassifier(SystemClassifier):
     _system = DataOwner
     _own = ()
     _leaves_out = frozenset({"radius"})
-    _changed = MappingProxyType(
-        {
-            "k": {
-                "default": "auto",
-                "allowed": _AT_LEAST_ONE,
-                "meaning": "The approximate number of nearest rows that vote. `auto` follows from"
-                " the numbers of features and rows; the number of rows is then public.",
-            }
+    _changed: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "k": {
+            "default": "auto",
+            "allowed": _AT_LEAST_ONE,
+            "meaning": "The approximate number of nearest rows that vote. `auto` follows from"
+            " the numbers of features and rows; the number of rows is then public.",
         }
-    )
+    }
     _first = ("epsilon", "k")
 
     @override
@@ -366,14 +363,12 @@ class LDPClassifier(SystemClassifier):
     model_: Classifier
     system_: LDPBayes
     _own: ClassVar[tuple[DescribedKey, ...]] = ()
-    _changed: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
-        {
-            "epsilon": {
-                "allowed": f"{LDPBayes.model_fields['epsilon'].description}; infinity means no"
-                " noise, with every client answering every question"
-            }
+    _changed: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "epsilon": {
+            "allowed": f"{LDPBayes.model_fields['epsilon'].description}; infinity means no"
+            " noise, with every client answering every question"
         }
-    )
+    }
 
     def predict_log_proba(self, X: ArrayLike) -> Floats:
         """Return the logarithm of each class's probability, shape (rows, classes)."""
@@ -465,24 +460,23 @@ class LDPGaussianNaiveBayes(LDPClassifier):
     survey_: GaussianBayesSurvey
     _system = LDPBayes
     _leaves_out = frozenset({"kind", "bins", "smoothing"})
-    _changed = MappingProxyType(
-        {**LDPClassifier._changed, "kind": {"default": "gaussian-bayes"}}  # noqa: SLF001  (its base)
-    )
-
-
-_OF_A_SYSTEM: Final[Mapping[type[System], type[SystemClassifier]]] = MappingProxyType(
-    {
-        each._system: each  # noqa: SLF001  (a class of this module)
-        for each in (
-            PrivateKNNClassifier,
-            RankSearchClassifier,
-            ReleasedClassifier,
-            NoisyVotesClassifier,
-            IndKNNClassifier,
-            TreeWalkClassifier,
-        )
+    _changed: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        **LDPClassifier._changed,  # noqa: SLF001  (its base)
+        "kind": {"default": "gaussian-bayes"},
     }
-)
+
+
+_OF_A_SYSTEM: Final[Mapping[type[System], type[SystemClassifier]]] = {
+    each._system: each  # noqa: SLF001  (a class of this module)
+    for each in (
+        PrivateKNNClassifier,
+        RankSearchClassifier,
+        ReleasedClassifier,
+        NoisyVotesClassifier,
+        IndKNNClassifier,
+        TreeWalkClassifier,
+    )
+}
 
 
 @cache

@@ -23,6 +23,11 @@ def require_that(fulfilled: bool, field: str, message: str) -> None:  # noqa: FB
         raise InputError.because(message, field=field)
 
 
+def require_whole(field: str, value: int, most: int) -> None:
+    """Refuse a number that is not from 1 to a maximum."""
+    require(1 <= value <= most, field, value, f"a whole number from 1 to {most:,}")
+
+
 def require_choice(field: str, value: object, choices: Any) -> None:  # noqa: ANN401  (a `Literal`)
     """Raise `InputError` unless a value belongs to a `Literal` type."""
     require(value in get_args(choices), field, value, ", ".join(map(str, get_args(choices))))

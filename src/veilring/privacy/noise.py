@@ -94,14 +94,6 @@ def discrete_gaussian_pmf(k: ArrayLike, sigma: float | Fraction) -> Floats:
     )
 
 
-def discrete_gaussian_variance(sigma: float | Fraction) -> float:
-    """Return the variance, never above `sigma**2`; from sigma = 2 on it is that in floats."""
-    if float(require_scale("sigma", sigma)) >= _GAUSSIAN_SMOOTH:
-        return float(sigma) ** 2
-    k = np.arange(-_GAUSSIAN_REACH, _GAUSSIAN_REACH + 1)
-    return float(np.sum(k**2 * discrete_gaussian_pmf(k, sigma)))
-
-
 def _gaussian_mass(sigma: float) -> float:
     """Return the sum of `e**(-k**2 / (2 sigma**2))` over all whole numbers."""
     if sigma >= _GAUSSIAN_SMOOTH:

@@ -70,13 +70,6 @@ _LOG_KEPT: Final = frozenset(
 )
 _APPLICATION: Final = 0x56424F4B  # "VBOK", so that other programs' files are not mistaken for ours
 _VERSION: Final = 4
-# Until version 3, each section was a file with an application id of its own.
-_EARLIER: Final = {
-    0x5645494C: "ledger",
-    0x7665696C: "store of reports",
-    0x7665696D: "survey client's outbox",
-    0x7665696E: "memory of queries",
-}
 _PAGE_BYTES: Final = 4096
 _OWN_SCHEMA: Final = """
 CREATE TABLE statefile (
@@ -373,10 +366,7 @@ def open_state_file(
     path = path.resolve()
     if path.is_dir():
         raise InputError.because(
-            f"{path} is a folder, and the {kind.name} is one file. If an earlier version of"
-            " veilring made the folder, go on with that version; without its files,"
-            f" {kind.loss}",
-            field=kind.name,
+            f"{path} is a folder, and the {kind.name} is one file; name that file", field=kind.name
         )
     if new and path.exists():
         raise InputError.because(
@@ -414,8 +404,7 @@ def read_state_file(path: Path, *sections: Section) -> Iterator[sqlite3.Connecti
         sqlite3.Error: If the disk fails.
     """
     path, kind = path.resolve(), _Content(sections)
-    if not path.exists():
-        raise InputError(kind.name, path, "an existing file")
+    require(path.exists(), kind.name, path, "an existing file")
     known = _known_to_readers(
         path
     )  # before the moment that is read, because its writer may end meanwhile
@@ -615,9 +604,8 @@ def _require_format(
     except sqlite3.DatabaseError as error:
         if _primary_code(error) != sqlite3.SQLITE_NOTADB:
             raise
-    if application in _EARLIER or (application == _APPLICATION and version != _VERSION):
-        name = _EARLIER.get(application, kind.name)
-        raise another_format(path, name, version, _VERSION, kind.loss)
+    if application == _APPLICATION and version != _VERSION:
+        raise another_format(path, kind.name, version, _VERSION, kind.loss)
     if application != _APPLICATION:
         if begun:
             raise _damaged(path, kind, f"it does not start like a {kind.name}")

@@ -6,6 +6,7 @@ from veilring.arrays import Floats
 from veilring.data.table import in_unit_cube
 from veilring.errors import InputError, ProtocolViolation
 from veilring.nodes.party import Party, broadcast
+from veilring.privacy.checks import require
 from veilring.protocols.digests import digest_of
 from veilring.transport.messages import Matrix, Message
 
@@ -23,8 +24,7 @@ def check_queries(queries: Floats, features: int, most: int) -> None:
             f"queries has the shape {queries.shape}; it must be (queries, {features})",
             field="queries",
         )
-    if not 1 <= len(queries) <= most:
-        raise InputError("queries", len(queries), f"1 to {most} in a batch")
+    require(1 <= len(queries) <= most, "queries", len(queries), f"1 to {most} in a batch")
     if not in_unit_cube(queries):
         raise InputError.because("queries must be numbers from 0 to 1", field="queries")
 

@@ -10,14 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from fractions import Fraction
 from numbers import Integral, Real
-from types import MappingProxyType
 from typing import Annotated, Final
 
 import numpy as np
 from pydantic import Field
 
 DIGEST_BYTES: Final = 32  # SHA-256's
-_NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
+_NO_NAMES: Final[Mapping[str, str]] = {}
 
 Digest = Annotated[bytes, Field(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
 """The hash of the sender's public inputs."""

@@ -38,8 +38,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, Self, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from veilring.errors import (
@@ -54,21 +56,20 @@ from veilring.errors import (
 from veilring.nodes.node import Node
 from veilring.nodes.party import Parties, Party, broadcast_to_rest
 from veilring.nodes.service import FairTurns, Offer, opening
+from veilring.protocols.chunks import receive_chunks, send_chunks
 from veilring.protocols.digests import DIGEST_BYTES, digest_of
 from veilring.protocols.membership import Once
 from veilring.protocols.peers import (
     PEERS_JOIN,
-    PIECE_BYTES,
     NameOrNone,
     PeerMember,
     Till,
     exhausted_error,
     find_exhausted,
-    pieces_of,
 )
 from veilring.protocols.seeding import SILENCE_SECONDS, Steps
 from veilring.randomness import Streams
-from veilring.transport.messages import Message
+from veilring.transport.messages import Array, Message
 
 PEERS_RESULT: Final = "peers.result"
 """The service of sending the result, for clients and for other members."""
@@ -93,14 +94,15 @@ class ResultReady(Message, kind="result.ready"):
     exhausted: NameOrNone = ""
 
 
-class NextPiece(Message, kind="result.next"):
-    """Requests the next piece of a result, so that at most one is in flight."""
+class ResultBytes(Message, kind="result.bytes"):
+    """A result, shape (bytes,)."""
 
+    data: Annotated[NDArray[np.uint8], Array("|u1", 1)]
 
-class ResultPiece(Message, kind="result.piece"):
-    """A piece of a result."""
-
-    data: Annotated[bytes, Field(max_length=PIECE_BYTES)]
+    @classmethod
+    def of(cls, kept: bytes) -> Self:
+        """Return the message of a result."""
+        return cls(data=np.frombuffer(kept, np.uint8))
 
 
 class ResultHeld(Message, kind="result.held"):
@@ -383,7 +385,7 @@ class OnceMember:
             await party.send(client, answer)
             return
         await party.send(client, ResultReady())
-        await _send(party, client, answer)
+        await send_chunks(party, client, ResultBytes.of(answer))
         line = "%s sent its release to %s; it was paid for once, with epsilon %g"
         _log.info(line, self.node.name, client, self.till.price)
 
@@ -420,27 +422,12 @@ async def _request(party: Party, *, size: int) -> bytes | ResultReady:
     """Return the peer's result, which it makes if necessary, or its refusal."""
     (member,) = party.peers
     answer = await party.receive(ResultReady, sender=member)
-    return answer if answer.exhausted else await _receive(party, member, size)
+    if answer.exhausted:
+        return answer
+    result = await receive_chunks(party, ResultBytes.of(bytes(size)), sender=member)
+    return result.data.tobytes()
 
 
 async def _hear(party: Party) -> ResultHeld:
     (member,) = party.peers
     return await party.receive(ResultHeld, sender=member)
-
-
-async def _send(party: Party, peer: str, kept: bytes) -> None:
-    for piece in pieces_of(kept):
-        await party.receive(NextPiece, sender=peer)
-        await party.send(peer, ResultPiece(data=piece))
-
-
-async def _receive(party: Party, sender: str, size: int) -> bytes:
-    """Return the given number of bytes from a peer, which is accused of pieces of other sizes."""
-    found = list[bytes]()
-    for expected in pieces_of(bytes(size)):
-        await party.send(sender, NextPiece())
-        piece = (await party.receive(ResultPiece, sender=sender)).data
-        if len(piece) != len(expected):
-            raise ProtocolViolation(sender, "sent a result of the wrong length")
-        found.append(piece)
-    return b"".join(found)

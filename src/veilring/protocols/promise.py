@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, Self
 from veilring.data.table import Features
 from veilring.errors import InputError
 from veilring.nodes.journal import Cost, Traffic
+from veilring.privacy.checks import require
 from veilring.transport.frames import frame_size
 from veilring.transport.messages import SESSION_BYTES, Message, encode
 
@@ -266,8 +267,7 @@ class Promise:
             raise InputError.because(
                 f"rows of a person do not apply to this guarantee: {self.guarantee}", field="rows"
             )
-        if rows < 1:
-            raise InputError("rows", rows, "a whole number of at least 1")
+        require(rows >= 1, "rows", rows, "a whole number of at least 1")
         epsilon = rows * self.epsilon
         growth = expm1(min(epsilon, _EXPONENT_MAX)) / expm1(self.epsilon) if epsilon else rows
         adjacency = f"a person with up to {rows} rows added or removed"

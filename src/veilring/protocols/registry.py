@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from types import MappingProxyType
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, create_model
@@ -21,23 +20,17 @@ from veilring.protocols.system import System
 GROUP: Final = "veilring.systems"
 """The group of entry points by which other packages add systems."""
 
-BUILT_IN: Final = MappingProxyType(
-    {
-        "private-knn": "veilring.protocols.ring.system:PrivateKNN",
-        "rank-search": "veilring.protocols.ranksearch.system:RankSearch",
-        "release": "veilring.protocols.release.system:Release",
-        "noisy-votes": "veilring.protocols.noisyvotes.system:NoisyVotes",
-        "ldp-bayes": "veilring.protocols.ldp.system:LDPBayes",
-        "data-owner": "veilring.protocols.radius.system:DataOwner",
-        "ind-knn": "veilring.protocols.prediction.system:IndKNN",
-        "tree-walk": "veilring.protocols.treewalk.system:TreeWalk",
-    }
-)
+BUILT_IN: Final = {
+    "private-knn": "veilring.protocols.ring.system:PrivateKNN",
+    "rank-search": "veilring.protocols.ranksearch.system:RankSearch",
+    "release": "veilring.protocols.release.system:Release",
+    "noisy-votes": "veilring.protocols.noisyvotes.system:NoisyVotes",
+    "ldp-bayes": "veilring.protocols.ldp.system:LDPBayes",
+    "data-owner": "veilring.protocols.radius.system:DataOwner",
+    "ind-knn": "veilring.protocols.prediction.system:IndKNN",
+    "tree-walk": "veilring.protocols.treewalk.system:TreeWalk",
+}
 """The module and class of each system of this package."""
-RENAMED: Final = MappingProxyType(
-    {"radius": "data-owner", "prediction": "ind-knn", "treewalk": "tree-walk"}
-)
-"""Names that files of earlier versions contain."""
 PROTOCOL_DEFAULT: Final = "private-knn"
 """The system of a table `protocol` without a `name`."""
 
@@ -62,8 +55,7 @@ def find_system(name: str) -> type[System]:
         found = _loaded(_brought()[name])
     else:
         names = system_names()
-        hint = f"; it is now {RENAMED[name]}" if name in RENAMED else did_you_mean(name, names)
-        raise InputError("protocol.name", name, ", ".join(names) + hint)
+        raise InputError("protocol.name", name, ", ".join(names) + did_you_mean(name, names))
     if not (isinstance(found, type) and issubclass(found, System)):
         raise InputError("protocol.name", name, "the name of a subclass of veilring.System")
     return found

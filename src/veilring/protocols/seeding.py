@@ -34,6 +34,7 @@ from veilring.errors import (
 from veilring.nodes.journal import Traffic
 from veilring.nodes.party import Parties, Party
 from veilring.nodes.ring import PARTIES_MIN
+from veilring.privacy.checks import require
 from veilring.protocols.digests import DIGEST_BYTES, Digest, digest_of
 from veilring.protocols.masks import derive_secret
 from veilring.protocols.promise import repeated
@@ -111,11 +112,9 @@ class Quorum:
     lost: int
 
     def __post_init__(self) -> None:
-        if self.parties < PARTIES_MIN:
-            raise InputError("parties", self.parties, f"at least {PARTIES_MIN}")
+        require(self.parties >= PARTIES_MIN, "parties", self.parties, f"at least {PARTIES_MIN}")
         for name, count in (("tolerated", self.tolerated), ("lost", self.lost)):
-            if count < 0:
-                raise InputError(name, count, "at least 0")
+            require(count >= 0, name, count, "at least 0")
         if self.tolerated >= self.threshold:
             raise InputError.because(
                 f"if {self.lost} are lost, {self.threshold} of {self.parties} parties are left, and"

@@ -12,7 +12,6 @@ interface of a system.
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
@@ -427,11 +426,11 @@ class System(Section, ABC):
     """Whether rows are private; otherwise only queries are."""
     is_lasting: ClassVar[bool] = False
     """Whether an ε spent once covers the labels of any number of queries."""
-    measures: ClassVar[Mapping[str, Measure]] = MappingProxyType({})
+    measures: ClassVar[Mapping[str, Measure]] = {}
     """The measures returned by `Setup.leakage`, by name."""
     notices_liars: ClassVar[bool] = False
     """Whether the system guarantees that no malicious party changes a result unnoticed."""
-    arguments: ClassVar[Mapping[str, Argument]] = MappingProxyType({})
+    arguments: ClassVar[Mapping[str, Argument]] = {}
     """The claims of the guarantee that no audit tests, by name, with the reason for each."""
     deployment: ClassVar[str] = "veilring.deployment.peers"
     """The module that deploys its parties: it has a table `DUTIES`, with a

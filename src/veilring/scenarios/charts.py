@@ -162,8 +162,6 @@ def draw_curve(
     style: CurveStyle,
     label: str | None = None,
     *,
-    marks: bool = True,
-    line: bool = True,
     band: tuple[Sequence[float], Sequence[float]] | None = None,
 ) -> None:
     """Draw a curve with marks at its points."""
@@ -173,8 +171,8 @@ def draw_curve(
         x,
         y,
         color=style.color,
-        marker=style.marker if marks else "none",
-        linestyle=style.line if line else "none",
+        marker=style.marker,
+        linestyle=style.line,
         markersize=4.5,
         linewidth=1.5,
         label=label,

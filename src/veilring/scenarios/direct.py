@@ -22,6 +22,7 @@ from veilring.nodes.cluster import RUNTIMES, Cluster, RuntimeName
 from veilring.nodes.journal import View
 from veilring.nodes.party import by_party
 from veilring.nodes.run import Run, refuse_options
+from veilring.privacy.checks import require
 from veilring.protocols.membership import PublicModel
 from veilring.protocols.promise import Facts, Promise, Spent
 from veilring.protocols.system import System
@@ -238,8 +239,7 @@ def _ready(
 
 def _runner(runtime: RuntimeName) -> Runner:
     """Return a function that runs a coroutine to its end, on the loop that the runtime needs."""
-    if runtime not in RUNTIMES:
-        raise InputError("runtime", runtime, ", ".join(RUNTIMES))
+    require(runtime in RUNTIMES, "runtime", runtime, ", ".join(RUNTIMES))
     return simulation.simulate if runtime == _SIMULATED else asyncio.run
 
 

@@ -44,21 +44,6 @@ from veilring.errors import InputError
 from veilring.nodes.party import Party
 from veilring.simulation.loop import SimulatedLoop
 
-__all__ = (
-    "History",
-    "Model",
-    "Operation",
-    "Unknown",
-    "check_agreement",
-    "check_exactly_once",
-    "check_linearizable",
-    "check_validity",
-    "operation",
-    "recorded",
-    "recording",
-    "register",
-)
-
 
 class Unknown:
     """The result of an operation that has not returned."""

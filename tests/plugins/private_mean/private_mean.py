@@ -11,7 +11,9 @@ from typing_extensions import override
 import veilring as vr
 from veilring.arrays import Floats, Ints
 from veilring.nodes.ring import Ring
-from veilring.protocols.ring import FixedPoint, SumMethod, secure_sum, sum_cost
+from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod
+from veilring.protocols.ring.cost import sum_cost
+from veilring.protocols.ring.roles import secure_sum
 from veilring.protocols.system import PARTIES
 
 SHARES = SumMethod("shares")

@@ -19,12 +19,19 @@ from veilring.nodes.journal import View
 from veilring.nodes.party import ForwardingParty, Parties, Party
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Outcome
-from veilring.protocols import noisyvotes
-from veilring.protocols.noisyvotes.roles import PublicDigest, VotesBatch
+from veilring.protocols.noisyvotes.algorithm.parameters import (
+    ByAnnuli,
+    NearestRows,
+    NoisyVotesParameters,
+    WithinRadius,
+    remaining_epsilon,
+)
+from veilring.protocols.noisyvotes.algorithm.releases import VotesAnswer
+from veilring.protocols.noisyvotes.roles import PublicDigest, VotesBatch, private_votes
 from veilring.protocols.radius.algorithm.allocation import Allocation
 from veilring.protocols.radius.algorithm.balls import count_votes
 from veilring.protocols.radius.algorithm.conversion import ByGrid
-from veilring.protocols.ring import SumMethod
+from veilring.protocols.ring.algorithm.sums import SumMethod
 from veilring.protocols.ring.roles import SumPart, SumPartial, SumShare, SumTotal
 from veilring.testing.lies import Verdict, audit_lies
 from veilring.transport.messages import Message
@@ -34,7 +41,7 @@ pytestmark = pytest.mark.slow
 SHARES, ALONG = SumMethod("shares"), SumMethod()
 TWO: Any = np.int64(2)
 HALF: Any = np.float32(0.5)
-NEAR = noisyvotes.NearestRows(5, CERTAIN, rows=80, conversion=noisyvotes.ByAnnuli())
+NEAR = NearestRows(5, CERTAIN, rows=80, conversion=ByAnnuli())
 
 ROWS, PARTS = five_parts(80)
 QUERIES = np.random.default_rng(2).random((9, 2))
@@ -51,11 +58,11 @@ def another(message: Message) -> Message:
 
 
 def outcomes(
-    parameters: noisyvotes.NoisyVotesParameters,
+    parameters: NoisyVotesParameters,
     *,
     only: Mapping[str, Mapping[str, object]] | None = None,
     adversaries: Mapping[str, Adversary] | None = None,
-    role: Callable[..., Awaitable[noisyvotes.VotesAnswer]] = noisyvotes.private_votes,
+    role: Callable[..., Awaitable[VotesAnswer]] = private_votes,
 ) -> dict[str, Outcome]:
     """Return each party's outcome of a run in which some parties have their own arguments."""
     given: dict[str, dict[str, Any]] = {
@@ -117,12 +124,12 @@ def test_parties_add_nothing_to_different_inputs(
     assert {len(charged[name]) for name in done} == {released}
 
 
-async def in_its_own_order(party: Party, own: Rows, **public: Any) -> noisyvotes.VotesAnswer:
+async def in_its_own_order(party: Party, own: Rows, **public: Any) -> VotesAnswer:
     """Play a party with a different order of the parties."""
     listing = ForwardingParty(party)
     if party.me == "party-4":
         listing.parties = Parties(reversed(party.parties))
-    return await noisyvotes.private_votes(listing, own, **public)
+    return await private_votes(listing, own, **public)
 
 
 @pytest.mark.parametrize(
@@ -133,8 +140,8 @@ async def in_its_own_order(party: Party, own: Rows, **public: Any) -> noisyvotes
             for wrong in (
                 {"epsilon_vote": np.nextafter(CERTAIN, 0)},
                 {"tolerated": 2},
-                {"neighbours": noisyvotes.WithinRadius(0.25)},
-                {"neighbours": noisyvotes.NearestRows(5, CERTAIN, 80)},
+                {"neighbours": WithinRadius(0.25)},
+                {"neighbours": NearestRows(5, CERTAIN, 80)},
             )
         ),
         (ALONG, {"only": {"party-4": {"ring": Ring([NAMES[n] for n in (3, 0, 4, 2, 1)])}}}),
@@ -157,14 +164,11 @@ def test_a_difference_is_detected_before_any_sum(method: SumMethod, given: dict[
     ("mine", "theirs"),
     [
         ({"features": TWO, "epsilon_vote": 2000}, {}),
-        (
-            {"neighbours": noisyvotes.WithinRadius(HALF)},
-            {"neighbours": noisyvotes.WithinRadius(0.5)},
-        ),
+        ({"neighbours": WithinRadius(HALF)}, {"neighbours": WithinRadius(0.5)}),
         ({"sum": SumMethod("cycles", TWO)}, {"sum": SumMethod("cycles", 2)}),
         (
-            {"neighbours": noisyvotes.NearestRows(TWO, HALF, None, 2000, ByGrid(HALF))},
-            {"neighbours": noisyvotes.NearestRows(2, 0.5, None, CERTAIN, ByGrid(0.5))},
+            {"neighbours": NearestRows(TWO, HALF, None, 2000, ByGrid(HALF))},
+            {"neighbours": NearestRows(2, 0.5, None, CERTAIN, ByGrid(0.5))},
         ),
     ],
     ids=["vote", "radius", "cycles", "grid"],
@@ -194,19 +198,17 @@ def test_a_withheld_total_is_charged() -> None:
     np.testing.assert_array_equal(totals, count_votes(QUERIES, np.full(9, 0.2), ROWS, 3))
     assert all(outcome.error is not None for outcome in done.values())
     for name in done:
-        loss = noisyvotes.remaining_epsilon(charged[name], 5, tolerated=1, missing=1)
+        loss = remaining_epsilon(charged[name], 5, tolerated=1, missing=1)
         assert loss == pytest.approx(CERTAIN, rel=1e-12)
 
 
 async def labels(party: Party, own: Labelled, *, method: SumMethod) -> list[int]:
     """Label a batch among three parties, with equal noise in each run."""
-    answer = await noisyvotes.private_votes(
+    answer = await private_votes(
         party,
         own.rows,
         client="party-0",
-        parameters=noisyvotes.NoisyVotesParameters(
-            2, 3, 1.0, noisyvotes.WithinRadius(0.2), sum=method
-        ),
+        parameters=NoisyVotesParameters(2, 3, 1.0, WithinRadius(0.2), sum=method),
         queries=own.queries,
         ring=Ring(party.parties),
     )

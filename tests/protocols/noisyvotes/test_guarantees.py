@@ -15,17 +15,17 @@ from veilring.data.table import Rows
 from veilring.errors import InputError
 from veilring.privacy.divisible import polya_difference_pmf
 from veilring.privacy.shares import count_loss
-from veilring.protocols.noisyvotes import (
+from veilring.protocols.noisyvotes.algorithm.parameters import (
     ByAnnuli,
     NearestRows,
     NoisyVotesParameters,
     WithinRadius,
     guarantee,
-    noisy_votes,
     protecting_shares,
     remaining_epsilon,
     worst_plans,
 )
+from veilring.protocols.noisyvotes.algorithm.releases import noisy_votes
 from veilring.protocols.radius.algorithm.allocation import Allocation
 from veilring.protocols.ring.algorithm.sums import SumMethod, leaked_groups, walecki_cycles
 

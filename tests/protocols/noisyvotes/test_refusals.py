@@ -24,25 +24,23 @@ from veilring.privacy.budgets import Budgets
 from veilring.privacy.ledger import Ledger, Totals, open_ledger
 from veilring.privacy.shares import count_loss
 from veilring.protocols import peers as member
-from veilring.protocols.noisyvotes import (
+from veilring.protocols.noisyvotes.algorithm import releases
+from veilring.protocols.noisyvotes.algorithm.parameters import (
     ByAnnuli,
     NearestRows,
     NoisyVotesParameters,
     WithinRadius,
     guarantee,
-    noisy_votes,
-    queries_max,
     remaining_epsilon,
-    votes_membership,
 )
-from veilring.protocols.noisyvotes.algorithm import releases
-from veilring.protocols.noisyvotes.algorithm.releases import noise_share
+from veilring.protocols.noisyvotes.algorithm.releases import noise_share, noisy_votes
+from veilring.protocols.noisyvotes.roles import queries_max, votes_membership
 from veilring.protocols.noisyvotes.system import NoisyVotes
 from veilring.protocols.peers import PeerMember, Till, check_labels, peer_client
 from veilring.protocols.promise import Facts
 from veilring.protocols.radius.algorithm.allocation import Allocation
 from veilring.protocols.radius.algorithm.conversion import ByGrid
-from veilring.protocols.ring import SumMethod
+from veilring.protocols.ring.algorithm.sums import SumMethod
 from veilring.protocols.ring.system import PrivateKNN
 
 TERMS = bytes(32)

@@ -16,13 +16,21 @@ from veilring.data.table import Rows
 from veilring.errors import InputError, RunFailed
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Simulated
-from veilring.protocols import noisyvotes
-from veilring.protocols.noisyvotes.roles import VotesBatch
+from veilring.protocols.noisyvotes.algorithm.parameters import (
+    ByAnnuli,
+    NearestRows,
+    NoisyVotesParameters,
+    WithinRadius,
+    guarantee,
+    worst_plans,
+)
+from veilring.protocols.noisyvotes.algorithm.releases import VotesAnswer
+from veilring.protocols.noisyvotes.roles import VotesBatch, private_votes, queries_max, votes_cost
 from veilring.protocols.noisyvotes.system import NoisyVotes, VotesSetup
 from veilring.protocols.promise import Facts, Forecast
 from veilring.protocols.radius.algorithm.balls import count_votes
 from veilring.protocols.radius.algorithm.conversion import ByGrid
-from veilring.protocols.ring import FixedPoint, SumMethod
+from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod
 from veilring.protocols.ring.attacks import CoalitionView, recover_groups, recover_input
 from veilring.protocols.ring.roles import SumShare
 from veilring.simulation import Constant, LinkModel, Topology
@@ -39,10 +47,10 @@ def ask(queries: Floats = QUERIES, **more: object) -> dict[str, dict[str, object
     return {"party-2": {"queries": queries, **more}}
 
 
-def vote(runner: ProtocolRunner = MEMORY, **given: Any) -> Run[noisyvotes.VotesAnswer]:
+def vote(runner: ProtocolRunner = MEMORY, **given: Any) -> Run[VotesAnswer]:
     """Have five parties vote on a batch, by default without noise and in memory."""
     usual: dict[str, Any] = {"own": PARTS, "only": ask(), "client": "party-2", "parameters": WITHIN}
-    return runner(noisyvotes.private_votes, NAMES, **usual | given)
+    return runner(private_votes, NAMES, **usual | given)
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
@@ -54,32 +62,32 @@ def test_all_parties_learn_all_votes(run_protocol: ProtocolRunner, method: SumMe
     for answer in run.results.values():
         np.testing.assert_array_equal(answer.totals, counts)
         np.testing.assert_array_equal(answer.labels, counts.argmax(axis=1))
-    assert Forecast.measured(run.cost) == noisyvotes.votes_cost(5, 9, parameters)
+    assert Forecast.measured(run.cost) == votes_cost(5, 9, parameters)
 
 
 def test_the_transcript_is_the_same_on_every_runtime(run_protocol: ProtocolRunner) -> None:
     """One seed gives one transcript and one noise, on any runtime."""
-    parameters = noisyvotes.NoisyVotesParameters(2, 3, 1.0, tolerated=2)
+    parameters = NoisyVotesParameters(2, 3, 1.0, tolerated=2)
     only = ask(radii=np.linspace(0.0, 0.4, 9))
     run = vote(run_protocol, only=only, parameters=parameters)
     first, *others = run.results.values()
     assert all(np.array_equal(other.totals, first.totals) for other in others)
-    assert Forecast.measured(run.cost) == noisyvotes.votes_cost(5, 9, parameters)
+    assert Forecast.measured(run.cost) == votes_cost(5, 9, parameters)
     assert run.transcript[:16] == "a1356520be67e653"
 
 
 NEAREST = (
-    noisyvotes.NearestRows(5, CERTAIN, rows=120),
-    noisyvotes.NearestRows(5, CERTAIN, epsilon_count=CERTAIN, conversion=ByGrid(1e-3)),
-    noisyvotes.NearestRows(5, CERTAIN, rows=120, conversion=noisyvotes.ByAnnuli()),
-    noisyvotes.NearestRows(5, CERTAIN, epsilon_count=CERTAIN, conversion=noisyvotes.ByAnnuli(4)),
+    NearestRows(5, CERTAIN, rows=120),
+    NearestRows(5, CERTAIN, epsilon_count=CERTAIN, conversion=ByGrid(1e-3)),
+    NearestRows(5, CERTAIN, rows=120, conversion=ByAnnuli()),
+    NearestRows(5, CERTAIN, epsilon_count=CERTAIN, conversion=ByAnnuli(4)),
 )
 
 
-@pytest.mark.parametrize("near", [noisyvotes.WithinRadius(0.2), *NEAREST])
+@pytest.mark.parametrize("near", [WithinRadius(0.2), *NEAREST])
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 def test_the_rounds_are_the_longest_chain_of_messages(
-    near: noisyvotes.WithinRadius | noisyvotes.NearestRows, method: SumMethod
+    near: WithinRadius | NearestRows, method: SumMethod
 ) -> None:
     """Counting, converting and voting cost the closed form, in rounds of one hop each.
 
@@ -93,13 +101,13 @@ def test_the_rounds_are_the_longest_chain_of_messages(
         "parameters": parameters,
         "ring": RING,
     }
-    run = simulation.simulate(play(noisyvotes.private_votes, PARTS, runtime=runtime, **given))
+    run = simulation.simulate(play(private_votes, PARTS, runtime=runtime, **given))
     answer = run.result
-    counted = isinstance(near, noisyvotes.NearestRows) and near.rows is None
+    counted = isinstance(near, NearestRows) and near.rows is None
     assert answer.rows == (120 if counted else None)
     np.testing.assert_array_equal(answer.totals, count_votes(QUERIES, answer.radii, ROWS, 3))
-    assert len(answer.spent) == 1 + isinstance(near, noisyvotes.NearestRows) + counted
-    expected = noisyvotes.votes_cost(5, 9, parameters, drawn=False, rows=answer.rows)
+    assert len(answer.spent) == 1 + isinstance(near, NearestRows) + counted
+    expected = votes_cost(5, 9, parameters, drawn=False, rows=answer.rows)
     assert Forecast.measured(run.cost) == expected
     set_up = 2 if method.name == "masks" else 1  # queries, and keys
     assert run.seconds == expected.rounds + set_up
@@ -125,7 +133,7 @@ def test_only_an_impossible_lie_is_noticed() -> None:
     np.testing.assert_array_equal(run.results["party-0"].totals, counts + 4 * 1000)
 
 
-FEW = noisyvotes.NearestRows(5, 1.0, epsilon_count=0.3)
+FEW = NearestRows(5, 1.0, epsilon_count=0.3)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +145,7 @@ FEW = noisyvotes.NearestRows(5, 1.0, epsilon_count=0.3)
         ({"only": ask(radii=np.zeros(9))}, "leave the radii out", ["party-2"]),
         ({"only": ask(QUERIES.astype(complex))}, "queries must be real numbers", ["party-2"]),
         (  # its noise might end midway
-            {"parameters": noisyvotes.NoisyVotesParameters(2, 3, 9 * 2.0**-15, FEW, tolerated=0)},
+            {"parameters": NoisyVotesParameters(2, 3, 9 * 2.0**-15, FEW, tolerated=0)},
             "9 queries are too many",
             ["party-2"],
         ),
@@ -157,17 +165,17 @@ def test_invalid_input_is_refused(given: dict[str, Any], message: str, names: li
 def test_numbers_of_any_width_are_accepted(kind: str) -> None:
     """Queries and radii in single precision or whole numbers keep their values."""
     queries, radii = np.eye(2).astype(kind), np.ones(2).astype(kind)
-    parameters = noisyvotes.NoisyVotesParameters(2, 3, CERTAIN)
+    parameters = NoisyVotesParameters(2, 3, CERTAIN)
     run = vote(only=ask(queries, radii=radii), parameters=parameters)
     np.testing.assert_array_equal(run.result.totals, count_votes(np.eye(2), np.ones(2), ROWS, 3))
 
 
 def test_the_largest_batch_fits_its_frames() -> None:
     """A batch of `queries_max` queries is answered: none of its messages exceeds a frame."""
-    near = noisyvotes.NearestRows(3, CERTAIN, rows=9, conversion=noisyvotes.ByAnnuli(400))
-    parameters = noisyvotes.NoisyVotesParameters(1, 2, CERTAIN, near)
-    most = noisyvotes.queries_max(parameters)
-    assert most < noisyvotes.queries_max(WITHIN) == 4096
+    near = NearestRows(3, CERTAIN, rows=9, conversion=ByAnnuli(400))
+    parameters = NoisyVotesParameters(1, 2, CERTAIN, near)
+    most = queries_max(parameters)
+    assert most < queries_max(WITHIN) == 4096
     queries = np.linspace(0, 1, most)[:, None]
     run = vote(own=[no_rows(1)] * 5, only=ask(queries), parameters=parameters)
     assert len(run.result.labels) == most
@@ -183,7 +191,7 @@ def heard(method: SumMethod, victim: str, tolerated: int) -> float:
     table = Rows(queries[there], np.zeros(800, dtype=np.int64))
     own = [table if name == victim else no_rows(1) for name in NAMES]
     around = {RING.predecessor(victim), RING.successor(victim)}
-    points = noisyvotes.WithinRadius(0.0)
+    points = WithinRadius(0.0)
     parameters = replace(WITHIN, features=1, classes=1, epsilon_vote=1.0, neighbours=points)
     parameters = replace(parameters, tolerated=tolerated, sum=method)
     run = vote(own=own, only=ask(queries), parameters=parameters, ring=RING, watch=around, seed=8)
@@ -271,8 +279,8 @@ def test_a_coalition_that_leaves_too_little_noise_costs_more_than_epsilon(
     assert promise.epsilon > 1.0
     assert "privacy loss is larger" in promise.note
     for queries in (1, 10, 50):
-        plans = noisyvotes.worst_plans(setup.parameters, queries)
-        loss = noisyvotes.guarantee(plans, 5, max(1, tolerated), method, tolerated=tolerated)
+        plans = worst_plans(setup.parameters, queries)
+        loss = guarantee(plans, 5, max(1, tolerated), method, tolerated=tolerated)
         assert loss <= promise.epsilon * (1 + 1e-12)
     assert setup.spent(3).epsilon == pytest.approx(3 * promise.epsilon)
     answer = setup.answer(ASKED, np.random.default_rng(1))

@@ -23,15 +23,14 @@ from tests.protocols.noisyvotes.worlds import (
 from veilring.arrays import Floats
 from veilring.data.table import Rows
 from veilring.privacy.noise import discrete_laplace_pmf
-from veilring.protocols.noisyvotes import (
+from veilring.protocols.noisyvotes.algorithm.parameters import (
     ByAnnuli,
     NearestRows,
     NoisyVotesParameters,
     WithinRadius,
-    noisy_votes,
     remaining_epsilon,
 )
-from veilring.protocols.noisyvotes.algorithm.releases import Release, batch_steps
+from veilring.protocols.noisyvotes.algorithm.releases import Release, batch_steps, noisy_votes
 from veilring.protocols.radius.algorithm import conversion as conversions
 
 TWO = NoisyVotesParameters(1, 2, 0.9, tolerated=0)

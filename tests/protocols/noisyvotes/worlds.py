@@ -10,7 +10,7 @@ from numpy.random import Generator
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
 from veilring.privacy.divisible import polya_difference_pmf
-from veilring.protocols.noisyvotes import NoisyVotesParameters, WithinRadius
+from veilring.protocols.noisyvotes.algorithm.parameters import NoisyVotesParameters, WithinRadius
 from veilring.protocols.noisyvotes.algorithm.releases import Release, batch_steps, noisy_counts
 
 # Balls that overlap in pairs and in threes; one is alone.

@@ -32,7 +32,6 @@ from veilring.nodes.run import Outcome, Run
 from veilring.nodes.runtimes import Simulated
 from veilring.protocols.digests import DIGEST_BYTES
 from veilring.protocols.masks import MaskedTotals, PairwiseKeys
-from veilring.protocols.ranksearch import SearchAnswer
 from veilring.protocols.ranksearch.adversaries import (
     AskTwice,
     MadeUpTotals,
@@ -45,6 +44,7 @@ from veilring.protocols.ranksearch.adversaries import (
 )
 from veilring.protocols.ranksearch.algorithm.search import clipped_counts, first_cuts
 from veilring.protocols.ranksearch.algorithm.votes import nearest_rows
+from veilring.protocols.ranksearch.roles import SearchAnswer
 from veilring.protocols.ranksearch.shared import Checks, CheckWords, Commitment, Shares
 from veilring.protocols.ranksearch.system import SearchSetup
 from veilring.protocols.ring.adversaries import InputSubstitution

@@ -25,9 +25,9 @@ from veilring.nodes.run import blamed_party
 from veilring.nodes.runtimes import Processes, Simulated
 from veilring.privacy.statefile import open_state_file
 from veilring.protocols.masks import MaskedWords, MaskKey
-from veilring.protocols.ranksearch import SearchedRows
 from veilring.protocols.ranksearch import memory as memories
 from veilring.protocols.ranksearch.memory import QUERIES as MEMORY
+from veilring.protocols.ranksearch.memory import SearchedRows
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.simulation.faults import Fault
 from veilring.transport.messages import Message

@@ -56,8 +56,7 @@ from veilring.protocols.ranksearch.leakage import (
     leakage_of_totals,
     open_totals,
 )
-from veilring.protocols.ring import pooled_knn
-from veilring.protocols.ring.algorithm.classify import Weights
+from veilring.protocols.ring.algorithm.classify import Weights, pooled_knn
 
 _ARITIES = st.integers(ARITY_MIN, ARITY_MAX)
 _BOUNDS = st.floats(min_value=5e-324, max_value=1.7e308)

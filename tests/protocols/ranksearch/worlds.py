@@ -14,11 +14,12 @@ from veilring.data.table import Rows, pairwise_distances, partition, scale_to_un
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.run import Run
 from veilring.protocols.promise import Facts
-from veilring.protocols.ranksearch import SearchAnswer, SearchParameters
 from veilring.protocols.ranksearch.algorithm.comparing import shared_search
 from veilring.protocols.ranksearch.algorithm.search import Found, clipped_counts
 from veilring.protocols.ranksearch.algorithm.shares import Dealer, Part, Play, summed
 from veilring.protocols.ranksearch.algorithm.votes import nearest_rows
+from veilring.protocols.ranksearch.parameters import SearchParameters
+from veilring.protocols.ranksearch.roles import SearchAnswer
 from veilring.protocols.ranksearch.system import RankSearch, SearchSetup
 from veilring.protocols.system import together
 

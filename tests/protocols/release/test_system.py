@@ -367,9 +367,9 @@ def test_an_owner_alone_needs_no_message() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "shares", "fault"), [(3, 1, "wrong length"), (None, 2, "number of parties")]
+    ("words", "shares", "fault"), [(3, (1,), "words is int64"), (None, (2,), "number of parties")]
 )
-def test_invalid_totals_are_refused(words: int | None, shares: int, fault: str) -> None:
+def test_invalid_totals_are_refused(words: int | None, shares: tuple[int, ...], fault: str) -> None:
     """A client refuses totals of another length, or of too many parties."""
 
     def lie(message: ReleasedWords) -> ReleasedWords:

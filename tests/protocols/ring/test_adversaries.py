@@ -36,14 +36,6 @@ from veilring.nodes.party import Party
 from veilring.nodes.run import Run
 from veilring.protocols.batches import Queries
 from veilring.protocols.ranksearch import adversaries as searches
-from veilring.protocols.ring import (
-    KNNAnswer,
-    SumMethod,
-    TopKParameters,
-    pooled_knn,
-    pp_topk,
-    private_knn,
-)
 from veilring.protocols.ring.adversaries import (
     ADVERSARIES,
     DeflateTopK,
@@ -54,7 +46,10 @@ from veilring.protocols.ring.adversaries import (
     TakeOver,
     WrongSum,
 )
-from veilring.protocols.ring.algorithm.classify import Weights
+from veilring.protocols.ring.algorithm.classify import Weights, pooled_knn
+from veilring.protocols.ring.algorithm.sums import SumMethod
+from veilring.protocols.ring.algorithm.topk import TopKParameters
+from veilring.protocols.ring.roles import KNNAnswer, pp_topk, private_knn
 from veilring.testing import ProtocolRunner
 from veilring.testing.lies import Verdict, audit_lies
 

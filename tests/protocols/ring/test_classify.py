@@ -14,7 +14,6 @@ from tests.protocols.ring.worlds import FALSE_ALARM, ask, bound, rng
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows, pairwise_distances
 from veilring.nodes.ring import Ring
-from veilring.protocols.ring import FixedPoint, KNNParameters
 from veilring.protocols.ring.algorithm import classify
 from veilring.protocols.ring.algorithm.classify import (
     MOST_WEIGHT,
@@ -25,8 +24,9 @@ from veilring.protocols.ring.algorithm.classify import (
     pooled_knn,
     ring_knn,
 )
+from veilring.protocols.ring.algorithm.sums import FixedPoint
 from veilring.protocols.ring.algorithm.topk import own_smallest
-from veilring.protocols.ring.roles import SCALE_BITS
+from veilring.protocols.ring.roles import SCALE_BITS, KNNParameters
 
 PARTIES = ("a", "b", "c")
 asked = partial(ask, names=PARTIES, client="a")

@@ -12,9 +12,10 @@ from tests.protocols.ring.worlds import FALSE_ALARM, empirical_bernstein, hoeffd
 
 from veilring.arrays import Floats
 from veilring.nodes.ring import Ring
-from veilring.protocols.ring import leakage, pp_topk
+from veilring.protocols.ring import leakage
 from veilring.protocols.ring.algorithm.topk import TopKParameters, run_ring
 from veilring.protocols.ring.attacks import CoalitionView, topk_view
+from veilring.protocols.ring.roles import pp_topk
 
 HONEST = TopKParameters(k=1, P0=0.0, d=0.5, rounds=1, delta=0.5, upper=9.0)
 NOISY = replace(HONEST, P0=1.0, d=1.0)

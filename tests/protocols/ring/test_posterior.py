@@ -21,10 +21,11 @@ from tests.protocols.ring.worlds import (
 
 from veilring.arrays import Bools, Floats
 from veilring.nodes.ring import Ring
-from veilring.protocols.ring import TopKParameters, pp_topk
+from veilring.protocols.ring.algorithm.topk import TopKParameters
 from veilring.protocols.ring.attacks import CoalitionView, topk_view, views
 from veilring.protocols.ring.attacks import posterior as attack
 from veilring.protocols.ring.leakage import transcript
+from veilring.protocols.ring.roles import pp_topk
 
 
 def integral(

@@ -17,9 +17,11 @@ from veilring.errors import InputError
 from veilring.nodes.journal import View
 from veilring.protocols.promise import Facts
 from veilring.protocols.ranksearch import adversaries as searches
-from veilring.protocols.ring import FixedPoint, SumMethod, TopKParameters, adversaries, attacks
+from veilring.protocols.ring import adversaries, attacks
 from veilring.protocols.ring import leakage as leaks
 from veilring.protocols.ring.algorithm import classify, consistency, sums, topk
+from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod
+from veilring.protocols.ring.algorithm.topk import TopKParameters
 from veilring.protocols.ring.attacks import posterior, views
 from veilring.protocols.ring.system import PrivateKNN
 

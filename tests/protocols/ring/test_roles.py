@@ -31,22 +31,12 @@ from veilring.nodes.runtimes import Simulated
 from veilring.protocols.batches import Queries
 from veilring.protocols.masks import MaskedWords
 from veilring.protocols.promise import Forecast
-from veilring.protocols.ring import (
-    FixedPoint,
-    KNNAnswer,
-    SumMethod,
-    TopKParameters,
-    Weights,
-    knn_cost,
-    pooled_knn,
-    pp_topk,
-    private_knn,
-    roles,
-    rounds_for,
-    secure_sum,
-    sum_cost,
-    topk_cost,
-)
+from veilring.protocols.ring import roles
+from veilring.protocols.ring.algorithm.classify import Weights, pooled_knn
+from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod
+from veilring.protocols.ring.algorithm.topk import TopKParameters, rounds_for
+from veilring.protocols.ring.cost import knn_cost, sum_cost, topk_cost
+from veilring.protocols.ring.roles import KNNAnswer, pp_topk, private_knn, secure_sum
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.testing import ProtocolRunner
 from veilring.transport.messages import Message

@@ -20,7 +20,6 @@ from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
 from veilring.nodes.journal import View
 from veilring.nodes.ring import Ring, deal_ring
-from veilring.protocols.ring import secure_sum
 from veilring.protocols.ring.algorithm.classify import local_votes
 from veilring.protocols.ring.algorithm.sums import (
     FixedPoint,
@@ -32,6 +31,7 @@ from veilring.protocols.ring.algorithm.sums import (
     walecki_cycles,
 )
 from veilring.protocols.ring.attacks import CoalitionView, recover_groups, recover_input
+from veilring.protocols.ring.roles import secure_sum
 
 _T = TypeVar("_T")
 

@@ -12,9 +12,8 @@ from tests.protocols.ring.worlds import FALSE_ALARM, NAMES, bernstein, hoeffding
 
 from veilring.arrays import Floats, Ints
 from veilring.nodes.ring import Ring, deal_ring
-from veilring.protocols.ring import TopKParameters, pp_topk
 from veilring.protocols.ring.algorithm.consistency import multiset_size
-from veilring.protocols.ring.algorithm.topk import true_topk
+from veilring.protocols.ring.algorithm.topk import TopKParameters, true_topk
 from veilring.protocols.ring.attacks import CoalitionView, topk_view
 from veilring.protocols.ring.attacks.views import (
     TopKView,
@@ -32,6 +31,7 @@ from veilring.protocols.ring.leakage import (
     transcript,
     uniform_values,
 )
+from veilring.protocols.ring.roles import pp_topk
 
 PARAMETERS = TopKParameters(k=3, P0=0.8, d=0.5, rounds=3, delta=0.1, upper=1.0)
 

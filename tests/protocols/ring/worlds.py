@@ -15,8 +15,8 @@ from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
 from veilring.nodes.runtimes import Runtime
 from veilring.protocols.promise import Facts
-from veilring.protocols.ring import FixedPoint, KNNAnswer, SumMethod, private_knn, secure_sum
-from veilring.protocols.ring.roles import KNNParameters
+from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod
+from veilring.protocols.ring.roles import KNNAnswer, KNNParameters, private_knn, secure_sum
 from veilring.protocols.ring.system import PrivateKNN
 
 FALSE_ALARM = 1e-6

@@ -250,12 +250,6 @@ def test_one_message_is_stored_and_repeated() -> None:
     assert _spent(asking.memory) == pytest.approx(3 * 0.5, rel=1e-6)
 
 
-def test_the_nearest_place_of_an_answer_is_found() -> None:
-    """It has its number and its distance."""
-    answer = RememberedAnswer(np.array([4, 2]), np.array([[0.0, 0.5, 1.0], [2.0, 2.0, 2.0]]))
-    assert answer.nearest_to(np.array([2.0, 2.0, 1.0])) == (2, 1.0)
-
-
 def test_values_sent_to_all_queries_are_stored_once() -> None:
     """A batch of responses stores one copy of the splits for all queries."""
     queries, splits, peaks = np.arange(2000.0).reshape(1000, 2), np.arange(4096.0), list[int]()

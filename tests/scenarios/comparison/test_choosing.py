@@ -15,16 +15,18 @@ from veilring.protocols.promise import Estimate, Facts, Leakage, Promise
 from veilring.protocols.radius.system import DataOwner
 from veilring.protocols.ring.system import PrivateKNN
 from veilring.scenarios import make_scenario
-from veilring.scenarios.comparison import Choice, Line, make_question
 from veilring.scenarios.comparison.comparison import (
     CANNOT,
     MAJORITY,
     POOLED,
     RULE,
     SHARE_MIN,
+    Choice,
+    Line,
     Played,
     choose,
 )
+from veilring.scenarios.comparison.question import make_question
 from veilring.scenarios.comparison.tuning import (
     Interval,
     Search,

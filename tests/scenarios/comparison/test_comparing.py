@@ -19,23 +19,26 @@ from veilring.protocols.promise import Facts, Forecast
 from veilring.protocols.radius.messages import label_cost
 from veilring.protocols.radius.system import DataOwner, OwnerSetup, public_radius, radius_share
 from veilring.protocols.registry import find_system
-from veilring.protocols.ring import knn_cost, rounds_for
+from veilring.protocols.ring.algorithm.topk import rounds_for
+from veilring.protocols.ring.cost import knn_cost
 from veilring.protocols.ring.system import PrivateKNN
 from veilring.protocols.system import Play, System
 from veilring.scenarios import load_scenario
-from veilring.scenarios.comparison import (
-    Baseline,
+from veilring.scenarios.comparison import Baseline, compare, find_contenders, installed
+from veilring.scenarios.comparison.comparison import (
+    HINDSIGHT,
+    MAJORITY,
+    POOLED,
     Line,
-    Question,
     SystemComparison,
-    compare,
-    find_contenders,
-    installed,
+)
+from veilring.scenarios.comparison.question import (
+    Question,
+    draw_split,
+    load_facts,
     make_question,
     read_network,
 )
-from veilring.scenarios.comparison.comparison import HINDSIGHT, MAJORITY, POOLED
-from veilring.scenarios.comparison.question import draw_split, load_facts
 from veilring.scenarios.comparison.tuning import SystemAt
 
 MISTAKES = (

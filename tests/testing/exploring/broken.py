@@ -10,8 +10,7 @@ from veilring.arrays import Floats
 from veilring.errors import ClusterError, PeerLost, SessionAborted
 from veilring.nodes.party import Party, broadcast, broadcast_to_rest
 from veilring.nodes.ring import Ring
-from veilring.protocols.ring import FixedPoint
-from veilring.protocols.ring.algorithm.sums import draw_masks
+from veilring.protocols.ring.algorithm.sums import FixedPoint, draw_masks
 from veilring.protocols.ring.roles import SumPart, SumTotal
 
 

@@ -1,8 +1,7 @@
 """LDP naive Bayes as a system: each row is a client, and a server learns from their reports."""
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final, Literal, cast
 
 import numpy as np
@@ -61,22 +60,21 @@ class LDPBayes(System):
     """
 
     is_lasting: ClassVar[bool] = True
+    trust: ClassVar[str] = "nobody"
     title: ClassVar[str] = "LDP naive Bayes"
     summary: ClassVar[str] = "Each row is a client that sends one noisy report to a server."
-    arguments: ClassVar[Mapping[str, Argument]] = MappingProxyType(
-        {
-            "budget": Argument(
-                "A client answers a task once.",
-                "The outbox keeps the report and sends the same bytes again:"
-                " tests/protocols/ldp/test_outbox.py.",
-            ),
-            "malicious server": Argument(
-                "The guarantee also holds against a malicious server.",
-                "The client draws the noise, and tests check the distribution of each report"
-                " exactly: tests/protocols/ldp/test_privacy.py.",
-            ),
-        }
-    )
+    arguments: ClassVar[Mapping[str, Argument]] = {
+        "budget": Argument(
+            "A client answers a task once.",
+            "The outbox keeps the report and sends the same bytes again:"
+            " tests/protocols/ldp/test_outbox.py.",
+        ),
+        "malicious server": Argument(
+            "The guarantee also holds against a malicious server.",
+            "The client draws the noise, and tests check the distribution of each report"
+            " exactly: tests/protocols/ldp/test_privacy.py.",
+        ),
+    }
 
     deployment: ClassVar[str] = "veilring.deployment.collector"
     messages_format: ClassVar[int] = REPORTS_FORMAT
@@ -94,11 +92,6 @@ class LDPBayes(System):
     consistency: Annotated[Consistency, Tunable.of(*CONSISTENCIES)] = "norm-sub"
     smoothing: Annotated[float, Field(ge=SMOOTHING_MIN)] | Literal["auto"] = "auto"
     variance_floor: float = Field(VARIANCE_FLOOR, gt=0, le=1)
-
-    @property
-    @override
-    def trust(self) -> str:
-        return "nobody"
 
     @override
     def promise(self, *, parties: int = PARTIES) -> Promise:
@@ -175,6 +168,10 @@ class LDPSetup(Setup):
     same bytes.
     """
 
+    observers: ClassVar[tuple[str, ...]] = (SERVER,)
+    role = staticmethod(gather)
+    batch_max: ClassVar[int] = _QUERIES_MAX
+
     def __init__(self, system: LDPBayes, parts: Mapping[str, Rows], facts: Facts) -> None:
         super().__init__(system, parts, facts)
         self._asked = system
@@ -188,27 +185,12 @@ class LDPSetup(Setup):
 
     @property
     @override
-    def observers(self) -> tuple[str, ...]:
-        return (SERVER,)
-
-    @property
-    @override
     def resident(self) -> tuple[object, ...]:
         return None, *(Respondents(own.features, own.labels) for own in self.parts.values())
 
     @override
     def can_do_with(self, parties: Sequence[str]) -> bool:
         return SERVER in parties and len(parties) > 1
-
-    @property
-    @override
-    def role(self) -> Callable[..., Awaitable[Tally | None]]:
-        return gather
-
-    @property
-    @override
-    def batch_max(self) -> int:
-        return _QUERIES_MAX
 
     @override
     def play(

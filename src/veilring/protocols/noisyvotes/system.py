@@ -36,46 +36,28 @@ from veilring.protocols.promise import Facts, Forecast, Promise, Spent, in_batch
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
 from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid
 from veilring.protocols.radius.algorithm.nearest import BudgetParts
-from veilring.protocols.radius.system import (
-    CONVERSION_SHARE,
-    COUNT_SHARE,
-    BudgetShare,
-    Neighbours,
-    Radius,
-    public_k,
-    radius_among,
-    radius_rule,
-)
+from veilring.protocols.radius.system import NearVotes, public_k, radius_among
 from veilring.protocols.ring.algorithm.sums import SumMethod
-from veilring.protocols.system import PARTIES, PeerSetup, PlannedNoise, Play, System
+from veilring.protocols.system import PARTIES, PeerSetup, PlannedNoise, Play
 
 
-class NoisyVotes(System):
+class NoisyVotes(NearVotes):
     """Parties count their own rows near a query, each with its share of the noise.
 
     A secure sum adds them up, so nobody has all rows or all noise. All queries of a batch share
-    `epsilon` by the overlap of the balls around them.
+    `epsilon` by the overlap of the balls around them. A radius that follows from the queries is
+    sent with them.
 
     Attributes:
         name: `noisy-votes`.
-        epsilon: The maximum ε of a batch.
-        radius: The radius within which rows vote, with features in [0, 1]. `auto` follows from the
-            queries of a batch, ε and the public numbers of features and rows; the client sends it
-            with the queries.
-        k: The approximate number of nearest rows that vote, instead of a radius; 0 for a radius.
-            `auto` follows from the public numbers of features and rows.
         conversion: The conversion of k to radii. `auto` is `grid` with up to six features and
             `annuli` with more.
-        public_rows: Whether the number of rows is public, so that counting it costs nothing.
-        count_share: The share of a batch with k that pays for counting the rows if their number is
-            not public.
-        conversion_share: The share of the remaining ε that pays for converting k to radii.
         tolerated: The number of parties that may collude or add no noise, the observer included.
         sum: The method of the secure sum.
         cycles: For `sum = "cycles"`: the number of edge-disjoint cycles.
-        batch: The maximum number of queries asked at once.
     """
 
+    trust: ClassVar[str] = "{honest} of {parties}"
     title: ClassVar[str] = "noisy votes"
     summary: ClassVar[str] = "Parties add up votes near a query, each with its share of the noise."
 
@@ -86,21 +68,11 @@ class NoisyVotes(System):
         le=VOTES_EPSILON_MAX,
         description=f"a number above 1/{POLYA_SCALE_MAX} and up to {VOTES_EPSILON_MAX:,}",
     )
-    radius: Radius = "auto"
-    k: Neighbours = 0
     conversion: Literal["auto", "grid", "annuli"] = "auto"
-    public_rows: bool = False
-    count_share: BudgetShare = COUNT_SHARE
-    conversion_share: BudgetShare = CONVERSION_SHARE
     tolerated: int = Field(1, ge=0)
     sum: Literal["ring", "cycles", "shares", "masks"] = "shares"
     cycles: int = Field(1, ge=1)
     batch: int = Field(1000, ge=1, le=BATCH_MAX)
-
-    @property
-    @override
-    def trust(self) -> str:
-        return "{honest} of {parties}"
 
     @property
     @override
@@ -194,10 +166,6 @@ class NoisyVotes(System):
         return guarantee(plans, parties, self._together, method, tolerated=tolerated)
 
     @override
-    def rule(self, facts: Facts) -> str:
-        return radius_rule(self.radius, self.k, self.epsilon, facts)
-
-    @override
     def membership(self, facts: Facts) -> Membership:
         if self.counts_publicly and facts.rows is None:
             raise InputError.because(
@@ -216,11 +184,6 @@ class NoisyVotes(System):
     def _together(self) -> int:
         """The number of parties that may collude: even one knows its own share."""
         return max(1, self.tolerated)
-
-    @property
-    @override
-    def counts_publicly(self) -> bool:
-        return self.public_rows or self.k == "auto" or (self.radius == "auto" and not self.k)
 
     def radii_for(self, facts: Facts) -> Radii | None:
         """Return how the client chooses radii; None if the parameters determine them."""

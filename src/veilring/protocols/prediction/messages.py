@@ -12,7 +12,7 @@ from pydantic import Field
 from veilring.nodes.journal import Traffic
 from veilring.privacy.accounting import individual_budget
 from veilring.privacy.budgets import AMOUNT_MAX, Budgets
-from veilring.privacy.checks import require, require_that
+from veilring.privacy.checks import require, require_that, require_whole
 from veilring.protocols.prediction.algorithm.directions import TAU, Kernel, require_quantised
 from veilring.protocols.prediction.algorithm.filter import (
     STREAM_QUERIES_MIN,
@@ -174,8 +174,8 @@ class ServerRules:
 
     def __post_init__(self) -> None:
         system, features = self.system, self.facts.features
-        _require_whole("features", features, FRAME_BYTES_MAX)
-        _require_whole("classes", self.facts.classes, LABEL_CLASSES_MAX)
+        require_whole("features", features, FRAME_BYTES_MAX)
+        require_whole("classes", self.facts.classes, LABEL_CLASSES_MAX)
         require_that(
             self.fitting > 0,
             "features",
@@ -250,7 +250,3 @@ class ServerRules:
             f"there are {count} queries; 1 to {self.fitting} are possible at once",
         )
         require_quantised("queries", request.queries.astype(np.float32), self.facts.features)
-
-
-def _require_whole(name: str, value: int, most: int) -> None:
-    require(1 <= value <= most, name, value, f"a whole number from 1 to {most:,}")

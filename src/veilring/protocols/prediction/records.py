@@ -88,8 +88,7 @@ def require_ids(ids: Sequence[str]) -> None:
                 "printable",
                 field="ids",
             )
-    if len(set(ids)) < len(ids):
-        raise InputError.because("an id occurs twice; each record needs its own", field="ids")
+    require_that(len(set(ids)) >= len(ids), "ids", "an id occurs twice; each record needs its own")
 
 
 class Accounts:

@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Annotated, ClassVar, Final, Literal, cast
 
 import numpy as np
@@ -94,26 +93,24 @@ class IndKNN(System):
         block_max: The maximum number of queries in a request.
     """
 
+    has_owner: ClassVar[bool] = True
+    trust: ClassVar[str] = "a server"
     title: ClassVar[str] = "Ind-KNN, server"
     summary: ClassVar[str] = (
         "A server labels a stream of queries by noisy votes, charging each record that votes."
     )
-    arguments: ClassVar[Mapping[str, Argument]] = MappingProxyType(
-        {
-            "budget": Argument(
-                "Each record pays for every query on which it votes until its budget is exhausted.",
-                "Each record has a filter whose budget is charged before an answer leaves:"
-                " tests/protocols/prediction/test_filter.py.",
-            ),
-            "adaptive clients": Argument(
-                "The guarantee also holds for queries that depend on earlier answers.",
-                "Individual privacy filters allow for adaptive queries (Feldman and Zrnic"
-                " 2021): docs/protocols/ind-knn.md.",
-            ),
-        }
-    )
-    renamed = MappingProxyType({"queriers": "clients"})
-
+    arguments: ClassVar[Mapping[str, Argument]] = {
+        "budget": Argument(
+            "Each record pays for every query on which it votes until its budget is exhausted.",
+            "Each record has a filter whose budget is charged before an answer leaves:"
+            " tests/protocols/prediction/test_filter.py.",
+        ),
+        "adaptive clients": Argument(
+            "The guarantee also holds for queries that depend on earlier answers.",
+            "Individual privacy filters allow for adaptive queries (Feldman and Zrnic"
+            " 2021): docs/protocols/ind-knn.md.",
+        ),
+    }
     deployment: ClassVar[str] = "veilring.deployment.prediction"
     name: Literal["ind-knn"] = "ind-knn"
     epsilon: float = Field(1.0, gt=0, allow_inf_nan=False)
@@ -128,16 +125,6 @@ class IndKNN(System):
         Annotated[float, Field(ge=SIGMA_MIN, le=SIGMA_MAX)] | Literal["auto"], _SIGMAS
     ] = "auto"
     block_max: int = Field(BLOCK, ge=1, le=BLOCK_MAX)
-
-    @property
-    @override
-    def has_owner(self) -> bool:
-        return True
-
-    @property
-    @override
-    def trust(self) -> str:
-        return "a server"
 
     @override
     def promise(self, *, parties: int = PARTIES) -> Promise:

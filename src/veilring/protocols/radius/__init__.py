@@ -4,25 +4,3 @@ Source: Gursoy, Inan, Nergiz and Saygin, "Differentially private nearest neighbo
 Data Mining and Knowledge Discovery 31 (2017). `algorithm` contains the mathematics, and `leakage`
 the exact privacy loss of the answers.
 """
-
-from veilring.protocols.radius.algorithm.allocation import Allocation
-from veilring.protocols.radius.algorithm.conversion import ByCandidates, ByGrid, Conversion
-from veilring.protocols.radius.algorithm.nearest import (
-    LabelledBatch,
-    NearestParameters,
-    label_nearest,
-    label_within,
-    plan_batch,
-)
-
-__all__ = (
-    "Allocation",
-    "ByCandidates",
-    "ByGrid",
-    "Conversion",
-    "LabelledBatch",
-    "NearestParameters",
-    "label_nearest",
-    "label_within",
-    "plan_batch",
-)

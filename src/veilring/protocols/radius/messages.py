@@ -11,7 +11,7 @@ from pydantic import Field
 
 from veilring.arrays import Floats
 from veilring.data.table import Rows, in_unit_cube
-from veilring.privacy.checks import require, require_that
+from veilring.privacy.checks import require, require_that, require_whole
 from veilring.protocols.promise import Facts, Forecast, repeated
 from veilring.protocols.radius.algorithm.allocation import WORK_MAX
 from veilring.protocols.radius.algorithm.balls import FEATURES_MAX
@@ -126,8 +126,8 @@ class OwnerRules:
 
     def __post_init__(self) -> None:
         features, rows = self.facts.features, self.facts.rows
-        _require_whole("features", features, FEATURES_MAX)
-        _require_whole("classes", self.facts.classes, _CLASSES_MAX)
+        require_whole("features", features, FEATURES_MAX)
+        require_whole("classes", self.facts.classes, _CLASSES_MAX)
         known = rows is None or 0 <= rows <= _ROWS_MAX
         require(known, "rows", rows, f"0 to {_ROWS_MAX:,}, or none")
         if self.system.conversion == "grid":
@@ -202,7 +202,3 @@ class OwnerRules:
     def _fitting(self) -> int:
         """Return the number of queries that fit a frame."""
         return CONTENT_BYTES_MAX // (_NUMBER_BYTES * (self.facts.features + 1))
-
-
-def _require_whole(name: str, value: int, most: int) -> None:
-    require(1 <= value <= most, name, value, f"a whole number from 1 to {most:,}")

@@ -16,6 +16,7 @@ from veilring.errors import InputError, ProtocolViolation, StoreFailed
 from veilring.nodes.party import Party
 from veilring.nodes.service import Offer, Offload
 from veilring.privacy.budgets import Charge
+from veilring.privacy.checks import require
 from veilring.privacy.ledger import Ledger
 from veilring.protocols.radius.algorithm.nearest import LabelledBatch
 from veilring.protocols.radius.messages import LabelAnswer, LabelRequest, OwnerRules
@@ -168,8 +169,7 @@ def ask_within(queries: Floats, radii: Floats, epsilon: float, *, name: str = ""
 
 def ask_nearest(queries: Floats, k: int, epsilon: float, *, name: str = "") -> LabelRequest:
     """Return a request for labels by the votes of about k nearest rows."""
-    if k < 1:
-        raise InputError("k", k, "a whole number of at least 1")
+    require(k >= 1, "k", k, "a whole number of at least 1")
     return _keyed(name, queries, np.zeros(0), epsilon, k)
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Annotated, ClassVar, Final, Literal, cast
 
 import numpy as np
@@ -153,20 +152,15 @@ def radius_among(queries: Floats, facts: Facts, epsilon: float) -> float:
 Radius = Annotated[Annotated[float, Field(ge=0)] | Literal["auto"], Tunable(_radii)]
 
 
-class DataOwner(System):
-    """A data owner that labels each query by a noisy vote of the rows near it.
-
-    The queries of a batch share `epsilon` according to the overlap of the balls around them.
+class NearVotes(System):
+    """A system in which the rows near a query vote with noise: within a radius, or about k of them.
 
     Attributes:
-        name: `data-owner`.
         epsilon: The maximum ε of a batch.
         radius: The radius within which rows vote, with features in [0, 1]. `auto` follows from the
             queries of a batch, ε and the public numbers of features and rows.
         k: The approximate number of nearest rows that vote, instead of a radius; 0 for a radius.
             `auto` follows from the public numbers of features and rows.
-        conversion: The conversion of k to radii. `auto` is `grid` with up to six features and
-            `candidates` with more.
         public_rows: Whether the number of rows is public, so that counting the rows costs nothing.
         count_share: The share of a batch with k that pays for counting the rows if their number is
             not public.
@@ -174,44 +168,58 @@ class DataOwner(System):
         batch: The maximum number of queries in one batch.
     """
 
+    epsilon: float
+    radius: Radius = "auto"
+    k: Neighbours = 0
+    conversion: str = "auto"
+    public_rows: bool = False
+    count_share: BudgetShare = COUNT_SHARE
+    conversion_share: BudgetShare = CONVERSION_SHARE
+
+    @property
+    @override
+    def counts_publicly(self) -> bool:
+        return self.public_rows or self.k == "auto" or (self.radius == "auto" and not self.k)
+
+    @override
+    def rule(self, facts: Facts) -> str:
+        return radius_rule(self.radius, self.k, self.epsilon, facts)
+
+
+class DataOwner(NearVotes):
+    """A data owner that labels each query by a noisy vote of the rows near it.
+
+    The queries of a batch share `epsilon` according to the overlap of the balls around them.
+
+    Attributes:
+        name: `data-owner`.
+        conversion: The conversion of k to radii. `auto` is `grid` with up to six features and
+            `candidates` with more.
+    """
+
+    has_owner: ClassVar[bool] = True
+    trust: ClassVar[str] = "an owner"
     title: ClassVar[str] = "r-N, owner"
     summary: ClassVar[str] = "A data owner labels queries by noisy votes and charges each answer."
-    arguments: ClassVar[Mapping[str, Argument]] = MappingProxyType(
-        {
-            "budget": Argument(
-                "Each batch is charged once, and refused if the budget is exhausted.",
-                "The owner charges its ledger before it draws noise:"
-                " tests/protocols/radius/test_owner.py. `veilring explore --stores` explores the"
-                " ledger on failing disks.",
-            ),
-            "malicious clients": Argument(
-                "The guarantee also holds against malicious clients.",
-                "The owner checks each request against public rules and draws all the noise"
-                " itself: tests/protocols/radius/test_leakage.py.",
-            ),
-        }
-    )
+    arguments: ClassVar[Mapping[str, Argument]] = {
+        "budget": Argument(
+            "Each batch is charged once, and refused if the budget is exhausted.",
+            "The owner charges its ledger before it draws noise:"
+            " tests/protocols/radius/test_owner.py. `veilring explore --stores` explores the"
+            " ledger on failing disks.",
+        ),
+        "malicious clients": Argument(
+            "The guarantee also holds against malicious clients.",
+            "The owner checks each request against public rules and draws all the noise"
+            " itself: tests/protocols/radius/test_leakage.py.",
+        ),
+    }
 
     deployment: ClassVar[str] = "veilring.deployment.owner"
     name: Literal["data-owner"] = "data-owner"
     epsilon: float = Field(1.0, ge=REQUEST_EPSILON_MIN, le=REQUEST_EPSILON_MAX)
-    radius: Radius = "auto"
-    k: Neighbours = 0
     conversion: ConversionName = "auto"
-    public_rows: bool = False
-    count_share: BudgetShare = COUNT_SHARE
-    conversion_share: BudgetShare = CONVERSION_SHARE
     batch: int = Field(1000, ge=1, le=BATCH_MAX)
-
-    @property
-    @override
-    def has_owner(self) -> bool:
-        return True
-
-    @property
-    @override
-    def trust(self) -> str:
-        return "an owner"
 
     @override
     def promise(self, *, parties: int = PARTIES) -> Promise:
@@ -225,7 +233,7 @@ class DataOwner(System):
             unit="batch",
             measure="pure ε-DP",
             learned="the client: the label of each query" + (", and the radii" if self.k else ""),
-            note="The number of rows is public." if self._counts_publicly else "",
+            note="The number of rows is public." if self.counts_publicly else "",
         )
 
     @override
@@ -252,16 +260,8 @@ class DataOwner(System):
         return ask_within(queries, np.full(len(queries), radius), epsilon, name=name)
 
     @override
-    def rule(self, facts: Facts) -> str:
-        return radius_rule(self.radius, self.k, self.epsilon, facts)
-
-    @override
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "OwnerSetup":
         return OwnerSetup(self, parts, facts)
-
-    @property
-    def _counts_publicly(self) -> bool:
-        return self.public_rows or self.k == "auto" or (self.radius == "auto" and not self.k)
 
 
 class OwnerSetup(ServerSetup):

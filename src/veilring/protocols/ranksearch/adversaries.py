@@ -11,7 +11,6 @@ documentation reports each adversary's gain and the check that detects it.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
@@ -306,17 +305,15 @@ class MadeUpTotals(Adversary):
         return [(to, message)]
 
 
-ADVERSARIES: Final[Mapping[str, type[Adversary]]] = MappingProxyType(
-    {
-        "ask-twice": AskTwice,
-        "made-up-totals": MadeUpTotals,
-        "replayer": Replayer,
-        "silent": Silent,
-        "substitute-input": InputSubstitution,
-        "take-over": TakeOver,
-        "uneven-counts": UnevenCounts,
-        "wrong-counts": WrongCounts,
-        "wrong-votes": WrongVotes,
-    }
-)
+ADVERSARIES: Final[Mapping[str, type[Adversary]]] = {
+    "ask-twice": AskTwice,
+    "made-up-totals": MadeUpTotals,
+    "replayer": Replayer,
+    "silent": Silent,
+    "substitute-input": InputSubstitution,
+    "take-over": TakeOver,
+    "uneven-counts": UnevenCounts,
+    "wrong-counts": WrongCounts,
+    "wrong-votes": WrongVotes,
+}
 """The adversaries by their names in scenarios."""

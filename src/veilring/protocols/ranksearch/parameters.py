@@ -12,6 +12,7 @@ from veilring.arrays import Floats
 from veilring.data.table import Rows, check_rows
 from veilring.errors import InputError
 from veilring.nodes.ring import PARTIES_MIN
+from veilring.privacy.checks import require
 from veilring.protocols.batches import check_queries
 from veilring.protocols.digests import written
 from veilring.protocols.promise import Facts
@@ -53,13 +54,10 @@ class SearchParameters:
     facts: Facts
 
     def __post_init__(self) -> None:
-        if self.facts.features < 1:
-            raise InputError("features", self.facts.features, "at least 1")
-        if self.facts.classes < 1:
-            raise InputError("classes", self.facts.classes, "at least 1")
+        require(self.facts.features >= 1, "features", self.facts.features, "at least 1")
+        require(self.facts.classes >= 1, "classes", self.facts.classes, "at least 1")
         k, reveal, most = self.system.k, self.system.reveal, self._k_max
-        if k > most:
-            raise InputError("k", k, f'1 to {most:,} with reveal = "{reveal}"')
+        require(k <= most, "k", k, f'1 to {most:,} with reveal = "{reveal}"')
         if reveal == "label" and self.system.weights == "distance":
             raise InputError.because(
                 'weights = "distance" needs reveal = "totals" or "votes": only whole votes can be'
@@ -116,8 +114,7 @@ class SearchParameters:
     def check_parties(self, parties: int) -> None:
         """Reject a number of parties that hides nothing, or whose totals do not fit into a word."""
         most = self._total_max // (self.system.k + 1)
-        if not PARTIES_MIN <= parties <= most:
-            raise InputError("parties", parties, f"{PARTIES_MIN} to {most:,}")
+        require(PARTIES_MIN <= parties <= most, "parties", parties, f"{PARTIES_MIN} to {most:,}")
         if self.system.reveal == "label":
             label_scheme(parties, self.facts.classes, self.system.k)
 
@@ -129,8 +126,7 @@ class SearchParameters:
         """Reject rows of another schema, or more rows than may tie."""
         check_rows(rows, self.facts.features, self.facts.classes)
         most = TIED_ROWS // parties
-        if len(rows) > most:
-            raise InputError("rows", len(rows), f"at most {most:,} among {parties} parties")
+        require(len(rows) <= most, "rows", len(rows), f"at most {most:,} among {parties} parties")
 
     def count_word(self, parties: int) -> np.dtype[Any]:
         """Return the word type for adding up counts: n(k + 1) is the maximum total."""

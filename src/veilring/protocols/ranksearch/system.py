@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from types import MappingProxyType
 from typing import Annotated, ClassVar, Final, Literal
 
 import numpy as np
@@ -62,21 +61,17 @@ _TIED: Final = (1, 4)
 """The tied rows of the last two parties: after the row at the query, they tie for k = 2 to 5."""
 _TIED_AT: Final = 0.6  # all features of these rows, nearer to the query than other rows
 _SIMULATED: Final = "a view can be simulated from the published results"
-_PUBLISHED: Final[Mapping[str, Measure]] = MappingProxyType(
-    {
-        "radius": Measure(
-            "radius known to",
-            "of the range of distances: the published interval around the k-th smallest distance",
-        ),
-        "tied": Measure(
-            "ties", "of the queries end at tied rows, which reveals their exact distance"
-        ),
-        "above": Measure(
-            "totals above k",
-            "of the opened totals are above k, which reveals how rows are spread over parties",
-        ),
-    }
-)
+_PUBLISHED: Final[Mapping[str, Measure]] = {
+    "radius": Measure(
+        "radius known to",
+        "of the range of distances: the published interval around the k-th smallest distance",
+    ),
+    "tied": Measure("ties", "of the queries end at tied rows, which reveals their exact distance"),
+    "above": Measure(
+        "totals above k",
+        "of the opened totals are above k, which reveals how rows are spread over parties",
+    ),
+}
 
 
 class RankSearch(System):
@@ -98,17 +93,16 @@ class RankSearch(System):
         batch: The maximum number of queries asked at once.
     """
 
+    trust: ClassVar[str] = "{outside} of {parties}"
     title: ClassVar[str] = "rank search"
     summary: ClassVar[str] = (
         "Parties add up masked counts until they know the radius of the k nearest rows."
     )
 
-    measures: ClassVar[Mapping[str, Measure]] = MappingProxyType(
-        {
-            **{name: each._replace(argument=_SIMULATED) for name, each in HOP_MEASURES.items()},
-            **_PUBLISHED,
-        }
-    )
+    measures: ClassVar[Mapping[str, Measure]] = {
+        **{name: each._replace(argument=_SIMULATED) for name, each in HOP_MEASURES.items()},
+        **_PUBLISHED,
+    }
 
     name: Literal["rank-search"] = "rank-search"
     k: Annotated[int, Tunable.of(1, 3, 5, 9, 15)] = Field(5, ge=1, le=K_MAX)
@@ -118,11 +112,6 @@ class RankSearch(System):
     weights: Weights = "uniform"
     again: bool = False
     batch: int = Field(1024, ge=1)
-
-    @property
-    @override
-    def trust(self) -> str:
-        return "{outside} of {parties}"
 
     @property
     @override

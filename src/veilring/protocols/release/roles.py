@@ -17,8 +17,8 @@ from pydantic import Field
 from veilring.arrays import Ints
 from veilring.data.table import Rows, check_rows
 from veilring.errors import InputError, ProtocolViolation
-from veilring.nodes.journal import Traffic
 from veilring.nodes.party import Party
+from veilring.protocols.chunks import receive_chunks, send_chunks, sending_cost
 from veilring.protocols.digests import digest_of, digest_of_names
 from veilring.protocols.dropouts import SurvivingSums, surviving_cost
 from veilring.protocols.masks import (
@@ -29,7 +29,7 @@ from veilring.protocols.masks import (
     masked_cost,
     slices,
 )
-from veilring.protocols.promise import Forecast, repeated, total_cost
+from veilring.protocols.promise import Forecast, total_cost
 from veilring.protocols.release.algorithm.noise import Account
 from veilring.protocols.release.algorithm.steps import (
     Released,
@@ -48,19 +48,15 @@ Charge = Callable[[Account], object]
 """A callback with the guarantee of the whole release, before any part of it is sent."""
 
 
-class ReleaseRequest(Message, kind="release.request"):
-    """Requests the next piece of the totals, so that at most one is in flight."""
-
-
 class ReleasedWords(Message, kind="release.words"):
-    """A piece of a total, sent to a client.
+    """The totals of a release, sent to a client.
 
     Attributes:
-        shares: The number of parties whose rows and noise are in the total.
-        words: Shape (entries,), at most a frame full.
+        shares: The number of parties whose rows and noise are in each total.
+        words: The entries of all totals, shape (entries,).
     """
 
-    shares: Annotated[int, Field(ge=1)]
+    shares: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(strict=False)]
     words: Annotated[Ints, Array("<i8", 1)]
 
 
@@ -175,34 +171,24 @@ async def release_by_owner(
 
 
 async def send_release(party: Party, client: str, totals: Sequence[Total]) -> None:
-    """Send the totals of a release to a client in order, piece by piece as it asks for them."""
-    pieces = ((total.shares, piece) for total in totals for piece in slices(total.sums))
-    for number, (shares, piece) in enumerate(pieces):
-        await party.receive(ReleaseRequest, sender=client, due=2 * number + 1)
-        party.round(2 * number + 2)
-        await party.send(client, ReleasedWords(shares=shares, words=piece))
+    """Send the totals of a release to a client."""
+    words = np.concatenate([total.sums for total in totals])
+    shares = tuple(total.shares for total in totals)
+    await send_chunks(party, client, ReleasedWords(shares=shares, words=words))
 
 
 async def receive_release(party: Party, sender: str, parameters: ReleaseParameters) -> Released:
     """Return a release from the totals of a party, which is accused of invalid ones."""
-    trust, totals, number = parameters.plan.trust, [], 0
-    for noise in parameters.noises:
-        words, shares = np.zeros(noise.sensitivity.dimensions, np.int64), set()
-        for piece in slices(words):
-            party.round(2 * number + 1)
-            await party.send(sender, ReleaseRequest())
-            party.round(2 * number + 2)
-            message = await party.receive(ReleasedWords, sender=sender, due=2 * number + 2)
-            if message.words.shape != piece.shape:
-                raise ProtocolViolation(sender, "sent a total of the wrong length")
-            piece[:] = message.words
-            shares.add(message.shares)
-            number += 1
-        (least, *more) = sorted(shares)
-        if more or not trust.present <= least <= trust.parties:
-            raise ProtocolViolation(sender, "sent a total of the wrong number of parties")
-        totals.append(Total(words, least))
-    return released_by(parameters, totals)
+    trust, lengths = parameters.plan.trust, _lengths(parameters)
+    message = await receive_chunks(party, _totals_like(parameters), sender=sender)
+    shares = message.shares
+    if (
+        len(shares) != len(lengths)
+        or not trust.present <= min(shares) <= max(shares) <= trust.parties
+    ):
+        raise ProtocolViolation(sender, "sent totals of the wrong number of parties")
+    sums = np.split(message.words, np.cumsum(lengths)[:-1])
+    return released_by(parameters, list(map(Total, sums, message.shares)))
 
 
 def release_cost(parties: int, parameters: ReleaseParameters, adding: Adding) -> Forecast:
@@ -224,15 +210,20 @@ def release_cost(parties: int, parameters: ReleaseParameters, adding: Adding) ->
 
 
 def owner_cost(parameters: ReleaseParameters) -> Forecast:
-    """Forecast an owner's release to one client: a request and an answer for each piece."""
-    rounds, traffic = 0, Traffic()
-    for piece in _pieces(parameters):
-        answer = ReleasedWords(shares=1, words=piece.view(np.int64))
-        traffic = traffic.plus(repeated(1, ReleaseRequest())).plus(repeated(1, answer))
-        rounds += 2
-    return Forecast(rounds, traffic)
+    """Forecast an owner's release to one client."""
+    return sending_cost(_totals_like(parameters))
+
+
+def _totals_like(parameters: ReleaseParameters) -> ReleasedWords:
+    """Return a message of the shape of the totals."""
+    lengths = _lengths(parameters)
+    return ReleasedWords(shares=(1,) * len(lengths), words=np.zeros(sum(lengths), np.int64))
+
+
+def _lengths(parameters: ReleaseParameters) -> list[int]:
+    return [noise.sensitivity.dimensions for noise in parameters.noises]
 
 
 def _pieces(parameters: ReleaseParameters) -> Iterator[NDArray[np.uint64]]:
-    for noise in parameters.noises:
-        yield from slices(np.zeros(noise.sensitivity.dimensions, np.uint64))
+    for length in _lengths(parameters):
+        yield from slices(np.zeros(length, np.uint64))

@@ -86,8 +86,9 @@ class Release(System):
     """
 
     is_lasting: ClassVar[bool] = True
-    # 2: noise is planned by another account than in 1, and a star may confirm its totals.
-    messages_format: ClassVar[int] = 2
+    # 3: an owner sends all totals in one message, in chunks.
+    messages_format: ClassVar[int] = 3
+    counts_publicly: ClassVar[bool] = True
     title: ClassVar[str] = "release"
     summary: ClassVar[str] = (
         "Parties release one noisy sum; a model made from it labels all queries."
@@ -204,11 +205,6 @@ class Release(System):
         peers = cls.suited(epsilon=epsilon, k=k, tolerated=tolerated)
         return {"": peers, "pure": peers.replaced(delta=0.0), "owner": peers.replaced(trusted=True)}
 
-    @property
-    @override
-    def counts_publicly(self) -> bool:
-        return True
-
     @override
     def membership(self, facts: Facts) -> Membership:
         if self.trusted and facts.parties != 1:
@@ -247,6 +243,8 @@ def _measure(delta: float) -> str:
 class ReleaseSetup(Setup):
     """Parties that are ready to release: peers, or an owner of all rows and a client."""
 
+    batch_max: ClassVar[int] = _QUERIES_MAX
+
     def __init__(self, system: Release, parts: Mapping[str, Rows], facts: Facts) -> None:
         super().__init__(system, parts, facts)
         self._release = system
@@ -275,11 +273,6 @@ class ReleaseSetup(Setup):
     @override
     def role(self) -> Callable[..., Awaitable[Released]]:
         return release_by_owner if self._release.trusted else release_rows
-
-    @property
-    @override
-    def batch_max(self) -> int:
-        return _QUERIES_MAX
 
     @override
     def can_do_with(self, parties: Sequence[str]) -> bool:

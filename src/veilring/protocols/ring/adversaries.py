@@ -6,7 +6,6 @@ alone or of the secure sum alone, adversaries that attack the other step act hon
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -205,16 +204,14 @@ def _word(amount: float, scale_bits: int) -> np.uint64:
     return np.uint64(round(amount * 2**scale_bits) % 2**64)
 
 
-ADVERSARIES: Final[Mapping[str, type[Adversary]]] = MappingProxyType(
-    {
-        "deflate-topk": DeflateTopK,
-        "equivocate": Equivocate,
-        "inflate-topk": InflateTopK,
-        "replayer": Replayer,
-        "silent": Silent,
-        "substitute-input": InputSubstitution,
-        "take-over": TakeOver,
-        "wrong-sum": WrongSum,
-    }
-)
+ADVERSARIES: Final[Mapping[str, type[Adversary]]] = {
+    "deflate-topk": DeflateTopK,
+    "equivocate": Equivocate,
+    "inflate-topk": InflateTopK,
+    "replayer": Replayer,
+    "silent": Silent,
+    "substitute-input": InputSubstitution,
+    "take-over": TakeOver,
+    "wrong-sum": WrongSum,
+}
 """The adversaries by their names in scenarios."""

@@ -29,9 +29,10 @@ from pydantic import Field
 
 from veilring.arrays import Floats
 from veilring.data.table import Rows, check_rows, pairwise_distances
-from veilring.errors import InputError, ProtocolViolation, Tampered
+from veilring.errors import ProtocolViolation, Tampered
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.ring import Ring, draw_ring
+from veilring.privacy.checks import require
 from veilring.protocols.batches import batch_digest, check_queries, hand_out
 from veilring.protocols.digests import DIGEST_BYTES, digest_of, digest_of_names, written
 from veilring.protocols.masks import PairwiseKeys, agree_keys, masked_rounds, masked_sum
@@ -118,10 +119,8 @@ class KNNParameters:
     facts: Facts
 
     def __post_init__(self) -> None:
-        if self.facts.features < 1:
-            raise InputError("features", self.facts.features, "at least 1")
-        if self.facts.classes < 1:
-            raise InputError("classes", self.facts.classes, "at least 1")
+        require(self.facts.features >= 1, "features", self.facts.features, "at least 1")
+        require(self.facts.classes >= 1, "classes", self.facts.classes, "at least 1")
         _ = self.topk, self.sum  # raise for parameters that do not fit each other
 
     @cached_property

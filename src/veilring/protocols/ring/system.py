@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from operator import attrgetter
-from types import MappingProxyType
 from typing import Annotated, ClassVar, Final, Literal
 
 import numpy as np
@@ -47,18 +46,16 @@ ENTRIES_MAX: Final = 2**22
 
 _Whole = Annotated[int, Field(ge=1)]
 
-HOP_MEASURES: Final[Mapping[str, Measure]] = MappingProxyType(
-    {
-        "exposure": Measure(
-            "exposure", "of the messages contain a distance from the sender's own rows"
-        ),
-        "claim": Measure("claim", "of the values new to a receiver are the sender's own"),
-        "lop": Measure(
-            "loss of privacy", "how much this exceeds the success of a guess from the result alone"
-        ),
-        "lop_peak": Measure("loss of privacy at its peak", "at the worst position in the ring"),
-    }
-)
+HOP_MEASURES: Final[Mapping[str, Measure]] = {
+    "exposure": Measure(
+        "exposure", "of the messages contain a distance from the sender's own rows"
+    ),
+    "claim": Measure("claim", "of the values new to a receiver are the sender's own"),
+    "lop": Measure(
+        "loss of privacy", "how much this exceeds the success of a guess from the result alone"
+    ),
+    "lop_peak": Measure("loss of privacy at its peak", "at the worst position in the ring"),
+}
 """The leakage about a party through the messages between parties."""
 
 
@@ -81,6 +78,7 @@ class PrivateKNN(System):
         batch: The maximum number of queries asked at once.
     """
 
+    draws_ring: ClassVar[bool] = True
     title: ClassVar[str] = "PP-kNN"
     summary: ClassVar[str] = (
         "Parties in a ring find the nearest of all their rows and add up the votes."
@@ -98,11 +96,6 @@ class PrivateKNN(System):
     sum: Literal["ring", "cycles", "shares", "masks"] = "ring"
     cycles: int = Field(1, ge=1)
     batch: int = Field(1024, ge=1)
-
-    @property
-    @override
-    def draws_ring(self) -> bool:
-        return True
 
     @override
     def promise(self, *, parties: int = PARTIES) -> Promise:

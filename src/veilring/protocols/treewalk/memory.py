@@ -23,7 +23,6 @@ from veilring.arrays import Floats, Ints
 from veilring.errors import InputError, ProtocolViolation
 from veilring.privacy.budgets import ANSWER_BYTES_MAX, Charge
 from veilring.privacy.ledger import Ledger
-from veilring.protocols.treewalk.algorithm.tree import nearest_found
 from veilring.protocols.treewalk.roles import Keeper, NearestPlaces
 
 _NUMBER_BYTES: Final = 8
@@ -43,11 +42,6 @@ class RememberedAnswer:
 
     found: Ints
     points: Floats
-
-    def nearest_to(self, query: Floats) -> tuple[int, float]:
-        """Return the place nearest to a point, shape (dimensions,): its number and distance."""
-        which, distances = nearest_found(query[None], self.points[None])
-        return int(self.found[which[0]]), float(distances[0])
 
     def to_bytes(self) -> bytes:
         """Return the encoding that the ledger keeps."""

@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from types import MappingProxyType
 from typing import Annotated, ClassVar, Final, Literal, cast
 
 import numpy as np
@@ -35,6 +34,7 @@ from veilring.protocols.treewalk.algorithm.mechanisms import (
 from veilring.protocols.treewalk.algorithm.tree import DIMENSIONS_MAX, Places, depth_of
 from veilring.protocols.treewalk.plan import BUCKET_SPLITS, LookupPlan, response_cost, walk_cost
 from veilring.protocols.treewalk.roles import (
+    Keeper,
     NearestPlaces,
     bucket_client,
     bucket_server,
@@ -141,13 +141,15 @@ class Lookup:
             found = walk(tree, queries, self.steps, splits, rng).found
         return places.with_neighbours(found, self.system.neighbours)
 
-    async def ask(self, party: Party, queries: Floats) -> NearestPlaces:
-        """Play the client of a session."""
+    async def ask(
+        self, party: Party, queries: Floats, keeper: Keeper | None = None
+    ) -> NearestPlaces:
+        """Play the client of a session, whose messages the keeper pays for and remembers."""
         plan = self._plan(len(queries))
         if not self.names_bucket:
-            return await walk_client(party, queries, plan=plan, steps=self.steps)
+            return await walk_client(party, queries, plan=plan, steps=self.steps, keeper=keeper)
         epsilon = self.system.epsilon
-        nearest, _ = await bucket_client(party, queries, plan=plan, epsilon=epsilon)
+        nearest, _ = await bucket_client(party, queries, plan=plan, epsilon=epsilon, keeper=keeper)
         return nearest
 
     async def serve(self, party: Party, places: Places) -> None:
@@ -183,23 +185,22 @@ class TreeWalk(System):
     """
 
     hides_rows: ClassVar[bool] = False
+    trust: ClassVar[str] = "nobody"
     title: ClassVar[str] = "tree walk"
     messages_format: ClassVar[int] = 2
     summary: ClassVar[str] = "A client finds public rows near a query that it does not reveal."
-    arguments: ClassVar[Mapping[str, Argument]] = MappingProxyType(
-        {
-            "budget": Argument(
-                "The losses of several queries add up, and equal queries are answered from memory.",
-                "The client stores its answers and reuses them:"
-                " tests/protocols/treewalk/test_memory.py.",
-            ),
-            "malicious server": Argument(
-                "The guarantee also holds against a malicious server.",
-                "The client draws the noise itself, for any tree that the server sends:"
-                " tests/protocols/treewalk/test_mechanisms.py.",
-            ),
-        }
-    )
+    arguments: ClassVar[Mapping[str, Argument]] = {
+        "budget": Argument(
+            "The losses of several queries add up, and equal queries are answered from memory.",
+            "The client stores its answers and reuses them:"
+            " tests/protocols/treewalk/test_memory.py.",
+        ),
+        "malicious server": Argument(
+            "The guarantee also holds against a malicious server.",
+            "The client draws the noise itself, for any tree that the server sends:"
+            " tests/protocols/treewalk/test_mechanisms.py.",
+        ),
+    }
 
     deployment: ClassVar[str] = "veilring.deployment.places"
     name: Literal["tree-walk"] = "tree-walk"
@@ -209,11 +210,6 @@ class TreeWalk(System):
     neighbours: int = Field(0, ge=0)
     k: int = Field(5, ge=1)
     batch: int = Field(1024, ge=1)
-
-    @property
-    @override
-    def trust(self) -> str:
-        return "nobody"
 
     @override
     def promise(self, *, parties: int = PARTIES) -> Promise:

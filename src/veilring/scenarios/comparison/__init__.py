@@ -37,7 +37,6 @@ from veilring.scenarios.comparison.comparison import (
     HINDSIGHT,
     MAJORITY,
     POOLED,
-    Choice,
     Left,
     Limits,
     Line,
@@ -52,8 +51,6 @@ from veilring.scenarios.comparison.question import (
     TableFacts,
     draw_split,
     load_facts,
-    make_question,
-    read_network,
 )
 from veilring.scenarios.comparison.tuning import Search, SystemAt, over_splits, share_over_splits
 from veilring.scenarios.network import make_topology
@@ -61,16 +58,6 @@ from veilring.scenarios.reporting import versions_used
 from veilring.scenarios.runner import Conditions, Labelled, Progress, ignore_progress, play_queries
 from veilring.scenarios.sweep.engine import Engine, each_done
 from veilring.simulation import Topology
-
-__all__ = (
-    "Choice",
-    "Line",
-    "Question",
-    "SystemComparison",
-    "compare",
-    "make_question",
-    "read_network",
-)
 
 _DELTA: Final = 1e-5
 _SEED_BITS: Final = 31  # the largest seed that scikit-learn accepts

@@ -3,13 +3,13 @@
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 import tomli_w
 
 from veilring.errors import InputError
 from veilring.nodes.journal import Traffic
+from veilring.privacy.checks import require
 from veilring.privacy.files import write_whole
 from veilring.protocols.promise import Promise
 from veilring.scenarios.comparison.comparison import (
@@ -43,21 +43,19 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 1.0 else f"{1000 * seconds:.3g} ms"
 
 
-COLUMNS: Final[Mapping[str, Callable[[Line], str]]] = MappingProxyType(
-    {
-        "system": lambda line: f"{_UNDER}in hindsight" if line.in_hindsight else line.name,
-        "ε": lambda line: _NONE if line.epsilon is None else f"{line.epsilon:g}",
-        "accuracy": lambda line: percent(line.accuracy.mean),
-        "95% interval": lambda line: interval_text(line.accuracy),
-        "trusted": lambda line: line.trust,
-        "guarantee": _guarantee,
-        "rounds": _of_cost(lambda cost: f"{cost.rounds:,}"),
-        "messages": _of_cost(lambda cost: f"{cost.all_messages:,}"),
-        "bytes": _of_cost(lambda cost: f"{cost.all_bytes:,}"),
-        "network": _of_cost(lambda cost: _seconds(cost.simulated_seconds)),
-        "here": _of_cost(lambda cost: _seconds(cost.seconds)),
-    }
-)
+COLUMNS: Final[Mapping[str, Callable[[Line], str]]] = {
+    "system": lambda line: f"{_UNDER}in hindsight" if line.in_hindsight else line.name,
+    "ε": lambda line: _NONE if line.epsilon is None else f"{line.epsilon:g}",
+    "accuracy": lambda line: percent(line.accuracy.mean),
+    "95% interval": lambda line: interval_text(line.accuracy),
+    "trusted": lambda line: line.trust,
+    "guarantee": _guarantee,
+    "rounds": _of_cost(lambda cost: f"{cost.rounds:,}"),
+    "messages": _of_cost(lambda cost: f"{cost.all_messages:,}"),
+    "bytes": _of_cost(lambda cost: f"{cost.all_bytes:,}"),
+    "network": _of_cost(lambda cost: _seconds(cost.simulated_seconds)),
+    "here": _of_cost(lambda cost: _seconds(cost.seconds)),
+}
 """The columns of the table: the heading, and the text of a line."""
 NUMBERS: Final = COLUMNS.keys() - {"system", "trusted", "guarantee"}
 """The headings of columns that contain numbers."""
@@ -110,14 +108,12 @@ def limits(comparison: SystemComparison) -> list[str]:
     ]
 
 
-_LIMITED: Final = MappingProxyType(
-    {
-        "": "little is lost",
-        "rule": "limited by the rule that sets its parameters",
-        "noise": "limited by noise",
-        "method": "limited by the method",
-    }
-)
+_LIMITED: Final = {
+    "": "little is lost",
+    "rule": "limited by the rule that sets its parameters",
+    "noise": "limited by noise",
+    "method": "limited by the method",
+}
 
 
 def _limited(limits: Limits) -> str:
@@ -206,8 +202,7 @@ def require_fresh(out: Path | None, plot: Path | None) -> None:
     """
     if plot is not None:
         allowed = f"a path that ends in {_SVG}"
-        if plot.suffix != _SVG:
-            raise InputError("--plot", plot, allowed)
+        require(plot.suffix == _SVG, "--plot", plot, allowed)
         _require_absent("--plot", plot)
     for path in _files(out):
         _require_absent("--out", path)

@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from veilring.errors import ClusterError, InputError, SweepFailed
 from veilring.extras import require_extra
+from veilring.privacy.checks import require
 from veilring.scenarios.runner import Progress, ignore_progress
 from veilring.scenarios.sweep.cells import (
     CELLS_MAX,
@@ -59,8 +60,7 @@ def open_files(out: Path) -> Files:
     """Return the files of a sweep, creating their folder if necessary, before anything is run."""
     require_extra("polars")
     allowed = f"a path that ends in {_SUFFIX}, where no results are yet"
-    if out.suffix != _SUFFIX:
-        raise InputError("out", out, allowed)
+    require(out.suffix == _SUFFIX, "out", out, allowed)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

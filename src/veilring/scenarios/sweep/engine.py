@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from veilring.errors import ClusterError, InputError
 from veilring.extras import name_missing_extras, require_extra
+from veilring.privacy.checks import require
 
 with name_missing_extras():
     import joblib
@@ -87,8 +88,7 @@ class Engine:
     dask_address: str | None = None
 
     def __post_init__(self) -> None:
-        if self.name not in ENGINES:
-            raise InputError("engine", self.name, ", ".join(ENGINES))
+        require(self.name in ENGINES, "engine", self.name, ", ".join(ENGINES))
         if self.workers is not None and self.workers < 1:
             raise InputError("workers", self.workers, "a whole number of at least 1")
         if self.dask_address is not None and self.name != "dask":

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from itertools import combinations
 from pathlib import Path
@@ -19,6 +19,7 @@ from veilring.nodes.party import Parties, Party
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import check_arguments
 from veilring.privacy.bounds import ALARM
+from veilring.privacy.checks import require
 from veilring.protocols.claims import Comparison, Example
 from veilring.protocols.promise import Facts, Promise
 from veilring.protocols.system import Play, Setup, System
@@ -34,7 +35,6 @@ _CLASSES: Final = 2
 _PARTIES_MIN: Final = 2
 
 
-@dataclass(slots=True, init=False, eq=False)
 class RoleClaims:
     """A role, and the claims about it that an audit can contradict.
 
@@ -64,20 +64,6 @@ class RoleClaims:
         InputError: If the role does not take the public arguments, or `least`, `moduli` or the
             size of a coalition is out of range.
     """
-
-    role: Role
-    inputs: Mapping[str, object]
-    invariant: Invariant | None
-    other_inputs: Mapping[str, object] | None
-    coalition: tuple[str, ...] | int
-    permitted: Callable[[Mapping[str, Any]], object] | None
-    least: int
-    strip: Strip
-    moduli: tuple[int, ...]
-    points: Mapping[str, int]
-    notices_liars: bool
-    title: str
-    public: Mapping[str, Any]
 
     def __init__(  # noqa: PLR0913  (each is a claim, by name)
         self,
@@ -111,7 +97,7 @@ class RoleClaims:
 
     def replaced(self, **changes: Any) -> "RoleClaims":
         """Return the claims with other options or other public arguments."""
-        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        given = dict(vars(self))
         return RoleClaims(**{**given.pop("public"), **given, **changes})
 
     @property
@@ -234,8 +220,7 @@ class AuditedSystem:
         turned = self.turned
         if tuple(coalition) == turned[0]:
             return replace(self, coalition=())
-        if len(turned) == 1:
-            raise InputError("coalition", ",".join(coalition), ",".join(turned[0]))
+        require(len(turned) != 1, "coalition", ",".join(coalition), ",".join(turned[0]))
         most, names = len(turned[0]), tuple(self.example.parts)
         if not (set(coalition) <= set(names) and 0 < len(set(coalition)) == len(coalition) <= most):
             allowed = f"up to {most} of {', '.join(names)}, separated by commas"
@@ -340,17 +325,15 @@ class Verdict(StrEnum):
     BY_ARGUMENT = "by argument"
 
 
-MEANINGS: Final = MappingProxyType(
-    {
-        Verdict.HOLDS: "The claim was tested, and no run contradicts it.",
-        Verdict.LEAKS: "The promise states a leak without a bound. The finding shows its size.",
-        Verdict.CONTRADICTED: "A run contradicts the claim.",
-        Verdict.NOT_CLAIMED: "The promise does not cover this. The evidence shows what happens.",
-        Verdict.NOT_TESTED: "This audit did not test the claim. The finding gives the reason.",
-        Verdict.BY_ARGUMENT: "No run of this audit tests the claim. The finding names the proof or"
-        " the test that supports it.",
-    }
-)
+MEANINGS: Final = {
+    Verdict.HOLDS: "The claim was tested, and no run contradicts it.",
+    Verdict.LEAKS: "The promise states a leak without a bound. The finding shows its size.",
+    Verdict.CONTRADICTED: "A run contradicts the claim.",
+    Verdict.NOT_CLAIMED: "The promise does not cover this. The evidence shows what happens.",
+    Verdict.NOT_TESTED: "This audit did not test the claim. The finding gives the reason.",
+    Verdict.BY_ARGUMENT: "No run of this audit tests the claim. The finding names the proof or"
+    " the test that supports it.",
+}
 """Each verdict in a sentence."""
 
 

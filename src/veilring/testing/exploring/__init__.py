@@ -93,7 +93,7 @@ def shrink(subject: Subject, world: World, *, plays_max: int = _PLAYS_MAX) -> Sh
     Returns:
         The smallest world, or None if the given world does not fail when it is played again.
     """
-    shrinker = _Shrinker(subject, plays_max)
+    shrinker = _Shrinker(subject, world, plays_max)
     if not shrinker.takes(subject, world):
         return None
     shrinker.leave_out_parties()
@@ -105,17 +105,15 @@ def shrink(subject: Subject, world: World, *, plays_max: int = _PLAYS_MAX) -> Sh
     return Shrunk(shrinker.subject, shrinker.world, shrinker.wrong, shrinker.plays)
 
 
-@dataclass(init=False)
+@dataclass
 class _Shrinker:
     """The search: holds the smallest world so far."""
 
     subject: Subject
     world: World
-    wrong: tuple[str, ...]
-    plays: int
-
-    def __init__(self, subject: Subject, plays_max: int) -> None:
-        self.subject, self.plays, self._plays_max = subject, 0, plays_max
+    plays_max: int
+    wrong: tuple[str, ...] = ()
+    plays: int = 0
 
     def takes(self, subject: Subject, world: World) -> bool:
         """Keep a world if it fails, and still fails when its runs are written out."""
@@ -157,7 +155,7 @@ class _Shrinker:
             pass
 
     def _played(self, subject: Subject, world: World) -> Explored | None:
-        if self.plays >= self._plays_max:
+        if self.plays >= self.plays_max:
             return None
         self.plays += 1
         return play_world(subject, world)

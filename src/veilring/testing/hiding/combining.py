@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.arrays import Ints
-from veilring.errors import InputError
+from veilring.privacy.checks import require
 from veilring.testing.hiding.leaves import Block, Place, Slot, add_blocks
 
 Words = NDArray[np.uint64]
@@ -85,8 +85,7 @@ class Arithmetic:
     def __post_init__(self) -> None:
         """Refuse moduli that words cannot be reduced by."""
         for modulus in self.moduli:
-            if not 1 < modulus <= _WORD:
-                raise InputError("moduli", modulus, f"2 to {_WORD}")
+            require(1 < modulus <= _WORD, "moduli", modulus, f"2 to {_WORD}")
 
     def beside(self, role: Callable[..., Any], public: Mapping[str, object]) -> Self:
         """Return the same with the public arguments and the constants of the role's module."""

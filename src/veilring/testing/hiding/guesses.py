@@ -11,7 +11,6 @@ import hmac
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, product
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -23,7 +22,7 @@ GUESSES_MAX: Final = 32
 """The number of values that are hashed: those that occur in some inputs only come first."""
 RUNS_GUESSED: Final = 3
 """The number of runs of each world in which recipes are tried; a deterministic hash is in each."""
-_TEXTS_MAX: Final = 8  # of the public texts, the session and the first parties' names come first
+_TEXTS_MAX: Final = 7  # of the public texts, the session and the first parties' names come first
 _RECIPES_MAX: Final = 2  # one recipe shows a leak; a second one, that it also has another form
 _DEPTH_MAX: Final = 8  # deeper inputs are structures rather than lists of items
 
@@ -42,12 +41,13 @@ def _keyed(name: str) -> _Hash:
 
 
 _NAMES: Final = ("sha256", "sha1", "md5", "sha512", "blake2b", "blake2s", "sha3_256")
-_HASHES: Final = MappingProxyType(
-    {f"{name} of {{text}} and": _plain(name, text_first=True) for name in _NAMES}
-    | {f"{name}, with {{text}} after it, of": _plain(name, text_first=False) for name in _NAMES}
-    | {f"HMAC of {name} under {{text}} of": _keyed(name) for name in _NAMES[:4]}
-)
-"""The functions of a public text and an item, by their names."""
+_HASHES: Final[Mapping[str, _Hash]] = {
+    **{f"{name} of": _plain(name, text_first=True) for name in _NAMES},
+    **{f"{name} of {{text}} and": _plain(name, text_first=True) for name in _NAMES},
+    **{f"{name}, with {{text}} after it, of": _plain(name, text_first=False) for name in _NAMES},
+    **{f"HMAC of {name} under {{text}} of": _keyed(name) for name in _NAMES[:4]},
+}
+"""The functions of a public text and an item, by their names; without `{text}`, of an empty one."""
 
 
 def _as_text(value: object) -> bytes | None:
@@ -85,7 +85,7 @@ class Public(NamedTuple):
     @classmethod
     def of(cls, session: bytes, parties: Iterable[str], known: Iterable[bytes]) -> "Public":
         """Return the session, public arguments and names, of which the first are tried."""
-        texts = {"nothing": b"", "the session": session}
+        texts = {"the session": session}
         texts |= {f"public text {number}": text for number, text in enumerate(known, start=1)}
         texts |= {f"the name {name}": name.encode() for name in parties}
         return cls(dict(islice(texts.items(), _TEXTS_MAX)))
@@ -99,8 +99,6 @@ class Recipe(NamedTuple):
     encoding: int
 
     def __str__(self) -> str:
-        if self.text == "nothing":
-            return f"{self.hash.partition(' ')[0].rstrip(',')} of"
         return self.hash.format(text=self.text)
 
     def of(self, guess: object, public: Public) -> int | None:
@@ -108,7 +106,7 @@ class Recipe(NamedTuple):
         item = _ENCODINGS[self.encoding](guess)
         if item is None:
             return None
-        hashed = _HASHES[self.hash](public.texts[self.text], item)
+        hashed = _HASHES[self.hash](public.texts.get(self.text, b""), item)
         return int.from_bytes(hashed[:WORD_BYTES], "big")
 
 
@@ -149,17 +147,16 @@ def find_guesses(
     counted = Counter[Recipe]()
     for public, words in runs:
         seen = set(words)
-        for recipe in map(Recipe._make, product(_HASHES, public.texts, range(len(_ENCODINGS)))):
-            if recipe.text == "nothing" and not _is_first(recipe.hash):
-                continue
+        for recipe in _recipes(public):
             counted[recipe] += any(recipe.of(value, public) in seen for value, _ in values)
     matched = [recipe for recipe, hits in counted.most_common(_RECIPES_MAX) if hits]
     return Guesses(values, tuple(matched))
 
 
-def _is_first(name: str) -> bool:
-    """Return whether a hash is the one that is tried without a text."""
-    return name.endswith("} and")
+def _recipes(public: Public) -> Iterator[Recipe]:
+    for name in _HASHES:
+        texts = public.texts if "{text}" in name else [""]
+        yield from map(Recipe._make, product([name], texts, range(len(_ENCODINGS))))
 
 
 def _items(value: object, depth: int = 0) -> Iterator[object]:

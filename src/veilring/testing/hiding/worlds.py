@@ -24,6 +24,7 @@ from typing_extensions import override
 from veilring.errors import InputError, ProtocolViolation, VeilringError
 from veilring.nodes.journal import SETUP_ROUND, Seen, View
 from veilring.nodes.party import OneOf, Parties, Party, expected_kinds
+from veilring.privacy.checks import require
 from veilring.protocols.masks import (
     KEY_BYTES,
     MaskedWords,
@@ -207,8 +208,7 @@ class World:
         """Refuse an invalid coalition."""
         members, names = frozenset(self.coalition), ", ".join(self.parties)
         for name in (*self.coalition, *self.only):
-            if name not in self.parties:
-                raise InputError("coalition", name, f"some of {names}")
+            require(name in self.parties, "coalition", name, f"some of {names}")
         if not members or len(members) == len(self.parties):
             allowed = f"at least one of {names}, and not all of them"
             raise InputError("coalition", ", ".join(self.coalition), allowed)

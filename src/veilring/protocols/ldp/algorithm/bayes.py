@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
+from veilring.privacy.checks import require, require_that
 from veilring.protocols.ldp.algorithm.randomiser import (
     CONSISTENCIES,
     INTERVAL_CONFIDENCE,
@@ -96,8 +97,7 @@ def counts_of(estimate: SurveyEstimate, values: int, how: Consistency) -> Floats
 
     An oracle has at least two entries, even for a single value.
     """
-    if how not in CONSISTENCIES:
-        raise InputError("consistency", how, ", ".join(CONSISTENCIES))
+    require(how in CONSISTENCIES, "consistency", how, ", ".join(CONSISTENCIES))
     if not estimate.clients:
         return np.zeros(values)
     return np.asarray(make_consistent(estimate, how)[:values] * estimate.clients)
@@ -138,9 +138,8 @@ class DiscreteBayes(Posterior):
         """Return `log(P(C_j) prod_i P(F_i = x_i | C_j))`, shape (rows, classes)."""
         sizes = [len(counts) for counts in self.feature_counts]
         require_columns(rows, len(sizes))
-        if rows.dtype.kind not in "iu":
-            allowed = "number the values first, with the step of the model"
-            raise InputError.because(f"rows has the type {rows.dtype}; {allowed}", field="rows")
+        allowed = "number the values first, with the step of the model"
+        require_that(rows.dtype.kind in "iu", "rows", f"rows has the type {rows.dtype}; {allowed}")
         if not np.all((rows >= 0) & (rows < np.array(sizes))):
             raise InputError.because(
                 "rows must hold the numbers of each feature's values, from 0", field="rows"
@@ -172,8 +171,7 @@ def learn_discrete(
         smoothing = SMOOTHING_MIN
     elif smoothing is None:
         smoothing, prior = _noise_of_counts(found[1:]), _noise_of_counts(found[:1])
-    if not smoothing >= SMOOTHING_MIN:
-        raise InputError("smoothing", smoothing, f"at least {SMOOTHING_MIN}")
+    require(smoothing >= SMOOTHING_MIN, "smoothing", smoothing, f"at least {SMOOTHING_MIN}")
     classes = survey.classes
     sizes = (classes, *(classes * values for values in survey.domains))
     counts = [counts_of(*pair, consistency) for pair in zip(found, sizes, strict=True)]
@@ -233,8 +231,7 @@ def learn_gaussian(
     The estimate for a feature is its mean within a class times the frequency of that class, so it
     is divided by the frequency. Means are clipped to [-1, 1], squares to [0, 1].
     """
-    if not 0 < variance_floor <= 1:
-        raise InputError("variance_floor", variance_floor, "in (0, 1]")
+    require(0 < variance_floor <= 1, "variance_floor", variance_floor, "in (0, 1]")
     found = evidence(survey, tally, confidence=confidence)
     shape = (survey.means.features, survey.means.classes)
     counts = counts_of(found[0], shape[1], consistency)

@@ -30,6 +30,7 @@ from typing_extensions import override
 
 from veilring.arrays import Bools, Floats, Ints
 from veilring.errors import InputError
+from veilring.privacy.checks import require
 from veilring.privacy.exact import exp_floor, float_ceil, log_ceil
 from veilring.protocols.ldp.algorithm.packing import client_slices, decoded, encoded, width_of
 from veilring.protocols.ldp.algorithm.randomiser import (
@@ -173,6 +174,7 @@ class OneBit(CodeDistribution):
     # A number biases the coin by epsilon / 4, and at least by one of its 2**62 faces.
     least_epsilon: ClassVar[float] = 2.0 ** (3 - COIN_BITS)
     covers_one_hot: ClassVar[bool] = True
+    codes: ClassVar[int] = 2
 
     @cached_property
     def _lean(self) -> int:
@@ -188,11 +190,6 @@ class OneBit(CodeDistribution):
     def exact_epsilon(self) -> float:
         # The logarithm is rounded up, possibly above the requested epsilon.
         return min(float(self.epsilon), log_ceil((1 + self.slope) / (1 - self.slope)))
-
-    @property
-    @override
-    def codes(self) -> int:
-        return 2
 
     @property
     @override
@@ -231,14 +228,10 @@ class Plain(CodeDistribution):
     name: ClassVar[str] = "plain"
     levels: ClassVar[int] = 1 << 36
     covers_one_hot: ClassVar[bool] = True
+    exact_epsilon: ClassVar[float] = inf
 
     def __post_init__(self) -> None:
         """Accept any epsilon: there is no privacy."""
-
-    @property
-    @override
-    def exact_epsilon(self) -> float:
-        return inf
 
     @property
     @override
@@ -287,15 +280,15 @@ class Means(LocalRandomiser):
         classes: The number of classes, `k` of the paper; 1 if there is no class to hide.
     """
 
+    _summands: ClassVar[None] = None  # the sums of codes are not checked
+
     distribution: CodeDistribution
     features: int
     classes: int = 1
 
     def __post_init__(self) -> None:
-        if self.features < 1:
-            raise InputError("features", self.features, "an integer of at least 1")
-        if self.classes < 1:
-            raise InputError("classes", self.classes, "an integer of at least 1")
+        require(self.features >= 1, "features", self.features, "an integer of at least 1")
+        require(self.classes >= 1, "classes", self.classes, "an integer of at least 1")
         if self.classes > 1 and not self.distribution.covers_one_hot:
             raise InputError.because(
                 f"the distribution {self.distribution.name} reveals which entries of a vector are"
@@ -377,11 +370,6 @@ class Means(LocalRandomiser):
     @override
     def _work_bytes(self) -> int:
         return self._code_count * _CODE_BYTES
-
-    @property
-    @override
-    def _summands(self) -> None:
-        return None  # the sums of codes are not checked
 
     @abstractmethod
     def _split(self, sums: Sums, clients: int) -> tuple[Ints, Ints]:
@@ -548,10 +536,8 @@ def make_means(epsilon: float, features: int, classes: int = 1) -> Means:
         epsilon: The maximum ε of a report, above 0.
         classes: The number of classes among which to hide a client's class, or 1.
     """
-    if features < 1:
-        raise InputError("features", features, "an integer of at least 1")
-    if not epsilon > 0:
-        raise InputError("epsilon", epsilon, "a number above 0")
+    require(features >= 1, "features", features, "an integer of at least 1")
+    require(epsilon > 0, "epsilon", epsilon, "a number above 0")
     if epsilon == inf:
         return EachFeature(Plain(), features, classes)
     return SampledFeature(OneBit(epsilon), features, classes)

@@ -23,11 +23,11 @@ Sources: Wang et al., USENIX Security 2017, Section 4; Kairouz, Oh and Viswanath
 """
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache, partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
@@ -38,6 +38,7 @@ from typing_extensions import override
 from veilring.arrays import Bools, Ints
 from veilring.errors import InputError
 from veilring.privacy.bounds import binomial_range
+from veilring.privacy.checks import require
 from veilring.privacy.draws import bernoulli, packed_bernoulli
 from veilring.privacy.exact import Dyadic, epsilon_of, exp_floor, log_ceil, unary_epsilon
 from veilring.privacy.selection import ResponseDistribution, randomised_response
@@ -281,8 +282,31 @@ _MOST_BUCKETS: Final = 1 << 16
 _SEED_BYTES: Final = 8  # two words of the hash family
 
 
+class _RandomisedResponse(PureOracle):
+    """An oracle whose report is one of some answers: the client's own one, or any other."""
+
+    @property
+    @abstractmethod
+    def _answers(self) -> int:
+        """The number of answers."""
+
+    @cached_property
+    def _response(self) -> ResponseDistribution:
+        return ResponseDistribution.spending(self.epsilon, self._answers)
+
+    @property
+    @override
+    def p(self) -> Fraction:
+        return self._response.p
+
+    @property
+    @override
+    def _loss(self) -> float:
+        return self._response.epsilon
+
+
 @dataclass(frozen=True)
-class LocalHashing(PureOracle):
+class LocalHashing(_RandomisedResponse):
     """A hash function and one of its `g = round(e^epsilon) + 1` buckets, for domains of any size.
 
     The bucket is that of the client's value with probability `p`, otherwise another one. A report
@@ -298,14 +322,10 @@ class LocalHashing(PureOracle):
         """The hash functions that a client draws from."""
         return HashFamily(self.domain, min(round(math.exp(self.epsilon)) + 1, _MOST_BUCKETS))
 
-    @cached_property
-    def _response(self) -> ResponseDistribution:
-        return ResponseDistribution.spending(self.epsilon, self.family.buckets)
-
     @property
     @override
-    def p(self) -> Fraction:
-        return self._response.p
+    def _answers(self) -> int:
+        return self.family.buckets
 
     @property
     @override
@@ -313,11 +333,6 @@ class LocalHashing(PureOracle):
         # The report has the own value's bucket, which the other value may share, or another bucket.
         lie = self._response.q
         return lie + (self.p - lie) * self.family.collision
-
-    @property
-    @override
-    def _loss(self) -> float:
-        return self._response.epsilon
 
     @property
     @override
@@ -367,6 +382,7 @@ class HadamardResponse(PureOracle):
     """
 
     name: ClassVar[str] = "hr"
+    q: ClassVar[Fraction] = Fraction(1, 2)
     _work_bytes = 32  # a row, its sign, a coin and the code
 
     @property
@@ -383,11 +399,6 @@ class HadamardResponse(PureOracle):
     @override
     def p(self) -> Fraction:
         return self._keep.fraction
-
-    @property
-    @override
-    def q(self) -> Fraction:
-        return Fraction(1, 2)
 
     @property
     @override
@@ -433,7 +444,7 @@ def walsh_hadamard(numbers: Ints) -> Ints:
 
 
 @dataclass(frozen=True)
-class DirectEncoding(PureOracle):
+class DirectEncoding(_RandomisedResponse):
     """The client's value with probability `p`, and each of the others with probability `q`.
 
     A report is the number of a value, in the minimum number of bytes, little-endian. It is the best
@@ -443,14 +454,10 @@ class DirectEncoding(PureOracle):
     name: ClassVar[str] = "de"
     _work_bytes = 32  # a value, a draw, another value and the answer
 
-    @cached_property
-    def _response(self) -> ResponseDistribution:
-        return ResponseDistribution.spending(self.epsilon, self.domain)
-
     @property
     @override
-    def p(self) -> Fraction:
-        return self._response.p
+    def _answers(self) -> int:
+        return self.domain
 
     @property
     @override
@@ -459,30 +466,12 @@ class DirectEncoding(PureOracle):
 
     @property
     @override
-    def _loss(self) -> float:
-        return self._response.epsilon
-
-    @property
-    @override
     def exact_parameters(self) -> Mapping[str, int]:
         return {"own": self._response.own, "other": self._response.other}
-
-    @property
-    @override
-    def report_bytes(self) -> int:
-        return width_of(self.domain)
 
     @override
     def _draw(self, values: Ints, rng: Generator) -> Reports:
         return encoded(randomised_response(values, self._response, rng), self.report_bytes)
-
-    @override
-    def _fits(self, reports: Reports) -> Bools:
-        return decoded(reports) < self.domain
-
-    @override
-    def aggregate(self, reports: Reports) -> Sums:
-        return counted(reports, self.domain)
 
 
 _COIN_BYTES: Final = 32  # per client: a value, its place and mask, and a coin
@@ -565,18 +554,10 @@ class OptimisedUnary(PureOracle):
         return column_sums(reports, self.domain)
 
 
-ORACLES: Final[Mapping[str, type[FrequencyOracle]]] = MappingProxyType(
-    {
-        oracle.name: oracle
-        for oracle in (
-            DirectEncoding,
-            OptimisedUnary,
-            LocalHashing,
-            HadamardResponse,
-            SubsetSelection,
-        )
-    }
-)
+ORACLES: Final[Mapping[str, type[FrequencyOracle]]] = {
+    oracle.name: oracle
+    for oracle in (DirectEncoding, OptimisedUnary, LocalHashing, HadamardResponse, SubsetSelection)
+}
 """All oracles by name; each is built from a domain and an epsilon."""
 AUTO: Final = "auto"
 """The name that leaves the choice of the oracle to `recommend_oracle`."""
@@ -619,8 +600,7 @@ def recommend_oracle(
 
 def make_oracle(name: str, epsilon: float) -> MakeOracle:
     """Return a factory of oracles of one kind; without noise if epsilon is infinite."""
-    if name not in {AUTO, *ORACLES}:
-        raise InputError("oracle", name, ", ".join((AUTO, *ORACLES)))
+    require(name in {AUTO, *ORACLES}, "oracle", name, ", ".join((AUTO, *ORACLES)))
     return PlainOracle if epsilon == math.inf else partial(_make, name, epsilon)
 
 

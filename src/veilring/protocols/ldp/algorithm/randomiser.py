@@ -35,6 +35,7 @@ from typing_extensions import override
 from veilring.arrays import Bools, Floats, Ints
 from veilring.data.table import is_table
 from veilring.errors import InputError
+from veilring.privacy.checks import require, require_that
 from veilring.protocols.ldp.algorithm.packing import (
     client_slices,
     counted,
@@ -162,8 +163,7 @@ class LocalRandomiser(ABC):
         Args:
             confidence: The confidence of each interval on its own, in (0, 1).
         """
-        if clients < 1:
-            raise InputError("clients", clients, "an integer of at least 1")
+        require(clients >= 1, "clients", clients, "an integer of at least 1")
         if sums.shape != (self.cells,) or sums.dtype != np.int64:
             raise InputError.because(
                 f"sums are {sums.dtype} of the shape {sums.shape}; they must be int64 of the shape "
@@ -176,8 +176,7 @@ class LocalRandomiser(ABC):
                 raise InputError.because(
                     f"sums must be integers from {low} to {high}", field="sums"
                 )
-        if not 0 < confidence < 1:
-            raise InputError("confidence", confidence, "a number in (0, 1)")
+        require(0 < confidence < 1, "confidence", confidence, "a number in (0, 1)")
         return self._estimate(sums, clients, NormalDist().inv_cdf((1 + confidence) / 2))
 
     @property
@@ -210,15 +209,55 @@ DOMAIN_MAX: Final = 1 << 20
 
 
 @dataclass(frozen=True)
-class FrequencyOracle(LocalRandomiser):
-    """A randomiser whose estimate is the fraction of clients with each value.
+class _NumberedValues(LocalRandomiser):
+    """A randomiser of numbered values. By default its report is the number of a value.
 
     Attributes:
-        domain: The number of values, `d` of the papers; at least 2.
-        epsilon: The maximum ε of a report; above 0.
+        domain: The number of values, `d` of the papers; at least 1.
     """
 
     domain: int
+
+    @property
+    @override
+    def cells(self) -> int:
+        return self.domain
+
+    @property
+    @override
+    def report_bytes(self) -> int:
+        return width_of(self.domain)
+
+    @override
+    def _checked(self, values: NDArray[Any]) -> Ints:
+        if values.ndim != 1 or values.dtype.kind not in "iu":
+            raise InputError.because(
+                f"values have the type {values.dtype} and the shape {values.shape}; they must be "
+                "integers of the shape (clients,)",
+                field="values",
+            )
+        inside = not values.size or 0 <= values.min() <= values.max() < self.domain
+        numbers = f"values must be integers from 0 to {self.domain - 1}"
+        require_that(bool(inside), "values", numbers)
+        return values.astype(np.int64, copy=False)
+
+    @override
+    def _fits(self, reports: Reports) -> Bools:
+        return decoded(reports) < self.domain
+
+    @override
+    def aggregate(self, reports: Reports) -> Sums:
+        return counted(reports, self.domain)
+
+
+@dataclass(frozen=True)
+class FrequencyOracle(_NumberedValues):
+    """A randomiser whose estimate is the fraction of clients with each of two or more values.
+
+    Attributes:
+        epsilon: The maximum ε of a report; above 0.
+    """
+
     epsilon: float
 
     def __post_init__(self) -> None:
@@ -226,11 +265,6 @@ class FrequencyOracle(LocalRandomiser):
             raise InputError("domain", self.domain, f"an integer from 2 to {DOMAIN_MAX}")
         if not 0 < self.epsilon <= REPORT_EPSILON_MAX:
             raise InputError("epsilon", self.epsilon, f"a number in (0, {REPORT_EPSILON_MAX:g}]")
-
-    @property
-    @override
-    def cells(self) -> int:
-        return self.domain
 
     @property
     @override
@@ -272,22 +306,6 @@ class FrequencyOracle(LocalRandomiser):
         """The variance averaged over the values of the domain, for any frequencies."""
         return self.variance(1 / self.domain)  # it is affine, and the frequencies add up to 1
 
-    @override
-    def _checked(self, values: NDArray[Any]) -> Ints:
-        return _numbered(values, self.domain)
-
-
-def _numbered(values: NDArray[Any], domain: int) -> Ints:
-    if values.ndim != 1 or values.dtype.kind not in "iu":
-        raise InputError.because(
-            f"values have the type {values.dtype} and the shape {values.shape}; they must be "
-            "integers of the shape (clients,)",
-            field="values",
-        )
-    if values.size and not 0 <= values.min() <= values.max() < domain:
-        raise InputError.because(f"values must be integers from 0 to {domain - 1}", field="values")
-    return values.astype(np.int64, copy=False)
-
 
 class PureOracle(FrequencyOracle):
     """An oracle whose report either supports a value or does not.
@@ -299,9 +317,8 @@ class PureOracle(FrequencyOracle):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.p <= self.q:
-            allowed = f"a larger number; coins of {BITS} bits cannot express this one"
-            raise InputError("epsilon", self.epsilon, allowed)
+        allowed = f"a larger number; coins of {BITS} bits cannot express this one"
+        require(self.p > self.q, "epsilon", self.epsilon, allowed)
 
     @property
     @abstractmethod
@@ -362,35 +379,14 @@ class PureOracle(FrequencyOracle):
 
 
 @dataclass(frozen=True)
-class PlainOracle(LocalRandomiser):
-    """The client's value itself, unprotected.
-
-    Attributes:
-        domain: The number of values, at least 1.
-    """
-
-    domain: int
+class PlainOracle(_NumberedValues):
+    """The client's value itself, unprotected."""
 
     name: ClassVar[str] = "plain"
+    exact_epsilon: ClassVar[float] = inf
 
     def __post_init__(self) -> None:
-        if self.domain < 1:
-            raise InputError("domain", self.domain, "an integer of at least 1")
-
-    @property
-    @override
-    def exact_epsilon(self) -> float:
-        return inf
-
-    @property
-    @override
-    def report_bytes(self) -> int:
-        return width_of(self.domain)
-
-    @property
-    @override
-    def cells(self) -> int:
-        return self.domain
+        require(self.domain >= 1, "domain", self.domain, "an integer of at least 1")
 
     @property
     @override
@@ -398,20 +394,8 @@ class PlainOracle(LocalRandomiser):
         return {"oracle": self.name, "domain": self.domain}
 
     @override
-    def _checked(self, values: NDArray[Any]) -> Ints:
-        return _numbered(values, self.domain)
-
-    @override
     def _draw(self, values: Ints, rng: Generator) -> Reports:
         return encoded(values, self.report_bytes)
-
-    @override
-    def _fits(self, reports: Reports) -> Bools:
-        return decoded(reports) < self.domain
-
-    @override
-    def aggregate(self, reports: Reports) -> Sums:
-        return counted(reports, self.domain)
 
     @override
     def rough(self, sums: Sums, clients: int) -> Bools:

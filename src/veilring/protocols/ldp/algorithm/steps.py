@@ -19,6 +19,7 @@ from veilring.arrays import Floats, Ints
 from veilring.data.table import Ranges
 from veilring.errors import InputError
 from veilring.extras import require_extra
+from veilring.privacy.checks import require
 
 # Relative to the mean eigenvalue of the within-class scatter: enough for inversion if features are
 # dependent, like one-hot columns, and small compared with the data.
@@ -153,8 +154,7 @@ def principal_components(public_rows: Floats, components: int, *, origin: str) -
     from sklearn.decomposition import PCA
 
     most = min(public_rows.shape)
-    if not 1 <= components <= most:
-        raise InputError("components", components, f"an integer from 1 to {most}")
+    require(1 <= components <= most, "components", components, f"an integer from 1 to {most}")
     found = PCA(components, svd_solver="full").fit(public_rows)
     return LinearProjection.of(found.mean_, found.components_, origin)
 
@@ -177,8 +177,7 @@ def discriminant_components(
     features = public_rows.shape[1]
     if not 1 <= components <= features:
         raise InputError("components", components, f"an integer from 1 to {features}")
-    if not ridge > 0:
-        raise InputError("ridge", ridge, "a number above 0")
+    require(ridge > 0, "ridge", ridge, "a number above 0")
     classes = np.unique(labels)
     if len(classes) < 2:  # noqa: PLR2004  (one class cannot be separated)
         raise InputError.because(

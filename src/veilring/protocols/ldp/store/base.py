@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from veilring.arrays import Bools, Ints
 from veilring.errors import InputError, StoreFailed
+from veilring.privacy.checks import require
 from veilring.protocols.ldp.algorithm.packing import client_slices
 from veilring.protocols.ldp.algorithm.randomiser import Reports, Sums
 from veilring.protocols.ldp.algorithm.survey import Tally
@@ -350,9 +351,8 @@ def _numbers_of(members: Mapping[int, tuple[str, int]], names: Collection[str]) 
     """Return the numbers of members."""
     numbers = {name: number for number, (name, _) in members.items()}
     for name in names:
-        if name not in numbers:
-            known = ", ".join(sorted(numbers)) or "no name, because there are no reports"
-            raise InputError("without", name, f"a member that has sent reports: {known}")
+        known = ", ".join(sorted(numbers)) or "no name, because there are no reports"
+        require(name in numbers, "without", name, f"a member that has sent reports: {known}")
     return [numbers[name] for name in names]
 
 

@@ -37,7 +37,7 @@ from veilring.arrays import Floats
 from veilring.data.table import is_table
 from veilring.errors import InputError
 from veilring.privacy.budgets import from_units, to_units
-from veilring.privacy.checks import floats
+from veilring.privacy.checks import floats, require
 from veilring.protocols.nearness import NEAR_QUERIES_MIN, near_share, smallest_among
 
 LENGTH_MAX: Final = 4096
@@ -146,8 +146,7 @@ def private_mean(rows: NDArray[np.floating], sigma: float, rng: Generator) -> Or
         sigma: The standard deviation of the noise of each sum. The noise of the mean is smaller by
             a factor of the number of rows. The price is `1 / sigma**2` in the unit of zCDP.
     """
-    if not 0 < sigma < math.inf:
-        raise InputError("sigma", sigma, "a finite number above 0")
+    require(0 < sigma < math.inf, "sigma", sigma, "a finite number above 0")
     whole = quantise(rows)
     sums = np.append(whole.sum(axis=0, dtype=np.float64), LENGTH * len(rows))
     # A quantised row may be a little longer than `LENGTH`; the noise is scaled to the longest.
@@ -251,10 +250,8 @@ class Kernel:
     width: float = PAPER_WIDTH
 
     def __post_init__(self) -> None:
-        if self.name not in {"cosine", "rbf"}:
-            raise InputError("kernel", self.name, "cosine or rbf")
-        if not 0 < self.tau <= 1:
-            raise InputError("tau", self.tau, "a number above 0 and up to 1")
+        require(self.name in {"cosine", "rbf"}, "kernel", self.name, "cosine or rbf")
+        require(0 < self.tau <= 1, "tau", self.tau, "a number above 0 and up to 1")
         if not 0 < self.width <= WIDTH_MAX:
             raise InputError("width", self.width, f"a number above 0 and up to {WIDTH_MAX:g}")
 
@@ -308,10 +305,8 @@ class Hashing:
             tables: L, at least 1: more tables find more of the neighbours.
             bits: b, from 1 to 8: more bits give fewer candidates.
         """
-        if tables < 1:
-            raise InputError("tables", tables, "a whole number of at least 1")
-        if not 1 <= bits <= BITS_MAX:
-            raise InputError("bits", bits, f"1 to {BITS_MAX}")
+        require(tables >= 1, "tables", tables, "a whole number of at least 1")
+        require(1 <= bits <= BITS_MAX, "bits", bits, f"1 to {BITS_MAX}")
         return cls(quantise(rng.standard_normal((tables * bits, features))), tables)
 
     def codes(self, rows: NDArray[np.float32]) -> NDArray[np.uint8]:

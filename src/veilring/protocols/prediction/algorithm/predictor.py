@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from veilring.arrays import Floats, Ints
 from veilring.errors import InputError
+from veilring.privacy.checks import require
 from veilring.protocols.prediction.algorithm.directions import (
     Hashing,
     Kernel,
@@ -119,8 +120,7 @@ class Predictor:
         reuse: bool = False,
         device: Device | None = None,
     ) -> None:
-        if features < 1:
-            raise InputError("features", features, "a whole number of at least 1")
+        require(features >= 1, "features", features, "a whole number of at least 1")
         if hashing is not None and hashing.planes.shape[1] != features:
             raise InputError.because(
                 f"the hyperplanes of the hashing have {hashing.planes.shape[1]} features; "

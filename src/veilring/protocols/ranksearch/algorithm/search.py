@@ -27,7 +27,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.arrays import Bools, Floats, Ints
-from veilring.errors import InputError
 from veilring.privacy.checks import require
 from veilring.reached import sometimes
 
@@ -168,8 +167,7 @@ class IntervalSearch:
     """The state of a batch's search, which is public and equal at all parties."""
 
     def __init__(self, queries: int, upper: float, arity: int) -> None:
-        if not 0 < upper < np.inf:
-            raise InputError("upper", upper, "a positive, finite number")
+        require(0 < upper < np.inf, "upper", upper, "a positive, finite number")
         require(ARITY_MIN <= arity <= ARITY_MAX, "arity", arity, f"{ARITY_MIN} to {ARITY_MAX}")
         self._upper, self._arity = upper, arity
         self._lo = np.full(queries, _BELOW_ZERO, dtype=np.int64)

@@ -16,7 +16,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from types import MappingProxyType
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
@@ -448,12 +447,10 @@ def _require_shape(field: str, values: NDArray[Any], shape: tuple[int, ...]) -> 
     require_that(bool(np.isfinite(values).all()), field, f"{field} must hold finite numbers")
 
 
-_KINDS: Final[Mapping[str, type[Classifier]]] = MappingProxyType(
-    {
-        each.KIND: each
-        for each in (DirectionClassifier, CountsClassifier, GridClassifier, TreesClassifier)
-    }
-)
+_KINDS: Final[Mapping[str, type[Classifier]]] = {
+    each.KIND: each
+    for each in (DirectionClassifier, CountsClassifier, GridClassifier, TreesClassifier)
+}
 
 
 def as_document(classifier: Classifier) -> dict[str, Any]:

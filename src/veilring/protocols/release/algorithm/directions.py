@@ -17,7 +17,7 @@ mean, and a linear discriminant with a ridge of one per cent of the mean eigenva
 from dataclasses import dataclass
 from fractions import Fraction
 from math import sqrt
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 from typing_extensions import override
@@ -172,15 +172,12 @@ class _DirectionStatistic(ScaledStatistic[DirectionClassifier]):
 class ClassMeans(_DirectionStatistic):
     """The sum of directions of each class; each has length 1 in the norm of the bound."""
 
+    largest: ClassVar[int] = 1
+
     @property
     @override
     def length(self) -> int:
         return len(self.features.classes) * len(self.features)
-
-    @property
-    @override
-    def largest(self) -> int:
-        return 1
 
     @property
     @override
@@ -222,6 +219,7 @@ class Discriminant(_DirectionStatistic):
             covariance, at least 0.
     """
 
+    largest: ClassVar[Fraction] = DISCRIMINANT_SQUARE
     kappa: float = 1.0
 
     def __post_init__(self) -> None:
@@ -234,11 +232,6 @@ class Discriminant(_DirectionStatistic):
     def length(self) -> int:
         width = len(self.features)
         return len(self.features.classes) * (width + 1) + width * (width + 1) // 2
-
-    @property
-    @override
-    def largest(self) -> Fraction:
-        return DISCRIMINANT_SQUARE
 
     @property
     @override

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import sqrt
-from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from numpy.random import Generator
@@ -242,24 +241,22 @@ class _Kind(NamedTuple):
     made: Callable[[Plan, Features, Generator, Frame], ScaledStatistic[Classifier]]
 
 
-_STATISTICS: Final[Mapping[Method, _Kind]] = MappingProxyType(
-    {
-        "means": _Kind(Rule.means, lambda _, features, __, frame: ClassMeans(features, frame)),
-        "lda": _Kind(
-            Rule.discriminant,
-            lambda plan, features, _, frame: Discriminant(features, frame, plan.kappa),
-        ),
-        "counts": _Kind(
-            lambda rule: rule.tally(count_columns(rule.features)),
-            lambda _, features, *__: ClassCounts(features),
-        ),
-        "grid": _Kind(Rule.grid, lambda plan, features, *_: LabelledGrid(features, plan.side)),
-        "trees": _Kind(
-            lambda rule: rule.tally(TREES),
-            lambda _, features, public, __: RandomTrees(features, Trees.draw(features, public)),
-        ),
-    }
-)
+_STATISTICS: Final[Mapping[Method, _Kind]] = {
+    "means": _Kind(Rule.means, lambda _, features, __, frame: ClassMeans(features, frame)),
+    "lda": _Kind(
+        Rule.discriminant,
+        lambda plan, features, _, frame: Discriminant(features, frame, plan.kappa),
+    ),
+    "counts": _Kind(
+        lambda rule: rule.tally(count_columns(rule.features)),
+        lambda _, features, *__: ClassCounts(features),
+    ),
+    "grid": _Kind(Rule.grid, lambda plan, features, *_: LabelledGrid(features, plan.side)),
+    "trees": _Kind(
+        lambda rule: rule.tally(TREES),
+        lambda _, features, public, __: RandomTrees(features, Trees.draw(features, public)),
+    ),
+}
 """Each built-in statistic, by its name."""
 
 

@@ -11,7 +11,7 @@ the majority of a cell or of leaves.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import sqrt
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 from typing_extensions import override
@@ -131,6 +131,8 @@ class LabelledGrid(Tally[GridClassifier]):
         side: The number of cells per side, from 1 to `SIDE_MAX`.
     """
 
+    support: ClassVar[int] = 1
+
     side: int
 
     def __post_init__(self) -> None:
@@ -153,11 +155,6 @@ class LabelledGrid(Tally[GridClassifier]):
     @override
     def length(self) -> int:
         return self.cells * len(self.features.classes)
-
-    @property
-    @override
-    def support(self) -> int:
-        return 1
 
     @override
     def entries(self, rows: Floats, labels: Ints) -> Entries:

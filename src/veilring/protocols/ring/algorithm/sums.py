@@ -65,11 +65,9 @@ class SumMethod:
 
     def check(self, parties: int) -> None:
         """Reject a number of parties that the method does not support."""
-        if parties < SMALLEST_RING:
-            raise InputError("parties", parties, f"at least {SMALLEST_RING}")
+        require(parties >= SMALLEST_RING, "parties", parties, f"at least {SMALLEST_RING}")
         most = (parties - 1) // 2
-        if self.cycles > most:
-            raise InputError("cycles", self.cycles, f"at most {most} for {parties} parties")
+        require(self.cycles <= most, "cycles", self.cycles, f"at most {most} for {parties} parties")
 
 
 # Beyond 62 fractional bits not even the number 1 fits a signed 64-bit integer.

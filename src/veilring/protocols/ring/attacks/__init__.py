@@ -21,6 +21,7 @@ from veilring.arrays import Floats
 from veilring.errors import InputError
 from veilring.nodes.journal import View
 from veilring.nodes.ring import Ring
+from veilring.privacy.checks import require
 from veilring.protocols.masks import MaskedWords
 from veilring.protocols.ring.algorithm.sums import FixedPoint, SumMethod, leaked_groups
 from veilring.protocols.ring.algorithm.topk import TopKParameters, start_vector
@@ -55,11 +56,9 @@ class CoalitionView:
                 "there are no views; give the view of at least one member", field="views"
             )
         for name in self.views:
-            if name not in self.ring.order:
-                raise InputError("views", name, "parties of the ring")
+            require(name in self.ring.order, "views", name, "parties of the ring")
         for name in self.own:
-            if name not in self.views:
-                raise InputError("own", name, "members of the coalition")
+            require(name in self.views, "own", name, "members of the coalition")
 
     @property
     def members(self) -> frozenset[str]:

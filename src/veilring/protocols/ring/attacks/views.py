@@ -32,6 +32,7 @@ import numpy as np
 
 from veilring.arrays import Bools, Floats, Ints
 from veilring.errors import InputError
+from veilring.privacy.checks import require, require_that
 from veilring.protocols.ring.algorithm.consistency import difference, overlap
 from veilring.protocols.ring.algorithm.topk import TopKParameters
 from veilring.protocols.ring.leakage import uniform_values
@@ -73,8 +74,7 @@ class TopKView:
 
     def hops_of(self, party: str) -> tuple[int, ...]:
         """Return the hops of a party, one per round."""
-        if party not in self.order:
-            raise InputError("party", party, f"one of {', '.join(self.order)}")
+        require(party in self.order, "party", party, f"one of {', '.join(self.order)}")
         place, n = self.order.index(party), len(self.order)
         return tuple(place + n * turn for turn in range(self.parameters.rounds))
 
@@ -117,10 +117,8 @@ class UniformPrior:
     upper: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.rows_per_party < 1:
-            raise InputError("rows_per_party", self.rows_per_party, "at least 1")
-        if not 0 < self.upper < np.inf:
-            raise InputError("upper", self.upper, "a finite number above 0")
+        require(self.rows_per_party >= 1, "rows_per_party", self.rows_per_party, "at least 1")
+        require(0 < self.upper < np.inf, "upper", self.upper, "a finite number above 0")
 
     def draw(self, trials: int, parties: int, k: int, rng: np.random.Generator) -> Floats:
         """Return each party's k smallest values, shape (trials, parties, k)."""
@@ -161,8 +159,7 @@ def claim_new(view: TopKView, victim: str) -> Floats:
     Rows of shape (rounds, T, k) ascend and are padded with `+inf`. A round in which the coalition
     did not see the victim's output has no claims.
     """
-    if victim in view.members:
-        raise InputError("victim", victim, "a party outside the coalition")
+    require(victim not in view.members, "victim", victim, "a party outside the coalition")
     hops = view.hops_of(victim)
     claims = np.full((len(hops), *view.vectors[0].shape), np.inf)
     for turn, hop in enumerate(hops):
@@ -316,7 +313,6 @@ def _require_alike(sessions: Sequence[TopKView]) -> None:
     if not sessions:
         raise InputError.because("there are no sessions; give at least one", field="sessions")
     alike = {(frozenset(s.order), s.members, s.vectors[0].shape) for s in sessions}
-    if len(alike) > 1:
-        raise InputError.because(
-            "the sessions must have the same parties, members and queries", field="sessions"
-        )
+    require_that(
+        len(alike) <= 1, "sessions", "the sessions must have the same parties, members and queries"
+    )

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from veilring.arrays import Bools, Floats, Ints
 from veilring.errors import InputError
 from veilring.privacy.accounting import PureSteps
+from veilring.privacy.checks import require
 from veilring.privacy.selection import ResponseDistribution, randomised_response
 from veilring.protocols.treewalk.algorithm.tree import Tree, check_queries
 
@@ -106,9 +107,8 @@ class Comparison:
     epsilon: float
 
     def __post_init__(self) -> None:
-        if not 0 < self.epsilon <= STEP_EPSILON_MAX:
-            allowed = f"a number above 0 and up to {STEP_EPSILON_MAX:g}"
-            raise InputError("epsilon", self.epsilon, allowed)
+        allowed = f"a number above 0 and up to {STEP_EPSILON_MAX:g}"
+        require(0 < self.epsilon <= STEP_EPSILON_MAX, "epsilon", self.epsilon, allowed)
 
     def judge(self, exposed: Floats, queries: Floats, level: int) -> WalkStep:
         """Return the step of each walk."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from veilring.arrays import Floats, Ints
 from veilring.data.table import is_table
 from veilring.errors import InputError
+from veilring.privacy.checks import require, require_that
 
 # With more dimensions, the few levels of a tree cannot separate near points from far ones.
 DIMENSIONS_MAX: Final = 16
@@ -107,8 +108,7 @@ def check_queries(tree: Tree, queries: Floats) -> None:
         raise InputError.because(
             f"queries has the shape {queries.shape}; it must be {allowed}", field="queries"
         )
-    if not np.isfinite(queries).all():
-        raise InputError.because("queries must be finite", field="queries")
+    require_that(bool(np.isfinite(queries).all()), "queries", "queries must be finite")
 
 
 def _check(points: Floats) -> None:
@@ -121,8 +121,7 @@ def _check(points: Floats) -> None:
         raise InputError.because(
             f"there are {len(points)} points; 1 to {POINTS_MAX} are allowed", field="points"
         )
-    if not np.isfinite(points).all():
-        raise InputError.because("points must be finite", field="points")
+    require_that(bool(np.isfinite(points).all()), "points", "points must be finite")
 
 
 def _values(column: Floats, order: Ints, starts: Ints, middles: Ints, splits: Splits) -> Floats:
@@ -186,9 +185,8 @@ class Places:
 
     def check_neighbours(self, neighbours: int) -> None:
         """Check that a point has at least the given number of neighbours."""
-        if not 0 <= neighbours < len(self.tree):
-            allowed = f"0 to {len(self.tree) - 1}, all other points"
-            raise InputError("neighbours", neighbours, allowed)
+        allowed = f"0 to {len(self.tree) - 1}, all other points"
+        require(0 <= neighbours < len(self.tree), "neighbours", neighbours, allowed)
 
     def with_neighbours(self, found: NDArray[np.int32], neighbours: int) -> NDArray[np.int32]:
         """Add the B true neighbours of each point found, which is free post-processing.

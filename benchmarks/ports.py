@@ -1,4 +1,4 @@
-"""Ports for servers that a test starts in separate processes.
+"""Ports for servers that a benchmark or a test starts in separate processes.
 
 Another program may take a port that the system assigned for a moment before a server listens on it.
 These ports are reserved until the process ends: the process listens on the first of ten consecutive
@@ -9,7 +9,8 @@ assigns automatically.
 import atexit
 from typing import Final
 
-from veilring.errors import AddressTaken, InputError
+from veilring.errors import AddressTaken
+from veilring.privacy.checks import require
 from veilring.transport.listener import bind
 from veilring.transport.tls import LOOPBACK
 
@@ -31,8 +32,7 @@ def reserve_ports(count: int = 1) -> int:
     Raises:
         AddressTaken: If all ports are taken.
     """
-    if not 1 <= count <= PORTS_MAX:
-        raise InputError("count", count, f"1 to {PORTS_MAX} ports")
+    require(1 <= count <= PORTS_MAX, "count", count, f"1 to {PORTS_MAX} ports")
     if len(_left) < count:
         _left[:] = _reserve_block()
     first = _left[0]

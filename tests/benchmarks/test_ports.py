@@ -2,17 +2,18 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from benchmarks.ports import PORTS_MAX, reserve_ports
 
 from veilring.errors import InputError
-from veilring.testing.ports import PORTS_MAX, reserve_ports
 from veilring.transport.listener import bind
 from veilring.transport.tls import LOOPBACK
 
 # Says which ports it has, and keeps them until it may end.
 _RESERVE = """
-from veilring.testing.ports import reserve_ports
+from benchmarks.ports import reserve_ports
 
 print(*(first + each for count in (1, 9, 3, 3, 4, 1) for first in [reserve_ports(count)]
         for each in range(count)), flush=True)
@@ -24,7 +25,10 @@ def test_no_two_processes_get_the_same_port() -> None:
     """Processes that reserve ports at the same time have none in common."""
     started = [
         subprocess.Popen(
-            [sys.executable, "-c", _RESERVE], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-c", _RESERVE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=Path(__file__).parents[2],
         )
         for _ in range(3)
     ]
