@@ -16,7 +16,18 @@ from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+)
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -60,6 +71,9 @@ class Section(BaseModel):
     """The base of every table of a file: frozen, strict, and without unknown keys."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """The renamed keys, by their old names: a file with an old name is refused with the new one."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_given: Any) -> None:
@@ -450,6 +464,9 @@ def _mistake(
         name = str(loc[-1])
         model = _model(root, path)
         known = model.model_fields
+        if issubclass(model, Section) and name in model.renamed:
+            message = f"this key was renamed to {model.renamed[name]}"
+            return ScenarioError.because(message, field=".".join((*path, name)))
         where = next((table for table in known if name in _keys(known[table])), None)
         if where is not None and not path:
             message = (

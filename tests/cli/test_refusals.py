@@ -65,7 +65,7 @@ REFUSED: Final = {
     "report .": "has none of report.json and error.json",
     "scenarios wines": "breast-cancer",
     "systems ldp-bays": "did you mean ldp-bayes?",
-    "systems radius": "data-owner",
+    "systems radius": "it is now data-owner",
     "oracles --epsilon 21": "epsilon",
     f"{VOTES} --set protocol.sum=star": "protocol.sum is 'star'; allowed: ring, cycles",
     f"{VOTES} --set protocol.summ=ring": "protocol.summ: there is no such key",

@@ -59,8 +59,17 @@ def test_paths_are_relative_to_the_configuration(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('role = "curator"', "role is 'curator'; allowed: member, server"),
-        (MEMBER + 'ledger = "a"', "ledger: there is no such key"),
+        ('role = "curator"', 'was renamed to administrator, with protocol.name = "ind-knn" in'),
+        ('role = "places-client"', 'to client, with protocol.name = "tree-walk" in the terms'),
+        ('role = "survey-client"', 'to client, with protocol.name = "ldp-bayes" here'),
+        (
+            'role = "server"\nterms = "terms.toml"\ncurators = ["ann"]',
+            "curators: this key was renamed to administrators",
+        ),
+        ('role = "server"\nterms = "terms.toml"\nledger = "a"', "ledger: .* renamed to state"),
+        (MEMBER + 'asked = "a"', "asked: this key was renamed to state"),
+        (COLLECTOR + 'store = "a"', "store: this key was renamed to state"),
+        (SURVEY_CLIENT + 'outbox = "a"', "outbox: this key was renamed to state"),
         (COLLECTOR.replace('terms = "terms.toml"', ""), "terms: the key is missing; give a path"),
         (COLLECTOR + "state = 3", "state is 3; allowed: a path, .* or postgresql://"),
         (COLLECTOR + "stat = 3", r"stat: there is no such key; .*did you mean state"),

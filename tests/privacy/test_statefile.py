@@ -320,11 +320,25 @@ def test_a_manually_changed_row_is_detected(tmp_path: Path) -> None:
                 open_state_file(path, FORMAT)
 
 
-@pytest.mark.parametrize(("version", "age"), [(0, "an older"), (2, "a newer")])
-def test_another_version_is_named(path: Path, version: int, age: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "version", "said"),
+    [
+        (None, 0, "notebook of format 0, of an older version of veilring; this version reads"),
+        (None, 2, "notebook of format 2, of a newer version of veilring; this version reads"),
+        # Before all state of a party was in one file, each kind had its own.
+        (0x5645494C, 3, "ledger of format 3, of an older version"),
+        (0x7665696C, 1, "store of reports of format 1, of an older version"),
+        (0x7665696D, 1, "survey client's outbox of format 1, of an older version"),
+        (0x7665696E, 1, "memory of queries of format 1, of an older version"),
+    ],
+)
+def test_another_version_is_named(path: Path, kind: int | None, version: int, said: str) -> None:
     """A healthy file of another format is not called damaged, and is left as it is."""
-    open_state_file(path, replace(FORMAT, version=version), new=True).close()
-    said = f"notebook of format {version}, of {age} version of veilring; this version reads"
+    if kind is None:
+        open_state_file(path, replace(FORMAT, version=version), new=True).close()
+    else:
+        numbers = f"PRAGMA application_id = {kind}", f"PRAGMA user_version = {version}"
+        change(path, *numbers, "CREATE TABLE settings (name TEXT)")
     content = path.read_bytes()
     with pytest.raises(InputError, match=f"a {said}") as refused:
         open_state_file(path, FORMAT)

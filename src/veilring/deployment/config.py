@@ -3,6 +3,7 @@
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, ValidationError
@@ -30,6 +31,24 @@ FilePath = Annotated[str, RELATIVE, Field(description=A_FILE)]
 BudgetAmount = Annotated[float, Field(ge=0)]
 """A privacy budget."""
 AnAddress = Annotated[str, Field(description=_ADDRESS)]
+
+
+_RENAMED_TABLES: Final[Mapping[str, str]] = {
+    "labelling": "data-owner",
+    "prediction": "ind-knn",
+    "survey": "ldp-bayes",
+    "votes": "noisy-votes",
+}
+"""The system of a table of terms in earlier versions."""
+
+
+def read_terms(path: Path) -> dict[str, Any]:
+    """Return the content of a file of terms."""
+    tables = read_tables(path, "terms")
+    for name in tables.keys() & _RENAMED_TABLES.keys():
+        now = f'protocol, with name = "{_RENAMED_TABLES[name]}"'
+        raise ScenarioError.because(f"this table was renamed to {now}", field=name)
+    return tables
 
 
 class Terms(Agreed):
@@ -61,7 +80,7 @@ class Terms(Agreed):
         Args:
             parties: The number of parties, if it is known and matters.
         """
-        return cls.of(**read_tables(path, "terms")).checked(parties)
+        return cls.of(**read_terms(path)).checked(parties)
 
     @classmethod
     def of(cls, **tables: Any) -> Self:
@@ -139,6 +158,8 @@ class StateConfig(Config):
         state: The file with the state that the party keeps, used by no other process; by
             default this file's name with the ending `.db`. Never delete it, or restore an old copy.
     """
+
+    renamed = MappingProxyType(dict.fromkeys(("asked", "ledger", "outbox", "store"), "state"))
 
     state: FilePath = ""
 

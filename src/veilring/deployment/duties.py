@@ -18,6 +18,7 @@ from veilring.deployment.config import (
     Config,
     Duty,
     name_of,
+    read_terms,
 )
 from veilring.errors import ScenarioError
 from veilring.privacy.files import as_store_failed
@@ -35,6 +36,25 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "model": "`veilring ask --model`",
 }
 """The commands that run the coroutines of a `Duty`."""
+_HERE: Final = "here"
+_IN_TERMS: Final = "in the terms"
+_RENAMED_ROLES: Final[Mapping[str, tuple[str, str, str]]] = {
+    "analyst": ("client", "data-owner", _IN_TERMS),
+    "curator": ("administrator", "ind-knn", _IN_TERMS),
+    "data-owner": ("server", "data-owner", _IN_TERMS),
+    "places": ("server", "tree-walk", _IN_TERMS),
+    "places-client": ("client", "tree-walk", _IN_TERMS),
+    "prediction-client": ("client", "ind-knn", _IN_TERMS),
+    "prediction-server": ("server", "ind-knn", _IN_TERMS),
+    "querier": ("client", "ind-knn", _IN_TERMS),
+    "records-administrator": ("administrator", "ind-knn", _IN_TERMS),
+    "ring-member": ("member", "private-knn", _IN_TERMS),
+    "seeker": ("client", "tree-walk", _IN_TERMS),
+    "submitter": ("client", "ldp-bayes", _HERE),
+    "survey-client": ("client", "ldp-bayes", _HERE),
+    "votes-member": ("member", "noisy-votes", _IN_TERMS),
+}
+"""The role, the system and the file that names it, by a role's name in earlier versions."""
 
 
 def load_config(path: Path) -> Config:
@@ -151,6 +171,12 @@ def _role_of(tables: Mapping[str, Any]) -> str:
     roles = ", ".join(ROLES)
     require_key_that("role" in tables, "role", f"the key is missing; give one of {roles}")
     role = str(tables["role"])
+    if role in _RENAMED_ROLES:
+        now, system, where = _RENAMED_ROLES[role]
+        raise ScenarioError.because(
+            f'the role {role} was renamed to {now}, with protocol.name = "{system}" {where}',
+            field="role",
+        )
     require_key(role in ROLES, "role", tables["role"], roles)
     return role
 
@@ -169,5 +195,5 @@ def _duties_of(tables: Mapping[str, Any], folder: Path) -> tuple[str, Mapping[st
         system = named_system(tables)
     else:
         require_key(isinstance(terms, str), "terms", terms, A_FILE)
-        system = named_system(read_tables(folder / terms, "terms"))
+        system = named_system(read_terms(folder / terms))
     return name_of(system), import_module(system.deployment).DUTIES

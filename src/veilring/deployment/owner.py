@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar, Final, Literal, Self
 
 from pydantic import Field
@@ -150,6 +151,8 @@ class AnalystConfig(QueryingConfig, ReadingConfig):
         name: The name of the request; with a new name, the same queries are answered and charged
             again.
     """
+
+    renamed = MappingProxyType({"r": "radius"})
 
     role: Literal["client"]
     epsilon: float = Field(gt=0)

@@ -17,7 +17,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
-from veilring.config import as_scenario_errors, read_tables, require_key, require_key_that
+from veilring.config import as_scenario_errors, require_key, require_key_that
 from veilring.deployment.config import (
     BudgetAmount,
     Duty,
@@ -28,6 +28,7 @@ from veilring.deployment.config import (
     ServerConfig,
     StateConfig,
     load_credentials,
+    read_terms,
 )
 from veilring.deployment.connecting import Client, Server
 from veilring.errors import InputError, ScenarioError
@@ -73,7 +74,7 @@ class PeerTerms(Schema):
     @classmethod
     @override
     def load(cls, path: Path, parties: int | None = None) -> Self:
-        tables = read_tables(path, "terms")
+        tables = read_terms(path)
         return model_naming(cls, tables).of(**tables).checked(parties)
 
     @override

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, ClassVar, Final, Literal, Self
 
 import numpy as np
@@ -224,6 +225,8 @@ class PredictionServerConfig(ServerConfig, StateConfig):
         role: `server`.
         administrators: The members of the roster that may add and forget records.
     """
+
+    renamed = MappingProxyType({**StateConfig.renamed, "curators": "administrators"})
 
     role: Literal["server"]
     administrators: Words = Field((), description="a list of names of the roster")

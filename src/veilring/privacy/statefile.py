@@ -70,6 +70,13 @@ _LOG_KEPT: Final = frozenset(
 )
 _APPLICATION: Final = 0x56424F4B  # "VBOK", so that other programs' files are not mistaken for ours
 _VERSION: Final = 4
+# Until version 3, each section was a file with an application id of its own.
+_EARLIER: Final = {
+    0x5645494C: "ledger",
+    0x7665696C: "store of reports",
+    0x7665696D: "survey client's outbox",
+    0x7665696E: "memory of queries",
+}
 _PAGE_BYTES: Final = 4096
 _OWN_SCHEMA: Final = """
 CREATE TABLE statefile (
@@ -366,7 +373,10 @@ def open_state_file(
     path = path.resolve()
     if path.is_dir():
         raise InputError.because(
-            f"{path} is a folder, and the {kind.name} is one file; name that file", field=kind.name
+            f"{path} is a folder, and the {kind.name} is one file. If an earlier version of"
+            " veilring made the folder, go on with that version; without its files,"
+            f" {kind.loss}",
+            field=kind.name,
         )
     if new and path.exists():
         raise InputError.because(
@@ -604,8 +614,9 @@ def _require_format(
     except sqlite3.DatabaseError as error:
         if _primary_code(error) != sqlite3.SQLITE_NOTADB:
             raise
-    if application == _APPLICATION and version != _VERSION:
-        raise another_format(path, kind.name, version, _VERSION, kind.loss)
+    if application in _EARLIER or (application == _APPLICATION and version != _VERSION):
+        name = _EARLIER.get(application, kind.name)
+        raise another_format(path, name, version, _VERSION, kind.loss)
     if application != _APPLICATION:
         if begun:
             raise _damaged(path, kind, f"it does not start like a {kind.name}")

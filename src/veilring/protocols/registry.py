@@ -31,6 +31,8 @@ BUILT_IN: Final = {
     "tree-walk": "veilring.protocols.treewalk.system:TreeWalk",
 }
 """The module and class of each system of this package."""
+RENAMED: Final = {"radius": "data-owner", "prediction": "ind-knn", "treewalk": "tree-walk"}
+"""Names that files of earlier versions contain."""
 PROTOCOL_DEFAULT: Final = "private-knn"
 """The system of a table `protocol` without a `name`."""
 
@@ -55,7 +57,8 @@ def find_system(name: str) -> type[System]:
         found = _loaded(_brought()[name])
     else:
         names = system_names()
-        raise InputError("protocol.name", name, ", ".join(names) + did_you_mean(name, names))
+        hint = f"; it is now {RENAMED[name]}" if name in RENAMED else did_you_mean(name, names)
+        raise InputError("protocol.name", name, ", ".join(names) + hint)
     if not (isinstance(found, type) and issubclass(found, System)):
         raise InputError("protocol.name", name, "the name of a subclass of veilring.System")
     return found

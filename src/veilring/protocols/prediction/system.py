@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Annotated, ClassVar, Final, Literal, cast
 
 import numpy as np
@@ -111,6 +112,8 @@ class IndKNN(System):
             " 2021): docs/protocols/ind-knn.md.",
         ),
     }
+    renamed = MappingProxyType({"queriers": "clients"})
+
     deployment: ClassVar[str] = "veilring.deployment.prediction"
     name: Literal["ind-knn"] = "ind-knn"
     epsilon: float = Field(1.0, gt=0, allow_inf_nan=False)
