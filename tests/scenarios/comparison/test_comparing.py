@@ -24,17 +24,16 @@ from veilring.protocols.ring.system import PrivateKNN
 from veilring.protocols.system import Play, System
 from veilring.scenarios import load_scenario
 from veilring.scenarios.comparison import (
-    Baseline,
     Line,
     Question,
     SystemComparison,
     compare,
     find_contenders,
-    installed,
     make_question,
     read_network,
 )
-from veilring.scenarios.comparison.comparison import HINDSIGHT, MAJORITY, POOLED
+from veilring.scenarios.comparison.baselines import Baseline, installed
+from veilring.scenarios.comparison.lines import HINDSIGHT, MAJORITY, POOLED
 from veilring.scenarios.comparison.question import draw_split, load_facts
 from veilring.scenarios.comparison.tuning import SystemAt
 
@@ -244,7 +243,7 @@ def test_a_table_has_every_form_of_every_system_at_every_epsilon(
         if line.in_hindsight:
             assert line.cost is None
             assert line.guarantee.startswith("not private")
-            assert line.key != comparison.choice.key
+            assert line.key != comparison.decision.key
         elif line.epsilon is not None:
             assert line.privacy is not None
             assert line.privacy.epsilon == line.epsilon
