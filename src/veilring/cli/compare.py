@@ -159,7 +159,7 @@ def _show_tuned(found: "Tuned") -> None:
 
 
 _MIN = {"guarantee": 15}
-_WRAPPED = {"guarantee", "1 in 10 below"}
+_MAX = {"1 in 10 below": 7}
 _COLUMNS_MIN = 136  # a narrower table would cut numbers off
 
 
@@ -353,7 +353,11 @@ def _show(comparison: "SystemComparison") -> None:
         number = heading in NUMBERS
         side: Literal["right", "left"] = "right" if number else "left"
         table.add_column(
-            heading, justify=side, no_wrap=heading not in _WRAPPED, min_width=_MIN.get(heading)
+            heading,
+            justify=side,
+            no_wrap=heading not in _MIN.keys() | _MAX.keys(),
+            min_width=_MIN.get(heading),
+            max_width=_MAX.get(heading),
         )
     for line in comparison.lines:
         style = "bold" if line.key == decision.key else None
