@@ -66,7 +66,7 @@ Verdict = Literal["as good", "open", "worse"]
 
 
 class Trust(IntEnum):
-    """What a line asks for, from the least to the most."""
+    """The trust that a line asks for, from the least to the most."""
 
     LASTING = 0
     BATCH = 1
