@@ -239,7 +239,7 @@ def advice(
     *,
     tables: _Tables = None,
     data: _Data = None,
-    seeds: Annotated[int, typer.Option(help="Comparisons of each table.", min=2)] = 9,
+    seeds: Annotated[int, typer.Option(help="Comparisons of each table.", min=2)] = 10,
     kept: Annotated[
         Path | None,
         typer.Option(
@@ -250,11 +250,13 @@ def advice(
     ] = None,
     workers: Annotated[int | None, typer.Option(help="At a time; else one a core.")] = None,
 ) -> None:
-    """Measure whether `veilring compare` gives the same advice for other seeds, and good advice.
+    """Measure whether `veilring compare` decides alike for other seeds, and well.
 
-    A line shows the number of seeds that agree or are undecided, the least gain over the
-    majority class of the recommendation, on fresh splits and in points, and the seconds of a
-    comparison, without the search in hindsight. Tables are cut to 2,000 rows.
+    A line shows the seeds with the same line to use; the pairs of seeds that contradict each other:
+    the pick of neither is the pick of the other, or open there; on fresh splits, the least gain
+    over the majority class in points, and the picks within the tolerance of the best line of equal
+    trust; and the median splits and seconds of a comparison, without the search in hindsight.
+    Tables are cut to 2,000 rows.
 
     For example:
 

@@ -106,7 +106,7 @@ TARGETS = {"seeds": "splits", "days": "valid_days"}
 @pytest.mark.parametrize(
     ("command", "kind", "options"),
     [
-        (compare_command, Question, ["parties", "queries", "k", "partition", "hindsight", "seeds"]),
+        (compare_command, Question, ["parties", "queries", "k", "partition", "hindsight"]),
         (tune_command, Question, ["parties", "queries"]),
         (make_key, make_identity, ["days"]),
         (estimate_command, estimate_stored, ["confidence"]),

@@ -96,19 +96,20 @@ def test_tables_are_those_of_other_benchmarks_and_one_more() -> None:
         read("cars", None)
 
 
-def _said(seed: int, epsilon: float | None, gain: float | None = 0.3) -> Advice:
-    """Return advice for a release at an ε, or advice that cannot decide."""
-    if epsilon is None:
-        return Advice("wine", seed, None, "", None, 0.5, can_tell=False, seconds=2.0)
-    return Advice("wine", seed, "release", "", epsilon, 0.95, can_tell=True, seconds=1.0, gain=gain)
+def _said(seed: int, epsilon: float | None, gain: float | None = 0.3, behind: float = 0) -> Advice:
+    """Return the advice to use a release at an ε or, without one, rank search: ε = 1 is open."""
+    pick = ("rank-search", "", None) if epsilon is None else ("release", "", epsilon)
+    before = () if epsilon is not None else (("release", "", 1.0),)
+    return Advice("wine", seed, pick, before, 0.02, 20, float(seed), gain, behind)
 
 
-def test_a_line_counts_agreeing_and_undecided_seeds() -> None:
-    """Another ε disagrees; the worst gain on fresh splits is in points."""
-    line = advice_line("wine", [_said(1, 1.0), _said(2, None), _said(3, 1.0, 0.25), _said(4, 0.5)])
-    assert line.split()[:4] == ["wine", "3/4", "25.0", "1.0"]
+def test_a_line_counts_contradictions_between_seeds() -> None:
+    """A pick that is open in the other comparison is consistent; fresh splits judge the picks."""
+    advice = [_said(1, 1.0), _said(2, None, 0.25, 0.03), _said(3, 1.0), _said(6, 0.5)]
+    line = advice_line("wine", advice)
+    assert line.split()[:9] == ["wine", "2/4", "3", "of", "6", "25.0", "3/4", "20", "2.5"]
     assert "release 1 (2)" in line
-    assert "cannot tell (1)" in line
+    assert "rank-search (1)" in line
 
 
 def test_stored_advice_is_not_measured_again(

@@ -39,7 +39,7 @@ def test_shows_its_progress_in_a_log() -> None:
 
 
 @pytest.mark.slow
-def test_prints_a_line_per_system_and_a_recommendation() -> None:
+def test_prints_a_line_per_system_and_the_decision() -> None:
     """It prints the table, the sentences, omitted lines, and the effect of the seed on ε."""
     out = said("compare", "iris", *COMPARED)
     for name in ("pooled 5-NN", "majority class", "PP-kNN", "noisy votes", "LDP naive Bayes"):

@@ -17,9 +17,10 @@ from veilring.nodes.journal import Journal, Mark
 from veilring.nodes.run import Failure
 from veilring.protocols.ring.attacks.findings import RingFindings
 from veilring.scenarios import Report, Scenario, load_scenario, run_scenario
-from veilring.scenarios.comparison.comparison import RULE, SystemComparison
+from veilring.scenarios.comparison.comparison import SystemComparison
+from veilring.scenarios.comparison.decision import RULE
 from veilring.scenarios.comparison.page import (
-    COLUMNS,
+    HEADINGS,
     cells,
     limits,
     promises,
@@ -273,22 +274,22 @@ def test_a_comparison_states_its_numbers_and_reasons(
 ) -> None:
     """The page has every number of every line, all that decides in words, and how to repeat it.
 
-    In words are the recommendation with an owner's gain, incomparable promises, the rule, the
+    In words are the decision with what more trust adds, incomparable promises, the rule, the
     limits of each searched line, each system's guarantee, and the reason for omitting the tree
     walk. That a seed hides nothing is said once.
     """
     head, *rows = page.tables["lines-table"]
-    assert head == list(COLUMNS)
-    assert rows == [list(cells(line).values()) for line in comparison.lines]
+    assert head == list(HEADINGS)
+    assert rows == [list(cells(line, comparison.decision).values()) for line in comparison.lines]
     for line, row in zip(comparison.lines, rows, strict=True):
         assert row[2] == f"{line.accuracy.mean:.1%}"
         if line.cost is not None:
-            assert row[8] == f"{line.cost.bytes + line.cost.setup_bytes:,}"
-    choice, said = comparison.choice, limits(comparison)
+            assert row[9] == f"{line.cost.bytes + line.cost.setup_bytes:,}"
+    decision, said = comparison.decision, limits(comparison)
     assert len(said) == sum(line.limits is not None for line in comparison.lines)
     guarantees = promises(comparison).values()
     for words in (
-        *(choice.says, choice.owner, choice.cannot, *RULE, *said),
+        *(*decision.says, decision.cannot, *RULE, *said),
         *(words for promise in guarantees for words in (promise.protects, promise.measure)),
         *(comparison.left_out[0].why, comparison.facts.bounds, 'distribution = "lognormal"'),
     ):
@@ -312,8 +313,8 @@ def test_a_comparison_states_what_is_wrong_with_it(
     large = replace(comparison, facts=replace(comparison.facts, train=20_000))
     assert warning in Page(render_page(large)).text
     assert warning in large.as_json()["delta_warning"]
-    none = replace(comparison.choice, system=None, epsilon=None, says="None.")
-    page = Page(render_page(replace(comparison, choice=none)))
+    none = replace(comparison.decision, pick=None, says=("None.",))
+    page = Page(render_page(replace(comparison, decision=none)))
     assert ("class", "none") in page.attributes
     assert ("class", "chosen") not in page.attributes
 

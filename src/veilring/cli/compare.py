@@ -136,7 +136,7 @@ def _show_tuned(found: "Tuned") -> None:
     from rich.table import Table
 
     from veilring.cli.console import make_console
-    from veilring.scenarios.comparison.comparison import parameters_text
+    from veilring.scenarios.comparison.lines import parameters_text
     from veilring.scenarios.report import interval_text, percent
 
     title = (
@@ -159,7 +159,8 @@ def _show_tuned(found: "Tuned") -> None:
 
 
 _MIN = {"guarantee": 15}
-_COLUMNS_MIN = 118  # a narrower table would cut numbers off
+_MAX = {"1 in 10 below": 7}
+_COLUMNS_MIN = 136  # a narrower table would cut numbers off
 
 
 def compare_command(
@@ -189,13 +190,21 @@ def compare_command(
         ),
     ] = None,
     seeds: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--seeds",
             "--splits",
             help="Number of repetitions, each with its own split, partition and noise.",
+            show_default="20, and up to 60 while the decision is open",
         ),
-    ] = 20,
+    ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            help="Loss of accuracy to the best line that still counts as equal.",
+            show_default="0.02, two points",
+        ),
+    ] = None,
     queries: BatchQueries = 20,
     k: Annotated[
         int, typer.Option("--k", help="Number of neighbours, for systems without an ε.")
@@ -260,7 +269,8 @@ def compare_command(
     Every system runs on the same splits of the same data, with parameters set by public rules. Each
     line, one per system and ε, shows the accuracy, the trusted parties, the guarantee or the
     leakage, and the cost of a batch. The cost comes from a closed form, which a real batch must
-    match to the byte. A line is recommended if nearly all resamples of the splits agree on it.
+    match to the byte. The decision names the line to use: of those as good as the best one, the one
+    with the least trust, then the least ε, then the least cost.
 
     For example:
 
@@ -287,6 +297,7 @@ def compare_command(
             "parties": parties,
             "epsilon": _numbers(epsilon),
             "splits": seeds,
+            "tolerance": tolerance,
             "queries": queries,
             "k": k,
             "tolerated": tolerated,
@@ -302,7 +313,9 @@ def compare_command(
     require_fresh(out, plot)
     show_notes(data, label, separator)
     with show_progress(quiet=False) as progress:
-        comparison = run_comparison(question, workers=workers, progress=progress)
+        comparison = run_comparison(
+            question, workers=workers, progress=progress, watch=_show_interim
+        )
     if out is not None:
         write_comparison(comparison, out)
     if plot is not None:
@@ -321,31 +334,42 @@ def _numbers(values: str) -> list[float]:
         raise InputError("epsilon", values, "numbers, such as 0.5,1,2") from None
 
 
+def _show_interim(comparison: "SystemComparison") -> None:
+    """Print the decision so far on standard error."""
+    first, *_ = comparison.decision.says
+    typer.echo(f"So far, after {comparison.splits} splits: {first}", err=True)
+
+
 def _show(comparison: "SystemComparison") -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     from veilring.cli.console import make_console
-    from veilring.scenarios.comparison.page import COLUMNS, NUMBERS, cells, limits, setting
+    from veilring.scenarios.comparison.page import HEADINGS, NUMBERS, cells, limits, setting
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for heading in COLUMNS:
+    decision = comparison.decision
+    for heading in HEADINGS:
         number = heading in NUMBERS
         side: Literal["right", "left"] = "right" if number else "left"
         table.add_column(
-            heading, justify=side, no_wrap=heading != "guarantee", min_width=_MIN.get(heading)
+            heading,
+            justify=side,
+            no_wrap=heading not in _MIN.keys() | _MAX.keys(),
+            min_width=_MIN.get(heading),
+            max_width=_MAX.get(heading),
         )
     for line in comparison.lines:
-        style = "bold" if line.key == comparison.choice.key else None
-        table.add_row(*cells(line).values(), style="dim" if line.in_hindsight else style)
+        style = "bold" if line.key == decision.key else None
+        row = cells(line, decision).values()
+        table.add_row(*row, style="dim" if line.in_hindsight else style)
     console = make_console()
     console.width = max(console.width, _COLUMNS_MIN)
     for said in (setting(comparison), comparison.unprotected):
         console.print(said, highlight=False, markup=False, soft_wrap=True)
     console.print(table)
-    choice = comparison.choice
-    warnings = filter(None, (choice.cannot, comparison.delta_warning, comparison.seeded))
-    for said in (choice.says, choice.owner, *limits(comparison), *warnings):
+    warnings = filter(None, (decision.cannot, comparison.delta_warning, comparison.seeded))
+    for said in (*decision.says, *limits(comparison), *warnings):
         console.print(said, highlight=False, markup=False, soft_wrap=True)
     for left in comparison.left_out:
         console.print(

@@ -24,15 +24,13 @@ from veilring.protocols.ring.cost import knn_cost
 from veilring.protocols.ring.system import PrivateKNN
 from veilring.protocols.system import Play, System
 from veilring.scenarios import load_scenario
-from veilring.scenarios.comparison import Baseline, compare, find_contenders, installed
-from veilring.scenarios.comparison.comparison import (
-    HINDSIGHT,
-    MAJORITY,
-    POOLED,
-    Line,
-    SystemComparison,
-)
+from veilring.scenarios.comparison import compare, find_contenders
+from veilring.scenarios.comparison.baselines import Baseline, installed
+from veilring.scenarios.comparison.comparison import SystemComparison
+from veilring.scenarios.comparison.decision import Decision
+from veilring.scenarios.comparison.lines import HINDSIGHT, MAJORITY, POOLED, Line
 from veilring.scenarios.comparison.question import (
+    DealtSplit,
     Question,
     draw_split,
     load_facts,
@@ -247,7 +245,7 @@ def test_a_table_has_every_form_of_every_system_at_every_epsilon(
         if line.in_hindsight:
             assert line.cost is None
             assert line.guarantee.startswith("not private")
-            assert line.key != comparison.choice.key
+            assert line.key != comparison.decision.key
         elif line.epsilon is not None:
             assert line.privacy is not None
             assert line.privacy.epsilon == line.epsilon
@@ -419,7 +417,7 @@ def test_a_baseline_that_cannot_be_used_is_left_out(
 ) -> None:
     """A package that is missing, or fits fewer classes, has no line; its import error is shown."""
     with monkeypatch.context() as patch:
-        patch.setattr("veilring.scenarios.comparison.find_spec", {"interpret": True}.get)
+        patch.setattr("veilring.scenarios.comparison.baselines.find_spec", {"interpret": True}.get)
         assert [each.name for each in installed(2)] == ["dp-ebm"]
         assert not list(installed(3))
     why = "cannot import name 'DOUBLE'\nfrom 'tree'"
@@ -447,6 +445,40 @@ def test_a_baseline_has_a_line_at_each_epsilon(
         assert line.privacy is not None
         assert (line.privacy.epsilon, line.privacy.delta) == (line.epsilon, 1e-5)
         assert line.cost is None
+
+
+def test_a_baseline_that_fails_on_a_split_has_no_line(
+    asked: Question, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The comparison goes on without it, and says why."""
+
+    def options(split: DealtSplit) -> dict[str, str]:
+        return {"why": "a singular matrix"} if split.number else {}
+
+    mine = Baseline("constant", "constant", f"{__name__}:Constant", options)
+    monkeypatch.setattr("veilring.scenarios.comparison.installed", lambda _classes: iter([mine]))
+    monkeypatch.setattr("veilring.scenarios.comparison.system_names", tuple)
+    found = compare(asked, workers=1)
+    assert not _of(found, "constant")
+    assert [each.name for each in found.left_out] == ["constant, ε = 1", "constant, ε = 2"]
+    assert {each.why for each in found.left_out} == {
+        "tests cannot be used here: ImportError: a singular matrix"
+    }
+
+
+def test_more_splits_are_drawn_while_a_preferred_line_is_open(
+    asked: Question, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stops at the given number of splits; each comparison so far is shown."""
+    found: dict[str, type[System]] = {"mine": Mine}
+    monkeypatch.setattr("veilring.scenarios.comparison.system_names", lambda: tuple(found))
+    monkeypatch.setattr("veilring.scenarios.comparison.find_system", found.__getitem__)
+    seen = list[int]()
+    monkeypatch.setattr(Decision, "open", property(lambda self: self.standings))
+    more = asked.model_copy(update={"splits": 6, "splits_max": 15})
+    comparison = compare(more, workers=1, watch=lambda each: seen.append(each.splits))
+    assert seen == [5, 6, 12]
+    assert comparison.splits == 15
 
 
 def test_a_system_of_another_package_has_its_lines(

@@ -1,48 +1,45 @@
 """Comparison of all applicable systems on the same splits: accuracy, privacy and cost.
 
 `question` defines the inputs and the shared rows; this module plays all systems on them, with one
-real batch each; `comparison` contains the lines and the recommendation, and `page` renders it.
-`tuning` computes the accuracy on a split and searches parameters, for `veilring tune` too.
+real batch each. `lines` contains their results, `decision` what follows from them, and `page`
+renders both. `baselines` are those of other libraries. `tuning` computes the accuracy on a split
+and searches parameters, for `veilring tune` too.
 
 Parameters follow from public numbers alone: trying several on private rows and keeping the best
 leaks information that no budget accounts for. The rules are the same for all data. The best
 parameters in hindsight are measured too, and marked as not private.
-
-Baselines from other libraries, if installed, are lines on the same splits, each fitted by an owner
-of all rows. Their guarantees are their authors' claims and are not checked here.
 """
 
 import asyncio
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from veilring import simulation
-from veilring.arrays import Bools, Floats, Ints
+from veilring.arrays import Bools, Floats
 from veilring.data.table import Table
 from veilring.errors import InputError, UnforeseenCost
 from veilring.nodes.runtimes import Memory, Simulated
-from veilring.protocols.promise import Forecast, Leakage, Promise, total_cost
+from veilring.protocols.promise import Forecast, Leakage, total_cost
 from veilring.protocols.registry import find_system, system_names
 from veilring.protocols.ring.algorithm.classify import pooled_knn
 from veilring.protocols.system import SERVER, Setup, System
 from veilring.randomness import Streams
-from veilring.scenarios.comparison.comparison import (
+from veilring.scenarios.comparison.baselines import Baseline, installed
+from veilring.scenarios.comparison.comparison import SystemComparison
+from veilring.scenarios.comparison.decision import decide
+from veilring.scenarios.comparison.lines import (
     HINDSIGHT,
     MAJORITY,
     POOLED,
+    Key,
     Left,
     Limits,
     Line,
     Played,
-    SystemComparison,
-    choose,
     parameters_text,
 )
 from veilring.scenarios.comparison.question import (
@@ -59,119 +56,8 @@ from veilring.scenarios.runner import Conditions, Labelled, Progress, ignore_pro
 from veilring.scenarios.sweep.engine import Engine, each_done
 from veilring.simulation import Topology
 
-_DELTA: Final = 1e-5
-_SEED_BITS: Final = 31  # the largest seed that scikit-learn accepts
-_BINARY: Final = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """A classifier of another library at an ε.
-
-    Attributes:
-        model: Its class, as `module:name`; it takes `epsilon` and `random_state`.
-        options: A function that returns its other arguments, given a split.
-    """
-
-    name: str
-    title: str
-    model: str
-    options: Callable[[DealtSplit], Mapping[str, Any]]
-    epsilon: float = 1.0
-    delta: float = 0.0
-    binary: bool = False
-
-    @property
-    def key(self) -> tuple[str, str, float | None]:
-        """The name, the form and the ε."""
-        return self.name, "", self.epsilon
-
-    @property
-    def package(self) -> str:
-        """The package that contains the class."""
-        return self.model.partition(".")[0]
-
-    @property
-    def promise(self) -> Promise:
-        """The guarantee claimed by its authors."""
-        return Promise(
-            protects="the owner's rows",
-            against="anyone who sees the model or its answers",
-            threat_model="an owner that is trusted with all rows",
-            adjacency="as defined by its authors",
-            epsilon=self.epsilon,
-            delta=self.delta,
-            unit="model",
-            measure="(ε, δ)-DP" if self.delta else "pure ε-DP",
-            note=f"This is the claim of {self.package}; it is not checked here.",
-        )
-
-    def trouble(self, split: DealtSplit, question: Question) -> str | None:
-        """Try the library on a split, and return why it cannot be used here, or None if it can."""
-        try:
-            self.label(split, question)
-        except Exception as error:  # noqa: BLE001  (another library raises what it likes)
-            reason = str(error).partition("\n")[0]
-            return f"{self.package} cannot be used here: {type(error).__name__}: {reason}"
-        return None
-
-    def label(self, split: DealtSplit, question: Question) -> Ints:
-        """Fit the training rows and return the labels of all held-out rows."""
-        rng = Streams(question.seed).generator("comparison", *map(str, self.key), split.number)
-        module, _, name = self.model.partition(":")
-        with warnings.catch_warnings():
-            # They warn of a fixed seed, which a comparison needs, and of their dependencies.
-            warnings.simplefilter("ignore")
-            made = getattr(import_module(module), name)(
-                epsilon=self.epsilon,
-                random_state=int(rng.integers(2**_SEED_BITS)),
-                **self.options(split),
-            )
-            model = made.fit(split.train.X, split.train.y)
-            return np.asarray(model.predict(split.held_out.X), np.int64)
-
-
-_BASELINES: Final = (
-    Baseline(
-        "diffprivlib-forest",
-        "diffprivlib forest",
-        "diffprivlib.models:RandomForestClassifier",
-        lambda split: {"bounds": (0, 1), "classes": list(range(len(split.train.features.classes)))},
-    ),
-    Baseline(
-        "diffprivlib-bayes",
-        "diffprivlib Bayes",
-        "diffprivlib.models:GaussianNB",
-        lambda _split: {"bounds": (0, 1)},
-    ),
-    Baseline(
-        "diffprivlib-logistic",
-        "diffprivlib logistic",
-        "diffprivlib.models:LogisticRegression",
-        lambda split: {"data_norm": float(np.sqrt(split.train.X.shape[1]))},
-    ),
-    Baseline(
-        "dp-ebm",
-        "DP-EBM",
-        "interpret.privacy:DPExplainableBoostingClassifier",
-        lambda split: {
-            "delta": _DELTA,
-            "privacy_bounds": dict.fromkeys(range(split.train.X.shape[1]), (0.0, 1.0)),
-            "n_jobs": 1,
-        },
-        delta=_DELTA,
-        binary=True,
-    ),
-)
-
-
-def installed(classes: int) -> Iterator[Baseline]:
-    """Yield the installed baselines that support the given number of classes."""
-    for baseline in _BASELINES:
-        if find_spec(baseline.package) and (classes == _BINARY or not baseline.binary):
-            yield baseline
-
-
+# They take a few seconds, and are enough for a first answer.
+_FIRST_SPLITS: Final = 5
 _TRIALS: Final = 5_000  # of measured leakage: the default of a scenario's report
 # A search tries some twenty choices of parameters on each of them.
 _HINDSIGHT_SPLITS: Final = 8
@@ -181,7 +67,6 @@ _EPSILON_QUIET: Final = 30.0
 
 Contender = SystemAt | Baseline
 """A system at an ε, or a baseline."""
-_Key = tuple[str, str, float | None]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -236,19 +121,32 @@ def mark(contender: Contender, split: DealtSplit, question: Question, right: Rig
     )
 
 
-def _mark_split(
-    number: int, contenders: Sequence[Contender], asked: _Asked
-) -> Mapping[_Key, Marks]:
+class _Marked(NamedTuple):
+    """The marks on one split, and the baselines that failed on it."""
+
+    marks: Mapping[Key, Marks]
+    failed: Mapping[Key, Left]
+
+
+def _mark_split(number: int, contenders: Sequence[Contender], asked: _Asked) -> _Marked:
     """Return the marks of all contenders on one split."""
     split = draw_split(asked.table, asked.question, number)
     right = Right.on(split, asked.question.k)
     pooled, majority = float(right.pooled.mean()), float(right.majority.mean())
     queries = len(right.pooled)
-    return {
+    marks: dict[Key, Marks] = {
         (POOLED, "", None): Marks(pooled, pooled, majority, queries),
         (MAJORITY, "", None): Marks(majority, pooled, majority, queries),
-        **{each.key: mark(each, split, asked.question, right) for each in contenders},
     }
+    failed = {}
+    for each in contenders:
+        try:
+            marks[each.key] = mark(each, split, asked.question, right)
+        except InputError as error:
+            if isinstance(each, SystemAt):
+                raise
+            failed[each.key] = Left(f"{each.title}, ε = {each.epsilon:g}", error.sentence)
+    return _Marked(marks, failed)
 
 
 class _BatchPlayed(NamedTuple):
@@ -315,18 +213,98 @@ def _run(given: tuple[_Job, _Asked]) -> tuple[str, object, object]:
     return job.table, job.key, job.task(asked)
 
 
+@dataclass(frozen=True, slots=True)
+class _Results:
+    """The results of all jobs, by the number of a split or by a contender."""
+
+    marks: dict[int, _Marked] = field(default_factory=dict)
+    played: dict[Key, _BatchPlayed] = field(default_factory=dict)
+    hindsight: dict[Key, _Hindsight] = field(default_factory=dict)
+    quiet: dict[Key, _Hindsight] = field(default_factory=dict)
+
+    def of(self, key: Key) -> list[Marks]:
+        """Return the marks of a line on each split."""
+        return [self.marks[number].marks[key] for number in sorted(self.marks)]
+
+    @property
+    def failed(self) -> Mapping[Key, Left]:
+        """The baselines that failed on a split."""
+        splits = (self.marks[number].failed for number in sorted(self.marks, reverse=True))
+        return {key: left for failed in splits for key, left in failed.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparing:
+    """A comparison at work: its jobs, and their results so far."""
+
+    asked: _Asked
+    facts: TableFacts
+    contenders: Sequence[Contender]
+    left_out: tuple[Left, ...]
+    engine: Engine
+    progress: Progress
+    results: _Results = field(default_factory=_Results)
+
+    @property
+    def systems(self) -> tuple[SystemAt, ...]:
+        """The contenders that parties play."""
+        return tuple(each for each in self.contenders if isinstance(each, SystemAt))
+
+    def marks(self, start: int, stop: int) -> list[_Job]:
+        """Return the jobs that mark all contenders on splits."""
+        jobs = (partial(_mark_split, each, self.contenders) for each in range(start, stop))
+        return [_Job("marks", number, job) for number, job in enumerate(jobs, start)]
+
+    def plays(self, *, bounded: bool) -> list[_Job]:
+        """Return the jobs that play a batch of each system with, or without, an ε."""
+        systems = (each for each in self.systems if each.system.is_bounded() is bounded)
+        return [_Job("played", each.key, partial(_play_batch, each)) for each in systems]
+
+    def searches(self) -> list[_Job]:
+        """Return the jobs that search in hindsight, if asked for."""
+        question = self.asked.question
+        return list(_searched(self.systems, question)) if question.hindsight else []
+
+    def run(self, jobs: Sequence[_Job], *, before: int = 0, after: int = 0) -> SystemComparison:
+        """Run jobs in any order, among others before and after, and return what is known then."""
+        total = before + len(jobs) + after
+        self.progress("Comparing", before, total)
+        with each_done(_run, [(job, self.asked) for job in jobs], self.engine) as results:
+            for done, (table, key, result) in enumerate(results, before + 1):
+                getattr(self.results, table)[key] = result
+                self.progress("Comparing", done, total)
+        return self._found()
+
+    def _found(self) -> SystemComparison:
+        question, failed = self.asked.question, self.results.failed
+        kept = [each for each in self.contenders if each.key not in failed]
+        lines = _lines(question, self.facts, kept, self.results)
+        return SystemComparison(
+            question=question,
+            facts=self.facts,
+            lines=lines,
+            decision=decide(lines, question.tolerance),
+            left_out=(*self.left_out, *failed.values()),
+            rules=describe_rules(self.systems, self.asked),
+            versions=versions_used(),
+        )
+
+
 def compare(
     question: Question,
     *,
     table: Table | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
+    watch: Callable[[SystemComparison], None] | None = None,
 ) -> SystemComparison:
     """Compare every applicable system on the same splits of the same data.
 
     Args:
         table: The rows, instead of those that the question names; its ranges count as public.
         workers: The number of processes; by default one per core.
+        watch: Called with the comparison so far: after a few splits, which have no costs yet, and
+            before splits are added.
 
     Raises:
         InputError: If the data, the network or a parameter does not fit the question.
@@ -338,27 +316,23 @@ def compare(
     make_topology(question.network, (SERVER, *question.names))
     asked = _Asked(rows, question)
     contenders, left_out = find_contenders(rows, question)
-    systems = tuple(each for each in contenders if isinstance(each, SystemAt))
-    searched = _searched(systems, question) if question.hindsight else ()
-    jobs: list[_Job] = [
-        *searched,
-        *(_Job("played", each.key, partial(_play_batch, each)) for each in systems),
-        *(
-            _Job("marks", number, partial(_mark_split, number, contenders))
-            for number in range(question.splits)
-        ),
-    ]
-    results = _results(jobs, asked, Engine(workers=workers), progress or ignore_progress)
-    lines = _lines(question, facts, contenders, results)
-    return SystemComparison(
-        question=question,
-        facts=facts,
-        lines=lines,
-        choice=choose(lines, Streams(question.seed).generator("comparison", "resamples")),
-        left_out=left_out,
-        rules=describe_rules(systems, asked),
-        versions=versions_used(),
-    )
+    progress = progress or ignore_progress
+    at_work = _Comparing(asked, facts, contenders, left_out, Engine(workers=workers), progress)
+    first = min(_FIRST_SPLITS, question.splits)
+    beginning = [*at_work.plays(bounded=False), *at_work.marks(0, first)]
+    rest = [*at_work.searches(), *at_work.plays(bounded=True)]
+    rest += at_work.marks(first, question.splits)
+    comparison = at_work.run(beginning, after=len(rest))
+    if watch is not None and first < question.splits:
+        watch(comparison)
+    comparison = at_work.run(rest, before=len(beginning))
+    while comparison.decision.open and comparison.splits < question.splits_max:
+        if watch is not None:
+            watch(comparison)
+        splits = comparison.splits
+        more = min(splits + question.splits, question.splits_max)
+        comparison = at_work.run(at_work.marks(splits, more))
+    return comparison
 
 
 def find_contenders(
@@ -385,8 +359,10 @@ def find_contenders(
             else:
                 found.append(contender)
     for baseline in installed(len(table.features.classes)):
-        if why := baseline.trouble(split, question):
-            left_out[baseline.title] = Left(baseline.title, why)
+        try:
+            baseline.label(split, question)
+        except InputError as error:
+            left_out[baseline.title] = Left(baseline.title, error.sentence)
             continue
         found += [replace(baseline, epsilon=epsilon) for epsilon in question.epsilon]
     return tuple(found), tuple(left_out.values())
@@ -429,31 +405,6 @@ def describe_rules(systems: Sequence[SystemAt], asked: _Asked) -> tuple[tuple[st
     return ("ranges", ranges), *((name, rule) for name, rule in said.items() if rule)
 
 
-@dataclass(frozen=True, slots=True)
-class _Results:
-    """The results of all jobs, by the number of a split or by a contender."""
-
-    marks: dict[int, Mapping[_Key, Marks]] = field(default_factory=dict)
-    played: dict[_Key, _BatchPlayed] = field(default_factory=dict)
-    hindsight: dict[_Key, _Hindsight] = field(default_factory=dict)
-    quiet: dict[_Key, _Hindsight] = field(default_factory=dict)
-
-    def of(self, key: _Key) -> list[Marks]:
-        """Return the marks of a line on each split."""
-        return [self.marks[number][key] for number in sorted(self.marks)]
-
-
-def _results(jobs: Sequence[_Job], asked: _Asked, engine: Engine, progress: Progress) -> _Results:
-    """Run all jobs, in any order."""
-    found = _Results()
-    progress("Comparing", 0, len(jobs))
-    with each_done(_run, [(job, asked) for job in jobs], engine) as results:
-        for done, (table, key, result) in enumerate(results, 1):
-            getattr(found, table)[key] = result
-            progress("Comparing", done, len(jobs))
-    return found
-
-
 def _lines(
     question: Question, facts: TableFacts, contenders: Sequence[Contender], results: _Results
 ) -> tuple[Line, ...]:
@@ -467,9 +418,10 @@ def _lines(
         if isinstance(each, Baseline):
             lines.append(_of_baseline(each, marks, facts))
             continue
-        line = _of_system(each, marks, facts, question, results.played[each.key])
+        line = _of_system(each, marks, facts, question, results.played.get(each.key))
         if each.key in results.hindsight:
             found, quiet = results.hindsight[each.key], results.quiet[each.key]
+            marks = marks[: question.splits]
             as_ruled = (mark.own for mark in marks[len(found.accuracies) :])
             found = found._replace(accuracies=(*found.accuracies, *as_ruled))
             limits = _limits(marks, found, quiet, facts)
@@ -504,7 +456,7 @@ def _of_system(
     marks: Sequence[Marks],
     facts: TableFacts,
     question: Question,
-    played: _BatchPlayed,
+    played: _BatchPlayed | None,
 ) -> Line:
     system, parties = contender.system, question.parties
     promise = system.promise(parties=parties)
@@ -522,8 +474,8 @@ def _of_system(
         guarantee=promise.short,
         lasting=system.is_lasting,
         privacy=promise,
-        leakage=played.leakage if promise.epsilon is None else None,
-        cost=played.cost,
+        leakage=played.leakage if played and promise.epsilon is None else None,
+        cost=played and played.cost,
         **_figures(marks, facts),
     )
 

@@ -12,15 +12,9 @@ from veilring.nodes.journal import Traffic
 from veilring.privacy.checks import require
 from veilring.privacy.files import write_whole
 from veilring.protocols.promise import Promise
-from veilring.scenarios.comparison.comparison import (
-    LOST_MIN,
-    RULE,
-    Limits,
-    Line,
-    Played,
-    SystemComparison,
-    parameters_text,
-)
+from veilring.scenarios.comparison.comparison import SystemComparison
+from veilring.scenarios.comparison.decision import RULE, Decision
+from veilring.scenarios.comparison.lines import LOST_MIN, Limits, Line, Played, parameters_text
 from veilring.scenarios.comparison.tuning import Interval
 from veilring.scenarios.report import Amount, interval_text, leaks, percent
 from veilring.scenarios.reporting.charts import AccuracyChart, accuracy_chart, bar_chart
@@ -48,6 +42,7 @@ COLUMNS: Final[Mapping[str, Callable[[Line], str]]] = {
     "ε": lambda line: _NONE if line.epsilon is None else f"{line.epsilon:g}",
     "accuracy": lambda line: percent(line.accuracy.mean),
     "95% interval": lambda line: interval_text(line.accuracy),
+    "1 in 10 below": lambda line: _NONE if line.one_in_ten is None else percent(line.one_in_ten),
     "trusted": lambda line: line.trust,
     "guarantee": _guarantee,
     "rounds": _of_cost(lambda cost: f"{cost.rounds:,}"),
@@ -61,9 +56,14 @@ NUMBERS: Final = COLUMNS.keys() - {"system", "trusted", "guarantee"}
 """The headings of columns that contain numbers."""
 
 
-def cells(line: Line) -> dict[str, str]:
+HEADINGS: Final = (*COLUMNS, "verdict")
+"""The headings of the table."""
+
+
+def cells(line: Line, decision: Decision) -> dict[str, str]:
     """Return a line of the table by its headings; messages and bytes include the set-up."""
-    return {heading: text(line) for heading, text in COLUMNS.items()}
+    texts = [text(line) for text in COLUMNS.values()]
+    return dict(zip(HEADINGS, (*texts, decision.verdict(line) or _NONE), strict=True))
 
 
 def measured_leak(line: Line) -> str:
@@ -91,7 +91,7 @@ def setting(comparison: SystemComparison) -> str:
     return (
         f"{facts.name}: {facts.rows:,} rows, {facts.features} features, {facts.classes} classes;"
         f" {asked.parties} parties hold {facts.train:,} rows, {facts.held_out:,} are held out;"
-        f" {asked.splits} splits with {batches} each; seed {asked.seed}"
+        f" {comparison.splits} splits with {batches} each; seed {asked.seed}"
     )
 
 
@@ -139,9 +139,9 @@ def render_page(comparison: SystemComparison) -> str:
         setting=setting(comparison),
         comparison=comparison,
         picture=_picture(comparison),
-        headings=list(COLUMNS),
+        headings=HEADINGS,
         numbers=NUMBERS,
-        rows=[(line, list(cells(line).items())) for line in comparison.lines],
+        rows=[(line, list(cells(line, comparison.decision).items())) for line in comparison.lines],
         promises=promises(comparison).items(),
         limits=limits(comparison),
         leakages=[

@@ -39,8 +39,15 @@ QUERIES_MAX: Final = 1000
 # One split has no standard error; more than this add nothing, because they overlap.
 SPLITS_MIN: Final = 2
 SPLITS_MAX: Final = 100
-# With five splits, another seed often gave another recommendation; with twenty, hardly ever.
+# The first splits, which also are those of the search in hindsight.
 SPLITS_DEFAULT: Final = 20
+# While a line that would be preferred is open, as many are added again, up to this number: further
+# ones rarely decide.
+SPLITS_REFINED: Final = 60
+# Two points of accuracy are about what another draw of the rows would change.
+TOLERANCE: Final = 0.02
+# More would count a line as equal to the best one that is wrong for every second query.
+TOLERANCE_MAX: Final = 0.5
 # A chart of more is unreadable, and each takes as long as the others.
 EPSILONS_MAX: Final = 12
 
@@ -63,6 +70,9 @@ class Question(Section):
         epsilon: The values of ε for systems that have one.
         network: The links between the parties and the server, if there is one.
         splits: The number of repetitions, each with its own split, partition and noise.
+        splits_max: The number up to which repetitions are added while the decision is open; the
+            same as `splits` if that is given.
+        tolerance: The loss of accuracy to the best line that still counts as equal.
         queries: The maximum number of held-out rows in one batch, under one ε.
         k: The number of neighbours that vote in systems without an ε: pooled, and in the ring.
         tolerated: For noisy votes, the number of parties that may collude or add no noise, the
@@ -95,6 +105,8 @@ class Question(Section):
     )
     network: NetworkSection
     splits: int = Field(SPLITS_DEFAULT, ge=SPLITS_MIN, le=SPLITS_MAX)
+    splits_max: int = Field(SPLITS_REFINED, ge=SPLITS_MIN, le=SPLITS_MAX)
+    tolerance: float = Field(TOLERANCE, gt=0.0, le=TOLERANCE_MAX)
     queries: int = Field(QUERIES_DEFAULT, ge=QUERIES_MIN, le=QUERIES_MAX)
     k: int = Field(NEIGHBOURS, ge=1)
     tolerated: int | None = Field(
@@ -130,6 +142,8 @@ def make_question(
         network: The result of `read_network`; the default network unless given.
     """
     given = {name: value for name, value in fields.items() if value is not None}
+    if "splits" in given:
+        given.setdefault("splits_max", given["splits"])
     if network is None:  # the links of the built-in scenarios: the median one-way latency is 20 ms
         network = load_scenario("wine").network.model_copy(update={_RUNTIME: "simulated"})
     try:

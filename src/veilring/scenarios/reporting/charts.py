@@ -26,7 +26,7 @@ from veilring.scenarios.report import (
 )
 
 if TYPE_CHECKING:
-    from veilring.scenarios.comparison.comparison import Line
+    from veilring.scenarios.comparison.lines import Line
     from veilring.scenarios.comparison.tuning import Interval
 
 INTERVAL_ERRORS: Final = 1.96
