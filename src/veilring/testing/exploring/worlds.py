@@ -239,6 +239,15 @@ def _undisturbed() -> Iterator[None]:
             gc.enable()
 
 
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Report an error in a callback, but no task whose error the role never asked for.
+
+    A run that a fault stops leaves many of these.
+    """
+    if not isinstance(context.get("future"), asyncio.Future):
+        loop.default_exception_handler(context)
+
+
 @dataclass(frozen=True, slots=True)
 class _World:
     """A world while it is played."""
@@ -254,7 +263,9 @@ class _World:
 
     async def live(self) -> None:
         subject, world, explored = self.subject, self.world, self.explored
-        clock = asyncio.get_running_loop().time
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(_report)
+        clock = loop.time
         runtime = Simulated(Topology(world.links), world.faults)
         parties = subject.parties
         async with (
