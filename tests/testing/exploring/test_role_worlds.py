@@ -104,6 +104,7 @@ def test_the_command_writes_a_world_of_a_role_and_its_page(tmp_path: Path) -> No
     page = (folder / "report.html").read_text()
     assert 'id="stepper"' in page
     assert f"the role {FAULTY}:TWICE" in page
+    assert "0, of the world; the parties' randomness was seeded" in page
     code, _, error = invoke("run", file, "--out", out)
     assert code == 1
     assert "an invariant was violated: ada found 6, not 3" in error
