@@ -44,6 +44,9 @@ def test_a_role_of_the_user_is_explored_by_name() -> None:
     """
     _, out, _ = invoke("explore", f"{PLANTED}:MASKED", "--seeds", "3", *ONE_WORKER)
     assert out.startswith("seeds: 3, of which 0 went wrong; runs: ")
+    assert "state that a party keeps from one run to the next may be missed" in " ".join(
+        out.split()
+    )
     assert "of which 0 went wrong" in done("explore", f"{PLANTED}:MASKED", "--every-message")
 
 

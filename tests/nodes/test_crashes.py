@@ -19,13 +19,14 @@ from veilring.simulation.faults import Fault
 PARTIES = ("ada", "bob", "cyd", "dan")
 
 
-async def decide(party: Party) -> str:
-    """Decide as the first party says, or not at all if it is lost."""
+async def decide(party: Party, *, after: float = 1.0) -> str:
+    """Decide as the first party says after some seconds, or not at all if it is lost."""
     party.tolerate_losses()
     party.round(1)
     leader = party.parties[0]
     if party.me == leader:
-        await asyncio.sleep(1)
+        if after:
+            await asyncio.sleep(after)
         await broadcast(party, Word(text="yes"))
         return "yes"
     try:
@@ -34,18 +35,19 @@ async def decide(party: Party) -> str:
         return "nothing"
 
 
-async def _decided(sends: int, bandwidth: float = math.inf) -> Run[str]:
+async def _decided(sends: int, bandwidth: float = math.inf, after: float = 1.0) -> Run[str]:
     fault = Fault("mid-send", 0.0, math.inf, ("ada",), float(sends))
     links = Topology(LinkModel(bandwidth_bytes_per_second=bandwidth))
     async with Cluster(PARTIES, runtime=Simulated(links, [fault]), seed=1) as cluster:
-        return await cluster.run(decide)
+        return await cluster.run(decide, after=after)
 
 
+@pytest.mark.parametrize("after", [0.0, 1.0])
 @pytest.mark.parametrize("bandwidth", [math.inf, 1e5])
 @pytest.mark.parametrize("sends", [1, 2, 3])
-def test_a_crash_falls_between_two_messages(sends: int, bandwidth: float) -> None:
-    """One peer for each message that has left has the last word of the crashed party."""
-    run = simulation.simulate(_decided(sends, bandwidth))
+def test_a_crash_falls_between_two_messages(sends: int, bandwidth: float, after: float) -> None:
+    """One peer for each message that has left has the last word, also in the very first step."""
+    run = simulation.simulate(_decided(sends, bandwidth, after))
     assert run.lost == ("ada",)
     peers = PARTIES[1:]
     assert run.results == {

@@ -14,7 +14,7 @@ from veilring.errors import EndlessStep, PeerLost, RunFailed
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.party import Party
 from veilring.nodes.runtimes import Memory, Processes, Runtime, Simulated, Tls
-from veilring.simulation import simulate
+from veilring.simulation import loop, simulate
 from veilring.testing import RoleClaims, audit
 from veilring.testing.auditing import Verdict
 from veilring.testing.exploring import explore, worlds
@@ -148,6 +148,32 @@ def test_an_exploration_ends_with_the_first_endless_step(monkeypatch: pytest.Mon
     assert "EndlessStep: one step of party-" in sentence
 
 
+async def yield_after_a_loss(party: Party, own: int) -> int:
+    """Add up the numbers of all parties, and ask again without a pause if one is lost."""
+    party.tolerate_losses()
+    while True:
+        try:
+            return await add_up(party, own)
+        except PeerLost:
+            await asyncio.sleep(0)
+
+
+def test_an_exploration_ends_with_the_first_loop_that_never_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is found like an endless step, and its world is shrunk in a few more plays."""
+    monkeypatch.setattr(loop, "STEPS_MAX", 2_000)
+    inputs = {"ada": 1, "ben": 2, "cy": 3, "dee": 4}
+    campaign = explore(yield_after_a_loss, inputs, invariant=lambda *_: None)
+    ((seed, (sentence,)),) = campaign.failures.items()
+    assert campaign.seeds == seed + 1 < 20
+    assert "no event: a loop that never waits" in sentence
+    smallest = campaign.smallest()
+    assert smallest is not None
+    assert len(smallest.subject.parties) == 2
+    assert len(smallest.world.faults) == 1
+
+
 async def spin_always(party: Party, _own: int) -> None:
     """Compute without end at one party."""
     await compute_on(party, who=party.parties[0])
@@ -157,8 +183,6 @@ async def spin_always(party: Party, _own: int) -> None:
 def test_an_audit_of_an_endless_step_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each claim that needs a run is contradicted, and says why."""
     monkeypatch.setattr(worlds, "EXPLORED_STEP_SECONDS", STEP_SECONDS)
-    defaults = {**(simulate.__kwdefaults__ or {}), "step_seconds": STEP_SECONDS}
-    monkeypatch.setattr(simulate, "__kwdefaults__", defaults)
     inputs = {"ada": 1, "ben": 2, "cy": 3}
     subject = RoleClaims(
         spin_always,

@@ -262,6 +262,8 @@ def _require_reached(said: str, missing: tuple[str, ...]) -> None:
 
 
 def _show_explored(campaign: "Campaign") -> None:
+    from veilring.testing.exploring import RoleSubject
+
     runs = campaign.succeeded + campaign.failed
     typer.echo(
         f"seeds: {campaign.seeds:,}, of which {len(campaign.failures):,} went wrong; "
@@ -272,6 +274,11 @@ def _show_explored(campaign: "Campaign") -> None:
         typer.echo(
             "the system does not say which labels are right: only their validity and agreement were"
             " checked"
+        )
+    if isinstance(campaign.subject, RoleSubject):
+        typer.echo(
+            "all runs had the same inputs: state that a party keeps from one run to the next may be"
+            " missed"
         )
     if campaign.failed:
         typer.echo("named errors are expected: a run that a fault stops must report an error")

@@ -4,7 +4,7 @@ A message is a frozen pydantic model whose class defines its `kind`. On the wire
 MessagePack list `[session, kind, field, field, …]`, with fields in the order of their declaration.
 """
 
-from typing import Annotated, ClassVar, Final, NamedTuple, Unpack
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,16 +26,28 @@ class Message(BaseModel):
     """The base class of all messages between parties.
 
     Subclass it with a unique kind: ``class Vote(Message, kind="ring.vote")``. A value that does not
-    fit its field is refused with `pydantic.ValidationError` at construction, and with `FrameError`
-    when decoded. Two messages are equal if their bytes are.
+    fit its field is refused with `InputError` at construction, and with `FrameError` when decoded;
+    the error has the type of the value only, since the value may be a secret. Two messages are
+    equal if their bytes are.
     """
 
     model_config = ConfigDict(
-        frozen=True, strict=True, extra="forbid", arbitrary_types_allowed=True
+        frozen=True,
+        strict=True,
+        extra="forbid",
+        arbitrary_types_allowed=True,
+        hide_input_in_errors=True,
     )
     kind: ClassVar[str]
     names: ClassVar[tuple[str, ...]]
     """The names of the fields in the order of their declaration."""
+
+    def __init__(self, **fields: Any) -> None:
+        """Refuse values that do not fit their fields."""
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise _mistake(self.kind, error) from None
 
     def __init_subclass__(cls, *, kind: str, **config: Unpack[ConfigDict]) -> None:
         super().__init_subclass__(**config)
@@ -61,6 +73,14 @@ class Message(BaseModel):
 
     def __hash__(self) -> int:
         return hash((self.kind, pack(self.fields())))
+
+
+def _mistake(kind: str, error: ValidationError) -> InputError:
+    """Return the first mistake in the fields of a message as a sentence without any value."""
+    first = error.errors(include_url=False)[0]
+    field = ".".join((kind, *map(str, first["loc"])))
+    given = f", not {_described(first['input'])}" if first["type"].endswith("_type") else ""
+    return InputError.because(f"{field}: {first['msg']}{given}", field=field)
 
 
 class Array:
@@ -163,10 +183,8 @@ class Envelope(NamedTuple):
             raise FrameError(f"{self.kind} has {len(names)} fields, not {len(fields)}")
         try:
             return message_type(**dict(zip(names, fields, strict=True)))
-        except ValidationError as error:
-            first = error.errors(include_input=False, include_url=False)[0]
-            place = ".".join((self.kind, *map(str, first["loc"])))
-            raise FrameError(f"{place}: {first['msg']}") from None
+        except InputError as error:
+            raise FrameError(str(error)) from None
 
 
 def open_frame(body: bytes) -> Envelope:

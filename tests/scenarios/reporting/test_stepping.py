@@ -227,6 +227,15 @@ class TestBounds:
         assert (end.text, end.parties) == ("The run fails: bob broke the protocol", (bob,))
         assert story.opening == len(story.steps) - 1
 
+    def test_a_run_that_a_fault_stops_before_any_message_has_a_story(self) -> None:
+        """The fault, the loss and the failure are steps, though no message was sent."""
+        marks = (Mark(-1.0, "ada", "fault: crash"), Mark(0.0, "ada", "lost: it crashed"))
+        story = build_story([], marks, NAMES, Failure("RunFailed", "ada was lost", {}))
+        assert story is not None
+        assert [step.what for step in story.steps] == ["start", "fault", "mark", "end"]
+        assert story.opening == 1
+        assert stand(story, "ada", 2).state == "crashed"
+
     def test_empty_and_crowded_runs_have_no_story(self) -> None:
         """There is nothing to step through, or there are too many lanes to read."""
         crowd = [f"party-{number}" for number in range(PARTIES_MAX + 1)]

@@ -15,10 +15,20 @@ import numpy as np
 import pytest
 from docs.examples.secure_maximum import hasty_maximum
 from numpy.typing import NDArray
-from tests.testing.auditing.planted import AUDIT, MASKED, OPEN, Majority, with_less_noise
+from tests.roles import Number
+from tests.testing.auditing.planted import (
+    AUDIT,
+    MASKED,
+    OPEN,
+    Majority,
+    is_total,
+    total,
+    with_less_noise,
+)
 
 from veilring.arrays import Floats, Ints
 from veilring.errors import InputError, InternalError
+from veilring.nodes.party import Party, broadcast
 from veilring.protocols import masks
 from veilring.protocols.claims import Comparison
 from veilring.protocols.radius.system import DataOwner
@@ -156,6 +166,58 @@ def test_a_role_without_an_invariant_is_compared_with_itself() -> None:
     (faults,) = check_faults(claims, replace(QUICK, worlds=8, worlds_max=8), 0)
     assert faults.verdict is Verdict.CONTRADICTED
     assert "has another result than without any fault" in faults.finding
+
+
+_kept = dict[str, int]()
+
+
+async def keep_input(party: Party, own: int) -> int:
+    """Add up the numbers of all parties, as the first run in this process knew them."""
+    return await total(party, _kept.setdefault(party.me, own), masked=False)
+
+
+async def send_concurrently(party: Party, own: int) -> int:
+    """Declare one round, and take two, each in a task of its own."""
+    numbers = [own, 0]
+    for _ in range(2):
+        numbers = await asyncio.create_task(exchange(party, sum(numbers)))
+    return sum(numbers)
+
+
+async def exchange(party: Party, number: int) -> list[int]:
+    """Return the numbers of all peers."""
+    party.round(1)
+    await broadcast(party, Number(number=number))
+    return [(await party.receive(Number, sender=peer)).number for peer in party.peers]
+
+
+@pytest.mark.parametrize("total_differs", [False, True])
+def test_a_role_that_keeps_state_is_found_by_its_other_inputs(total_differs: bool) -> None:
+    """Their result violates the invariant, or their messages are suspiciously equal."""
+    _kept.clear()
+    other = {"ada": 1, "ben": 3 + total_differs, "cy": 2}
+    subject = RoleClaims(keep_input, MASKED.inputs, is_total, other_inputs=other)
+    claims = {each.claim: each for each in check_role(subject, QUICK, 0)}
+    assert claims["inputs"].verdict is Verdict.NOT_TESTED
+    assert "keeps those of an earlier run" in claims["inputs"].finding
+    expected = Verdict.CONTRADICTED if total_differs else Verdict.HOLDS
+    assert claims["result"].verdict is expected
+    assert "inputs" not in {each.claim for each in check_role(OPEN, QUICK, 0)}
+
+
+def test_rounds_of_concurrent_tasks_are_not_tested() -> None:
+    """The order of their messages proves no dependency, so the claim is neither held nor broken."""
+    subject = RoleClaims(send_concurrently, {"ada": 1, "ben": 1})
+    claims = {each.claim: each for each in check_role(subject, QUICK, 0)}
+    assert claims["rounds"].verdict is Verdict.NOT_TESTED
+    assert "declares 1 round. Several of its tasks" in claims["rounds"].finding
+
+
+def test_the_rounds_of_a_set_up_are_said_apart() -> None:
+    """A masked sum takes one round after its keys are exchanged."""
+    claims = {each.claim: each for each in check_role(MASKED, QUICK, 0)}
+    finding = claims["rounds"].finding
+    assert finding == "A run takes 1 round, as declared. The set-up takes 1 round more."
 
 
 def test_a_check_that_cannot_be_made_leaves_its_claim_untested(

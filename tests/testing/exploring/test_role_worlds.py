@@ -1,16 +1,30 @@
 """Worlds of roles: written as scenarios, replayed, and shown on a page."""
 
+import asyncio
+import gc
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.cli.invoking import done, invoke
+from tests.roles import Number
 from tests.testing.exploring.faulty import INPUTS, RIGHT
 
 from veilring.config import parse_toml
 from veilring.errors import InputError, WorldWentWrong
+from veilring.nodes.party import Party, broadcast
 from veilring.scenarios.schema import load_experiment
-from veilring.testing.exploring import RoleSubject, draw_world, explore_seed, shrink
+from veilring.simulation import LinkModel
+from veilring.simulation.faults import Fault
+from veilring.testing.exploring import (
+    RoleSubject,
+    World,
+    draw_world,
+    explore_seed,
+    play_world,
+    shrink,
+)
 from veilring.testing.exploring.subjects import from_scenario, replay, to_scenario, to_toml
 from veilring.testing.exploring.worlds import Start
 
@@ -27,6 +41,27 @@ def subject(name: str, *settings: str) -> RoleSubject:
     )
     assert isinstance(found, RoleSubject)
     return found
+
+
+async def hear_in_tasks(party: Party, own: int) -> int:
+    """Hear each peer in a task of its own."""
+    await broadcast(party, Number(number=own))
+    tasks = [asyncio.create_task(party.receive(Number, sender=peer)) for peer in party.peers]
+    return own + sum([(await task).number for task in tasks])
+
+
+def test_errors_that_a_stopped_run_left_in_its_tasks_are_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A loss reaches each task of a role, and the role ends with the first one."""
+    crash = Fault("crash", 0.0, math.inf, ("ada",))
+    again = RoleSubject(hear_in_tasks, {"ada": 1, "ben": 2, "cy": 3, "dee": 4})
+    explored = play_world(
+        again, World(0, LinkModel(), (crash, Fault("crash", 0.0, math.inf, ("ben",))))
+    )
+    gc.collect()
+    assert explored.failed
+    assert not [each for each in caplog.records if each.name == "asyncio"]
 
 
 @pytest.mark.parametrize(
@@ -69,6 +104,7 @@ def test_the_command_writes_a_world_of_a_role_and_its_page(tmp_path: Path) -> No
     page = (folder / "report.html").read_text()
     assert 'id="stepper"' in page
     assert f"the role {FAULTY}:TWICE" in page
+    assert "0, of the world; the parties' randomness was seeded" in page
     code, _, error = invoke("run", file, "--out", out)
     assert code == 1
     assert "an invariant was violated: ada found 6, not 3" in error

@@ -117,8 +117,12 @@ class Simulated(TasksRuntime):
         self._clocks = {name: Clock(loop.environment) for names in turned for name in names}
         for cause, fault in enumerate(self._faults):
             for seconds, strike in self._strikes(cause, fault):
+                struck = partial(self._strike, cause, strike)
+                if fault.kind == "mid-send" and not seconds:
+                    struck()  # a timer would end after the first step of the parties
+                    continue
                 begin = loop.limit if fault.kind in _CLOCKS else loop.call_later
-                begin(seconds, partial(self._strike, cause, strike))
+                begin(seconds, struck)
         return [network.endpoint(name) for name in parties]
 
     def _sessions(self, name: bytes | None = None) -> list[Session]:

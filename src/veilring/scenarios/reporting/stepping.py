@@ -113,7 +113,7 @@ def build_story(
     *,
     most: int = MESSAGES_MAX,
 ) -> Story | None:
-    """Return the steps of a run; `None` if it has no message, or more than `PARTIES_MAX` parties.
+    """Return the steps of a run; `None` if it has none, or more than `PARTIES_MAX` parties.
 
     The record lacks the end of a message that was never received. It counts as lost when the
     connection breaks, or when its receiver is down or its receiver's role has ended; otherwise when
@@ -122,7 +122,7 @@ def build_story(
     Args:
         most: The limit on messages. Of more, the last are kept.
     """
-    if not messages or len(parties) > PARTIES_MAX:
+    if not (messages or marks) or len(parties) > PARTIES_MAX:
         return None
     return _shortened(_StoryBuilder(messages, marks, parties, failure).story(), most)
 

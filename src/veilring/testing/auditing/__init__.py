@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from veilring import simulation
 from veilring.arrays import Floats, Ints
 from veilring.errors import InputError, InternalError, MissingExtra, RunFailed, VeilringError
 from veilring.nodes.cluster import Cluster
+from veilring.nodes.journal import Cost
 from veilring.nodes.party import Party
 from veilring.nodes.run import Run, describe_failure
 from veilring.privacy.bounds import ALARM
@@ -54,6 +54,7 @@ from veilring.testing.exploring import (
     explore_subject,
 )
 from veilring.testing.exploring.subjects import to_toml
+from veilring.testing.exploring.worlds import simulate_explored
 from veilring.testing.hiding import judge
 from veilring.testing.hiding.attackers import POWER, least_advantage
 from veilring.testing.hiding.leaves import Coordinate
@@ -204,41 +205,79 @@ def check_accounts(subject: AuditedSystem, _effort: Effort, seed: int) -> list[C
     return [unit, *_check_budget(subject, seed)]
 
 
-def _judge_result(subject: RoleClaims, results: Mapping[str, Any]) -> tuple[Verdict, str]:
-    """Return the verdict on results, and a sentence unless they satisfy the invariant."""
-    if subject.invariant is None:
-        return Verdict.NOT_TESTED, (
-            "There is no invariant: the audit only compares results with those of this run."
-        )
-    try:
-        subject.invariant(subject.inputs, results)
-    except AssertionError as error:
-        return Verdict.CONTRADICTED, str(error) or "The result violates the invariant."
-    return Verdict.HOLDS, ""
-
-
 def check_role(subject: RoleClaims, _effort: Effort, seed: int) -> list[Claim]:
-    """Run a role without faults, twice with one seed."""
+    """Run a role without faults, twice with one seed, and once with its other inputs."""
     one, again = (_simulate(subject.inputs, subject.role, seed, **subject.public) for _ in range(2))
-    verdict, wrong = _judge_result(subject, one.results)
-    cost = describe_cost((one.cost.rounds, one.cost.messages, one.cost.bytes))
-    result = Claim(
+    runs = [(subject.inputs, one)]
+    if subject.other_inputs is not None:
+        other = _simulate(subject.other_inputs, subject.role, seed, **subject.public)
+        runs.append((subject.other_inputs, other))
+    same = len(runs) > 1 and one.transcript == runs[1][1].transcript
+    return [
+        _judge_result(subject, runs),
+        _judge_rounds(one.cost),
+        _judge_reproducible([one], [again]),
+        *([_SAME_BYTES] if same else []),
+    ]
+
+
+def _judge_result(
+    subject: RoleClaims, runs: Sequence[tuple[Mapping[str, object], Run[Any]]]
+) -> Claim:
+    verdict, finding = Verdict.HOLDS, "The results satisfy the invariant."
+    if subject.invariant is None:
+        verdict = Verdict.NOT_TESTED
+        finding = "There is no invariant: the audit only compares results with those of this run."
+    else:
+        try:
+            for inputs, run in runs:
+                subject.invariant(inputs, run.results)
+        except AssertionError as error:
+            verdict = Verdict.CONTRADICTED
+            finding = str(error) or "The result violates the invariant."
+    cost = runs[0][1].cost
+    return Claim(
         "result",
         "A run without faults has a correct result.",
         verdict,
-        wrong or "The results satisfy the invariant.",
+        finding,
         "The audit would find any result that violates the invariant, for these inputs only.",
-        (f"cost: {cost}",),
+        (f"cost: {describe_cost((cost.rounds, cost.messages, cost.bytes))}",),
     )
-    differ = one.cost.rounds_differ
-    rounds = Claim(
+
+
+def _judge_rounds(cost: Cost) -> Claim:
+    promised = "A run takes the rounds that its role declares."
+    if cost.is_concurrent:
+        why = (
+            f"The role declares {_rounds(cost.rounds)}. Several of its tasks send messages, and"
+            " their order does not show which message depends on which. To see the rounds, let it"
+            " send from one task, or time it on simulated links of equal latency."
+        )
+        return Claim("rounds", promised, Verdict.NOT_TESTED, why)
+    differ = cost.rounds_differ
+    setup = f" The set-up takes {_rounds(cost.setup_depth)} more." if cost.setup_depth else ""
+    return Claim(
         "rounds",
-        "A run takes the rounds that its role declares.",
+        promised,
         Verdict.CONTRADICTED if differ else Verdict.HOLDS,
-        f"{differ}." if differ else f"A run takes {one.cost.depth:,} rounds, as declared.",
+        f"{differ}." if differ else f"A run takes {_rounds(cost.depth)}, as declared.{setup}",
         "The audit would find a single round, for these inputs.",
     )
-    return [result, rounds, _judge_reproducible([one], [again])]
+
+
+def _rounds(number: int) -> str:
+    return f"{number:,} round{'s' * (number != 1)}"
+
+
+_SAME_BYTES: Final = Claim(
+    "inputs",
+    "Messages depend on the inputs that differ between the two worlds.",
+    Verdict.NOT_TESTED,
+    "With the same seed, runs with either inputs sent exactly the same bytes, so that no view can"
+    " show a difference. If that is not intended, the role ignores its inputs, or keeps those of an"
+    " earlier run.",
+)
 
 
 def _play_sizes(subject: AuditedSystem, seed: int) -> Iterator[_Played]:
@@ -275,7 +314,7 @@ def _simulate(own: Mapping[str, object], role: Role, seed: int, **options: Any) 
         async with Cluster(parties, runtime="simulated", own=inputs, seed=seed) as cluster:
             return await cluster.run(role, **options)
 
-    return simulation.simulate(main())
+    return simulate_explored(main())
 
 
 def _judge_cost(subject: AuditedSystem, runs: Sequence[_Played]) -> Claim:

@@ -61,7 +61,7 @@ _T = TypeVar("_T")
 _REDRAWN: Final = 40
 # The limit on all plays. A world of three parties and one run takes a few milliseconds.
 _PLAYS_MAX: Final = 2000
-# The same if a role computes without end, because each play then takes `EXPLORED_STEP_SECONDS`.
+# The same for plays in which a role computes without end, which take `EXPLORED_STEP_SECONDS` each.
 _ENDLESS_PLAYS_MAX: Final = 10
 
 
@@ -87,13 +87,13 @@ class Shrunk(NamedTuple):
         return f"{said}, {faults}{order}: {'; '.join(self.wrong)}"
 
 
-def shrink(subject: Subject, world: World, *, plays_max: int = _PLAYS_MAX) -> Shrunk | None:
+def shrink(subject: Subject, world: World) -> Shrunk | None:
     """Shrink a world that fails.
 
     Returns:
         The smallest world, or None if the given world does not fail when it is played again.
     """
-    shrinker = _Shrinker(subject, world, plays_max)
+    shrinker = _Shrinker(subject, world)
     if not shrinker.takes(subject, world):
         return None
     shrinker.leave_out_parties()
@@ -111,9 +111,9 @@ class _Shrinker:
 
     subject: Subject
     world: World
-    plays_max: int
     wrong: tuple[str, ...] = ()
     plays: int = 0
+    endless: int = 0
 
     def takes(self, subject: Subject, world: World) -> bool:
         """Keep a world if it fails, and still fails when its runs are written out."""
@@ -155,10 +155,12 @@ class _Shrinker:
             pass
 
     def _played(self, subject: Subject, world: World) -> Explored | None:
-        if self.plays >= self.plays_max:
+        if self.plays >= _PLAYS_MAX or self.endless >= _ENDLESS_PLAYS_MAX:
             return None
         self.plays += 1
-        return play_world(subject, world)
+        explored = play_world(subject, world)
+        self.endless += explored.is_endless
+        return explored
 
 
 def _worlds_among(subject: Subject, world: World) -> Iterator[World]:
@@ -205,7 +207,7 @@ class Campaign:
         marks: The marks that worlds must reach, in addition to those that they pass.
         reached: The number of times that each mark was reached; 0 if it was only passed.
         failures: The seeds of worlds that violated an invariant, in order, with the violations.
-        is_endless: Whether a role computed without end in one of them.
+        is_endless: Whether a role computed or yielded without end in one of them.
     """
 
     subject: Subject | None = field(default=None, repr=False, compare=False)
@@ -246,8 +248,7 @@ class Campaign:
         """Return the first world that failed, shrunk as far as possible; None if none failed."""
         if self.subject is None or self.worlds is None or not self.failures:
             return None
-        plays_max = _ENDLESS_PLAYS_MAX if self.is_endless else _PLAYS_MAX
-        return shrink(self.subject, self.worlds(next(iter(self.failures))), plays_max=plays_max)
+        return shrink(self.subject, self.worlds(next(iter(self.failures))))
 
     def check(self) -> None:
         """Fail if a world failed, no run succeeded, or a mark was never reached."""
@@ -326,7 +327,8 @@ def explore_subject(
 ) -> Campaign:
     """Explore seeds; the result does not depend on the number of workers.
 
-    A world in which a role computes without end is the last one: all such worlds take long.
+    A world in which a role computes or yields without end is the last one: all such worlds take
+    long.
 
     Args:
         workers: The number of processes that share the work; 1 is this process, and None is one
@@ -444,6 +446,8 @@ def explore_every_world(subject: Subject, *, seed: int = 0) -> Campaign:
         explored = play_world(subject, world)
         explored.seed = place
         campaign.add(explored)
+        if campaign.is_endless:
+            break
     return campaign
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from numpy.random import Generator
 
 from veilring import simulation
-from veilring.errors import Deadlock, EndlessStep, SessionTimeout, VeilringError
+from veilring.errors import Deadlock, EndlessStep, SessionTimeout, SimulationError, VeilringError
 from veilring.nodes.cluster import Cluster, lost_parties
 from veilring.nodes.journal import Journal, transcript_hash
 from veilring.nodes.run import Outcome
@@ -156,7 +156,7 @@ class Explored:
     Attributes:
         marks: The number of times that each mark was reached; 0 if it was only passed.
         digest: The hash of all steps of the loop and all messages, if they were recorded.
-        is_endless: Whether a role computed without end, which only the processor time shows.
+        is_endless: Whether a role computed or yielded without end, so that the world took long.
     """
 
     seed: int
@@ -210,6 +210,7 @@ def play_world(
         try:
             complete(played.live, partial(simulate_explored, trace=trace, order=order))
         except VeilringError as error:
+            explored.is_endless = isinstance(error, EndlessStep | SimulationError)
             explored.wrong.append(f"the run ended unexpectedly: {type(error).__name__}: {error}")
     for compare in () if explored.is_endless else played.comparisons:
         explored.wrong += compare()
@@ -239,6 +240,15 @@ def _undisturbed() -> Iterator[None]:
             gc.enable()
 
 
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Report an error in a callback, but no task whose error the role never asked for.
+
+    A run that a fault stops leaves many of these.
+    """
+    if not isinstance(context.get("future"), asyncio.Future):
+        loop.default_exception_handler(context)
+
+
 @dataclass(frozen=True, slots=True)
 class _World:
     """A world while it is played."""
@@ -254,7 +264,9 @@ class _World:
 
     async def live(self) -> None:
         subject, world, explored = self.subject, self.world, self.explored
-        clock = asyncio.get_running_loop().time
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(_report)
+        clock = loop.time
         runtime = Simulated(Topology(world.links), world.faults)
         parties = subject.parties
         async with (
@@ -316,7 +328,6 @@ class _World:
         errors = [outcome for outcome in outcomes if outcome.error is not None]
         for outcome in errors:
             if isinstance(outcome.error, EndlessStep):
-                explored.is_endless = True
                 raise outcome.error  # each further run would take as long
             if not isinstance(outcome.error, VeilringError):
                 explored.wrong.append(f"{outcome.party} failed with {outcome.error!r}")

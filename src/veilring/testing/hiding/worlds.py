@@ -246,6 +246,7 @@ def play_world(world: World, runs: int, streams: Streams, name: str = "") -> Ite
     An error of a run is raised, since an audit needs a protocol that works.
     """
     from veilring.simulation.loop import complete  # noqa: PLC0415  (an extra)
+    from veilring.testing.exploring.worlds import simulate_explored  # noqa: PLC0415  (an extra)
 
     drawn = streams.generator("inputs", name)
     coins = {party: streams.generator("coins", name, "party", party) for party in world.parties}
@@ -261,7 +262,7 @@ def play_world(world: World, runs: int, streams: Streams, name: str = "") -> Ite
                 for session in sessions
             ]
 
-        yield from complete(play)
+        yield from complete(play, simulate_explored)
 
 
 async def _play_once(
