@@ -285,7 +285,10 @@ async def test_an_inquiry_names_several_kinds() -> None:
             for name in NAMES
         ]
         session = Streams(1).token("session")
-        played = [node.run(wait_for_anybody, session, Parties(NAMES)) for node in nodes]
+        played = [
+            node.run(wait_for_anybody, session, Parties(NAMES), seconds=seconds)
+            for node, seconds in zip(nodes, (limits.session, *[limits.joined] * 3), strict=True)
+        ]
         ended = await asyncio.gather(*played, return_exceptions=True)
     assert not any(isinstance(error, PeerSilent) for error in ended)
     assert all(isinstance(error, VeilringError) for error in ended)
