@@ -1,11 +1,12 @@
 """Small roles for tests; processes import this module, so it imports little."""
 
+import asyncio
 import os
 import signal
 import time
 
 from veilring.arrays import Floats
-from veilring.nodes.party import Party, broadcast
+from veilring.nodes.party import Party, broadcast, receive_quorum
 from veilring.nodes.ring import draw_ring
 from veilring.transport.messages import Message
 
@@ -120,3 +121,71 @@ async def block(party: Party, *, who: str) -> None:
 async def say_to_a_stranger(party: Party) -> None:
     """Send a word to a party that does not take part."""
     await party.send("dan", Word(text="hello"))
+
+
+async def hear_all(party: Party) -> list[tuple[str, str]]:
+    """Tell all peers a word, or a number, and return the kinds that arrive, in order."""
+    party.round(1)
+    even = party.parties.position(party.me) % 2 == 0
+    await broadcast(party, Word(text=party.me) if even else Number(number=len(party.me)))
+    heard = []
+    for _ in party.peers:
+        sender, message = await party.receive_any((Word, Number))
+        heard.append((sender, message.kind))
+    return heard
+
+
+async def vote(party: Party, *, needed: int) -> int:
+    """Return the number of votes that were needed; the others stay unread."""
+    party.round(1)
+    party.leave_unread()
+    await broadcast(party, Number(number=1))
+    votes = await receive_quorum(party, Number, needed)
+    return sum(each.number for each in votes.values())
+
+
+async def vote_twice(party: Party) -> list[int]:
+    """Return the numbers of votes in two rounds of which each needs one vote."""
+    party.leave_unread()
+    heard = []
+    for number in (1, 2):
+        party.round(number)
+        await broadcast(party, Number(number=number))
+        heard.append(len(await receive_quorum(party, Number, 1)))
+    return heard
+
+
+async def expect_a_word(party: Party) -> None:
+    """Send a number where a word is expected."""
+    await broadcast(party, Number(number=1))
+    await party.receive_any(Word)
+
+
+async def ask_a_stranger(party: Party) -> None:
+    """Wait for somebody who is not a party."""
+    await party.receive_any(Word, senders=("ada", "eve"))
+
+
+async def wait_for_nobody(party: Party) -> None:
+    """Wait for no sender at all."""
+    await party.receive_any(Word, senders=())
+
+
+async def exchange_five_times(party: Party) -> None:
+    """Declare one round, and take five."""
+    party.round(1)
+    for number in range(5):
+        await broadcast(party, Word(text=str(number)))
+        for peer in party.peers:
+            await party.receive(Word, sender=peer)
+
+
+async def swap_concurrently(party: Party) -> None:
+    """Swap a word with each peer in a task of its own, all in one round."""
+
+    async def swap(peer: str) -> None:
+        await party.send(peer, Word(text=party.me))
+        await party.receive(Word, sender=peer)
+
+    party.round(1)
+    await asyncio.gather(*map(swap, party.peers))

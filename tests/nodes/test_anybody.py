@@ -3,10 +3,18 @@
 import asyncio
 import math
 from contextlib import AsyncExitStack
-from operator import itemgetter
 
 import pytest
-from tests.roles import Number, Word
+from tests.roles import (
+    Number,
+    Word,
+    ask_a_stranger,
+    expect_a_word,
+    hear_all,
+    vote,
+    vote_twice,
+    wait_for_nobody,
+)
 from typing_extensions import override
 
 from veilring import simulation
@@ -29,23 +37,11 @@ from veilring.nodes.session import SessionLimits
 from veilring.randomness import Streams
 from veilring.simulation import Constant, LinkModel, Topology
 from veilring.simulation.faults import Fault
-from veilring.testing import ProtocolRunner, assert_hides
+from veilring.testing import ProtocolRunner
 from veilring.transport.endpoint import MemoryNetwork
 from veilring.transport.messages import Message
 
 NAMES = ("ada", "bob", "cyd", "dan")
-
-
-async def hear_all(party: Party) -> list[tuple[str, str]]:
-    """Tell all peers a word, or a number, and return the kinds that arrive, in order."""
-    party.round(1)
-    even = party.parties.position(party.me) % 2 == 0
-    await broadcast(party, Word(text=party.me) if even else Number(number=len(party.me)))
-    heard = []
-    for _ in party.peers:
-        sender, message = await party.receive_any((Word, Number))
-        heard.append((sender, message.kind))
-    return heard
 
 
 def test_messages_of_all_peers_are_received(run_protocol: ProtocolRunner) -> None:
@@ -83,15 +79,6 @@ def test_messages_come_in_order_of_arrival_from_the_given_senders() -> None:
         "cyd": ["bob", "ada"],
         "dan": ["bob", "ada"],
     }
-
-
-async def vote(party: Party, *, needed: int) -> int:
-    """Return the number of votes that were needed; the others stay unread."""
-    party.round(1)
-    party.leave_unread()
-    await broadcast(party, Number(number=1))
-    votes = await receive_quorum(party, Number, needed)
-    return sum(each.number for each in votes.values())
 
 
 @pytest.mark.parametrize("needed", [0, 2, 3])
@@ -162,12 +149,6 @@ def blamed(error: RunFailed) -> str:
     return error.culprit
 
 
-async def expect_a_word(party: Party) -> None:
-    """Send a number where a word is expected."""
-    await broadcast(party, Number(number=1))
-    await party.receive_any(Word)
-
-
 def test_another_type_is_a_violation_by_its_sender(run_protocol: ProtocolRunner) -> None:
     """The error names the sender and both kinds."""
     with pytest.raises(RunFailed) as caught:
@@ -231,11 +212,6 @@ def test_groups_that_share_a_peer_cannot_be_awaited_at_once() -> None:
         ProtocolRunner("simulated")(wait_in_two_groups, NAMES)
 
 
-async def ask_a_stranger(party: Party) -> None:
-    """Wait for somebody who is not a party."""
-    await party.receive_any(Word, senders=("ada", "eve"))
-
-
 def test_senders_are_peers(run_protocol: ProtocolRunner) -> None:
     """A name that is not a peer is refused with those that are."""
     with pytest.raises(RunFailed) as caught:
@@ -259,33 +235,6 @@ def test_an_adversary_sees_what_arrives_from_anybody() -> None:
             return await cluster.run(hear_all, adversaries={"ada": Deafened()})
 
     assert {kind for _, kind in simulation.simulate(main()).results["ada"]} == {"test.number"}
-
-
-async def add_masks(party: Party, own: int) -> None:
-    """Send a sum modulo 8 of an input and a mask to all, and receive theirs in any order."""
-    party.round(1)
-    mask = int(party.rng.integers(8))
-    await broadcast(party, Number(number=(own + mask) % 8))
-    for _ in party.peers:
-        await party.receive_any(Number)
-
-
-def test_a_view_can_be_audited() -> None:
-    """Roles that receive from anybody can be tested for what a coalition learns."""
-    worlds = [1, 2, 3], [1, 5, 6]
-    permitted = itemgetter("party-0")
-    assert_hides(add_masks, *worlds, coalition=["party-0"], permitted=permitted, runs=800, seed=1)
-
-
-async def vote_twice(party: Party) -> list[int]:
-    """Return the numbers of votes in two rounds of which each needs one vote."""
-    party.leave_unread()
-    heard = []
-    for number in (1, 2):
-        party.round(number)
-        await broadcast(party, Number(number=number))
-        heard.append(len(await receive_quorum(party, Number, 1)))
-    return heard
 
 
 def test_unread_messages_are_no_disagreement(run_protocol: ProtocolRunner) -> None:
@@ -320,11 +269,6 @@ def test_a_quorum_ends_when_too_few_are_left() -> None:
     assert simulation.simulate(main()).results["ada"] == "dan"
 
 
-async def wait_for_nobody(party: Party) -> None:
-    """Wait for no sender at all."""
-    await party.receive_any(Word, senders=())
-
-
 def test_a_wait_needs_a_sender(run_protocol: ProtocolRunner) -> None:
     """An empty choice of senders is refused."""
     with pytest.raises(RunFailed, match=r"senders is \(\); allowed: at least one peer"):
@@ -341,7 +285,10 @@ async def test_an_inquiry_names_several_kinds() -> None:
             for name in NAMES
         ]
         session = Streams(1).token("session")
-        played = [node.run(wait_for_anybody, session, Parties(NAMES)) for node in nodes]
+        played = [
+            node.run(wait_for_anybody, session, Parties(NAMES), seconds=seconds)
+            for node, seconds in zip(nodes, (limits.session, *[limits.joined] * 3), strict=True)
+        ]
         ended = await asyncio.gather(*played, return_exceptions=True)
     assert not any(isinstance(error, PeerSilent) for error in ended)
     assert all(isinstance(error, VeilringError) for error in ended)

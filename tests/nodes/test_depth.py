@@ -1,17 +1,15 @@
 """The depth of a run: the longest chain of messages in which each depends on the one before."""
 
-import asyncio
-
 import networkx as nx
 import numpy as np
 import pytest
 from tests.nodes.worlds import NAMES
-from tests.roles import Word, pass_on
+from tests.roles import Word, exchange_five_times, pass_on, swap_concurrently
 
 from veilring.errors import RoundsDiffer
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.journal import Event, Meter, total_cost
-from veilring.nodes.party import Party, broadcast
+from veilring.nodes.party import Party
 from veilring.protocols.promise import Forecast
 from veilring.testing import ProtocolRunner, assert_cost
 from veilring.testing.auditing import RoleClaims, Verdict, check_role
@@ -66,15 +64,6 @@ def test_a_chain_needs_no_record_of_a_lost_sender() -> None:
     assert 0 < rest.depth <= whole.depth
 
 
-async def exchange_five_times(party: Party) -> None:
-    """Declare one round, and take five."""
-    party.round(1)
-    for number in range(5):
-        await broadcast(party, Word(text=str(number)))
-        for peer in party.peers:
-            await party.receive(Word, sender=peer)
-
-
 def test_a_test_learns_that_rounds_are_declared_wrong(run_protocol: ProtocolRunner) -> None:
     """The fixture warns and `assert_cost` fails; both say which message depends on which."""
     told = r"rounds: 1 declared, 5 measured; test\.word from \w+ to \w+ in round 1 was sent after"
@@ -111,17 +100,6 @@ def test_messages_are_counted_at_both_ends(run_protocol: ProtocolRunner) -> None
     before = {"ada": "cy", "bob": "ada", "cy": "bob"}
     assert cost.received == {name: cost.by_party[peer] for name, peer in before.items()}
     assert not cost.lost.messages
-
-
-async def swap_concurrently(party: Party) -> None:
-    """Swap a word with each peer in a task of its own, all in one round."""
-
-    async def swap(peer: str) -> None:
-        await party.send(peer, Word(text=party.me))
-        await party.receive(Word, sender=peer)
-
-    party.round(1)
-    await asyncio.gather(*map(swap, party.peers))
 
 
 def test_concurrent_tasks_are_not_judged(run_protocol: ProtocolRunner) -> None:

@@ -108,15 +108,24 @@ def test_the_commands_show_results_and_cost(tmp_path: Path) -> None:
     assert plain["results"] == dict.fromkeys(("ada", "ben", "cy", "dee"), 15)
 
 
-def test_a_sweep_of_a_role_is_the_same_to_the_byte(tmp_path: Path) -> None:
-    """One row per run has the scalar results and the cost, with any number of workers."""
+def swept(path: Path, workers: int) -> Path:
+    """Run a sweep of a role."""
     grid = parse_grid(["public.factor=1..2", "parties.count=2,4"])
     plan = Plan(f"{FAULTY}:RIGHT", grid, overrides=["network.runtime=simulated"])
-    files = [tmp_path / f"{name}.parquet" for name in ("one", "two")]
-    for path, workers in zip(files, (1, 2), strict=True):
-        run_sweep(plan, path, engine=Engine(workers=workers))
-    assert files[0].read_bytes() == files[1].read_bytes()
-    rows = pl.read_parquet(files[0])
+    run_sweep(plan, path, engine=Engine(workers=workers))
+    return path
+
+
+@pytest.mark.slow
+def test_a_sweep_of_a_role_is_the_same_to_the_byte(tmp_path: Path) -> None:
+    """The file does not depend on the number of workers."""
+    one, two = (swept(tmp_path / f"{workers}.parquet", workers) for workers in (1, 2))
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_a_sweep_of_a_role_has_a_row_for_each_run(tmp_path: Path) -> None:
+    """It has the scalar results and the cost."""
+    rows = pl.read_parquet(swept(tmp_path / "one.parquet", workers=1))
     assert rows["results.ada"].to_list() == [3, 15, 6, 30]
     assert rows["cost.messages"].to_list() == [2, 12, 2, 12]
     assert rows["cost.depth"].to_list() == [1, 1, 1, 1]

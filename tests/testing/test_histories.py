@@ -219,8 +219,9 @@ def played(name: str, seeds: int, **public: bool) -> Campaign:
     return explore(role, inputs, invariant=invariant, seeds=seeds, **public)  # type: ignore[arg-type]  # of different roles
 
 
+# In 100 worlds, a mistake that one world in 33 shows is found with a probability of 95 %.
 @pytest.mark.parametrize("name", SERVICES)
-@pytest.mark.parametrize("seeds", [12, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seeds", [12, pytest.param(100, marks=pytest.mark.slow)])
 def test_services_survive_partitions(name: str, seeds: int) -> None:
     """No world with any fault, partitions among them, makes a service lie to its users."""
     campaign = played(name, seeds)

@@ -19,11 +19,11 @@ from scipy.stats import binomtest, chi2
 from sklearn.neighbors import KNeighborsClassifier
 from tests.protocols.ring.worlds import play
 from tests.protocols.test_served import WAYS, handed, played
+from tests.protocols.treewalk.roles import lookup
 
 from veilring.arrays import Bools, Floats, Ints
 from veilring.errors import InputError, ProtocolViolation, RunFailed
 from veilring.nodes.adversary import Alter
-from veilring.nodes.party import Party
 from veilring.nodes.run import Run
 from veilring.protocols.treewalk.algorithm.mechanisms import (
     Comparison,
@@ -46,7 +46,6 @@ from veilring.protocols.treewalk.plan import (
     response_cost,
     walk_cost,
 )
-from veilring.protocols.treewalk.roles import bucket_client, bucket_server, walk_client, walk_server
 from veilring.protocols.treewalk.system import TreeWalk
 from veilring.randomness import Streams
 from veilring.testing import ProtocolRunner, assert_cost
@@ -342,13 +341,6 @@ def test_invalid_arguments_are_named(call: Callable[[], Any], said: str) -> None
     """Points, noise, plans and priors out of range are refused by name."""
     with pytest.raises(InputError, match=said):
         call()
-
-
-async def lookup(party: Party, own: Any, *, by: str, **public: Any) -> Any:
-    """Play the client if the party's data are queries, and the server if they are places."""
-    if isinstance(own, Places):
-        return await (bucket_server if by == "response" else walk_server)(party, own)
-    return await (bucket_client if by == "response" else walk_client)(party, own, **public)
 
 
 CLIENT, SERVER = "party-0", "party-1"

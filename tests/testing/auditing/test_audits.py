@@ -73,6 +73,7 @@ ALARM = 1e-6
 # Of the views of the default effort: all of them prove more, and a quarter of them 0.55 or more.
 SHARE = 3
 LONG = replace(QUICK, runs=3_200, long_views=True)
+HALF = replace(QUICK, runs=800, drawn=4_000, worlds=10)
 ATTAINING = ("tree-walk", "ldp-bayes", "data-owner", "noisy-votes", "release")
 QuietOwner = with_less_noise(DataOwner)
 OF_ALL = {"cost", "labels", "reproducible", "privacy", "faults", "malicious parties"}
@@ -158,6 +159,7 @@ def test_a_role_is_audited_with_its_claims() -> None:
     assert found["malicious parties"].verdict is Verdict.NOT_CLAIMED
 
 
+@pytest.mark.slow
 def test_a_role_without_an_invariant_is_compared_with_itself() -> None:
     """Its result is not tested, and a result that a fault changes is still found."""
     claims = RoleClaims(hasty_maximum, {"ada": 1, "ben": 1, "cy": 4})
@@ -249,6 +251,7 @@ FIVE = OPEN.replaced(
 )
 
 
+@pytest.mark.slow
 def test_a_number_of_colluders_means_every_coalition_of_that_size() -> None:
     """The finding names one coalition, and the number of coalitions."""
     assert FIVE.coalitions == (("ada", "dee"), ("ada", "eve"), ("dee", "eve"))
@@ -284,8 +287,14 @@ def test_an_uneven_example_has_as_many_rows() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(BUILT_IN))
-def test_no_claim_is_contradicted_with_ties_and_empty_parties(name: str) -> None:
-    """A quick audit of each system on an uneven example contradicts no claim."""
+def test_no_claim_is_contradicted_with_ties_and_empty_parties(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half the effort of a quick audit of each system on an uneven example contradicts no claim.
+
+    With a probability of 95 %, its ten worlds find a mistake that one world in four shows.
+    """
+    monkeypatch.setattr("veilring.testing.auditing.QUICK", HALF)
     assert [str(claim) for claim in audit(uneven(name), quick=True).contradicted] == []
 
 
@@ -491,6 +500,7 @@ def test_unmasked_votes_of_tied_rows_are_found(monkeypatch: pytest.MonkeyPatch) 
     assert "further numbers of the view, it examines a random projection only" in claim.power
 
 
+@pytest.mark.slow
 def test_noise_below_the_plan_is_contradicted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A party that adds no share of a release's noise contradicts the claim about its variance."""
     subject, effort = subject_of("release", epsilon=1.0), replace(QUICK, runs=300)
