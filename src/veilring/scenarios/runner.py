@@ -22,7 +22,7 @@ from veilring.nodes.runtimes import Runtime, Simulated
 from veilring.protocols.claims import Attempt, Batch, Coalition, Deal, Findings, drawn_by_parties
 from veilring.protocols.membership import PublicModel
 from veilring.protocols.promise import Leakage
-from veilring.protocols.system import Play, Setup
+from veilring.protocols.system import Play, Scored, Setup
 from veilring.randomness import Streams, draw_seed
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.prepare import Prepared, prepare
@@ -81,6 +81,11 @@ class Labelled:
     def labels(self) -> Ints:
         """The class of each query, as learned by the first honest party."""
         return np.concatenate([batch.labels for batch in self.batches])
+
+    @property
+    def scores(self) -> Floats | None:
+        """The score of each class for each query; none if only labels are revealed."""
+        return Scored.together([Scored(each.labels, each.scores) for each in self.batches]).scores
 
     @property
     def attempts(self) -> int:
@@ -371,6 +376,7 @@ async def label_batch(
         run=run,
         answer=answer,
         labels=play.labels(answer),
+        scores=None if play.scores is None else play.scores(answer),
         forecast=play.forecast(run),
         seen=Attempt.of(run.results, views, sessions, conditions.deal),
         failed=tuple(failed),

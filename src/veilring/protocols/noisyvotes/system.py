@@ -31,7 +31,13 @@ from veilring.protocols.noisyvotes.algorithm.parameters import (
     worst_plans,
 )
 from veilring.protocols.noisyvotes.algorithm.releases import VotesAnswer, noisy_votes
-from veilring.protocols.noisyvotes.roles import Radii, queries_max, votes_cost, votes_membership
+from veilring.protocols.noisyvotes.roles import (
+    Radii,
+    queries_max,
+    scores_of,
+    votes_cost,
+    votes_membership,
+)
 from veilring.protocols.promise import Facts, Forecast, Promise, Spent, in_batches
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
 from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid
@@ -47,7 +53,7 @@ from veilring.protocols.radius.system import (
     radius_rule,
 )
 from veilring.protocols.ring.algorithm.sums import SumMethod
-from veilring.protocols.system import PARTIES, PeerSetup, PlannedNoise, Play, System
+from veilring.protocols.system import PARTIES, PeerSetup, PlannedNoise, Play, Scored, System
 
 
 class NoisyVotes(System):
@@ -96,6 +102,11 @@ class NoisyVotes(System):
     sum: Literal["ring", "cycles", "shares", "masks"] = "shares"
     cycles: int = Field(1, ge=1)
     batch: int = Field(1000, ge=1, le=BATCH_MAX)
+
+    @property
+    @override
+    def reveals_scores(self) -> bool:
+        return True
 
     @property
     @override
@@ -289,6 +300,11 @@ class VotesSetup(PeerSetup):
     @override
     def label(self, queries: Floats, rng: Generator) -> Ints:
         return self.answer(queries, rng).labels
+
+    @override
+    def score(self, queries: Floats, rng: Generator) -> Scored:
+        said = self.answer(queries, rng)
+        return Scored(said.labels, scores_of(said))
 
     def answer(self, queries: Floats, rng: Generator) -> VotesAnswer:
         """Return the public result of a batch, computed without messages."""
