@@ -39,7 +39,7 @@ NUMBERS: Final[Mapping[str, str]] = MappingProxyType(
         "accuracy": "of the queries got their true class",
         "balanced-accuracy": "mean recall of the classes",
         "macro-f1": "mean F1 of the classes",
-        "auc": "chance that a query of a class scores higher for it than a query of another one",
+        "auc": "chance that a query of a class scores higher for it than another query",
         "calibration": "mean probability of the labels, minus the share that is right",
     }
 )
@@ -113,9 +113,10 @@ class Measures:
     missing: Mapping[str, str]
 
     def __str__(self) -> str:
-        lines = self.lines((*NUMBERS, CONFUSION))
+        lines = list(self.lines((*NUMBERS, CONFUSION)))
+        first, second = (max(len(line[column]) for line in lines) for column in (0, 1))
         return "\n".join(
-            f"{label:<18}{value:<24}{meaning}".rstrip() for label, value, meaning in lines
+            f"{label:<{first}}  {value:>{second}}  {meaning}" for label, value, meaning in lines
         )
 
     @property
@@ -210,7 +211,7 @@ def require_names(names: Sequence[str]) -> None:
     """Refuse a name that is not that of a measure."""
     for name in names:
         if name not in {*NUMBERS, CONFUSION}:
-            raise InputError("measure", name, ", ".join((*NUMBERS, CONFUSION)))
+            raise InputError("--measure", name, ", ".join((*NUMBERS, CONFUSION)))
 
 
 def confusion_matrix(truth: Ints, labels: Ints, classes: int) -> Ints:

@@ -14,6 +14,7 @@ from veilring import simulation
 from veilring.arrays import Bools, Floats, Ints
 from veilring.config import require_key_that
 from veilring.errors import InputError, VeilringError
+from veilring.measures import measure
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.cluster import Cluster, RuntimeName, run_with_retries
 from veilring.nodes.journal import Journal, Mark
@@ -168,6 +169,7 @@ def run_scenario(
         found = _attack(prepared, labelled, scenario.run.leakage_trials, streams)
     pooled, truth, setup = prepared.pooled, prepared.held_out.y, prepared.setup
     labels, reference = labelled.labels, _reference(prepared, labelled)
+    measures = measure(truth, labels, pooled.features.classes, labelled.scores)
     simulated_seconds = sum(batch.seconds for batch in labelled.batches)
     return Report(
         scenario=scenario,
@@ -176,7 +178,7 @@ def run_scenario(
         rows=len(pooled),
         queries=len(truth),
         rounds=setup.rounds,
-        accuracy=_share(labels == truth),
+        accuracy=measures.accuracy.value,
         reference_accuracy=_share(reference == truth),
         majority_accuracy=_share(truth == np.bincount(pooled.y).argmax()),
         agreement=_share(labels == reference),
@@ -193,6 +195,7 @@ def run_scenario(
         transcript=labelled.transcript,
         seed=known_seed,
         secrets="cryptographic" if own_seed is None else "seeded",
+        measures=measures,
         coalition=found,
         faults=struck_faults(prepared.faults, struck),
         recovery=_recovery(prepared, labelled),
