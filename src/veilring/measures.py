@@ -29,7 +29,7 @@ from veilring.privacy.checks import require_that
 CONFIDENCE: Final = 0.95
 """The confidence of all intervals."""
 Z: Final = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-"""The quantile of the normal distribution that belongs to `CONFIDENCE`."""
+"""The standard deviations of a normal distribution that `CONFIDENCE` reaches to both sides."""
 BINS: Final = 5
 """The number of equal bins of a reliability table: so few that most contain enough queries."""
 CONFUSION: Final = "confusion"
