@@ -67,7 +67,7 @@ def test_a_proportion_has_the_interval_of_wilson(hits: int, trials: int) -> None
 
 
 def test_an_auc_has_the_variance_of_delong() -> None:
-    """Among many queries, half an interval is the quantile times DeLong's standard error."""
+    """Among many queries, half an interval is 1.96 times DeLong's standard error."""
     truth, _, chances = drawn(1, 3_000, classes=2)
     found = measures.auc(truth, chances)
     assert found is not None
@@ -256,7 +256,7 @@ def test_a_matrix_of_many_classes_is_not_printed() -> None:
 def test_refuses_what_does_not_fit(
     truth: list[int], labels: list[int], scores: Floats | None, said: str
 ) -> None:
-    """The error says which shapes or values are wrong."""
+    """The error names the shapes or values that are wrong."""
     with pytest.raises(InputError, match=said):
         measure(np.array(truth, np.int64), np.array(labels, np.int64), CLASSES, scores)
 

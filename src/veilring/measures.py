@@ -207,11 +207,11 @@ def measure(
     )
 
 
-def require_names(names: Sequence[str]) -> None:
-    """Refuse a name that is not that of a measure."""
+def require_names(names: Sequence[str], known: Sequence[str] = (*NUMBERS, CONFUSION)) -> None:
+    """Refuse a name of `--measure` that is not known."""
     for name in names:
-        if name not in {*NUMBERS, CONFUSION}:
-            raise InputError("--measure", name, ", ".join((*NUMBERS, CONFUSION)))
+        if name not in known:
+            raise InputError("--measure", name, ", ".join(known))
 
 
 def confusion_matrix(truth: Ints, labels: Ints, classes: int) -> Ints:

@@ -22,6 +22,7 @@ from veilring.scenarios.comparison import SystemComparison
 from veilring.scenarios.comparison.comparison import RULE
 from veilring.scenarios.comparison.page import (
     COLUMNS,
+    MEASURES,
     cells,
     limits,
     promises,
@@ -297,6 +298,12 @@ def test_a_comparison_states_its_numbers_and_reasons(
         assert row[2] == f"{line.accuracy.mean:.1%}"
         if line.cost is not None:
             assert row[8] == f"{line.cost.bytes + line.cost.setup_bytes:,}"
+    head, *rows = page.tables["measures-table"]
+    assert head[1:] == [name.replace("-", " ") for name in MEASURES]
+    shown = [line for line in comparison.lines if not line.in_hindsight]
+    for line, row in zip(shown, rows, strict=True):
+        assert row[0] == line.label
+        assert row[1:] == list(cells(line, MEASURES).values())[len(COLUMNS) :]
     choice, said = comparison.choice, limits(comparison)
     assert len(said) == sum(line.limits is not None for line in comparison.lines)
     guarantees = promises(comparison).values()

@@ -11,6 +11,7 @@ from veilring.cli.options import (
     BatchQueries,
     CellSeparator,
     LabelColumn,
+    MeasureNames,
     PartiesCount,
     RandomSeed,
     RangesFile,
@@ -20,6 +21,8 @@ from veilring.cli.options import (
 from veilring.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from veilring.scenarios.comparison import SystemComparison
     from veilring.scenarios.comparison.tuning import Tuned
 
@@ -160,6 +163,7 @@ def _show_tuned(found: "Tuned") -> None:
 
 _MIN = {"guarantee": 15}
 _COLUMNS_MIN = 118  # a narrower table would cut numbers off
+_MEASURE_COLUMNS = 24  # of a measure with its interval
 
 
 def compare_command(
@@ -253,6 +257,7 @@ def compare_command(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE.svg", help="Write only the chart.")
     ] = None,
+    measure: MeasureNames = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare the accuracy, privacy and cost of all systems that fit your rows.
@@ -270,14 +275,23 @@ def compare_command(
 
         veilring compare my.csv --ranges terms.toml --radius 0.3 --seeds 40
 
+        veilring compare my.csv --measure balanced-accuracy
+
         veilring compare digits --queries 50 --seed 7 --json
     """
     from veilring.cli.console import show_columns, show_notes, show_progress
+    from veilring.measures import require_names
     from veilring.randomness import draw_seed
     from veilring.scenarios.comparison import compare as run_comparison
     from veilring.scenarios.comparison import make_question, read_network
-    from veilring.scenarios.comparison.page import require_fresh, write_comparison, write_picture
+    from veilring.scenarios.comparison.page import (
+        MEASURES,
+        require_fresh,
+        write_comparison,
+        write_picture,
+    )
 
+    require_names(measure or (), MEASURES)
     given = {"radius": radius, "tau": tau, "bins": bins}
     question = make_question(
         {
@@ -311,7 +325,7 @@ def compare_command(
         typer.echo(json.dumps(comparison.as_json(), indent=2))
     else:
         show_columns(data, label, separator)
-        _show(comparison)
+        _show(comparison, measure or ())
 
 
 def _numbers(values: str) -> list[float]:
@@ -321,7 +335,7 @@ def _numbers(values: str) -> list[float]:
         raise InputError("epsilon", values, "numbers, such as 0.5,1,2") from None
 
 
-def _show(comparison: "SystemComparison") -> None:
+def _show(comparison: "SystemComparison", measures: "Sequence[str]") -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -329,17 +343,17 @@ def _show(comparison: "SystemComparison") -> None:
     from veilring.scenarios.comparison.page import COLUMNS, NUMBERS, cells, limits, setting
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for heading in COLUMNS:
-        number = heading in NUMBERS
+    for heading in (*COLUMNS, *measures):
+        number = heading in {*NUMBERS, *measures}
         side: Literal["right", "left"] = "right" if number else "left"
         table.add_column(
             heading, justify=side, no_wrap=heading != "guarantee", min_width=_MIN.get(heading)
         )
     for line in comparison.lines:
         style = "bold" if line.key == comparison.choice.key else None
-        table.add_row(*cells(line).values(), style="dim" if line.in_hindsight else style)
+        table.add_row(*cells(line, measures).values(), style="dim" if line.in_hindsight else style)
     console = make_console()
-    console.width = max(console.width, _COLUMNS_MIN)
+    console.width = max(console.width, _COLUMNS_MIN + _MEASURE_COLUMNS * len(measures))
     for said in (setting(comparison), comparison.unprotected):
         console.print(said, highlight=False, markup=False, soft_wrap=True)
     console.print(table)

@@ -12,6 +12,7 @@ from veilring.cli.options import (
     CellSeparator,
     DaskAddress,
     LabelColumn,
+    MeasureNames,
     ProtocolName,
     RangesFile,
     RunFolder,
@@ -139,14 +140,7 @@ def run_command(
     separator: CellSeparator = ",",
     ranges: RangesFile = None,
     overrides: Settings = None,
-    measure: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Measure to print with its interval: balanced-accuracy, macro-f1, auc, calibration"
-            " or confusion. May be repeated. The page and --json have all of them.",
-        ),
-    ] = None,
+    measure: MeasureNames = None,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="Print the report as JSON, or the error if the run fails."),

@@ -149,7 +149,7 @@ _RANGES_ALLOWED: Final = "two entries, the lows and the highs, each a number or 
 
 
 def _reveals_scores(model: "SystemClassifier") -> bool:
-    """Return whether labels come with scores; otherwise say why there are none."""
+    """Return whether labels come with scores; otherwise raise the reason."""
     system = model._make_system()  # noqa: SLF001  (a class of this module)
     if not system.reveals_scores:
         raise AttributeError(f"{system.name}: {NO_SCORES}")

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.random import Generator
 
 from veilring.arrays import Floats, Ints
+from veilring.measures import CONFIDENCE
 from veilring.protocols.promise import Leakage, Promise, delta_warning
 from veilring.scenarios.comparison.question import Question, TableFacts
-from veilring.scenarios.comparison.tuning import CONFIDENCE, INTERVAL, Interval, reach_over_splits
+from veilring.scenarios.comparison.tuning import INTERVAL, Interval, reach_over_splits
 from veilring.scenarios.report import percent
 from veilring.scenarios.reporting.charts import interval
 
@@ -95,6 +96,8 @@ class Line:
     Attributes:
         epsilon: The requested ε; none if the system has no ε.
         gains: This accuracy minus that of the majority class on the same queries, in each split.
+        measures: Each measure that exists in all splits, by its name in `veilring.measures`; none
+            for a line in hindsight.
         privacy: The guarantee in full; none for a line that is not private.
         cost: The cost of one batch; none for a line that no parties play.
     """
@@ -119,6 +122,7 @@ class Line:
     leakage: Leakage | None = None
     cost: Played | None = None
     limits: Limits | None = None
+    measures: Mapping[str, Interval] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str, float | None]:
@@ -247,6 +251,7 @@ def _plain(line: Line) -> dict[str, Any]:
         "high": line.accuracy.high,
         "loss": line.loss._asdict(),
         "gain": line.gain._asdict(),
+        "measures": {name: each._asdict() for name, each in line.measures.items()},
         "rounds": None if cost is None else cost.rounds,
         "messages": None if cost is None else cost.all_messages,
         "bytes": None if cost is None else cost.all_bytes,

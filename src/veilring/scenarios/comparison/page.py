@@ -1,7 +1,7 @@
 """A comparison as text, as a self-contained page of HTML, and as files."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -9,6 +9,7 @@ from typing import Final
 import tomli_w
 
 from veilring.errors import InputError
+from veilring.measures import NUMBERS as NUMBERS_OF_LABELS
 from veilring.nodes.journal import Traffic
 from veilring.privacy.files import write_whole
 from veilring.protocols.promise import Promise
@@ -27,6 +28,8 @@ from veilring.scenarios.reporting.charts import AccuracyChart, accuracy_chart, b
 from veilring.scenarios.reporting.page import estimates, fill
 
 _NONE: Final = "-"
+MEASURES: Final = tuple(name for name in NUMBERS_OF_LABELS if name != "accuracy")
+"""The names of the measures beside the accuracy."""
 _UNDER: Final = "└ "  # refers to the line above
 
 
@@ -63,9 +66,20 @@ NUMBERS: Final = COLUMNS.keys() - {"system", "trusted", "guarantee"}
 """The headings of columns that contain numbers."""
 
 
-def cells(line: Line) -> dict[str, str]:
-    """Return a line of the table by its headings; messages and bytes include the set-up."""
-    return {heading: text(line) for heading, text in COLUMNS.items()}
+def cells(line: Line, measures: Sequence[str] = ()) -> dict[str, str]:
+    """Return a line of the table by its headings; messages and bytes include the set-up.
+
+    Args:
+        measures: The names of measures to add as columns.
+    """
+    shown = {heading: text(line) for heading, text in COLUMNS.items()}
+    return shown | {name: _measured(line, name) for name in measures}
+
+
+def _measured(line: Line, name: str) -> str:
+    """Return a measure with its interval; nothing where labels come without scores."""
+    found = line.measures.get(name)
+    return _NONE if found is None else f"{percent(found.mean)} ({interval_text(found)})"
 
 
 def measured_leak(line: Line) -> str:
@@ -146,6 +160,12 @@ def render_page(comparison: SystemComparison) -> str:
         headings=list(COLUMNS),
         numbers=NUMBERS,
         rows=[(line, list(cells(line).items())) for line in comparison.lines],
+        measures=MEASURES,
+        measured=[
+            (line.label, [_measured(line, name) for name in MEASURES])
+            for line in comparison.lines
+            if not line.in_hindsight
+        ],
         promises=promises(comparison).items(),
         limits=limits(comparison),
         leakages=[
