@@ -17,7 +17,7 @@ from typing import Final, Literal, NamedTuple
 
 from veilring.arrays import Floats
 from veilring.errors import InputError
-from veilring.scenarios.comparison.tuning import CONFIDENCE, Interval
+from veilring.measures import CONFIDENCE, Interval
 
 _SPLITS_MIN: Final = 2
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from papers.claims import Measured, mean_intervals
 from papers.figure import Figure
+from veilring.measures import CONFIDENCE
 from veilring.scenarios.charts import STYLES, chart_files, draw_curve, label_log_axis, legend_below
-from veilring.scenarios.comparison.tuning import CONFIDENCE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,6 +17,7 @@ from tests.cli.invoking import python
 from tests.roles import add_up
 
 import veilring as vr
+from veilring.measures import measure
 from veilring.nodes.cluster import RUNTIMES, RuntimeName
 from veilring.randomness import Streams
 
@@ -120,6 +121,36 @@ def test_a_run_shows_itself() -> None:
         assert f"{run.cost.messages} messages" in shown
     right = f"SystemRun('data-owner': {len(test)} labels, {run.accuracy:.1%} right"
     assert repr(run).startswith(right)
+
+
+@pytest.mark.parametrize(
+    "system",
+    [*(vr.find_system(name)() for name in vr.system_names()), vr.RankSearch(reveal="label")],
+    ids=repr,
+)
+def test_a_run_has_the_measures_of_its_labels_and_scores(system: vr.System) -> None:
+    """Scores come with the answer over the network, and the label has the greatest."""
+    parts, test = _wine()
+    few = test.take(np.arange(12))
+    run = vr.run(system, parts, few, seed=1)
+    labels = np.array([few.features.classes.index(label) for label in run.labels])
+    assert run.measures is not None
+    assert run.measures == measure(few.y, labels, few.features.classes, run.scores)
+    assert run.accuracy == (few.y == labels).mean()
+    assert (run.scores is not None) == system.reveals_scores == (run.measures.auc is not None)
+    if run.scores is not None:
+        np.testing.assert_array_equal(run.scores.argmax(axis=1), labels)
+
+
+def test_a_class_that_no_party_has_is_measured() -> None:
+    """Queries may have a class beyond those of scaled rows; no label can be right for it."""
+    rows = [vr.Rows(np.array([[0.1], [0.9]]), np.array([0, 1])) for _ in range(3)]
+    features = vr.Features(("x",), vr.Ranges((0.0,), (1.0,)), ("a", "b", "c"))
+    table = vr.Table("few", np.array([[0.1], [0.9], [0.5]]), np.array([0, 1, 2]), features)
+    run = vr.run(vr.RankSearch(k=1), rows, table, seed=1)
+    assert run.measures is not None
+    assert run.measures.recalls[2] is not None
+    assert run.measures.recalls[2].value == 0.0
 
 
 def _ages(folder: Path, pattern: str = "", by: str = "") -> vr.Table:

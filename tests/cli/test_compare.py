@@ -41,13 +41,21 @@ def test_shows_its_progress_in_a_log() -> None:
 @pytest.mark.slow
 def test_prints_a_line_per_system_and_the_decision() -> None:
     """It prints the table, the sentences, omitted lines, and the effect of the seed on ε."""
-    out = said("compare", "iris", *COMPARED)
+    out = said("compare", "iris", *COMPARED, "--measure", "macro-f1")
+    assert "macro-f1" in out
     for name in ("pooled 5-NN", "majority class", "PP-kNN", "noisy votes", "LDP naive Bayes"):
         assert name in out
     assert "Do not compare across guarantees" in out
     assert "Left out: tree walk" in out
     assert out.count("All noise here was drawn from the seed") == 1
     assert "--seed 1" in out
+
+
+def test_refuses_a_measure_that_has_no_column() -> None:
+    """A matrix is of one run; the error names the others, before anything is run."""
+    code, _, err = invoke("compare", "iris", "--measure", "confusion")
+    assert code == 2
+    assert "--measure is 'confusion'; allowed: balanced-accuracy, macro-f1, auc" in err
 
 
 @pytest.mark.slow

@@ -32,6 +32,30 @@ def test_prints_accuracy_beside_the_reference_cost_and_leakage() -> None:
     assert "To repeat the split and partition: --seed " in out
 
 
+def test_prints_the_measures_asked_for() -> None:
+    """Each has a line with its interval; other measures are not printed."""
+    names = ("balanced-accuracy", "auc", "confusion")
+    asked = [word for name in names for word in ("--measure", name)]
+    out = done("run", "wine", *QUICK, "--seed", "1", *asked)
+    report = json.loads(done("run", "wine", *QUICK, "--seed", "1", "--json"))["measures"]
+    found = report["balanced_accuracy"]
+    ends = f"{100 * found['low']:.1f} to {found['high']:.1%}"
+    assert f"{found['value']:.1%} ({ends})" in out
+    for line in ("balanced accuracy", "AUC", "true class", "class_2"):
+        assert line in out
+    assert "macro F1" not in out
+    assert sum(map(sum, report["confusion"])) == 44
+
+
+def test_refuses_an_unknown_measure_and_measures_of_a_role() -> None:
+    """The error names the measures, or says that a role has no labels."""
+    assert "--measure is 'gini'; allowed: accuracy, balanced-accuracy, macro-f1" in refused(
+        "run", "wine", *QUICK, "--measure", "gini"
+    )
+    role = ("run", "tests.roles:add_up", "--runtime", "memory")
+    assert "a role has no labels to measure" in refused(*role, "--measure", "auc")
+
+
 def test_of_a_csv_it_reports_the_columns(tmp_path: Path) -> None:
     """The first line counts numbers, categories and classes."""
     rows = [f"{n}.5,{'fm'[n % 2]},{n % 3}" for n in range(40)]

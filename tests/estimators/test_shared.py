@@ -126,6 +126,35 @@ def test_they_are_scored_searched_and_piped(estimator: Any, name: str, values: l
 
 
 @each
+def test_measures_are_of_the_batch_that_was_predicted(estimator: Any) -> None:
+    """After `predict`, probabilities and measures of the same rows are of its answer, for free.
+
+    A class with only labels has no probabilities, and its measures say why there is no AUC.
+    """
+    _, truth = three_classes(20, seed=2)
+    model = public(estimator, random_state=1)
+    labels, spent = model.predict(QUERIES), model.privacy_
+    found = model.measures(QUERIES, truth)
+    assert found.accuracy.value == (labels == truth).mean() == model.score(QUERIES, truth)
+    assert found.classes == tuple(map(str, model.classes_))
+    if named(model) in {"OwnerRadiusClassifier", "OwnerKNNClassifier", "IndKNNClassifier"}:
+        assert not hasattr(model, "predict_proba")
+        with pytest.raises(AttributeError) as refused:
+            model.predict_proba(QUERIES)
+        assert "only labels are revealed" in str(refused.value.__cause__)
+        assert set(found.missing) == {"auc", "calibration"}
+    else:
+        assert found.auc is not None
+    if hasattr(model, "predict_proba"):
+        shares = model.predict_proba(QUERIES)
+        np.testing.assert_allclose(shares.sum(axis=1), 1.0)
+        np.testing.assert_array_equal(model.classes_[shares.argmax(axis=1)], labels)
+    assert model.privacy_ == spent
+    with pytest.raises(InputError, match="y has the class"):
+        model.measures(QUERIES, np.full(len(QUERIES), "nobody"))
+
+
+@each
 def test_a_seed_determines_all_draws(estimator: Any) -> None:
     """Equal seeds give equal labels, and a repeated batch its labels, even after a pickle."""
     fitted = [clone(estimator).set_params(random_state=7).fit(ROWS, LABELS) for _ in range(2)]

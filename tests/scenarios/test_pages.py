@@ -13,6 +13,7 @@ from tests.scenarios.reporting.pages import Page
 from tests.testing.auditing.planted import AUDIT
 
 from veilring.errors import Deadlock, InputError, RunFailed
+from veilring.measures import NUMBERS
 from veilring.nodes.journal import Journal, Mark
 from veilring.nodes.run import Failure
 from veilring.protocols.ring.attacks.findings import RingFindings
@@ -21,6 +22,7 @@ from veilring.scenarios.comparison.comparison import SystemComparison
 from veilring.scenarios.comparison.decision import RULE
 from veilring.scenarios.comparison.page import (
     HEADINGS,
+    MEASURES,
     cells,
     limits,
     promises,
@@ -164,7 +166,7 @@ def test_foreign_text_stays_text(run: RunFolder) -> None:
 
 
 def test_numbers_are_those_of_the_report(run: RunFolder) -> None:
-    """Accuracy, measured and forecast cost, and leakage equal those in `report.json`.
+    """Accuracy, measures, measured and forecast cost, and leakage equal those in `report.json`.
 
     The numbers beside a chart add up to the cost, and those by round exclude set-up. All settings
     and versions are listed, and there are no sections on a coalition or faults without them.
@@ -175,6 +177,17 @@ def test_numbers_are_those_of_the_report(run: RunFolder) -> None:
     shares = ("accuracy", "reference_accuracy", "majority_accuracy", "agreement")
     shown = [row[1] for row in page.tables["accuracy-table"]]
     assert shown == [f"{getattr(report, share):.1%}" for share in shares]
+    measures = report.measures
+    shown = [row[1] for row in page.tables["measures-table"]]
+    assert shown == [str(measures.number(name)) for name in NUMBERS]
+    _, *cells = page.tables["confusion-table"]
+    assert [row[1:-1] for row in cells] == [[f"{n:,}" for n in row] for row in measures.confusion]
+    assert [row[-1] for row in cells] == [str(recall) for recall in measures.recalls]
+    _, *bins = page.tables["reliability-table"]
+    assert [row[1:] for row in bins] == [
+        [str(each.queries), f"{each.probability:.1%}", str(each.right)]
+        for each in measures.reliability
+    ]
     cost = report.cost
     assert [row[1:] for row in page.tables["cost-table"][1:]] == [
         [f"{getattr(of, name):,}" for of in (cost, report.forecast)]
@@ -286,6 +299,12 @@ def test_a_comparison_states_its_numbers_and_reasons(
         if line.cost is not None:
             assert row[9] == f"{line.cost.bytes + line.cost.setup_bytes:,}"
     decision, said = comparison.decision, limits(comparison)
+    head, *rows = page.tables["measures-table"]
+    assert head[1:] == [name.replace("-", " ") for name in MEASURES]
+    shown = [line for line in comparison.lines if not line.in_hindsight]
+    for line, row in zip(shown, rows, strict=True):
+        assert row[0] == line.label
+        assert row[1:] == list(cells(line, decision, MEASURES).values())[len(HEADINGS) :]
     assert len(said) == sum(line.limits is not None for line in comparison.lines)
     guarantees = promises(comparison).values()
     for words in (

@@ -11,6 +11,7 @@ from veilring.cli.options import (
     BatchQueries,
     CellSeparator,
     LabelColumn,
+    MeasureNames,
     PartiesCount,
     RandomSeed,
     RangesFile,
@@ -20,6 +21,8 @@ from veilring.cli.options import (
 from veilring.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from veilring.scenarios.comparison.comparison import SystemComparison
     from veilring.scenarios.comparison.tuning import Tuned
 
@@ -161,6 +164,7 @@ def _show_tuned(found: "Tuned") -> None:
 _MIN = {"guarantee": 15}
 _MAX = {"1 in 10 below": 7}
 _COLUMNS_MIN = 136  # a narrower table would cut numbers off
+_MEASURE_COLUMNS = 24  # of a measure with its interval
 
 
 def compare_command(
@@ -262,6 +266,7 @@ def compare_command(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE.svg", help="Write only the chart.")
     ] = None,
+    measure: MeasureNames = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare the accuracy, privacy and cost of all systems that fit your rows.
@@ -280,14 +285,23 @@ def compare_command(
 
         veilring compare my.csv --ranges terms.toml --radius 0.3 --seeds 40
 
+        veilring compare my.csv --measure balanced-accuracy
+
         veilring compare digits --queries 50 --seed 7 --json
     """
     from veilring.cli.console import show_columns, show_notes, show_progress
+    from veilring.measures import require_names
     from veilring.randomness import draw_seed
     from veilring.scenarios.comparison import compare as run_comparison
-    from veilring.scenarios.comparison.page import require_fresh, write_comparison, write_picture
+    from veilring.scenarios.comparison.page import (
+        MEASURES,
+        require_fresh,
+        write_comparison,
+        write_picture,
+    )
     from veilring.scenarios.comparison.question import make_question, read_network
 
+    require_names(measure or (), MEASURES)
     given = {"radius": radius, "tau": tau, "bins": bins}
     question = make_question(
         {
@@ -324,7 +338,7 @@ def compare_command(
         typer.echo(json.dumps(comparison.as_json(), indent=2))
     else:
         show_columns(data, label, separator)
-        _show(comparison)
+        _show(comparison, measure or ())
 
 
 def _numbers(values: str) -> list[float]:
@@ -340,7 +354,7 @@ def _show_interim(comparison: "SystemComparison") -> None:
     typer.echo(f"So far, after {comparison.splits} splits: {first}", err=True)
 
 
-def _show(comparison: "SystemComparison") -> None:
+def _show(comparison: "SystemComparison", measures: "Sequence[str]") -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -349,8 +363,8 @@ def _show(comparison: "SystemComparison") -> None:
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     decision = comparison.decision
-    for heading in HEADINGS:
-        number = heading in NUMBERS
+    for heading in (*HEADINGS, *measures):
+        number = heading in {*NUMBERS, *measures}
         side: Literal["right", "left"] = "right" if number else "left"
         table.add_column(
             heading,
@@ -361,10 +375,10 @@ def _show(comparison: "SystemComparison") -> None:
         )
     for line in comparison.lines:
         style = "bold" if line.key == decision.key else None
-        row = cells(line, decision).values()
+        row = cells(line, decision, measures).values()
         table.add_row(*row, style="dim" if line.in_hindsight else style)
     console = make_console()
-    console.width = max(console.width, _COLUMNS_MIN)
+    console.width = max(console.width, _COLUMNS_MIN + _MEASURE_COLUMNS * len(measures))
     for said in (setting(comparison), comparison.unprotected):
         console.print(said, highlight=False, markup=False, soft_wrap=True)
     console.print(table)

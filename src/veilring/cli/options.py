@@ -81,6 +81,15 @@ TermsFile = Annotated[
         help="Terms of a deployment, from which to take the schema and the parameters.",
     ),
 ]
+MeasureNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--measure",
+        metavar="NAME",
+        help="Measure to print with its interval, such as balanced-accuracy, or confusion of a"
+        " run. May be repeated. A wrong name lists all; a page and --json have all of them.",
+    ),
+]
 PartiesCount = Annotated[int, typer.Option(help="Number of parties that hold the rows.")]
 BatchQueries = Annotated[
     int, typer.Option(help="Maximum number of held-out rows in one batch, under one ε.")

@@ -12,6 +12,7 @@ from veilring.cli.options import (
     CellSeparator,
     DaskAddress,
     LabelColumn,
+    MeasureNames,
     ProtocolName,
     RangesFile,
     RunFolder,
@@ -108,7 +109,7 @@ def sweep(
 
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from rich.table import Table
 
@@ -139,6 +140,7 @@ def run_command(
     separator: CellSeparator = ",",
     ranges: RangesFile = None,
     overrides: Settings = None,
+    measure: MeasureNames = None,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="Print the report as JSON, or the error if the run fails."),
@@ -167,6 +169,8 @@ def run_command(
 
         veilring run wine --runtime simulated --set network.latency.median_seconds=0.1
 
+        veilring run wine --measure macro-f1 --measure confusion
+
         veilring run wine --protocol data-owner --set protocol.epsilon=2
 
         veilring run my.csv --set parties.count=5
@@ -179,14 +183,20 @@ def run_command(
 
         veilring run my_module:CLAIMS --set public.threshold=2
     """
+    from veilring.measures import require_names
     from veilring.scenarios.schema import RoleScenario, Scenario, load_experiment
 
     settings = [*protocol_settings(protocol), *(overrides or ()), *runtime_settings(runtime)]
     if seed is not None:
         settings.append(f"run.seed={seed}")
     settings += table_settings(label, separator, ranges)
+    require_names(measure or ())
     loaded = load_experiment(scenario, settings)
     if isinstance(loaded, RoleScenario):
+        if measure:
+            raise InputError.because(
+                "a role has no labels to measure; leave --measure out", field="--measure"
+            )
         from veilring.scenarios.roles import find_role
 
         loaded = find_role(loaded).scenario
@@ -212,10 +222,10 @@ def run_command(
         return
     if table is not None:
         console.show_columns(table.source, table.label, table.separator)
-    _show(report)
+    _show(report, measure or ())
 
 
-def _show(report: "Report | RoleReport") -> None:
+def _show(report: "Report | RoleReport", measures: "Sequence[str]") -> None:
     """Print a report on standard output."""
     from rich.table import Table
 
@@ -229,7 +239,7 @@ def _show(report: "Report | RoleReport") -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(style="dim")
-    for section in sections(report):
+    for section in sections(report, measures):
         for row in section:
             table.add_row(*row)
         table.add_section()

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from numbers import Real
 from textwrap import fill
-from typing import Any, ClassVar, Final, Self, TypeAlias
+from typing import Any, ClassVar, Final, Self, TypeAlias, cast
 
 import numpy as np
 from numpy.random import Generator, RandomState
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -23,10 +24,11 @@ from veilring.arrays import Floats, Ints
 from veilring.config import DescribedKey, attribute_meanings, describe_keys
 from veilring.data.table import ALPHA_MAX, ALPHA_MIN, Ranges, Rows, partition
 from veilring.errors import InputError, PrivacyLeakWarning
+from veilring.measures import NO_SCORES, Measures, measure
 from veilring.nodes.party import by_party
 from veilring.privacy.checks import require, require_that
 from veilring.protocols.promise import SEED_TELLS, Facts, Forecast, Promise, Spent
-from veilring.protocols.system import PARTIES, Setup, System
+from veilring.protocols.system import PARTIES, Scored, Setup, System
 from veilring.randomness import KEY_BYTES, Streams, keyed
 
 RANGES_TELL: Final = (
@@ -42,11 +44,13 @@ class Answered:
 
     Attributes:
         labels: Class numbers, shape (queries,).
+        scores: As in `Scored`.
     """
 
     labels: Ints
     cost: Forecast
     loss: float = 0.0
+    scores: Floats | None = None
 
 
 Answer: TypeAlias = Callable[[Floats, Generator], Answered]
@@ -68,8 +72,8 @@ class Asked:
     last: Answered | None = None
     kept: dict[bytes, Answered] = field(default_factory=dict)
 
-    def ask(self, queries: Floats, answer: Answer) -> Ints:
-        """Return the labels of a batch, shape (queries,).
+    def ask(self, queries: Floats, answer: Answer) -> Answered:
+        """Return the answer to a batch.
 
         Args:
             queries: Shape (queries, features).
@@ -79,7 +83,7 @@ class Asked:
         if batch not in self.kept:
             self.kept[batch] = answer(queries, self.coins(batch))
         self.last = self.kept[batch]
-        return self.last.labels
+        return self.last
 
     def coins(self, batch: bytes) -> Generator:
         """Return the parties' randomness for a new batch, given by its digest.
@@ -141,6 +145,14 @@ _TAKEN: Final = "computed from the rows, which is not private"
 _TAKEN_FREELY: Final = "computed from the rows, which are public"
 _ENDS: Final = 2
 _RANGES_ALLOWED: Final = "two entries, the lows and the highs, each a number or one a column"
+
+
+def _reveals_scores(model: "SystemClassifier") -> bool:
+    """Return whether labels come with scores; otherwise raise the reason."""
+    system = model._make_system()  # noqa: SLF001  (a class of this module)
+    if not system.reveals_scores:
+        raise AttributeError(f"{system.name}: {NO_SCORES}")
+    return True
 
 
 class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -254,8 +266,35 @@ class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the class of each row, shape (rows,): all rows are one batch."""
-        numbers = self._numbers(self._checked(X))
-        return np.asarray(self.classes_[numbers])
+        rows = self._checked(X)
+        return np.asarray(self.classes_[self._scored(rows).labels])
+
+    @available_if(_reveals_scores)  # type: ignore[untyped-decorator]  # scikit-learn has no types
+    def predict_proba(self, X: ArrayLike) -> Floats:
+        """Return each class's share of the votes on each row, shape (rows, classes).
+
+        All rows are one batch: after `predict` of the same rows, nothing more is spent. Systems
+        that reveal only labels do not have this method.
+        """
+        return cast("Floats", self._scored(self._checked(X)).scores)
+
+    def measures(self, X: ArrayLike, y: ArrayLike) -> Measures:
+        """Return all measures of the labels of rows, with their intervals; all rows are one batch.
+
+        Args:
+            X: The rows, shape (rows, features).
+            y: The true class of each row.
+        """
+        said, truth = self._scored(self._checked(X)), np.asarray(y)
+        known = np.isin(truth, self.classes_)
+        require_that(
+            bool(known.all()),
+            "y",
+            f"y has the class {truth[~known][:1]}, which `fit` has not seen; the classes are"
+            f" {', '.join(map(str, self.classes_))}",
+        )
+        numbers, names = np.searchsorted(self.classes_, truth), map(str, self.classes_)
+        return measure(numbers, said.labels, tuple(names), said.scores)
 
     def _begin(self, rows: NDArray[Any], numbers: Ints, rng: Generator) -> None:
         """Store the rows as given, with the numbers of their classes."""
@@ -315,17 +354,19 @@ class SystemClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
             told["seeded noise"] = f"{SEED_TELLS} Leave out random_state."
         return told
 
-    def _numbers(self, rows: NDArray[Any]) -> Ints:
-        """Return the class numbers of a batch."""
-        return self._session.ask(self._ranges.to_unit(rows), self._answer)
+    def _scored(self, rows: NDArray[Any]) -> Scored:
+        """Return the class numbers of a batch, with the scores that were revealed."""
+        answered = self._session.ask(self._ranges.to_unit(rows), self._answer)
+        return Scored(answered.labels, answered.scores)
 
     def _answer(self, queries: Floats, rng: Generator) -> Answered:
         """Answer a new batch, scaled into [0, 1]."""
         if self.system_.promise(parties=len(self.parts_)).epsilon is not None:
             self._require_one_batch(queries)
-        labels = [self.setup_.label(part, rng) for part in self.setup_.batches(queries)]
         cost = self.system_.forecast_for(self.setup_.facts, len(queries))
-        return Answered(np.concatenate(labels), cost)
+        parts = [self.setup_.score(part, rng) for part in self.setup_.batches(queries)]
+        labels, scores = Scored.together(parts)
+        return Answered(labels, cost, scores=scores)
 
     def _require_one_batch(self, queries: Floats) -> None:
         """Refuse more queries than share one budget."""

@@ -40,7 +40,7 @@ from veilring.protocols.ldp.algorithm.survey import (
 from veilring.protocols.ldp.messages import Task
 from veilring.protocols.ldp.roles import batch_traffic
 from veilring.protocols.ldp.system import LDPBayes
-from veilring.protocols.noisyvotes.roles import votes_cost
+from veilring.protocols.noisyvotes.roles import scores_of, votes_cost
 from veilring.protocols.noisyvotes.system import NoisyVotes, VotesSetup
 from veilring.protocols.prediction.algorithm.predictor import Predictor
 from veilring.protocols.prediction.system import IndKNN, IndKNNSetup
@@ -51,7 +51,7 @@ from veilring.protocols.ranksearch.system import RankSearch, SearchSetup
 from veilring.protocols.release.model import ReleasedModel
 from veilring.protocols.release.system import Release, ReleaseSetup
 from veilring.protocols.ring.system import PrivateKNN, RingSetup
-from veilring.protocols.system import Setup, System
+from veilring.protocols.system import Scored, Setup, System
 from veilring.protocols.treewalk.system import TreeWalk, TreeWalkSetup
 
 _AT_LEAST_ONE: Final = 'a whole number of at least 1, or "auto"'
@@ -101,7 +101,8 @@ class RankSearchClassifier(SystemClassifier):
         costs = [
             found_cost(len(parts), each.found, setup.parameters, each.tied_rows) for each in ranked
         ]
-        return Answered(np.concatenate([each.votes.labels for each in ranked]), total_cost(*costs))
+        labels, scores = Scored.together([setup.scored(each) for each in ranked])
+        return Answered(labels, total_cost(*costs), scores=scores)
 
     @override
     def _is_noisy(self) -> bool:
@@ -129,7 +130,7 @@ class NoisyVotesClassifier(SystemClassifier):
         setup = self.setup_
         said = setup.answer(queries, rng)
         cost = votes_cost(len(setup.parties), len(queries), setup.parameters, rows=said.rows)
-        return Answered(said.labels, cost, setup.loss_of(said))
+        return Answered(said.labels, cost, setup.loss_of(said), scores_of(said))
 
     @override
     def _spent(self) -> Promise:
@@ -167,9 +168,20 @@ class ReleasedClassifier(SystemClassifier):
         rows = self._checked(X)
         return self.model_.predict_proba(rows)
 
+    @available_if(lambda model: not _has_probabilities(model))  # type: ignore[untyped-decorator]  # likewise
+    def decision_function(self, X: ArrayLike) -> Floats:
+        """Return the score of each class, shape (rows, classes), where there is no probability.
+
+        With two classes it is the score of the second one minus that of the first, shape (rows,).
+        """
+        rows = self._checked(X)
+        scores = self.model_.classifier.scores(self.model_.to_unit(rows))
+        return scores if scores.shape[1] > 2 else scores[:, 1] - scores[:, 0]  # noqa: PLR2004  (scikit-learn's shapes)
+
     @override
-    def _numbers(self, rows: NDArray[Any]) -> Ints:
-        return self.model_.classifier.predict(self.model_.to_unit(rows))
+    def _scored(self, rows: NDArray[Any]) -> Scored:
+        model, placed = self.model_.classifier, self.model_.to_unit(rows)
+        return Scored(model.predict(placed), model.best_scores(placed))
 
     @override
     def _cost(self) -> Forecast:
@@ -324,7 +336,7 @@ class TreeWalkClassifier(SystemClassifier):
     @override
     def _hold(self, rows: Rows, rng: Generator) -> None:
         super()._hold(rows, rng)
-        self._known: dict[bytes, int] = {}
+        self._known: dict[bytes, tuple[int, Floats]] = {}
 
     @override
     def _answer(self, queries: Floats, rng: Generator) -> Answered:
@@ -332,12 +344,15 @@ class TreeWalkClassifier(SystemClassifier):
         fresh = {name: row for row, name in enumerate(names) if name not in self._known}
         asked, setup = queries[list(fresh.values())], self.setup_
         if len(asked):
-            self._known.update(zip(fresh, setup.label(asked, rng).tolist(), strict=True))
+            said = setup.score(asked, rng)
+            each = zip(said.labels.tolist(), cast("Floats", said.scores), strict=True)
+            self._known.update(zip(fresh, each, strict=True))
         costs = [
             setup.lookup.cost(len(part), is_known=not is_first or turn > 0)
             for turn, part in enumerate(setup.batches(asked))
         ]
-        return Answered(np.array([self._known[name] for name in names]), total_cost(*costs))
+        labels, shares = zip(*(self._known[name] for name in names), strict=True)
+        return Answered(np.array(labels), total_cost(*costs), scores=np.array(shares))
 
     @override
     def _spent(self) -> Promise:
@@ -380,8 +395,8 @@ class LDPClassifier(SystemClassifier):
         return np.exp(self.predict_log_proba(X))
 
     @override
-    def _numbers(self, rows: NDArray[Any]) -> Ints:
-        return self.model_.classify(rows)
+    def _scored(self, rows: NDArray[Any]) -> Scored:
+        return Scored(self.model_.classify(rows), np.exp(self.model_.log_probabilities(rows)))
 
     @override
     def _cost(self) -> Forecast:

@@ -217,6 +217,7 @@ class Batch:
 
     Attributes:
         queries: The queries, shape (Q, features).
+        scores: The score of each class, shape (Q, classes); none if only labels are revealed.
     """
 
     queries: Floats
@@ -228,6 +229,7 @@ class Batch:
     failed: tuple[Attempt, ...]
     wasted: tuple[Cost, ...]
     seconds: float
+    scores: Floats | None = None
 
     @property
     def parties(self) -> tuple[str, ...]:

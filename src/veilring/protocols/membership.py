@@ -77,6 +77,8 @@ class Membership:
         batch_max: The maximum number of queries in one batch.
         labels: A function that returns the class numbers of the queries, shape (queries,), from the
             result of the party that asked; with `once` it also gets the queries.
+        scores: A function that returns the score of each class, shape (queries, classes), from the
+            same arguments; none if only labels are revealed.
         public: The other arguments of the role, equal for all parties.
         all_learn: Whether all parties learn the labels, not only the one that asked.
         check: A function that raises an `InputError` for queries that the role would refuse
@@ -98,3 +100,4 @@ class Membership:
     keep: Callable[..., object] = rows_alone
     memory: Section | None = None
     once: Once | None = None
+    scores: Callable[..., Floats] | None = None

@@ -61,6 +61,8 @@ class Play:
             clients may decide how their reports are bundled.
         labels: A function that returns the class numbers of the queries, shape (queries,), from the
             result of a party that learns them.
+        scores: A function that returns the scores of each class, as in `Scored`, from the same
+            result; none if it contains only labels.
         learners: The parties that learn the labels, the client first.
         public: The arguments of every party's role.
         only: Additional arguments of individual parties, by name.
@@ -73,6 +75,28 @@ class Play:
     public: Mapping[str, Any] = field(default_factory=dict)
     only: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     watch: tuple[str, ...] = ()
+    scores: Callable[[Any], Floats] | None = None
+
+
+class Scored(NamedTuple):
+    """Labels of queries, with the scores that were revealed with them.
+
+    Attributes:
+        labels: Class numbers, shape (queries,).
+        scores: A score of each class, shape (queries, classes), the highest that of the label:
+            probabilities or shares of votes if each row adds up to 1. None if only labels are
+            revealed.
+    """
+
+    labels: Ints
+    scores: Floats | None = None
+
+    @classmethod
+    def together(cls, batches: Sequence["Scored"]) -> "Scored":
+        """Return the labels and scores of all batches, at least one, in order."""
+        scores = [each.scores for each in batches if each.scores is not None]
+        labels = np.concatenate([each.labels for each in batches])
+        return cls(labels, np.concatenate(scores) if scores else None)
 
 
 class PlannedNoise(NamedTuple):
@@ -157,6 +181,10 @@ class Setup(ABC):
     @abstractmethod
     def label(self, queries: Floats, rng: Generator) -> Ints:
         """Label a batch in this process, without messages, with the same steps that parties run."""
+
+    def score(self, queries: Floats, rng: Generator) -> Scored:
+        """Label a batch as `label` does, with the scores that its answer reveals."""
+        return Scored(self.label(queries, rng))
 
     def observe(self, queries: Floats, runs: int, rng: Generator) -> Floats | None:
         """Draw views of the observers in this process, with the same steps that parties run.
@@ -357,6 +385,7 @@ class PeerSetup(Setup):
             learners=parties if member.all_learn else (client,),
             public={"client": client, **member.public},
             only={client: {"queries": queries}},
+            scores=member.scores,
         )
 
 
@@ -458,6 +487,11 @@ class System(Section, ABC):
     @property
     def has_owner(self) -> bool:
         """Whether one party must be trusted with all rows."""
+        return False
+
+    @property
+    def reveals_scores(self) -> bool:
+        """Whether an answer has a score of each class: see `Setup.score`."""
         return False
 
     @property

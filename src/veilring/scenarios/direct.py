@@ -18,6 +18,7 @@ from veilring.arrays import Floats, Ints
 from veilring.data.schema import Frame, RowSchema, feature_terms
 from veilring.data.table import Features, Rows, Table, is_table
 from veilring.errors import InputError
+from veilring.measures import Measures, measure
 from veilring.nodes.cluster import RUNTIMES, Cluster, RuntimeName
 from veilring.nodes.journal import View
 from veilring.nodes.party import by_party
@@ -27,7 +28,7 @@ from veilring.protocols.membership import PublicModel
 from veilring.protocols.promise import Facts, Promise, Spent
 from veilring.protocols.system import System
 from veilring.scenarios.report import CostSummary
-from veilring.scenarios.runner import Conditions, play_queries
+from veilring.scenarios.runner import Conditions, Labelled, play_queries
 from veilring.simulation.loop import Runner, Start, begin, complete
 
 R = TypeVar("R")
@@ -51,7 +52,10 @@ class SystemRun:
     Attributes:
         system: The system that was run.
         labels: The name of the class of each query.
-        accuracy: The share of queries that got their true class; None if true classes are unknown.
+        scores: The score of each class for each query, shape (queries, classes); None if the system
+            reveals only labels.
+        measures: All measures of the labels, with their intervals; None if true classes are
+            unknown.
         reference: The labels of a classifier that has all rows in one place.
         cost: The measured rounds, messages and bytes.
         forecast: The cost from the closed forms.
@@ -65,7 +69,8 @@ class SystemRun:
 
     system: System
     labels: tuple[str, ...]
-    accuracy: float | None
+    scores: Floats | None
+    measures: Measures | None
     reference: tuple[str, ...]
     cost: CostSummary
     forecast: CostSummary
@@ -75,6 +80,11 @@ class SystemRun:
     views: Mapping[str, tuple[View, ...]]
     seconds: float
     model: PublicModel | None = None
+
+    @property
+    def accuracy(self) -> float | None:
+        """The share of queries that got their true class; None if true classes are unknown."""
+        return None if self.measures is None else self.measures.accuracy.value
 
     def __repr__(self) -> str:
         right = "" if self.accuracy is None else f", {self.accuracy:.1%} right"
@@ -275,7 +285,8 @@ def _ready_system(  # noqa: PLR0917  (what `run` takes for a system)
         return SystemRun(
             system=setup.system,
             labels=tuple(classes[label] for label in labels),
-            accuracy=None if truth is None else float((labels == truth).mean()),
+            scores=labelled.scores,
+            measures=None if truth is None else _measures(truth, labelled, classes),
             reference=tuple(classes[label] for label in setup.reference(asked)),
             cost=CostSummary.measured(batch.run.cost for batch in batches),
             forecast=CostSummary.forecast(batch.forecast for batch in batches),
@@ -291,6 +302,14 @@ def _ready_system(  # noqa: PLR0917  (what `run` takes for a system)
         )
 
     return play
+
+
+def _measures(truth: Ints, labelled: Labelled, classes: tuple[str, ...]) -> Measures:
+    """Return the measures of a run, also if a query has a class that no scaled row has."""
+    more, scores = range(len(classes), int(truth.max()) + 1), labelled.scores
+    if scores is not None:
+        scores = np.pad(scores, ((0, 0), (0, len(more))))
+    return measure(truth, labelled.labels, (*classes, *map(str, more)), scores)
 
 
 def _schema(parts: Any) -> Features | None:  # noqa: ANN401  (the parts of all parties)

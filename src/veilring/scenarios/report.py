@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 from typing_extensions import override
 
 from veilring.data.sources import BUILTIN
+from veilring.measures import Measures
 from veilring.nodes import RuntimeName
 from veilring.nodes.journal import SETUP_ROUND, Cost, TracedMessage, Traffic
 from veilring.protocols.claims import Findings, SummaryLine, share_of
@@ -154,6 +155,7 @@ class Report(RunReport):
         ring: The origin of the order of the parties, if they form a ring.
         spent: The part of the guarantee spent by all attempts at all batches: a failed attempt may
             have released its answer, and the next one draws new noise.
+        measures: All measures of the labels, with their intervals.
         recovery: The losses until there was a result, if any party was lost.
     """
 
@@ -171,6 +173,7 @@ class Report(RunReport):
     promise: Promise
     spent: Spent
     leakage: Leakage | None
+    measures: Measures
     coalition: Findings | None = None
     recovery: Recovery | None = None
 
@@ -476,8 +479,17 @@ def leaks(leakage: Leakage, system: str) -> tuple[Leaked, ...]:
     )
 
 
-def sections(report: RunReport) -> tuple[Sequence[SummaryLine], ...]:
-    """Return a report in words, as the command line prints it."""
+def measured(report: Report, names: Sequence[str]) -> list[SummaryLine]:
+    """Return measures in words, with their intervals, given by their names."""
+    return [SummaryLine(*line) for line in report.measures.lines(names)]
+
+
+def sections(report: RunReport, measures: Sequence[str] = ()) -> tuple[Sequence[SummaryLine], ...]:
+    """Return a report in words, as the command line prints it.
+
+    Args:
+        measures: The names of the measures to add; the accuracy is always there.
+    """
     if isinstance(report, RoleReport):
         return role_results(report), _paid(report), _kinds(report), troubles(report)
     assert isinstance(report, Report)  # noqa: S101  (for mypy: there are two kinds)
@@ -485,6 +497,7 @@ def sections(report: RunReport) -> tuple[Sequence[SummaryLine], ...]:
     leaked = () if report.leakage is None else leaks(report.leakage, report.scenario.protocol.name)
     return (
         [SummaryLine(label, percent(share), meaning) for label, share, meaning in shares],
+        measured(report, measures),
         promised(report),
         _paid(report),
         troubles(report),

@@ -14,6 +14,7 @@ from veilring import simulation
 from veilring.arrays import Bools, Floats, Ints
 from veilring.config import require_key_that
 from veilring.errors import InputError, VeilringError
+from veilring.measures import measure
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.cluster import Cluster, RuntimeName, run_with_retries
 from veilring.nodes.journal import Journal, Mark
@@ -22,7 +23,7 @@ from veilring.nodes.runtimes import Runtime, Simulated
 from veilring.protocols.claims import Attempt, Batch, Coalition, Deal, Findings, drawn_by_parties
 from veilring.protocols.membership import PublicModel
 from veilring.protocols.promise import Leakage
-from veilring.protocols.system import Play, Setup
+from veilring.protocols.system import Play, Scored, Setup
 from veilring.randomness import Streams, draw_seed
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.prepare import Prepared, prepare
@@ -81,6 +82,11 @@ class Labelled:
     def labels(self) -> Ints:
         """The class of each query, as learned by the first honest party."""
         return np.concatenate([batch.labels for batch in self.batches])
+
+    @property
+    def scores(self) -> Floats | None:
+        """The score of each class for each query; none if only labels are revealed."""
+        return Scored.together([Scored(each.labels, each.scores) for each in self.batches]).scores
 
     @property
     def attempts(self) -> int:
@@ -163,6 +169,7 @@ def run_scenario(
         found = _attack(prepared, labelled, scenario.run.leakage_trials, streams)
     pooled, truth, setup = prepared.pooled, prepared.held_out.y, prepared.setup
     labels, reference = labelled.labels, _reference(prepared, labelled)
+    measures = measure(truth, labels, pooled.features.classes, labelled.scores)
     simulated_seconds = sum(batch.seconds for batch in labelled.batches)
     return Report(
         scenario=scenario,
@@ -171,7 +178,7 @@ def run_scenario(
         rows=len(pooled),
         queries=len(truth),
         rounds=setup.rounds,
-        accuracy=_share(labels == truth),
+        accuracy=measures.accuracy.value,
         reference_accuracy=_share(reference == truth),
         majority_accuracy=_share(truth == np.bincount(pooled.y).argmax()),
         agreement=_share(labels == reference),
@@ -188,6 +195,7 @@ def run_scenario(
         transcript=labelled.transcript,
         seed=known_seed,
         secrets="cryptographic" if own_seed is None else "seeded",
+        measures=measures,
         coalition=found,
         faults=struck_faults(prepared.faults, struck),
         recovery=_recovery(prepared, labelled),
@@ -371,6 +379,7 @@ async def label_batch(
         run=run,
         answer=answer,
         labels=play.labels(answer),
+        scores=None if play.scores is None else play.scores(answer),
         forecast=play.forecast(run),
         seen=Attempt.of(run.results, views, sessions, conditions.deal),
         failed=tuple(failed),

@@ -256,8 +256,11 @@ def test_accuracies_are_over_the_queries_that_a_line_answers(comparison: SystemC
     """All held-out rows are queried where that costs nothing more; other lines answer batches.
 
     These are baselines, systems without an ε, and an ε for any number of queries. Losses and gains
-    add up to the difference of the baselines, and rule, noise and method to the loss.
+    add up to the difference of the baselines, and rule, noise and method to the loss. Measures of
+    scores exist where a system reveals them. That of the majority class is of a guess.
     """
+    guess = comparison.majority.measures["balanced-accuracy"].mean
+    assert guess == pytest.approx(1 / comparison.facts.classes)
     facts = comparison.facts
     apart = np.subtract(comparison.pooled.accuracies, comparison.majority.accuracies)
     for line in comparison.lines:
@@ -271,6 +274,12 @@ def test_accuracies_are_over_the_queries_that_a_line_answers(comparison: SystemC
         assert line.queries == (facts.held_out if free else QUERIES * facts.batches)
         if line.queries == facts.held_out:
             assert np.add(line.losses, line.gains) == pytest.approx(apart)
+        if line.in_hindsight:
+            assert not line.measures
+        else:
+            assert line.measures["accuracy"].mean == pytest.approx(line.accuracy.mean)
+            scored = line.cost is not None and find_system(line.system)().reveals_scores
+            assert ("auc" in line.measures) == scored
         if line.limits is not None:
             parts = (line.limits.rule, line.limits.noise, line.limits.method)
             assert sum(part.mean for part in parts) == pytest.approx(line.loss.mean)

@@ -32,7 +32,16 @@ from veilring.protocols.ldp.algorithm.survey import (
 from veilring.protocols.ldp.messages import ID_BYTES, REPORTS_FORMAT, ClientBatch, ReportBatch, Task
 from veilring.protocols.ldp.roles import ClientPool, gather, gather_cost, gather_cost_bounds
 from veilring.protocols.promise import Facts, Forecast, Promise, Spent
-from veilring.protocols.system import PARTIES, SERVER, Play, Setup, System, Tunable, together
+from veilring.protocols.system import (
+    PARTIES,
+    SERVER,
+    Play,
+    Scored,
+    Setup,
+    System,
+    Tunable,
+    together,
+)
 
 BINS_MAX: Final = 1024  # more bins add no information that survives the noise
 # A classifier labels any number of queries, which never leave the client.
@@ -92,6 +101,11 @@ class LDPBayes(System):
     consistency: Annotated[Consistency, Tunable.of(*CONSISTENCIES)] = "norm-sub"
     smoothing: Annotated[float, Field(ge=SMOOTHING_MIN)] | Literal["auto"] = "auto"
     variance_floor: float = Field(VARIANCE_FLOOR, gt=0, le=1)
+
+    @property
+    @override
+    def reveals_scores(self) -> bool:
+        return True
 
     @override
     def promise(self, *, parties: int = PARTIES) -> Promise:
@@ -204,16 +218,25 @@ class LDPSetup(Setup):
             learners=(SERVER,),
             public={"aggregator": SERVER, "task": self.task},
             watch=(SERVER,),
+            scores=lambda tally: _chances(self._learned(cast("Tally", tally)), queries),
         )
 
     @override
     def label(self, queries: Floats, rng: Generator) -> Ints:
         """Label a batch; the first call collects the reports, and later calls reuse them."""
+        return self._collected(rng).classify(queries)
+
+    @override
+    def score(self, queries: Floats, rng: Generator) -> Scored:
+        model = self._collected(rng)
+        return Scored(model.classify(queries), _chances(model, queries))
+
+    def _collected(self, rng: Generator) -> Classifier:
         if self._classifier is None:
             rows = together(self.parts)
             said = answer(self.task.survey, rows.features, rows.labels, rng)
             self._classifier = self._learned(tally_reports(self.task.survey, said.reports))
-        return self._classifier.classify(queries)
+        return self._classifier
 
     @override
     def observe(self, queries: Floats, runs: int, rng: Generator) -> Floats:
@@ -241,6 +264,11 @@ class LDPSetup(Setup):
 
     def _learned(self, tally: Tally) -> Classifier:
         return self._asked.learn(self.task.survey, tally)
+
+
+def _chances(model: Classifier, rows: Floats) -> Floats:
+    """Return each class's probability, shape (rows, classes)."""
+    return np.exp(model.log_probabilities(rows))
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

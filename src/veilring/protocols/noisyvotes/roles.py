@@ -16,6 +16,7 @@ import numpy as np
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows, check_rows
 from veilring.errors import InputError, ProtocolViolation, Tampered
+from veilring.measures import vote_shares
 from veilring.nodes.party import Party, broadcast
 from veilring.nodes.ring import Ring, draw_ring
 from veilring.privacy.checks import require, require_that
@@ -149,11 +150,17 @@ def votes_membership(
         {"parameters": parameters, "radii": radii},
         all_learn=True,
         check=partial(check_batch, radii=radii, parameters=parameters),
+        scores=scores_of,
     )
 
 
 def _labels(answer: VotesAnswer) -> Ints:
     return answer.labels
+
+
+def scores_of(answer: VotesAnswer) -> Floats:
+    """Return each class's share of the noisy votes, shape (Q, classes)."""
+    return vote_shares(answer.totals.astype(np.float64))
 
 
 async def private_votes(

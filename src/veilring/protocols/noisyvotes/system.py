@@ -31,14 +31,20 @@ from veilring.protocols.noisyvotes.algorithm.parameters import (
     worst_plans,
 )
 from veilring.protocols.noisyvotes.algorithm.releases import VotesAnswer, noisy_votes
-from veilring.protocols.noisyvotes.roles import Radii, queries_max, votes_cost, votes_membership
+from veilring.protocols.noisyvotes.roles import (
+    Radii,
+    queries_max,
+    scores_of,
+    votes_cost,
+    votes_membership,
+)
 from veilring.protocols.promise import Facts, Forecast, Promise, Spent, in_batches
 from veilring.protocols.radius.algorithm.balls import BATCH_MAX
 from veilring.protocols.radius.algorithm.conversion import GRID_FEATURES_MAX, ByGrid
 from veilring.protocols.radius.algorithm.nearest import BudgetParts
 from veilring.protocols.radius.system import NearVotes, public_k, radius_among
 from veilring.protocols.ring.algorithm.sums import SumMethod
-from veilring.protocols.system import PARTIES, PeerSetup, PlannedNoise, Play
+from veilring.protocols.system import PARTIES, PeerSetup, PlannedNoise, Play, Scored
 
 
 class NoisyVotes(NearVotes):
@@ -73,6 +79,11 @@ class NoisyVotes(NearVotes):
     sum: Literal["ring", "cycles", "shares", "masks"] = "shares"
     cycles: int = Field(1, ge=1)
     batch: int = Field(1000, ge=1, le=BATCH_MAX)
+
+    @property
+    @override
+    def reveals_scores(self) -> bool:
+        return True
 
     @property
     @override
@@ -252,6 +263,11 @@ class VotesSetup(PeerSetup):
     @override
     def label(self, queries: Floats, rng: Generator) -> Ints:
         return self.answer(queries, rng).labels
+
+    @override
+    def score(self, queries: Floats, rng: Generator) -> Scored:
+        said = self.answer(queries, rng)
+        return Scored(said.labels, scores_of(said))
 
     def answer(self, queries: Floats, rng: Generator) -> VotesAnswer:
         """Return the public result of a batch, computed without messages."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal, cast
 
 import numpy as np
 from numpy.random import Generator
@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
+from veilring.measures import vote_shares
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
@@ -36,7 +37,7 @@ from veilring.protocols.ranksearch.roles import SearchAnswer, rank_search
 from veilring.protocols.ranksearch.shared import found_cost, search_cost
 from veilring.protocols.ring.algorithm.classify import Weights, pooled_knn
 from veilring.protocols.ring.system import HOP_MEASURES
-from veilring.protocols.system import PARTIES, PeerSetup, Play, System, Tunable, together
+from veilring.protocols.system import PARTIES, PeerSetup, Play, Scored, System, Tunable, together
 
 _LEARNED: Final[Mapping[Reveal, str]] = {
     "totals": "the number of rows within each distance searched, the radius, the votes and"
@@ -115,6 +116,11 @@ class RankSearch(System):
 
     @property
     @override
+    def reveals_scores(self) -> bool:
+        return self.reveal != "label"
+
+    @property
+    @override
     def findings(self) -> type[Findings] | None:
         from veilring.protocols.ranksearch.adversaries import TotalsFindings  # noqa: PLC0415  (for experiments)
 
@@ -171,6 +177,7 @@ class RankSearch(System):
             all_learn=True,
             keep=SearchedRows,
             memory=QUERIES,
+            scores=_shares if self.reveals_scores else None,
         )
 
     @override
@@ -202,6 +209,10 @@ def _with_ties(example: Example) -> Example:
     return example
 
 
+def _shares(answer: SearchAnswer) -> Floats:
+    return vote_shares(cast("Floats", answer.votes))
+
+
 class SearchSetup(PeerSetup):
     """Parties that are ready to search and vote."""
 
@@ -228,7 +239,16 @@ class SearchSetup(PeerSetup):
 
     @override
     def label(self, queries: Floats, rng: Generator) -> Ints:
-        return self.search(queries, list(self.parts.values())).votes.labels
+        return self.score(queries, rng).labels
+
+    @override
+    def score(self, queries: Floats, rng: Generator) -> Scored:
+        return self.scored(self.search(queries, list(self.parts.values())))
+
+    def scored(self, ranked: Ranked) -> Scored:
+        """Return the labels of a search, with scores if votes are revealed."""
+        shares = vote_shares(ranked.votes.values) if self.system.reveals_scores else None
+        return Scored(ranked.votes.labels, shares)
 
     def search(self, queries: Floats, parts: Sequence[Rows]) -> Ranked:
         """Search the rows of parties in this process, with the parties' own steps."""

@@ -51,6 +51,7 @@ from veilring.protocols.system import (
     SERVER,
     PlannedNoise,
     Play,
+    Scored,
     Setup,
     System,
     Tunable,
@@ -108,6 +109,11 @@ class Release(System):
     @override
     def has_owner(self) -> bool:
         return self.trusted
+
+    @property
+    @override
+    def reveals_scores(self) -> bool:
+        return True
 
     @property
     @override
@@ -297,11 +303,17 @@ class ReleaseSetup(Setup):
             labels=lambda released: released.model.predict(queries),
             learners=parties,
             public={"parameters": parameters, **({} if self._release.trusted else roles)},
+            scores=lambda released: released.model.best_scores(queries),
         )
 
     @override
     def label(self, queries: Floats, rng: Generator) -> Ints:
         return self.release(rng).model.predict(queries)
+
+    @override
+    def score(self, queries: Floats, rng: Generator) -> Scored:
+        model = self.release(rng).model
+        return Scored(model.predict(queries), model.best_scores(queries))
 
     @override
     def observe(self, queries: Floats, runs: int, rng: Generator) -> Floats:

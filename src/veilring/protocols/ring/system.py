@@ -14,6 +14,7 @@ from typing_extensions import override
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows, pairwise_distances
 from veilring.errors import InputError
+from veilring.measures import vote_shares
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.ring import Ring
 from veilring.protocols.claims import Batch, Coalition, Comparison, Example, Findings, exchange_rows
@@ -28,13 +29,13 @@ from veilring.protocols.promise import (
     Spent,
     in_batches,
 )
-from veilring.protocols.ring.algorithm.classify import Weights, pooled_knn, ring_knn
+from veilring.protocols.ring.algorithm.classify import Classified, Weights, pooled_knn, ring_knn
 from veilring.protocols.ring.algorithm.sums import FixedPoint
 from veilring.protocols.ring.algorithm.topk import own_smallest
 from veilring.protocols.ring.cost import knn_cost
 from veilring.protocols.ring.leakage import leakage_over_orders
 from veilring.protocols.ring.roles import SCALE_BITS, KNNParameters, private_knn
-from veilring.protocols.system import PARTIES, PeerSetup, Play, System, Tunable, together
+from veilring.protocols.system import PARTIES, PeerSetup, Play, Scored, System, Tunable, together
 
 # Distances in the unit cube are at most the square root of its dimension; noise wider than this is
 # pointless, and k times wider it is still far from a float's limit.
@@ -133,6 +134,7 @@ class PrivateKNN(System):
             labels=attrgetter("labels"),  # of a `KNNAnswer`; a classifier is pickled with it
             public={"parameters": parameters},
             all_learn=True,
+            scores=_shares,
         )
 
     @override
@@ -142,6 +144,11 @@ class PrivateKNN(System):
     @override
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "RingSetup":
         return RingSetup(self, parts, facts)
+
+    @property
+    @override
+    def reveals_scores(self) -> bool:
+        return True
 
     @property
     @override
@@ -155,6 +162,10 @@ class PrivateKNN(System):
         from veilring.protocols.ring.adversaries import ADVERSARIES  # noqa: PLC0415  (for experiments)
 
         return ADVERSARIES
+
+
+def _shares(answer: Classified) -> Floats:
+    return vote_shares(answer.votes)
 
 
 class RingSetup(PeerSetup):
@@ -188,8 +199,12 @@ class RingSetup(PeerSetup):
 
     @override
     def label(self, queries: Floats, rng: Generator) -> Ints:
+        return self.score(queries, rng).labels
+
+    @override
+    def score(self, queries: Floats, rng: Generator) -> Scored:
         parts = list(self.parts.values())
-        return ring_knn(
+        found = ring_knn(
             [pairwise_distances(queries, own.features) for own in parts],
             [own.labels for own in parts],
             self.parameters.topk,
@@ -197,7 +212,8 @@ class RingSetup(PeerSetup):
             fixed=FixedPoint(SCALE_BITS, len(parts)),
             classes=self.facts.classes,
             weights=self.parameters.system.weights,
-        ).labels
+        )
+        return Scored(found.labels, _shares(found))
 
     @override
     def spent(self, batches: int) -> Spent:

@@ -14,13 +14,14 @@ from typing_extensions import override
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Rows
 from veilring.errors import InputError, ProtocolViolation
+from veilring.measures import vote_shares
 from veilring.nodes.party import Party
 from veilring.nodes.ring import Ring
 from veilring.privacy.checks import require
 from veilring.privacy.selection import ResponseDistribution
 from veilring.protocols.claims import Argument
 from veilring.protocols.promise import Facts, Forecast, Promise, Spent, in_batches
-from veilring.protocols.system import PARTIES, Play, ServerSetup, System, together
+from veilring.protocols.system import PARTIES, Play, Scored, ServerSetup, System, together
 from veilring.protocols.treewalk.algorithm.mechanisms import (
     SPLITS_MAX,
     STEP_EPSILON_MAX,
@@ -211,6 +212,11 @@ class TreeWalk(System):
     k: int = Field(5, ge=1)
     batch: int = Field(1024, ge=1)
 
+    @property
+    @override
+    def reveals_scores(self) -> bool:
+        return True
+
     @override
     def promise(self, *, parties: int = PARTIES) -> Promise:
         return self.promise_of(self.epsilon)
@@ -261,7 +267,7 @@ class TreeWalkSetup(ServerSetup):
 
     @property
     @override
-    def role(self) -> Callable[..., Awaitable[Ints | None]]:
+    def role(self) -> Callable[..., Awaitable[Floats | None]]:
         return play_lookup
 
     @property
@@ -277,20 +283,25 @@ class TreeWalkSetup(ServerSetup):
         ballots = {"k": self._asked.k, "classes": self.facts.classes}
         return Play(
             forecast=lambda _run: self.lookup.cost(len(distinct)),
-            labels=lambda result: cast("Ints", result),
+            labels=lambda votes: cast("Floats", votes).argmax(axis=1),
             learners=(self.client,),
             public={"lookup": self.lookup},
             only={self.client: {"queries": queries, **ballots}},
+            scores=vote_shares,
         )
 
     @override
     def label(self, queries: Floats, rng: Generator) -> Ints:
+        return self.score(queries, rng).labels
+
+    @override
+    def score(self, queries: Floats, rng: Generator) -> Scored:
         distinct, back = _distinct(queries)
         asked, tree = queries[distinct], self.places.tree
         found = self.lookup.find(self.places, asked, rng)
         away = _distances(asked, tree.points[found])
-        voted = _vote(tree.order[found], away, self._labels, self._asked.k, self.facts.classes)
-        return voted[back]
+        votes = _vote(tree.order[found], away, self._labels, self._asked.k, self.facts.classes)
+        return Scored(votes.argmax(axis=1)[back], vote_shares(votes)[back])
 
     @override
     def observe(self, queries: Floats, runs: int, rng: Generator) -> Floats:
@@ -307,7 +318,8 @@ class TreeWalkSetup(ServerSetup):
         tree, k = self.places.tree, min(self._asked.k, len(self.places.tree))
         found = self.places.nearest(queries, k)
         away = _distances(queries, tree.points[found])
-        return _vote(tree.order[found], away, self._labels, k, self.facts.classes)
+        votes = _vote(tree.order[found], away, self._labels, k, self.facts.classes)
+        return np.asarray(votes.argmax(axis=1))
 
     @property
     def promise(self) -> Promise:
@@ -323,8 +335,10 @@ async def play_lookup(
     queries: Floats | None = None,
     k: int = 1,
     classes: int = 1,
-) -> Ints | None:
+) -> Floats | None:
     """Look up a batch of queries as the client, or serve one as the server.
+
+    The client learns the votes of the k nearest places on each query, shape (queries, classes).
 
     Args:
         own: The server's places, or for the client the public labels of all places, by number.
@@ -365,8 +379,8 @@ def _distances(queries: Floats, points: Floats) -> Floats:
         return np.asarray(np.sqrt(np.square(points - queries[:, None]).sum(axis=2)))
 
 
-def _vote(found: Ints, away: Floats, labels: Ints, k: int, classes: int) -> Ints:
-    """Return the majority label of the k nearest places found for each query.
+def _vote(found: Ints, away: Floats, labels: Ints, k: int, classes: int) -> Floats:
+    """Return the votes of the k nearest places found for each query, shape (queries, classes).
 
     Args:
         found: The numbers of the places, shape (queries, found).
@@ -378,5 +392,5 @@ def _vote(found: Ints, away: Floats, labels: Ints, k: int, classes: int) -> Ints
     nearest = np.argsort(away, axis=1, kind="stable")[:, :k]
     counts = np.isfinite(np.take_along_axis(away, nearest, axis=1))
     chosen = labels[np.take_along_axis(found, nearest, axis=1)]
-    ballots = np.eye(classes, dtype=np.int64)[chosen] * counts[:, :, None]
-    return np.asarray(ballots.sum(axis=1).argmax(axis=1))
+    ballots = np.eye(classes)[chosen] * counts[:, :, None]
+    return np.asarray(ballots.sum(axis=1))

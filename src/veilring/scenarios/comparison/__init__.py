@@ -22,11 +22,12 @@ from veilring import simulation
 from veilring.arrays import Bools, Floats
 from veilring.data.table import Table
 from veilring.errors import InputError, UnforeseenCost
+from veilring.measures import NUMBERS, measure
 from veilring.nodes.runtimes import Memory, Simulated
 from veilring.protocols.promise import Forecast, Leakage, total_cost
 from veilring.protocols.registry import find_system, system_names
 from veilring.protocols.ring.algorithm.classify import pooled_knn
-from veilring.protocols.system import SERVER, Setup, System
+from veilring.protocols.system import SERVER, Scored, Setup, System
 from veilring.randomness import Streams
 from veilring.scenarios.comparison.baselines import Baseline, installed
 from veilring.scenarios.comparison.comparison import SystemComparison
@@ -49,7 +50,13 @@ from veilring.scenarios.comparison.question import (
     draw_split,
     load_facts,
 )
-from veilring.scenarios.comparison.tuning import Search, SystemAt, over_splits, share_over_splits
+from veilring.scenarios.comparison.tuning import (
+    Interval,
+    Search,
+    SystemAt,
+    over_splits,
+    share_over_splits,
+)
 from veilring.scenarios.network import make_topology
 from veilring.scenarios.reporting import versions_used
 from veilring.scenarios.runner import Conditions, Labelled, Progress, ignore_progress, play_queries
@@ -83,10 +90,15 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """Whether the baselines label each held-out row correctly, shape (rows,) each."""
+    """Whether the baselines label each held-out row correctly, shape (rows,) each.
+
+    Attributes:
+        measures: The values of measures of each baseline, by its key.
+    """
 
     pooled: Bools
     majority: Bools
+    measures: Mapping[str, Mapping[str, float]]
 
     @classmethod
     def on(cls, split: DealtSplit, k: int) -> "Right":
@@ -94,8 +106,12 @@ class Right:
         train, held_out = split.train, split.held_out
         classes = len(train.features.classes)
         pooled = pooled_knn(held_out.X, train.X, train.y, classes, k)
-        most = np.bincount(train.y).argmax()
-        return cls(pooled == held_out.y, most == held_out.y)
+        most = np.full(len(held_out), np.bincount(train.y).argmax())
+        measures = {
+            key: _values(held_out, Scored(labels))
+            for key, labels in ((POOLED, pooled), (MAJORITY, most))
+        }
+        return cls(pooled == held_out.y, most == held_out.y, measures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,18 +122,28 @@ class Marks:
     pooled: float
     majority: float
     queries: int
+    measures: Mapping[str, float]
+
+
+def _values(held_out: Table, said: Scored) -> Mapping[str, float]:
+    """Return the value of each measure of the labels of the first held-out rows."""
+    truth = held_out.y[: len(said.labels)]
+    found = measure(truth, said.labels, held_out.features.classes, said.scores)
+    each = ((name, found.number(name)) for name in NUMBERS)
+    return {name: number.value for name, number in each if number is not None}
 
 
 def mark(contender: Contender, split: DealtSplit, question: Question, right: Right) -> Marks:
     """Return the accuracy of a system on a split, and of the baselines on the same queries."""
-    labels = contender.label(split, question)
-    asked = slice(len(labels))
-    own = labels == split.held_out.y[asked]
+    said = contender.score(split, question)
+    values = _values(split.held_out, said)
+    asked = slice(len(said.labels))
     return Marks(
-        own=float(own.mean()),
+        own=values["accuracy"],
         pooled=float(right.pooled[asked].mean()),
         majority=float(right.majority[asked].mean()),
-        queries=len(labels),
+        queries=len(said.labels),
+        measures=values,
     )
 
 
@@ -135,8 +161,8 @@ def _mark_split(number: int, contenders: Sequence[Contender], asked: _Asked) -> 
     pooled, majority = float(right.pooled.mean()), float(right.majority.mean())
     queries = len(right.pooled)
     marks: dict[Key, Marks] = {
-        (POOLED, "", None): Marks(pooled, pooled, majority, queries),
-        (MAJORITY, "", None): Marks(majority, pooled, majority, queries),
+        (key, "", None): Marks(values["accuracy"], pooled, majority, queries, values)
+        for key, values in right.measures.items()
     }
     failed = {}
     for each in contenders:
@@ -496,7 +522,8 @@ def _of_baseline(baseline: Baseline, marks: Sequence[Marks], facts: TableFacts) 
 
 def _best_line(line: Line, marks: Sequence[Marks], found: _Hindsight, facts: TableFacts) -> Line:
     """Return the line of the best parameters in hindsight: these depend on the rows."""
-    best = [replace(mark, own=own) for mark, own in zip(marks, found.accuracies, strict=True)]
+    pairs = zip(marks, found.accuracies, strict=True)
+    best = [replace(mark, own=own, measures={}) for mark, own in pairs]
     return Line(
         system=f"{line.system}{HINDSIGHT}",
         form=line.form,
@@ -536,7 +563,17 @@ def _figures(marks: Sequence[Marks], facts: TableFacts) -> dict[str, Any]:
         "accuracy": share_over_splits(own, overlap, queries),
         "loss": over_splits(losses, overlap),
         "gain": over_splits(gains, overlap),
+        "measures": {
+            name: _possible(over_splits([mark.measures[name] for mark in marks], overlap))
+            for name in NUMBERS
+            if all(name in mark.measures for mark in marks)
+        },
     }
+
+
+def _possible(interval: Interval) -> Interval:
+    """Return the part of an interval that a measure can have."""
+    return interval._replace(low=max(-1.0, interval.low), high=min(1.0, interval.high))
 
 
 def _play(setup: Setup, asked: Table, topology: Topology, seed: int) -> Played:

@@ -15,6 +15,7 @@ import numpy as np
 from veilring.arrays import Ints
 from veilring.errors import InputError
 from veilring.protocols.promise import Promise
+from veilring.protocols.system import Scored
 from veilring.randomness import Streams
 from veilring.scenarios.comparison.lines import Key
 from veilring.scenarios.comparison.question import DealtSplit, Question
@@ -90,6 +91,10 @@ class Baseline:
             raise InputError.because(
                 f"{self.package} cannot be used here: {reason}", field=self.package
             ) from error
+
+    def score(self, split: DealtSplit, question: Question) -> Scored:
+        """Return the labels of `label`, without scores."""
+        return Scored(self.label(split, question))
 
 
 _BASELINES: Final = (

@@ -3,11 +3,12 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from veilring.measures import CONFIDENCE
 from veilring.protocols.promise import delta_warning
 from veilring.scenarios.comparison.decision import Decision
 from veilring.scenarios.comparison.lines import MAJORITY, POOLED, Left, Line, as_plain, find_line
 from veilring.scenarios.comparison.question import Question, TableFacts
-from veilring.scenarios.comparison.tuning import CONFIDENCE, INTERVAL
+from veilring.scenarios.comparison.tuning import INTERVAL
 
 _KEYS: Final = ("system", "form", "epsilon")
 _SEEDED: Final = (

@@ -1,7 +1,7 @@
 """The lines of a comparison: one system at one ε, with its accuracy, its promise and its cost."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -81,6 +81,8 @@ class Line:
     Attributes:
         epsilon: The requested ε; none if the system has no ε.
         gains: This accuracy minus that of the majority class on the same queries, in each split.
+        measures: Each measure that exists in all splits, by its name in `veilring.measures`; none
+            for a line in hindsight.
         privacy: The guarantee in full; none for a line that is not private.
         cost: The cost of one batch; none for a line that no parties play.
     """
@@ -105,6 +107,7 @@ class Line:
     leakage: Leakage | None = None
     cost: Played | None = None
     limits: Limits | None = None
+    measures: Mapping[str, Interval] = field(default_factory=dict)
 
     @property
     def key(self) -> Key:
@@ -164,6 +167,7 @@ def as_plain(line: Line) -> dict[str, Any]:
         "high": line.accuracy.high,
         "loss": line.loss._asdict(),
         "gain": line.gain._asdict(),
+        "measures": {name: each._asdict() for name, each in line.measures.items()},
         "rounds": None if cost is None else cost.rounds,
         "messages": None if cost is None else cost.all_messages,
         "bytes": None if cost is None else cost.all_bytes,

@@ -1,13 +1,14 @@
 """A comparison as text, as a self-contained page of HTML, and as files."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import tomli_w
 
 from veilring.errors import InputError
+from veilring.measures import NUMBERS as NUMBERS_OF_LABELS
 from veilring.nodes.journal import Traffic
 from veilring.privacy.checks import require
 from veilring.privacy.files import write_whole
@@ -21,6 +22,8 @@ from veilring.scenarios.reporting.charts import AccuracyChart, accuracy_chart, b
 from veilring.scenarios.reporting.page import estimates, fill
 
 _NONE: Final = "-"
+MEASURES: Final = tuple(name for name in NUMBERS_OF_LABELS if name != "accuracy")
+"""The names of the measures beside the accuracy."""
 _UNDER: Final = "└ "  # refers to the line above
 
 
@@ -60,10 +63,21 @@ HEADINGS: Final = (*COLUMNS, "verdict")
 """The headings of the table."""
 
 
-def cells(line: Line, decision: Decision) -> dict[str, str]:
-    """Return a line of the table by its headings; messages and bytes include the set-up."""
-    texts = [text(line) for text in COLUMNS.values()]
-    return dict(zip(HEADINGS, (*texts, decision.verdict(line) or _NONE), strict=True))
+def cells(line: Line, decision: Decision, measures: Sequence[str] = ()) -> dict[str, str]:
+    """Return a line of the table by its headings; messages and bytes include the set-up.
+
+    Args:
+        measures: The names of measures to add as columns.
+    """
+    shown = {heading: text(line) for heading, text in COLUMNS.items()}
+    verdict = {HEADINGS[-1]: decision.verdict(line) or _NONE}
+    return shown | verdict | {name: _measured(line, name) for name in measures}
+
+
+def _measured(line: Line, name: str) -> str:
+    """Return a measure with its interval; nothing where labels come without scores."""
+    found = line.measures.get(name)
+    return _NONE if found is None else f"{percent(found.mean)} ({interval_text(found)})"
 
 
 def measured_leak(line: Line) -> str:
@@ -142,6 +156,12 @@ def render_page(comparison: SystemComparison) -> str:
         headings=HEADINGS,
         numbers=NUMBERS,
         rows=[(line, list(cells(line, comparison.decision).items())) for line in comparison.lines],
+        measures=MEASURES,
+        measured=[
+            (line.label, [_measured(line, name) for name in MEASURES])
+            for line in comparison.lines
+            if not line.in_hindsight
+        ],
         promises=promises(comparison).items(),
         limits=limits(comparison),
         leakages=[

@@ -5,7 +5,7 @@ the best of its values, until the result no longer improves. Parameters look too
 that chose them, so each half of the splits chooses for the other half, and the accuracy reported is
 the one there.
 
-Ints come from `Setup.label`: the vectorised steps that parties run, without their messages.
+Labels come from `Setup.score`: the vectorised steps that parties run, without their messages.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,10 +19,11 @@ import tomli_w
 from veilring.arrays import Floats, Ints
 from veilring.data.table import Table
 from veilring.errors import InputError
+from veilring.measures import CONFIDENCE
 from veilring.protocols.promise import Facts
 from veilring.protocols.registry import find_system
 from veilring.protocols.ring.leakage import proportion_interval
-from veilring.protocols.system import Setup, System
+from veilring.protocols.system import Scored, Setup, System
 from veilring.randomness import Streams
 from veilring.scenarios.comparison.question import (
     DealtSplit,
@@ -34,7 +35,6 @@ from veilring.scenarios.comparison.question import (
 from veilring.scenarios.runner import Progress, ignore_progress
 from veilring.scenarios.sweep.engine import Engine, each_done
 
-CONFIDENCE: Final = 0.95
 INTERVAL: Final = (
     "the mean over the splits with a 95% interval of Student's t distribution. Its variance is s²"
     " (1/J + q/n), for J splits with q queries and n training rows (the corrected resampled t of "
@@ -103,7 +103,7 @@ class SystemAt:
         """Whether all held-out rows are queried, because further queries cost no privacy."""
         return self.system.is_lasting or not self.system.is_bounded()
 
-    def label(self, split: DealtSplit, question: Question) -> Ints:
+    def score(self, split: DealtSplit, question: Question) -> Scored:
         """Label batch by batch, each under the whole ε of the system.
 
         Args:
@@ -113,11 +113,15 @@ class SystemAt:
         streams, (system, form, epsilon) = Streams(question.seed), self.key
         name = ("comparison", system, form, str(epsilon), split.number)
         asked = [split.held_out] if self.asks_all else split.batches(question.queries)
-        setup, labels = self.set_up(split, len(asked[0])), list[Ints]()
+        setup, said = self.set_up(split, len(asked[0])), list[Scored]()
         for number, batch in enumerate(asked):
             rng = streams.generator(*name, number)
-            labels += [setup.label(part, rng) for part in setup.batches(batch.X)]
-        return np.concatenate(labels)
+            said += [setup.score(part, rng) for part in setup.batches(batch.X)]
+        return Scored.together(said)
+
+    def label(self, split: DealtSplit, question: Question) -> Ints:
+        """Label as `score` does."""
+        return self.score(split, question).labels
 
     def accuracy(self, split: DealtSplit, question: Question) -> float:
         """Return the share of the queries of `label` that it labels correctly."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 import tomli_w
 
 from veilring.extras import name_missing_extras
+from veilring.measures import NUMBERS
 from veilring.protocols.promise import Leakage
 from veilring.scenarios.report import (
     Amount,
@@ -23,6 +24,7 @@ from veilring.scenarios.report import (
     in_bytes,
     in_seconds,
     leaks,
+    measured,
     percent,
     promised,
     role_results,
@@ -81,6 +83,7 @@ def render(run: RunFolder) -> str:
         settings=tomli_w.dumps(run.scenario.model_dump(mode="json", exclude_none=True)),
         labelled=labelled,
         accuracy=labelled and _accuracy(labelled),
+        measured=labelled and measured(labelled, tuple(NUMBERS)),
         leakage=labelled
         and labelled.leakage
         and estimates(labelled.leakage, labelled.scenario.protocol.name),

@@ -280,6 +280,10 @@ class Classifier(ABC):
         odds = np.exp(found - found.max(axis=1, keepdims=True))
         return np.asarray(odds / odds.sum(axis=1, keepdims=True))
 
+    def best_scores(self, rows: Floats) -> Floats:
+        """Return probabilities if there are any, otherwise scores; shape (rows, classes)."""
+        return self.predict_proba(rows) if self.has_probabilities else self.scores(rows)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DirectionClassifier(Classifier):
