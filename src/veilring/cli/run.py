@@ -13,9 +13,10 @@ from veilring.cli.options import (
     DaskAddress,
     LabelColumn,
     ProtocolName,
-    RangesFile,
+    ReadingFile,
     RunFolder,
     ScenarioName,
+    SchemaFile,
     Settings,
     Workers,
     protocol_settings,
@@ -137,7 +138,8 @@ def run_command(
     ] = None,
     label: LabelColumn = None,
     separator: CellSeparator = ",",
-    ranges: RangesFile = None,
+    schema: SchemaFile = None,
+    reading: ReadingFile = None,
     overrides: Settings = None,
     as_json: Annotated[
         bool,
@@ -171,7 +173,7 @@ def run_command(
 
         veilring run my.csv --set parties.count=5
 
-        veilring run my.csv --ranges terms.toml
+        veilring run my.csv --schema schema.toml
 
         veilring run digits --set protocol.rounds=2 --seed 7 --json
 
@@ -184,7 +186,7 @@ def run_command(
     settings = [*protocol_settings(protocol), *(overrides or ()), *runtime_settings(runtime)]
     if seed is not None:
         settings.append(f"run.seed={seed}")
-    settings += table_settings(label, separator, ranges)
+    settings += table_settings(label, separator, schema, reading)
     loaded = load_experiment(scenario, settings)
     if isinstance(loaded, RoleScenario):
         from veilring.scenarios.roles import find_role
@@ -204,14 +206,14 @@ def run_command(
 
     table = loaded.data if isinstance(loaded, Scenario) else None
     if table is not None:
-        console.show_notes(table.source, table.label, table.separator)
+        console.show_notes(table.source, **table.columns)
     with console.show_progress(quiet=as_json) as progress:
         report = _run_into(out, loaded, progress)
     if as_json:
         typer.echo(json.dumps(report.as_json(), indent=2))
         return
     if table is not None:
-        console.show_columns(table.source, table.label, table.separator)
+        console.show_columns(table.source, **table.columns)
     _show(report)
 
 
