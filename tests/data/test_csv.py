@@ -15,7 +15,8 @@ from tests.refusals import require_refused
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
-from veilring.data.csv import Separator, read_cells, read_csv
+from veilring.data.cells import Separator
+from veilring.data.csv import read_cells, read_csv
 from veilring.data.sources import load
 from veilring.data.table import scale_to_unit, split
 from veilring.errors import InputError

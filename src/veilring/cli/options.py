@@ -81,6 +81,15 @@ ReadingFile = Annotated[
         help="TOML file with the particulars of the table's file, by which the schema reads it.",
     ),
 ]
+KeptColumns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--keep",
+        metavar="COLUMN",
+        help="Column of the file to put beside the labels, besides the identifiers of the schema;"
+        " may be repeated. It is not sent.",
+    ),
+]
 TermsFile = Annotated[
     Path | None,
     typer.Option(

@@ -6,6 +6,7 @@ that all parties share describes the columns, and no file.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import numpy as np
@@ -14,7 +15,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from veilring.arrays import Floats
-from veilring.config import Section
+from veilring.config import Section, read_toml
 
 Separator = Annotated[
     Literal[",", ";", "|", "tab"], Field(description="a comma, a semicolon, | or the word tab")
@@ -62,6 +63,15 @@ class Reading(Section):
     def columns(self) -> set[str]:
         """The names of all columns of the schema that it mentions."""
         return {*self.names, *self.factors, *self.offsets, *self.values}
+
+
+def read_particulars(path: Path | None, key: str = "reading") -> Reading:
+    """Read a file with the particulars of another; without one, there are none.
+
+    Args:
+        key: The key or option that names the file.
+    """
+    return Reading() if path is None else read_toml(path, Reading, key)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -174,7 +174,7 @@ class FeatureTerms(Section):
         """The range in words."""
         if self.meaning == "date":
             return f"a date ({date_of(self.low)} to {date_of(self.high)})"
-        return f"a number ({self.low} to {self.high})"
+        return f"a number ({self.low:g} to {self.high:g})"
 
 
 FeatureList = Annotated[
@@ -284,7 +284,8 @@ def look_up(
     if unknown:
         where, cell = cells.at(column, unknown[0]), texts[unknown[0]][:_SHOWN]
         near = did_you_mean(cell, names)
-        raise InputError(where, cell, f"one of {', '.join(names)}{near}{note}")
+        remedy = f"; or say which it is in the reading, under values.{column}"
+        raise InputError(where, cell, f"one of {', '.join(names)}{note}{near}{remedy}")
     return found
 
 
@@ -307,7 +308,7 @@ def _numbers(feature: FeatureTerms, cells: Cells) -> Floats:
     if feature.meaning == "date":
         numbers = np.array([day_of(cell, reading.dates) for cell in texts], np.float64)
     else:
-        numbers = _parsed(texts, name, cells)
+        numbers = parsed(texts, name, cells)
         numbers = numbers * reading.factors.get(name, 1.0) + reading.offsets.get(name, 0.0)
     unread = np.flatnonzero(~np.isfinite(numbers)).tolist()
     gaps = [row for row in unread if cells.is_gap(texts[row])]
@@ -361,7 +362,7 @@ def _number(cell: str) -> float:
         return _NOT_A_NUMBER
 
 
-def _parsed(texts: Sequence[str], name: str, cells: Cells) -> Floats:
+def parsed(texts: Sequence[str], name: str, cells: Cells) -> Floats:
     """Return cells as numbers by the decimal mark of their file."""
     decimal = cells.reading.decimal
     if decimal != AUTO:

@@ -42,7 +42,7 @@ FAR: Final = 100.0
 # Free text and names: each value becomes a feature shared by hardly two rows.
 MANY_CATEGORIES: Final = 0.5
 _SHOWN: Final = 40  # enough of a cell to find it in its file
-_LABELS: Final = frozenset({"label", "class", "target", "outcome", "diagnosis"})
+LABELS: Final = frozenset({"label", "class", "target", "outcome", "diagnosis"})
 # A number as every CSV reader writes it, and the words for values that are not finite.
 _NUMBER: Final = re.compile(
     r"[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|nan|inf|infinity)",
@@ -57,7 +57,11 @@ class TextColumn:
 
     name: str
     cells: Sequence[str]
-    lines: Sequence[int] = range(FIRST_LINE, sys.maxsize)
+    lines: Sequence[int] | None = range(FIRST_LINE, sys.maxsize)
+
+    def place(self, row: int) -> str:
+        """Return the line of a row in a file, or the number of a row in a data frame."""
+        return f"row {row + 1}" if self.lines is None else f"line {self.lines[row]}"
 
     def __len__(self) -> int:
         return len(self.cells)
@@ -108,7 +112,7 @@ def _in_column(file: str, column: TextColumn, message: str) -> InputError:
 
 
 def _cell_at(file: str, column: TextColumn, row: int) -> str:
-    return f"{file}, column {column.name!r}, line {column.lines[row]}"
+    return f"{file}, column {column.name!r}, {column.place(row)}"
 
 
 def require_header(file: str, columns: Sequence[TextColumn]) -> None:
@@ -186,11 +190,11 @@ def require_one_kind(file: str, column: TextColumn) -> None:
     count = int(column.is_number.sum())
     if count < len(column) and column.are_numbers:
         other = int(column.is_number.argmin())
-        line, cell = column.lines[other], column.cells[other][:_SHOWN]
+        place, cell = column.place(other), column.cells[other][:_SHOWN]
         raise _in_column(
             file,
             column,
-            f"{count} of {len(column)} cells are numbers, but line {line} is {cell!r}; drop or"
+            f"{count} of {len(column)} cells are numbers, but {place} is {cell!r}; drop or"
             " correct the other cells, or use categories of which fewer than"
             f" {NUMBERS_MIN:.0%} are numbers",
         )
@@ -245,10 +249,10 @@ def notes_of(
 
 def _on_label(columns: Sequence[TextColumn], label: TextColumn) -> Iterator[str]:
     """Question whether the last column is the label, unless it is named like one."""
-    if label.name.lower() in _LABELS:
+    if label.name.lower() in LABELS:
         return
     taken = f"the last column, {label.name!r}, is taken as the label"
-    called = [column.name for column in columns if column.name.lower() in _LABELS]
+    called = [column.name for column in columns if column.name.lower() in LABELS]
     if called:
         there = f"although there is a column {called[0]!r}"
         yield f"{taken}, {there}: choose it with --label {called[0]}"
@@ -270,8 +274,8 @@ def _on_feature(column: TextColumn) -> Iterator[str]:
     low, early, middle, late, high = np.quantile(values, [0, 0.25, 0.5, 0.75, 1])
     spread = late - early or np.ptp(np.quantile(values, [0.05, 0.95]))
     if 0 < FAR * spread < high - low:
-        line = column.lines[int(np.argmax(np.abs(values - middle)))]
-        found = f"column {column.name!r}, line {line}, is far from all other values"
+        place = column.place(int(np.argmax(np.abs(values - middle))))
+        found = f"column {column.name!r}, {place}, is far from all other values"
         yield f"{found}: after scaling, the other values hardly differ"
 
 
@@ -359,8 +363,7 @@ def read_cells(path: Path, reading: Reading = _PLAIN, *, may_have_gaps: bool = F
 
 def columns_of(cells: Cells) -> list[TextColumn]:
     """Return the columns of a file, for the checks of this module."""
-    lines = cells.lines or range(FIRST_LINE, FIRST_LINE + cells.rows)
-    return [TextColumn(name, texts, lines) for name, texts in cells.texts.items()]
+    return [TextColumn(name, texts, cells.lines) for name, texts in cells.texts.items()]
 
 
 def _read(path: Path, reading: Reading, *, offered: bool) -> Cells:
@@ -466,9 +469,8 @@ def _cells(path: Path, text: str, mark: str) -> tuple[list[list[str]], Sequence[
                     row.extend([""] * (width - len(row)))
             for column, cells in zip(columns, zip(*rows, strict=True), strict=True):
                 column.extend(map(str.strip, cells))
-        end = FIRST_LINE + len(columns[0])
-        if text.count("\n") < end:  # otherwise some cells have several lines
-            return columns, range(FIRST_LINE, end)
+        if text.count("\n") <= len(columns[0]):  # otherwise some cells have several lines
+            return columns, range(FIRST_LINE, FIRST_LINE + len(columns[0]))
         return columns, _first_lines(text, mark)[1:]
     except csv.Error as error:
         raise _ragged(path, str(error)) from None

@@ -93,32 +93,29 @@ def matched(cells: Cells, features: Sequence[FeatureTerms], label: str = "") -> 
     for name in sorted(cells.reading.columns - {*names, label}):
         near = did_you_mean(name, names)
         raise InputError("a column of the reading", name, f"a column of the schema{near}")
-    wanted = [FeatureTerms(name=label, kind="ignored")] if label else []
-    found = all_of(
-        partial(_header_of, feature, cells, is_needed=feature.is_feature or feature in wanted)
-        for feature in (*features, *wanted)
-    )
-    headers = {header: name for header, name in found if header}
-    return cells.renamed(headers)
+    wanted = [*features, *([FeatureTerms(name=label)] if label else [])]
+    headers = all_of(partial(header_of, feature, cells) for feature in wanted)
+    named = zip(headers, (feature.name for feature in wanted), strict=True)
+    return cells.renamed({header: name for header, name in named if header})
 
 
-def _header_of(feature: FeatureTerms, cells: Cells, *, is_needed: bool) -> tuple[str, str]:
-    """Return the header of a column in a file, and the column's name."""
+def header_of(feature: FeatureTerms, cells: Cells) -> str:
+    """Return the header of a column in a file; it is empty for an absent one that is no feature."""
     name = feature.name
     given = cells.reading.names.get(name, name)
     if given in cells:
-        return given, name
+        return given
     headers = [header for header in cells if parts_of_header(header)[0] == given]
     if len(headers) == 1:
         _require_unit(feature, headers[0], cells)
-        return headers[0], name
-    if not is_needed:
-        return "", name
+        return headers[0]
+    if not feature.is_feature:
+        return ""
     near = did_you_mean(given, [*cells])
     found = f"has two columns {given!r}" if headers else f"lacks the column {given!r}{near}"
     raise InputError.because(
         f"{cells.source} {found}; all columns of the schema are needed: add the column, or name its"
-        f" header in the reading of this file, under `names`",
+        f" header in the reading of this file, as names.{name}",
         field=cells.source,
     )
 
@@ -155,11 +152,15 @@ class Fit(NamedTuple):
     outside: int
     narrow: bool
 
-    def __str__(self) -> str:
-        found = f"{self.outside} of {self.rows} values are outside of its range"
+    @property
+    def found(self) -> str:
+        """How the values fit, in words."""
         if not self.outside:
-            found = f"all values are within {NARROW:.0%} of its range; check their unit"
-        return f"column {self.feature.name!r}: {found}"
+            return f"all values are within {NARROW:.0%} of its range; check their unit"
+        return f"{self.outside} of {self.rows} values are outside of its range"
+
+    def __str__(self) -> str:
+        return f"column {self.feature.name!r}: {self.found}"
 
     def is_refused(self, outside_max: float) -> bool:
         """Whether a party with such a column does not start."""

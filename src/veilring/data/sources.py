@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.arrays import Floats
-from veilring.config import did_you_mean, read_toml
-from veilring.data.cells import Reading, Separator
+from veilring.config import did_you_mean
+from veilring.data.cells import Reading, Separator, read_particulars
 from veilring.data.csv import read_cells, read_columns, read_csv
 from veilring.data.frames import PARQUET, Frame, cells_of_frame, read_parquet
 from veilring.data.npz import NPZ, Vectors, read_npz
@@ -73,7 +73,9 @@ def _by_schema(
     agreed = schema if isinstance(schema, RowSchema) else read_schema(Path(schema))
     if label is not None:
         agreed = agreed.model_copy(update={"label": label})
-    given = reading if isinstance(reading, Reading | None) else read_toml(Path(reading), Reading)
+    given = reading
+    if not isinstance(given, Reading):
+        given = read_particulars(None if given is None else Path(given))
     if isinstance(source, Frame):
         cells = cells_of_frame(source, _FRAME, given)
     elif _is_file(str(source)):

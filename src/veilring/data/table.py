@@ -271,6 +271,18 @@ class Table:
         _require_values(X, len(y), len(names))
         return cls(name, X, y, Features(names, Ranges.of(X), classes, categories))
 
+    @classmethod
+    def from_frame(cls, frame: Any, **given: Any) -> "Table":  # noqa: ANN401  (of any library)
+        """Return a data frame of pandas, polars or Arrow as a table.
+
+        Args:
+            frame: The frame, in memory.
+            given: `label`, `schema` and `reading`, as in `veilring.data.sources.load`.
+        """
+        from veilring.data import sources  # noqa: PLC0415  (it imports this module)
+
+        return sources.load(frame, **given)
+
     def __len__(self) -> int:
         return len(self.y)
 

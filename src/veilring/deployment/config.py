@@ -11,8 +11,8 @@ from pydantic import Field, ValidationError
 from typing_extensions import override
 
 from veilring.arrays import Floats
-from veilring.config import Agreed, Section, missing_file, read_tables, read_toml, scenario_error
-from veilring.data.cells import Reading, Words
+from veilring.config import Agreed, Section, missing_file, read_tables, scenario_error
+from veilring.data.cells import Reading, Words, read_particulars
 from veilring.data.schema import OUTSIDE_MAX, OutsideMax, RowSchema, feature_terms, kept_columns
 from veilring.data.table import Table
 from veilring.errors import InputError, ScenarioError, VeilringError
@@ -193,7 +193,7 @@ class ReadingConfig(Config):
     @property
     def particulars(self) -> Reading:
         """The particulars of the party's file."""
-        return read_toml(Path(self.reading), Reading, "reading") if self.reading else Reading()
+        return read_particulars(Path(self.reading) if self.reading else None)
 
 
 class ServerConfig(TermsConfig):
