@@ -66,10 +66,11 @@ class Reading(Section):
 
 
 def read_particulars(path: Path | None, key: str = "reading") -> Reading:
-    """Read a file with the particulars of another; without one, there are none.
+    """Read the particulars of a file; without a path, return those of a usual file.
 
     Args:
-        key: The key or option that names the file.
+        path: The TOML file.
+        key: The key or option that names it.
     """
     return Reading() if path is None else read_toml(path, Reading, key)
 

@@ -23,7 +23,7 @@ class Finding(NamedTuple):
 
     Attributes:
         column: The column concerned; empty for the file.
-        text: What differs, where, and what to do if it is wrong.
+        text: The difference with its place, and the remedy if it is wrong.
         is_wrong: Whether the file cannot be used until it is mended; otherwise it is read rightly.
     """
 
@@ -77,7 +77,7 @@ def _about_file(schema: RowSchema, cells: Cells, headers: dict[str, str]) -> Ite
 def _about_column(
     column: FeatureTerms, cells: Cells, schema: RowSchema, *, is_label: bool
 ) -> Iterator[Finding]:
-    """Yield what one column's cells show."""
+    """Yield the findings about one column's cells."""
     name = column.name
     try:
         if is_label:

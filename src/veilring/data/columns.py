@@ -87,10 +87,9 @@ class FeatureTerms(Section):
 
     Attributes:
         name: The header of the column.
-        kind: A number in a range, a category, an ordinal (a category with a rank, which becomes one
-            number), a date (in days), or a column that is not a feature: an identifier, which stays
-            beside the labels of its party, or one that is ignored. By default a category if there
-            are categories, otherwise a number.
+        kind: A number or a date in a range, a category, or an ordinal: a category with a rank,
+            which becomes one number. An identifier stays with its party, and an ignored column is
+            not read. By default a category if there are categories, otherwise a number.
         unit: The unit of the numbers, for people and for headers such as `crp [mg/l]`.
         low: The minimum, of dates a date; lower values are clipped to it.
         high: The maximum; higher values are clipped to it.
@@ -229,7 +228,7 @@ _Found = TypeVar("_Found")
 
 
 def all_of(reads: Iterable[Callable[[], _Found]]) -> list[_Found]:
-    """Return what each call returns, or raise the errors of all calls together."""
+    """Return the results of all calls, or raise all their errors together."""
     found, wrong = list[_Found](), list[InputError]()
     for read in reads:
         try:

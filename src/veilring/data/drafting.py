@@ -1,4 +1,4 @@
-"""Drafting a public schema from one party's own file, and saying what came from its rows.
+"""Drafting a public schema from one party's own file, with a mark on its own ranges and categories.
 
 A draft is a start for the parties' discussion. Ranges and categories that come from rows reveal
 something about them, so each such column is marked as not agreed until somebody replaces them by

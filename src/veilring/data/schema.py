@@ -1,8 +1,7 @@
 """The public schema of rows, and how a party's file is read and checked by it.
 
-The terms of a deployment contain a schema, and a file may contain nothing else: both are read by
-the same model, and a table of either is read in the same way by a party that serves, by a scenario
-and by `veilring schema check`.
+The terms of a deployment contain a schema, and a file of its own has the same keys. A party that
+serves, a scenario and `veilring schema check` read a table by either in the same way.
 
 A value outside of its range is clipped, which no protocol notices: rows in another unit only make
 labels wrong. Each role that reads a file of its own therefore counts such values first. The counts
