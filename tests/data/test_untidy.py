@@ -20,6 +20,9 @@ from veilring.data.checking import check_file
 from veilring.data.columns import FeatureTerms
 from veilring.data.drafting import draft_schema
 from veilring.data.schema import RowSchema, read_file, read_schema
+from veilring.data.table import scale_to_unit
+from veilring.deployment.examples import write_peers
+from veilring.deployment.peers import PeerTerms
 from veilring.errors import InputError
 
 Columns = dict[str, Sequence[object]]
@@ -256,6 +259,20 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     assert "(8 more cells are empty)" in lines[0]
 
 
+def test_a_table_without_a_schema_tells_its_gaps_at_once(tmp_path: Path) -> None:
+    """One error names each column with empty cells, their number and the remedies."""
+    columns = patients(9, default_rng(1)) | {
+        "age": [""] * 2 + [40] * 7,
+        "sex": ["f", ""] * 4 + ["m"],
+    }
+    with pytest.raises(InputError) as refused:
+        vr.load(write(tmp_path / "rows.csv", columns))
+    first, second = str(refused.value).splitlines()
+    assert first.startswith("rows.csv, column 'age', line 2 is empty; drop the row or fill in a nu")
+    assert first.endswith("or declare a value for empty cells (2 here) in a schema")
+    assert second.startswith("rows.csv, column 'sex', line 3 is empty; fill it in")
+
+
 def test_a_drafted_schema_reads_its_own_file(tmp_path: Path) -> None:
     """It notices dates, identifiers, text and gaps, and marks what came from rows."""
     rng = default_rng(3)
@@ -392,6 +409,26 @@ def test_a_column_that_contradicts_itself_is_refused(column: dict[str, object], 
     schema = RowSchema.model_validate({"classes": ["x"], "features": columns})
     with pytest.raises(InputError, match=says):
         schema.require_sound()
+
+
+def test_a_trial_has_files_that_its_terms_read(tmp_path: Path) -> None:
+    """`deploy` writes dates and ordinals as the schema reads them."""
+    rng, path = default_rng(8), tmp_path / "rows.csv"
+    columns = dates(patients(60, rng), rng)
+    grades = ("low", "mid", "high")
+    write(path, {"grade": [grades[n % 3] for n in range(60)], **columns})
+    grade = FeatureTerms(name="grade", kind="ordinal", categories=grades)
+    schema = UNTIDY["dates"].schema
+    schema = schema.model_copy(update={"features": (grade, *schema.features)})
+    table, folder = vr.load(path, schema=schema), tmp_path / "trial"
+    names = write_peers(table, vr.RankSearch(), folder, parties="abc", seed=1, port=7311)
+    terms = PeerTerms.load(folder / "terms.toml")
+    assert terms.features == schema.features
+    read = [terms.read_rows(folder / f"{name}.csv").features for name in (*names, "queries")]
+    days = table.features.names.index("admitted")
+    whole = np.floor(scale_to_unit(table).X[:, days] * 365)
+    assert sorted(np.floor(np.vstack(read)[:, days] * 365)) == sorted(whole)
+    assert {*np.vstack(read)[:, 0]} == {0.0, 0.5, 1.0}
 
 
 def test_an_ordinal_is_one_number_in_the_order_of_its_categories(tmp_path: Path) -> None:

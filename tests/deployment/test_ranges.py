@@ -11,7 +11,8 @@ import tomli_w
 from tests.deployment.collection import Collect
 from tests.deployment.commands import PARTIES, Deploy
 
-from veilring.data.schema import OUTSIDE_MAX, FeatureTerms
+from veilring.data.columns import FeatureTerms
+from veilring.data.schema import OUTSIDE_MAX
 from veilring.deployment.config import Schema
 from veilring.errors import ScenarioError
 

@@ -168,6 +168,12 @@ class FeatureTerms(Section):
             return UNKNOWN
         return day_of(str(self.missing)) if self.meaning == "date" else self.missing
 
+    def cell_of(self, value: float) -> object:
+        """Return the cell of a file with the value of a column that is one feature."""
+        if self.meaning == "ordinal":
+            return self.categories[round(value)]
+        return date_of(value) if self.meaning == "date" else value
+
     @property
     def range_text(self) -> str:
         """The range in words."""

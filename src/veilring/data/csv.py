@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from io import StringIO
 from itertools import islice
 from pathlib import Path
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from veilring.arrays import Bools, Floats
 from veilring.data.cells import AUTO, FIRST_LINE, Cells, Reading, Separator
+from veilring.data.columns import all_of, day_of
 from veilring.data.table import Table, encode_columns
 from veilring.errors import InputError
 
@@ -34,6 +35,9 @@ CLASSES_MAX: Final = 100
 ROWS_A_CLASS: Final = 10
 # Words that differ in this many rows are ids. In fewer rows categories may differ by chance.
 IDS_ROWS_MIN: Final = 11
+# Whole numbers that are all different, although chance would have repeated this many of them.
+_REPEATS_EXPECTED: Final = 10.0
+_IS_ID: Final = re.compile(r"(.*[\W_])?(id|nr|no|key|uuid|number|patient|case|mrn)", re.IGNORECASE)
 # fewer rows are too little evidence about a column
 ROWS_MIN: Final = 10
 # Scaled by its extremes, the middle half of the rows lies within a hundredth of the range:
@@ -169,20 +173,28 @@ def require_no_ids(file: str, column: TextColumn) -> None:
             file,
             column,
             f"each of the {len(column)} rows has a different value, as if they were ids or names;"
-            " remove the column from the file, or group the values into categories",
+            " remove the column from the file, group the values into categories, or declare it in a"
+            " schema (`veilring schema make`)",
         )
 
 
 def require_full(file: str, columns: Sequence[TextColumn]) -> None:
-    """Refuse empty cells, and say how to fill them in."""
-    for column in columns:
-        if "" in column.cells:
-            full = [cell for cell in column.cells if cell]
-            is_number = TextColumn(column.name, full).are_numbers
-            unknown = "fill it in; write '?' for an unknown category"
-            advice = "drop the row or fill in a number" if is_number else unknown
-            where = _cell_at(file, column, column.cells.index(""))
-            raise InputError.because(f"{where} is empty; {advice}", field=where)
+    """Refuse empty cells of all columns together, and say how to fill them in."""
+    all_of(partial(_require_full, file, column) for column in columns)
+
+
+def _require_full(file: str, column: TextColumn) -> None:
+    if "" not in column.cells:
+        return
+    full = [cell for cell in column.cells if cell]
+    is_number = TextColumn(column.name, full).are_numbers
+    unknown = "fill it in; write '?' for an unknown category"
+    fill = "drop the row or fill in a number" if is_number else unknown
+    advice = (
+        f"{fill}, or declare a value for empty cells ({column.cells.count('')} here) in a schema"
+    )
+    where = _cell_at(file, column, column.cells.index(""))
+    raise InputError.because(f"{where} is empty; {advice}", field=where)
 
 
 def require_one_kind(file: str, column: TextColumn) -> None:
@@ -217,6 +229,8 @@ def require_classes(file: str, column: TextColumn, *, is_chosen: bool = False) -
         allowed += " (the last column is taken as the label; run, compare and deploy take --label)"
     if are_numbers and not (column.numbers % 1 == 0).all():
         raise _in_column(file, column, f"not all of its numbers are whole; {allowed}")
+    if column.different > CLASSES_SURE and not np.isnan([*map(day_of, column.cells)]).any():
+        raise _in_column(file, column, f"it has {column.different} different dates; {allowed}")
     if column.different > most:
         kind = "numbers" if are_numbers else "words"
         raise _in_column(file, column, f"it has {column.different} different {kind}; {allowed}")
@@ -260,6 +274,15 @@ def _on_label(columns: Sequence[TextColumn], label: TextColumn) -> Iterator[str]
         yield f"{taken}: it has {label.different} classes, all numbers; choose another with --label"
 
 
+def are_keys(name: str, numbers: Floats) -> bool:
+    """Whether numbers identify rows: whole, all different, and named so or denser than chance."""
+    rows = len(numbers)
+    if rows < IDS_ROWS_MIN or (numbers % 1).any() or len(np.unique(numbers)) < rows:
+        return False
+    repeats = rows * (rows - 1) / 2 / (np.ptp(numbers) + 1)
+    return bool(repeats > _REPEATS_EXPECTED or _IS_ID.fullmatch(name))
+
+
 def _on_feature(column: TextColumn) -> Iterator[str]:
     rows = len(column)
     if not column.is_number.all():
@@ -271,6 +294,11 @@ def _on_feature(column: TextColumn) -> Iterator[str]:
     values = column.numbers
     if np.array_equal(np.diff(values), np.ones(rows - 1)):
         yield f"column {column.name!r} numbers the rows but would be a feature: leave it out"
+    elif are_keys(column.name, values):
+        yield (
+            f"column {column.name!r} looks like an identifier but would be a feature: leave it out,"
+            " or declare it in a schema (`veilring schema make`)"
+        )
     low, early, middle, late, high = np.quantile(values, [0, 0.25, 0.5, 0.75, 1])
     spread = late - early or np.ptp(np.quantile(values, [0.05, 0.95]))
     if 0 < FAR * spread < high - low:
@@ -334,7 +362,9 @@ def read_columns(cells: Cells, *, label: str | None = None, needs_label: bool = 
         raise InputError("label", chosen, f"a column of {file}: {', '.join(by_name)}")
     labels = by_name[chosen]
     require_features(file, columns)
-    features = {column.name: _typed(file, column) for column in columns if column is not labels}
+    others = [column for column in columns if column is not labels]
+    typed = all_of(partial(_typed, file, column) for column in others)
+    features = {column.name: cells for column, cells in zip(others, typed, strict=True)}
     require_classes(file, labels, is_chosen=label is not None)
     table = encode_columns(file, features, np.array(labels.cells, np.str_))
     notes = notes_of(columns, labels, is_chosen=label is not None)

@@ -5,7 +5,6 @@ something about them, so each such column is marked as not agreed until somebody
 what is possible.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from math import floor, log10
@@ -24,15 +23,13 @@ from veilring.data.csv import (
     MANY_CATEGORIES,
     NUMBERS_MIN,
     TextColumn,
+    are_keys,
     require_classes,
 )
 from veilring.data.schema import RowSchema, parts_of_header
 from veilring.data.table import CATEGORIES_MAX, number_classes
 from veilring.errors import InputError
 
-# Whole numbers that are all different, although chance would have repeated this many of them.
-_REPEATS_EXPECTED: Final = 10.0
-_IS_ID: Final = re.compile(r"(.*[\W_])?(id|nr|no|key|uuid|number|patient|case|mrn)", re.IGNORECASE)
 _SHOWN: Final = 40  # enough of a cell to find it in its file
 _FROM_ROWS: Final = "from rows"
 _HEADER: Final = """\
@@ -140,12 +137,6 @@ def _classes(cells: Cells, label: str, *, is_chosen: bool) -> tuple[tuple[str, .
             f"{cells.source}, column {label!r}, the label, is empty; choose another with --label",
             field="label",
         )
-    if _share_of_dates(column, cells) >= NUMBERS_MIN:
-        raise InputError.because(
-            f"{cells.source}, column {label!r} has dates, which are no classes; choose the label"
-            " with --label",
-            field="label",
-        )
     require_classes(cells.source, column, is_chosen=is_chosen)
     _, classes = number_classes(cells.source, np.array(column.cells, np.str_))
     without = f"; {gaps:,} rows have no class: remove them" if gaps else ""
@@ -164,11 +155,6 @@ def _without_gaps(header: str, cells: Cells) -> tuple[TextColumn, int]:
     return column, len(texts) - len(full)
 
 
-def _share_of_dates(column: TextColumn, cells: Cells) -> float:
-    days = (day_of(cell, cells.reading.dates) for cell in column.cells)
-    return float(np.isfinite(np.fromiter(days, np.float64, len(column))).mean())
-
-
 def _column(name: str, header: str, cells: Cells) -> tuple[FeatureTerms, str]:
     """Return a drafted column, with what was found about it in words."""
     column, gaps = _without_gaps(header, cells)
@@ -178,7 +164,7 @@ def _column(name: str, header: str, cells: Cells) -> tuple[FeatureTerms, str]:
     numbers = parsed(column.cells, header, full)
     is_number = np.isfinite(numbers)
     if is_number.mean() >= NUMBERS_MIN:
-        if is_number.all() and _are_keys(name, numbers):
+        if is_number.all() and are_keys(name, numbers):
             return _no_feature(name, "identifier", "whole numbers that differ in every row")
         feature = _ranged(name, "number", numbers[is_number], gaps)
         unit = parts_of_header(header)[1]
@@ -213,15 +199,6 @@ def _no_feature(name: str, kind: Kind, why: str) -> tuple[FeatureTerms, str]:
         "not a feature, and kept beside the labels" if kind == "identifier" else "not a feature"
     )
     return FeatureTerms(name=name, kind=kind), f"{name!r}: {why}; {remark}"
-
-
-def _are_keys(name: str, numbers: Floats) -> bool:
-    """Whether numbers identify rows: whole, all different, and named so or denser than chance."""
-    rows = len(numbers)
-    if rows < IDS_ROWS_MIN or (numbers % 1).any() or len(np.unique(numbers)) < rows:
-        return False
-    repeats = rows * (rows - 1) / 2 / (np.ptp(numbers) + 1)
-    return bool(repeats > _REPEATS_EXPECTED or _IS_ID.fullmatch(name))
 
 
 def _ranged(name: str, kind: Kind, values: Floats, gaps: int) -> FeatureTerms:

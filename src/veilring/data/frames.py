@@ -38,7 +38,7 @@ def cells_of_frame(frame: Frame, source: str = "rows", reading: Reading | None =
 
     try:
         known: nw.DataFrame[Any] = nw.from_native(frame, eager_only=True)
-        columns = {str(name): _texts(known[name]) for name in known.columns}
+        columns = {str(column.name): _texts(column) for column in known.iter_columns()}
     except (TypeError, ValueError) as error:  # of narwhals, whose duplicates are a ValueError
         reason = str(error).partition("\n")[0]
         raise InputError.because(
