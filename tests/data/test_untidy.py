@@ -23,6 +23,7 @@ from veilring.data.schema import RowSchema, read_file, read_schema
 from veilring.data.table import scale_to_unit
 from veilring.deployment.examples import write_peers
 from veilring.deployment.peers import PeerTerms
+from veilring.deployment.survey import SurveyTerms
 from veilring.errors import InputError
 
 Columns = dict[str, Sequence[object]]
@@ -429,6 +430,15 @@ def test_a_trial_has_files_that_its_terms_read(tmp_path: Path) -> None:
     whole = np.floor(scale_to_unit(table).X[:, days] * 365)
     assert sorted(np.floor(np.vstack(read)[:, days] * 365)) == sorted(whole)
     assert {*np.vstack(read)[:, 0]} == {0.0, 0.5, 1.0}
+
+
+@pytest.mark.parametrize("kind", ["date", "identifier", "ignored"])
+def test_a_survey_asks_for_numbers_and_categories_only(kind: str) -> None:
+    """Other kinds are refused with the key and the allowed kinds."""
+    protocol = {"name": "ldp-bayes", "kind": "means", "epsilon": 1.0}
+    terms = SurveyTerms.of(protocol=protocol, features=[{"name": "a"}, {"name": "b", "kind": kind}])
+    with pytest.raises(InputError, match=rf"features\.b\.kind is '{kind}'; allowed: number or cat"):
+        terms.checked()
 
 
 def test_an_ordinal_is_one_number_in_the_order_of_its_categories(tmp_path: Path) -> None:

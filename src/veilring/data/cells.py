@@ -65,6 +65,11 @@ class Reading(Section):
         return {*self.names, *self.factors, *self.offsets, *self.values}
 
 
+def place_of(row: int, lines: Sequence[int] | None) -> str:
+    """Describe the place of a row: its line in a file, or its number in a data frame."""
+    return f"row {row + 1}" if lines is None else f"line {lines[row]}"
+
+
 def read_particulars(path: Path | None, key: str = "reading") -> Reading:
     """Read the particulars of a file; without a path, return those of a usual file.
 
@@ -114,8 +119,7 @@ class Cells(Mapping[str, NDArray[np.str_]]):
 
     def at(self, column: str, row: int) -> str:
         """Describe the place of a cell."""
-        place = f"row {row + 1}" if self.lines is None else f"line {self.lines[row]}"
-        return f"{self.source}, column {column!r}, {place}"
+        return f"{self.source}, column {column!r}, {place_of(row, self.lines)}"
 
     def is_gap(self, cell: str) -> bool:
         """Whether a cell that is no value of its column stands for a missing value."""

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilring.arrays import Bools, Floats
-from veilring.data.cells import AUTO, FIRST_LINE, Cells, Reading, Separator
+from veilring.data.cells import AUTO, FIRST_LINE, Cells, Reading, Separator, place_of
 from veilring.data.columns import all_of, day_of
 from veilring.data.table import Table, encode_columns
 from veilring.errors import InputError
@@ -64,8 +64,8 @@ class TextColumn:
     lines: Sequence[int] | None = range(FIRST_LINE, sys.maxsize)
 
     def place(self, row: int) -> str:
-        """Return the line of a row in a file, or the number of a row in a data frame."""
-        return f"row {row + 1}" if self.lines is None else f"line {self.lines[row]}"
+        """Describe the place of a row."""
+        return place_of(row, self.lines)
 
     def __len__(self) -> int:
         return len(self.cells)
