@@ -275,7 +275,7 @@ def test_a_table_without_a_schema_tells_its_gaps_at_once(tmp_path: Path) -> None
 
 
 def test_a_drafted_schema_reads_its_own_file(tmp_path: Path) -> None:
-    """It notices dates, identifiers, text and gaps, and marks what came from rows."""
+    """It notices dates, identifiers, text and gaps, and marks the columns taken from rows."""
     rng = default_rng(3)
     columns = gaps(patients(200, rng), rng)
     columns |= {
