@@ -17,7 +17,8 @@ from typing import Final, Literal, NamedTuple
 
 from veilring.arrays import Floats
 from veilring.errors import InputError
-from veilring.measures import CONFIDENCE, Interval
+from veilring.measures import CONFIDENCE
+from veilring.scenarios.comparison.tuning import Interval
 
 _SPLITS_MIN: Final = 2
 

@@ -186,18 +186,18 @@ def test_the_first_difference_between_schemas_is_named(
     assert str(refused.value).startswith(f"the parts have different schemas: {says}")
 
 
-def test_parts_with_the_same_public_ranges_run(tmp_path: Path) -> None:
-    """Tables with other extremes have one schema once they are loaded with public ranges."""
-    ranges, rows = tmp_path / "ranges.toml", tmp_path / "rows.csv"
-    ranges.write_text('[[features]]\nname = "age"\nlow = 0\nhigh = 100\n')
+def test_parts_with_the_same_public_schema_run(tmp_path: Path) -> None:
+    """Tables with other extremes have one schema once they are loaded with a public one."""
+    schema, rows = tmp_path / "schema.toml", tmp_path / "rows.csv"
+    schema.write_text('classes = ["x", "y"]\n[[features]]\nname = "age"\nlow = 0\nhigh = 100\n')
     parts = list[vr.Table]()
     for age in (17, 18, 19):
         rows.write_text("age,label\n" + "".join(f"{age * n},{'xy'[n % 2]}\n" for n in range(5)))
-        parts.append(vr.load(str(rows), ranges=ranges))
+        parts.append(vr.load(str(rows), schema=schema))
     assert parts[0].features.ranges == parts[2].features.ranges
     assert len(vr.run(vr.RankSearch(k=3), parts, parts[0], seed=1).labels) == 5
-    with pytest.raises(vr.InputError, match="'alcohol' has no range in the file"):
-        vr.load("wine", ranges=ranges)
+    with pytest.raises(vr.InputError, match=r"source is 'wine'; .* because a schema is given"):
+        vr.load("wine", schema=schema)
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ REFUSED: Final = {
     "run wine --out taken": "--out",
     "run wine --set data.source=gone.csv --out room": "gone.csv",
     "run my.csv": "data.source is my.csv; allowed: the path of an existing CSV",
-    "run trips.csv --ranges gone.toml": "data.ranges: there is no file",
+    "run trips.csv --schema gone.toml": "data.schema_file: there is no file",
     """run wine --set 'protocol.P0="1"'""": "protocol.P0 is '1'; allowed: a number",
     "run wine --set protocol.k=seven": "protocol.k is 'seven'; allowed: a whole",
     "run wine --set network.runtime=abacus": "network.runtime is 'abacus'",

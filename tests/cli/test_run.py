@@ -65,9 +65,9 @@ def test_of_a_csv_it_reports_the_columns(tmp_path: Path) -> None:
     assert out.splitlines()[0] == f"mine.csv: columns: {columns}"
 
 
-def test_ranges_replace_the_extremes_of_the_table(tmp_path: Path) -> None:
-    """A file with the extremes changes nothing, and one with wider ranges the scaled rows."""
-    table, ranges = tmp_path / "mine.csv", tmp_path / "ranges.toml"
+def test_a_schema_replaces_the_extremes_of_the_table(tmp_path: Path) -> None:
+    """A schema with the extremes changes nothing, and one with wider ranges the scaled rows."""
+    table, schema = tmp_path / "mine.csv", tmp_path / "schema.toml"
     rows = [f"{n % 7},{n % 5},{'xy'[n % 2]}" for n in range(40)]
     table.write_text("\n".join(["a,b,label", *rows, ""]))
 
@@ -78,12 +78,12 @@ def test_ranges_replace_the_extremes_of_the_table(tmp_path: Path) -> None:
     def widen(factor: int) -> None:
         ends = {"a": 6 * factor, "b": 4}
         columns = [{"name": name, "low": 0, "high": high} for name, high in ends.items()]
-        ranges.write_text(tomli_w.dumps({"features": columns}))
+        schema.write_text(tomli_w.dumps({"classes": ["x", "y"], "features": columns}))
 
     widen(1)
-    assert transcript("--ranges", ranges) == transcript()
+    assert transcript("--schema", schema) == transcript()
     widen(1000)
-    assert transcript("--ranges", ranges) != transcript()
+    assert transcript("--schema", schema) != transcript()
 
 
 def test_out_contains_everything_to_repeat_the_run(tmp_path: Path) -> None:

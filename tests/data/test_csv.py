@@ -4,7 +4,7 @@ import codecs
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,8 @@ from tests.refusals import require_refused
 from typer.testing import CliRunner
 
 from veilring.cli.app import app
-from veilring.data.csv import Separator, read_cells, read_csv
+from veilring.data.cells import Separator
+from veilring.data.csv import read_cells, read_csv
 from veilring.data.sources import load
 from veilring.data.table import scale_to_unit, split
 from veilring.errors import InputError
@@ -137,16 +138,19 @@ def test_an_invalid_table_is_refused(write: Write, text: str, named: str) -> Non
     assert "rows.csv" in str(caught.value)
 
 
-MEASUREMENTS: list[tuple[list[object], str]] = [
+MEASUREMENTS: list[tuple[Sequence[object], str]] = [
     ([*range(101)] * 20, "101 different numbers; .* 100 classes"),
     ([*range(41)] * 5, "41 different numbers; .* 20 classes"),
     (["1", "2.5"], "not all of its numbers are whole.*"),
     ([f"Ann {n}" for n in range(21)], "21 different words; .* 20 classes"),
+    ([*(f"2024-01-{n + 1:02}" for n in range(25))] * 9, "25 different dates; .* 112 classes"),
 ]
 
 
 @pytest.mark.parametrize(("labels", "found"), MEASUREMENTS)
-def test_a_measurement_or_name_is_no_label(write: Write, labels: list[object], found: str) -> None:
+def test_a_measurement_or_name_is_no_label(
+    write: Write, labels: Sequence[object], found: str
+) -> None:
     """The error names the last column, and says that it was used as the label."""
     said = f"'size': .*{found}.* last column is taken"
     require_refused(said, load, write({"a": [1] * len(labels), "size": labels}))
@@ -231,6 +235,9 @@ PLAUSIBLE: dict[str, Columns] = {
         "glucose": [9999 if row == 3 else 0 if row % 4 else row for row in range(ROWS)]
     },
     "column 'glucose' numbers the rows": {"glucose": range(1, ROWS + 1)},
+    "column 'glucose' looks like an identifier": {
+        "glucose": [4000 + (37 * row) % 61 for row in range(ROWS)]
+    },
     "column 'ward' has 30 categories in 40 rows": {"ward": [f"Ann {n % 30}" for n in range(ROWS)]},
 }
 

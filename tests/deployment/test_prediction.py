@@ -16,7 +16,12 @@ from tests.deployment.prediction_crashes import written_by_server
 
 from veilring.data.npz import read_vectors
 from veilring.deployment import prediction as asking
-from veilring.deployment.prediction import PredictionTerms, read_queries, read_records
+from veilring.deployment.prediction import (
+    PredictionClientConfig,
+    PredictionTerms,
+    read_queries,
+    read_records,
+)
 from veilring.errors import InputError, ScenarioError
 from veilring.privacy.accounting import GaussianDP
 from veilring.privacy.budgets import budget_units
@@ -188,6 +193,11 @@ def embeddings(path: Path, **changed: ArrayLike) -> Path:
     return path
 
 
+CLIENT: Final = PredictionClientConfig(
+    role="client", identity="a.key", roster="roster.toml", terms="terms.toml", ask="clinic"
+)
+
+
 def test_embeddings_are_read_as_they_are_and_from_a_public_origin(
     embedded: PredictionTerms, tmp_path: Path
 ) -> None:
@@ -207,8 +217,10 @@ def test_embeddings_are_read_as_they_are_and_from_a_public_origin(
     unit = np.array([[1.0, 0.0, 0.1], [0.0, 1.0, 0.0], [0.0, 0.0, -1.0]])
     unit[0] /= np.linalg.norm(unit[0])
     expected = quantise(unit - np.array([0.5, 0.0, 0.0]))
-    np.testing.assert_allclose(read_queries(path, terms), expected, atol=1)
-    np.testing.assert_array_equal(records.directions, read_queries(path, terms))
+    queries, kept = read_queries(path, terms, CLIENT)
+    np.testing.assert_allclose(queries, expected, atol=1)
+    np.testing.assert_array_equal(records.directions, queries)
+    assert kept == {}
 
 
 def priced(path: Path, price: float) -> ServerRules:
@@ -268,7 +280,7 @@ def test_invalid_files_of_embeddings_are_refused(
         read_records(path, embedded, "id")
     if changed is NOTHING:
         with pytest.raises(InputError, match=message):
-            read_queries(path, embedded)
+            read_queries(path, embedded, CLIENT)
 
 
 def test_files_that_are_damaged_or_lack_an_array_are_named(

@@ -2,14 +2,17 @@
 
 import csv
 import logging
+import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+import tomli_w
 from tests.deployment.collection import Collect
 from tests.deployment.commands import PARTIES, Deploy
 
-from veilring.data.schema import OUTSIDE_MAX, FeatureTerms
+from veilring.data.columns import FeatureTerms
+from veilring.data.schema import OUTSIDE_MAX
 from veilring.deployment.config import Schema
 from veilring.errors import ScenarioError
 
@@ -144,3 +147,34 @@ def test_all_columns_outside_their_ranges_are_named(
     assert "column 'x7'" in caplog.text
     assert "column 'x8'" not in caplog.text
     assert "12 more columns" in caplog.text
+
+
+def test_parties_with_files_of_their_own_answer_beside_the_clients_columns(deploy: Deploy) -> None:
+    """A party's reading explains its file, and a client's identifiers never leave its machine."""
+    ring = deploy("release")
+    terms = tomllib.loads((ring.folder / "terms.toml").read_text())
+    terms["features"] += [{"name": "patient", "kind": "identifier"}]
+    (ring.folder / "terms.toml").write_text(tomli_w.dumps(terms))
+    file = ring.folder / "party-1.csv"
+    text = (
+        file.read_text().replace(",", ";").replace(".", ",").replace("sepal width (cm)", "Breite")
+    )
+    file.write_text(text)
+    assert "lacks the column 'sepal width (cm)'" in ring.ended("serve", "party-1.toml", code=2)
+    ring.configure("party-1", 'reading = "own.toml"')
+    (ring.folder / "own.toml").write_text('names = { "sepal width (cm)" = "Breite" }\n')
+    ring.serve(*PARTIES)
+    queries = ring.folder / "queries.csv"
+    header, *rows = queries.read_text().splitlines()
+    numbered = [f"P{number},{row},ward {number % 2}" for number, row in enumerate(rows)]
+    queries.write_text("\n".join([f"patient,{header},ward", *numbered, ""]))
+    answer = ring.call("ask", "client.toml", "queries.csv", "--keep", "ward").stdout.splitlines()
+    assert answer[0] == "patient,ward,label"
+    assert [line.split(",")[:2] for line in answer[1:3]] == [["P0", "ward 0"], ["P1", "ward 1"]]
+    assert len(answer) == len(rows) + 1
+    refused = ring.call("ask", "client.toml", "queries.csv", "--keep", "bed", code=2).stderr
+    assert "keep is 'bed'; allowed: a column of queries.csv: patient" in refused
+
+    ring.call("ask", "client.toml", "--model", "model.json")
+    kept = ring.call("classify", "model.json", "queries.csv", "--keep", "ward").stdout
+    assert kept.splitlines() == answer

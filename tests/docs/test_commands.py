@@ -17,6 +17,7 @@ from docs._ext.starter import Starter
 from docs._ext.typist import type_page
 
 from veilring.cli.app import app
+from veilring.data.cells import Reading
 from veilring.deployment import load_config
 from veilring.deployment.config import Terms
 from veilring.deployment.owner import OwnerTerms
@@ -145,6 +146,8 @@ def test_files_on_a_page_load(page: Path, tmp_path: Path) -> None:
         elif tables.keys() & {"crs", "dimensions", "features", "protocol"}:
             path.rename(tmp_path / "terms.toml")  # of the configurations that follow
             TERMS.get(tables.get("protocol", {}).get("name"), PeerTerms).of(**tables)
+        elif tables.keys() <= Reading.model_fields.keys():
+            Reading.model_validate(tables)
         elif "tool" in tables:
             assert tables["tool"].keys() == {"pytest"}
         elif "budgets" in tables:  # the changes to the role's configuration above

@@ -29,6 +29,7 @@ from veilring.cli.parties import (
 )
 from veilring.cli.run import report, reproduce, run_command, sweep, trace
 from veilring.cli.scenarios import scenarios, systems
+from veilring.cli.schema import schema_app
 from veilring.cli.state import ledger_app, state_app
 from veilring.cli.surveys import (
     classify_command,
@@ -216,4 +217,5 @@ app.add_typer(deploy_app, name="deploy")
 app.add_typer(keys_app, name="keys")
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(records_app, name="records")
+app.add_typer(schema_app, name="schema")
 app.add_typer(state_app, name="state")

@@ -14,7 +14,8 @@ from veilring.cli.options import (
     MeasureNames,
     PartiesCount,
     RandomSeed,
-    RangesFile,
+    ReadingFile,
+    SchemaFile,
     TermsFile,
     Workers,
 )
@@ -59,7 +60,8 @@ def tune_command(
     label: LabelColumn = None,
     separator: CellSeparator = ",",
     terms: TermsFile = None,
-    ranges: RangesFile = None,
+    schema: SchemaFile = None,
+    reading: ReadingFile = None,
     parties: PartiesCount = 8,
     queries: BatchQueries = 20,
     seeds: Annotated[
@@ -115,7 +117,8 @@ def tune_command(
             "parties": parties,
             "splits": seeds,
             "queries": queries,
-            "ranges": None if ranges is None else str(ranges),
+            "schema_file": None if schema is None else str(schema),
+            "reading_file": None if reading is None else str(reading),
             "terms": None if terms is None else str(terms),
             "seed": seed,
         }
@@ -123,7 +126,7 @@ def tune_command(
     fixed = dict(tables.get(_TABLE, {}))
     if epsilon is not None:
         fixed["epsilon"] = epsilon
-    show_notes(data, label, separator)
+    show_notes(question.data, **question.columns)
     with show_progress(quiet=False) as progress:
         found = tune(protocol, question, fixed, workers=workers, progress=progress)
     document = json.dumps(found.as_json(), indent=2)
@@ -230,7 +233,8 @@ def compare_command(
         int | None,
         typer.Option(help="Number of bins of each feature's range. Default: the system's."),
     ] = None,
-    ranges: RangesFile = None,
+    schema: SchemaFile = None,
+    reading: ReadingFile = None,
     terms: TermsFile = None,
     tolerated: Annotated[
         int | None,
@@ -283,7 +287,7 @@ def compare_command(
 
         veilring compare my.csv --parties 5 --epsilon 0.1,1,4 --network wan.toml --out report.html
 
-        veilring compare my.csv --ranges terms.toml --radius 0.3 --seeds 40
+        veilring compare my.csv --schema schema.toml --radius 0.3 --seeds 40
 
         veilring compare my.csv --measure balanced-accuracy
 
@@ -318,14 +322,15 @@ def compare_command(
             "partition": partition,
             "hindsight": hindsight,
             "settings": {name: value for name, value in given.items() if value is not None},
-            "ranges": None if ranges is None else str(ranges),
+            "schema_file": None if schema is None else str(schema),
+            "reading_file": None if reading is None else str(reading),
             "terms": None if terms is None else str(terms),
             "seed": draw_seed() if seed is None else seed,
         },
         None if network is None else read_network(network),
     )
     require_fresh(out, plot)
-    show_notes(data, label, separator)
+    show_notes(question.data, **question.columns)
     with show_progress(quiet=False) as progress:
         comparison = run_comparison(
             question, workers=workers, progress=progress, watch=_show_interim
@@ -337,7 +342,7 @@ def compare_command(
     if as_json:
         typer.echo(json.dumps(comparison.as_json(), indent=2))
     else:
-        show_columns(data, label, separator)
+        show_columns(question.data, **question.columns)
         _show(comparison, measure or ())
 
 

@@ -3,17 +3,17 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Any, Final
 
 import typer
 from rich.console import Console
 
-from veilring.data.csv import Separator
 from veilring.data.sources import load
 from veilring.data.table import Table
 from veilring.errors import InputError
 
 _Progress = Callable[[str, int, int], None]
+_FILES: Final = (".csv", ".parquet")
 
 CONSOLE_COLUMNS: Final = 120  # as wide as the code blocks of the documentation
 
@@ -69,25 +69,23 @@ def _lines() -> _Progress:
     return tell
 
 
-def load_noting(
-    source: str, label: str | None = None, separator: Separator = ",", *, needs_label: bool = True
-) -> Table:
-    """Load a data set, and print notes on possible mistakes in it on standard error."""
-    table = load(source, label=label or None, separator=separator, needs_label=needs_label)
+def load_noting(source: str, *, needs_label: bool = True, **given: Any) -> Table:
+    """Load a data set as `load` does, and print notes on possible mistakes on standard error."""
+    table = load(source, needs_label=needs_label, **given)
     for note in table.notes:
         typer.echo(f"{table.name}: {note}", err=True)
     return table
 
 
-def show_notes(source: str, label: str | None, separator: Separator) -> None:
-    """Print notes on possible mistakes in a CSV file, if it can be read."""
-    if source.lower().endswith(".csv"):
+def show_notes(source: str, **given: Any) -> None:
+    """Print notes on possible mistakes in a file, if it can be read as `given` for `load`."""
+    if source.lower().endswith(_FILES):
         with suppress(InputError):  # which is raised again where the file is used
-            load_noting(source, label, separator)
+            load_noting(source, **given)
 
 
-def show_columns(source: str, label: str | None, separator: Separator) -> None:
-    """Print how the columns of a CSV file are read; do nothing for other sources."""
-    if source.lower().endswith(".csv"):
-        line = load(source, label=label or None, separator=separator).describe()
+def show_columns(source: str, **given: Any) -> None:
+    """Print how the columns of a file are read; do nothing for other sources."""
+    if source.lower().endswith(_FILES):
+        line = load(source, **given).describe()
         make_console().print(line, highlight=False, markup=False, soft_wrap=True)

@@ -127,7 +127,7 @@ def _deploy_peers(
 
     given = [*protocol_settings(protocol), *table_settings(label, separator), *(overrides or ())]
     loaded = load_scenario(scenario, given)
-    show_notes(loaded.data.source, loaded.data.label, loaded.data.separator)
+    show_notes(loaded.data.source, **loaded.data.columns)
     how = loaded.partition
     parties = write_peers(
         load_rows(loaded.data),
@@ -162,7 +162,10 @@ def _command_of(example: "type[Example]") -> Callable[..., None]:
             from veilring.cli.console import load_noting
 
             source = load_noting(
-                given["source"], given["label"], given["separator"], needs_label=made.needs_label
+                given["source"],
+                label=given["label"],
+                separator=given["separator"],
+                needs_label=made.needs_label,
             )
         to = NewDeployment(given["out"], given.get("seed", 0), given["port"], settings)
         for line in made.write(source, to):

@@ -64,13 +64,30 @@ CellSeparator = Annotated[
         help="Separator between the cells of a .csv file: , ; | or tab.",
     ),
 ]
-RangesFile = Annotated[
+SchemaFile = Annotated[
     Path | None,
     typer.Option(
-        "--ranges",
+        "--schema",
         metavar="FILE.toml",
-        help="TOML file with the public range of each column: name, low and high, as in terms."
-        " Default: the extremes of the table.",
+        help="TOML file with the public schema of a .csv or .parquet file (see `veilring schema`),"
+        " or terms. Default: all columns as they are, in the ranges of the table.",
+    ),
+]
+ReadingFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--reading",
+        metavar="FILE.toml",
+        help="TOML file with the particulars of the table's file, by which the schema reads it.",
+    ),
+]
+KeptColumns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--keep",
+        metavar="COLUMN",
+        help="Column of the file to put beside the labels, besides the identifiers of the schema;"
+        " may be repeated. It is not sent.",
     ),
 ]
 TermsFile = Annotated[
@@ -117,12 +134,15 @@ def runtime_settings(runtime: str | None) -> list[str]:
     return [] if runtime is None else [f"network.runtime={json.dumps(runtime)}"]
 
 
-def table_settings(label: str | None, separator: str, ranges: Path | None = None) -> list[str]:
+def table_settings(
+    label: str | None, separator: str, schema: Path | None = None, reading: Path | None = None
+) -> list[str]:
     """Return the scenario keys set by the options of a table, as `Settings`."""
     given = {
         "label": label,
         "separator": None if separator == "," else separator,
-        "ranges": None if ranges is None else str(ranges),
+        "schema_file": None if schema is None else str(schema),
+        "reading_file": None if reading is None else str(reading),
     }
     return [f"data.{key}={json.dumps(each)}" for key, each in given.items() if each is not None]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 import typer
 
 from veilring.cli.answers import AnswerFile, as_csv, or_stdin, require_new, write_answer
-from veilring.cli.options import ConfigFile, group_of
+from veilring.cli.options import ConfigFile, KeptColumns, group_of
 from veilring.errors import InputError
 
 if TYPE_CHECKING:
@@ -126,6 +126,7 @@ def embed_command(
     typer.echo(f"{count:,} texts in {dimensions} dimensions: {out}")
 
 
+_KEEP: Final = "keep"  # a key of the configuration, and an option
 _ASK_AGAIN: Final = "ask again: the same request costs nothing"
 
 
@@ -214,6 +215,7 @@ def ask_command(
             help="For a client of a release: JSON file to write the released model to.",
         ),
     ] = None,
+    keep: KeptColumns = None,
     out: AnswerFile = None,
 ) -> None:
     """Label the rows of a CSV file, or search for places, by querying running parties.
@@ -227,9 +229,9 @@ def ask_command(
         ask      = "ada"
 
     All parties see the queries; the client sees only the labels. The answer is a CSV
-    file with the one column `label`. Parties of a release see no query: the client receives the
-    noisy totals and labels the rows locally. With `--model FILE` instead of QUERIES it saves the
-    model, for `veilring classify`.
+    file with the identifiers of the schema, the columns of `--keep`, and `label`. Parties of a
+    release see no query: the client receives the noisy totals and labels the rows locally. With
+    `--model FILE` instead of QUERIES it saves the model, for `veilring classify`.
 
     A client of a data owner or of a prediction server asks in the same way; `veilring deploy owner`
     and `veilring deploy prediction` write its configuration. If the command fails, repeat it: it
@@ -250,6 +252,10 @@ def ask_command(
 
     require_new(out)
     loaded = load_config(config)
+    if keep and not hasattr(loaded, _KEEP):
+        raise InputError("--keep", ", ".join(keep), f"nothing, for the role {loaded.role}")
+    if keep:
+        loaded = loaded.model_copy(update={_KEEP: tuple(keep)})
     if model is not None:
         if any(given is not None for given in (queries, near, epsilon, out)):
             raise InputError.because(

@@ -14,9 +14,10 @@ from veilring.cli.options import (
     LabelColumn,
     MeasureNames,
     ProtocolName,
-    RangesFile,
+    ReadingFile,
     RunFolder,
     ScenarioName,
+    SchemaFile,
     Settings,
     Workers,
     protocol_settings,
@@ -138,7 +139,8 @@ def run_command(
     ] = None,
     label: LabelColumn = None,
     separator: CellSeparator = ",",
-    ranges: RangesFile = None,
+    schema: SchemaFile = None,
+    reading: ReadingFile = None,
     overrides: Settings = None,
     measure: MeasureNames = None,
     as_json: Annotated[
@@ -175,7 +177,7 @@ def run_command(
 
         veilring run my.csv --set parties.count=5
 
-        veilring run my.csv --ranges terms.toml
+        veilring run my.csv --schema schema.toml
 
         veilring run digits --set protocol.rounds=2 --seed 7 --json
 
@@ -189,7 +191,7 @@ def run_command(
     settings = [*protocol_settings(protocol), *(overrides or ()), *runtime_settings(runtime)]
     if seed is not None:
         settings.append(f"run.seed={seed}")
-    settings += table_settings(label, separator, ranges)
+    settings += table_settings(label, separator, schema, reading)
     require_names(measure or ())
     loaded = load_experiment(scenario, settings)
     if isinstance(loaded, RoleScenario):
@@ -214,14 +216,14 @@ def run_command(
 
     table = loaded.data if isinstance(loaded, Scenario) else None
     if table is not None:
-        console.show_notes(table.source, table.label, table.separator)
+        console.show_notes(table.source, **table.columns)
     with console.show_progress(quiet=as_json) as progress:
         report = _run_into(out, loaded, progress)
     if as_json:
         typer.echo(json.dumps(report.as_json(), indent=2))
         return
     if table is not None:
-        console.show_columns(table.source, table.label, table.separator)
+        console.show_columns(table.source, **table.columns)
     _show(report, measure or ())
 
 

@@ -1,14 +1,14 @@
 """`veilring estimate`, `export`, `tally`, `oracles`: the reports of a survey; and `classify`."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from veilring.cli.answers import AnswerFile, as_csv, or_stdin, require_new, write_answer
-from veilring.cli.options import AsJson, ConfigFile, DaskAddress, Workers
+from veilring.cli.options import AsJson, ConfigFile, DaskAddress, KeptColumns, ReadingFile, Workers
 
 
 def classify_command(
@@ -26,13 +26,15 @@ def classify_command(
         bool,
         typer.Option("--probabilities", help="Add a column with the probability of each class."),
     ] = False,
+    keep: KeptColumns = None,
+    reading: ReadingFile = None,
     out: AnswerFile = None,
 ) -> None:
     """Label the rows of a CSV file with a released model, without contacting any party.
 
     The file needs the columns of the model; other columns, such as a label, are ignored. The answer
-    is a CSV file with the column `label`, and with `--probabilities` a column `probability of NAME`
-    for each class.
+    is a CSV file with the identifiers of the model's schema, the columns of `--keep`, the column
+    `label`, and with `--probabilities` a column `probability of NAME` for each class.
 
     Without ROWS the command prints the guarantee of the model for the rows it was made from, and
     how it was made.
@@ -44,14 +46,18 @@ def classify_command(
         veilring classify runs/release/model.json rows.csv --out labels.csv
     """
     require_new(out)
+    from veilring.data.cells import read_particulars
+    from veilring.data.schema import kept_columns
     from veilring.protocols.release.model import load_model
 
     loaded = load_model(model)
     if rows is None:
         typer.echo(str(loaded))
         return
-    scaled = loaded.to_unit(or_stdin(rows))
-    columns = {"label": loaded.named(loaded.classifier.predict(scaled)).tolist()}
+    cells = loaded.schema.read(or_stdin(rows), read_particulars(reading))
+    scaled = loaded.schema.queries_of(cells)
+    columns: dict[str, Sequence[object]] = {**kept_columns(loaded.schema, cells, keep or ())}
+    columns["label"] = loaded.named(loaded.classifier.predict(scaled)).tolist()
     if probabilities:
         found = loaded.classifier.predict_proba(scaled).T.tolist()
         names = (f"probability of {name}" for name in loaded.schema.classes)

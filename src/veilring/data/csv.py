@@ -7,19 +7,21 @@ raises an `InputError` that names the file, and the column and line if there is 
 import codecs
 import csv
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from io import StringIO
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from veilring.arrays import Bools, Floats
+from veilring.data.cells import AUTO, FIRST_LINE, Cells, Reading, Separator, place_of
+from veilring.data.columns import all_of, day_of
 from veilring.data.table import Table, encode_columns
 from veilring.errors import InputError
 
@@ -33,6 +35,9 @@ CLASSES_MAX: Final = 100
 ROWS_A_CLASS: Final = 10
 # Words that differ in this many rows are ids. In fewer rows categories may differ by chance.
 IDS_ROWS_MIN: Final = 11
+# Whole numbers that are all different, although chance would have repeated this many of them.
+_REPEATS_EXPECTED: Final = 10.0
+_IS_ID: Final = re.compile(r"(.*[\W_])?(id|nr|no|key|uuid|number|patient|case|mrn)", re.IGNORECASE)
 # fewer rows are too little evidence about a column
 ROWS_MIN: Final = 10
 # Scaled by its extremes, the middle half of the rows lies within a hundredth of the range:
@@ -41,7 +46,7 @@ FAR: Final = 100.0
 # Free text and names: each value becomes a feature shared by hardly two rows.
 MANY_CATEGORIES: Final = 0.5
 _SHOWN: Final = 40  # enough of a cell to find it in its file
-_LABELS: Final = frozenset({"label", "class", "target", "outcome", "diagnosis"})
+LABELS: Final = frozenset({"label", "class", "target", "outcome", "diagnosis"})
 # A number as every CSV reader writes it, and the words for values that are not finite.
 _NUMBER: Final = re.compile(
     r"[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|nan|inf|infinity)",
@@ -56,6 +61,11 @@ class TextColumn:
 
     name: str
     cells: Sequence[str]
+    lines: Sequence[int] | None = range(FIRST_LINE, sys.maxsize)
+
+    def place(self, row: int) -> str:
+        """Describe the place of a row."""
+        return place_of(row, self.lines)
 
     def __len__(self) -> int:
         return len(self.cells)
@@ -105,9 +115,8 @@ def _in_column(file: str, column: TextColumn, message: str) -> InputError:
     return _mistake(f"{file}, column {column.name!r}", message)
 
 
-def cell_at(file: str, column: str, row: int) -> str:
-    """Describe the place of a cell; row 0 is line 2. Line breaks within cells are not counted."""
-    return f"{file}, column {column!r}, line {row + 2}"
+def _cell_at(file: str, column: TextColumn, row: int) -> str:
+    return f"{file}, column {column.name!r}, {column.place(row)}"
 
 
 def require_header(file: str, columns: Sequence[TextColumn]) -> None:
@@ -164,20 +173,28 @@ def require_no_ids(file: str, column: TextColumn) -> None:
             file,
             column,
             f"each of the {len(column)} rows has a different value, as if they were ids or names;"
-            " remove the column from the file, or group the values into categories",
+            " remove the column from the file, group the values into categories, or declare it in a"
+            " schema (`veilring schema make`)",
         )
 
 
 def require_full(file: str, columns: Sequence[TextColumn]) -> None:
-    """Refuse empty cells, and say how to fill them in."""
-    for column in columns:
-        if "" in column.cells:
-            full = [cell for cell in column.cells if cell]
-            is_number = TextColumn(column.name, full).are_numbers
-            unknown = "fill it in; write '?' for an unknown category"
-            advice = "drop the row or fill in a number" if is_number else unknown
-            where = cell_at(file, column.name, column.cells.index(""))
-            raise InputError.because(f"{where} is empty; {advice}", field=where)
+    """Refuse empty cells of all columns together, and say how to fill them in."""
+    all_of(partial(_require_full, file, column) for column in columns)
+
+
+def _require_full(file: str, column: TextColumn) -> None:
+    if "" not in column.cells:
+        return
+    full = [cell for cell in column.cells if cell]
+    is_number = TextColumn(column.name, full).are_numbers
+    unknown = "fill it in; write '?' for an unknown category"
+    fill = "drop the row or fill in a number" if is_number else unknown
+    advice = (
+        f"{fill}, or declare a value for empty cells ({column.cells.count('')} here) in a schema"
+    )
+    where = _cell_at(file, column, column.cells.index(""))
+    raise InputError.because(f"{where} is empty; {advice}", field=where)
 
 
 def require_one_kind(file: str, column: TextColumn) -> None:
@@ -185,11 +202,11 @@ def require_one_kind(file: str, column: TextColumn) -> None:
     count = int(column.is_number.sum())
     if count < len(column) and column.are_numbers:
         other = int(column.is_number.argmin())
-        line, cell = other + 2, column.cells[other][:_SHOWN]
+        place, cell = column.place(other), column.cells[other][:_SHOWN]
         raise _in_column(
             file,
             column,
-            f"{count} of {len(column)} cells are numbers, but line {line} is {cell!r}; drop or"
+            f"{count} of {len(column)} cells are numbers, but {place} is {cell!r}; drop or"
             " correct the other cells, or use categories of which fewer than"
             f" {NUMBERS_MIN:.0%} are numbers",
         )
@@ -212,6 +229,8 @@ def require_classes(file: str, column: TextColumn, *, is_chosen: bool = False) -
         allowed += " (the last column is taken as the label; run, compare and deploy take --label)"
     if are_numbers and not (column.numbers % 1 == 0).all():
         raise _in_column(file, column, f"not all of its numbers are whole; {allowed}")
+    if column.different > CLASSES_SURE and not np.isnan([*map(day_of, column.cells)]).any():
+        raise _in_column(file, column, f"it has {column.different} different dates; {allowed}")
     if column.different > most:
         kind = "numbers" if are_numbers else "words"
         raise _in_column(file, column, f"it has {column.different} different {kind}; {allowed}")
@@ -244,15 +263,24 @@ def notes_of(
 
 def _on_label(columns: Sequence[TextColumn], label: TextColumn) -> Iterator[str]:
     """Question whether the last column is the label, unless it is named like one."""
-    if label.name.lower() in _LABELS:
+    if label.name.lower() in LABELS:
         return
     taken = f"the last column, {label.name!r}, is taken as the label"
-    called = [column.name for column in columns if column.name.lower() in _LABELS]
+    called = [column.name for column in columns if column.name.lower() in LABELS]
     if called:
         there = f"although there is a column {called[0]!r}"
         yield f"{taken}, {there}: choose it with --label {called[0]}"
     elif label.is_number.all() and label.different > CLASSES_SURE:
         yield f"{taken}: it has {label.different} classes, all numbers; choose another with --label"
+
+
+def are_keys(name: str, numbers: Floats) -> bool:
+    """Whether numbers identify rows: whole, all different, and named so or denser than chance."""
+    rows = len(numbers)
+    if rows < IDS_ROWS_MIN or (numbers % 1).any() or len(np.unique(numbers)) < rows:
+        return False
+    repeats = rows * (rows - 1) / 2 / (np.ptp(numbers) + 1)
+    return bool(repeats > _REPEATS_EXPECTED or _IS_ID.fullmatch(name))
 
 
 def _on_feature(column: TextColumn) -> Iterator[str]:
@@ -266,18 +294,19 @@ def _on_feature(column: TextColumn) -> Iterator[str]:
     values = column.numbers
     if np.array_equal(np.diff(values), np.ones(rows - 1)):
         yield f"column {column.name!r} numbers the rows but would be a feature: leave it out"
+    elif are_keys(column.name, values):
+        yield (
+            f"column {column.name!r} looks like an identifier but would be a feature: leave it out,"
+            " or declare it in a schema (`veilring schema make`)"
+        )
     low, early, middle, late, high = np.quantile(values, [0, 0.25, 0.5, 0.75, 1])
     spread = late - early or np.ptp(np.quantile(values, [0.05, 0.95]))
     if 0 < FAR * spread < high - low:
-        line = int(np.argmax(np.abs(values - middle))) + 2
-        found = f"column {column.name!r}, line {line}, is far from all other values"
+        place = column.place(int(np.argmax(np.abs(values - middle))))
+        found = f"column {column.name!r}, {place}, is far from all other values"
         yield f"{found}: after scaling, the other values hardly differ"
 
 
-Separator = Annotated[
-    Literal[",", ";", "|", "tab"], Field(description="a comma, a semicolon, | or the word tab")
-]
-"""The separator between the cells of a line."""
 # The longer marks come first: that of UTF-32 starts with that of UTF-16.
 _MARKS: Final = (
     (codecs.BOM_UTF32_LE, "UTF-32"),
@@ -291,9 +320,12 @@ _SEPARATORS: Final = {
     "\t": ("tabs", "tab"),
     "|": ("vertical bars", "'|'"),
 }
+_MARK: Final = {",": ",", ";": ";", "|": "|", "tab": "\t"}
 _HEADER: Final = "the first line must name the columns; check its quotes"
 _ROWS: Final = 1 << 12  # at a time: each row is a list, and each column one more
 _SAVE: Final = "save it in UTF-8"
+_UTF_8: Final = "utf-8"
+_PLAIN: Final = Reading(separator=",", encoding=_UTF_8)
 
 
 def read_csv(
@@ -314,20 +346,27 @@ def read_csv(
         needs_label: Whether to refuse a file of one column. If not, this column is a feature, and
             all rows have one class with an empty name.
     """
-    columns = _read(path, separator, offered=True)
+    cells = _read(path, Reading(separator=separator, encoding=_UTF_8), offered=True)
+    return read_columns(cells, label=label, needs_label=needs_label)
+
+
+def read_columns(cells: Cells, *, label: str | None = None, needs_label: bool = True) -> Table:
+    """Return the cells of a file or a data frame as a table, like `read_csv`."""
+    file, columns = cells.source, columns_of(cells)
+    require_full(file, columns)
     if label is None and not needs_label and len(columns) == 1:
-        return _without_label(path.name, columns[0])
+        return _without_label(file, columns[0])
     by_name = {column.name: column for column in columns}
     chosen = columns[-1].name if label is None else label
     if chosen not in by_name:
-        raise InputError("label", chosen, f"a column of {path.name}: {', '.join(by_name)}")
+        raise InputError("label", chosen, f"a column of {file}: {', '.join(by_name)}")
     labels = by_name[chosen]
-    require_features(path.name, columns)
-    features = {
-        column.name: _typed(path.name, column) for column in columns if column is not labels
-    }
-    require_classes(path.name, labels, is_chosen=label is not None)
-    table = encode_columns(path.name, features, np.array(labels.cells, np.str_))
+    require_features(file, columns)
+    others = [column for column in columns if column is not labels]
+    typed = all_of(partial(_typed, file, column) for column in others)
+    features = {column.name: cells for column, cells in zip(others, typed, strict=True)}
+    require_classes(file, labels, is_chosen=label is not None)
+    table = encode_columns(file, features, np.array(labels.cells, np.str_))
     notes = notes_of(columns, labels, is_chosen=label is not None)
     return replace(table, label_name=chosen, notes=notes)
 
@@ -338,16 +377,28 @@ def _without_label(file: str, column: TextColumn) -> Table:
     return replace(table, label_name="", notes=notes_of([column]))
 
 
-def read_cells(path: Path) -> dict[str, NDArray[np.str_]]:
-    """Read a CSV file or pipe with a header, in UTF-8, as columns of text, by their names."""
-    return {
-        column.name: np.array(column.cells, np.str_) for column in _read(path, ",", offered=False)
-    }
+def read_cells(path: Path, reading: Reading = _PLAIN, *, may_have_gaps: bool = False) -> Cells:
+    """Read a CSV file or pipe with a header as columns of text, by their names.
+
+    Args:
+        path: The file; a pipe is read once.
+        reading: How it is written; by default with commas, in UTF-8.
+        may_have_gaps: Whether cells may be empty.
+    """
+    cells = _read(path, reading, offered=False)
+    if not may_have_gaps:
+        require_full(cells.source, columns_of(cells))
+    return cells
 
 
-def _read(path: Path, separator: Separator, *, offered: bool) -> list[TextColumn]:
-    text = _text(path)
-    mark = "\t" if separator == "tab" else separator
+def columns_of(cells: Cells) -> list[TextColumn]:
+    """Return the columns of a file, for the checks of this module."""
+    return [TextColumn(name, texts, cells.lines) for name, texts in cells.texts.items()]
+
+
+def _read(path: Path, reading: Reading, *, offered: bool) -> Cells:
+    text, encoding = _text(path, reading.encoding)
+    mark = _mark_of(text) if reading.separator == AUTO else _MARK[reading.separator]
     try:
         header = next(csv.reader(StringIO(text, newline=""), delimiter=mark), [])
     except csv.Error as error:
@@ -357,15 +408,29 @@ def _read(path: Path, separator: Separator, *, offered: bool) -> list[TextColumn
     _require_separator(path.name, names, mark, offered=offered)
     if not names:
         raise _mistake(f"{path.name}, line 1", f"there is no header; {_HEADER}")
-    columns = [TextColumn(*each) for each in zip(names, _cells(path, text, mark), strict=True)]
-    require_header(path.name, columns)
+    columns, lines = _cells(path, text, mark)
+    require_header(path.name, [TextColumn(*each) for each in zip(names, columns, strict=True)])
     require_names(path.name, names)
-    require_full(path.name, columns)
-    return columns
+    remarks = [] if mark == "," else [f"separated by {_SEPARATORS[mark][0]}"]
+    remarks += [f"in {encoding}"] if encoding else []
+    texts = dict(zip(names, columns, strict=True))
+    return Cells(path.name, texts, lines, reading, tuple(remarks))
 
 
-def _text(path: Path) -> str:
-    """Return the text of a file, without empty lines at its end."""
+def _mark_of(text: str) -> str:
+    """Return the separator that divides the header into the most cells."""
+    header, _, _ = text.partition("\n")
+    return max(_SEPARATORS, key=header.count)  # the first one, a comma, if there is only one cell
+
+
+def _first_lines(text: str, mark: str) -> list[int]:
+    """Return the line at which each row starts, with that of the header."""
+    reader = csv.reader(StringIO(text, newline=""), delimiter=mark)
+    return [1, *(reader.line_num + 1 for _ in reader)][:-1]
+
+
+def _text(path: Path, encoding: str) -> tuple[str, str]:
+    """Return a file's text without empty lines at its end, and its encoding if that was guessed."""
     if not path.exists() or path.is_dir():
         raise InputError("source", path, "the path of an existing CSV file")
     try:
@@ -373,19 +438,26 @@ def _text(path: Path) -> str:
     except OSError as error:
         allowed = f"a file that can be read ({error.strerror})"
         raise InputError("source", path, allowed) from None
-    return _decode(path.name, content).rstrip(" \r\n")
+    text, guessed = _decode(path.name, content, encoding)
+    return text.rstrip(" \r\n"), guessed
 
 
-def _decode(file: str, content: bytes) -> str:
-    """Return the text of a file in UTF-8, without a byte order mark."""
-    encoding = next((name for mark, name in _MARKS if content.startswith(mark)), None)
-    if encoding is None and b"\0" in content:
-        encoding = "UTF-16, or is not text"  # UTF-8 has a zero byte only for the character 0
-    if encoding is not None:
-        raise InputError.because(f"{file} is in {encoding}; {_SAVE}", field=file)
+def _decode(file: str, content: bytes, encoding: str) -> tuple[str, str]:
+    """Return the text of a file without a byte order mark, and an encoding that was guessed."""
+    known = next((name for mark, name in _MARKS if content.startswith(mark)), None)
+    if encoding == AUTO and known is not None:
+        return content.decode(known.lower()), known
+    if known is None and b"\0" in content:
+        known = "UTF-16, or is not text"  # UTF-8 has a zero byte only for the character 0
+    if known is not None:
+        raise InputError.because(f"{file} is in {known}; {_SAVE}", field=file)
+    if encoding not in {AUTO, _UTF_8}:
+        return content.decode(encoding, errors="replace"), ""
     try:
-        return content.decode("utf-8-sig")
+        return content.decode("utf-8-sig"), ""
     except UnicodeDecodeError as error:
+        if encoding == AUTO:
+            return content.decode("cp1252", errors="replace"), "Windows-1252"
         line = content.count(b"\n", 0, error.start) + 1
         where = f"{file}, line {line}"
         raise InputError.because(
@@ -407,8 +479,11 @@ def _require_separator(file: str, names: Sequence[str], separator: str, *, offer
             raise _mistake(f"{file}, line 1", found)
 
 
-def _cells(path: Path, text: str, mark: str) -> list[list[str]]:
-    """Return the cells of each column, without blanks around them; missing ones are empty."""
+def _cells(path: Path, text: str, mark: str) -> tuple[list[list[str]], Sequence[int]]:
+    """Return the cells of each column, without blanks around them, and the line of each row.
+
+    Cells that are missing at the end of a row are empty.
+    """
     # A text may exceed the limit, which is meant for files that are not CSV files.
     limit = csv.field_size_limit(max(len(text), 1))
     try:
@@ -417,21 +492,20 @@ def _cells(path: Path, text: str, mark: str) -> list[list[str]]:
         columns: list[list[str]] = [[] for _ in range(width)]
         while rows := list(islice(reader, _ROWS)):
             for row in rows:
-                if len(row) != width:
-                    _fill(path, row, width, 2 + len(columns[0]) + rows.index(row))
+                if len(row) > width:
+                    line = _first_lines(text, mark)[1 + len(columns[0]) + rows.index(row)]
+                    raise _ragged(path, f"line {line} has {len(row)} of {width} cells")
+                if len(row) < width:
+                    row.extend([""] * (width - len(row)))
             for column, cells in zip(columns, zip(*rows, strict=True), strict=True):
                 column.extend(map(str.strip, cells))
+        if text.count("\n") <= len(columns[0]):  # otherwise some cells have several lines
+            return columns, range(FIRST_LINE, FIRST_LINE + len(columns[0]))
+        return columns, _first_lines(text, mark)[1:]
     except csv.Error as error:
         raise _ragged(path, str(error)) from None
     finally:
         csv.field_size_limit(limit)
-    return columns
-
-
-def _fill(path: Path, row: list[str], width: int, line: int) -> None:
-    if len(row) > width:
-        raise _ragged(path, f"line {line} has {len(row)} of {width} cells")
-    row.extend([""] * (width - len(row)))
 
 
 def _ragged(path: Path, reason: str) -> InputError:
@@ -448,6 +522,6 @@ def _typed(file: str, column: TextColumn) -> Floats | NDArray[np.str_]:
         return np.array(column.cells, np.str_)
     finite = np.isfinite(column.numbers)
     if not finite.all():
-        where = cell_at(file, column.name, int(finite.argmin()))
+        where = _cell_at(file, column, int(finite.argmin()))
         raise _mistake(where, "the number is not finite")
     return column.numbers

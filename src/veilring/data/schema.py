@@ -1,7 +1,7 @@
-"""The public schema of terms, and how CSV files of rows are read and checked with it.
+"""The public schema of rows, and how a party's file is read and checked by it.
 
-An error names the column and the line, and no value except the first characters of an unknown
-category, so that it can be found.
+The terms of a deployment contain a schema, and a file of its own has the same keys. A party that
+serves, a scenario and `veilring schema check` read a table by either in the same way.
 
 A value outside of its range is clipped, which no protocol notices: rows in another unit only make
 labels wrong. Each role that reads a file of its own therefore counts such values first. The counts
@@ -11,21 +11,39 @@ the configuration starts the party whatever its rows are.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
-from veilring.arrays import Bools, Floats, Ints
-from veilring.config import Section, read_tables, scenario_error
-from veilring.data.csv import cell_at, read_cells
-from veilring.data.npz import NPZ
-from veilring.data.table import Categories, Features, Ranges, Rows
+from veilring.arrays import Floats, Ints
+from veilring.config import (
+    Section,
+    did_you_mean,
+    read_tables,
+    require_key_that,
+    scenario_error,
+    unknown_key,
+)
+from veilring.data.cells import Cells, Reading, Words
+from veilring.data.columns import (
+    FeatureList,
+    FeatureTerms,
+    all_of,
+    check_features,
+    features_of,
+    look_up,
+    numbers_of,
+    require_different,
+)
+from veilring.data.csv import read_cells
+from veilring.data.frames import PARQUET, Frame, cells_of_frame, read_parquet
+from veilring.data.table import Categories, Features, Ranges, Rows, Table
 from veilring.errors import InputError, ScenarioError
 
 _log = logging.getLogger("veilring.rows")
@@ -40,142 +58,92 @@ OUTSIDE_SURE: Final = 2
 NARROW: Final = 0.01
 # A row of an image has hundreds of columns; the first ones are enough to find the mistake.
 _COLUMNS_SHOWN: Final = 8
-_UNKNOWN_SHOWN: Final = 40  # enough of a cell to find it in its file
-Words = Annotated[tuple[str, ...], Field(strict=False)]
+# A header such as `crp [mg/l]` or `weight (kg)`: a name with its unit.
+_WITH_UNIT: Final = re.compile(r"(.+?)\s*[\[(]([^\])]+)[\])]")
+_ANSWER: Final = "label"  # the column of the answers
 OutsideMax = Annotated[float, Field(ge=0, le=1, description="a number from 0 to 1")]
 """The maximum share of a column's values outside of its range."""
-FileCells: TypeAlias = Mapping[str, NDArray[np.str_]]
-"""The cells of each column, by its header."""
 
 
-@runtime_checkable
-class Frame(Protocol):
-    """A data frame of pandas, polars or Arrow: columns with names."""
-
-    @property
-    def columns(self) -> Iterable[Any]:
-        """The names of the columns; the columns themselves in Arrow, which has `column_names`."""
-
-    def __getitem__(self, name: str, /) -> Any:  # noqa: ANN401  (a column is of the library's type)
-        """Return the column of a name."""
+def read_file(path: Path, reading: Reading | None = None) -> Cells:
+    """Read the cells of a CSV or Parquet file, some of which may be empty."""
+    reading = Reading() if reading is None else reading
+    if path.suffix.lower() == PARQUET:
+        return read_parquet(path, reading)
+    return read_cells(path, reading, may_have_gaps=True)
 
 
-class FeatureTerms(Section):
-    """One column of all parties' rows: a number in a public range, or one of public categories.
+def parts_of_header(header: str) -> tuple[str, str]:
+    """Return the name and the unit of a header such as `crp [mg/l]`; the unit may be empty."""
+    found = _WITH_UNIT.fullmatch(header)
+    return (found[1], found[2].strip()) if found else (header, "")
 
-    Attributes:
-        name: The header of the column.
-        low: The minimum; lower values are clipped to it.
-        high: The maximum; higher values are clipped to it.
-        categories: The allowed values, instead of a range.
+
+def matched(cells: Cells, features: Sequence[FeatureTerms], label: str = "") -> Cells:
+    """Return the cells with the names of the schema in place of the headers of the file.
+
+    A header may be the name itself, the one that the reading gives for it, or the name with its
+    unit in brackets. Columns that are no features may be absent, and others stay as they are.
+
+    Args:
+        label: The name of the label, if it is needed.
     """
-
-    name: str = Field(description="the header of a column")
-    low: float = 0.0
-    high: float = Field(1.0, description="a number, at least low")
-    categories: Words = Field((), description="a list of different words, or none")
-
-    @property
-    def width(self) -> int:
-        """The number of features of the column if a category becomes several of 0 and 1."""
-        return len(self.categories) or 1
+    names = [feature.name for feature in features]
+    for name in sorted(cells.reading.columns - {*names, label}):
+        near = did_you_mean(name, names)
+        raise InputError("a column of the reading", name, f"a column of the schema{near}")
+    wanted = [*features, *([FeatureTerms(name=label)] if label else [])]
+    headers = all_of(partial(header_of, feature, cells) for feature in wanted)
+    named = zip(headers, (feature.name for feature in wanted), strict=True)
+    return cells.renamed({header: name for header, name in named if header})
 
 
-FeatureList = Annotated[
-    tuple[FeatureTerms, ...],
-    Field(
-        strict=False,
-        description="a list of tables with the keys name, and low and high or categories",
-    ),
-]
+def header_of(feature: FeatureTerms, cells: Cells) -> str:
+    """Return the header of a column in a file; it is empty for an absent one that is no feature."""
+    name = feature.name
+    given = cells.reading.names.get(name, name)
+    if given in cells:
+        return given
+    headers = [header for header in cells if parts_of_header(header)[0] == given]
+    if len(headers) == 1:
+        _require_unit(feature, headers[0], cells)
+        return headers[0]
+    if not feature.is_feature:
+        return ""
+    near = did_you_mean(given, [*cells])
+    found = f"has two columns {given!r}" if headers else f"lacks the column {given!r}{near}"
+    raise InputError.because(
+        f"{cells.source} {found}; all columns of the schema are needed: add the column, or name its"
+        f" header in the reading of this file, as names.{name}",
+        field=cells.source,
+    )
 
 
-def check_features(features: Sequence[FeatureTerms]) -> None:
-    """Refuse incompatible columns."""
-    require_different("features", tuple(feature.name for feature in features))
-    for feature in features:
-        require_different(f"features.{feature.name}.categories", feature.categories)
-        if feature.low > feature.high:
-            raise ScenarioError(f"features.{feature.name}.high", feature.high, "at least low")
-
-
-def require_different(key: str, names: Sequence[str]) -> None:
-    """Refuse names that occur twice."""
-    if len(set(names)) != len(names):
-        raise ScenarioError(key, list(names), "a list without repeated names")
-
-
-def read_categories(path: Path, feature: FeatureTerms, cells: FileCells) -> Ints:
-    """Return the number of each cell's category."""
-    return look_up(path, feature.name, _column(path, feature, cells), feature.categories)
-
-
-def read_numbers(path: Path, feature: FeatureTerms, cells: FileCells) -> Floats:
-    """Return the cells as numbers, clipped to the range."""
-    return np.clip(numbers_of(path, feature, cells), feature.low, feature.high)
-
-
-def numbers_of(path: Path, feature: FeatureTerms, cells: FileCells) -> Floats:
-    """Return the cells as numbers, including those outside of the range."""
-    column = _column(path, feature, cells)
-    numbers = _numbers(column.tolist())
-    if not np.isfinite(numbers).all():
-        row = int(np.argmin(np.isfinite(numbers)))
-        where = cell_at(path.name, feature.name, row)
-        allowed = f"a number ({feature.low} to {feature.high})"
+def _require_unit(feature: FeatureTerms, header: str, cells: Cells) -> None:
+    """Refuse a header with another unit than that of the schema, unless the reading converts it."""
+    unit = parts_of_header(header)[1]
+    if not feature.unit or unit.casefold() == feature.unit.casefold():
+        return
+    if feature.name not in {*cells.reading.factors, *cells.reading.offsets}:
         raise InputError.because(
-            f"{where}: this is not a finite number; give {allowed}", field=where
+            f"{cells.source}, column {header!r} is in {unit}, but the schema is in {feature.unit};"
+            f" convert it, or give the factor in the reading of this file: factors."
+            f"{feature.name} = 1.0 if both mean the same",
+            field=cells.source,
         )
-    return numbers
 
 
-def read_labels(path: Path, cells: FileCells, classes: Sequence[str]) -> Ints:
-    """Return the number of each row's class, which is the last column."""
-    label = list(cells)[-1]
-    note = " (the last column is taken as the label; move the label there)"
-    return look_up(path, label, cells[label], classes, note=note)
+def read_labels(cells: Cells, classes: Sequence[str], label: str = "") -> Ints:
+    """Return the number of each row's class.
+
+    Args:
+        label: The column with the label; by default the last one.
+    """
+    note = "" if label else " (the last column is taken as the label; move the label there)"
+    return look_up(cells, label or [*cells][-1], classes, note=note)
 
 
-def look_up(
-    path: Path, column: str, cells: NDArray[np.str_], names: Sequence[str], *, note: str = ""
-) -> Ints:
-    """Return the position of each cell in a list of names."""
-    numbers = {name: number for number, name in enumerate(names)}
-    found = np.array([numbers.get(cell, -1) for cell in cells.tolist()], dtype=np.int64)
-    if (found < 0).any():
-        row = int(np.argmax(found < 0))
-        where = cell_at(path.name, column, row)
-        if path.suffix.lower() == NPZ:  # if lines are unknown
-            where = f"{path.name}, {column}, row {row + 1}"
-        cell = str(cells[row])[:_UNKNOWN_SHOWN]
-        raise InputError(where, cell, f"one of {', '.join(names)}{note}")
-    return found
-
-
-def _column(path: Path, feature: FeatureTerms, cells: FileCells) -> NDArray[np.str_]:
-    if feature.name not in cells:
-        raise InputError.because(
-            f"{path.name} lacks the column {feature.name!r}; all columns of the terms are needed",
-            field=f"{path.name}",
-        )
-    return cells[feature.name]
-
-
-def _numbers(cells: list[Any]) -> Floats:
-    """Return cells as numbers, with NaN for a cell that is not one."""
-    with suppress(ValueError, TypeError):  # the usual case, several times as fast
-        return np.fromiter(map(float, cells), np.float64, len(cells))
-    return np.fromiter(map(_number, cells), np.float64, len(cells))
-
-
-def _number(cell: Any) -> float:  # noqa: ANN401  (a cell of a data frame may be of any type)
-    try:
-        return float(cell)
-    except (ValueError, TypeError):
-        return float("nan")
-
-
-class _Fit(NamedTuple):
+class Fit(NamedTuple):
     """The fit of one column's values to its range."""
 
     feature: FeatureTerms
@@ -183,39 +151,44 @@ class _Fit(NamedTuple):
     outside: int
     narrow: bool
 
-    def __str__(self) -> str:
-        found = f"{self.outside} of {self.rows} values are outside of its range"
+    @property
+    def found(self) -> str:
+        """How the values fit, in words."""
         if not self.outside:
-            found = f"all values are within {NARROW:.0%} of its range; check their unit"
-        return f"column {self.feature.name!r}: {found}"
+            return f"all values are within {NARROW:.0%} of its range; check their unit"
+        return f"{self.outside} of {self.rows} values are outside of its range"
+
+    def __str__(self) -> str:
+        return f"column {self.feature.name!r}: {self.found}"
+
+    def is_refused(self, outside_max: float) -> bool:
+        """Whether a party with such a column does not start."""
+        return self.outside >= OUTSIDE_SURE and self.outside > outside_max * self.rows
 
 
 def check_ranges(
-    path: Path,
-    features: Sequence[FeatureTerms],
-    cells: FileCells,
-    outside_max: float,
-    log: logging.Logger,
+    features: Sequence[FeatureTerms], cells: Cells, outside_max: float, log: logging.Logger
 ) -> int:
     """Count the values outside of their public ranges, and log the counts; return the rows."""
-    rows = len(next(iter(cells.values()), ()))
-    if not rows:
+    if not cells.rows:
         raise InputError.because(
-            f"{path.name} has no rows; add at least one below the header", field=path.name
+            f"{cells.source} has no rows; add at least one below the header", field=cells.source
         )
-    fits = list(_fits(path, features, cells))
-    counted = f"{path.name}: {rows} {'row' if rows == 1 else 'rows'}"
+    fits = list(fits_of(features, cells))
+    counted = f"{cells.source}: {cells.rows} {'row' if cells.rows == 1 else 'rows'}"
+    for remark in cells.remarks:
+        log.info("%s is %s", cells.source, remark)
+    if drafted := [feature.name for feature in features if not feature.agreed]:
+        log.warning("not yet agreed (`agreed = false`): %s", _listed(drafted))
     if fits:
         log.warning("%s; %s", counted, _listed(fits))
     else:
         log.info("%s; all values are in their ranges", counted)
-    refused = [
-        fit for fit in fits if fit.outside >= OUTSIDE_SURE and fit.outside > outside_max * rows
-    ]
+    refused = [fit for fit in fits if fit.is_refused(outside_max)]
     if refused:
-        first, *others = (_refusal(path, fit, outside_max) for fit in refused)
+        first, *others = (_refusal(cells.source, fit, outside_max) for fit in refused)
         raise first.with_others(others)
-    return rows
+    return cells.rows
 
 
 def _listed(columns: Sequence[object]) -> str:
@@ -224,32 +197,42 @@ def _listed(columns: Sequence[object]) -> str:
     return shown + (f"; {more} more columns" if more > 0 else "")
 
 
-def _fits(path: Path, features: Sequence[FeatureTerms], cells: FileCells) -> Iterator[_Fit]:
+def fits_of(features: Sequence[FeatureTerms], cells: Cells) -> Iterator[Fit]:
     """Yield the columns whose values fit their ranges badly."""
     for feature in features:
-        if feature.categories:
+        if not feature.is_numeric:
             continue
-        numbers = numbers_of(path, feature, cells)
+        numbers = numbers_of(feature, cells)
         outside = int(((numbers < feature.low) | (numbers > feature.high)).sum())
-        narrow = 0 < float(np.ptp(numbers)) < NARROW * (feature.high - feature.low)
+        spread = float(np.ptp(numbers)) if len(numbers) else 0.0
+        narrow = 0 < spread < NARROW * (feature.high - feature.low)
         if outside or narrow:
-            yield _Fit(feature, len(numbers), outside, narrow)
+            yield Fit(feature, len(numbers), outside, narrow)
 
 
-def _refusal(path: Path, fit: _Fit, outside_max: float) -> ScenarioError:
+def _refusal(source: str, fit: Fit, outside_max: float) -> ScenarioError:
     low, high = fit.feature.low, fit.feature.high
     return ScenarioError.because(
         f"{fit.outside} of {fit.rows} rows are outside of the range ({low:g} to {high:g}); "
         "allowed: "
         f"at most {outside_max:.0%} of the rows; correct the unit or the column, or accept them by "
         "a larger outside_max in the configuration",
-        field=f"{path.name}, column {fit.feature.name!r}",
+        field=f"{source}, column {fit.feature.name!r}",
     )
 
 
 class RowSchema(Section):
-    """The schema of a row: all classes, and all columns except the label."""
+    """The schema of a row: the label with its classes, and all other columns.
 
+    Attributes:
+        label: The column with the class of each row; by default the last one of a file.
+        classes: The names of all classes.
+        features: All other columns.
+    """
+
+    label: str = Field(
+        "", description="the header of a column, or nothing", exclude_if=lambda label: not label
+    )
     classes: Words = Field(min_length=1, description="a list of different names of classes")
     features: FeatureList = Field(min_length=1)
 
@@ -265,44 +248,100 @@ class RowSchema(Section):
         ranges: list[tuple[float, float]] = []
         categories: list[Categories] = []
         for each in self.features:
-            if each.categories:
+            if each.meaning == "category":
                 categories.append(Categories(each.name, len(names), each.categories))
                 names += [f"{each.name}={value}" for value in each.categories]
                 # a single category is constant, and becomes 0 like a constant number
                 ranges += [(float(each.width == 1), 1.0)] * each.width
-            else:
+            elif each.is_feature:
                 names.append(each.name)
-                ranges.append((each.low, each.high))
+                ranges.append(
+                    (each.low, each.high) if each.is_numeric else (0.0, len(each.categories) - 1.0)
+                )
         lows, highs = zip(*ranges, strict=True)
-        return Features(tuple(names), Ranges(lows, highs), self.classes, tuple(categories))
+        return Features(
+            tuple(names), Ranges(lows, highs), self.classes, tuple(categories), self.features
+        )
 
     def require_sound(self) -> None:
         """Refuse incompatible classes and columns."""
         require_different("classes", self.classes)
         check_features(self.features)
+        require_key_that(
+            not self.features or self.width > 0,
+            "features",
+            "no column is a feature; give at least one of another kind than identifier or ignored",
+        )
+        require_key_that(
+            self.label not in {feature.name for feature in self.features},
+            "label",
+            f"the label {self.label!r} is also among the features; leave it out there",
+        )
 
-    def read_rows(self, path: Path, outside_max: float = 1.0, log: logging.Logger = _log) -> Rows:
+    def read(
+        self, path: Path, reading: Reading | None = None, *, with_label: bool = False
+    ) -> Cells:
+        """Return the cells of a file with the names of the schema."""
+        label = self.label if with_label else ""
+        return matched(read_file(path, reading), self.features, label)
+
+    def read_rows(
+        self,
+        path: Path,
+        outside_max: float = 1.0,
+        log: logging.Logger = _log,
+        reading: Reading | None = None,
+    ) -> Rows:
         """Read a party's own rows, and log how they fit the public ranges.
 
-        The file has all columns of the terms, and the label as the last column.
+        The file has all columns of the schema. If that names no label, it is the last column.
         """
-        cells = read_cells(path)
-        if check_ranges(path, self.features, cells, outside_max, log) == 1:
+        cells = self.read(path, reading, with_label=True)
+        rows = self.rows_of(cells)
+        if check_ranges(self.features, cells, outside_max, log) == 1:
             log.warning("%s has only 1 row; check that the file is complete", path.name)
-        return self.rows_of(path, cells)
+        return rows
 
-    def rows_of(self, path: Path, cells: FileCells) -> Rows:
+    def rows_of(self, cells: Cells) -> Rows:
         """Return rows from the cells of a file that was already read, like `read_rows`."""
-        labels = read_labels(path, cells, self.classes)
-        return Rows(self._encode(path, cells), labels)
+        features, labels = self._columns(cells, with_label=True)
+        return Rows(self.encoded.ranges.to_unit(features, constant=0.0), labels)
+
+    def table_of(self, cells: Cells) -> Table:
+        """Return the rows as a table in the units of the schema, with its identifiers."""
+        features, labels = self._columns(cells, with_label=True)
+        return Table(
+            Path(cells.source).stem,
+            features,
+            labels,
+            self.encoded,
+            self.label or [*cells][-1],
+            notes=tuple(map(str, fits_of(self.features, cells))),
+            ids=self.identifiers(cells),
+        )
+
+    def identifiers(self, cells: Cells) -> dict[str, NDArray[np.str_]]:
+        """Return the columns that identify rows and stay with their party."""
+        names = (each.name for each in self.features if each.meaning == "identifier")
+        return {name: cells[name] for name in names if name in cells}
 
     def read_queries(
-        self, path: Path, outside_max: float = 1.0, log: logging.Logger = _log
+        self,
+        path: Path,
+        outside_max: float = 1.0,
+        log: logging.Logger = _log,
+        reading: Reading | None = None,
     ) -> Floats:
         """Read queries like `read_rows`; other columns, such as a label, are ignored."""
-        cells = read_cells(path)
-        check_ranges(path, self.features, cells, outside_max, log)
-        return self._encode(path, cells)
+        return self.queries_of(self.read(path, reading), outside_max, log)
+
+    def queries_of(
+        self, cells: Cells, outside_max: float = 1.0, log: logging.Logger = _log
+    ) -> Floats:
+        """Return queries from the cells of a file that was already read, like `read_queries`."""
+        features, _ = self._columns(cells, with_label=False)
+        check_ranges(self.features, cells, outside_max, log)
+        return self.encoded.ranges.to_unit(features, constant=0.0)
 
     def of_frame(self, frame: Frame) -> Floats:
         """Return the rows of a data frame, scaled into [0, 1]: shape (rows, features).
@@ -310,8 +349,8 @@ class RowSchema(Section):
         Columns, in the units of their ranges, are found by name, in any order; other columns, such
         as a label, are ignored.
         """
-        columns = [_features_in(frame, feature) for feature in self.features]
-        return self.of_array(np.hstack(columns))
+        features, _ = self._columns(matched(cells_of_frame(frame), self.features), with_label=False)
+        return self.of_array(features)
 
     def of_array(self, rows: Floats) -> Floats:
         """Return features by position, scaled into [0, 1], and log counts outside of their ranges.
@@ -330,16 +369,52 @@ class RowSchema(Section):
             _log.warning("rows: %s", _listed(found))
         return scaled
 
-    def _encode(self, path: Path, cells: FileCells) -> Floats:
-        columns = [_features_of(path, feature, cells) for feature in self.features]
-        return self.encoded.ranges.to_unit(np.hstack(columns), constant=0.0)
+    def _columns(self, cells: Cells, *, with_label: bool) -> tuple[Floats, Ints]:
+        """Return the features of rows, not scaled, and their labels, with all errors together."""
+        reads: list[Callable[[], NDArray[Any]]] = [
+            partial(features_of, feature, cells) for feature in self.features
+        ]
+        if not with_label:
+            return np.hstack(all_of(reads)), np.zeros(cells.rows, np.int64)
+        reads.append(partial(read_labels, cells, self.classes, self.label))
+        *columns, labels = all_of(reads)
+        return np.hstack(columns), labels
+
+
+def read_schema(path: Path) -> RowSchema:
+    """Read a schema from a file of its own, or from the terms of a deployment.
+
+    Raises:
+        ScenarioError: If the file is no such file, or the schema has a mistake.
+    """
+    tables, keys = read_tables(path, "schema"), RowSchema.model_fields
+    for key in tables.keys() - keys:
+        if did_you_mean(key, keys):
+            raise unknown_key(key, keys)
+    try:
+        schema = RowSchema.model_validate({key: tables[key] for key in keys if key in tables})
+    except ValidationError as error:
+        raise scenario_error(error, RowSchema) from None
+    schema.require_sound()
+    return schema
+
+
+def kept_columns(schema: RowSchema, cells: Cells, keep: Sequence[str]) -> dict[str, list[str]]:
+    """Return the columns to put beside the labels of rows: identifiers, and others by name."""
+    kept = {name: cells.texts[name] for name in schema.identifiers(cells)}
+    for name in keep:
+        if name not in cells or name == _ANSWER:
+            others = ", ".join(each for each in cells if each != _ANSWER)
+            raise InputError("keep", name, f"a column of {cells.source}: {others}")
+        kept[name] = cells.texts[name]
+    return {name: list(texts) for name, texts in kept.items()}
 
 
 def feature_terms(features: Features) -> tuple[FeatureTerms, ...]:
     """Return the columns of a schema of features, with one-hot features merged into their column.
 
-    The ranges of a table are its own. In production they are those that a column *can* have,
-    because ranges or categories taken from private rows reveal the rows.
+    The ranges of a table without a schema are its own. In production they are those that a column
+    *can* have, because ranges or categories taken from private rows reveal the rows.
     """
     ranges = features.ranges
     columns: dict[int, FeatureTerms] = {
@@ -352,72 +427,22 @@ def feature_terms(features: Features) -> tuple[FeatureTerms, ...]:
         for number in range(each.features.start, each.features.stop):
             del columns[number]
         columns[each.first] = FeatureTerms(name=each.column, categories=each.values)
-    return tuple(columns[number] for number in sorted(columns))
+    return _as_declared(tuple(columns[number] for number in sorted(columns)), features.declared)
 
 
-class _Columns(Section):
-    """The columns of a file of ranges or of terms."""
-
-    features: FeatureList = Field(min_length=1)
-
-
-def with_ranges(features: Features, path: Path) -> Features:
-    """Return a schema of features with the public ranges of a file; categories keep theirs.
-
-    It is a TOML file with the columns under `features`, as in terms; other keys are ignored.
-    """
-    try:
-        columns = _Columns(features=read_tables(path, "ranges").get("features", ())).features
-    except ValidationError as error:
-        raise scenario_error(error, _Columns) from None
-    ends = list(zip(features.ranges.lows, features.ranges.highs, strict=True))
-    by_name = {each.name: (each.low, each.high) for each in columns}
-    of_categories = {
-        number
-        for each in features.categories
-        for number in range(each.features.start, each.features.stop)
-    }
-    for number, name in enumerate(features.names):
-        if number in of_categories:
-            continue
-        if name not in by_name:
-            raise InputError.because(
-                f"the column {name!r} has no range in the file; give its minimum and maximum",
-                field="ranges",
-            )
-        ends[number] = by_name[name]
-    return replace(features, ranges=Ranges(*zip(*ends, strict=True)))
-
-
-def _features_of(path: Path, feature: FeatureTerms, cells: FileCells) -> Floats:
-    """Return a column as one feature of numbers, or as one of several 0 and 1."""
-    if feature.categories:
-        return np.eye(feature.width)[read_categories(path, feature, cells)]
-    return numbers_of(path, feature, cells)[:, None]
-
-
-def _features_in(frame: Frame, feature: FeatureTerms) -> Floats:
-    """Return a column of a data frame as one feature of numbers, or as one of several 0 and 1."""
-    names = [str(name) for name in getattr(frame, "column_names", frame.columns)]
-    if names.count(feature.name) != 1:
-        found = "two columns" if feature.name in names else "no column"
-        raise InputError.because(
-            f"rows has {found} {feature.name!r}; each column of the schema must occur once",
-            field="rows",
-        )
-    column = np.asarray(frame[feature.name])
-    if feature.categories:
-        is_value = column.astype(np.str_)[:, None] == np.array(feature.categories)
-        _require_cells(feature, is_value.any(axis=1), f"one of {', '.join(feature.categories)}")
-        return np.asarray(is_value, np.float64)
-    numbers = _numbers(column.tolist())
-    _require_cells(
-        feature, np.isfinite(numbers), f"a finite number ({feature.low} to {feature.high})"
+def _as_declared(
+    columns: Iterable[FeatureTerms], declared: Sequence[FeatureTerms]
+) -> tuple[FeatureTerms, ...]:
+    """Return columns as a schema declares them, except those that were scaled since."""
+    if not declared:
+        return tuple(columns)
+    rest = iter(columns)
+    return tuple(
+        _scaled(feature, next(rest)) if feature.is_feature else feature for feature in declared
     )
-    return numbers[:, None]
 
 
-def _require_cells(feature: FeatureTerms, is_right: Bools, allowed: str) -> None:
-    if not is_right.all():
-        where = f"rows, column {feature.name!r}, row {int(np.argmin(is_right)) + 1}"
-        raise InputError.because(f"{where}: the cell must be {allowed}", field=where)
+def _scaled(feature: FeatureTerms, column: FeatureTerms) -> FeatureTerms:
+    last = len(feature.categories) - 1.0
+    ends = (0.0, last) if feature.meaning == "ordinal" else (feature.low, feature.high)
+    return feature if ends == (column.low, column.high) or column.categories else column

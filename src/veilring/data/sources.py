@@ -2,7 +2,6 @@
 
 import importlib.util
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -11,51 +10,91 @@ from numpy.typing import NDArray
 
 from veilring.arrays import Floats
 from veilring.config import did_you_mean
-from veilring.data.csv import Separator, read_cells, read_csv
+from veilring.data.cells import Reading, Separator, read_particulars
+from veilring.data.csv import read_cells, read_columns, read_csv
+from veilring.data.frames import PARQUET, Frame, cells_of_frame, read_parquet
 from veilring.data.npz import NPZ, Vectors, read_npz
-from veilring.data.schema import with_ranges
+from veilring.data.schema import RowSchema, matched, read_file, read_schema
 from veilring.data.table import Table, encode_columns, number_classes
 from veilring.errors import InputError
 from veilring.extras import require_extra
 
 _OPENML: Final = "openml:"
 _CSV: Final = ".csv"
+_FRAME: Final = "the data frame"
 
 
 def load(
-    source: str,
+    source: str | Path | Frame,
     *,
     label: str | None = None,
     separator: Separator = ",",
-    ranges: str | Path | None = None,
+    schema: str | Path | RowSchema | None = None,
+    reading: str | Path | Reading | None = None,
     needs_label: bool = True,
 ) -> Table:
     """Load a data set.
 
     Args:
         source: `wine`, `breast-cancer`, `digits` or `iris` (they come with scikit-learn);
-            `openml:NAME`; or the path of a CSV file, which ends in `.csv`, or of a file that
-            `read_npz` takes, which ends in `.npz`.
-        label: For a CSV file: the column with the class of each row; by default the last one.
-        separator: For a CSV file: the separator between cells.
-        ranges: A TOML file with the public range of each column of numbers, under `features` as in
-            terms; by default the minimum and maximum of its rows.
+            `openml:NAME`; the path of a CSV file, which ends in `.csv`, of a Parquet file, or of a
+            file that `read_npz` takes, which ends in `.npz`; or a data frame of pandas, polars or
+            Arrow.
+        label: The column of a CSV or Parquet file or frame with the class of each row; by default
+            that of the schema, or the last one.
+        separator: For a CSV file without a schema: the separator between cells.
+        schema: The public schema of such a file or frame: a TOML file with the columns and the
+            classes, such as terms. Ranges, categories and classes are then those of the schema, and
+            columns are found by name. By default they are computed from the rows.
+        reading: The particulars of the file, by which the schema can read it: a TOML file with the
+            keys of `Reading`.
         needs_label: For a CSV file: as in `read_csv`.
 
     Raises:
-        InputError: If there is no such data set, it is not a table for classification, `label` or
-            `separator` is given for another source than a CSV file, or the file of ranges is
-            invalid or lacks a column.
+        InputError: If there is no such data set, it is not a table for classification, an argument
+            is given for another kind of source, or the schema is invalid or does not fit.
     """
-    table = _load(source, label, separator, needs_label=needs_label)
-    if ranges is None:
-        return table
-    return replace(table, features=with_ranges(table.features, Path(ranges)))
+    if schema is not None:
+        return _by_schema(source, schema, reading, label)
+    if reading is not None:
+        raise InputError.because("a reading needs a schema; give both", field="reading")
+    if isinstance(source, Frame):
+        return read_columns(cells_of_frame(source, _FRAME), label=label)
+    return _load(str(source), label, separator, needs_label=needs_label)
+
+
+def _by_schema(
+    source: str | Path | Frame,
+    schema: str | Path | RowSchema,
+    reading: str | Path | Reading | None,
+    label: str | None,
+) -> Table:
+    """Return a file or frame as a table with a public schema."""
+    agreed = schema if isinstance(schema, RowSchema) else read_schema(Path(schema))
+    if label is not None:
+        agreed = agreed.model_copy(update={"label": label})
+    given = reading
+    if not isinstance(given, Reading):
+        given = read_particulars(None if given is None else Path(given))
+    if isinstance(source, Frame):
+        cells = cells_of_frame(source, _FRAME, given)
+    elif _is_file(str(source)):
+        cells = read_file(Path(source), given)
+    else:
+        allowed = "the path of a .csv or .parquet file, or a data frame, because a schema is given"
+        raise InputError("source", source, allowed)
+    return agreed.table_of(matched(cells, agreed.features, agreed.label))
+
+
+def _is_file(source: str) -> bool:
+    return source.lower().endswith((_CSV, PARQUET)) and not source.startswith(_OPENML)
 
 
 def _load(source: str, label: str | None, separator: Separator, *, needs_label: bool) -> Table:
-    if source.lower().endswith(_CSV) and not source.startswith(_OPENML):
+    if _is_file(source) and source.lower().endswith(_CSV):
         return read_csv(Path(source), label=label, separator=separator, needs_label=needs_label)
+    if _is_file(source) and separator == ",":
+        return read_columns(read_parquet(Path(source)), label=label)
     if label is not None or separator != ",":
         field = "separator" if label is None else "label"
         raise InputError.because(
@@ -67,7 +106,7 @@ def _load(source: str, label: str | None, separator: Separator, *, needs_label: 
         return fetch_openml(source.removeprefix(_OPENML))
     if source.lower().endswith(NPZ):
         return read_npz(Path(source))
-    allowed = f"{', '.join(BUILTIN)}, openml:NAME, or a path to a .csv or an .npz"
+    allowed = f"{', '.join(BUILTIN)}, openml:NAME, or a path to a .csv, a .parquet or an .npz"
     raise InputError("source", source, allowed + did_you_mean(source, BUILTIN))
 
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilring.arrays import Floats, Ints
+from veilring.data.columns import FeatureTerms
 from veilring.errors import InputError
 from veilring.privacy.checks import floats, require_that
 from veilring.randomness import Streams
@@ -115,6 +116,7 @@ class Features:
         classes: The names of the classes, at least one; labels are positions in it.
         categories: The columns of categories that became features of 0 and 1, by position; all
             other features were numbers.
+        declared: The columns as a schema declares them; none if the table has no schema.
 
     Raises:
         InputError: If the numbers of ranges and names differ.
@@ -124,6 +126,7 @@ class Features:
     ranges: Ranges
     classes: tuple[str, ...]
     categories: tuple[Categories, ...] = ()
+    declared: tuple[FeatureTerms, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.ranges) != len(self.names):
@@ -224,6 +227,7 @@ class Table:
         features: The public schema; parts of a table keep that of the whole.
         label_name: The name of the label's column.
         notes: Possible mistakes in its file, one sentence each.
+        ids: The columns that identify rows, by name. They stay with the party and are never sent.
 
     Raises:
         InputError: If the shapes do not match, a value is not finite or a label has no name.
@@ -235,6 +239,7 @@ class Table:
     features: Features
     label_name: str = "label"
     notes: tuple[str, ...] = ()
+    ids: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _require_values(self.X, len(self.y), len(self.features))
@@ -266,6 +271,18 @@ class Table:
         _require_values(X, len(y), len(names))
         return cls(name, X, y, Features(names, Ranges.of(X), classes, categories))
 
+    @classmethod
+    def from_frame(cls, frame: Any, **given: Any) -> "Table":  # noqa: ANN401  (of any library)
+        """Return a data frame of pandas, polars or Arrow as a table.
+
+        Args:
+            frame: The frame, in memory.
+            given: `label`, `schema` and `reading`, as in `veilring.data.sources.load`.
+        """
+        from veilring.data import sources  # noqa: PLC0415  (it imports this module)
+
+        return sources.load(frame, **given)
+
     def __len__(self) -> int:
         return len(self.y)
 
@@ -286,7 +303,8 @@ class Table:
 
     def take(self, rows: Ints) -> "Table":
         """Return the table of these rows, in this order, with the same schema."""
-        return replace(self, X=self.X[rows], y=self.y[rows])
+        ids = {name: values[rows] for name, values in self.ids.items()}
+        return replace(self, X=self.X[rows], y=self.y[rows], ids=ids)
 
     def split(self, test_share: float = TEST_SHARE, seed: int | None = 1) -> "TrainTestSplit":
         """Hold out a random share of the rows, like a scenario with this seed.

@@ -17,7 +17,7 @@ from typing import Annotated, Final, Literal, cast
 from pydantic import Field
 
 from veilring.arrays import Bools
-from veilring.data.schema import FeatureTerms
+from veilring.data.columns import FeatureTerms
 from veilring.deployment.config import A_FILE, RELATIVE, Duty, ServerConfig, StateConfig
 from veilring.deployment.connecting import Server
 from veilring.deployment.survey import SurveyTerms, closing_time, domain_of, ranges_of

@@ -1,5 +1,6 @@
 """Configuration files of parties and clients, and the schema that the terms of all share."""
 
+import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import Annotated, Any, Final, Self
 from pydantic import Field, ValidationError
 from typing_extensions import override
 
+from veilring.arrays import Floats
 from veilring.config import Agreed, Section, missing_file, read_tables, scenario_error
-from veilring.data.schema import OUTSIDE_MAX, OutsideMax, RowSchema, feature_terms
+from veilring.data.cells import Reading, Words, read_particulars
+from veilring.data.schema import OUTSIDE_MAX, OutsideMax, RowSchema, feature_terms, kept_columns
 from veilring.data.table import Table
 from veilring.errors import InputError, ScenarioError, VeilringError
 from veilring.nodes.session import ANSWER_SECONDS, SESSION_SECONDS, SessionLimits
@@ -180,9 +183,17 @@ class ReadingConfig(Config):
     Attributes:
         outside_max: The maximum share of a column's values outside of its public range. If there
             are more, the party does not start, and a client sends nothing.
+        reading: The file with the particulars of this party's file of rows, by which the schema can
+            read it; none if the file is written like the schema.
     """
 
     outside_max: OutsideMax = OUTSIDE_MAX
+    reading: FilePath = ""
+
+    @property
+    def particulars(self) -> Reading:
+        """The particulars of the party's file."""
+        return read_particulars(Path(self.reading) if self.reading else None)
 
 
 class ServerConfig(TermsConfig):
@@ -203,6 +214,17 @@ class QueryingConfig(TermsConfig):
     """
 
     ask: str = Field(description="the name of a party of the roster")
+
+
+class AskingConfig(QueryingConfig, ReadingConfig):
+    """Base configuration of a client that has the rows of a file labelled.
+
+    Attributes:
+        keep: Columns of the file of queries to put beside the answers, besides the identifiers of
+            the schema. They are never sent.
+    """
+
+    keep: Words = ()
 
 
 def load_credentials(config: Config) -> tuple[Identity, Roster]:
@@ -244,6 +266,14 @@ class Unfinished(VeilringError):
 
 class Schema(RowSchema, Terms):
     """How to read a row. The terms of a system add its parameters."""
+
+    def asked(
+        self, path: Path, config: AskingConfig, log: logging.Logger
+    ) -> tuple[Floats, dict[str, list[str]]]:
+        """Return the queries of a file, scaled, and the columns to put beside the answers."""
+        cells = self.read(path, config.particulars)
+        kept = kept_columns(self, cells, config.keep)
+        return self.queries_of(cells, config.outside_max, log), kept
 
     def facts(self, parties: int, rows: int | None = None) -> Facts:
         """Return the public facts about the data of the given number of parties."""

@@ -36,6 +36,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "model": "`veilring ask --model`",
 }
 """The commands that run the coroutines of a `Duty`."""
+_STATE: Final = "state"  # the only path with a default
 _HERE: Final = "here"
 _IN_TERMS: Final = "in the terms"
 _RENAMED_ROLES: Final[Mapping[str, tuple[str, str, str]]] = {
@@ -72,6 +73,7 @@ def load_config(path: Path) -> Config:
         key: str(path.parent / name if name else path.with_suffix(STATE_SUFFIX))
         for key, name in named.items()
         if "://" not in name  # a database, not a path
+        and (name or key == _STATE)
     }
     return config.model_copy(update=found)
 

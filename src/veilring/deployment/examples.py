@@ -144,6 +144,7 @@ def write_table(
 def _columns_of(table: Table) -> Iterator[list[object]]:
     """Yield the header and the cells of each column except the label, as in the table's source."""
     by_first = {each.first: each for each in table.features.categories}
+    declared = {each.name: each for each in table.features.declared}
     position = 0
     while position < len(table.features):
         if position in by_first:
@@ -152,7 +153,8 @@ def _columns_of(table: Table) -> Iterator[list[object]]:
             yield [column.column, *(column.values[value] for value in held.tolist())]
             position = column.features.stop
         else:
-            yield [table.features.names[position], *table.X[:, position].tolist()]
+            name, values = table.features.names[position], table.X[:, position].tolist()
+            yield [name, *(map(declared[name].cell_of, values) if name in declared else values)]
             position += 1
 
 

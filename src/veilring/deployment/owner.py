@@ -13,10 +13,10 @@ from typing_extensions import override
 from veilring.arrays import Floats
 from veilring.config import Section, as_scenario_errors, require_key
 from veilring.deployment.config import (
+    AskingConfig,
     BudgetAmount,
     Duty,
     FilePath,
-    QueryingConfig,
     ReadingConfig,
     Schema,
     ServerConfig,
@@ -114,7 +114,7 @@ async def serve_owner(
     """
     server = Server(config, _log)
     terms = OwnerTerms.load(Path(config.terms))
-    rows = terms.read_rows(Path(config.rows), config.outside_max, _log)
+    rows = terms.read_rows(Path(config.rows), config.outside_max, _log, config.particulars)
     with _open_ledger(config) as ledger:
         async with Threads(WORKERS_MAX, "labels") as offload:
             owner = Owner(rows, terms.rules, ledger, offload)
@@ -137,7 +137,7 @@ def _open_ledger(config: OwnerConfig, *, new: bool = False) -> Ledger:
     return open_ledger(Path(config.state), budgets, amend=config.amend, new=new)
 
 
-class AnalystConfig(QueryingConfig, ReadingConfig):
+class AnalystConfig(AskingConfig):
     """An analyst that queries a data owner.
 
     Attributes:
@@ -168,21 +168,22 @@ async def ask_owner(config: AnalystConfig, queries: Path) -> dict[str, list[obje
     and is charged once.
 
     Returns:
-        The name of the class of each row, in order, as the column `label`; with k also the radius
-        within which rows voted, as `radius`.
+        The kept columns, and the name of the class of each row, in order, as the column `label`;
+        with k also the radius within which rows voted, as `radius`.
 
     Raises:
         BudgetExhausted: If a budget is insufficient.
     """
     client = Client(config)
     terms = OwnerTerms.load(Path(config.terms))
-    rows = terms.read_queries(queries, config.outside_max, _analyst_log)
+    rows, kept = terms.asked(queries, config, _analyst_log)
     request = make_request(config, terms, rows)
     terms.rules.check(request)
     async with client.connect(terms.keys) as connection:
         role = opening(request_labels, LABEL_SERVICE, terms.digest)
         answer = await connection.run(role, request, rules=terms.rules)
-    columns: dict[str, list[object]] = {"label": [terms.classes[each] for each in answer.labels]}
+    columns: dict[str, list[object]] = {name: [*cells] for name, cells in kept.items()}
+    columns["label"] = [terms.classes[each] for each in answer.labels]
     if request.k:
         columns["radius"] = answer.radii.round(_DECIMALS).tolist()
     return columns

@@ -19,10 +19,10 @@ from typing_extensions import override
 from veilring.arrays import Floats, Ints
 from veilring.config import as_scenario_errors, require_key, require_key_that
 from veilring.deployment.config import (
+    AskingConfig,
     BudgetAmount,
     Duty,
     FilePath,
-    QueryingConfig,
     ReadingConfig,
     Schema,
     ServerConfig,
@@ -148,7 +148,7 @@ class MemberConfig(ServerConfig, StateConfig, ReadingConfig):
     amend: bool = False
 
 
-class ClientConfig(QueryingConfig, ReadingConfig):
+class ClientConfig(AskingConfig):
     """A client that has queries labelled.
 
     Attributes:
@@ -180,7 +180,7 @@ async def serve_member(
     server = Server(config, _log)
     parties = Parties(server.roster.parties)
     terms = PeerTerms.load(Path(config.terms), len(parties))
-    rows = terms.read_rows(Path(config.rows), config.outside_max, _log)
+    rows = terms.read_rows(Path(config.rows), config.outside_max, _log, config.particulars)
     membership, facts = terms.membership(len(parties)), terms.facts(len(parties))
 
     def take_part(node: Node, till: Till | None) -> Member:
@@ -286,7 +286,7 @@ async def ask_member(config: ClientConfig, queries: Path) -> dict[str, list[str]
     local.
 
     Returns:
-        The name of the class of each row, in order: the column `label`.
+        The kept columns, and the name of the class of each row, in order: the column `label`.
 
     Raises:
         BudgetExhausted: If a member's budget is insufficient.
@@ -295,13 +295,13 @@ async def ask_member(config: ClientConfig, queries: Path) -> dict[str, list[str]
     parties = len(client.roster.parties)
     terms = PeerTerms.load(Path(config.terms), parties)
     membership = terms.membership(parties)
-    features = terms.read_queries(queries, config.outside_max, _client_log)
+    features, kept = terms.asked(queries, config, _client_log)
     if membership.once is not None:
         result = await _fetch(client, terms, membership.once)
         labels = membership.labels(result, features)
     else:
         labels = await _ask_batches(client, terms, features, membership.batch_max)
-    return {"label": [terms.classes[label] for label in labels]}
+    return {**kept, "label": [terms.classes[label] for label in labels]}
 
 
 async def fetch_model(config: ClientConfig) -> PublicModel:

@@ -16,13 +16,14 @@ from typing_extensions import override
 
 from veilring.arrays import Ints
 from veilring.config import as_scenario_errors, require_key, require_key_that
-from veilring.data.csv import read_cells
+from veilring.data.cells import Cells, Reading, Words
+from veilring.data.columns import FeatureList, look_up
 from veilring.data.npz import NPZ, Vectors, read_vectors
-from veilring.data.schema import OUTSIDE_MAX, FeatureList, Words, check_ranges, look_up
+from veilring.data.schema import OUTSIDE_MAX, check_ranges
 from veilring.deployment.config import (
+    AskingConfig,
     BudgetAmount,
     Duty,
-    QueryingConfig,
     ReadingConfig,
     Schema,
     ServerConfig,
@@ -149,6 +150,8 @@ def read_records(
     key: str,
     outside_max: float = OUTSIDE_MAX,
     log: logging.Logger = _log,
+    *,
+    reading: Reading | None = None,
 ) -> LabelledRecords:
     """Read records to add.
 
@@ -156,6 +159,7 @@ def read_records(
         path: An .npz file with ids and labels if the terms have `dimensions`; otherwise a CSV file
             whose last column is the label.
         log: The log of how the records fit the ranges.
+        reading: The particulars of a CSV file.
     """
     if terms.dimensions:
         held = _vectors(path)
@@ -164,25 +168,22 @@ def read_records(
         return LabelledRecords.of(
             held.ids, terms.directions(held.features), _labels(path, held, terms)
         )
-    cells = read_cells(path)
-    check_ranges(path, terms.features, cells, outside_max, log)
-    rows = terms.rows_of(path, cells)
+    cells = terms.read(path, reading, with_label=True)
+    rows = terms.rows_of(cells)
+    check_ranges(terms.features, cells, outside_max, log)
     require(key in cells, "key", key, f"a column of {path.name}")
     ids = [str(name) for name in cells[key].tolist()]
     return LabelledRecords.of(ids, terms.directions(rows.features), rows.labels)
 
 
 def read_queries(
-    path: Path, terms: PredictionTerms, outside_max: float = OUTSIDE_MAX, log: logging.Logger = _log
-) -> NDArray[np.float32]:
-    """Read queries in the server's form; labels and ids are ignored.
-
-    Args:
-        log: The log of how the queries fit the ranges.
-    """
+    path: Path, terms: PredictionTerms, config: AskingConfig
+) -> tuple[NDArray[np.float32], dict[str, list[str]]]:
+    """Read queries in the server's form, and the columns to put beside the answers."""
     if terms.dimensions:
-        return terms.directions(_vectors(path).features)
-    return terms.directions(terms.read_queries(path, outside_max, log))
+        return terms.directions(_vectors(path).features), {}
+    rows, kept = terms.asked(path, config, _client_log)
+    return terms.directions(rows), kept
 
 
 def read_ids(path: Path) -> list[str]:
@@ -210,8 +211,8 @@ def _labels(path: Path, held: Vectors, terms: PredictionTerms) -> Ints:
     if held.labels is None:
         raise InputError.because(f"{path} lacks the array y", field="file")
     if held.class_names is not None:
-        named = np.array(held.class_names, np.str_)[held.labels]
-        return look_up(path, "y", named, terms.classes)
+        named = [held.class_names[label] for label in held.labels]
+        return look_up(Cells(path.name, {"y": named}), "y", terms.classes)
     if held.labels.max(initial=0) >= len(terms.classes):
         allowed = f"class numbers from 0 to {len(terms.classes) - 1}"
         raise InputError.because(f"{path.name}: y must hold {allowed}", field=f"{path.name}, y")
@@ -279,7 +280,7 @@ def _open(
         raise ScenarioError.of(error, f"state ({error.field})") from error
 
 
-class PredictionClientConfig(QueryingConfig, ReadingConfig):
+class PredictionClientConfig(AskingConfig):
     """A client that has rows labelled by a prediction server.
 
     Attributes:
@@ -303,7 +304,7 @@ async def ask_prediction(config: PredictionClientConfig, queries: Path) -> dict[
     that is too long costs nothing.
 
     Returns:
-        The name of the class of each row, in order: the column `label`.
+        The kept columns, and the name of the class of each row, in order: the column `label`.
 
     Raises:
         BudgetExhausted: If the stream has fewer queries left. Nothing was sent or spent.
@@ -311,7 +312,7 @@ async def ask_prediction(config: PredictionClientConfig, queries: Path) -> dict[
     """
     client = Client(config)
     terms = PredictionTerms.load(Path(config.terms))
-    rows, rules = read_queries(queries, terms, config.outside_max, _client_log), terms.rules
+    (rows, kept), rules = read_queries(queries, terms, config), terms.rules
     require_key(config.block <= rules.fitting, "block", config.block, f"at most {rules.fitting}")
     if not len(rows):
         raise InputError.because("the file has no queries; at least one is needed", field="queries")
@@ -332,8 +333,9 @@ async def ask_prediction(config: PredictionClientConfig, queries: Path) -> dict[
         except BudgetExhausted as error:  # other clients have asked meanwhile
             refusal = error
     if refusal is not None:
-        raise Unfinished({"label": labels}, len(rows), refusal) if labels else refusal
-    return {"label": labels}
+        first = {name: column[: len(labels)] for name, column in kept.items()}
+        raise Unfinished({**first, "label": labels}, len(rows), refusal) if labels else refusal
+    return {**kept, "label": labels}
 
 
 def _refusal(
@@ -373,7 +375,9 @@ async def add_records(config: RecordsAdministratorConfig, path: Path) -> int:
         VeilringError: If the server failed; repeating the call continues it.
     """
     terms = PredictionTerms.load(Path(config.terms))
-    records = read_records(path, terms, config.key, config.outside_max, _records_log)
+    records = read_records(
+        path, terms, config.key, config.outside_max, _records_log, reading=config.particulars
+    )
     pieces = [records.take(range(*piece)) for piece in _pieces(len(records))]
     return await _tell(config, opening(add_at_server, ADD, terms.digest), pieces)
 

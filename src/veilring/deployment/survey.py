@@ -3,7 +3,7 @@
 import datetime as dt
 import json
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
@@ -13,18 +13,17 @@ from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
 from veilring.config import Section, as_scenario_errors, same_field
-from veilring.data.csv import read_cells
-from veilring.data.schema import (
+from veilring.data.cells import Cells, Words
+from veilring.data.columns import (
     FeatureList,
     FeatureTerms,
-    FileCells,
-    Words,
+    all_of,
     check_features,
     read_categories,
-    read_labels,
     read_numbers,
     require_different,
 )
+from veilring.data.schema import matched, read_file, read_labels
 from veilring.data.table import Ranges
 from veilring.deployment.config import Terms
 from veilring.errors import HandshakeError, ProtocolViolation, ScenarioError
@@ -161,6 +160,9 @@ class SurveyTerms(Terms):
                 field="features",
             )
         for feature in self.features:
+            if feature.meaning not in {"number", "category"}:
+                key = f"features.{feature.name}.kind"
+                raise ScenarioError(key, feature.meaning, "number or category, in a survey")
             if len(feature.categories) == 1 and not section.is_numeric:
                 key = f"features.{feature.name}.categories"
                 raise ScenarioError(key, list(feature.categories), "two or more categories")
@@ -170,20 +172,20 @@ class SurveyTerms(Terms):
 
     def read_clients(self, path: Path) -> ClientPool:
         """Read the rows of clients: all columns of the terms, and the label as the last column."""
-        return self.clients_of(path, read_cells(path))
+        return self.clients_of(matched(read_file(path), self.features))
 
-    def clients_of(self, path: Path, cells: FileCells) -> ClientPool:
+    def clients_of(self, cells: Cells) -> ClientPool:
         """Return clients from the cells of a file that was already read, like `read_clients`."""
-        rows = np.hstack([self._encode(path, feature, cells) for feature in self.features])
+        rows = np.hstack(all_of(partial(self._encode, each, cells) for each in self.features))
         if not self.classes:
             return ClientPool(rows, np.zeros(len(rows), dtype=np.int64))
-        return ClientPool(rows, read_labels(path, cells, self.classes))
+        return ClientPool(rows, read_labels(cells, self.classes))
 
-    def _encode(self, path: Path, feature: FeatureTerms, cells: FileCells) -> Floats | Ints:
+    def _encode(self, feature: FeatureTerms, cells: Cells) -> Floats | Ints:
         if not feature.categories:
-            numbers = read_numbers(path, feature, cells)[:, None]
+            numbers = read_numbers(feature, cells)[:, None]
             return bins_of(self.protocol, (feature,))(numbers) if self.is_frequency else numbers
-        places = read_categories(path, feature, cells)
+        places = read_categories(feature, cells)
         return np.eye(feature.width)[places] if self.protocol.is_numeric else places[:, None]
 
     @property

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -10,11 +10,12 @@ from typing import Final, Literal
 from unicodedata import normalize
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from veilring.config import Section, require_key
-from veilring.data.csv import read_cells
-from veilring.data.schema import FileCells, check_ranges
+from veilring.data.cells import Cells
+from veilring.data.schema import check_ranges, matched, read_file
 from veilring.deployment.config import ReadingConfig, StateConfig
 from veilring.deployment.connecting import Client, ClientConnection
 from veilring.deployment.survey import SurveyTerms, read_published
@@ -327,9 +328,9 @@ def _make_reports(
     config: SurveyClientConfig, path: Path, terms: SurveyTerms, outbox: Outbox, progress: _Progress
 ) -> int:
     """Store reports of all clients with enough budget; return the number of the others."""
-    cells = read_cells(path)
-    check_ranges(path, terms.features, cells, config.outside_max, _log)
-    pool = terms.clients_of(path, cells)
+    cells = matched(read_file(path, config.particulars), terms.features)
+    check_ranges(terms.features, cells, config.outside_max, _log)
+    pool = terms.clients_of(cells)
     names = _names(config, path, cells, len(pool))
     try:
         compared = _compared(config, terms, cells)
@@ -351,7 +352,7 @@ def _make_reports(
     return int(len(new) - len(chosen))
 
 
-def _names(config: SurveyClientConfig, path: Path, cells: FileCells, count: int) -> list[str]:
+def _names(config: SurveyClientConfig, path: Path, cells: Cells, count: int) -> list[str]:
     """Return each client's name in the outbox, ignoring blanks around a key."""
     if config.key == ROW_NUMBER:
         if ROW_NUMBER in cells:
@@ -371,7 +372,9 @@ def _names(config: SurveyClientConfig, path: Path, cells: FileCells, count: int)
     return names
 
 
-def _compared(config: SurveyClientConfig, terms: SurveyTerms, cells: FileCells) -> FileCells:
+def _compared(
+    config: SurveyClientConfig, terms: SurveyTerms, cells: Cells
+) -> Mapping[str, NDArray[np.str_]]:
     """Return the cells of a known client that must not change.
 
     These are the cells that the task asks for if the rows have a key. Row numbers identify nobody,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from veilring.arrays import Floats, Ints
-from veilring.data.schema import Frame
+from veilring.data.frames import Frame
 from veilring.data.table import Rows, Table
 from veilring.privacy.statefile import Section
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from veilring import simulation
 from veilring.arrays import Floats, Ints
-from veilring.data.schema import Frame, RowSchema, feature_terms
+from veilring.data.frames import Frame
+from veilring.data.schema import RowSchema, feature_terms
 from veilring.data.table import Features, Rows, Table, is_table
 from veilring.errors import InputError
 from veilring.measures import Measures, measure
@@ -40,7 +41,7 @@ Role: TypeAlias = Callable[..., Awaitable[R]]
 _SIMULATED = "simulated"
 _ONE_TABLE = "use parts of one table, such as table.partition(8)"
 _SAME_RANGES = (
-    'load all parts with the same public ranges, vr.load(path, ranges="ranges.toml"), or '
+    'load all parts with the same public schema, vr.load(path, schema="schema.toml"), or '
     + _ONE_TABLE
 )
 

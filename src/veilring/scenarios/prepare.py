@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -111,18 +111,26 @@ def _coalition(scenario: Scenario) -> tuple[str, ...]:
     return tuple(party for party in parties if party in members)
 
 
+_KEYS: Final = {
+    "source": "data.source",
+    "label": "data.label",
+    "separator": "data.separator",
+    "schema": "data.schema_file",
+    "reading": "data.reading_file",
+}
+"""The key of a scenario for each argument of `load`."""
+
+
 def load_rows(data: DataSection) -> Table:
     """Load the data set of a scenario."""
     source = data.source
     try:
-        return load(
-            source, label=data.label or None, separator=data.separator, ranges=data.ranges or None
-        )
+        return load(source, **data.columns)
     except InputError as error:
-        if error.field in {"source", "label", "separator", "ranges"}:
-            raise ScenarioError.of(error, f"data.{error.field}") from error
-        of_ranges = isinstance(error, ScenarioError)  # the only file of keys
-        key = "data.ranges" if of_ranges else "data.source"
+        if error.field in _KEYS:
+            raise ScenarioError.of(error, _KEYS[error.field]) from error
+        of_schema = isinstance(error, ScenarioError)  # a mistake in one of its keys
+        key = "data.schema_file" if of_schema else "data.source"
         raise ScenarioError.because(str(error), field=key) from error
 
 

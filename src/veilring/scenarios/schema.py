@@ -9,6 +9,7 @@ The description of a field lists its allowed values, as errors show them.
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, Self, cast
 
 import tomli_w
@@ -26,7 +27,7 @@ from veilring.config import (
     scenario_error,
     set_key,
 )
-from veilring.data.csv import Separator
+from veilring.data.cells import Separator
 from veilring.data.sources import BUILTIN
 from veilring.data.table import ALPHA_MAX, ALPHA_MIN, TEST_SHARE, PartitionKind
 from veilring.errors import ScenarioError
@@ -49,21 +50,37 @@ class DataSection(Section):
             relative to that file.
         label: For a CSV file: the column with the class of each row; the last one if empty.
         separator: For a CSV file: the separator between cells.
-        ranges: A TOML file with the public range of each column, under `features` as in terms; by
-            default the extremes of the table. In a scenario file, a relative path is relative to
-            that file.
+        schema_file: A TOML file with the public schema of a CSV or Parquet file: columns and
+            classes as in terms; by default its columns as they are, and the extremes of the table
+            as ranges. In a scenario file, a relative path is relative to that file.
+        reading_file: A TOML file with the particulars of such a file, by which the schema can read
+            it: see `veilring.data.cells.Reading`. A relative path is as for `schema_file`.
         test_share: The share of the rows to hold out.
         queries: The maximum number of held-out rows to label.
     """
 
+    renamed = MappingProxyType({"ranges": "schema_file"})
+
     source: str = Field(
-        description="wine, breast-cancer, digits, iris, openml:NAME, or a path to a .csv or an .npz"
+        description="wine, breast-cancer, digits, iris, openml:NAME, or a path to a .csv, a"
+        " .parquet or an .npz"
     )
     label: str = Field("", description="the header of a column, or nothing for the last one")
     separator: Separator = ","
-    ranges: str = Field("", description="a path to a .toml, or nothing")
+    schema_file: str = Field("", description="a path to a .toml, or nothing")
+    reading_file: str = Field("", description="a path to a .toml, or nothing")
     test_share: float = Field(TEST_SHARE, gt=0, lt=1)
     queries: _Whole | Literal["all"] = "all"
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """How a file is read, as arguments of `veilring.data.sources.load`."""
+        return {
+            "label": self.label or None,
+            "separator": self.separator,
+            "schema": self.schema_file or None,
+            "reading": self.reading_file or None,
+        }
 
 
 class PartitionSection(Section):
@@ -320,17 +337,18 @@ class RoleScenario(Experiment):
 
 
 _SUFFIX: Final = ".toml"
-_TABLES: Final = (".csv", ".npz")
+_TABLES: Final = (".csv", ".parquet", ".npz")
 _FOR_TABLES: Final = "wine"  # the scenario whose settings are used for a table given by its path
 _ROLE: Final = "role"
 _NEEDS_SYSTEM: Final = "this scenario is about a role; give the scenario of a system"
 _OF_SYSTEMS: Final = ("protocol", "data", "partition")  # the tables that a role does not have
 _LIBRARY: Final = resources.files("veilring.scenarios") / "library"
-# keys that may contain a path, with the suffixes of such a path
+# keys that may contain a path, with the endings of such a path
 _PATHS: Final = {
-    ("data", "source"): ".csv",
-    ("data", "ranges"): ".toml",
-    ("network", "graph"): ".graphml",
+    ("data", "source"): (".csv", ".parquet"),
+    ("data", "schema_file"): (".toml",),
+    ("data", "reading_file"): (".toml",),
+    ("network", "graph"): (".graphml",),
 }
 
 
@@ -367,8 +385,9 @@ def load_experiment(name_or_path: str, overrides: Sequence[str] = ()) -> Scenari
     Args:
         name_or_path: A built-in scenario, or a path that ends in `.toml`. Relative paths of data
             and graphs in that file are relative to it. Another built-in table, such as `iris`, and
-            a path that ends in `.csv` or `.npz` are run with the settings of the built-in `wine`.
-            `module:NAME` is the scenario of that role, with the defaults of all other keys.
+            a path that ends in `.csv`, `.parquet` or `.npz` are run with the settings of the
+            built-in `wine`. `module:NAME` is the scenario of that role, with the defaults of all
+            other keys.
         overrides: Keys to set instead of the file's, each as `table.key=value`. The value is read
             as TOML, or as a string if it is not TOML. Paths are relative to the current directory.
 
@@ -391,7 +410,7 @@ def load_experiment(name_or_path: str, overrides: Sequence[str] = ()) -> Scenari
     else:
         names = sorted({*scenario_names(), *BUILTIN})
         hint = did_you_mean(name_or_path, names)
-        allowed = f"{', '.join(names)}, or a path to a {_SUFFIX}, .csv or .npz{hint}"
+        allowed = f"{', '.join(names)}, or a path to a {', '.join((_SUFFIX, *_TABLES))}{hint}"
         raise ScenarioError("scenario", name_or_path, allowed)
     if any(each.partition("=")[0].strip() == "parties.names" for each in overrides):
         _forget_count(raw)
@@ -462,10 +481,10 @@ def _check_sizes(scenario: Scenario) -> None:
 
 
 def _resolve_paths(raw: dict[str, Any], folder: Path) -> None:
-    for (table, key), suffix in _PATHS.items():
+    for (table, key), endings in _PATHS.items():
         section = raw.get(table)
         given = section.get(key) if isinstance(section, dict) else None
-        if isinstance(given, str) and given.endswith(suffix):
+        if isinstance(given, str) and given.endswith(endings):
             raw[table] = {**raw[table], key: str(folder / given)}
 
 

@@ -149,27 +149,34 @@ def test_a_mistake_in_the_network_file_is_named(
         make_question({"data": "iris"}, read_network(tmp_path / "wan.toml"))
 
 
-def test_rows_are_scaled_by_the_ranges_of_a_file(tmp_path: Path) -> None:
+def test_rows_are_scaled_by_the_ranges_of_a_schema(tmp_path: Path) -> None:
     """A value's place does not depend on the extremes, which are not public in a private file."""
     _, facts = load_facts(make_question({"data": _table(tmp_path)}))
     assert facts.name == "rows"
     assert "They are not public" in facts.bounds
     assert "table is public" in load_facts(make_question({"data": "iris"}))[1].bounds
     rows = "a,b,label\n" + "".join(f"{n % 5},0.5,{n % 2}\n" for n in range(40))
-    ranges = _write(tmp_path / "ranges.toml", RANGES)
-    asked = make_question({"data": _write(tmp_path / "rows.csv", rows), "ranges": ranges})
+    schema = _write(tmp_path / "schema.toml", f'classes = ["0", "1"]\n{RANGES}')
+    asked = make_question({"data": _write(tmp_path / "rows.csv", rows), "schema_file": schema})
     table, facts = load_facts(asked)
     assert np.unique(table.X[:, 0]) == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4])
     assert np.unique(table.X[:, 1]) == pytest.approx([0.75])
     assert facts.bounds.startswith("the given ones")
 
 
-@pytest.mark.parametrize(("text", "told"), [(RANGES, "'id' has no range"), ("k = 1\n", "features")])
-def test_ranges_for_other_columns_are_refused(text: str, told: str, tmp_path: Path) -> None:
-    """A missing range is not replaced by the extremes of the rows."""
-    ranges = _write(tmp_path / "ranges.toml", text)
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (f'classes = ["x"]\n{RANGES}\n[[features]]\nname = "c"\n', "lacks the column 'c'"),
+        (RANGES, "classes"),
+        ("k = 1\n", "features"),
+    ],
+)
+def test_a_schema_of_another_table_is_refused(text: str, told: str, tmp_path: Path) -> None:
+    """A missing column or key is not replaced by those of the rows."""
+    schema = _write(tmp_path / "schema.toml", text)
     with pytest.raises(InputError, match=told):
-        load_facts(make_question({"data": _table(tmp_path), "ranges": ranges}))
+        load_facts(make_question({"data": _table(tmp_path), "schema_file": schema}))
 
 
 def test_terms_select_columns_and_set_parameters(tmp_path: Path) -> None:

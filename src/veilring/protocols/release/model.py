@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from veilring.arrays import Floats, Ints
-from veilring.data.schema import FeatureTerms, Frame, RowSchema, feature_terms
+from veilring.data.columns import FeatureTerms
+from veilring.data.frames import Frame
+from veilring.data.schema import RowSchema, feature_terms
 from veilring.data.table import Table
 from veilring.errors import InputError
 from veilring.privacy.checks import floats, require_that
@@ -201,8 +203,8 @@ class ReleasedModel:
 
 
 def _columns(features: Sequence[FeatureTerms]) -> list[tuple[str, tuple[str, ...]]]:
-    """Return the parts of columns that must match; ranges are those of the model."""
-    return [(each.name, each.categories) for each in features]
+    """Return the parts of features that must match; ranges are those of the model."""
+    return [(each.name, each.categories) for each in features if each.is_feature]
 
 
 def load_model(path: Path | str) -> ReleasedModel:

@@ -1,7 +1,7 @@
 """The inputs of a comparison, and its rows: reading, scaling, and the splits that systems share."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -9,8 +9,7 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from veilring.config import Section, read_tables, require_key, scenario_error, unknown_key
-from veilring.data.csv import Separator
-from veilring.data.schema import RowSchema
+from veilring.data.cells import Separator
 from veilring.data.sources import load
 from veilring.data.table import TEST_SHARE, Ranges, Rows, Table, partition, scale_to_unit, split
 from veilring.errors import InputError, ScenarioError
@@ -81,8 +80,9 @@ class Question(Section):
         partition: How rows are divided among the parties.
         settings: Values of tunable parameters, by name, for every system that has the parameter;
             the others follow from public rules.
-        ranges: A TOML file with the public ranges of the columns, under `features` as in terms; by
-            default the extremes of the table are used.
+        schema_file: A TOML file with the public schema of the columns, as in terms; by default the
+            table has its columns as they are, and its extremes as ranges.
+        reading_file: A TOML file with the particulars of the file, by which the schema can read it.
         terms: A file of terms, which defines the schema; its tunable parameters are used as
             settings unless given.
         hindsight: Whether to search for the best parameters in hindsight, to measure the loss
@@ -116,7 +116,8 @@ class Question(Section):
     settings: dict[str, Setting] = Field(
         default_factory=dict, description="values of tunable parameters, such as radius and tau"
     )
-    ranges: str = Field("", description="a path to a .toml, or nothing")
+    schema_file: str = Field("", description="a path to a .toml, or nothing")
+    reading_file: str = Field("", description="a path to a .toml, or nothing")
     terms: str = Field("", description="a path to a .toml, or nothing")
     hindsight: bool = True
     seed: int = Field(0, ge=0)
@@ -130,6 +131,18 @@ class Question(Section):
     def colluding(self) -> int:
         """The number of parties that may collude: less than half by default."""
         return (self.parties - 1) // 2 if self.tolerated is None else self.tolerated
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """How a file is read, as arguments of `veilring.data.sources.load`."""
+        agreed = read_tables(Path(self.terms), "terms") if self.terms else {}
+        of_terms = self.terms if agreed.get("features") and _is_file(self) else ""
+        return {
+            "label": self.label or None,
+            "separator": self.separator,
+            "schema": self.schema_file or of_terms or None,
+            "reading": self.reading_file or None,
+        }
 
 
 def make_question(
@@ -220,8 +233,7 @@ _GIVEN_BOUNDS: Final = (
     "the given ones; they reveal nothing about the rows, unless somebody looked at the"
     " rows to choose them"
 )
-_FILES: Final = {".csv", ".npz"}
-_SCHEMA_KEYS: Final = ("classes", "features")
+_FILES: Final = {".csv", ".parquet", ".npz"}
 # More batches make intervals narrower, until the overlap of the splits dominates.
 BATCHES_MAX: Final = 10
 
@@ -299,35 +311,17 @@ def _is_file(question: Question) -> bool:
 def _load(question: Question) -> tuple[Table, str]:
     """Return a table, scaled into [0, 1], and the origin of its ranges."""
     agreed = read_tables(Path(question.terms), "terms") if question.terms else {}
-    if agreed.get("features") and _is_file(question):
-        return _by_terms(Path(question.data), agreed), _GIVEN_BOUNDS
-    is_embedded = bool(agreed.get("dimensions"))
-    ranges = None if is_embedded or not question.ranges else Path(question.ranges)
     try:
-        table = load(
-            question.data, label=question.label or None, separator=question.separator, ranges=ranges
-        )
+        table = load(question.data, **question.columns)
     except InputError as error:
         if error.field != "source":
             raise
         raise InputError.of(error, "data") from error
-    if is_embedded:
+    if agreed.get("dimensions"):
         return scale_to_unit(table, _about_origin(table, agreed)), _GIVEN_BOUNDS
-    if ranges is not None:
+    if question.columns["schema"]:
         return scale_to_unit(table), _GIVEN_BOUNDS
     return scale_to_unit(table), _OWN_BOUNDS if _is_file(question) else _BUILTIN_BOUNDS
-
-
-def _by_terms(path: Path, agreed: Mapping[str, Any]) -> Table:
-    """Return the rows of a file read by the terms of a deployment, scaled into [0, 1]."""
-    try:
-        schema = RowSchema.model_validate({name: agreed.get(name) for name in _SCHEMA_KEYS})
-    except ValidationError as error:
-        raise scenario_error(error, RowSchema) from None
-    schema.require_sound()
-    rows = schema.read_rows(path)
-    features = replace(schema.encoded, ranges=Ranges.unit(schema.width))
-    return Table(path.stem, rows.features, rows.labels, features)
 
 
 def _about_origin(table: Table, agreed: Mapping[str, Any]) -> Ranges:

@@ -1,0 +1,72 @@
+"""Data frames of pandas, polars and Arrow, and Parquet files, as cells like those of a CSV file."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+
+from veilring.data.cells import Cells, Reading
+from veilring.errors import InputError
+from veilring.extras import require_extra
+
+if TYPE_CHECKING:
+    import narwhals as nw
+
+PARQUET: Final = ".parquet"
+
+
+@runtime_checkable
+class Frame(Protocol):
+    """A data frame of pandas, polars or Arrow: columns with names."""
+
+    @property
+    def columns(self) -> Iterable[Any]:
+        """The names of the columns; the columns themselves in Arrow, which has `column_names`."""
+
+    def __getitem__(self, name: str, /) -> Any:  # noqa: ANN401  (a column is of the library's type)
+        """Return the column of a name."""
+
+
+def cells_of_frame(frame: Frame, source: str = "rows", reading: Reading | None = None) -> Cells:
+    """Return the cells of a data frame as text: a missing value is empty, and 1.0 is 1.
+
+    Args:
+        frame: A frame of pandas, polars or Arrow in memory.
+        source: The name of the frame for errors, which count its rows from 1.
+        reading: The particulars of its cells.
+    """
+    import narwhals as nw  # it takes time that a party without frames is spared
+
+    try:
+        known: nw.DataFrame[Any] = nw.from_native(frame, eager_only=True)
+        columns = {str(column.name): _texts(column) for column in known.iter_columns()}
+    except (TypeError, ValueError) as error:  # of narwhals, whose duplicates are a ValueError
+        reason = str(error).partition("\n")[0]
+        raise InputError.because(
+            f"{source} cannot be read as a data frame of pandas, polars or Arrow in memory, with a"
+            f" different name for each column ({reason})",
+            field=source,
+        ) from error
+    return Cells(source, columns, reading=Reading() if reading is None else reading)
+
+
+def read_parquet(path: Path, reading: Reading | None = None) -> Cells:
+    """Read a Parquet file as cells; it needs the extra `parquet`."""
+    require_extra("polars")
+    import polars as pl
+
+    try:
+        frame = pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError("source", path, f"an existing Parquet file ({reason})") from error
+    return cells_of_frame(frame, path.name, reading)
+
+
+def _texts(column: "nw.Series[Any]") -> list[str]:
+    pairs = zip(column.to_list(), column.is_null().to_list(), strict=True)
+    return ["" if is_missing else _text(cell) for cell, is_missing in pairs]
+
+
+def _text(cell: object) -> str:
+    text = str(cell).strip()
+    return text.removesuffix(".0") if isinstance(cell, float) else text
