@@ -41,7 +41,7 @@ from veilring.protocols.statistics.algorithm.tallies import (
     Statistic,
     Totals,
     as_floats,
-    as_fractions,
+    as_exact,
 )
 
 ROWS_MAX: Final = 2**20
@@ -233,7 +233,7 @@ class Plan:
         lines = self._lines_in(number, heard)
         ends = np.cumsum([line.cells for line in lines])[:-1]
         scales = self.scales[self._where(number)]
-        sums = [as_fractions(*pair) for pair in zip(np.split(total, ends), scales, strict=True)]
+        sums = [as_exact(*pair) for pair in zip(np.split(total, ends), scales, strict=True)]
         first = {line: place for place, line in enumerate(lines)}
         return tuple(
             (

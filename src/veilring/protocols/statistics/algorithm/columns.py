@@ -82,12 +82,12 @@ class Number:
         """The maximum distance from the middle, in steps."""
         return self.steps - self.middle
 
-    @property
+    @cached_property
     def origin(self) -> Fraction:
         """The value of the middle."""
         return _exact(self.low) + self.unit * self.middle
 
-    @property
+    @cached_property
     def unit(self) -> Fraction:
         """The value of a step, as the decimal number that was declared."""
         return _exact(self.step)

@@ -225,7 +225,7 @@ def _mean(column: Number, rows: Any, sums: Any) -> Any:  # noqa: ANN401  (as abo
 def _variance(column: Number, rows: Any, sums: Any, squares: Any) -> Any:  # noqa: ANN401  (as above)
     if not rows > 1:
         return nan
-    return max((squares - sums * sums / rows) / (rows - 1), 0) * column.unit**2
+    return max(ratio(squares - ratio(sums * sums, rows), rows - 1), 0) * column.unit**2
 
 
 def _centred(totals: Totals, size: int) -> tuple[Any, list[Any], Totals]:

@@ -5,7 +5,7 @@ alone in its row, from the row's total and its other cells. So the tables of all
 plan are taken together with all of their margins, up to the number of all rows, and these are
 linear equations: an axis of a table adds up to the margin without it. Linear programming then
 bounds each small count from everything that is shown. While the bounds of one exclude a number from
-1 to `small`, another count of its equations is hidden: the smallest that is not 0.
+1 to `small`, another count that bounds it is hidden.
 
 Source for the method: Willenborg and de Waal, "Elements of statistical disclosure control" (2001),
 chapter 4.
@@ -100,11 +100,13 @@ class _Joint:
     Attributes:
         starts: The position of each table's first count.
         counts: Shape (counts,).
+        axes: The number of factors of each count's table, shape (counts,).
         equations: A sparse matrix, shape (equations, counts), whose product with the counts is 0.
     """
 
     starts: Mapping[Key, int]
     counts: Floats
+    axes: Ints
     equations: Any
 
     @classmethod
@@ -117,7 +119,8 @@ class _Joint:
         sizes = [counts.size for counts in found.values()]
         starts = dict(zip(found, np.cumsum([0, *sizes[:-1]]).tolist(), strict=True))
         vector = np.concatenate([counts.ravel() for counts in found.values()])
-        return cls(starts, vector, _equations(found, starts, len(vector)))
+        axes = np.repeat([len(key) for key in found], sizes)
+        return cls(starts, vector, axes, _equations(found, starts, len(vector)))
 
     def places(self, tables: Mapping[Key, Floats]) -> Iterator[tuple[Key, slice]]:
         """Yield the positions of each table."""
@@ -151,20 +154,22 @@ class _Joint:
     def next_to_hide(self, cell: int, hidden: Bools) -> int | None:
         """Return the next count to hide so that a cell is less bounded, if there is one left.
 
-        It is the smallest one above 0 in an equation with the cell; otherwise one in an equation
-        with any hidden count, and only then a count of 0.
+        An equation with only one hidden count tells it. So it is a count of such an equation, of
+        one with the cell if there is one, and of a table rather than of its margins; among these,
+        it is the smallest one above 0. A count of 0 is hidden only if all others are.
         """
-        near, linked = self._with([cell]) & ~hidden, self._with(hidden) & ~hidden
-        positive = self.counts > 0
-        for shown in (near & positive, linked & positive, linked):
-            if shown.any():
-                return int(np.argmin(np.where(shown, self.counts, np.inf)))
+        present = abs(self.equations)
+        hidden_in = present @ hidden
+        with_cell = present[:, [cell]].toarray()[:, 0] > 0
+        tight, linked = hidden_in == 1, hidden_in > 0
+        for positive in (True, False):
+            for equations in (tight & with_cell, tight, linked):
+                there = (present.T @ equations > 0) & ~hidden & ((self.counts > 0) == positive)
+                if there.any():
+                    where = np.flatnonzero(there)
+                    order = np.lexsort((self.counts[where], -self.axes[where]))
+                    return int(where[order[0]])
         return None
-
-    def _with(self, cells: Bools | list[int]) -> Bools:
-        """Return which counts are in an equation with any of some cells."""
-        rows = abs(self.equations[:, cells]).sum(axis=1) > 0
-        return np.asarray(abs(self.equations[rows]).sum(axis=0) > 0)
 
 
 def _equations(found: Mapping[Key, Floats], starts: Mapping[Key, int], size: int) -> Any:  # noqa: ANN401  (a sparse matrix)

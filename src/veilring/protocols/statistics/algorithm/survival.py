@@ -84,7 +84,8 @@ class KaplanMeier(Statistic[SurvivalResult]):
         counts = np.maximum(as_floats(totals[0][0]), 0.0).reshape(
             -1, self.time.steps + 1, _OUTCOMES
         )
-        times = np.array([float(self.time.unit * step) for step in range(counts.shape[1])])
+        low = self.time.origin - self.time.middle * self.time.unit
+        times = np.array([float(low + self.time.unit * step) for step in range(counts.shape[1])])
         at_risk = counts.sum(axis=2)[:, ::-1].cumsum(axis=1)[:, ::-1]
         events = counts[:, :, 1]
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -95,7 +96,7 @@ class KaplanMeier(Statistic[SurvivalResult]):
         survival = np.where(empty, nan, survival)
         errors = survival * np.sqrt(growth)
         return SurvivalResult(
-            self.time.low + times, at_risk, events, survival, errors, *_log_rank(at_risk, events)
+            times, at_risk, events, survival, errors, *_log_rank(at_risk, events)
         )
 
 

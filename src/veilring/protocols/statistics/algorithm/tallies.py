@@ -28,7 +28,7 @@ from veilring.protocols.statistics.algorithm.columns import (
 Moment: TypeAlias = tuple[Number, ...]
 """The numbers that are multiplied; none for a count of rows."""
 Totals: TypeAlias = NDArray[np.object_]
-"""Totals of a round as exact fractions, shape (lines, cells); NaN where a cell is hidden."""
+"""Exact totals of a round, whole numbers or fractions, shape (lines, cells); NaN where hidden."""
 
 Result_co = TypeVar("Result_co", covariant=True)
 
@@ -114,16 +114,17 @@ class Statistic(ABC, Generic[Result_co]):
         """Return the result from the total of each round, which may contain noise."""
 
 
-def ratio(part: Any, whole: Any) -> Any:  # noqa: ANN401  (a fraction, or NaN)
-    """Return an exact ratio, or NaN if the denominator is not above 0 or is hidden."""
-    return part / whole if whole > 0 else nan
+def ratio(part: Any, whole: Any) -> Any:  # noqa: ANN401  (a whole number, a fraction, or NaN)
+    """Return an exact ratio; NaN if the denominator is not above 0, or if both are hidden."""
+    return Fraction(part) / whole if whole > 0 else nan
 
 
 def as_floats(totals: NDArray[np.object_]) -> Floats:
-    """Return fractions as the nearest floats, of the same shape."""
-    return np.array([float(each) for each in totals.flat], np.float64).reshape(totals.shape)
+    """Return exact numbers as the nearest floats, of the same shape."""
+    return totals.astype(np.float64)
 
 
-def as_fractions(totals: Ints, scale: int) -> list[Fraction]:
-    """Return totals divided by the scale of their line."""
-    return [Fraction(value, scale) for value in totals.tolist()]
+def as_exact(totals: Ints, scale: int) -> list[Any]:
+    """Return totals divided by the scale of their line: whole numbers, or fractions."""
+    whole = totals.tolist()
+    return whole if scale == 1 else [Fraction(value, scale) for value in whole]
