@@ -144,7 +144,7 @@ def assert_survival(found: SurvivalResult, rows: dict[str, Any]) -> None:
             assert_allclose(found.p_value, test.pvalue, rtol=1e-6)
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(tables=parts())
 def test_statistics_equal_those_of_the_pooled_rows(tables: list[Part]) -> None:
     """Any tables of any parties, some empty: as NumPy and SciPy compute it from all rows."""
@@ -208,6 +208,7 @@ def test_equal_lines_are_added_up_once() -> None:
     assert alone.forecast == together.forecast
 
 
+@pytest.mark.slow
 def test_sums_larger_than_a_frame_cost_their_forecast() -> None:
     """A table of more cells than a frame holds takes further rounds, as forecast."""
     days = Number("days", 0, 2**16)
@@ -218,6 +219,7 @@ def test_sums_larger_than_a_frame_cost_their_forecast() -> None:
     assert (run.cost.rounds, run.cost.bytes) == (3, plan.forecast.traffic.bytes)
 
 
+@pytest.mark.slow
 def test_a_million_rows_take_few_rounds() -> None:
     """Quantiles of a million rows in a million steps among five parties: at most 8 rounds."""
     income = Number("income", 0, 1_000_000)
@@ -324,3 +326,14 @@ def test_means_of_groups_are_those_of_a_histogram_of_bins() -> None:
     tables = [draw_part(30, rng) for _ in range(3)]
     groups, counts = compute(Plan((GroupMeans(WEIGHT, AGES), Histogram(AGES)), 3), tables)
     assert_array_equal(groups.rows, counts)
+
+
+def test_fits_and_curves_equal_those_of_other_libraries() -> None:
+    """The numbers of statsmodels 0.15 (`OLS`) and lifelines 0.30 on the same rows."""
+    rng = np.random.default_rng(4)
+    tables = [draw_part(rows, rng) for rows in (50, 80, 70)]
+    fit, curves = compute(Plan((LeastSquares(WEIGHT, (AGE, DAYS)), ALL[9]), 3), tables)
+    assert_allclose([fit.intercept, *fit.slopes], [10.24523586, 0.07780697, -0.1447549], rtol=1e-6)
+    assert_allclose(fit.errors, [1.57633955, 0.01782862, 0.17666483], rtol=1e-6)
+    assert_allclose((curves.log_rank, curves.p_value), (1.6461663067, 0.6489678057), rtol=1e-9)
+    assert curves.freedom == 3

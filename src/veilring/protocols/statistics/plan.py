@@ -40,8 +40,8 @@ from veilring.protocols.statistics.algorithm.tallies import (
     Line,
     Statistic,
     Totals,
-    as_floats,
     as_exact,
+    as_floats,
 )
 
 ROWS_MAX: Final = 2**20
@@ -141,7 +141,8 @@ class Plan:
         return ((),) * len(self.statistics)
 
     @cached_property
-    def _lines(self) -> tuple[Line, ...]:
+    def lines(self) -> tuple[Line, ...]:
+        """The lines of all rounds, with the right sizes."""
         return tuple(line for lines in self._rounds for line in lines)
 
     @property
@@ -152,8 +153,8 @@ class Plan:
     def scales(self) -> tuple[int, ...]:
         """The number of parts of 1 in each line: with noise that needs a δ, counts are scaled."""
         if self.epsilon is None or not self.delta:
-            return (1,) * len(self._lines)
-        weight = Fraction(1, len(self._lines))
+            return (1,) * len(self.lines)
+        weight = Fraction(1, len(self.lines))
         return tuple(
             scale_for(
                 self._distribution,
@@ -164,7 +165,7 @@ class Plan:
                 most=max(1, FINE // line.reach),
                 weight=weight,
             )
-            for line in self._lines
+            for line in self.lines
         )
 
     @cached_property
@@ -174,7 +175,7 @@ class Plan:
             return ()
         sums = [
             self._sensitivity(line.reach * scale, line.cells)
-            for line, scale in zip(self._lines, self.scales, strict=True)
+            for line, scale in zip(self.lines, self.scales, strict=True)
         ]
         weights = (Fraction(1, len(sums)),) * len(sums)
         return plan_noise(
@@ -196,7 +197,7 @@ class Plan:
         rows = self.parties * self.rows_max
         for noise in self.noises:
             noise.require_room(rows)
-        most = rows * max(line.reach for line in self._lines)
+        most = rows * max(line.reach for line in self.lines)
         enough = isqrt(_WORD_MAX // rows)
         require_that(
             most <= _WORD_MAX,

@@ -95,9 +95,7 @@ class KaplanMeier(Statistic[SurvivalResult]):
         empty = np.isnan(at_risk[:, :1]) | (at_risk[:, :1] == 0)
         survival = np.where(empty, nan, survival)
         errors = survival * np.sqrt(growth)
-        return SurvivalResult(
-            times, at_risk, events, survival, errors, *_log_rank(at_risk, events)
-        )
+        return SurvivalResult(times, at_risk, events, survival, errors, *_log_rank(at_risk, events))
 
 
 def _log_rank(at_risk: Floats, events: Floats) -> tuple[float, int, float]:
