@@ -74,6 +74,7 @@ __all__ = (
     "least_squares",
     "mean",
     "quantiles",
+    "run_plan",
     "sum",
     "sum_statistics",
     "variance",
@@ -151,6 +152,13 @@ def ask(
     runtime = cast("RuntimeName", terms.pop("runtime", "memory"))
     seed = cast("int | None", terms.pop("seed", None))
     plan = Plan(statistics, len(parts), **cast("dict[str, Any]", terms))
+    return run_plan(plan, parts, runtime=runtime, seed=seed)
+
+
+def run_plan(
+    plan: Plan, parts: Tables, *, runtime: RuntimeName = "memory", seed: int | None = None
+) -> Answer[tuple[Any, ...]]:
+    """Compute the statistics of a plan, like `ask`."""
     by_name: Mapping[str, Any] = (
         parts
         if isinstance(parts, Mapping)

@@ -256,7 +256,7 @@ HOSTILE: list[tuple[str, Callable[[Part], dict[str, Any]], str]] = [
     ("two axes", lambda part: {**part, "age": part["age"][:, None]}, "one shape"),
     ("short column", lambda part: {**part, "age": part["age"][:2]}, "one shape"),
     ("missing column", lambda part: {k: v for k, v in part.items() if k != "age"}, "lacks"),
-    ("no column", lambda _: {}, "one or more arrays"),
+    ("no column", lambda _: {}, "lacks"),
     ("many rows", lambda part: {k: np.repeat(v, 200) for k, v in part.items()}, "more rows"),
 ]
 

@@ -263,6 +263,13 @@ def encode_table(
         table: The columns by name, each of shape (rows,); other columns only have to be as long.
         rows_max: The public maximum number of rows.
     """
+    read = tuple(columns)
+    for column in read:
+        if column.name not in table:
+            raise InputError.because(
+                f"the table lacks the column {column.name!r}, which the plan names",
+                field=column.name,
+            )
     shapes = {np.shape(values) for values in table.values()}
     require_that(
         len(shapes) == 1 and len(next(iter(shapes))) == 1,
@@ -275,15 +282,8 @@ def encode_table(
         "table",
         f"the table has more rows than the plan allows each party, {rows_max:,}; raise `rows_max`",
     )
-    encoded = dict[str, Ints]()
-    for column in columns:
-        if column.name not in table:
-            raise InputError.because(
-                f"the table lacks the column {column.name!r}, which the plan names",
-                field=column.name,
-            )
-        encoded[column.name] = column.encode(np.asarray(table[column.name]))
-    return Encoded(rows, encoded)
+    steps = {column.name: column.encode(np.asarray(table[column.name])) for column in read}
+    return Encoded(rows, steps)
 
 
 def _exact(number: float) -> Fraction:

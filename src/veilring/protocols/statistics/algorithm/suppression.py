@@ -1,11 +1,11 @@
 """Small counts hidden in published tables, together with enough others that none can be computed.
 
 A count from 1 to `small - 1` is small, and is hidden. Anyone could compute a hidden count that is
-alone in its row, from the row's total and its other cells. So the tables of all statistics of a
-plan are taken together with all of their margins, up to the number of all rows, and these are
-linear equations: an axis of a table adds up to the margin without it. Linear programming then
-bounds each small count from everything that is shown. While the bounds of one exclude a number from
-1 to `small`, another count that bounds it is hidden.
+alone in its row, from the row's total and its other cells. So all tables of a plan are taken
+together, with all of their margins up to the number of all rows. These are linear equations: an
+axis of a table adds up to the margin without it. Linear programming then bounds each small count
+from everything that is shown. While the bounds of one exclude a number from 1 to `small`, another
+count that bounds it is hidden.
 
 Source for the method: Willenborg and de Waal, "Elements of statistical disclosure control" (2001),
 chapter 4.
@@ -154,9 +154,9 @@ class _Joint:
     def next_to_hide(self, cell: int, hidden: Bools) -> int | None:
         """Return the next count to hide so that a cell is less bounded, if there is one left.
 
-        An equation with only one hidden count tells it. So it is a count of such an equation, of
-        one with the cell if there is one, and of a table rather than of its margins; among these,
-        it is the smallest one above 0. A count of 0 is hidden only if all others are.
+        An equation with only one hidden count determines it. So it is a count of such an equation,
+        of one with the cell if there is one, and of a table rather than of its margins; among
+        these, it is the smallest one above 0. A count of 0 is hidden only if all others are.
         """
         present = abs(self.equations)
         hidden_in = present @ hidden
