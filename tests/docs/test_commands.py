@@ -24,6 +24,7 @@ from veilring.deployment.peers import PeerTerms
 from veilring.deployment.places import PlacesTerms
 from veilring.deployment.prediction import PredictionTerms
 from veilring.deployment.survey import SurveyTerms
+from veilring.protocols.statistics.terms import PlanTerms
 from veilring.scenarios import make_scenario
 from veilring.scenarios.schema import make_experiment
 
@@ -145,6 +146,8 @@ def test_files_on_a_page_load(page: Path, tmp_path: Path) -> None:
         elif tables.keys() & {"crs", "dimensions", "features", "protocol"}:
             path.rename(tmp_path / "terms.toml")  # of the configurations that follow
             TERMS.get(tables.get("protocol", {}).get("name"), PeerTerms).of(**tables)
+        elif "statistics" in tables:
+            PlanTerms.load(path).bind(parties=3)
         elif "tool" in tables:
             assert tables["tool"].keys() == {"pytest"}
         elif "budgets" in tables:  # the changes to the role's configuration above

@@ -8,39 +8,37 @@
     both = vr.stats.ask(parts, vr.stats.Mean(age), vr.stats.Histogram(sex), epsilon=1.0)
 
 Each function takes the tables of the parties, in order or by name: columns by name, or a data
-frame. It runs the role `sum_statistics` among them and returns an `Answer` with the result, its
-promise, and its cost. Ranges, resolutions and categories are public: do not take them from rows.
+frame; then the fields of its statistic, and `Options` by name. It runs the role `sum_statistics`
+among them and returns an `Answer` with the result, its promise, and its cost. Ranges, resolutions
+and categories are public: do not take them from rows.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeAlias, TypedDict, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 from typing_extensions import Unpack, override
 
-from veilring.arrays import Floats
 from veilring.data.schema import Frame
 from veilring.errors import InputError
 from veilring.nodes.cluster import RuntimeName
 from veilring.nodes.run import Run
 from veilring.protocols.promise import SEED_TELLS, Promise
-from veilring.protocols.statistics.algorithm.columns import Bins, Category, Grouping, Number
-from veilring.protocols.statistics.algorithm.counts import CrossTable, CrossTableResult, Histogram
+from veilring.protocols.statistics.algorithm.columns import Bins, Category, Number
+from veilring.protocols.statistics.algorithm.counts import CrossTable, Histogram
 from veilring.protocols.statistics.algorithm.moments import (
     Correlation,
     Count,
-    FitResult,
     GroupMeans,
-    GroupsResult,
     LeastSquares,
     Mean,
     Sum,
     Variance,
 )
-from veilring.protocols.statistics.algorithm.quantiles import QUARTILES, Quantiles
-from veilring.protocols.statistics.algorithm.survival import KaplanMeier, SurvivalResult
+from veilring.protocols.statistics.algorithm.quantiles import Quantiles
+from veilring.protocols.statistics.algorithm.survival import KaplanMeier
 from veilring.protocols.statistics.algorithm.tallies import Statistic
 from veilring.protocols.statistics.plan import Plan
 from veilring.protocols.statistics.roles import sum_statistics
@@ -189,78 +187,27 @@ def _checked(name: str, table: Any, plan: Plan) -> dict[str, Any]:  # noqa: ANN4
     return columns
 
 
-def _one(parts: Tables, statistic: Statistic[_R], options: Options) -> Answer[_R]:
-    answer = ask(parts, statistic, **options)
-    (value,) = answer.value
-    return Answer(
-        value, answer.plan, answer.promise, answer.cost, answer.forecast, answer.transcript
-    )
+def _asking(statistic: Callable[..., Statistic[_R]]) -> Callable[..., Answer[_R]]:
+    """Return a function that asks one statistic: tables, its fields, and `Options` by name."""
+
+    def asked(parts: Tables, *given: Any, **named: Any) -> Answer[_R]:
+        options = {name: named.pop(name) for name in Options.__annotations__ if name in named}
+        answer = ask(parts, statistic(*given, **named), **cast("Options", options))
+        (value,) = answer.value
+        return replace(cast("Answer[Any]", answer), value=value)
+
+    asked.__doc__ = statistic.__doc__
+    return asked
 
 
-def count(parts: Tables, **options: Unpack[Options]) -> Answer[float]:
-    """Count the rows of all parties."""
-    return _one(parts, Count(), options)
-
-
-def sum(parts: Tables, column: Number, **options: Unpack[Options]) -> Answer[float]:  # noqa: A001  (as `vr.stats.sum`)
-    """Add up a number over the rows of all parties."""
-    return _one(parts, Sum(column), options)
-
-
-def mean(parts: Tables, column: Number, **options: Unpack[Options]) -> Answer[float]:
-    """Return the mean of a number over the rows of all parties."""
-    return _one(parts, Mean(column), options)
-
-
-def variance(parts: Tables, column: Number, **options: Unpack[Options]) -> Answer[float]:
-    """Return the variance of a number; see `Variance`."""
-    return _one(parts, Variance(column), options)
-
-
-def histogram(parts: Tables, by: Grouping, **options: Unpack[Options]) -> Answer[Floats]:
-    """Count the rows in each interval or category."""
-    return _one(parts, Histogram(by), options)
-
-
-def cross_table(
-    parts: Tables, first: Grouping, second: Grouping, **options: Unpack[Options]
-) -> Answer[CrossTableResult]:
-    """Count the rows in each pair of cells of two columns, with χ²."""
-    return _one(parts, CrossTable(first, second), options)
-
-
-def quantiles(
-    parts: Tables, column: Number, at: Sequence[float] = QUARTILES, **options: Unpack[Options]
-) -> Answer[Floats]:
-    """Return quantiles of a number by counting search; see `Quantiles`."""
-    return _one(parts, Quantiles(column, tuple(at)), options)
-
-
-def correlation(parts: Tables, on: Sequence[Number], **options: Unpack[Options]) -> Answer[Floats]:
-    """Return the matrix of Pearson's correlations of some numbers."""
-    return _one(parts, Correlation(tuple(on)), options)
-
-
-def group_means(
-    parts: Tables, column: Number, by: Grouping, **options: Unpack[Options]
-) -> Answer[GroupsResult]:
-    """Return the mean and variance of a number in each group of rows."""
-    return _one(parts, GroupMeans(column, by), options)
-
-
-def least_squares(
-    parts: Tables, column: Number, on: Sequence[Number], **options: Unpack[Options]
-) -> Answer[FitResult]:
-    """Return the linear model of a number on others; see `LeastSquares`."""
-    return _one(parts, LeastSquares(column, tuple(on)), options)
-
-
-def kaplan_meier(
-    parts: Tables,
-    time: Number,
-    event: Category,
-    by: Grouping | None = None,
-    **options: Unpack[Options],
-) -> Answer[SurvivalResult]:
-    """Return survival curves with the log-rank test between groups; see `KaplanMeier`."""
-    return _one(parts, KaplanMeier(time, event, by), options)
+count = _asking(Count)
+sum = _asking(Sum)  # noqa: A001  (as `vr.stats.sum`)
+mean = _asking(Mean)
+variance = _asking(Variance)
+histogram = _asking(Histogram)
+cross_table = _asking(CrossTable)
+quantiles = _asking(Quantiles)
+correlation = _asking(Correlation)
+group_means = _asking(GroupMeans)
+least_squares = _asking(LeastSquares)
+kaplan_meier = _asking(KaplanMeier)

@@ -16,10 +16,10 @@
     second = "smokes"
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal
 
 import numpy as np
@@ -53,34 +53,23 @@ from veilring.protocols.statistics.algorithm.survival import KaplanMeier
 from veilring.protocols.statistics.algorithm.tallies import Statistic
 from veilring.protocols.statistics.plan import DELTA, ROWS_MAX, Plan
 
-Kind = Literal[
-    "count",
-    "sum",
-    "mean",
-    "variance",
-    "histogram",
-    "cross-table",
-    "quantiles",
-    "correlation",
-    "group-means",
-    "least-squares",
-    "kaplan-meier",
-]
-KINDS: Final[Mapping[Kind, type[Statistic[Any]]]] = MappingProxyType(
-    {
-        "count": Count,
-        "sum": Sum,
-        "mean": Mean,
-        "variance": Variance,
-        "histogram": Histogram,
-        "cross-table": CrossTable,
-        "quantiles": Quantiles,
-        "correlation": Correlation,
-        "group-means": GroupMeans,
-        "least-squares": LeastSquares,
-        "kaplan-meier": KaplanMeier,
-    }
+_STATISTICS: Final[tuple[type[Statistic[Any]], ...]] = (
+    Count,
+    Sum,
+    Mean,
+    Variance,
+    Histogram,
+    CrossTable,
+    Quantiles,
+    Correlation,
+    GroupMeans,
+    LeastSquares,
+    KaplanMeier,
 )
+KINDS: Final = {
+    re.sub(r"(?<=[a-z])(?=[A-Z])", "-", each.__name__).lower(): each for each in _STATISTICS
+}
+"""The classes of statistics by their kinds, such as `cross-table`."""
 _GROUPINGS: Final = frozenset({"by", "first", "second"})
 _Numbers = Annotated[tuple[float, ...], Field(strict=False)]
 
@@ -126,7 +115,7 @@ class StatisticTerms(Section):
         at: The shares of quantiles.
     """
 
-    kind: Kind
+    kind: str = Field(description=", ".join(KINDS))
     column: str = ""
     on: Words = ()
     by: str = ""
@@ -138,6 +127,7 @@ class StatisticTerms(Section):
 
     def bind(self, key: str, columns: Mapping[str, ColumnTerms]) -> Statistic[Any]:
         """Return the statistic of declared columns; errors name the key of this table."""
+        require_key(self.kind in KINDS, f"{key}.kind", self.kind, ", ".join(KINDS))
         needed = {each.name: each for each in fields(KINDS[self.kind])}  # type: ignore[arg-type]  # each is a dataclass
         given = self.model_fields_set - {"kind"}
         for name in sorted(given - set(needed)):
