@@ -252,11 +252,11 @@ def advice(
 ) -> None:
     """Measure whether `veilring compare` decides alike for other seeds, and well.
 
-    A line shows the seeds with the same line to use; the pairs of seeds that contradict each other:
-    the pick of neither is the pick of the other, or open there; on fresh splits, the least gain
-    over the majority class in points, and the picks within the tolerance of the best line of equal
-    trust; and the median splits and seconds of a comparison, without the search in hindsight.
-    Tables are cut to 2,000 rows.
+    A line shows the number of seeds with the same pick, and the pairs of seeds that contradict each
+    other: the pick of neither is the pick of the other, or open there. Then come, on fresh splits,
+    the least gain over the majority class in points, and the picks within the tolerance of the best
+    line of equal trust. The last numbers are the median splits and seconds of a comparison without
+    the search in hindsight. Tables are cut to 2,000 rows.
 
     For example:
 

@@ -52,6 +52,7 @@ from veilring.protocols.system import System as System
 from veilring.protocols.treewalk.system import TreeWalk as TreeWalk
 from veilring.scenarios import load_scenario as load_scenario
 from veilring.scenarios import run_scenario as run_scenario
+from veilring.scenarios import stats as stats
 from veilring.scenarios.comparison import compare as compare
 from veilring.scenarios.direct import run as run
 from veilring.scenarios.direct import run_async as run_async

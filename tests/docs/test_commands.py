@@ -25,6 +25,7 @@ from veilring.deployment.peers import PeerTerms
 from veilring.deployment.places import PlacesTerms
 from veilring.deployment.prediction import PredictionTerms
 from veilring.deployment.survey import SurveyTerms
+from veilring.protocols.statistics.terms import PlanTerms
 from veilring.scenarios import make_scenario
 from veilring.scenarios.schema import make_experiment
 
@@ -148,6 +149,8 @@ def test_files_on_a_page_load(page: Path, tmp_path: Path) -> None:
             TERMS.get(tables.get("protocol", {}).get("name"), PeerTerms).of(**tables)
         elif tables.keys() <= Reading.model_fields.keys():
             Reading.model_validate(tables)
+        elif "statistics" in tables:
+            PlanTerms.load(path).bind(parties=3)
         elif "tool" in tables:
             assert tables["tool"].keys() == {"pytest"}
         elif "budgets" in tables:  # the changes to the role's configuration above

@@ -11,6 +11,7 @@ from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from textwrap import dedent
+from types import ModuleType
 from typing import Final
 
 import numpy as np
@@ -225,7 +226,7 @@ def test_every_dependency_is_justified() -> None:
 
 
 REFERENCE: Final = ROOT / "docs" / "api"
-NAMES_MAX: Final = 200
+NAMES_MAX: Final = 225
 # A directive with the options below it.
 DIRECTIVE: Final = re.compile(r"^\.\. auto(\w+):: (\S+)\n((?:   .*\n)*)", re.MULTILINE)
 MEMBERS: Final = re.compile(r"^   :members:(.*)$", re.MULTILINE)
@@ -249,12 +250,14 @@ def listed() -> Iterator[object]:
                     yield found
 
 
-def test_the_reference_lists_all_names_of_the_package_and_at_most_200() -> None:
+def test_the_reference_lists_all_names_of_the_package_and_at_most_225() -> None:
     """Each name of `import veilring` is described on some page; what is not listed is private."""
     names, table = {id(each) for each in listed()}, _read(REFERENCE / "veilring.md")
     assert 100 < len(names) <= NAMES_MAX
     for name in set(vr.__all__) - {"__version__"}:
-        assert id(getattr(vr, name)) in names, name
+        found = getattr(vr, name)
+        is_page = f"automodule:: {getattr(found, '__name__', '')}\n" in table
+        assert is_page if isinstance(found, ModuleType) else id(found) in names, name
         assert f"`{name}`" in table
 
 

@@ -31,6 +31,7 @@ from veilring.cli.run import report, reproduce, run_command, sweep, trace
 from veilring.cli.scenarios import scenarios, systems
 from veilring.cli.schema import schema_app
 from veilring.cli.state import ledger_app, state_app
+from veilring.cli.stats import stats_command
 from veilring.cli.surveys import (
     classify_command,
     estimate_command,
@@ -205,6 +206,7 @@ app.command("tune")(tune_command)
 app.command("embed")(embed_command)
 app.command()(scenarios)
 app.command()(systems)
+app.command("stats")(stats_command)
 app.command("serve")(serve_command)
 app.command("ask")(ask_command)
 app.command("classify")(classify_command)

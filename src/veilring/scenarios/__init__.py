@@ -1,5 +1,6 @@
 """Declarative experiments: their schema, the built-in library, and the runner."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from veilring.scenarios.schema import (
@@ -13,6 +14,7 @@ from veilring.scenarios.schema import (
 )
 
 if TYPE_CHECKING:
+    from veilring.scenarios import stats
     from veilring.scenarios.report import Report, RoleReport
     from veilring.scenarios.roles import run_role
     from veilring.scenarios.runner import run_scenario
@@ -29,11 +31,14 @@ __all__ = (
     "run_scenario",
     "scenario_names",
     "scenario_text",
+    "stats",
 )
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  (a module's attribute is anything)
     """Import the runner on first use: it needs SciPy, and listing scenarios does not."""
+    if name == "stats":
+        return import_module(f"{__name__}.stats")
     if name in __all__:
         from veilring.scenarios import report, roles, runner  # noqa: PLC0415  (the reason of this function)
 

@@ -264,7 +264,7 @@ def test_accuracies_are_over_the_queries_that_a_line_answers(comparison: SystemC
 
     These are baselines, systems without an ε, and an ε for any number of queries. Losses and gains
     add up to the difference of the baselines, and rule, noise and method to the loss. Measures of
-    scores exist where a system reveals them. That of the majority class is of a guess.
+    scores exist where a system reveals them. The majority class has the measures of a guess.
     """
     guess = comparison.majority.measures["balanced-accuracy"].mean
     assert guess == pytest.approx(1 / comparison.facts.classes)

@@ -1,0 +1,124 @@
+"""`veilring stats`: results of all kinds, as text and JSON, and mistakes in plans and files."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.cli.invoking import done, refused
+from tests.protocols.statistics.tables import draw_part
+
+COLUMNS = """
+[[columns]]
+name = "age"
+high = 120
+edges = [0, 18, 40, 65, 120]
+[[columns]]
+name = "weight"
+low = -1.5
+high = 30
+step = 0.25
+[[columns]]
+name = "days"
+high = 12
+[[columns]]
+name = "site"
+categories = ["north", "east", "south", "west"]
+[[columns]]
+name = "died"
+categories = ["0", "1"]
+"""
+KINDS = {
+    "count": "",
+    "sum": 'column = "age"',
+    "mean": 'column = "age"',
+    "variance": 'column = "weight"',
+    "histogram": 'by = "age"',
+    "cross-table": 'first = "age"\nsecond = "site"',
+    "quantiles": 'column = "age"\nat = [0.5]',
+    "correlation": 'on = ["age", "weight"]',
+    "group-means": 'column = "weight"\nby = "site"',
+    "least-squares": 'column = "weight"\non = ["age", "days"]',
+    "kaplan-meier": 'time = "days"\nevent = "died"\nby = "site"',
+}
+
+
+def plan_of(path: Path, kinds: dict[str, str], options: str = "") -> Path:
+    """Write a plan and return its path."""
+    tables = [f'[[statistics]]\nkind = "{kind}"\n{keys}\n' for kind, keys in kinds.items()]
+    path.write_text(options + COLUMNS + "".join(tables), encoding="utf-8")
+    return path
+
+
+def rows_in(path: Path, rows: int, seed: int) -> Path:
+    """Write a party's rows and return the path of the file."""
+    part = {**draw_part(rows, np.random.default_rng(seed))}
+    part["died"] = part["died"].astype(int)
+    lines = [",".join(part), *(",".join(map(str, row)) for row in zip(*part.values(), strict=True))]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    """Return the files of three parties."""
+    return [rows_in(tmp_path / f"{n}.csv", 30, n) for n in range(3)]
+
+
+def test_all_kinds_are_computed_from_files(tmp_path: Path, files: list[Path]) -> None:
+    """The results are those of the pooled rows, at the forecast cost."""
+    plan = plan_of(tmp_path / "plan.toml", KINDS)
+    found = json.loads(done("stats", plan, *files, "--json"))
+    results = {each["statistic"].split()[0]: each["result"] for each in found["results"]}
+    ages = np.concatenate([draw_part(30, np.random.default_rng(n))["age"] for n in range(3)])
+    assert list(results) == list(KINDS)
+    assert results["count"] == 90
+    assert results["sum"] == ages.sum()
+    assert results["mean"] == pytest.approx(ages.mean())
+    assert results["histogram"] == np.histogram(ages, (0, 18, 40, 65, 120))[0].tolist()
+    assert results["quantiles"] == [float(np.quantile(ages, 0.5, method="inverted_cdf"))]
+    assert sum(results["group-means"]["rows"]) == 90
+    assert found["cost"] == found["forecast"]
+    assert found["promise"]["epsilon"] is None
+
+
+def test_one_file_is_dealt_to_parties(tmp_path: Path, files: list[Path]) -> None:
+    """The results are the same for any number of parties, and shown as text, too."""
+    plan = plan_of(tmp_path / "plan.toml", {"mean": 'column = "age"'}, "epsilon = 500.0\n")
+    for parties in (3, 4):
+        text = done("stats", plan, files[0], "--parties", str(parties), "--runtime", "simulated")
+        assert text.startswith("mean age\n")
+        assert "ε = 500" in text
+    assert "2 rounds" in done("stats", plan, files[0], "--parties", "3", "--forecast")
+
+
+WRONG = [
+    ({"median": ""}, "statistics"),
+    ({"count": 'by = "age"'}, "statistics.0.by"),
+    ({"mean": ""}, "needs the key `column`"),
+    ({"mean": 'column = "height"'}, "one of age, weight"),
+    ({"mean": 'column = "site"'}, "a column of numbers"),
+    ({"histogram": 'by = "weight"'}, "give `edges`"),
+    ({"kaplan-meier": 'time = "days"\nevent = "age"'}, "a column of categories"),
+    ({"correlation": 'on = ["age", "age"]'}, "once only"),
+]
+
+
+@pytest.mark.parametrize(("kinds", "message"), WRONG)
+def test_mistakes_in_plans_are_named(
+    tmp_path: Path, files: list[Path], kinds: dict[str, str], message: str
+) -> None:
+    """An error names the key, before any party starts."""
+    assert message in refused("stats", plan_of(tmp_path / "plan.toml", kinds), *files)
+
+
+def test_mistakes_in_files_are_named(tmp_path: Path, files: list[Path]) -> None:
+    """A gap is named with its line, and a party with a column that it lacks."""
+    plan = plan_of(tmp_path / "plan.toml", {"mean": 'column = "age"'})
+    text = files[1].read_text(encoding="utf-8").splitlines()
+    files[1].write_text("\n".join([text[0], "x" + text[1]]), encoding="utf-8")
+    assert "line 2" in refused("stats", plan, *files)
+    files[1].write_text("sex\nf\n", encoding="utf-8")
+    assert "1.csv: the table lacks the column 'age'" in refused("stats", plan, *files)
+    assert "--parties" in refused("stats", plan, *files, "--parties", "5")
+    assert "different name" in refused("stats", plan, *[files[0]] * 3)

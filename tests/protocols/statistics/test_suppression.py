@@ -1,0 +1,194 @@
+"""Small counts: hidden, and not to be computed from the other cells, margins and statistics."""
+
+from itertools import product
+from typing import Any, Final
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+from scipy.optimize import LinearConstraint, milp
+from tests.protocols.statistics.tables import (
+    AGE,
+    AGES,
+    DAYS,
+    DIED,
+    SEX,
+    SITE,
+    WEIGHT,
+    Part,
+    compute,
+    draw_part,
+)
+
+from veilring.errors import InputError
+from veilring.protocols.statistics.algorithm.columns import Bins, Category, Number
+from veilring.protocols.statistics.algorithm.counts import CrossTable, Histogram
+from veilring.protocols.statistics.algorithm.moments import (
+    Correlation,
+    Count,
+    GroupMeans,
+    LeastSquares,
+    Mean,
+)
+from veilring.protocols.statistics.algorithm.quantiles import Quantiles
+from veilring.protocols.statistics.algorithm.suppression import find_hidden
+from veilring.protocols.statistics.algorithm.survival import KaplanMeier
+from veilring.protocols.statistics.plan import Plan
+
+ROW: Final = Category("a", ("1", "2", "3"))
+COLUMN: Final = Category("b", ("1", "2", "3"))
+EMPTY: Part = {"a": np.array([], str), "b": np.array([], str)}
+
+
+def rows_of(counts: Any) -> list[Part]:
+    """Return the tables of three parties whose pooled cross table has these counts."""
+    cells = [
+        (str(row + 1), str(column + 1))
+        for (row, column), count in np.ndenumerate(np.asarray(counts))
+        for _ in range(count)
+    ]
+    first, second = np.array(cells, str).reshape(-1, 2).T
+    return [{"a": first, "b": second}, EMPTY, EMPTY]
+
+
+def cross(counts: Any, small: int) -> tuple[Any, Any, Any]:
+    """Return a published cross table with the histograms of its columns."""
+    plan = Plan((CrossTable(ROW, COLUMN), Histogram(ROW), Histogram(COLUMN)), 3, small=small)
+    table, rows, columns = compute(plan, rows_of(counts))
+    return table.rows, rows, columns
+
+
+def is_possible(shown: Any, margins: tuple[Any, Any], cell: tuple[int, int], value: int) -> bool:
+    """Return whether a table of whole numbers agrees with what is shown, and has a value there."""
+    unknown = np.isnan(shown)
+    unknown[cell] = False
+    at = np.argwhere(unknown)
+    known = np.where(np.isnan(shown), 0, shown)
+    known[cell] = value
+    sums = [*(margins[0] - known.sum(axis=1)), *(margins[1] - known.sum(axis=0))]
+    members = [at[:, 0] == row for row in range(3)] + [at[:, 1] == column for column in range(3)]
+    told = ~np.isnan(sums)
+    if not len(at):
+        return bool((np.array(sums)[told] == 0).all())
+    rows, totals = np.array(members, float)[told], np.array(sums)[told]
+    solved = milp(
+        np.zeros(len(at)),
+        constraints=LinearConstraint(rows, totals, totals),
+        integrality=np.ones(len(at), np.int64),
+    )
+    return bool(solved.success)
+
+
+def test_a_small_count_is_not_the_difference_of_a_margin_and_the_other_cells() -> None:
+    """One small cell takes others of its row and column with it, and the margins stay."""
+    table, rows, columns = cross([[3, 20, 30], [40, 50, 60], [70, 80, 90]], 5)
+    assert np.isnan(table[0, 0])
+    assert np.isnan(table).sum(axis=0)[0] >= 2
+    assert np.isnan(table).sum(axis=1)[0] >= 2
+    assert_array_equal(rows, [53, 150, 240])
+    assert_array_equal(columns, [113, 150, 180])
+
+
+@settings(max_examples=12)
+@given(st.lists(st.integers(0, 9), min_size=9, max_size=9))
+def test_nothing_shown_narrows_a_hidden_small_count(counts: list[int]) -> None:
+    """The shown numbers permit each number from 1 to `small` in a small cell."""
+    small = 3
+    exact = np.array(counts).reshape(3, 3)
+    shown, rows, columns = cross(exact, small)
+    is_small = (exact > 0) & (exact < small)
+    assert np.isnan(shown[is_small]).all()
+    assert_array_equal(shown[~np.isnan(shown)], exact[~np.isnan(shown)])
+    for cell in zip(*np.nonzero(is_small), strict=True):
+        for value in range(1, small + 1):
+            assert is_possible(shown, (rows, columns), cell, value)
+
+
+def test_cells_that_are_shown_are_exact_and_nothing_is_hidden_without_need() -> None:
+    """A table without small counts is published as it is, zeros included."""
+    exact = [[5, 0, 30], [40, 50, 0], [0, 80, 90]]
+    table, rows, columns = cross(exact, 5)
+    assert_array_equal(table, exact)
+    assert_array_equal(rows, np.sum(exact, axis=1))
+    assert_array_equal(columns, np.sum(exact, axis=0))
+
+
+def test_bridges_between_hidden_cells_are_hidden_too() -> None:
+    """A cell with two hidden cells in its row and column may still follow from both: not here."""
+    key = (ROW, COLUMN)
+    counts = np.array([[2.0, 9, 8], [9, 2, 9], [8, 9, 50]])
+    hidden = find_hidden({key: counts}, 4)[key]
+    shown = np.where(hidden, np.nan, counts)
+    margins = (counts.sum(axis=1), counts.sum(axis=0))
+    for cell, value in product(((0, 0), (1, 1)), range(1, 5)):
+        assert is_possible(shown, margins, cell, value)
+
+
+def test_a_histogram_with_one_small_bin_hides_a_second() -> None:
+    """Otherwise the number of all rows would tell it."""
+    counted = [{"a": np.repeat(["1", "2", "3"], [2, 40, 9])}, *[{"a": np.array([], str)}] * 2]
+    total, bins = compute(Plan((Count(), Histogram(ROW)), 3, small=5), counted)
+    assert total == 51
+    assert_array_equal(bins, [np.nan, 40, np.nan])
+
+
+def test_a_group_too_small_has_no_mean() -> None:
+    """Neither has a second one, whose sum would tell that of the first."""
+    tables = [
+        {"a": np.repeat(["1", "2", "3"], [2, 40, 9]), "age": np.arange(51) * 2},
+        *[{"a": np.array([], str), "age": np.array([])}] * 2,
+    ]
+    mean, groups = compute(Plan((Mean(AGE), GroupMeans(AGE, ROW)), 3, small=5), tables)
+    assert mean == 50
+    assert_array_equal(np.isnan(groups.means), [True, False, True])
+    assert_array_equal(np.isnan(groups.variances), [True, False, True])
+
+
+def test_results_of_few_rows_are_hidden() -> None:
+    """Fewer rows than may be shown have no count, mean, correlation or fit."""
+    tables = [draw_part(n, np.random.default_rng(n)) for n in (2, 1, 1)]
+    statistics = (Count(), Mean(AGE), Correlation((AGE, WEIGHT)), LeastSquares(AGE, (WEIGHT,)))
+    count, mean, matrix, fit = compute(Plan(statistics, 3, small=5), tables)
+    assert np.isnan([count, mean, fit.intercept, fit.rows]).all()
+    assert np.isnan(matrix).all()
+
+
+def test_a_curve_with_a_small_count_is_hidden_whole() -> None:
+    """Its other points would tell the hidden ones."""
+    tables = [draw_part(n, np.random.default_rng(n)) for n in (30, 30, 30)]
+    curve, groups = compute(Plan((KaplanMeier(DAYS, DIED), Histogram(SITE)), 3, small=8), tables)
+    assert np.isnan(curve.survival).all()
+    assert np.isnan(curve.events).all()
+    assert not np.isnan(groups).all()
+
+
+def test_a_quantile_needs_enough_rows_on_either_side() -> None:
+    """The minimum and the maximum are the values of single rows."""
+    tables = [draw_part(n, np.random.default_rng(n)) for n in (30, 30, 30)]
+    (quantiles,) = compute(Plan((Quantiles(AGE, (0, 0.5, 1)),), 3, small=5), tables)
+    assert_array_equal(np.isnan(quantiles), [True, False, True])
+
+
+def test_two_divisions_of_a_column_are_refused() -> None:
+    """Bins to 18 and bins to 19 differ by the rows of one age, however many there are."""
+    other = Bins(AGE, (0, 19, 120))
+    assert Plan((Histogram(AGES), Histogram(other)), 3)
+    with pytest.raises(InputError, match="divided in two ways"):
+        Plan((Histogram(AGES), CrossTable(other, SEX)), 3, small=5)
+
+
+def test_tables_beyond_the_limit_are_refused_by_their_sizes() -> None:
+    """Nothing is computed first, so the refusal tells nothing about rows."""
+    fine = Bins.equal(Number("income", 0, 10_000), 3000)
+    with pytest.raises(InputError, match="4,096"):
+        Plan((CrossTable(fine, SEX),), 3, small=5)
+
+
+def test_the_promise_says_whom_it_does_not_protect_from() -> None:
+    """Readers, not parties; one plan, not two."""
+    note = Plan((Count(),), 3, small=5).promise.note
+    assert "counts from 1 to 4" in note
+    assert "not for the parties" in note
+    assert "not for the results of two plans" in note
