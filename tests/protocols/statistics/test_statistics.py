@@ -329,7 +329,7 @@ def test_means_of_groups_are_those_of_a_histogram_of_bins() -> None:
 
 
 def test_fits_and_curves_equal_those_of_other_libraries() -> None:
-    """They equal `OLS` of statsmodels 0.15, and lifelines 0.30, on the same rows."""
+    """They equal `OLS` of `statsmodels` 0.15, and lifelines 0.30, on the same rows."""
     rng = np.random.default_rng(4)
     tables = [draw_part(rows, rng) for rows in (50, 80, 70)]
     fit, curves = compute(Plan((LeastSquares(WEIGHT, (AGE, DAYS)), ALL[9]), 3), tables)
