@@ -119,6 +119,6 @@ def test_mistakes_in_files_are_named(tmp_path: Path, files: list[Path]) -> None:
     files[1].write_text("\n".join([text[0], "x" + text[1]]), encoding="utf-8")
     assert "line 2" in refused("stats", plan, *files)
     files[1].write_text("sex\nf\n", encoding="utf-8")
-    assert "1.csv: the table lacks the column 'age'" in refused("stats", plan, *files)
+    assert "1.csv lacks the column 'age'" in refused("stats", plan, *files)
     assert "--parties" in refused("stats", plan, *files, "--parties", "5")
     assert "different name" in refused("stats", plan, *[files[0]] * 3)
