@@ -153,3 +153,4 @@ def agree(seed: int) -> None:
 if __name__ == "__main__":
     for each in range(int(sys.argv[1])):
         agree(each)
+    print(f"{sys.argv[1]} systems: all runtimes agree")
