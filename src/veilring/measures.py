@@ -17,7 +17,6 @@ A class without a query has no recall and no AUC: it is left out of their means,
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -34,15 +33,13 @@ BINS: Final = 5
 """The number of equal bins of a reliability table: so few that most contain enough queries."""
 CONFUSION: Final = "confusion"
 """The name of the confusion matrix among the measures."""
-NUMBERS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "accuracy": "of the queries got their true class",
-        "balanced-accuracy": "mean recall of the classes",
-        "macro-f1": "mean F1 of the classes",
-        "auc": "chance that a query of a class scores higher for it than another query",
-        "calibration": "mean probability of the labels, minus the share that is right",
-    }
-)
+NUMBERS: Final[Mapping[str, str]] = {
+    "accuracy": "of the queries got their true class",
+    "balanced-accuracy": "mean recall of the classes",
+    "macro-f1": "mean F1 of the classes",
+    "auc": "chance that a query of a class scores higher for it than another query",
+    "calibration": "mean probability of the labels, minus the share that is right",
+}
 """The measures that are numbers, each with its meaning."""
 # Above these, a matrix does not fit into a line of a terminal.
 _CLASSES_SHOWN: Final = 10

@@ -214,7 +214,7 @@ class Plan:
         return encode_table(table, self.columns, self.rows_max)
 
     def tally(self, encoded: Encoded, heard: Heard, rng: np.random.Generator) -> Ints:
-        """Return what a party adds in the next round, with its share of the noise. Secret.
+        """Return a party's part of the next round, with its share of the noise. It is secret.
 
         Args:
             heard: The public totals of the rounds before.

@@ -292,7 +292,7 @@ class _Comparing:
         return list(_searched(self.systems, question)) if question.hindsight else []
 
     def run(self, jobs: Sequence[_Job], *, before: int = 0, after: int = 0) -> SystemComparison:
-        """Run jobs in any order, among others before and after, and return what is known then."""
+        """Run jobs in any order, among others, and return the comparison so far."""
         total = before + len(jobs) + after
         self.progress("Comparing", before, total)
         with each_done(_run, [(job, self.asked) for job in jobs], self.engine) as results:

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
 from math import ceil, inf
-from types import MappingProxyType
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -74,14 +73,12 @@ class Trust(IntEnum):
     OWNER = 3
 
 
-TRUSTS: Final[Mapping[Trust, str]] = MappingProxyType(
-    {
-        Trust.LASTING: "with one ε for any number of queries and no party that sees all rows",
-        Trust.BATCH: "with an ε for each batch and no party that sees all rows",
-        Trust.NO_EPSILON: "without an ε",
-        Trust.OWNER: "with a party that sees all rows",
-    }
-)
+TRUSTS: Final[Mapping[Trust, str]] = {
+    Trust.LASTING: "with one ε for any number of queries and no party that sees all rows",
+    Trust.BATCH: "with an ε for each batch and no party that sees all rows",
+    Trust.NO_EPSILON: "without an ε",
+    Trust.OWNER: "with a party that sees all rows",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +157,6 @@ class Decision:
             "says": list(self.says),
             "cannot": self.cannot,
         }
-
-    def permits(self, other: "Decision") -> bool:
-        """Whether the other's pick is this one's, or open here."""
-        return other.key == self.key or any(each.key == other.key for each in self.open)
 
 
 def decide(lines: Sequence[Line], tolerance: float) -> Decision:
