@@ -6,8 +6,9 @@ import time
 from pathlib import Path
 from typing import Final, NoReturn
 
-SECONDS: Final = 200.0
-"""The most that a command may take, or a server until it is ready, on a busy machine."""
+SECONDS: Final = 1000.0
+"""The most that the commands of a block may take, or a server until it is ready: thirty times what
+the longest block takes on an idle machine, because a shared one may be as slow."""
 _PATIENCE: Final = 5.0  # with a server that is to be ended anyhow
 
 
