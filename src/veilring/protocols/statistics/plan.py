@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import count
-from math import isqrt, nan
+from math import isqrt
+from numbers import Integral
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from veilring.arrays import Bools, Floats, Ints
+from veilring.arrays import Ints
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.privacy.checks import require, require_that
 from veilring.protocols.digests import digest_of, written
@@ -28,27 +29,17 @@ from veilring.protocols.release.algorithm.noise import (
     scale_for,
     tolerated_default,
 )
-from veilring.protocols.statistics.algorithm.columns import Column, Encoded, Factor, encode_table
-from veilring.protocols.statistics.algorithm.quantiles import Quantiles
-from veilring.protocols.statistics.algorithm.suppression import (
-    Key,
-    find_hidden,
-    key_of,
-    require_protectable,
-)
-from veilring.protocols.statistics.algorithm.tallies import (
-    Line,
-    Statistic,
-    Totals,
-    as_exact,
-    as_floats,
-)
+from veilring.protocols.statistics.algorithm.columns import Column, Encoded, encode_table
+from veilring.protocols.statistics.algorithm.suppression import publish, require_protectable
+from veilring.protocols.statistics.algorithm.tallies import Line, Statistic, Totals, as_exact
 
 ROWS_MAX: Final = 2**20
 """The default for the rows of one party. The squares of a million steps then fit into a word, for
 millions of rows of all parties together."""
 DELTA: Final = 1e-5
 """The default δ, as that of `veilring.Release`."""
+CELLS_MAX: Final = 2**20
+"""A party then sends at most 8 MiB to each other one."""
 FINE: Final = 2**10
 """A count is in up to this many parts under noise that needs a δ: its shares need fine numbers."""
 
@@ -87,17 +78,23 @@ class Plan:
     def __post_init__(self) -> None:
         require(len(self.statistics) > 0, "statistics", len(self.statistics), "at least one")
         require(self.parties >= PARTIES_MIN, "parties", self.parties, f"at least {PARTIES_MIN}")
-        for field, least in (("rows_max", 1), ("small", 0), ("person_rows", 1)):
+        limits = {"rows_max": 1, "small": 0, "person_rows": 1}
+        limits |= {} if self.tolerated == "auto" else {"tolerated": 0}
+        for field, least in limits.items():
             value = getattr(self, field)
-            require(value >= least, field, value, f"a whole number of at least {least}")
+            good = isinstance(value, Integral) and int(value) >= least
+            require(good, field, value, f"a whole number of at least {least}")
         require_that(
             self.small == 0 or self.epsilon is None,
             "small",
             "`small` hides exact counts, and noise with ε protects all of them; give only one",
         )
         _ = self.columns  # refuses two ranges of one column
+        cells = sum(line.cells for line in self.lines)
+        allowed = f"statistics with up to {CELLS_MAX:,} numbers in all sums together"
+        require(cells <= CELLS_MAX, "statistics", f"{cells:,} numbers", allowed)
         if self.small:
-            require_protectable([each.factors for each in self.statistics])
+            require_protectable(self.statistics)
         self._require_room()
 
     @cached_property
@@ -252,42 +249,13 @@ class Plan:
             for each, totals in zip(self.statistics, heard, strict=True)
         )
 
-    def estimate(self, heard: Heard) -> tuple[Any, ...]:
-        """Return the result of each statistic, without small counts if they are hidden."""
-        shown = self._hide(heard) if self.small else heard
-        pairs = zip(self.statistics, shown, strict=True)
-        found = [each.estimate(totals) for each, totals in pairs]
-        for place, each in enumerate(self.statistics):
-            if self.small and isinstance(each, Quantiles):
-                enough = np.array(each.supports(heard[place])) >= self.small
-                found[place] = np.where(enough, found[place], nan)
-        return tuple(found)
+    def publish(self, heard: Heard) -> tuple[Totals, ...]:
+        """Return what readers may learn of the totals, for each statistic."""
+        return publish(self.statistics, heard, self.small)
 
-    def _hide(self, heard: Heard) -> Heard:
-        """Return the totals with NaN in the cells that `find_hidden` hides."""
-        tables, whole = dict[Key, Floats](), set[int]()
-        for place, (each, totals) in enumerate(zip(self.statistics, heard, strict=True)):
-            if isinstance(each, Quantiles):
-                continue
-            key, counts = _table(each.factors, as_floats(totals[0][0]))
-            if each.hides_whole and ((counts > 0) & (counts < self.small)).any():
-                whole.add(place)
-            else:
-                tables[key] = counts
-        hidden = find_hidden(tables, self.small) if tables else {}
-        shown = list[tuple[Totals, ...]]()
-        for place, (each, totals) in enumerate(zip(self.statistics, heard, strict=True)):
-            cells = hidden.get(key_of(each.factors))
-            if isinstance(each, Quantiles) or (cells is None and place not in whole):
-                shown.append(totals)
-                continue
-            first = totals[0].copy()
-            if cells is None or (each.hides_whole and cells.any()):
-                first[:] = nan
-            else:
-                first[:, _in_order(each.factors, cells)] = nan
-            shown.append((first, *totals[1:]))
-        return tuple(shown)
+    def estimate(self, shown: Sequence[Totals]) -> tuple[Any, ...]:
+        """Return the result of each statistic; NaN where it is hidden."""
+        return tuple(s.estimate(each) for s, each in zip(self.statistics, shown, strict=True))
 
     def _lines_in(self, number: int, heard: Heard) -> tuple[Line, ...]:
         """Return the lines of a round: those of all statistics, equal ones of the first once."""
@@ -314,7 +282,8 @@ class Plan:
         hidden = (
             f" Results hide counts from 1 to {self.small - 1}, and others from which they follow:"
             f" from all shown counts of this plan and their margins, no linear program bounds a"
-            f" hidden small count closer than from 1 to {self.small}. Counts of 0 are shown. It"
+            f" hidden small count closer than from 1 to {self.small}. Counts of 0 are shown, and"
+            f" so are quantiles with {self.small} rows between them and on either side. It"
             " holds for readers of the results, not for the parties, which open all totals, and"
             " not for the results of two plans."
             if self.small
@@ -363,16 +332,3 @@ class Plan:
 def _next_round(heard: Heard) -> int:
     """Return the number of rounds before, from 0."""
     return max(map(len, heard))
-
-
-def _table(factors: Sequence[Factor], counts: Floats) -> tuple[Key, Floats]:
-    """Return the key of a table, and its counts with the axes in the key's order."""
-    key = key_of(factors)
-    axes = [list(factors).index(factor) for factor in key]
-    return key, counts.reshape([*map(len, factors)]).transpose(axes)
-
-
-def _in_order(factors: Sequence[Factor], cells: Bools) -> Bools:
-    """Return cells in the order of a statistic's own factors, flattened."""
-    axes = [key_of(factors).index(factor) for factor in factors]
-    return cells.transpose(axes).ravel()

@@ -57,4 +57,4 @@ async def sum_statistics(
         (total,) = await sums.add((plan.tally(encoded, heard, party.rng),))
         heard = plan.read(np.asarray(total, np.int64), heard)
     await sums.confirm()
-    return plan.estimate(heard)
+    return plan.estimate(plan.publish(heard))
