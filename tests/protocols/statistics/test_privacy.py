@@ -1,6 +1,7 @@
 """Statistics with ε: sensitivities, noise, charges, and the guarantee by enumeration."""
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -48,11 +49,14 @@ from veilring.protocols.statistics.roles import sum_statistics
 from veilring.testing import ProtocolRunner
 
 X = Number("x", 0, 3)
+Z = Number("z", 0, 3, skip=True)
 Y = Number("y", -1, 1, 0.5)
 G = Category("g", ("a", "b"))
 SMALL: list[Statistic[Any]] = [
     Count(),
     Sum(X),
+    Sum(Z),
+    GroupMeans(X, Category("k", ("a", "b"), skip=True)),
     Variance(Y),
     Histogram(G),
     CrossTable(G, Category("h", ("a", "b"))),
@@ -62,7 +66,17 @@ SMALL: list[Statistic[Any]] = [
     Quantiles(X, (0.25, 0.5), thresholds=2),
 ]
 ROWS: list[Part] = [
-    {"x": np.array([x]), "y": np.array([y]), "g": np.array([g]), "h": np.array([h])}
+    {
+        name: np.array([value], object if name == "k" else None)
+        for name, value in {
+            "x": x,
+            "y": y,
+            "g": g,
+            "h": h,
+            "z": x if y else np.nan,
+            "k": g if y else None,
+        }.items()
+    }
     for x, y, g, h in itertools.product(range(4), (-1, -0.5, 0, 0.5, 1), "ab", "ab")
 ]
 NAMES = ("party-0", "party-1", "party-2")
@@ -173,7 +187,7 @@ def test_all_statistics_take_part_in_a_noisy_plan_on_all_runtimes(
 def test_a_party_that_cannot_pay_sends_nothing_about_its_rows() -> None:
     """A party whose till refuses has sent keys, but no masked words."""
 
-    def refuse(_account: Account) -> None:
+    def refuse(_account: Account | None) -> None:
         raise InputError.because("nothing is left", field="key")
 
     async def refused() -> list[Outcome]:
@@ -194,22 +208,23 @@ def test_a_party_that_cannot_pay_sends_nothing_about_its_rows() -> None:
 
 
 def test_a_ledger_is_charged_once_for_a_plan() -> None:
-    """A plan of several rounds is one charge of its whole ε; an exact one costs nothing."""
+    """A plan of several rounds is one charge of its whole ε; an exact one is told apart."""
     own = [draw_part(5, np.random.default_rng(1))] * 3
 
-    def pay(till: Till, epsilon: float | None) -> None:
-        plan = Plan(ALL, 3, epsilon=epsilon)
-        with till.paying("analyst") as charge:
-            ProtocolRunner("simulated")(
-                sum_statistics, 3, own=own, plan=plan, only={"party-0": {"charge": charge}}
-            )
+    def run(epsilon: float | None, charge: Callable[[Any], object]) -> None:
+        plan, only = Plan(ALL, 3, epsilon=epsilon), {"party-0": {"charge": charge}}
+        ProtocolRunner("simulated")(sum_statistics, 3, own=own, plan=plan, only=only)
 
     with open_ledger(None, Budgets(total=2.5, analyst=2.5)) as ledger:
         till = Till(ledger, 1.0, bytes(32))
-        for epsilon in (1.0, None, 1.0):
-            pay(till, epsilon)
-        with pytest.raises(BudgetExhausted):
-            pay(till, 1.0)
+        for _ in range(2):
+            with till.paying("analyst") as charge:
+                run(1.0, charge)
+        with pytest.raises(BudgetExhausted), till.paying("analyst") as charge:
+            run(1.0, charge)
+    called = list[Account | None]()
+    run(None, called.append)
+    assert called == [None]
 
 
 def test_promises_state_who_adds_noise_and_what_epsilon_counts() -> None:

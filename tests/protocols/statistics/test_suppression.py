@@ -1,6 +1,8 @@
 """Small counts: hidden, and not to be computed from the other cells, margins and statistics."""
 
+from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
@@ -33,7 +35,7 @@ from veilring.protocols.statistics.algorithm.moments import (
     Mean,
 )
 from veilring.protocols.statistics.algorithm.quantiles import Quantiles
-from veilring.protocols.statistics.algorithm.suppression import find_hidden
+from veilring.protocols.statistics.algorithm.suppression import find_hidden, merge_steps
 from veilring.protocols.statistics.algorithm.survival import KaplanMeier
 from veilring.protocols.statistics.plan import Plan
 
@@ -155,13 +157,49 @@ def test_results_of_few_rows_are_hidden() -> None:
     assert np.isnan(matrix).all()
 
 
-def test_a_curve_with_a_small_count_is_hidden_whole() -> None:
-    """Its other points would tell the hidden ones."""
-    tables = [draw_part(n, np.random.default_rng(n)) for n in (30, 30, 30)]
-    curve, groups = compute(Plan((KaplanMeier(DAYS, DIED), Histogram(SITE)), 3, small=8), tables)
+def test_a_curve_with_small_counts_merges_its_steps() -> None:
+    """It is the exact curve of the times at the ends of its parts, none of which is small."""
+    tables = [draw_part(n, np.random.default_rng(n)) for n in (90, 70, 80)]
+    for small in (5, 12):
+        plan = Plan((KaplanMeier(DAYS, DIED, SEX), KaplanMeier(DAYS, DIED), Histogram(SEX)), 3)
+        grouped, whole, _ = compute(replace(plan, small=small), tables)
+        left = grouped.at_risk - grouped.events
+        ends = -np.diff(left, axis=1, append=0) - np.append(
+            grouped.events[:, 1:], [[0]] * 2, axis=1
+        )
+        for counts in (grouped.events, ends):
+            assert not ((counts > 0) & (counts < small)).any()
+        steps = np.flatnonzero(
+            grouped.at_risk.sum(axis=0) > np.append(grouped.at_risk.sum(axis=0)[1:], 0)
+        )
+        assert 1 < len(steps) < 13
+        coarse = [{**each, "days": steps[np.searchsorted(steps, each["days"])]} for each in tables]
+        assert repr(compute(plan, coarse)[:2]) == repr((grouped, whole))
+        assert grouped.p_value > 0
+
+
+def test_a_curve_of_too_few_rows_is_hidden_whole() -> None:
+    """All of its steps together have a small count, in one of the groups."""
+    tables: list[Any] = [dict(draw_part(n, np.random.default_rng(n))) for n in (30, 1, 0)]
+    tables[0]["site"][:], tables[1]["site"][:] = "north", "south"
+    curve, counts = compute(Plan((KaplanMeier(DAYS, DIED, SITE), Count()), 3, small=8), tables)
     assert np.isnan(curve.survival).all()
     assert np.isnan(curve.events).all()
-    assert not np.isnan(groups).all()
+    assert np.isnan(curve.p_value)
+    assert counts == 31
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=12), st.integers(1, 6))
+def test_parts_of_steps_have_no_small_count(counts: list[int], small: int) -> None:
+    """There are none only if all steps together have a small count."""
+    given = np.array(counts, float)[:, None]
+    starts = merge_steps(given, small)
+    if starts:
+        sums = np.add.reduceat(given[:, 0], starts)
+        assert starts[0] == 0
+        assert not ((sums > 0) & (sums < small)).any()
+    else:
+        assert 0 < given.sum() < small
 
 
 def test_a_quantile_needs_enough_rows_on_either_side() -> None:
@@ -169,6 +207,48 @@ def test_a_quantile_needs_enough_rows_on_either_side() -> None:
     tables = [draw_part(n, np.random.default_rng(n)) for n in (30, 30, 30)]
     (quantiles,) = compute(Plan((Quantiles(AGE, (0, 0.5, 1)),), 3, small=5), tables)
     assert_array_equal(np.isnan(quantiles), [True, False, True])
+
+
+def test_quantiles_have_enough_rows_between_them() -> None:
+    """A share for each row would otherwise show all rows; two searches of a column count as one."""
+    table = {"age": np.arange(100), "days": np.arange(100) % 13}
+    tables = [table, *[{"age": [], "days": []}] * 2]
+    shares = tuple((np.arange(100) / 100).tolist())
+    searches = (
+        Quantiles(AGE, shares),
+        Quantiles(AGE, (0.052, 0.5, 0.505)),
+        Quantiles(DAYS, (0.5,)),
+    )
+    many, few, other = compute(Plan(searches, 3, small=5), tables)  # type: ignore[arg-type]
+    ranks = np.flatnonzero(~np.isnan(many))
+    assert ranks[0] == 5
+    assert np.diff(ranks).min() == 5
+    assert len(ranks) == 19
+    assert_array_equal(np.isnan(few), [True, False, True])
+    assert not np.isnan(other).any()
+
+
+def test_quantiles_of_a_column_that_forms_cells_are_refused() -> None:
+    """A rank with its value bounds how many rows a hidden interval has."""
+    with pytest.raises(InputError, match="'age' is divided in two ways"):
+        Plan((Histogram(AGES), Quantiles(AGE)), 3, small=5)
+
+
+def test_statistics_that_skip_different_rows_are_refused() -> None:
+    """The difference of their numbers of rows is the number of gaps, which may be small."""
+    age = replace(AGE, skip=True)
+    assert Plan((Mean(age), Quantiles(age)), 3, small=5)
+    with pytest.raises(InputError, match="leave out different rows"):
+        Plan((Mean(age), Count()), 3, small=5)
+
+
+def test_a_solver_that_fails_hides_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without bounds on a small count, all that could bound it is hidden."""
+    failed = SimpleNamespace(x=None, status=4)
+    monkeypatch.setattr("scipy.optimize.linprog", lambda *_, **__: failed)
+    table, rows, columns = cross([[3, 20, 30], [40, 50, 60], [70, 80, 90]], 5)
+    assert np.isnan(table).all()
+    assert np.isnan([*rows, *columns]).all()
 
 
 def test_two_divisions_of_a_column_are_refused() -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import count
-from math import isqrt
+from math import isqrt, nan, prod
 from numbers import Integral
 from typing import Any, Final, Literal, TypeAlias
 
@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from veilring.arrays import Ints
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.privacy.checks import require, require_that
-from veilring.protocols.digests import digest_of, written
+from veilring.protocols.digests import DIGEST_BYTES, digest_of, written
 from veilring.protocols.masks import confirming_cost, keys_cost, masked_cost
 from veilring.protocols.promise import Forecast, Promise, total_cost
 from veilring.protocols.release.algorithm.noise import (
@@ -44,6 +44,8 @@ FINE: Final = 2**10
 """A count is in up to this many parts under noise that needs a δ: its shares need fine numbers."""
 
 _WORD_MAX: Final = 2**63 - 1  # words are added modulo 2**64, and read with a sign
+_HIDDEN: Final = -(2**63)  # which no total reaches
+_WORD: Final = np.dtype("<i8")
 
 Heard: TypeAlias = tuple[tuple[Totals, ...], ...]
 """For each statistic, the totals of its rounds so far. Public."""
@@ -256,6 +258,45 @@ class Plan:
     def estimate(self, shown: Sequence[Totals]) -> tuple[Any, ...]:
         """Return the result of each statistic; NaN where it is hidden."""
         return tuple(s.estimate(each) for s, each in zip(self.statistics, shown, strict=True))
+
+    @cached_property
+    def size(self) -> int:
+        """The number of bytes of `pack`."""
+        return DIGEST_BYTES + _WORD.itemsize * sum(prod(each.shape) for each in self.statistics)
+
+    @property
+    def _shown_scales(self) -> list[list[int]]:
+        """The scales of the lines of each statistic that are published."""
+        scale = dict(zip(self.lines, self.scales, strict=True))
+        return [[scale[line] for line in each.lines(0)] for each in self.statistics]
+
+    def pack(self, shown: Sequence[Totals]) -> bytes:
+        """Return what is published as bytes, equal on all machines, with the hash of the plan."""
+        words = [
+            _HIDDEN if isinstance(value, float) else int(value * scale)
+            for each, scales in zip(shown, self._shown_scales, strict=True)
+            for line, scale in zip(each, scales, strict=True)
+            for value in line
+        ]
+        return self.digest + np.array(words, _WORD).tobytes()
+
+    def unpack(self, packed: bytes) -> tuple[Totals, ...]:
+        """Return what was published, from its bytes.
+
+        Raises:
+            InputError: If they are of another plan, or of another version of its noise.
+        """
+        good = len(packed) == self.size and packed[:DIGEST_BYTES] == self.digest
+        require_that(good, "result", "these bytes are not the result of this plan")
+        words, shown = np.frombuffer(packed[DIGEST_BYTES:], _WORD), list[Totals]()
+        for each, scales in zip(self.statistics, self._shown_scales, strict=True):
+            own, words = words[: prod(each.shape)].reshape(each.shape), words[prod(each.shape) :]
+            exact = np.array(
+                [as_exact(*pair) for pair in zip(own, scales, strict=True)], np.object_
+            )
+            exact[own == _HIDDEN] = nan
+            shown.append(exact)
+        return tuple(shown)
 
     def _lines_in(self, number: int, heard: Heard) -> tuple[Line, ...]:
         """Return the lines of a round: those of all statistics, equal ones of the first once."""

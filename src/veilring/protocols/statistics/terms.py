@@ -33,6 +33,7 @@ from veilring.config import (
     Agreed,
     Section,
     as_scenario_errors,
+    read_tables,
     require_key,
     require_key_that,
     scenario_error,
@@ -169,12 +170,12 @@ def _quick_column(text: str) -> dict[str, Any]:
     name, _, values = text.partition("=")
     if ":" not in values:
         return {"name": name, "categories": values.split(",")}
-    found = _numbers("--column", text, values.split(":"))
+    found = _floats("--column", text, values.split(":"))
     require_key(len(found) <= len(_RANGE), "--column", text, "NAME=LOW:HIGH or NAME=LOW:HIGH:STEP")
     return {"name": name, **dict(zip(_RANGE, found, strict=False))}
 
 
-def _numbers(option: str, text: str, words: Sequence[str]) -> list[float]:
+def _floats(option: str, text: str, words: Sequence[str]) -> list[float]:
     with suppress(ValueError):
         return [float(word) for word in words]
     raise ScenarioError(option, text, "numbers where they belong")
@@ -204,13 +205,23 @@ class PlanTerms(Agreed):
             ScenarioError: If a key is missing, unknown, or has a value that is not allowed.
         """
         try:
-            terms = cls.model_validate(tables)
+            return cls.model_validate(tables).checked()
         except ValidationError as error:
             raise scenario_error(error, cls) from None
-        check_features(terms.columns)
-        for each in terms.columns:
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read the file of a plan; errors as in `of`."""
+        return cls.of(**read_tables(path, "plan"))
+
+    def checked(self, parties: int | None = None) -> Self:
+        """Return these terms after checking them, among a number of parties if it is known."""
+        check_features(self.columns)
+        for each in self.columns:
             require_key(each.is_feature, f"columns.{each.name}.kind", each.kind, "left out")
-        return terms
+        if parties is not None:
+            self.bind(parties)
+        return self
 
     @classmethod
     def quick(cls, statistic: str, columns: Sequence[str], **options: Any) -> Self:
@@ -229,7 +240,7 @@ class PlanTerms(Agreed):
             if words and field.name == "on":
                 table["on"], words = words, []
             elif words and field.name == "at":
-                table["at"], words = _numbers("--statistic", statistic, words), []
+                table["at"], words = _floats("--statistic", statistic, words), []
             elif words:
                 table[field.name], *words = words
         require_key(not words, "--statistic", statistic, f"a {kind} of fewer columns")

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from math import ceil, prod
+from math import ceil, nan, prod
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -293,7 +293,7 @@ def encode_table(
 def _array(name: str, values: ArrayLike) -> NDArray[Any]:
     """Return a column as an array, in which values under a mask are missing."""
     if isinstance(values, np.ma.MaskedArray):
-        return np.asarray(np.ma.filled(values.astype(np.object_), None))
+        return np.asarray(np.ma.filled(values.astype(np.object_), nan))
     with suppress(ValueError):  # whose message may describe rows
         return np.asarray(values)
     raise InputError.because(f"the column {name!r} must be an array of one axis", field=name)

@@ -211,7 +211,10 @@ def require_different(numbers: Sequence[Number]) -> None:
 
 
 def _second_moments(numbers: Sequence[Number]) -> tuple[Moment, ...]:
-    return ROWS, *((each,) for each in numbers), *combinations_with_replacement(numbers, 2)
+    """Return all moments up to products, in whose order equal ones of two statistics are equal."""
+    products = combinations_with_replacement(numbers, 2)
+    ordered = (tuple(sorted(pair, key=lambda number: number.name)) for pair in products)
+    return ROWS, *((each,) for each in numbers), *ordered
 
 
 def _value(column: Number, steps: Any) -> Any:  # noqa: ANN401  (a fraction, or NaN)
