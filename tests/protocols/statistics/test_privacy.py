@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -21,6 +21,7 @@ from tests.protocols.statistics.tables import (
 )
 
 from veilring import simulation
+from veilring.arrays import Floats
 from veilring.errors import BudgetExhausted, InputError
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.run import Outcome
@@ -37,6 +38,7 @@ from veilring.protocols.statistics.algorithm.moments import (
     Correlation,
     Count,
     GroupMeans,
+    LeastSquares,
     Mean,
     Sum,
     Variance,
@@ -47,6 +49,8 @@ from veilring.protocols.statistics.algorithm.tallies import Statistic
 from veilring.protocols.statistics.plan import Plan
 from veilring.protocols.statistics.roles import sum_statistics
 from veilring.testing import ProtocolRunner
+from veilring.testing.auditing.views import measure_drawn_loss
+from veilring.testing.hiding import assert_hides
 
 X = Number("x", 0, 3)
 Z = Number("z", 0, 3, skip=True)
@@ -236,3 +240,71 @@ def test_promises_state_who_adds_noise_and_what_epsilon_counts() -> None:
     assert "at most 2 of the 5 collude" in noisy.threat_model
     assert noisy.of_person(2).epsilon == 2.0
     assert Plan((KaplanMeier(X, DIED),), 3, epsilon=1.0, delta=0.0).promise.delta == 0
+
+
+def drawn(plan: Plan, table: Part, runs: int, rng: np.random.Generator) -> Floats:
+    """Return the totals of many runs that a coalition sees besides its own noise, (runs, numbers).
+
+    They are added up from the steps of `Plan.tally`, with the shares of the honest parties alone.
+    """
+    encoded, found = plan.encode(table), []
+    for line, scale, noise in zip(plan.lines, plan.scales, plan.noises, strict=True):
+        rows = replace(noise.sensitivity, dimensions=runs * line.cells)
+        shares = [replace(noise, sensitivity=rows).share(rng) for _ in range(plan.trust.shares)]
+        found.append(np.sum(shares, axis=0).reshape(runs, -1) + line.add_up(encoded) * scale)
+    return np.concatenate(found, axis=1).astype(np.float64)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-5])
+@pytest.mark.parametrize("statistic", SMALL, ids=lambda each: type(each).__name__)
+def test_an_audit_of_each_kind_stays_below_its_claim(
+    statistic: Statistic[Any], delta: float
+) -> None:
+    """Views with and without the row that adds most prove at most ε = 1, and more of ε = 16.
+
+    A statistic of more lines has more noise in each, of which fewer draws prove little.
+    """
+
+    def proved(epsilon: float) -> float:
+        plan, rng = Plan((statistic,), 3, epsilon=epsilon, delta=delta), np.random.default_rng(1)
+
+        def change(row: Part) -> float:
+            pairs = ((line.add_up(plan.encode(row)), line.reach) for line in plan.lines)
+            return float(sum(np.abs(sums).sum() / reach for sums, reach in pairs))
+
+        row = max(ROWS, key=change)
+        none = {name: values[:0] for name, values in row.items()}
+        views = [drawn(plan, table, 10_000, rng) for table in (none, row)]
+        return measure_drawn_loss(views[0], views[1], delta=delta, alarm=1e-7).epsilon
+
+    assert proved(1.0) <= 1.0 < proved(16.0)
+
+
+@pytest.mark.slow
+def test_an_audit_finds_only_totals_in_a_view_of_exact_statistics() -> None:
+    """A party cannot tell whose rows are whose, from all of its messages in plans of all kinds."""
+    died, group = Category("h", ("0", "1")), Category("g", ("0", "1"))
+    statistics = (
+        *(Count(), Sum(X), Mean(X), Variance(Y), Histogram(group), CrossTable(group, died)),
+        *(Correlation((X, Y)), GroupMeans(X, group), LeastSquares(Y, (X,))),
+        *(KaplanMeier(X, died, group), Quantiles(X, (0.25, 0.5), thresholds=2)),
+    )
+    plan, rng = Plan(statistics, 3), np.random.default_rng(0)
+    spy, one, other = (
+        {
+            "x": rng.integers(0, 4, rows),
+            "y": rng.integers(-2, 3, rows) / 2,
+            "g": rng.integers(0, 2, rows),
+            "h": rng.integers(0, 2, rows),
+        }
+        for rows in (4, 5, 5)
+    )
+    assert_hides(
+        sum_statistics,
+        [spy, one, other],
+        [spy, other, one],
+        coalition=("party-0",),
+        permitted=lambda inputs: repr(compute(plan, cast("list[Part]", [*inputs.values()]))),
+        plan=plan,
+        runs=800,
+    )
