@@ -98,7 +98,7 @@ async def test_members_pay_once_for_an_edition(tmp_path: Path) -> None:
 
 
 async def test_clients_learn_no_small_count(tmp_path: Path) -> None:
-    """What a client receives has no count that `small` hides, and no totals of a search."""
+    """A client receives no count that `small` hides, and no totals of a search."""
     folder = written(tmp_path / "small", small=38).folder
     terms = StatisticsTerms.load(folder / "terms.toml", 3)
     async with serve(folder) as served:

@@ -191,7 +191,7 @@ def test_a_curve_of_too_few_rows_is_hidden_whole() -> None:
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=12), st.integers(1, 6))
 def test_parts_of_steps_have_no_small_count(counts: list[int], small: int) -> None:
-    """There are none only if all steps together have a small count."""
+    """No part is returned only if all steps together have a small count."""
     given = np.array(counts, float)[:, None]
     starts = merge_steps(given, small)
     if starts:
@@ -212,14 +212,14 @@ def test_a_quantile_needs_enough_rows_on_either_side() -> None:
 def test_quantiles_have_enough_rows_between_them() -> None:
     """A share for each row would otherwise show all rows; two searches of a column count as one."""
     table = {"age": np.arange(100), "days": np.arange(100) % 13}
-    tables = [table, *[{"age": [], "days": []}] * 2]
+    tables: list[Any] = [table, *[{"age": [], "days": []}] * 2]
     shares = tuple((np.arange(100) / 100).tolist())
     searches = (
         Quantiles(AGE, shares),
         Quantiles(AGE, (0.052, 0.5, 0.505)),
         Quantiles(DAYS, (0.5,)),
     )
-    many, few, other = compute(Plan(searches, 3, small=5), tables)  # type: ignore[arg-type]
+    many, few, other = compute(Plan(searches, 3, small=5), tables)
     ranks = np.flatnonzero(~np.isnan(many))
     assert ranks[0] == 5
     assert np.diff(ranks).min() == 5

@@ -93,8 +93,12 @@ class Plan:
         )
         _ = self.columns  # refuses two ranges of one column
         cells = sum(line.cells for line in self.lines)
-        allowed = f"statistics with up to {CELLS_MAX:,} numbers in all sums together"
-        require(cells <= CELLS_MAX, "statistics", f"{cells:,} numbers", allowed)
+        require_that(
+            cells <= CELLS_MAX,
+            "statistics",
+            f"the sums of the plan have {cells:,} numbers together, and may have {CELLS_MAX:,}; ask"
+            " for fewer statistics, or for coarser ones",
+        )
         if self.small:
             require_protectable(self.statistics)
         self._require_room()
