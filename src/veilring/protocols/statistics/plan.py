@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import count
+from itertools import chain
 from math import isqrt, nan, prod
 from numbers import Integral
 from typing import Any, Final, Literal, TypeAlias
@@ -134,19 +134,20 @@ class Plan:
         tolerated = tolerated_default(self.parties) if automatic else int(self.tolerated)
         return Trust(self.parties, max(1, tolerated))  # an observer knows its own share
 
+    @property
+    def silence(self) -> Heard:
+        """The totals before the first round."""
+        return ((),) * len(self.statistics)
+
     @cached_property
     def _rounds(self) -> tuple[tuple[Line, ...], ...]:
         """The lines of each round, with the right sizes."""
-        return tuple(self._lines_in(number, self._silence) for number in range(self.rounds))
-
-    @property
-    def _silence(self) -> Heard:
-        return ((),) * len(self.statistics)
+        return tuple(self._lines_in(number, self.silence) for number in range(self.rounds))
 
     @cached_property
     def lines(self) -> tuple[Line, ...]:
         """The lines of all rounds, with the right sizes."""
-        return tuple(line for lines in self._rounds for line in lines)
+        return (*chain(*self._rounds),)
 
     @property
     def _distribution(self) -> NoiseDistribution:
@@ -157,13 +158,11 @@ class Plan:
         """The number of parts of 1 in each line: with noise that needs a δ, counts are scaled."""
         if self.epsilon is None or not self.delta:
             return (1,) * len(self.lines)
+        given = self._distribution, self.epsilon, self.delta, self.trust
         weight = Fraction(1, len(self.lines))
         return tuple(
             scale_for(
-                self._distribution,
-                self.epsilon,
-                self.delta,
-                self.trust,
+                *given,
                 Fraction(self.person_rows * line.reach) ** 2,
                 most=max(1, FINE // line.reach),
                 weight=weight,
@@ -173,22 +172,22 @@ class Plan:
 
     @cached_property
     def noises(self) -> tuple[SumNoise, ...]:
-        """The noise of each line of all rounds, each with an equal part of ε; none without ε."""
+        """The noise of each line of all rounds, each with an equal part of ε; none without ε.
+
+        A line changes most if all rows of a person are in one cell.
+        """
         if self.epsilon is None:
             return ()
+        pairs = [*zip(self.lines, self.scales, strict=True)]
+        changes = [self.person_rows * line.reach * scale for line, scale in pairs]
         sums = [
-            self._sensitivity(line.reach * scale, line.cells)
-            for line, scale in zip(self.lines, self.scales, strict=True)
+            Sensitivity("l2", most**2, line.cells)
+            if self.delta
+            else Sensitivity("l1", most, line.cells)
+            for most, (line, _) in zip(changes, pairs, strict=True)
         ]
-        weights = (Fraction(1, len(sums)),) * len(sums)
-        return plan_noise(
-            self._distribution, self.epsilon, self.delta, self.trust, sums, weights=weights
-        )
-
-    def _sensitivity(self, reach: int, cells: int) -> Sensitivity:
-        """Return the maximum change of a line by the rows of one person, each in one cell."""
-        most = reach * self.person_rows
-        return Sensitivity("l2" if self.delta else "l1", most**2 if self.delta else most, cells)
+        given = self._distribution, self.epsilon, self.delta, self.trust
+        return plan_noise(*given, sums, weights=(Fraction(1, len(sums)),) * len(sums))
 
     @cached_property
     def account(self) -> Account | None:
@@ -233,27 +232,20 @@ class Plan:
 
     def read(self, total: Ints, heard: Heard) -> Heard:
         """Return the totals of all rounds, with those of the round that was just added up."""
-        number, place = _next_round(heard), count()
+        number = _next_round(heard)
         lines = self._lines_in(number, heard)
         ends = np.cumsum([line.cells for line in lines])[:-1]
         scales = self.scales[self._where(number)]
         sums = [as_exact(*pair) for pair in zip(np.split(total, ends), scales, strict=True)]
-        first = {line: place for place, line in enumerate(lines)}
-        return tuple(
-            (
-                *totals,
-                np.array(
-                    [
-                        sums[next(place) if number else first[line]]
-                        for line in each.lines(number, totals)
-                    ],
-                    np.object_,
-                ),
-            )
-            if number < each.rounds
-            else totals
-            for each, totals in zip(self.statistics, heard, strict=True)
-        )
+        shared, own = dict(zip(lines, sums, strict=True)), iter(sums)
+
+        def heard_now(each: Statistic[Any], totals: tuple[Totals, ...]) -> tuple[Totals, ...]:
+            if number >= each.rounds:
+                return totals
+            found = [shared[x] if number == 0 else next(own) for x in each.lines(number, totals)]
+            return (*totals, np.array(found, np.object_))
+
+        return tuple(map(heard_now, self.statistics, heard))
 
     def publish(self, heard: Heard) -> tuple[Totals, ...]:
         """Return what readers may learn of the totals, for each statistic."""
@@ -264,23 +256,27 @@ class Plan:
         return tuple(s.estimate(each) for s, each in zip(self.statistics, shown, strict=True))
 
     @cached_property
-    def size(self) -> int:
-        """The number of bytes of `pack`."""
-        return DIGEST_BYTES + _WORD.itemsize * sum(prod(each.shape) for each in self.statistics)
+    def _shown_scales(self) -> list[int]:
+        """The scale of each number that is published."""
+        scale = dict(zip(self.lines, self.scales, strict=True))
+        return [
+            scale[line]
+            for each in self.statistics
+            for line in each.lines(0)
+            for _ in range(each.shape[1])
+        ]
 
     @property
-    def _shown_scales(self) -> list[list[int]]:
-        """The scales of the lines of each statistic that are published."""
-        scale = dict(zip(self.lines, self.scales, strict=True))
-        return [[scale[line] for line in each.lines(0)] for each in self.statistics]
+    def size(self) -> int:
+        """The number of bytes of `pack`."""
+        return DIGEST_BYTES + _WORD.itemsize * len(self._shown_scales)
 
     def pack(self, shown: Sequence[Totals]) -> bytes:
         """Return what is published as bytes, equal on all machines, with the hash of the plan."""
+        values = chain(*(each.ravel() for each in shown))
         words = [
             _HIDDEN if isinstance(value, float) else int(value * scale)
-            for each, scales in zip(shown, self._shown_scales, strict=True)
-            for line, scale in zip(each, scales, strict=True)
-            for value in line
+            for value, scale in zip(values, self._shown_scales, strict=True)
         ]
         return self.digest + np.array(words, _WORD).tobytes()
 
@@ -292,15 +288,14 @@ class Plan:
         """
         good = len(packed) == self.size and packed[:DIGEST_BYTES] == self.digest
         require_that(good, "result", "these bytes are not the result of this plan")
-        words, shown = np.frombuffer(packed[DIGEST_BYTES:], _WORD), list[Totals]()
-        for each, scales in zip(self.statistics, self._shown_scales, strict=True):
-            own, words = words[: prod(each.shape)].reshape(each.shape), words[prod(each.shape) :]
-            exact = np.array(
-                [as_exact(*pair) for pair in zip(own, scales, strict=True)], np.object_
-            )
-            exact[own == _HIDDEN] = nan
-            shown.append(exact)
-        return tuple(shown)
+        words = np.frombuffer(packed[DIGEST_BYTES:], _WORD).tolist()
+        values = [
+            nan if word == _HIDDEN else Fraction(word, scale)
+            for word, scale in zip(words, self._shown_scales, strict=True)
+        ]
+        shapes = [each.shape for each in self.statistics]
+        parts = np.split(np.array(values, np.object_), np.cumsum([*map(prod, shapes)])[:-1])
+        return tuple(part.reshape(shape) for part, shape in zip(parts, shapes, strict=True))
 
     def _lines_in(self, number: int, heard: Heard) -> tuple[Line, ...]:
         """Return the lines of a round: those of all statistics, equal ones of the first once."""

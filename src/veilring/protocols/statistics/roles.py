@@ -69,7 +69,7 @@ async def sum_totals(
     sums.bind(digest_of(digest_of_names(party.parties), plan.digest))
     if charge is not None:
         charge(plan.account)
-    heard: Heard = ((),) * len(plan.statistics)
+    heard = plan.silence
     for _ in range(plan.rounds):
         (total,) = await sums.add((plan.tally(encoded, heard, party.rng),))
         heard = plan.read(np.asarray(total, np.int64), heard)
