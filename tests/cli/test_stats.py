@@ -156,6 +156,15 @@ WORDS = [
 ]
 
 
+def test_a_plan_needs_rows_and_a_configuration_has_them(tmp_path: Path, files: list[Path]) -> None:
+    """An error says which file is missing, or is too many."""
+    plan = plan_of(tmp_path / "plan.toml", {"count": ""})
+    assert "the CSV file of each party" in refused("stats", plan)
+    assert "the CSV file of each party" in refused("stats", plan, "--forecast")
+    (tmp_path / "client.toml").write_text('role = "client"', encoding="utf-8")
+    assert "leave ROWS out" in refused("stats", tmp_path / "client.toml", files[0])
+
+
 @pytest.mark.parametrize(("options", "message"), WORDS)
 def test_mistakes_in_words_are_named(files: list[Path], options: list[str], message: str) -> None:
     """An error names the option."""

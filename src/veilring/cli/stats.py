@@ -75,6 +75,7 @@ def stats_command(
         terms    = "plan.toml"
         ask      = "ada"
     """
+    from veilring.config import read_tables
     from veilring.protocols.statistics.terms import PlanTerms
 
     if statistic is not None:
@@ -84,11 +85,14 @@ def stats_command(
         raise InputError.because(message, field="--statistic")
     else:
         plan, *files = files
-        if not files and not forecast:
-            _ask(plan, as_json=as_json)
+        if "role" in read_tables(plan, "plan"):
+            _ask(plan, files, as_json=as_json)
             return
         terms = PlanTerms.load(plan)
     count = parties or len(files)
+    if not (files or (forecast and count)):
+        message = "give the CSV file of each party, or one file and --parties"
+        raise InputError.because(message, field="ROWS")
     if parties is not None and len(files) > 1 and parties != len(files):
         raise InputError("--parties", parties, f"left out, or {len(files)}: there is a file each")
     bound = terms.bind(count)
@@ -117,12 +121,15 @@ def _compute(
     return run_plan(terms.bind(parties), tables, runtime=runtime, seed=seed)
 
 
-def _ask(config: Path, *, as_json: bool) -> None:
+def _ask(config: Path, files: Sequence[Path], *, as_json: bool) -> None:
     """Show the results of running parties."""
     import asyncio
 
     from veilring.deployment import perform
 
+    if files:
+        message = "running parties have their own rows; leave ROWS out, or give a plan"
+        raise InputError.because(message, field="ROWS")
     asked = asyncio.run(perform(config, "statistics"))
     _show(asked.terms, asked.results, {"promise": asked.promise}, as_json=as_json)
 
