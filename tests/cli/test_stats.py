@@ -157,7 +157,7 @@ WORDS = [
 
 
 def test_a_plan_needs_rows_and_a_configuration_has_them(tmp_path: Path, files: list[Path]) -> None:
-    """An error says which file is missing, or is too many."""
+    """An error names the files that are missing, or are too many."""
     plan = plan_of(tmp_path / "plan.toml", {"count": ""})
     assert "the CSV file of each party" in refused("stats", plan)
     assert "the CSV file of each party" in refused("stats", plan, "--forecast")

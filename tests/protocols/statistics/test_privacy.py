@@ -280,6 +280,17 @@ def test_an_audit_of_each_kind_stays_below_its_claim(
     assert proved(1.0) <= 1.0 < proved(16.0)
 
 
+def test_the_audited_steps_are_those_of_a_party() -> None:
+    """A party's part of the first round is its scaled sums and its share of the noise."""
+    plan, table = Plan((Mean(X), Histogram(G)), 3, epsilon=1.0), joined(*ROWS)
+    part = plan.tally(plan.encode(table), plan.silence, np.random.default_rng(2))
+    rng = np.random.default_rng(2)
+    shares = np.concatenate([noise.share(rng) for noise in plan.noises])
+    pairs = zip(plan.lines, plan.scales, strict=True)
+    sums = [line.add_up(plan.encode(table)) * scale for line, scale in pairs]
+    assert (part == np.concatenate(sums) + shares).all()
+
+
 @pytest.mark.slow
 def test_an_audit_finds_only_totals_in_a_view_of_exact_statistics() -> None:
     """A party cannot tell whose rows are whose, from all of its messages in plans of all kinds."""

@@ -117,29 +117,32 @@ def _hide_tables(statistics: Sequence[Statistic[Any]], shown: Sequence[Totals], 
     counts = {p: shown[p][0].reshape([*map(len, s.factors)]) for p, s in counted.items()}
     curves = {p: s.time.name for p, s in counted.items() if isinstance(s, KaplanMeier)}
     for time in {*curves.values()}:
-        alike = [place for place, name in curves.items() if name == time]
-        by_step = [np.moveaxis(counts[place], -2, 0) for place in alike]
-        together = [as_floats(each).reshape(len(each), -1) for each in by_step]
-        starts = merge_steps(np.concatenate(together, axis=1), small)
-        for place in alike:
-            if not starts:
-                shown[place][:] = nan
-                del counts[place]
-                continue
-            whole = counts[place]
-            counts[place] = np.add.reduceat(whole, starts, axis=-2)
-            whole[:] = 0
-            whole[..., [*(start - 1 for start in starts[1:]), -1], :] = counts[place]
-    keys = {place: key_of(counted[place].factors) for place in counts}
+        _merge_curves(counts, [p for p, name in curves.items() if name == time], small)
+    keys = {place: key_of(each.factors) for place, each in counted.items()}
     orders = {p: [counted[p].factors.index(factor) for factor in key] for p, key in keys.items()}
     tables = {keys[p]: as_floats(each).transpose(orders[p]) for p, each in counts.items()}
     hidden = find_hidden(tables, small) if tables else {}
     for place, key in keys.items():
-        cells = hidden[key].transpose(np.argsort(orders[place])).ravel()
-        if place not in curves:
-            shown[place][:, cells] = nan
-        elif cells.any():
+        if place not in counts or (place in curves and hidden[key].any()):
             shown[place][:] = nan
+        elif place not in curves:
+            shown[place][:, hidden[key].transpose(np.argsort(orders[place])).ravel()] = nan
+
+
+def _merge_curves(counts: dict[int, Totals], places: Sequence[int], small: int) -> None:
+    """Replace counts by those of merged steps, equal ones for some curves; remove them if none fit.
+
+    The arrays are views of what is shown, in which counts move to the last steps of their parts.
+    """
+    by_step = [np.moveaxis(counts[place], -2, 0) for place in places]
+    together = [as_floats(each).reshape(len(each), -1) for each in by_step]
+    starts = merge_steps(np.concatenate(together, axis=1), small)
+    for place in places:
+        whole = counts.pop(place)
+        if starts:
+            counts[place] = np.add.reduceat(whole, starts, axis=-2)
+            whole[:] = 0
+            whole[..., [*(start - 1 for start in starts[1:]), -1], :] = counts[place]
 
 
 def merge_steps(counts: Floats, small: int) -> list[int]:
