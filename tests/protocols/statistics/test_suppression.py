@@ -228,6 +228,41 @@ def test_quantiles_have_enough_rows_between_them() -> None:
     assert not np.isnan(other).any()
 
 
+def test_a_sum_that_bounds_a_hidden_interval_is_hidden() -> None:
+    """The mean of an age is hidden with an interval of ages, but not with cells inside of one."""
+    ages = np.repeat([10, 30, 50, 70], [2, 40, 30, 20])
+    table = {"age": ages, "weight": np.zeros(92), "sex": np.where(np.arange(92) % 40, "f", "m")}
+    tables: list[Any] = [table, *[{name: [] for name in table}] * 2]
+
+    def shown(*statistics: Any) -> list[bool]:
+        results = compute(Plan(statistics, 3, small=5), tables)
+        return [not np.isnan(getattr(each, "means", each)).any() for each in results]
+
+    assert shown(Mean(AGE), Mean(WEIGHT), Histogram(AGES)) == [False, True, False]
+    tables[0] = {**table, "age": np.maximum(ages, 30)}
+    cells = CrossTable(AGES, SEX)
+    inside, inside_of_sex, _ = compute(
+        Plan((Mean(AGE), GroupMeans(AGE, SEX), cells), 3, small=5), tables
+    )
+    assert not np.isnan(inside)
+    assert np.isnan(inside_of_sex.means).all()
+    assert shown(Mean(AGE), GroupMeans(AGE, AGES), Histogram(AGES))[0]
+
+
+@pytest.mark.parametrize(
+    ("statistics", "message"),
+    [
+        ((Mean(Number("flag", 0, 1)),), "3 values or fewer"),
+        ((Mean(DAYS), KaplanMeier(DAYS, DIED)), "time of survival"),
+    ],
+)
+def test_sums_that_are_counts_are_refused(statistics: tuple[Any, ...], message: str) -> None:
+    """The sum of a number that is 0 or 1 is a count, and one of times is known beside a curve."""
+    assert Plan(statistics, 3)
+    with pytest.raises(InputError, match=message):
+        Plan(statistics, 3, small=5)
+
+
 def test_quantiles_of_a_column_that_forms_cells_are_refused() -> None:
     """A rank with its value bounds how many rows a hidden interval has."""
     with pytest.raises(InputError, match="'age' is divided in two ways"):

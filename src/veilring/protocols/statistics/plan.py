@@ -323,7 +323,8 @@ class Plan:
             f" Results hide counts from 1 to {self.small - 1}, and others from which they follow:"
             f" from all shown counts of this plan and their margins, no linear program bounds a"
             f" hidden small count closer than from 1 to {self.small}. Counts of 0 are shown, and"
-            f" so are quantiles with {self.small} rows between them and on either side. It"
+            f" so are quantiles with {self.small} rows between them and on either side. Sums are"
+            f" exact, unless they bound a hidden count of intervals of their number. It"
             " holds for readers of the results, not for the parties, which open all totals, and"
             " not for the results of two plans."
             if self.small

@@ -9,7 +9,8 @@ count that bounds it is hidden.
 
 A survival curve has few rows at each time. So successive times are merged, in all groups alike,
 until each count of a part is 0 or large enough. Quantiles are shown if at least `small` rows lie
-between them, and on either side.
+between them, and on either side. Sums of a number are hidden if they bound a hidden count of its
+own intervals, by the ends of these.
 
 Source for the method: Willenborg and de Waal, "Elements of statistical disclosure control" (2001),
 chapter 4.
@@ -18,7 +19,7 @@ chapter 4.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import nan
+from math import nan, prod
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -32,6 +33,8 @@ from veilring.protocols.statistics.algorithm.tallies import Statistic, Totals, a
 
 CELLS_MAX: Final = 4096
 """Tables of a plan with this many cells, margins included, are protected within minutes."""
+FEW_VALUES: Final = 3
+"""With the number of rows, sums and squares determine how often each of so few values occurs."""
 # Bounds are whole numbers, but for the rounding of the solver.
 _ROUNDING: Final = 1e-6
 _UNBOUNDED: Final = 3  # a status of `linprog`
@@ -70,6 +73,15 @@ def require_protectable(statistics: Sequence[Statistic[Any]]) -> None:
                 f"the column {name!r} is divided in two ways, and their difference could show a"
                 " small count; divide it in one way, or ask in two plans",
             )
+    times = {each.time.name for each in statistics if isinstance(each, KaplanMeier)}
+    for number in {number for each in statistics for number in each.numbers}:
+        require_that(
+            number.steps >= FEW_VALUES and number.name not in times,
+            "small",
+            f"sums of the column {number.name!r} could show a small count, because it is a time of"
+            f" survival, or has {FEW_VALUES} values or fewer; declare categories, or ask in two"
+            " plans",
+        )
 
 
 def publish(
@@ -123,10 +135,20 @@ def _hide_tables(statistics: Sequence[Statistic[Any]], shown: Sequence[Totals], 
     tables = {keys[p]: as_floats(each).transpose(orders[p]) for p, each in counts.items()}
     hidden = find_hidden(tables, small) if tables else {}
     for place, key in keys.items():
-        if place not in counts or (place in curves and hidden[key].any()):
+        is_hidden_curve = place not in counts or (place in curves and hidden[key].any())
+        if is_hidden_curve or _bounds_hidden(counted[place], hidden):
             shown[place][:] = nan
         elif place not in curves:
             shown[place][:, hidden[key].transpose(np.argsort(orders[place])).ravel()] = nan
+
+
+def _bounds_hidden(statistic: Statistic[Any], hidden: Mapping[Key, Bools]) -> bool:
+    """Return whether sums of a number bound a hidden count of its own intervals."""
+    for key, cells in hidden.items():
+        own = {each for each in key if each.column in statistic.numbers} - {*statistic.factors}
+        if own and {*key} <= own.union(statistic.factors) and cells.any():
+            return True
+    return False
 
 
 def _merge_curves(counts: dict[int, Totals], places: Sequence[int], small: int) -> None:
@@ -174,7 +196,7 @@ def _is_small(counts: Floats, small: int) -> Bools:
 
 
 def find_hidden(tables: Mapping[Key, Floats], small: int) -> dict[Key, Bools]:
-    """Return which counts of each table are hidden, in the shapes of the tables.
+    """Return which counts of each table and of its margins are hidden, in their shapes.
 
     Args:
         tables: The exact counts, with an axis for each factor. Secret as long as they are not
@@ -195,7 +217,7 @@ def find_hidden(tables: Mapping[Key, Floats], small: int) -> dict[Key, Bools]:
             if more is None:  # everything that could bound it is hidden
                 break
             hidden[more] = True
-    return {key: hidden[where].reshape(tables[key].shape) for key, where in joint.places(tables)}
+    return {key: hidden[where].reshape(shape) for key, where, shape in joint.places()}
 
 
 def _margins(tables: Iterable[Sequence[Factor]]) -> list[Key]:
@@ -215,13 +237,13 @@ class _Joint:
     """The counts of all tables and margins as one vector, and the equations between them.
 
     Attributes:
-        starts: The position of each table's first count.
+        shapes: The shape of each table.
         counts: Shape (counts,).
         axes: The number of factors of each count's table, shape (counts,).
         equations: A sparse matrix, shape (equations, counts), whose product with the counts is 0.
     """
 
-    starts: Mapping[Key, int]
+    shapes: Mapping[Key, tuple[int, ...]]
     counts: Floats
     axes: Ints
     equations: Any
@@ -237,12 +259,14 @@ class _Joint:
         starts = dict(zip(found, np.cumsum([0, *sizes[:-1]]).tolist(), strict=True))
         vector = np.concatenate([counts.ravel() for counts in found.values()])
         axes = np.repeat([len(key) for key in found], sizes)
-        return cls(starts, vector, axes, _equations(found, starts, len(vector)))
+        shapes = {key: counts.shape for key, counts in found.items()}
+        return cls(shapes, vector, axes, _equations(found, starts, len(vector)))
 
-    def places(self, tables: Mapping[Key, Floats]) -> Iterator[tuple[Key, slice]]:
-        """Yield the positions of each table."""
-        for key, counts in tables.items():
-            yield key, slice(self.starts[key], self.starts[key] + counts.size)
+    def places(self) -> Iterator[tuple[Key, slice, tuple[int, ...]]]:
+        """Yield the positions of each table and margin, and its shape."""
+        start = 0
+        for key, shape in self.shapes.items():
+            yield key, slice(start, start := start + prod(shape)), shape
 
     def extreme(self, cell: int, sign: int, hidden: Bools) -> Floats:
         """Return counts that agree with all shown ones, with the least or the greatest in a cell.

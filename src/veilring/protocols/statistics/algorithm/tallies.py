@@ -92,10 +92,14 @@ class Statistic(ABC, Generic[Result_co]):
         return (ROWS,)
 
     @property
+    def numbers(self) -> tuple[Number, ...]:
+        """The numbers that are added up."""
+        return (*dict.fromkeys(number for moment in self.moments for number in moment),)
+
+    @property
     def columns(self) -> tuple[Column, ...]:
         """The columns that the statistic reads."""
-        numbers = [number for moment in self.moments for number in moment]
-        return (*dict.fromkeys([*(factor.column for factor in self.factors), *numbers]),)
+        return (*dict.fromkeys([*(factor.column for factor in self.factors), *self.numbers]),)
 
     @property
     def skips(self) -> tuple[Column, ...]:
