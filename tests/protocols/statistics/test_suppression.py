@@ -22,10 +22,11 @@ from tests.protocols.statistics.tables import (
     Part,
     compute,
     draw_part,
+    hear,
 )
 
 from veilring.errors import InputError
-from veilring.protocols.statistics.algorithm.columns import Bins, Category, Number
+from veilring.protocols.statistics.algorithm.columns import Bins, Category, Encoded, Number
 from veilring.protocols.statistics.algorithm.counts import CrossTable, Histogram
 from veilring.protocols.statistics.algorithm.moments import (
     Correlation,
@@ -33,6 +34,7 @@ from veilring.protocols.statistics.algorithm.moments import (
     GroupMeans,
     LeastSquares,
     Mean,
+    Variance,
 )
 from veilring.protocols.statistics.algorithm.quantiles import Quantiles
 from veilring.protocols.statistics.algorithm.suppression import find_hidden, merge_steps
@@ -247,6 +249,51 @@ def test_a_sum_that_bounds_a_hidden_interval_is_hidden() -> None:
     assert not np.isnan(inside)
     assert np.isnan(inside_of_sex.means).all()
     assert shown(Mean(AGE), GroupMeans(AGE, AGES), Histogram(AGES))[0]
+
+
+VALUE: Final = Number("x", 0, 11)
+PARTS_OF_IT: Final = Bins(VALUE, (0, 4, 8, 11))
+BESIDE: Final = (
+    *(Count(), Histogram(ROW), Histogram(PARTS_OF_IT), CrossTable(PARTS_OF_IT, ROW)),
+    *(Mean(VALUE), Variance(VALUE), GroupMeans(VALUE, ROW), GroupMeans(VALUE, PARTS_OF_IT)),
+)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_all_shown_counts_and_sums_permit_each_hidden_count(seed: int) -> None:
+    """A linear program over all joint counts of a plan reaches 1 to `small` in each small cell."""
+    rng, small = np.random.default_rng(seed), 2 + seed % 3
+    rows = int(rng.choice([8, 20, 50]))
+    table = {
+        "x": rng.choice(12, rows, p=rng.dirichlet(np.full(12, 0.5))),
+        "a": rng.choice(list(ROW.values), rows, p=rng.dirichlet(np.full(3, 0.7))),
+    }
+    statistics = tuple(each for each in BESIDE if rng.random() < 0.7) or BESIDE
+    plan = Plan(statistics, 3, small=small)
+    heard = hear(plan, [table, *[{name: column[:0] for name, column in table.items()}] * 2])
+    every = {"x": np.repeat(np.arange(12), 3), "a": np.tile(ROW.values, 12)}
+    joint = [
+        Encoded(1, {n: c[k : k + 1] for n, c in encoded_columns(every).items()}) for k in range(36)
+    ]
+    known, values, small_cells = list[Any](), list[float](), list[Any]()
+    for each, shown, totals in zip(statistics, plan.publish(heard), heard, strict=True):
+        for line, numbers, exact in zip(each.lines(0), shown, totals[0], strict=True):
+            weights = np.array([line.add_up(row) for row in joint]).T
+            for weight, number, total in zip(weights, numbers, exact, strict=True):
+                if not np.isnan(float(number)):
+                    known.append(weight)
+                    values.append(float(number))
+                elif not line.moment and 0 < total < small:
+                    small_cells.append(weight)
+    for weight, wanted in product(small_cells, range(1, small + 1)):
+        told = np.array([*values, wanted], np.float64)
+        constraints = LinearConstraint(np.array([*known, weight], np.float64), told, told)
+        assert milp(np.zeros(36), constraints=constraints).success
+
+
+def encoded_columns(table: Part) -> Any:
+    """Return all columns of a table as whole numbers."""
+    return Plan((GroupMeans(VALUE, ROW),), 3).encode(table).columns
 
 
 @pytest.mark.parametrize(
