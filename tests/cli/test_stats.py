@@ -122,3 +122,76 @@ def test_mistakes_in_files_are_named(tmp_path: Path, files: list[Path]) -> None:
     assert "1.csv lacks the column 'age'" in refused("stats", plan, *files)
     assert "--parties" in refused("stats", plan, *files, "--parties", "5")
     assert "different name" in refused("stats", plan, *[files[0]] * 3)
+
+
+QUICK = [
+    ("count", [], 3.0),
+    ("mean age", ["age=0:120"], 30.0),
+    ("quantiles age 0 1", ["age=0:120:0.5"], [10.0, 50.5]),
+    ("histogram smokes", ["smokes=no,yes"], [1.0, 2.0]),
+]
+
+
+@pytest.mark.parametrize(("words", "columns", "expected"), QUICK)
+def test_one_statistic_needs_no_plan(
+    tmp_path: Path, words: str, columns: list[str], expected: object
+) -> None:
+    """Its kind and its columns are words of the command."""
+    rows = tmp_path / "rows.csv"
+    rows.write_text("age,smokes\n10,no\n50.5,yes\n29.5,yes\n", encoding="utf-8")
+    named = [option for column in columns for option in ("--column", column)]
+    found = done("stats", rows, "--parties", "3", "--statistic", words, *named, "--json")
+    (result,) = json.loads(found)["results"]
+    assert result["result"] == expected
+
+
+WORDS = [
+    (["--statistic", "median age"], "cross-table"),
+    (["--statistic", "mean age", "--column", "age=low:120"], "numbers where they belong"),
+    (["--statistic", "mean age", "--column", "age=0:9:1:2"], "NAME=LOW:HIGH"),
+    (["--statistic", "mean age weight", "--column", "age=0:9"], "a mean of fewer columns"),
+    (["--statistic", "mean age"], "statistics.0.column"),
+    (["--statistic", "quantiles age most", "--column", "age=0:9"], "numbers where they belong"),
+    (["--epsilon", "1"], "belong to --statistic"),
+]
+
+
+def test_a_plan_needs_rows_and_a_configuration_has_them(tmp_path: Path, files: list[Path]) -> None:
+    """An error names the files that are missing, or are too many."""
+    plan = plan_of(tmp_path / "plan.toml", {"count": ""})
+    assert "the CSV file of each party" in refused("stats", plan)
+    assert "the CSV file of each party" in refused("stats", plan, "--forecast")
+    (tmp_path / "client.toml").write_text('role = "client"', encoding="utf-8")
+    assert "leave ROWS out" in refused("stats", tmp_path / "client.toml", files[0])
+
+
+@pytest.mark.parametrize(("options", "message"), WORDS)
+def test_mistakes_in_words_are_named(files: list[Path], options: list[str], message: str) -> None:
+    """An error names the option."""
+    assert message in refused("stats", *files, *options)
+
+
+def test_gaps_are_skipped_or_filled_as_declared(tmp_path: Path) -> None:
+    """A number and a category each skip gaps, fill them in, or refuse them with their lines."""
+    rows = tmp_path / "rows.csv"
+    rows.write_text("age,sex\n10,f\nNA,m\n20,\n", encoding="utf-8")
+    plan = tmp_path / "plan.toml"
+
+    def text(age: str, sex: str) -> Path:
+        columns = f'[[columns]]\nname="age"\nhigh=120\n{age}\n[[columns]]\nname="sex"\n{sex}\n'
+        asked = (
+            '[[statistics]]\nkind="mean"\ncolumn="age"\n[[statistics]]\nkind="histogram"\nby="sex"'
+        )
+        plan.write_text(columns + 'categories=["f","m"]\n' + asked, encoding="utf-8")
+        return plan
+
+    def results(age: str, sex: str) -> list[object]:
+        found = done("stats", text(age, sex), rows, "--parties", "3", "--json")
+        return [each["result"] for each in json.loads(found)["results"]]
+
+    assert results("skip=true", "skip=true") == [15.0, [1.0, 1.0]]
+    assert results("missing=60.0", 'missing="m"') == [30.0, [1.0, 2.0]]
+    assert "line 3" in refused("stats", text("", "skip=true"), rows, "--parties", "3")
+    assert "line 4" in refused("stats", text("skip=true", ""), rows, "--parties", "3")
+    mistaken = text('skip=true\nkind="identifier"', "skip=true")
+    assert "columns.age.kind" in refused("stats", mistaken, rows, "--parties", "3")

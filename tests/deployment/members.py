@@ -9,7 +9,15 @@ from typing import Any
 from tests.deployment.commands import PARTIES, SECONDS
 
 from veilring.deployment import load_config_of
-from veilring.deployment.peers import ClientConfig, Member, MemberConfig, ask_member, serve_member
+from veilring.deployment.peers import (
+    ClientConfig,
+    Member,
+    MemberConfig,
+    MemberTerms,
+    PeerTerms,
+    ask_member,
+    serve_member,
+)
 from veilring.privacy.ledger import read_totals
 
 
@@ -19,13 +27,16 @@ class Served:
     Args:
         folder: The folder of their files.
         names: The names of all members.
+        kind: The model of their terms.
 
     Attributes:
         members: The members that were ready, by name.
     """
 
-    def __init__(self, folder: Path, names: Sequence[str]) -> None:
-        self._folder, self._names = folder, names
+    def __init__(
+        self, folder: Path, names: Sequence[str], kind: type[MemberTerms] = PeerTerms
+    ) -> None:
+        self._folder, self._names, self._kind = folder, names, kind
         self._tasks = dict[str, asyncio.Task[None]]()
         self.members: dict[str, Any] = {}
 
@@ -39,7 +50,8 @@ class Served:
 
         for name in names:
             config = load_config_of(self._folder / f"{name}.toml", MemberConfig, "this")
-            self._tasks[name] = asyncio.create_task(serve_member(config, on_ready=take))
+            role = serve_member(config, on_ready=take, kind=self._kind)
+            self._tasks[name] = asyncio.create_task(role)
         async with asyncio.timeout(SECONDS):
             for _ in names:
                 await ready.acquire()
@@ -65,9 +77,11 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def all_served(folder: Path, names: Sequence[str] = PARTIES) -> AsyncIterator[Served]:
+async def all_served(
+    folder: Path, names: Sequence[str] = PARTIES, kind: type[MemberTerms] = PeerTerms
+) -> AsyncIterator[Served]:
     """Serve all members."""
-    served = Served(folder, names)
+    served = Served(folder, names, kind)
     try:
         await served.serve(*names)
         yield served

@@ -24,8 +24,8 @@ from veilring.deployment.owner import OwnerTerms
 from veilring.deployment.peers import PeerTerms
 from veilring.deployment.places import PlacesTerms
 from veilring.deployment.prediction import PredictionTerms
+from veilring.deployment.statistics import StatisticsTerms
 from veilring.deployment.survey import SurveyTerms
-from veilring.protocols.statistics.terms import PlanTerms
 from veilring.scenarios import make_scenario
 from veilring.scenarios.schema import make_experiment
 
@@ -150,7 +150,7 @@ def test_files_on_a_page_load(page: Path, tmp_path: Path) -> None:
         elif tables.keys() <= Reading.model_fields.keys():
             Reading.model_validate(tables)
         elif "statistics" in tables:
-            PlanTerms.load(path).bind(parties=3)
+            StatisticsTerms.load(path.rename(tmp_path / "terms.toml"), parties=3)
         elif "tool" in tables:
             assert tables["tool"].keys() == {"pytest"}
         elif "budgets" in tables:  # the changes to the role's configuration above

@@ -63,6 +63,19 @@ def test_data_frames_of_named_parties() -> None:
         stats.mean(spoiled, AGE)
 
 
+def test_data_frames_may_have_nulls_where_columns_skip_them() -> None:
+    """A null of a number or of a category leaves its row out, or is refused."""
+    frames = [pl.DataFrame({"n": [1, None, 3], "c": ["a", "b", None]})] * 3
+    number, words = stats.Number("n", 0, 9, skip=True), stats.Category("c", ("a", "b"), skip=True)
+    asked = (stats.Mean(number), stats.GroupMeans(number, words))
+    mean, groups = stats.ask(frames, *asked, runtime="simulated").value
+    assert mean == 2
+    assert groups.rows.tolist() == [3, 0]
+    for by in (stats.Bins(stats.Number("n", 0, 9), (0, 9)), stats.Category("c", ("a", "b"))):
+        with pytest.raises(vr.InputError, match=f"party-0: the column '{by.column.name}'"):
+            stats.histogram(frames, by)
+
+
 def test_seeded_noise_promises_no_epsilon() -> None:
     """With a seed, results are reproducible and no ε holds; without one, it does."""
     one, two = (stats.mean(PARTS, AGE, epsilon=1.0, seed=3) for _ in range(2))

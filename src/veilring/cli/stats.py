@@ -1,11 +1,11 @@
-"""`veilring stats`: statistics among peers, from CSV files and the file of a plan."""
+"""`veilring stats`: statistics among peers, from CSV files and a plan, or of running parties."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from math import isnan
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,16 +13,33 @@ from veilring.cli.options import AsJson
 from veilring.errors import InputError
 from veilring.nodes import RuntimeName
 
+if TYPE_CHECKING:
+    from veilring.protocols.statistics.terms import PlanTerms
+    from veilring.scenarios.stats import Answer
+
 
 def stats_command(
-    plan: Annotated[
-        Path, typer.Argument(help="TOML file with columns and statistics.", metavar="PLAN")
-    ],
     files: Annotated[
         list[Path],
-        typer.Argument(help="CSV file of each party, or one to deal to them.", metavar="ROWS..."),
+        typer.Argument(
+            help="TOML file with columns and statistics, or a client's configuration; then the CSV"
+            " file of each party, or one to deal to them.",
+            metavar="[PLAN] [ROWS...]",
+        ),
     ],
     *,
+    statistic: Annotated[
+        str | None,
+        typer.Option(help="One statistic instead of a plan, such as 'mean age'.", metavar="WORDS"),
+    ] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A column of it: age=0:120, or smokes=no,yes; may be repeated.", metavar="COLUMN"
+        ),
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="The ε of --statistic.")] = None,
+    small: Annotated[int, typer.Option(help="Counts below this are hidden.", min=0)] = 0,
     parties: Annotated[
         int | None,
         typer.Option(help="Number of parties to which the rows of one file are dealt in turn."),
@@ -45,51 +62,99 @@ def stats_command(
         veilring stats plan.toml rows.csv --parties 5
 
         veilring stats plan.toml north.csv east.csv south.csv --runtime tls --json
-    """
-    from veilring.protocols.statistics.terms import PlanTerms
-    from veilring.scenarios.stats import run_plan
 
-    terms = PlanTerms.load(plan)
+        veilring stats rows.csv --parties 3 --statistic 'cross-table smokes sex'
+            --column smokes=no,yes --column sex=f,m
+
+    `veilring stats client.toml` asks running parties for the results of the plan in their terms.
+    The configuration names the client's own key and the party to ask:
+
+        role     = "client"
+        identity = "clerk.key"
+        roster   = "roster.toml"
+        terms    = "plan.toml"
+        ask      = "ada"
+    """
+    from veilring.config import read_tables
+    from veilring.protocols.statistics.terms import PlanTerms
+
+    if statistic is not None:
+        terms = PlanTerms.quick(statistic, column or (), epsilon=epsilon, small=small)
+    elif column or epsilon is not None or small:
+        message = "--column, --epsilon and --small belong to --statistic; write them into the plan"
+        raise InputError.because(message, field="--statistic")
+    else:
+        plan, *files = files
+        if "role" in read_tables(plan, "plan"):
+            _ask(plan, files, as_json=as_json)
+            return
+        terms = PlanTerms.load(plan)
     count = parties or len(files)
+    if not (files or (forecast and count)):
+        message = "give the CSV file of each party, or one file and --parties"
+        raise InputError.because(message, field="ROWS")
     if parties is not None and len(files) > 1 and parties != len(files):
         raise InputError("--parties", parties, f"left out, or {len(files)}: there is a file each")
     bound = terms.bind(count)
     if forecast:
         typer.echo(f"{bound.promise}\n{'cost':<14}{bound.forecast}")
         return
+    answer = _compute(terms, files, count, runtime, seed)
+    costs = {"cost": answer.cost, "forecast": answer.forecast, "transcript": answer.transcript}
+    _show(terms, answer.value, {"promise": answer.promise, **costs}, as_json=as_json)
+
+
+def _compute(
+    terms: "PlanTerms", files: Sequence[Path], parties: int, runtime: RuntimeName, seed: int | None
+) -> "Answer[tuple[Any, ...]]":
+    from veilring.scenarios.stats import run_plan
+
     tables: dict[str, Mapping[str, Any]] = {path.name: terms.read(path) for path in files}
     if len(tables) < len(files):
         raise InputError.because("each file needs a different name", field="ROWS")
     if len(files) == 1:
         (table,) = tables.values()
         tables = {
-            f"party-{number}": {name: cells[number::count] for name, cells in table.items()}
-            for number in range(count)
+            f"party-{number}": {name: cells[number::parties] for name, cells in table.items()}
+            for number in range(parties)
         }
-    answer = run_plan(bound, tables, runtime=runtime, seed=seed)
-    named = [
-        (f"{each.kind} {' '.join(_columns(each.model_dump(exclude_unset=True)))}".strip(), value)
-        for each, value in zip(terms.statistics, answer.value, strict=True)
+    return run_plan(terms.bind(parties), tables, runtime=runtime, seed=seed)
+
+
+def _ask(config: Path, files: Sequence[Path], *, as_json: bool) -> None:
+    """Show the results of running parties."""
+    import asyncio
+
+    from veilring.deployment import perform
+
+    if files:
+        message = "running parties have their own rows; leave ROWS out, or give a plan"
+        raise InputError.because(message, field="ROWS")
+    asked = asyncio.run(perform(config, "statistics"))
+    _show(asked.terms, asked.results, {"promise": asked.promise}, as_json=as_json)
+
+
+def _show(
+    terms: "PlanTerms", results: Sequence[Any], facts: Mapping[str, Any], *, as_json: bool
+) -> None:
+    """Print all results, with facts about them."""
+    names = [
+        " ".join([each.kind, *_columns(each.model_dump(exclude_unset=True))])
+        for each in terms.statistics
     ]
     if as_json:
-        results = [{"statistic": name, "result": _plain(value)} for name, value in named]
-        found = {
-            "results": results,
-            "promise": asdict(answer.promise),
-            "cost": asdict(answer.cost),
-            "forecast": asdict(answer.forecast),
-            "transcript": answer.transcript,
-        }
-        typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        named = zip(names, results, strict=True)
+        found = [{"statistic": name, "result": _plain(value)} for name, value in named]
+        plain = {key: asdict(each) if is_dataclass(each) else each for key, each in facts.items()}  # type: ignore[arg-type]  # an instance
+        typer.echo(json.dumps({"results": found, **plain}, indent=2, ensure_ascii=False))
         return
-    for name, value in named:
+    for name, value in zip(names, results, strict=True):
         typer.echo(name)
-        shown = (
-            asdict(value) if is_dataclass(value) and not isinstance(value, type) else {"": value}
-        )
-        for key, part in shown.items():
+        for key, part in (asdict(value) if is_dataclass(value) else {"": value}).items():  # type: ignore[arg-type]  # likewise
             typer.echo(f"  {key:<12}{_text(part)}" if key else f"  {_text(part)}")
-    typer.echo(f"\n{answer.promise}\n{'cost':<14}{answer.cost}")
+    typer.echo(f"\n{facts['promise']}")
+    if "cost" in facts:
+        typer.echo(f"{'cost':<14}{facts['cost']}")
 
 
 def _columns(terms: Mapping[str, Any]) -> list[str]:

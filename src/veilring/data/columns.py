@@ -320,7 +320,7 @@ def _numbers(feature: FeatureTerms, cells: Cells) -> Floats:
     if gaps:
         filler = feature.filler
         numbers[gaps] = _filled(cells, name, gaps, None if filler is None else float(filler))
-        unread = np.flatnonzero(~np.isfinite(numbers)).tolist()
+        unread = sorted({*unread} - {*gaps})
     if unread:
         where = cells.at(name, unread[0])
         what = "date" if feature.meaning == "date" else "finite number"

@@ -143,6 +143,7 @@ class Duty:
         ask: The coroutine function of `veilring ask` for a file of queries.
         near: The coroutine function of `veilring ask --near` for a place.
         model: The coroutine function of `veilring ask --model`.
+        statistics: The coroutine function of `veilring stats` for running parties.
         begin: The function that creates the durable state. It returns whether the terms need any.
     """
 
@@ -151,6 +152,7 @@ class Duty:
     ask: Callable[..., Coroutine[Any, Any, Any]] | None = None
     near: Callable[..., Coroutine[Any, Any, Any]] | None = None
     model: Callable[..., Coroutine[Any, Any, Any]] | None = None
+    statistics: Callable[..., Coroutine[Any, Any, Any]] | None = None
     begin: Callable[..., bool] | None = None
 
 

@@ -34,8 +34,10 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "ask": "`veilring ask` with a file",
     "near": "`veilring ask --near`",
     "model": "`veilring ask --model`",
+    "statistics": "`veilring stats` with a configuration",
 }
 """The commands that run the coroutines of a `Duty`."""
+_STATISTICS: Final = "statistics"
 _STATE: Final = "state"  # the only path with a default
 _HERE: Final = "here"
 _IN_TERMS: Final = "in the terms"
@@ -197,5 +199,8 @@ def _duties_of(tables: Mapping[str, Any], folder: Path) -> tuple[str, Mapping[st
         system = named_system(tables)
     else:
         require_key(isinstance(terms, str), "terms", terms, A_FILE)
-        system = named_system(read_terms(folder / terms))
+        found = read_terms(folder / terms)
+        if _STATISTICS in found:  # a plan, which no system's terms contain
+            return _STATISTICS, import_module("veilring.deployment.statistics").DUTIES
+        system = named_system(found)
     return name_of(system), import_module(system.deployment).DUTIES

@@ -7,6 +7,7 @@ answers all of them. A trusted owner is a deployment with one party.
 
 import json
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
 from veilring.config import as_scenario_errors, require_key, require_key_that
+from veilring.data.table import Rows
 from veilring.deployment.config import (
     AskingConfig,
     BudgetAmount,
@@ -27,6 +29,7 @@ from veilring.deployment.config import (
     Schema,
     ServerConfig,
     StateConfig,
+    Terms,
     load_credentials,
     read_terms,
 )
@@ -54,22 +57,67 @@ Member = PeerMember | OnceMember
 """A party of such a deployment."""
 
 
-class PeerTerms(Schema):
-    """The terms of parties that all hold rows, or of an owner of all rows.
+class MemberTerms(Terms, ABC):
+    """The terms of parties that all hold rows and answer together.
 
     Attributes:
-        protocol: The system and its parameters, as in a scenario.
         edition: The name of this version of the parties' rows. Changed rows are released, or
             queries repeated, under a new name, and charged again.
-        rows: The number of rows of all parties together, for a system in which it is public.
         budget: The total ε that each party may spend over the lifetime of its ledger, for a system
             that spends any.
     """
 
-    protocol: Protocol = Field(default_factory=default_system)
     edition: str = "1"
-    rows: int | None = Field(None, ge=1)
     budget: float | None = Field(None, gt=0, le=AMOUNT_MAX)
+
+    @abstractmethod
+    def membership(self, parties: int, *, count: str = "roster") -> Membership:
+        """Return how a party takes part among the given number of parties."""
+
+    @abstractmethod
+    def promise(self, parties: int) -> Promise:
+        """Return the guarantee of a batch, or of the result that answers all queries."""
+
+    @abstractmethod
+    def facts(self, parties: int) -> Facts:
+        """Return the public facts about the data of the given number of parties."""
+
+    @abstractmethod
+    def read_own(self, config: "MemberConfig", parties: int) -> tuple[Rows | None, object]:
+        """Return a party's rows, or what it keeps of them, after checking its file."""
+
+    def content(self, parties: Parties) -> bytes:
+        """Return the terms that identify a result: all except the budget."""
+        said = {key: value for key, value in self.tables.items() if key != "budget"}
+        text = json.dumps(said, sort_keys=True)
+        return digest_of(digest_of_names(parties), text.encode())
+
+    def check_budget(self, name: str, promise: Promise) -> None:
+        """Refuse a budget that does not fit the price of a system with this name."""
+        if promise.epsilon is None:
+            message = f"{name} spends no epsilon; leave it out"
+            require_key_that(self.budget is None, "budget", message)
+            return
+        costs = f"the {promise.epsilon:.12g} epsilon that a {promise.unit} costs"
+        if self.budget is None:
+            raise ScenarioError.because(
+                f"{name} spends epsilon; set the total that each party may spend to at least"
+                f" {costs}",
+                field="budget",
+            )
+        require_key(self.budget >= promise.epsilon, "budget", self.budget, f"at least {costs}")
+
+
+class PeerTerms(Schema, MemberTerms):
+    """The terms of parties that label queries together, or of an owner of all rows.
+
+    Attributes:
+        protocol: The system and its parameters, as in a scenario.
+        rows: The number of rows of all parties together, for a system in which it is public.
+    """
+
+    protocol: Protocol = Field(default_factory=default_system)
+    rows: int | None = Field(None, ge=1)
 
     @classmethod
     @override
@@ -83,7 +131,7 @@ class PeerTerms(Schema):
         usual = 1 if self.protocol.has_owner else PARTIES
         number = usual if parties is None else parties
         self.membership(number)
-        self._check_budget(self.promise(number))
+        self.check_budget(self.protocol.name, self.promise(number))
         return self
 
     @property
@@ -95,8 +143,8 @@ class PeerTerms(Schema):
     def facts(self, parties: int, rows: int | None = None) -> Facts:
         return super().facts(parties, self.rows if rows is None else rows)
 
+    @override
     def membership(self, parties: int, *, count: str = "roster") -> Membership:
-        """Return how a party takes part among the given number of parties."""
         system = self.protocol
         with as_scenario_errors({"parties": count, "rows": "rows"}, "protocol"):
             membership = system.membership(self.facts(parties))
@@ -105,29 +153,14 @@ class PeerTerms(Schema):
             raise ScenarioError("protocol.name", system.name, allowed)
         return membership
 
+    @override
     def promise(self, parties: int) -> Promise:
-        """Return the guarantee of a batch, or of the result that answers all queries."""
         return self.protocol.promise(parties=parties).among(self.rows)
 
-    def content(self, parties: Parties) -> bytes:
-        """Return the terms that identify a result: all except the budget."""
-        said = {key: value for key, value in self.tables.items() if key != "budget"}
-        text = json.dumps(said, sort_keys=True)
-        return digest_of(digest_of_names(parties), text.encode())
-
-    def _check_budget(self, promise: Promise) -> None:
-        if promise.epsilon is None:
-            message = f"{self.protocol.name} spends no epsilon; leave it out"
-            require_key_that(self.budget is None, "budget", message)
-            return
-        costs = f"the {promise.epsilon:.12g} epsilon that a {promise.unit} costs"
-        if self.budget is None:
-            raise ScenarioError.because(
-                f"{self.protocol.name} spends epsilon; set the total that each party may spend to"
-                f" at least {costs}",
-                field="budget",
-            )
-        require_key(self.budget >= promise.epsilon, "budget", self.budget, f"at least {costs}")
+    @override
+    def read_own(self, config: "MemberConfig", parties: int) -> tuple[Rows, None]:
+        path = Path(config.rows)
+        return self.read_rows(path, config.outside_max, _log, config.particulars), None
 
 
 class MemberConfig(ServerConfig, StateConfig, ReadingConfig):
@@ -160,7 +193,10 @@ class ClientConfig(AskingConfig):
 
 
 async def serve_member(
-    config: MemberConfig, *, on_ready: Callable[[Member], None] | None = None
+    config: MemberConfig,
+    *,
+    on_ready: Callable[[Member], None] | None = None,
+    kind: type[MemberTerms] = PeerTerms,
 ) -> None:
     """Take part as a member until cancelled.
 
@@ -173,14 +209,15 @@ async def serve_member(
 
     Args:
         on_ready: Called once all members are connected.
+        kind: The model of the terms.
 
     Raises:
         HandshakeError: If a member is missing after a day.
     """
     server = Server(config, _log)
     parties = Parties(server.roster.parties)
-    terms = PeerTerms.load(Path(config.terms), len(parties))
-    rows = terms.read_rows(Path(config.rows), config.outside_max, _log, config.particulars)
+    terms = kind.load(Path(config.terms), len(parties))
+    rows, kept = terms.read_own(config, len(parties))
     membership, facts = terms.membership(len(parties)), terms.facts(len(parties))
 
     def take_part(node: Node, till: Till | None) -> Member:
@@ -192,7 +229,8 @@ async def serve_member(
         return OnceMember(member, membership.once, till, terms.content(parties))
 
     with _open_state(config, terms, server.roster) as (file, till):
-        kept = None if membership.memory is None else membership.keep(rows, file)
+        if membership.memory is not None:
+            kept = membership.keep(rows, file)
         async with server.meet(terms.keys) as met:
             member = take_part(met.node, till)
             async with Service(met.node, member.offers()):
@@ -203,13 +241,13 @@ async def serve_member(
                 await met.stay(member.failure())
 
 
-def begin_member(config: MemberConfig) -> bool:
+def begin_member(config: MemberConfig, *, kind: type[MemberTerms] = PeerTerms) -> bool:
     """Create the state of a member, if its system needs any.
 
     See `begin_state` of `veilring.deployment.duties`.
     """
     _, roster = load_credentials(config)
-    terms = PeerTerms.load(Path(config.terms), len(roster.parties))
+    terms = kind.load(Path(config.terms), len(roster.parties))
     with _open_state(config, terms, roster, new=True) as state:
         return state.file is not None
 
@@ -223,7 +261,7 @@ class _State(NamedTuple):
 
 @contextmanager
 def _open_state(
-    config: MemberConfig, terms: PeerTerms, roster: Roster, *, new: bool = False
+    config: MemberConfig, terms: MemberTerms, roster: Roster, *, new: bool = False
 ) -> Iterator[_State]:
     """Open the state of a member, or create it if asked."""
     parties = len(roster.parties)
@@ -297,7 +335,7 @@ async def ask_member(config: ClientConfig, queries: Path) -> dict[str, list[str]
     membership = terms.membership(parties)
     features, kept = terms.asked(queries, config, _client_log)
     if membership.once is not None:
-        result = await _fetch(client, terms, membership.once)
+        result = await fetch_result(client, terms, membership.once)
         labels = membership.labels(result, features)
     else:
         labels = await _ask_batches(client, terms, features, membership.batch_max)
@@ -319,7 +357,7 @@ async def fetch_model(config: ClientConfig) -> PublicModel:
             "these parties label queries and release no model; give a file of queries",
             field="terms",
         )
-    return once.model(await _fetch(client, terms, once))
+    return once.model(await fetch_result(client, terms, once))
 
 
 async def _ask_batches(client: Client, terms: PeerTerms, features: Floats, size: int) -> Ints:
@@ -333,7 +371,7 @@ async def _ask_batches(client: Client, terms: PeerTerms, features: Floats, size:
     return labels
 
 
-async def _fetch(client: Client, terms: PeerTerms, once: Once) -> Any:  # noqa: ANN401  (the system's own)
+async def fetch_result(client: Client, terms: MemberTerms, once: Once) -> Any:  # noqa: ANN401  (the system's own)
     """Return the party's result, which it makes now with its peers if necessary."""
     price = terms.promise(len(client.roster.parties)).epsilon or 0.0
     async with client.connect(terms.keys) as connection:

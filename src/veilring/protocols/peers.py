@@ -188,6 +188,7 @@ class PeerMember:
     """A party of a deployment in which all parties hold rows, with its services.
 
     Attributes:
+        rows: The rows of a schema; none if `kept` is made from others.
         parties: All members, in the order of the roster.
         terms: The SHA-256 of all terms that must be equal for parties of one session.
         till: The till, if labels cost budget. The role is given ``charge``, a callback to call
@@ -197,7 +198,7 @@ class PeerMember:
     """
 
     node: Node
-    rows: Rows
+    rows: Rows | None
     parties: Parties
     membership: Membership
     facts: Facts
@@ -210,7 +211,8 @@ class PeerMember:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_turns", FairTurns(self.node.name))
-        check_rows(self.rows, self.facts.features, self.facts.classes)
+        if self.rows is not None:
+            check_rows(self.rows, self.facts.features, self.facts.classes)
         if self.kept is None:
             object.__setattr__(self, "kept", self.membership.keep(self.rows))
 

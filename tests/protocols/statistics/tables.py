@@ -87,4 +87,4 @@ def hear(plan: Plan, tables: Sequence[Part], seed: int = 0) -> Heard:
 
 def compute(plan: Plan, tables: Sequence[Part], seed: int = 0) -> tuple[Any, ...]:
     """Return the results of a plan, computed in this process by the parties' own steps."""
-    return plan.estimate(hear(plan, tables, seed))
+    return plan.estimate(plan.publish(hear(plan, tables, seed)))

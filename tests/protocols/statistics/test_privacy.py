@@ -1,8 +1,9 @@
 """Statistics with ε: sensitivities, noise, charges, and the guarantee by enumeration."""
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from tests.protocols.statistics.tables import (
 )
 
 from veilring import simulation
+from veilring.arrays import Floats
 from veilring.errors import BudgetExhausted, InputError
 from veilring.nodes.cluster import Cluster
 from veilring.nodes.run import Outcome
@@ -36,6 +38,7 @@ from veilring.protocols.statistics.algorithm.moments import (
     Correlation,
     Count,
     GroupMeans,
+    LeastSquares,
     Mean,
     Sum,
     Variance,
@@ -46,13 +49,18 @@ from veilring.protocols.statistics.algorithm.tallies import Statistic
 from veilring.protocols.statistics.plan import Plan
 from veilring.protocols.statistics.roles import sum_statistics
 from veilring.testing import ProtocolRunner
+from veilring.testing.auditing.views import measure_drawn_loss
+from veilring.testing.hiding import assert_hides
 
 X = Number("x", 0, 3)
+Z = Number("z", 0, 3, skip=True)
 Y = Number("y", -1, 1, 0.5)
 G = Category("g", ("a", "b"))
 SMALL: list[Statistic[Any]] = [
     Count(),
     Sum(X),
+    Sum(Z),
+    GroupMeans(X, Category("k", ("a", "b"), skip=True)),
     Variance(Y),
     Histogram(G),
     CrossTable(G, Category("h", ("a", "b"))),
@@ -62,7 +70,17 @@ SMALL: list[Statistic[Any]] = [
     Quantiles(X, (0.25, 0.5), thresholds=2),
 ]
 ROWS: list[Part] = [
-    {"x": np.array([x]), "y": np.array([y]), "g": np.array([g]), "h": np.array([h])}
+    {
+        name: np.array([value], object if name == "k" else None)
+        for name, value in {
+            "x": x,
+            "y": y,
+            "g": g,
+            "h": h,
+            "z": x if y else np.nan,
+            "k": g if y else None,
+        }.items()
+    }
     for x, y, g, h in itertools.product(range(4), (-1, -0.5, 0, 0.5, 1), "ab", "ab")
 ]
 NAMES = ("party-0", "party-1", "party-2")
@@ -173,7 +191,7 @@ def test_all_statistics_take_part_in_a_noisy_plan_on_all_runtimes(
 def test_a_party_that_cannot_pay_sends_nothing_about_its_rows() -> None:
     """A party whose till refuses has sent keys, but no masked words."""
 
-    def refuse(_account: Account) -> None:
+    def refuse(_account: Account | None) -> None:
         raise InputError.because("nothing is left", field="key")
 
     async def refused() -> list[Outcome]:
@@ -194,22 +212,23 @@ def test_a_party_that_cannot_pay_sends_nothing_about_its_rows() -> None:
 
 
 def test_a_ledger_is_charged_once_for_a_plan() -> None:
-    """A plan of several rounds is one charge of its whole ε; an exact one costs nothing."""
+    """A plan of several rounds is one charge of its whole ε; an exact one is told apart."""
     own = [draw_part(5, np.random.default_rng(1))] * 3
 
-    def pay(till: Till, epsilon: float | None) -> None:
-        plan = Plan(ALL, 3, epsilon=epsilon)
-        with till.paying("analyst") as charge:
-            ProtocolRunner("simulated")(
-                sum_statistics, 3, own=own, plan=plan, only={"party-0": {"charge": charge}}
-            )
+    def run(epsilon: float | None, charge: Callable[[Any], object]) -> None:
+        plan, only = Plan(ALL, 3, epsilon=epsilon), {"party-0": {"charge": charge}}
+        ProtocolRunner("simulated")(sum_statistics, 3, own=own, plan=plan, only=only)
 
     with open_ledger(None, Budgets(total=2.5, analyst=2.5)) as ledger:
         till = Till(ledger, 1.0, bytes(32))
-        for epsilon in (1.0, None, 1.0):
-            pay(till, epsilon)
-        with pytest.raises(BudgetExhausted):
-            pay(till, 1.0)
+        for _ in range(2):
+            with till.paying("analyst") as charge:
+                run(1.0, charge)
+        with pytest.raises(BudgetExhausted), till.paying("analyst") as charge:
+            run(1.0, charge)
+    called = list[Account | None]()
+    run(None, called.append)
+    assert called == [None]
 
 
 def test_promises_state_who_adds_noise_and_what_epsilon_counts() -> None:
@@ -221,3 +240,82 @@ def test_promises_state_who_adds_noise_and_what_epsilon_counts() -> None:
     assert "at most 2 of the 5 collude" in noisy.threat_model
     assert noisy.of_person(2).epsilon == 2.0
     assert Plan((KaplanMeier(X, DIED),), 3, epsilon=1.0, delta=0.0).promise.delta == 0
+
+
+def drawn(plan: Plan, table: Part, runs: int, rng: np.random.Generator) -> Floats:
+    """Return the totals of many runs that a coalition sees besides its own noise, (runs, numbers).
+
+    They are added up from the steps of `Plan.tally`, with the shares of the honest parties alone.
+    """
+    encoded, found = plan.encode(table), []
+    for line, scale, noise in zip(plan.lines, plan.scales, plan.noises, strict=True):
+        rows = replace(noise.sensitivity, dimensions=runs * line.cells)
+        shares = [replace(noise, sensitivity=rows).share(rng) for _ in range(plan.trust.shares)]
+        found.append(np.sum(shares, axis=0).reshape(runs, -1) + line.add_up(encoded) * scale)
+    return np.concatenate(found, axis=1).astype(np.float64)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-5])
+@pytest.mark.parametrize("statistic", SMALL, ids=lambda each: type(each).__name__)
+def test_an_audit_of_each_kind_stays_below_its_claim(
+    statistic: Statistic[Any], delta: float
+) -> None:
+    """Views with and without the row that adds most prove at most ε = 1, and more of ε = 16.
+
+    A statistic of more lines has more noise in each, of which fewer draws prove little.
+    """
+
+    def proved(epsilon: float) -> float:
+        plan, rng = Plan((statistic,), 3, epsilon=epsilon, delta=delta), np.random.default_rng(1)
+
+        def change(row: Part) -> float:
+            pairs = ((line.add_up(plan.encode(row)), line.reach) for line in plan.lines)
+            return float(sum(np.abs(sums).sum() / reach for sums, reach in pairs))
+
+        row = max(ROWS, key=change)
+        none = {name: values[:0] for name, values in row.items()}
+        views = [drawn(plan, table, 10_000, rng) for table in (none, row)]
+        return measure_drawn_loss(views[0], views[1], delta=delta, alarm=1e-7).epsilon
+
+    assert proved(1.0) <= 1.0 < proved(16.0)
+
+
+def test_the_audited_steps_are_those_of_a_party() -> None:
+    """A party's part of the first round is its scaled sums and its share of the noise."""
+    plan, table = Plan((Mean(X), Histogram(G)), 3, epsilon=1.0), joined(*ROWS)
+    part = plan.tally(plan.encode(table), plan.silence, np.random.default_rng(2))
+    rng = np.random.default_rng(2)
+    shares = np.concatenate([noise.share(rng) for noise in plan.noises])
+    pairs = zip(plan.lines, plan.scales, strict=True)
+    sums = [line.add_up(plan.encode(table)) * scale for line, scale in pairs]
+    assert (part == np.concatenate(sums) + shares).all()
+
+
+@pytest.mark.slow
+def test_an_audit_finds_only_totals_in_a_view_of_exact_statistics() -> None:
+    """A party cannot tell whose rows are whose, from all of its messages in plans of all kinds."""
+    died, group = Category("h", ("0", "1")), Category("g", ("0", "1"))
+    statistics = (
+        *(Count(), Sum(X), Mean(X), Variance(Y), Histogram(group), CrossTable(group, died)),
+        *(Correlation((X, Y)), GroupMeans(X, group), LeastSquares(Y, (X,))),
+        *(KaplanMeier(X, died, group), Quantiles(X, (0.25, 0.5), thresholds=2)),
+    )
+    plan, rng = Plan(statistics, 3), np.random.default_rng(0)
+    spy, one, other = (
+        {
+            "x": rng.integers(0, 4, rows),
+            "y": rng.integers(-2, 3, rows) / 2,
+            "g": rng.integers(0, 2, rows),
+            "h": rng.integers(0, 2, rows),
+        }
+        for rows in (4, 5, 5)
+    )
+    assert_hides(
+        sum_statistics,
+        [spy, one, other],
+        [spy, other, one],
+        coalition=("party-0",),
+        permitted=lambda inputs: repr(compute(plan, cast("list[Part]", [*inputs.values()]))),
+        plan=plan,
+        runs=800,
+    )

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -23,6 +23,7 @@ from tests.protocols.statistics.tables import (
     Part,
     compute,
     draw_part,
+    hear,
     parts,
     pooled,
 )
@@ -250,9 +251,13 @@ def test_decimal_steps_add_up_without_rounding() -> None:
 HOSTILE: list[tuple[str, Callable[[Part], dict[str, Any]], str]] = [
     ("out of range", lambda part: {**part, "age": part["age"] + 121}, "outside of its range"),
     ("NaN", lambda part: {**part, "weight": part["weight"] * np.nan}, "gaps"),
-    ("infinite", lambda part: {**part, "weight": part["weight"] + np.inf}, "gaps"),
+    ("infinite", lambda part: {**part, "weight": part["weight"] + np.inf}, "outside"),
     ("words", lambda part: {**part, "age": part["sex"]}, "must be numbers"),
     ("unknown category", lambda part: {**part, "sex": np.full(6, "secret")}, "not declared"),
+    ("bytes", lambda part: {**part, "sex": np.full(6, b"\xff")}, "texts or numbers"),
+    ("ragged", lambda part: {**part, "age": [[1, 2], [3]]}, "array of one axis"),
+    ("masked", lambda part: {**part, "age": np.ma.masked_less(part["age"], 150)}, "gaps"),
+    ("no value", lambda part: {**part, "sex": np.full(6, None)}, "not declared"),
     ("two axes", lambda part: {**part, "age": part["age"][:, None]}, "one shape"),
     ("short column", lambda part: {**part, "age": part["age"][:2]}, "one shape"),
     ("missing column", lambda part: {k: v for k, v in part.items() if k != "age"}, "lacks"),
@@ -296,6 +301,12 @@ REFUSED: list[tuple[str, Callable[[], object], str]] = [
     ("nothing", lambda: Plan((), 3), "statistics"),
     ("two ranges", lambda: Plan((Sum(AGE), Mean(replace(AGE, high=99))), 3), "in two ways"),
     ("small and ε", lambda: Plan((Count(),), 3, small=5, epsilon=1.0), "only one"),
+    ("enormous", lambda: Number("x", -1e200, 1e200, 1e195), "range within"),
+    ("minute", lambda: Number("x", 0, 1e-200, 1e-204), "range within"),
+    ("parts of rows", lambda: Plan((Count(),), 3, rows_max=cast("Any", 1.5)), "whole number"),
+    ("parts of counts", lambda: Plan((Count(),), 3, small=cast("Any", 2.5)), "whole number"),
+    ("fewer than none", lambda: Plan((Count(),), 3, tolerated=-5), "tolerated"),
+    ("cells", lambda: Plan((KaplanMeier(Number("t", 0, 2**30), DIED),), 3), "1,048,576"),
     ("no range", lambda: Number("x", 1, 1), "above low"),
     ("no step", lambda: Number("x", 0, 1, 0), "step"),
     ("not a number", lambda: Number("x", 0, float("nan")), "finite"),
@@ -337,3 +348,80 @@ def test_fits_and_curves_equal_those_of_other_libraries() -> None:
     assert_allclose(fit.errors, [1.57633955, 0.01782862, 0.17666483], rtol=1e-6)
     assert_allclose((curves.log_rank, curves.p_value), (1.6461663067, 0.6489678057), rtol=1e-9)
     assert curves.freedom == 3
+
+
+def test_categories_are_compared_by_whole_numbers() -> None:
+    """Numbers that a gap made floats, truth values and texts are the same categories."""
+    flag = Category("flag", ("0", "1"), skip=True)
+    given = (
+        [0.0, 1.0, np.nan],
+        [False, True, None],
+        ["0", "1", ""],
+        np.ma.masked_equal([0, 1, 7], 7),
+    )
+    for values in given:
+        tables: list[Any] = [{"flag": values}, *[{"flag": []}] * 2]
+        (counts,) = compute(Plan((Histogram(flag),), 3), tables)
+        assert_array_equal(counts, [1, 1])
+
+
+def test_each_statistic_skips_the_rows_that_lack_its_own_columns() -> None:
+    """Results are those of the rows with all columns of the statistic, for all kinds."""
+    rng = np.random.default_rng(5)
+    age, weight, days = (replace(each, skip=True) for each in (AGE, WEIGHT, DAYS))
+    sex, site, died = (replace(each, skip=True) for each in (SEX, SITE, DIED))
+    statistics: list[Any] = [
+        *(Count(), Sum(weight), Mean(age), Variance(weight), Histogram(replace(AGES, column=age))),
+        *(CrossTable(sex, site), Correlation((age, weight, days)), GroupMeans(age, site)),
+        *(LeastSquares(weight, (age, days)), KaplanMeier(days, died, site)),
+        Quantiles(weight, SHARES, thresholds=8),
+    ]
+    tables: list[Any] = [dict(draw_part(rows, rng)) for rows in (60, 40, 50)]
+    for table in tables:
+        for name, values in table.items():
+            gaps = rng.random(len(values)) < 0.2
+            changed = values.astype(object if values.dtype.kind == "U" else float)
+            changed[gaps] = None
+            table[name] = changed
+    for found, statistic in zip(compute(Plan((*statistics,), 3), tables), statistics, strict=True):
+        complete = []
+        for table in tables:
+            keep = np.ones(len(table["age"]), np.bool_)
+            for column in statistic.columns:
+                keep &= [str(value) not in {"None", "nan"} for value in table[column.name]]
+            complete.append({c.name: table[c.name][keep] for c in statistic.columns or (age,)})
+        plain = Plan((statistic,), 3)
+        assert repr(found) == repr(compute(plain, complete)[0])
+
+
+def test_statistics_of_the_same_rows_share_their_sums() -> None:
+    """Two statistics of columns with gaps add up equal lines once."""
+    x, y = Number("x", 0, 9, skip=True), Number("y", 0, 9, skip=True)
+    assert len(Plan((Correlation((x, y)), LeastSquares(x, (y,))), 3).lines) == 6
+    assert len(Plan((Mean(x), Variance(x), Sum(y)), 3).lines) == 5
+
+
+def test_equal_plans_have_equal_hashes() -> None:
+    """Whatever types of numbers their fields had."""
+    one = Plan((Quantiles(AGE, thresholds=cast("int", np.int64(64))),), 3)
+    assert one.digest == Plan((Quantiles(replace(AGE, low=np.float64(0))),), 3).digest
+
+
+@pytest.mark.parametrize("epsilon", [None, 1.0])
+def test_published_numbers_survive_their_bytes_and_any_others_give_results(
+    epsilon: float | None,
+) -> None:
+    """Members store what they publish exactly; numbers of a liar make no estimate fail."""
+    plan = Plan(ALL, 3, epsilon=epsilon, rows_max=1000)
+    shown = plan.publish(hear(plan, [draw_part(20, np.random.default_rng(n)) for n in range(3)]))
+    packed = plan.pack(shown)
+    assert len(packed) == plan.size
+    assert repr(plan.estimate(plan.unpack(packed))) == repr(plan.estimate(shown))
+    rng, words = np.random.default_rng(6), (plan.size - 32) // 8
+    for low, high in ((-3, 3), (0, 2), (-(2**63), 2**63 - 1)):
+        for _ in range(10):
+            lies = rng.integers(low, high, words).astype("<i8").tobytes()
+            assert len(plan.estimate(plan.unpack(packed[:32] + lies))) == len(ALL)
+    for wrong in (packed[:-1], bytes(32) + packed[32:]):
+        with pytest.raises(InputError, match="not the result"):
+            plan.unpack(wrong)

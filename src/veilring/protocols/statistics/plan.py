@@ -4,17 +4,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import count
-from math import isqrt, nan
+from itertools import chain
+from math import isqrt, nan, prod
+from numbers import Integral
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from veilring.arrays import Bools, Floats, Ints
+from veilring.arrays import Ints
 from veilring.nodes.ring import PARTIES_MIN
 from veilring.privacy.checks import require, require_that
-from veilring.protocols.digests import digest_of, written
+from veilring.protocols.digests import DIGEST_BYTES, digest_of, written
 from veilring.protocols.masks import confirming_cost, keys_cost, masked_cost
 from veilring.protocols.promise import Forecast, Promise, total_cost
 from veilring.protocols.release.algorithm.noise import (
@@ -28,31 +29,23 @@ from veilring.protocols.release.algorithm.noise import (
     scale_for,
     tolerated_default,
 )
-from veilring.protocols.statistics.algorithm.columns import Column, Encoded, Factor, encode_table
-from veilring.protocols.statistics.algorithm.quantiles import Quantiles
-from veilring.protocols.statistics.algorithm.suppression import (
-    Key,
-    find_hidden,
-    key_of,
-    require_protectable,
-)
-from veilring.protocols.statistics.algorithm.tallies import (
-    Line,
-    Statistic,
-    Totals,
-    as_exact,
-    as_floats,
-)
+from veilring.protocols.statistics.algorithm.columns import Column, Encoded, encode_table
+from veilring.protocols.statistics.algorithm.suppression import publish, require_protectable
+from veilring.protocols.statistics.algorithm.tallies import Line, Statistic, Totals, as_exact
 
 ROWS_MAX: Final = 2**20
 """The default for the rows of one party. The squares of a million steps then fit into a word, for
 millions of rows of all parties together."""
 DELTA: Final = 1e-5
 """The default δ, as that of `veilring.Release`."""
+CELLS_MAX: Final = 2**20
+"""A party then sends at most 8 MiB to each other one."""
 FINE: Final = 2**10
 """A count is in up to this many parts under noise that needs a δ: its shares need fine numbers."""
 
 _WORD_MAX: Final = 2**63 - 1  # words are added modulo 2**64, and read with a sign
+_HIDDEN: Final = -(2**63)  # which no total reaches
+_WORD: Final = np.dtype("<i8")
 
 Heard: TypeAlias = tuple[tuple[Totals, ...], ...]
 """For each statistic, the totals of its rounds so far. Public."""
@@ -87,17 +80,27 @@ class Plan:
     def __post_init__(self) -> None:
         require(len(self.statistics) > 0, "statistics", len(self.statistics), "at least one")
         require(self.parties >= PARTIES_MIN, "parties", self.parties, f"at least {PARTIES_MIN}")
-        for field, least in (("rows_max", 1), ("small", 0), ("person_rows", 1)):
+        limits = {"rows_max": 1, "small": 0, "person_rows": 1}
+        limits |= {} if self.tolerated == "auto" else {"tolerated": 0}
+        for field, least in limits.items():
             value = getattr(self, field)
-            require(value >= least, field, value, f"a whole number of at least {least}")
+            good = isinstance(value, Integral) and int(value) >= least
+            require(good, field, value, f"a whole number of at least {least}")
         require_that(
             self.small == 0 or self.epsilon is None,
             "small",
             "`small` hides exact counts, and noise with ε protects all of them; give only one",
         )
         _ = self.columns  # refuses two ranges of one column
+        cells = sum(line.cells for line in self.lines)
+        require_that(
+            cells <= CELLS_MAX,
+            "statistics",
+            f"the sums of the plan have {cells:,} numbers together, and may have {CELLS_MAX:,}; ask"
+            " for fewer statistics, or for coarser ones",
+        )
         if self.small:
-            require_protectable([each.factors for each in self.statistics])
+            require_protectable(self.statistics)
         self._require_room()
 
     @cached_property
@@ -131,19 +134,20 @@ class Plan:
         tolerated = tolerated_default(self.parties) if automatic else int(self.tolerated)
         return Trust(self.parties, max(1, tolerated))  # an observer knows its own share
 
+    @property
+    def silence(self) -> Heard:
+        """The totals before the first round."""
+        return ((),) * len(self.statistics)
+
     @cached_property
     def _rounds(self) -> tuple[tuple[Line, ...], ...]:
         """The lines of each round, with the right sizes."""
-        return tuple(self._lines_in(number, self._silence) for number in range(self.rounds))
-
-    @property
-    def _silence(self) -> Heard:
-        return ((),) * len(self.statistics)
+        return tuple(self._lines_in(number, self.silence) for number in range(self.rounds))
 
     @cached_property
     def lines(self) -> tuple[Line, ...]:
         """The lines of all rounds, with the right sizes."""
-        return tuple(line for lines in self._rounds for line in lines)
+        return (*chain(*self._rounds),)
 
     @property
     def _distribution(self) -> NoiseDistribution:
@@ -154,13 +158,11 @@ class Plan:
         """The number of parts of 1 in each line: with noise that needs a δ, counts are scaled."""
         if self.epsilon is None or not self.delta:
             return (1,) * len(self.lines)
+        given = self._distribution, self.epsilon, self.delta, self.trust
         weight = Fraction(1, len(self.lines))
         return tuple(
             scale_for(
-                self._distribution,
-                self.epsilon,
-                self.delta,
-                self.trust,
+                *given,
                 Fraction(self.person_rows * line.reach) ** 2,
                 most=max(1, FINE // line.reach),
                 weight=weight,
@@ -170,22 +172,22 @@ class Plan:
 
     @cached_property
     def noises(self) -> tuple[SumNoise, ...]:
-        """The noise of each line of all rounds, each with an equal part of ε; none without ε."""
+        """The noise of each line of all rounds, each with an equal part of ε; none without ε.
+
+        A line changes most if all rows of a person are in one cell.
+        """
         if self.epsilon is None:
             return ()
+        pairs = [*zip(self.lines, self.scales, strict=True)]
+        changes = [self.person_rows * line.reach * scale for line, scale in pairs]
         sums = [
-            self._sensitivity(line.reach * scale, line.cells)
-            for line, scale in zip(self.lines, self.scales, strict=True)
+            Sensitivity("l2", most**2, line.cells)
+            if self.delta
+            else Sensitivity("l1", most, line.cells)
+            for most, (line, _) in zip(changes, pairs, strict=True)
         ]
-        weights = (Fraction(1, len(sums)),) * len(sums)
-        return plan_noise(
-            self._distribution, self.epsilon, self.delta, self.trust, sums, weights=weights
-        )
-
-    def _sensitivity(self, reach: int, cells: int) -> Sensitivity:
-        """Return the maximum change of a line by the rows of one person, each in one cell."""
-        most = reach * self.person_rows
-        return Sensitivity("l2" if self.delta else "l1", most**2 if self.delta else most, cells)
+        given = self._distribution, self.epsilon, self.delta, self.trust
+        return plan_noise(*given, sums, weights=(Fraction(1, len(sums)),) * len(sums))
 
     @cached_property
     def account(self) -> Account | None:
@@ -230,64 +232,70 @@ class Plan:
 
     def read(self, total: Ints, heard: Heard) -> Heard:
         """Return the totals of all rounds, with those of the round that was just added up."""
-        number, place = _next_round(heard), count()
+        number = _next_round(heard)
         lines = self._lines_in(number, heard)
         ends = np.cumsum([line.cells for line in lines])[:-1]
         scales = self.scales[self._where(number)]
         sums = [as_exact(*pair) for pair in zip(np.split(total, ends), scales, strict=True)]
-        first = {line: place for place, line in enumerate(lines)}
-        return tuple(
-            (
-                *totals,
-                np.array(
-                    [
-                        sums[next(place) if number else first[line]]
-                        for line in each.lines(number, totals)
-                    ],
-                    np.object_,
-                ),
-            )
-            if number < each.rounds
-            else totals
-            for each, totals in zip(self.statistics, heard, strict=True)
-        )
+        shared, own = dict(zip(lines, sums, strict=True)), iter(sums)
 
-    def estimate(self, heard: Heard) -> tuple[Any, ...]:
-        """Return the result of each statistic, without small counts if they are hidden."""
-        shown = self._hide(heard) if self.small else heard
-        pairs = zip(self.statistics, shown, strict=True)
-        found = [each.estimate(totals) for each, totals in pairs]
-        for place, each in enumerate(self.statistics):
-            if self.small and isinstance(each, Quantiles):
-                enough = np.array(each.supports(heard[place])) >= self.small
-                found[place] = np.where(enough, found[place], nan)
-        return tuple(found)
+        def heard_now(each: Statistic[Any], totals: tuple[Totals, ...]) -> tuple[Totals, ...]:
+            if number >= each.rounds:
+                return totals
+            found = [shared[x] if number == 0 else next(own) for x in each.lines(number, totals)]
+            return (*totals, np.array(found, np.object_))
 
-    def _hide(self, heard: Heard) -> Heard:
-        """Return the totals with NaN in the cells that `find_hidden` hides."""
-        tables, whole = dict[Key, Floats](), set[int]()
-        for place, (each, totals) in enumerate(zip(self.statistics, heard, strict=True)):
-            if isinstance(each, Quantiles):
-                continue
-            key, counts = _table(each.factors, as_floats(totals[0][0]))
-            if each.hides_whole and ((counts > 0) & (counts < self.small)).any():
-                whole.add(place)
-            else:
-                tables[key] = counts
-        hidden = find_hidden(tables, self.small) if tables else {}
-        shown = list[tuple[Totals, ...]]()
-        for place, (each, totals) in enumerate(zip(self.statistics, heard, strict=True)):
-            cells = hidden.get(key_of(each.factors))
-            if isinstance(each, Quantiles) or (cells is None and place not in whole):
-                shown.append(totals)
-                continue
-            first = totals[0].copy()
-            if cells is None or (each.hides_whole and cells.any()):
-                first[:] = nan
-            else:
-                first[:, _in_order(each.factors, cells)] = nan
-            shown.append((first, *totals[1:]))
-        return tuple(shown)
+        return tuple(map(heard_now, self.statistics, heard))
+
+    def publish(self, heard: Heard) -> tuple[Totals, ...]:
+        """Return what readers may learn of the totals, for each statistic."""
+        return publish(self.statistics, heard, self.small)
+
+    def estimate(self, shown: Sequence[Totals]) -> tuple[Any, ...]:
+        """Return the result of each statistic; NaN where it is hidden."""
+        return tuple(s.estimate(each) for s, each in zip(self.statistics, shown, strict=True))
+
+    @cached_property
+    def _shown_scales(self) -> list[int]:
+        """The scale of each number that is published."""
+        scale = dict(zip(self.lines, self.scales, strict=True))
+        return [
+            scale[line]
+            for each in self.statistics
+            for line in each.lines(0)
+            for _ in range(each.shape[1])
+        ]
+
+    @property
+    def size(self) -> int:
+        """The number of bytes of `pack`."""
+        return DIGEST_BYTES + _WORD.itemsize * len(self._shown_scales)
+
+    def pack(self, shown: Sequence[Totals]) -> bytes:
+        """Return what is published as bytes, equal on all machines, with the hash of the plan."""
+        values = chain(*(each.ravel() for each in shown))
+        words = [
+            _HIDDEN if isinstance(value, float) else int(value * scale)
+            for value, scale in zip(values, self._shown_scales, strict=True)
+        ]
+        return self.digest + np.array(words, _WORD).tobytes()
+
+    def unpack(self, packed: bytes) -> tuple[Totals, ...]:
+        """Return what was published, from its bytes.
+
+        Raises:
+            InputError: If they are of another plan, or of another version of its noise.
+        """
+        good = len(packed) == self.size and packed[:DIGEST_BYTES] == self.digest
+        require_that(good, "result", "these bytes are not the result of this plan")
+        words = np.frombuffer(packed[DIGEST_BYTES:], _WORD).tolist()
+        values = [
+            nan if word == _HIDDEN else Fraction(word, scale)
+            for word, scale in zip(words, self._shown_scales, strict=True)
+        ]
+        shapes = [each.shape for each in self.statistics]
+        parts = np.split(np.array(values, np.object_), np.cumsum([*map(prod, shapes)])[:-1])
+        return tuple(part.reshape(shape) for part, shape in zip(parts, shapes, strict=True))
 
     def _lines_in(self, number: int, heard: Heard) -> tuple[Line, ...]:
         """Return the lines of a round: those of all statistics, equal ones of the first once."""
@@ -314,7 +322,9 @@ class Plan:
         hidden = (
             f" Results hide counts from 1 to {self.small - 1}, and others from which they follow:"
             f" from all shown counts of this plan and their margins, no linear program bounds a"
-            f" hidden small count closer than from 1 to {self.small}. Counts of 0 are shown. It"
+            f" hidden small count closer than from 1 to {self.small}. Counts of 0 are shown, and"
+            f" so are quantiles with {self.small} rows between them and on either side. Sums are"
+            f" exact, unless they bound a hidden count of intervals of their number. It"
             " holds for readers of the results, not for the parties, which open all totals, and"
             " not for the results of two plans."
             if self.small
@@ -363,16 +373,3 @@ class Plan:
 def _next_round(heard: Heard) -> int:
     """Return the number of rounds before, from 0."""
     return max(map(len, heard))
-
-
-def _table(factors: Sequence[Factor], counts: Floats) -> tuple[Key, Floats]:
-    """Return the key of a table, and its counts with the axes in the key's order."""
-    key = key_of(factors)
-    axes = [list(factors).index(factor) for factor in key]
-    return key, counts.reshape([*map(len, factors)]).transpose(axes)
-
-
-def _in_order(factors: Sequence[Factor], cells: Bools) -> Bools:
-    """Return cells in the order of a statistic's own factors, flattened."""
-    axes = [key_of(factors).index(factor) for factor in factors]
-    return cells.transpose(axes).ravel()

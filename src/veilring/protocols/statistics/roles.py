@@ -15,6 +15,7 @@ from veilring.privacy.checks import require_that
 from veilring.protocols.digests import digest_of, digest_of_names
 from veilring.protocols.masks import MaskedSums, agree_keys
 from veilring.protocols.release.algorithm.noise import Account
+from veilring.protocols.statistics.algorithm.columns import Encoded
 from veilring.protocols.statistics.plan import Heard, Plan
 
 
@@ -23,15 +24,15 @@ async def sum_statistics(
     table: Mapping[str, ArrayLike],
     *,
     plan: Plan,
-    charge: Callable[[Account], object] | None = None,
+    charge: Callable[[Account | None], object] | None = None,
 ) -> tuple[Any, ...]:
     """Compute the statistics of a plan from the rows of all parties.
 
     Args:
         table: The party's private columns by name, each of shape (rows,); it may have no rows.
-        charge: If the plan has an ε, called with its guarantee before this party sends any message
-            about its rows. From then on others may obtain the totals, so the budget is spent even
-            if the run fails. If it raises an error, nothing is sent.
+        charge: Called with the guarantee of the plan, none for an exact one, before this party
+            sends any message about its rows. From then on others may obtain the totals, so the
+            budget is spent even if the run fails. If it raises an error, nothing is sent.
 
     Returns:
         The result of each statistic, equal at all parties.
@@ -43,6 +44,22 @@ async def sum_statistics(
         Tampered: If parties have different plans or totals.
     """
     encoded = plan.encode(table)
+    return plan.estimate(plan.publish(await sum_totals(party, encoded, plan=plan, charge=charge)))
+
+
+async def sum_totals(
+    party: Party,
+    encoded: Encoded,
+    *,
+    plan: Plan,
+    charge: Callable[[Account | None], object] | None = None,
+) -> Heard:
+    """Return the totals of a plan, which readers of its results may not see: see `Plan.publish`.
+
+    Args:
+        encoded: The result of `Plan.encode`.
+        charge: As in `sum_statistics`.
+    """
     require_that(
         len(party.parties) == plan.parties,
         "parties",
@@ -50,11 +67,11 @@ async def sum_statistics(
     )
     sums = MaskedSums(party, await agree_keys(party))
     sums.bind(digest_of(digest_of_names(party.parties), plan.digest))
-    if charge is not None and plan.account is not None:
+    if charge is not None:
         charge(plan.account)
-    heard: Heard = ((),) * len(plan.statistics)
+    heard = plan.silence
     for _ in range(plan.rounds):
         (total,) = await sums.add((plan.tally(encoded, heard, party.rng),))
         heard = plan.read(np.asarray(total, np.int64), heard)
     await sums.confirm()
-    return plan.estimate(heard)
+    return heard

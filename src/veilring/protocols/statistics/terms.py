@@ -17,11 +17,15 @@
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, fields
+from inspect import isabstract, isclass
+from math import nan
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
+import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
@@ -34,43 +38,25 @@ from veilring.config import (
     require_key_that,
     scenario_error,
 )
-from veilring.data.cells import Cells, Words
-from veilring.data.columns import FeatureTerms, check_features, numbers_of
+from veilring.data.cells import Cells, Reading, Words
+from veilring.data.columns import FeatureTerms, check_features, look_up, numbers_of, read_categories
 from veilring.data.schema import matched, read_file
+from veilring.errors import ScenarioError
+from veilring.protocols.statistics.algorithm import counts, moments, quantiles, survival
 from veilring.protocols.statistics.algorithm.columns import Bins, Category, Column, Grouping, Number
-from veilring.protocols.statistics.algorithm.counts import CrossTable, Histogram
-from veilring.protocols.statistics.algorithm.moments import (
-    Correlation,
-    Count,
-    GroupMeans,
-    LeastSquares,
-    Mean,
-    Sum,
-    Variance,
-)
-from veilring.protocols.statistics.algorithm.quantiles import QUARTILES, Quantiles
-from veilring.protocols.statistics.algorithm.survival import KaplanMeier
+from veilring.protocols.statistics.algorithm.quantiles import QUARTILES
 from veilring.protocols.statistics.algorithm.tallies import Statistic
 from veilring.protocols.statistics.plan import DELTA, ROWS_MAX, Plan
 
-_STATISTICS: Final[tuple[type[Statistic[Any]], ...]] = (
-    Count,
-    Sum,
-    Mean,
-    Variance,
-    Histogram,
-    CrossTable,
-    Quantiles,
-    Correlation,
-    GroupMeans,
-    LeastSquares,
-    KaplanMeier,
-)
-KINDS: Final = {
-    re.sub(r"(?<=[a-z])(?=[A-Z])", "-", each.__name__).lower(): each for each in _STATISTICS
+KINDS: Final[Mapping[str, type[Statistic[Any]]]] = {
+    re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower(): each
+    for module in (moments, counts, quantiles, survival)
+    for name, each in vars(module).items()
+    if isclass(each) and issubclass(each, Statistic) and not isabstract(each)
 }
 """The classes of statistics by their kinds, such as `cross-table`."""
 _GROUPINGS: Final = frozenset({"by", "first", "second"})
+_RANGE: Final = ("low", "high", "step")
 _Numbers = Annotated[tuple[float, ...], Field(strict=False)]
 
 
@@ -81,22 +67,32 @@ class ColumnTerms(FeatureTerms):
         step: The resolution of a number.
         edges: The edges of the intervals into which a number is divided where it forms cells.
         clip: Whether numbers outside of the range are moved to its nearest end.
+        skip: Whether statistics of the column leave out rows without a value.
     """
 
     step: float = Field(1.0, gt=0)
     edges: _Numbers = Field((), description="a list of increasing numbers, or none")
     clip: bool = False
+    skip: bool = False
 
     @property
     def column(self) -> Column:
         """The declared column."""
         if self.categories:
-            return Category(self.name, self.categories)
-        return Number(self.name, self.low, self.high, self.step, self.clip)
+            return Category(self.name, self.categories, self.skip)
+        return Number(self.name, self.low, self.high, self.step, self.clip, self.skip)
 
     def read(self, cells: Cells) -> NDArray[Any]:
         """Return the column of a file, whose errors name the line."""
-        return cells[self.name] if self.categories else numbers_of(self, cells)
+        if self.categories:
+            missing = len(self.categories)
+            places = (
+                look_up(cells, self.name, self.categories, missing=missing)
+                if self.skip
+                else read_categories(self, cells)
+            )
+            return np.array([*self.categories, ""])[places]
+        return numbers_of(self.model_copy(update={"missing": nan}) if self.skip else self, cells)
 
 
 class StatisticTerms(Section):
@@ -169,6 +165,22 @@ def _grouping(key: str, terms: ColumnTerms) -> Grouping:
     return Bins(column, terms.edges)
 
 
+def _quick_column(text: str) -> dict[str, Any]:
+    """Return the table of a column such as `age=0:120` or `smokes=no,yes`."""
+    name, _, values = text.partition("=")
+    if ":" not in values:
+        return {"name": name, "categories": values.split(",")}
+    found = _floats("--column", text, values.split(":"))
+    require_key(len(found) <= len(_RANGE), "--column", text, "NAME=LOW:HIGH or NAME=LOW:HIGH:STEP")
+    return {"name": name, **dict(zip(_RANGE, found, strict=False))}
+
+
+def _floats(option: str, text: str, words: Sequence[str]) -> list[float]:
+    with suppress(ValueError):
+        return [float(word) for word in words]
+    raise ScenarioError(option, text, "numbers where they belong")
+
+
 class PlanTerms(Agreed):
     """The file of a plan. Its keys are those of `Plan`."""
 
@@ -186,18 +198,54 @@ class PlanTerms(Agreed):
     person_rows: int = Field(1, ge=1)
 
     @classmethod
-    def load(cls, path: Path) -> "PlanTerms":
-        """Read the file of a plan.
+    def of(cls, **tables: Any) -> Self:
+        """Return the plan of these tables, as of a file.
 
         Raises:
             ScenarioError: If a key is missing, unknown, or has a value that is not allowed.
         """
         try:
-            terms = cls.model_validate(read_tables(path, "plan"))
+            return cls.model_validate(tables).checked()
         except ValidationError as error:
             raise scenario_error(error, cls) from None
-        check_features(terms.columns)
-        return terms
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read the file of a plan; errors as in `of`."""
+        return cls.of(**read_tables(path, "plan"))
+
+    def checked(self, parties: int | None = None) -> Self:
+        """Return these terms after checking them, among a number of parties if it is known."""
+        check_features(self.columns)
+        for each in self.columns:
+            require_key(each.is_feature, f"columns.{each.name}.kind", each.kind, "left out")
+        if parties is not None:
+            self.bind(parties)
+        return self
+
+    @classmethod
+    def quick(cls, statistic: str, columns: Sequence[str], **options: Any) -> Self:
+        """Return the plan of one statistic in words.
+
+        Args:
+            statistic: Its kind, and the names of its columns or the shares of quantiles: `mean age`
+                or `cross-table smokes sex`.
+            columns: The ranges or the categories of its columns: `age=0:120`, `weight=0:30:0.5`
+                with a step, or `smokes=no,yes`.
+        """
+        kind, *words = statistic.split() or [""]
+        require_key(kind in KINDS, "--statistic", statistic, f"{', '.join(KINDS)}, with columns")
+        table: dict[str, Any] = {"kind": kind}
+        for field in fields(KINDS[kind]):  # type: ignore[arg-type]  # each is a dataclass
+            if words and field.name == "on":
+                table["on"], words = words, []
+            elif words and field.name == "at":
+                table["at"], words = _floats("--statistic", statistic, words), []
+            elif words:
+                table[field.name], *words = words
+        require_key(not words, "--statistic", statistic, f"a {kind} of fewer columns")
+        found = [_quick_column(each) for each in columns]
+        return cls.of(columns=found, statistics=[table], **options)
 
     def bind(self, parties: int) -> Plan:
         """Return the plan for a number of parties."""
@@ -212,7 +260,7 @@ class PlanTerms(Agreed):
         }
         return Plan(statistics, parties, **options)
 
-    def read(self, path: Path) -> dict[str, NDArray[Any]]:
+    def read(self, path: Path, reading: Reading | None = None) -> dict[str, NDArray[Any]]:
         """Return the declared columns of a CSV or Parquet file."""
-        cells = matched(read_file(path), self.columns)
+        cells = matched(read_file(path, reading), self.columns)
         return {each.name: each.read(cells) for each in self.columns} or dict(cells)

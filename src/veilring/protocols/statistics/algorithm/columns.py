@@ -5,10 +5,11 @@ squares and products are exact, and one row's part in them is as small as possib
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from math import ceil, prod
+from math import ceil, nan, prod
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -21,6 +22,10 @@ from veilring.privacy.checks import floats, require, require_that
 
 STEPS_MAX: Final = 2**40
 """Floats represent all whole numbers of steps exactly, and differences of them."""
+SIZE_MAX: Final = 1e100
+"""Squares of such numbers, and sums of them, are floats, so no result fails because of its rows."""
+MISSING: Final = -1
+"""The step or position of a missing value."""
 
 
 class Encoded(NamedTuple):
@@ -28,7 +33,7 @@ class Encoded(NamedTuple):
 
     Attributes:
         rows: The number of rows.
-        columns: The steps or positions of each column, shape (rows,).
+        columns: The steps or positions of each column, shape (rows,); `MISSING` without a value.
     """
 
     rows: int
@@ -46,6 +51,8 @@ class Number:
         step: The resolution: values are rounded to `low` plus a whole number of steps.
         clip: Whether values outside of the range are moved to its nearest end; otherwise they are
             refused.
+        skip: Whether statistics of the column leave out rows without a value; otherwise such rows
+            are refused.
     """
 
     name: str
@@ -53,12 +60,14 @@ class Number:
     high: float
     step: float = 1.0
     clip: bool = False
+    skip: bool = False
 
     def __post_init__(self) -> None:
         for field in ("low", "high", "step"):  # parties compare them as text
             object.__setattr__(self, field, float(getattr(self, field)))
-        finite = all(map(np.isfinite, (self.low, self.high, self.step)))
-        require(finite and self.step > 0, "step", self.step, "a finite number above 0")
+        ends = abs(self.low) <= SIZE_MAX and abs(self.high) <= SIZE_MAX
+        allowed = f"finite, from {1 / SIZE_MAX:g}, with a range within ±{SIZE_MAX:g}"
+        require(ends and 1 / SIZE_MAX <= self.step <= SIZE_MAX, "step", self.step, allowed)
         require(self.low < self.high, "high", self.high, f"above low, {self.low:g}")
         require(
             self.steps <= STEPS_MAX,
@@ -95,22 +104,24 @@ class Number:
     def encode(self, values: NDArray[Any]) -> Ints:
         """Return the step of each value, from 0, shape (rows,)."""
         numbers = floats(self.name, values, "numbers, without gaps")
+        gaps = np.isnan(numbers)
         require_that(
-            bool(np.isfinite(numbers).all()),
+            self.skip or not gaps.any(),
             self.name,
-            f"the column {self.name!r} has gaps, or values that are not finite; leave out these"
-            " rows, or fill them in",
+            f"the column {self.name!r} has gaps; leave out these rows, fill them in, or declare"
+            " `skip`",
         )
         if self.clip:
             numbers = np.clip(numbers, self.low, self.high)
-        inside = bool(((numbers >= self.low) & (numbers <= self.high)).all())
+        inside = (numbers >= self.low) & (numbers <= self.high)
         require_that(
-            inside,
+            bool((inside | gaps).all()),
             self.name,
             f"the column {self.name!r} has values outside of its range ({self.low:g} to"
             f" {self.high:g}); correct them, declare a wider range, or declare `clip`",
         )
-        return np.rint((numbers - self.low) / self.step).astype(np.int64)
+        steps = np.rint((np.where(gaps, self.low, numbers) - self.low) / self.step)
+        return np.where(gaps, MISSING, steps).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -120,10 +131,12 @@ class Category:
     Attributes:
         name: The name of the column.
         values: The allowed values. Numbers and truth values are compared by their whole numbers.
+        skip: As in `Number`. A value is missing if it is empty, and not among the allowed ones.
     """
 
     name: str
     values: tuple[str, ...]
+    skip: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", tuple(map(str, self.values)))
@@ -134,18 +147,17 @@ class Category:
 
     def encode(self, values: NDArray[Any]) -> Ints:
         """Return the position of each value, shape (rows,)."""
-        words = values.astype(np.int64) if values.dtype.kind == "b" else values
         order = np.argsort(self.values)
-        known = np.array(self.values)[order]
-        texts = words.astype(np.str_)
+        known, texts = np.array(self.values)[order], _texts(self.name, values)
         found = np.minimum(np.searchsorted(known, texts), len(known) - 1)
+        declared = known[found] == texts
         require_that(
-            bool((known[found] == texts).all()),
+            bool((declared | (self.skip & (texts == ""))).all()),
             self.name,
             f"the column {self.name!r} has values that are not declared: only"
             f" {', '.join(self.values[:_SHOWN])}{', …' * (len(self.values) > _SHOWN)} are",
         )
-        return np.asarray(order[found], np.int64)
+        return np.where(declared, order[found], MISSING)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -237,21 +249,13 @@ Factor: TypeAlias = Category | Bins | Steps
 Grouping: TypeAlias = Category | Bins
 
 _SHOWN: Final = 8  # enough to recognise the column
+# What is no text, and stands for a missing value in Python, NumPy and data frames.
+_NO_VALUES: Final = frozenset({"None", "nan", "NaT", "<NA>"})
 
 
 def cells_of(factors: Sequence[Factor]) -> int:
     """Return the number of cells that several factors form."""
     return prod(map(len, factors))
-
-
-def place_rows(encoded: Encoded, factors: Sequence[Factor]) -> Ints:
-    """Return the cell of each row, shape (rows,), -1 if it is in none: the last factor first."""
-    cells, outside = np.zeros(encoded.rows, np.int64), np.zeros(encoded.rows, np.bool_)
-    for factor in factors:
-        places = factor.place(encoded.columns[factor.column.name])
-        outside |= places < 0
-        cells = cells * len(factor) + places
-    return np.where(outside, -1, cells)
 
 
 def encode_table(
@@ -270,7 +274,8 @@ def encode_table(
                 f"the table lacks the column {column.name!r}, which the plan names",
                 field=column.name,
             )
-    shapes = {np.shape(values) for values in table.values()}
+    arrays = {name: _array(name, values) for name, values in table.items()}
+    shapes = {values.shape for values in arrays.values()}
     require_that(
         len(shapes) == 1 and len(next(iter(shapes))) == 1,
         "table",
@@ -282,8 +287,32 @@ def encode_table(
         "table",
         f"the table has more rows than the plan allows each party, {rows_max:,}; raise `rows_max`",
     )
-    steps = {column.name: column.encode(np.asarray(table[column.name])) for column in read}
-    return Encoded(rows, steps)
+    return Encoded(rows, {column.name: column.encode(arrays[column.name]) for column in read})
+
+
+def _array(name: str, values: ArrayLike) -> NDArray[Any]:
+    """Return a column as an array, in which values under a mask are missing."""
+    if isinstance(values, np.ma.MaskedArray):
+        return np.asarray(np.ma.filled(values.astype(np.object_), nan))
+    with suppress(ValueError):  # whose message may describe rows
+        return np.asarray(values)
+    raise InputError.because(f"the column {name!r} must be an array of one axis", field=name)
+
+
+def _texts(name: str, values: NDArray[Any]) -> NDArray[np.str_]:
+    """Return the values of a category as text, empty where missing."""
+    kind = values.dtype.kind
+    require_that(kind not in "SVc", name, f"the column {name!r} must have texts or numbers")
+    if kind not in "bfO":
+        return values.astype(np.str_)
+    return np.array([_text(value) for value in values.tolist()], np.str_)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool | float) and value == value // 1:
+        value = int(value)
+    text = str(value)
+    return "" if text in _NO_VALUES and not isinstance(value, str) else text
 
 
 def _exact(number: float) -> Fraction:

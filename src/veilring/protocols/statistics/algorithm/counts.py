@@ -1,6 +1,5 @@
 """Statistics from counts in cells: histograms and cross tables."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import nan
 
@@ -25,8 +24,8 @@ class Histogram(Statistic[Floats]):
         return (self.by,)
 
     @override
-    def estimate(self, totals: Sequence[Totals]) -> Floats:
-        return as_floats(totals[0][0])
+    def estimate(self, shown: Totals) -> Floats:
+        return as_floats(shown[0])
 
 
 @dataclass(frozen=True)
@@ -66,8 +65,8 @@ class CrossTable(Statistic[CrossTableResult]):
         return self.first, self.second
 
     @override
-    def estimate(self, totals: Sequence[Totals]) -> CrossTableResult:
-        counts = as_floats(totals[0][0]).reshape(len(self.first), len(self.second))
+    def estimate(self, shown: Totals) -> CrossTableResult:
+        counts = as_floats(shown[0]).reshape(len(self.first), len(self.second))
         return CrossTableResult(counts, *_independence(np.maximum(counts, 0.0)))
 
 

@@ -27,8 +27,8 @@ class Count(Statistic[float]):
     """The number of rows."""
 
     @override
-    def estimate(self, totals: Sequence[Totals]) -> float:
-        return float(totals[0][0, 0])
+    def estimate(self, shown: Totals) -> float:
+        return float(shown[0, 0])
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Sum(_OfOne):
     """The sum of a number over all rows."""
 
     @override
-    def estimate(self, totals: Sequence[Totals]) -> float:
-        rows, sums = totals[0][:, 0]
+    def estimate(self, shown: Totals) -> float:
+        rows, sums = shown[:, 0]
         return float(rows * self.column.origin + sums * self.column.unit)
 
 
@@ -56,8 +56,8 @@ class Mean(_OfOne):
     """The mean of a number; NaN without rows."""
 
     @override
-    def estimate(self, totals: Sequence[Totals]) -> float:
-        rows, sums = totals[0][:, 0]
+    def estimate(self, shown: Totals) -> float:
+        rows, sums = shown[:, 0]
         return float(_mean(self.column, rows, sums))
 
 
@@ -71,8 +71,8 @@ class Variance(_OfOne):
         return ROWS, (self.column,), (self.column, self.column)
 
     @override
-    def estimate(self, totals: Sequence[Totals]) -> float:
-        return float(_variance(self.column, *totals[0][:, 0]))
+    def estimate(self, shown: Totals) -> float:
+        return float(_variance(self.column, *shown[:, 0]))
 
 
 @dataclass(frozen=True)
@@ -108,11 +108,11 @@ class GroupMeans(Statistic[GroupsResult]):
         return ROWS, (self.column,), (self.column, self.column)
 
     @override
-    def estimate(self, totals: Sequence[Totals]) -> GroupsResult:
-        groups = totals[0].T
+    def estimate(self, shown: Totals) -> GroupsResult:
+        groups = shown.T
         means = [float(_mean(self.column, rows, sums)) for rows, sums, _ in groups]
         variances = [float(_variance(self.column, *group)) for group in groups]
-        return GroupsResult(as_floats(totals[0][0]), np.array(means), np.array(variances))
+        return GroupsResult(as_floats(shown[0]), np.array(means), np.array(variances))
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,8 @@ class Correlation(Statistic[Floats]):
         return _second_moments(self.on)
 
     @override
-    def estimate(self, totals: Sequence[Totals]) -> Floats:
-        _, _, scatter = _centred(totals[0], len(self.on))
+    def estimate(self, shown: Totals) -> Floats:
+        _, _, scatter = _centred(shown, len(self.on))
         return _correlations(scatter)[0]
 
 
@@ -178,24 +178,25 @@ class LeastSquares(Statistic[FitResult]):
         return _second_moments((*self.on, self.column))
 
     @override
-    def estimate(self, totals: Sequence[Totals]) -> FitResult:
+    def estimate(self, shown: Totals) -> FitResult:
         numbers, size = (*self.on, self.column), len(self.on)
-        rows, means, scatter = _centred(totals[0], size + 1)
+        rows, means, scatter = _centred(shown, size + 1)
         # In standard deviations, so that rounding matters as little as the numbers allow.
         matrix, widths = _correlations(scatter)
         inner, cross = matrix[:size, :size], matrix[:size, size]
         if np.isnan(matrix).any() or np.linalg.matrix_rank(inner, hermitian=True) < size:
             none = np.full(size + 1, nan)
             return FitResult(nan, none[1:], none, nan, float(rows))
-        weights = np.linalg.solve(inner, cross)
-        r_squared = float(weights @ cross)
+        inverse = np.linalg.pinv(inner, hermitian=True)  # which no noise makes fail
+        weights = inverse @ cross
+        r_squared = min(1.0, float(weights @ cross))
         spreads = widths * [float(each.unit) for each in numbers]
         slopes = weights * spreads[size] / spreads[:size]
         *at, target = [_value(*pair) for pair in zip(numbers, means, strict=True)]
         centre = np.array(at, np.float64)
         freedom = float(rows) - size - 1
         variance = (1 - r_squared) * spreads[size] ** 2 / freedom if freedom > 0 else nan
-        covariance = variance * np.linalg.inv(inner) / np.outer(spreads[:size], spreads[:size])
+        covariance = variance * inverse / np.outer(spreads[:size], spreads[:size])
         squares = [variance / float(rows) + centre @ covariance @ centre, *np.diag(covariance)]
         errors = np.sqrt(np.maximum(squares, 0.0))
         return FitResult(
@@ -210,7 +211,10 @@ def require_different(numbers: Sequence[Number]) -> None:
 
 
 def _second_moments(numbers: Sequence[Number]) -> tuple[Moment, ...]:
-    return ROWS, *((each,) for each in numbers), *combinations_with_replacement(numbers, 2)
+    """Return all moments up to products, in whose order equal ones of two statistics are equal."""
+    products = combinations_with_replacement(numbers, 2)
+    ordered = (tuple(sorted(pair, key=lambda number: number.name)) for pair in products)
+    return ROWS, *((each,) for each in numbers), *ordered
 
 
 def _value(column: Number, steps: Any) -> Any:  # noqa: ANN401  (a fraction, or NaN)

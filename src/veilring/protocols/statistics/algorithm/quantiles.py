@@ -46,6 +46,7 @@ class Quantiles(Statistic[Floats]):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "at", tuple(map(float, self.at)))
+        object.__setattr__(self, "thresholds", int(self.thresholds))
         some = bool(self.at) and all(0 <= share <= 1 for share in self.at)
         require(some, "at", self.at, "one or more numbers from 0 to 1")
         allowed = f"a whole number from 2 to {THRESHOLDS_MAX:,}"
@@ -70,22 +71,31 @@ class Quantiles(Statistic[Floats]):
         if totals:
             starts = [start for start, _ in self._found(totals)]
         width = self._width(number)
-        return tuple(Line((Steps(self.column, self.thresholds, start, width),)) for start in starts)
+        factors = [(Steps(self.column, self.thresholds, start, width),) for start in starts]
+        return tuple(Line(each, skips=self.skips) for each in factors)
+
+    @property
+    @override
+    def shape(self) -> tuple[int, int]:
+        return 1, len(self.at)
 
     @override
-    def estimate(self, totals: Sequence[Totals]) -> Floats:
-        if not sum(totals[0][0]) > 0:
-            return np.full(len(self.at), nan)
-        column = self.column
-        low = column.origin - column.middle * column.unit
-        steps = [min(start, column.steps) for start, _ in self._found(totals)]
-        return np.array([float(low + step * column.unit) for step in steps])
+    def publish(self, totals: Sequence[Totals]) -> Totals:
+        """Return the step of each quantile, NaN without rows, and no count."""
+        there = sum(totals[0][0]) > 0
+        steps = [min(start, self.column.steps) for start, _ in self._found(totals)]
+        return np.array([steps if there else [nan] * len(steps)], np.object_)
 
-    def supports(self, totals: Sequence[Totals]) -> list[Any]:
-        """Return the smaller number of rows on either side of each quantile, that row included."""
-        rows = sum(totals[0][0])
-        ranks = [_rank(share, rows) for share in self.at]
-        return [min(rank, rows - rank + 1) for rank in ranks]
+    @override
+    def estimate(self, shown: Totals) -> Floats:
+        column = self.column
+        return np.array(
+            [float(column.origin + (s - column.middle) * column.unit) for s in shown[0]]
+        )
+
+    def ranks(self, rows: Any) -> list[int]:  # noqa: ANN401  (a whole number, or a fraction)
+        """Return the rank of the row of each quantile, from 1."""
+        return [_rank(share, rows) for share in self.at]
 
     def _width(self, number: int) -> int:
         """Return the number of steps of a part in a round."""
@@ -94,7 +104,7 @@ class Quantiles(Statistic[Floats]):
     def _found(self, totals: Sequence[Totals]) -> list[tuple[int, Any]]:
         """Return the first step of the part of each quantile, and its rank in that part."""
         rows = sum(totals[0][0])
-        found: list[tuple[int, Any]] = [(0, _rank(share, rows)) for share in self.at]
+        found: list[tuple[int, Any]] = [(0, rank) for rank in self.ranks(rows)]
         for number, lines in enumerate(totals):
             spread = lines if number else [lines[0]] * len(found)
             width = self._width(number)

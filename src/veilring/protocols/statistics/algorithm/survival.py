@@ -5,10 +5,9 @@ Greenwood's formula for the standard errors; Mantel, "Evaluation of survival dat
 order statistics", 1966, for the test.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import nan
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 from typing_extensions import override
@@ -56,14 +55,16 @@ class SurvivalResult:
 class KaplanMeier(Statistic[SurvivalResult]):
     """Survival curves on the public steps of a time, with the log-rank test between groups.
 
+    Where a plan hides small counts, successive steps are merged until no count of any group is
+    small. Events and ends of observation then count at the last step of their part. The curve is
+    hidden if even all steps together have a small count.
+
     Attributes:
         time: The time until the event, or until the observation ended.
         event: Which of these ended the row's time: its first value is the end of the observation,
             and its second one the event.
         by: The groups, if there are several.
     """
-
-    hides_whole: ClassVar[bool] = True
 
     time: Number
     event: Category
@@ -80,10 +81,8 @@ class KaplanMeier(Statistic[SurvivalResult]):
         return *groups, Steps.each(self.time), self.event
 
     @override
-    def estimate(self, totals: Sequence[Totals]) -> SurvivalResult:
-        counts = np.maximum(as_floats(totals[0][0]), 0.0).reshape(
-            -1, self.time.steps + 1, _OUTCOMES
-        )
+    def estimate(self, shown: Totals) -> SurvivalResult:
+        counts = np.maximum(as_floats(shown[0]), 0.0).reshape(-1, self.time.steps + 1, _OUTCOMES)
         low = self.time.origin - self.time.middle * self.time.unit
         times = np.array([float(low + self.time.unit * step) for step in range(counts.shape[1])])
         at_risk = counts.sum(axis=2)[:, ::-1].cumsum(axis=1)[:, ::-1]

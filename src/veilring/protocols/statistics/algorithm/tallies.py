@@ -10,25 +10,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import nan, prod
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilring.arrays import Floats, Ints
 from veilring.protocols.statistics.algorithm.columns import (
+    MISSING,
     Column,
     Encoded,
     Factor,
     Number,
     cells_of,
-    place_rows,
 )
 
 Moment: TypeAlias = tuple[Number, ...]
 """The numbers that are multiplied; none for a count of rows."""
 Totals: TypeAlias = NDArray[np.object_]
-"""Exact totals of a round, whole numbers or fractions, shape (lines, cells); NaN where hidden."""
+"""Exact numbers, whole or fractions, shape (lines, cells); NaN where hidden."""
 
 Result_co = TypeVar("Result_co", covariant=True)
 
@@ -41,10 +41,12 @@ class Line:
 
     Attributes:
         factors: The factors; without any, there is one cell.
+        skips: The columns without whose values a row is left out.
     """
 
     factors: tuple[Factor, ...]
     moment: Moment = ROWS
+    skips: tuple[Column, ...] = ()
 
     @property
     def cells(self) -> int:
@@ -58,13 +60,18 @@ class Line:
 
     def add_up(self, encoded: Encoded) -> Ints:
         """Return the sums over one party's rows, shape (cells,). Secret."""
+        places, inside = np.zeros(encoded.rows, np.int64), np.ones(encoded.rows, np.bool_)
+        for factor in self.factors:
+            parts = factor.place(encoded.columns[factor.column.name])
+            inside &= parts >= 0
+            places = places * len(factor) + parts
+        for column in self.skips:
+            inside &= encoded.columns[column.name] != MISSING
         values = np.ones(encoded.rows, np.int64)
         for number in self.moment:
             values *= encoded.columns[number.name] - number.middle
-        if not self.factors:
-            return np.array([values.sum()])
-        places, sums = place_rows(encoded, self.factors), np.zeros(self.cells, np.int64)
-        np.add.at(sums, places[places >= 0], values[places >= 0])
+        sums = np.zeros(self.cells, np.int64)
+        np.add.at(sums, places[inside], values[inside])
         return sums
 
 
@@ -73,9 +80,6 @@ class Statistic(ABC, Generic[Result_co]):
 
     Subclasses are frozen dataclasses, because parties compare their fields.
     """
-
-    hides_whole: ClassVar[bool] = False
-    """Whether the whole result is hidden if one of its counts is small."""
 
     @property
     def factors(self) -> tuple[Factor, ...]:
@@ -88,10 +92,19 @@ class Statistic(ABC, Generic[Result_co]):
         return (ROWS,)
 
     @property
+    def numbers(self) -> tuple[Number, ...]:
+        """The numbers that are added up."""
+        return (*dict.fromkeys(number for moment in self.moments for number in moment),)
+
+    @property
     def columns(self) -> tuple[Column, ...]:
         """The columns that the statistic reads."""
-        numbers = [number for moment in self.moments for number in moment]
-        return (*dict.fromkeys([*(factor.column for factor in self.factors), *numbers]),)
+        return (*dict.fromkeys([*(factor.column for factor in self.factors), *self.numbers]),)
+
+    @property
+    def skips(self) -> tuple[Column, ...]:
+        """The columns without whose values it leaves out a row, by their names."""
+        return tuple(sorted((each for each in self.columns if each.skip), key=lambda c: c.name))
 
     @property
     def rounds(self) -> int:
@@ -107,11 +120,20 @@ class Statistic(ABC, Generic[Result_co]):
             number: The round, from 0.
             totals: The public totals of the rounds before, which may determine the cells.
         """
-        return tuple(Line(self.factors, moment) for moment in self.moments)
+        return tuple(Line(self.factors, moment, self.skips) for moment in self.moments)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of what is published, (lines, cells)."""
+        return len(self.moments), cells_of(self.factors)
+
+    def publish(self, totals: Sequence[Totals]) -> Totals:
+        """Return the numbers from which the result follows, from the totals of all rounds."""
+        return totals[0]
 
     @abstractmethod
-    def estimate(self, totals: Sequence[Totals]) -> Result_co:
-        """Return the result from the total of each round, which may contain noise."""
+    def estimate(self, shown: Totals) -> Result_co:
+        """Return the result from what is published, which may contain noise."""
 
 
 def ratio(part: Any, whole: Any) -> Any:  # noqa: ANN401  (a whole number, a fraction, or NaN)
