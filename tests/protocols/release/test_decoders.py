@@ -1,5 +1,6 @@
 """Classifiers from sums: compared with direct formulas without noise, and under noise."""
 
+from fractions import Fraction
 from itertools import product
 from typing import TypeVar
 
@@ -28,7 +29,6 @@ from veilring.protocols.release.algorithm.directions import (
     shrink_counts,
     shrink_means,
 )
-from veilring.protocols.release.algorithm.noise import Norm
 from veilring.protocols.release.algorithm.statistic import L1_SCALE, L2_SCALE, SCALE_MAX, Statistic
 from veilring.protocols.release.algorithm.tallies import (
     SMOOTHING_MIN,
@@ -96,20 +96,37 @@ def test_a_spread_hidden_by_noise_becomes_that_of_the_noise() -> None:
     assert frame.units == pytest.approx(blur**-0.5)
 
 
-@pytest.mark.parametrize("norm", ["l1", "l2"])
 @of_schemas
-def test_means_label_by_the_nearest_class_mean(features: Features, norm: Norm) -> None:
-    """Without noise, scores are the cosines with each class's mean direction."""
-    rows, labels = classes_apart(features, 300, 3)
+def test_means_equal_scikit_learns_spherical_discriminant(features: Features) -> None:
+    """Without noise, probabilities equal those of LDA on directions, shrunk all the way."""
+    rows, labels = classes_apart(features, 500, 3)
     frame = some_frame(features)
-    scale = L1_SCALE if norm == "l1" else L2_SCALE
-    model = without_noise(ClassMeans(features, frame, norm=norm, scale=scale), rows, labels)
-    placed = (rows - frame.origin) * frame.units
-    units = placed / np.linalg.norm(placed, ord=1 if norm == "l1" else 2, axis=1, keepdims=True)
-    sums = np.array([units[labels == label].sum(axis=0) for label in range(3)])
-    cosines = placed @ sums.T
-    cosines /= np.linalg.norm(placed, axis=1, keepdims=True) * np.linalg.norm(sums, axis=1)
-    assert model.scores(rows) == pytest.approx(cosines, abs=1e-3)
+    model = without_noise(ClassMeans(features, frame, scale=SCALE_MAX), rows, labels)
+    theirs = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=1.0)
+    directions = frame.directions(rows)
+    expected = theirs.fit(directions, labels).predict_proba(directions)
+    assert model.predict_proba(rows) == pytest.approx(expected, abs=2e-3)
+
+
+@of_schemas
+def test_noisy_pure_means_follow_their_formula(features: Features) -> None:
+    """Directions of L1 norm 1 become as long as Gaussian ones, and noise widens the variance."""
+    rows, labels = classes_apart(features, 300, 3)
+    frame, classes, width, noise = some_frame(features), 3, len(features), 1.5
+    weight = Fraction(1, 4)
+    statistic = ClassMeans(features, frame, norm="l1", scale=L1_SCALE, count_weight=weight)
+    drawn = np.random.default_rng(4).normal(0, noise * L1_SCALE, statistic.length)
+    released = statistic.sum(rows, labels) + np.rint(drawn).astype(np.int64)
+    model = statistic.decode(released, noise * L1_SCALE)
+
+    longer = np.sqrt(2 * width / np.pi)
+    sums = longer * released[: classes * width].reshape(classes, width) / L1_SCALE
+    counts = shrink_counts(released[classes * width :] / L1_SCALE / 0.25, noise / 0.25)
+    means, shares = shrink_means(sums, counts, longer * noise), counts / counts.sum()
+    squares = np.sum(means**2, axis=1)
+    variance = (1 - shares @ squares) / width + shares @ (longer * noise / counts) ** 2
+    expected = (frame.directions(rows) @ means.T - squares / 2) / variance + np.log(shares)
+    assert model.scores(rows) == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
 
 @of_schemas
@@ -162,16 +179,35 @@ def test_a_noisy_discriminant_follows_its_formula() -> None:
 
 
 def test_shrinking_is_zero_without_noise_and_complete_in_noise() -> None:
-    """Counts move to their mean and means to 0, by the fraction of noise in the variance."""
+    """Counts move to their mean and vectors to 0, by the fraction of noise in the variance."""
     counts, sums = np.array([10.0, 50.0, 90.0]), np.array([[3.0, 4.0], [0.0, 1.0]])
     assert shrink_counts(counts, 0.0) == pytest.approx(counts)
     assert shrink_counts(counts, 1e6) == pytest.approx(50.0)
     weight = 100 / np.mean([1600, 0, 1600])
     assert shrink_counts(counts, 10.0) == pytest.approx(50 + (1 - weight) * (counts - 50))
-    sizes = np.array([10.0, 2.0])
-    assert shrink_means(sums, sizes, 0.0) == pytest.approx(sums / sizes[:, None])
-    assert shrink_means(sums, sizes, 1.0)[1] == pytest.approx(0.0)
     assert keep_share(sums, 1.0) == pytest.approx(np.array([[1 - 2 / 25], [0.0]]))
+
+
+def test_class_means_move_to_the_mean_of_all_rows() -> None:
+    """Each keeps the part of its distance that all distances together show not to be noise."""
+    sums, sizes = np.array([[4.0, 2.0], [1.0, -1.0], [0.0, 1.0]]), np.array([10.0, 4.0, 2.0])
+    assert shrink_means(sums, sizes, 0.0) == pytest.approx(sums / sizes[:, None])
+    total = sums.sum(axis=0)
+    for noise in (0.5, 3.0):
+        pooled = total * max(0.0, 1 - 2 * 3 * noise**2 / (total @ total))
+        hidden, squares, reach = [], [], []
+        for own, size in zip(sums, sizes, strict=True):
+            share = size / 16
+            hidden.append(noise**2 * ((1 - share) ** 2 + 2 * share**2))
+            squares.append(float(np.sum((own - share * total) ** 2)))
+            reach.append((size * (1 - share)) ** 2)
+        excess = max(sum(squares) - 2 * sum(hidden), np.sqrt(4 * np.sum(np.square(hidden))))
+        found = shrink_means(sums, sizes, noise)
+        for label, size in enumerate(sizes):
+            variance = excess / (2 * sum(reach)) * reach[label]
+            kept = variance / (variance + hidden[label])
+            expected = pooled / 16 + kept * (sums[label] / size - total / 16)
+            assert found[label] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("features", [NUMERIC, MIXED, schema(0, (3, 4))])

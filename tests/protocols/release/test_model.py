@@ -18,7 +18,12 @@ from veilring.data.schema import feature_terms
 from veilring.data.table import Categories, Features, Ranges
 from veilring.errors import InputError
 from veilring.protocols.release import model as models
-from veilring.protocols.release.algorithm.classifiers import Classifier, as_document, from_document
+from veilring.protocols.release.algorithm.classifiers import (
+    Classifier,
+    DirectionClassifier,
+    as_document,
+    from_document,
+)
 from veilring.protocols.release.algorithm.rule import Method
 from veilring.protocols.release.model import VERSION, ReleasedModel, load_model
 
@@ -311,18 +316,24 @@ def test_a_score_decides_each_label(method: Method, monkeypatch: pytest.MonkeyPa
     assert scores.shape == (60, 3)
     assert np.array_equal(classifier.predict(rows), scores.argmax(axis=1))
     assert classifier.scores(rows[:0]).shape == (0, 3)
-    assert classifier.has_probabilities == (method != "means")
-    if classifier.has_probabilities:
-        shares = classifier.predict_proba(rows)
-        assert shares.sum(axis=1) == pytest.approx(1)
-        assert np.array_equal(shares.argmax(axis=1), scores.argmax(axis=1))
-    else:
-        with pytest.raises(InputError, match="no probabilities"):
-            classifier.predict_proba(rows)
+    assert classifier.has_probabilities
+    shares = classifier.predict_proba(rows)
+    assert shares.sum(axis=1) == pytest.approx(1)
+    assert np.array_equal(shares.argmax(axis=1), scores.argmax(axis=1))
     with pytest.raises(InputError, match="it must be"):
         classifier.predict(np.hstack((rows, rows[:, :1])))
     monkeypatch.setattr("veilring.protocols.release.algorithm.classifiers._BLOCK", 1)
     assert classifier.scores(rows) == pytest.approx(scores)
+
+
+def test_scores_that_are_no_logarithms_give_no_probabilities() -> None:
+    """A linear classifier that is not calibrated labels rows, and refuses probabilities."""
+    found, rows = classifier_of("means")
+    assert isinstance(found, DirectionClassifier)
+    cosines = replace(found, calibrated=False)
+    assert np.array_equal(cosines.best_scores(rows), found.scores(rows))
+    with pytest.raises(InputError, match="no probabilities"):
+        cosines.predict_proba(rows)
 
 
 @of_methods

@@ -148,11 +148,11 @@ def test_totals_larger_than_a_frame_are_sent_in_pieces() -> None:
     """Each piece is a separate masked sum, and the pieces form the whole."""
     features = schema(300, classes=450)
     parameters = Release(statistic="means", delta=0.0).bind(facts_of(features, 3, 6))
-    assert CONTENT_BYTES_MAX < 8 * 300 * 450 < 2 * CONTENT_BYTES_MAX
+    assert CONTENT_BYTES_MAX < 8 * 301 * 450 < 2 * CONTENT_BYTES_MAX
     run = play(SIMULATED, parameters, own=three_parts(features))
     assert Forecast.measured(run.cost) == release_cost(3, parameters, "all-to-all")
     assert run.cost.rounds == 3
-    assert run.results["party-1"].totals[0].sums.shape == (300 * 450,)
+    assert run.results["party-1"].totals[0].sums.shape == (301 * 450,)
 
 
 def is_whole(noise: Floats | Ints, deviation: float, most: float) -> bool:

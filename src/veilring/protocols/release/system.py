@@ -87,8 +87,8 @@ class Release(System):
     """
 
     is_lasting: ClassVar[bool] = True
-    # 3: an owner sends all totals in one message, in chunks.
-    messages_format: ClassVar[int] = 3
+    # 4: class means have the numbers of rows beside them.
+    messages_format: ClassVar[int] = 4
     counts_publicly: ClassVar[bool] = True
     title: ClassVar[str] = "release"
     summary: ClassVar[str] = (

@@ -5,19 +5,21 @@ A row counts by its direction from the origin of a frame, so every row has norm 
 centre separates directions better than the middle of the ranges. It must be released first, as a
 separate noisy sum: the `Centre`, or the `Moments` with the spread of each feature.
 
-The discriminant releases the parts of a pooled covariance: the sums of u by class, the numbers of
-rows, and the sum of `u u^T`, weighted so that the last, which has the most numbers, gets most of
-the bound. Off-diagonal entries are counted once, times sqrt(2): the vector then has the Frobenius
-norm of the matrix, which is 1.
+Both release the sums of u by class and the numbers of rows, which give the priors: a model that is
+buried in noise then answers the largest class. The discriminant adds the sum of `u u^T` for a
+pooled covariance; class means take the same variance in each direction. Off-diagonal entries are
+counted once, times sqrt(2): the vector then has the Frobenius norm of the matrix, which is 1.
 
-Decoders use the known amount of noise, in units of a row. Without noise, they are the nearest class
-mean, and a linear discriminant with a ridge of one per cent of the mean eigenvalue.
+Decoders use the known amount of noise, in units of a row. A class mean is shrunk towards the mean
+of all rows by as much as noise hides the distance between them, estimated for all classes together:
+if all keep the same part, nothing but the weight of the priors changes.
 """
 
-from dataclasses import dataclass
+from abc import abstractmethod
+from dataclasses import dataclass, field
 from fractions import Fraction
-from math import sqrt
-from typing import ClassVar, Final
+from math import pi, sqrt
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 from typing_extensions import override
@@ -28,6 +30,7 @@ from veilring.privacy.checks import require, require_that
 from veilring.protocols.release.algorithm.classifiers import DirectionClassifier, Frame
 from veilring.protocols.release.algorithm.noise import Norm
 from veilring.protocols.release.algorithm.statistic import (
+    Bound,
     Entries,
     ScaledStatistic,
     apportion,
@@ -35,12 +38,12 @@ from veilring.protocols.release.algorithm.statistic import (
     require_labels,
 )
 
-# The weights of counts and of the second moment relative to the sums by class, and their squares.
-# From 0.2 to 0.4 and from 0.5 to 0.7, accuracies are equal within their errors; a second moment of
-# weight 1 costs two points with many classes.
-COUNT_WEIGHT: Final = 0.3
-SECOND_WEIGHT: Final = 0.7
-DISCRIMINANT_SQUARE: Final = 1 + Fraction(9, 100) + Fraction(49, 100)
+COUNT_WEIGHT: Final = Fraction(3, 10)
+"""The usual weight of the numbers of rows relative to the sums by class. From 0.2 to 0.4,
+accuracies are equal within their errors."""
+SECOND_WEIGHT: Final = Fraction(7, 10)
+"""The weight of the second moment. From 0.5 to 0.7, accuracies are equal within their errors; a
+weight of 1 costs two points with many classes."""
 # Added to each eigenvalue, relative to their mean: a covariance without noise needs it, too.
 RIDGE: Final = 0.01
 # The minimum spread of a feature, relative to the widest: constant features stay near 0.
@@ -155,59 +158,125 @@ def _greatest(features: Features, norm: Norm, *, moments: bool) -> Fraction:
 
 @dataclass(frozen=True, slots=True)
 class _DirectionStatistic(ScaledStatistic[DirectionClassifier]):
-    """A sum of directions in a frame."""
+    """The sum of directions of each class, and the numbers of rows.
+
+    Attributes:
+        count_weight: The weight of the numbers of rows relative to a direction, above 0.
+    """
 
     frame: Frame
+    count_weight: Fraction = field(default=COUNT_WEIGHT, kw_only=True)
 
     def __post_init__(self) -> None:
         ScaledStatistic.__post_init__(self)
+        require(self.count_weight > 0, "count_weight", self.count_weight, "a fraction above 0")
         require_that(
             len(self.frame.origin) == len(self.features),
             "frame",
             f"the frame has {len(self.frame.origin)} features; the schema has {len(self.features)}",
         )
 
-
-@dataclass(frozen=True, slots=True)
-class ClassMeans(_DirectionStatistic):
-    """The sum of directions of each class; each has length 1 in the norm of the bound."""
-
-    largest: ClassVar[int] = 1
+    @property
+    @override
+    def largest(self) -> Fraction:
+        return 1 + (self.count_weight if self.norm == "l1" else self.count_weight**2)
 
     @property
     @override
     def length(self) -> int:
-        return len(self.features.classes) * len(self.features)
+        return len(self.features.classes) * (len(self.features) + 1)
 
     @property
     @override
     def support(self) -> int:
-        return len(self.features)
+        return len(self.features) + 1
+
+    @abstractmethod
+    def classifier(self, classes: "ClassDirections", others: Floats) -> DirectionClassifier:
+        """Return the classifier, given the other numbers of the sum, shape (entries,)."""
+
+    @override
+    def decode(self, noisy: Ints, deviation: float) -> DirectionClassifier:
+        """Return a linear classifier of the directions, with priors."""
+        released, noise = self.read(noisy, deviation)
+        classes, width = len(self.features.classes), len(self.features)
+        summed, counts, others = np.split(released, (classes * width, classes * (width + 1)))
+        # Directions of L1 norm 1 are shorter than 1, by this factor if their entries are Gaussian.
+        shorter = min(1.0, sqrt(pi / (2 * width))) if self.norm == "l1" else 1.0
+        weight = float(self.count_weight)
+        found = ClassDirections.of(
+            summed.reshape(classes, width) / shorter,
+            shrink_counts(counts / weight, noise / weight),
+            noise / shorter,
+        )
+        return self.classifier(found, others)
+
+    def _positions(self, labels: Ints) -> Ints:
+        """Return where the direction and the number of each row are added."""
+        classes, width = len(self.features.classes), len(self.features)
+        positions = np.empty((len(labels), self.support), dtype=np.int64)
+        positions[:, :width] = labels[:, None] * width + np.arange(width)
+        positions[:, width] = classes * width + labels
+        return positions
+
+    def _linear(self, classes: "ClassDirections", weights: Floats) -> DirectionClassifier:
+        """Return the discriminant with weights of the shape (classes, features)."""
+        biases = np.log(classes.shares) - np.sum(weights * classes.means, axis=1) / 2
+        names, frame = self.features.classes, self.frame
+        return DirectionClassifier(
+            names, frame.origin, frame.units, weights, biases, calibrated=True
+        )
+
+
+class ClassDirections(NamedTuple):
+    """The released classes.
+
+    Attributes:
+        means: The mean direction of each class, shape (classes, features), of norm 1 at most.
+        sizes: The number of rows of each class, shape (classes,), at least 1.
+        noise: The standard deviation of the noise on each number of a sum, in rows.
+    """
+
+    means: Floats
+    sizes: Floats
+    noise: float
+
+    @classmethod
+    def of(cls, sums: Floats, sizes: Floats, noise: float) -> Self:
+        """Return the classes of noisy sums of directions, shape (classes, features)."""
+        return cls(shrink_means(sums, sizes, noise), sizes, noise)
+
+    @property
+    def shares(self) -> Floats:
+        """The share of each class among all rows, shape (classes,)."""
+        return np.asarray(self.sizes / self.sizes.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class ClassMeans(_DirectionStatistic):
+    """The sum of directions of each class, of length 1 in the norm of the bound, and the counts."""
 
     @override
     def entries(self, rows: Floats, labels: Ints) -> Entries:
         require_labels(labels, self.features)
-        found = self.frame.directions(rows)
-        whole = (
+        found, width = self.frame.directions(rows), len(self.features)
+        values = np.empty((len(rows), self.support), dtype=np.int64)
+        values[:, width] = int(self.count_weight * self.scale)
+        values[:, :width] = (
             apportion(found, self.scale)
             if self.norm == "l1"
-            else cut_off(found, self.scale, self.bound)
+            else cut_off(found, self.scale, Bound.scaled(self.norm, self.scale, 1))
         )
-        width = len(self.features)
-        return Entries(labels[:, None] * width + np.arange(width), whole)
+        return Entries(self._positions(labels), values)
 
     @override
-    def decode(self, noisy: Ints, deviation: float) -> DirectionClassifier:
-        """Return the classifier by nearest class mean in cosine; a class of sum 0 scores 0."""
-        released, _ = self.read(noisy, deviation)
-        classes, frame = self.features.classes, self.frame
-        sums = released.reshape(len(classes), -1)
-        lengths = np.linalg.norm(sums, axis=1, keepdims=True)
-        weights = np.divide(sums, lengths, out=np.zeros_like(sums), where=lengths > 0)
-        biases = np.zeros(len(classes))
-        return DirectionClassifier(
-            classes, frame.origin, frame.units, weights, biases, calibrated=False
-        )
+    def classifier(self, classes: ClassDirections, others: Floats) -> DirectionClassifier:
+        """Return the discriminant whose variance is the same in each direction."""
+        means, shares = classes.means, classes.shares
+        width = means.shape[1]
+        within = max(1 - float(shares @ np.sum(means**2, axis=1)), RIDGE) / width
+        blur = float(shares @ (classes.noise / classes.sizes) ** 2)
+        return self._linear(classes, means / (within + blur))
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +288,6 @@ class Discriminant(_DirectionStatistic):
             covariance, at least 0.
     """
 
-    largest: ClassVar[Fraction] = DISCRIMINANT_SQUARE
     kappa: float = 1.0
 
     def __post_init__(self) -> None:
@@ -229,55 +297,52 @@ class Discriminant(_DirectionStatistic):
 
     @property
     @override
+    def largest(self) -> Fraction:
+        return 1 + self.count_weight**2 + SECOND_WEIGHT**2
+
+    @property
+    def _second(self) -> int:
+        """The number of entries of `u u^T`, each pair once."""
+        return len(self.features) * (len(self.features) + 1) // 2
+
+    @property
+    @override
     def length(self) -> int:
-        width = len(self.features)
-        return len(self.features.classes) * (width + 1) + width * (width + 1) // 2
+        return len(self.features.classes) * (len(self.features) + 1) + self._second
 
     @property
     @override
     def support(self) -> int:
-        width = len(self.features)
-        return width + 1 + width * (width + 1) // 2
+        return len(self.features) + 1 + self._second
 
     @override
     def entries(self, rows: Floats, labels: Ints) -> Entries:
         require_labels(labels, self.features)
-        classes, width = len(self.features.classes), len(self.features)
-        found = self.frame.directions(rows)
+        found, width = self.frame.directions(rows), len(self.features)
         first, second = np.triu_indices(width)
-        weights = SECOND_WEIGHT * np.where(first == second, 1.0, sqrt(2))
+        weights = float(SECOND_WEIGHT) * np.where(first == second, 1.0, sqrt(2))
         values = np.empty((len(rows), self.support))
-        values[:, :width], values[:, width] = found, COUNT_WEIGHT
+        values[:, :width], values[:, width] = found, float(self.count_weight)
         np.multiply(weights * found[:, first], found[:, second], out=values[:, width + 1 :])
-        start = classes * (width + 1)
-        positions = np.empty(values.shape, dtype=np.int64)
-        positions[:, :width] = labels[:, None] * width + np.arange(width)
-        positions[:, width] = classes * width + labels
-        positions[:, width + 1 :] = start + np.arange(len(first))
+        positions = self._positions(labels)
+        positions[:, width + 1 :] = np.arange(self.length - self._second, self.length)
         return Entries(positions, cut_off(values, self.scale, self.bound))
 
     @override
-    def decode(self, noisy: Ints, deviation: float) -> DirectionClassifier:
-        """Return a linear discriminant: the nearest class mean after whitening, with priors."""
-        released, noise = self.read(noisy, deviation)
-        classes, width = len(self.features.classes), len(self.features)
-        summed, counts, entries = np.split(released, (classes * width, classes * (width + 1)))
+    def classifier(self, classes: ClassDirections, others: Floats) -> DirectionClassifier:
+        """Return the discriminant with the pooled covariance."""
+        means, rows = classes.means, float(classes.sizes.sum())
+        width = means.shape[1]
         first, second = np.triu_indices(width)
         matrix = np.zeros((width, width))
-        matrix[first, second] = entries / np.where(first == second, 1.0, sqrt(2))
+        matrix[first, second] = others / np.where(first == second, 1.0, sqrt(2))
         matrix[second, first] = matrix[first, second]
-        sizes = shrink_counts(counts / COUNT_WEIGHT, noise / COUNT_WEIGHT)
-        rows = float(sizes.sum())
-        means = shrink_means(summed.reshape(classes, width), sizes, noise)
-        within = matrix / SECOND_WEIGHT / rows - (means.T * (sizes / rows)) @ means
+        weight = float(SECOND_WEIGHT)
+        within = matrix / weight / rows - (means.T * classes.shares) @ means
         # Off the diagonal, the noise of `u u^T` is sqrt(1/2) times that on it.
-        edge = noise / SECOND_WEIGHT * sqrt(2 * width) / rows
+        edge = classes.noise / weight * sqrt(2 * width) / rows
         values, vectors = lift_eigenvalues(within, self.kappa * edge)
-        weights = (means @ vectors / values) @ vectors.T
-        biases = np.log(sizes / rows) - np.sum(weights * means, axis=1) / 2
-        origin, units = self.frame.origin, self.frame.units
-        names = self.features.classes
-        return DirectionClassifier(names, origin, units, weights, biases, calibrated=True)
+        return self._linear(classes, (means @ vectors / values) @ vectors.T)
 
 
 def keep_share(vectors: Floats, noise: float) -> Floats:
@@ -304,11 +369,30 @@ def shrink_counts(counts: Floats, noise: float) -> Floats:
 
 
 def shrink_means(sums: Floats, sizes: Floats, noise: float) -> Floats:
-    """Return class means shrunk towards 0 according to the noise, each of norm at most 1.
+    """Return class means shrunk towards the mean of all rows, each of norm at most 1.
 
-    The sums of directions have the shape (classes, features), and each size is at least 1.
+    A sum is first compared with its share of the total. The variance of what remains, relative to
+    the rows of the class and of the others, is estimated for all classes together, as at least the
+    standard error of that estimate; each class keeps the part of it that is not noise (an empirical
+    Bayes estimate).
+
+    Args:
+        sums: The sums of directions, shape (classes, features).
+        sizes: The number of rows of each class, shape (classes,), at least 1.
+        noise: The standard deviation of the noise on each number of a sum, in rows.
     """
-    means = keep_share(sums, noise) * sums / sizes[:, None]
+    classes, width = sums.shape
+    shares, total = sizes / sizes.sum(), sums.sum(axis=0)
+    pooled = keep_share(total, noise * sqrt(classes)) * total / sizes.sum()
+    apart = sums - shares[:, None] * total
+    hidden = noise**2 * ((1 - shares) ** 2 + (classes - 1) * shares**2)
+    reach = (sizes * (1 - shares)) ** 2
+    seen = float(np.sum(apart**2)) - width * float(hidden.sum())
+    error = sqrt(2 * width * float(np.sum(hidden**2)))
+    variance = max(seen, error) / (width * max(float(reach.sum()), 1.0)) * reach
+    both = variance + hidden
+    kept = np.divide(variance, both, out=np.zeros_like(both), where=both > 0)
+    means = pooled + (kept / sizes)[:, None] * apart
     lengths = np.linalg.norm(means, axis=1, keepdims=True)
     return np.asarray(means / np.maximum(lengths, 1.0))
 

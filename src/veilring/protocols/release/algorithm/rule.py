@@ -27,6 +27,7 @@ from veilring.protocols.release.algorithm.classifiers import (
     count_columns,
 )
 from veilring.protocols.release.algorithm.directions import (
+    COUNT_WEIGHT,
     Centre,
     ClassMeans,
     Discriminant,
@@ -67,9 +68,20 @@ the released centre in units of the released standard deviations."""
 DISCRIMINANT_FEATURES_MAX: Final = 150
 """With more features, the second moment has more than 11,000 numbers, and the spectral norm of its
 noise hides all but the largest eigenvalues."""
-# The rows of a class relative to the noise of one number: below this, class means have errors of
-# their own size, and a discriminant, whose noise is a quarter larger, does not pay off.
-_CLASS_MIN: Final = 20.0
+# The rows of a class relative to the noise of one number: below this, a covariance, whose noise is
+# a quarter larger, does not pay off.
+_CLASS_MIN: Final = 40.0
+# The noise on a number of rows, relative to all rows, is a sixth at most: a class of three quarters
+# of the rows is then found to be the largest. In a small table, its weight is larger.
+_COUNTS_SEEN: Final = 6.0
+# The weight of the numbers of rows in pure noise, where it adds to the bound itself.
+_PURE_COUNT_WEIGHT: Final = Fraction(1, 10)
+# Weights in these steps, and the most of the bound for the numbers of rows, or of its square.
+_WEIGHT_STEPS: Final = 20
+_COUNT_PART_MAX: Final = 0.9
+# n epsilon / (sqrt(2 f) C d) is the mean count of a class, relative to its noise and to the number
+# of columns. Below this, naive Bayes answers worse than the largest class.
+_BIN_MIN: Final = 10.0
 # n / (sqrt(2) s d**1.5) compares a mean eigenvalue of the covariance, n / d, with the spectral norm
 # of its noise, of about s sqrt(2 d). From 2 on, most eigenvalues exceed the noise, spreads are
 # released with an error of a few per cent, and little needs to be added to them.
@@ -79,9 +91,6 @@ _KAPPA_BURIED: Final = 1.0
 # n epsilon / (8 sqrt(2 f) 128 C) is the mean count of a leaf relative to its noise. From a half on,
 # since rows concentrate in few leaves, trees capture dependencies that no product of columns does.
 _LEAF_MIN: Final = 0.5
-# The number of tests of a row in all trees, relative to the number of columns. With fewer, most
-# columns are never used.
-_TESTS_MIN: Final = 2.0
 # n epsilon 0.15 / (sqrt(2 f) d) is half the range of a column relative to the noise of the released
 # centre: below this, noise hides the centre, and the middle of the ranges is a better origin.
 _CENTRE_MIN: Final = 1.15
@@ -109,6 +118,7 @@ class Plan:
     reference: Reference = "middle"
     kappa: float = 0.0
     side: int = 1
+    count_weight: Fraction = COUNT_WEIGHT
 
     @property
     def norm(self) -> Norm:
@@ -129,6 +139,7 @@ class _Shape(NamedTuple):
     reference: Reference = "middle"
     kappa: float = 0.0
     side: int = 1
+    count_weight: Fraction = COUNT_WEIGHT
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +202,12 @@ class Rule:
             many = len(self.features) > DISCRIMINANT_FEATURES_MAX
             few = self.rows / (classes * self._deviation) < _CLASS_MIN
             return "means" if many or few else "lda"
+        counted = self.rows / (classes * columns * self._laplace)
+        if 2 * len(self.features.categories) >= columns and counted >= _BIN_MIN:
+            return "counts"
+        # With more columns than trees, few are tested in each: most tests find nothing.
         leaf = self.rows / (2**DEPTH * classes * TREES * self._laplace)
-        if leaf >= _LEAF_MIN and _TESTS_MIN * columns <= TREES * DEPTH:
-            return "trees"
-        return "counts" if 2 * len(self.features.categories) >= columns else "means"
+        return "trees" if leaf >= _LEAF_MIN and columns <= TREES else "means"
 
     def grid(self) -> _Shape:
         """Use a grid that is as fine as the noise allows."""
@@ -204,9 +217,10 @@ class Rule:
 
     def means(self) -> _Shape:
         """Use a released centre, unless pure noise would hide it."""
-        if self.delta:
-            return _Shape("l2", "centre")
-        return _Shape("l1", "centre" if self._finds_centre() else "middle")
+        norm: Norm = "l2" if self.delta else "l1"
+        centre = norm == "l2" or self._finds_centre()
+        weight = self._count_weight(norm)
+        return _Shape(norm, "centre" if centre else "middle", count_weight=weight)
 
     def discriminant(self) -> _Shape:
         """Use released moments if most eigenvalues exceed the noise, otherwise a centre."""
@@ -218,9 +232,18 @@ class Rule:
         )
         columns = count_columns(self.features)
         eigenvalues = self.rows / (sqrt(2 * columns) * self._deviation * columns)
+        weight = self._count_weight("l2")
         if eigenvalues >= _EIGENVALUES_MIN:
-            return _Shape("l2", "moments", _KAPPA_SEEN)
-        return _Shape("l2", "centre", _KAPPA_BURIED)
+            return _Shape("l2", "moments", _KAPPA_SEEN, count_weight=weight)
+        return _Shape("l2", "centre", _KAPPA_BURIED, count_weight=weight)
+
+    def _count_weight(self, norm: Norm) -> Fraction:
+        """Return the weight of the numbers of rows that lets the largest class be seen."""
+        noise = self._laplace if norm == "l1" else self._deviation
+        part = min(_COUNTS_SEEN * noise / self.rows, _COUNT_PART_MAX)
+        weight = part / (1 - part) if norm == "l1" else part / sqrt(1 - part**2)
+        least = _PURE_COUNT_WEIGHT if norm == "l1" else COUNT_WEIGHT
+        return max(least, Fraction(round(weight * _WEIGHT_STEPS), _WEIGHT_STEPS))
 
     def _finds_centre(self) -> bool:
         """Return whether a centre exceeds its Laplace noise, and can be released in integers."""
@@ -242,10 +265,17 @@ class _Kind(NamedTuple):
 
 
 _STATISTICS: Final[Mapping[Method, _Kind]] = {
-    "means": _Kind(Rule.means, lambda _, features, __, frame: ClassMeans(features, frame)),
+    "means": _Kind(
+        Rule.means,
+        lambda plan, features, _, frame: ClassMeans(
+            features, frame, count_weight=plan.count_weight
+        ),
+    ),
     "lda": _Kind(
         Rule.discriminant,
-        lambda plan, features, _, frame: Discriminant(features, frame, plan.kappa),
+        lambda plan, features, _, frame: Discriminant(
+            features, frame, plan.kappa, count_weight=plan.count_weight
+        ),
     ),
     "counts": _Kind(
         lambda rule: rule.tally(count_columns(rule.features)),
