@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Final, cast
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.metaestimators import available_if
 from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
@@ -140,17 +139,11 @@ class NoisyVotesClassifier(SystemClassifier):
         return self._charged(Spent(lost, 0.0, len(losses), "batch"))
 
 
-def _has_probabilities(model: "ReleasedClassifier") -> bool:
-    """Return whether scores become probabilities; unknown before `fit`."""
-    return not hasattr(model, "model_") or model.model_.classifier.has_probabilities
-
-
 class ReleasedClassifier(SystemClassifier):
     """A model that parties, or an owner, release once; predictions cost nothing more.
 
     The parties release one noisy sum of their rows, and the model is made from that. `fit` spends
-    `epsilon`, and each further `fit` on the same rows spends it again. Class means have no
-    `predict_proba`.
+    `epsilon`, and each further `fit` on the same rows spends it again.
 
     Attributes:
         model_: The released model with its guarantee; `model_.save` writes it to a file.
@@ -162,21 +155,10 @@ class ReleasedClassifier(SystemClassifier):
     _system = Release
     _first = ("parties", "epsilon")
 
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]  # scikit-learn has no types
     def predict_proba(self, X: ArrayLike) -> Floats:
         """Return the estimated probability of each class, shape (rows, classes)."""
         rows = self._checked(X)
         return self.model_.predict_proba(rows)
-
-    @available_if(lambda model: not _has_probabilities(model))  # type: ignore[untyped-decorator]  # likewise
-    def decision_function(self, X: ArrayLike) -> Floats:
-        """Return the score of each class, shape (rows, classes), where there is no probability.
-
-        With two classes it is the score of the second one minus that of the first, shape (rows,).
-        """
-        rows = self._checked(X)
-        scores = self.model_.classifier.scores(self.model_.to_unit(rows))
-        return scores if scores.shape[1] > 2 else scores[:, 1] - scores[:, 0]  # noqa: PLR2004  (scikit-learn's shapes)
 
     @override
     def _scored(self, rows: NDArray[Any]) -> Scored:
