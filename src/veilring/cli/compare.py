@@ -1,6 +1,7 @@
 """`veilring compare` and `tune`: all systems on the same data, and the parameters of one."""
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -164,10 +165,7 @@ def _show_tuned(found: "Tuned") -> None:
     console.print(found.toml, end="", highlight=False, markup=False, soft_wrap=True)
 
 
-_MIN = {"guarantee": 15}
-_MAX = {"1 in 10 below": 7}
-_COLUMNS_MIN = 136  # a narrower table would cut numbers off
-_MEASURE_COLUMNS = 24  # of a measure with its interval
+_WRAPPED = {"guarantee": 16, "1 in 10 below": 7}  # columns of words, and their widths
 
 
 def compare_command(
@@ -361,6 +359,7 @@ def _show_interim(comparison: "SystemComparison") -> None:
 
 def _show(comparison: "SystemComparison", measures: "Sequence[str]") -> None:
     from rich.box import SIMPLE_HEAD
+    from rich.measure import Measurement
     from rich.table import Table
 
     from veilring.cli.console import make_console
@@ -372,18 +371,16 @@ def _show(comparison: "SystemComparison", measures: "Sequence[str]") -> None:
         number = heading in {*NUMBERS, *measures}
         side: Literal["right", "left"] = "right" if number else "left"
         table.add_column(
-            heading,
-            justify=side,
-            no_wrap=heading not in _MIN.keys() | _MAX.keys(),
-            min_width=_MIN.get(heading),
-            max_width=_MAX.get(heading),
+            heading, justify=side, no_wrap=heading not in _WRAPPED, max_width=_WRAPPED.get(heading)
         )
     for line in comparison.lines:
         style = "bold" if line.key == decision.key else None
         row = cells(line, decision, measures).values()
         table.add_row(*row, style="dim" if line.in_hindsight else style)
     console = make_console()
-    console.width = max(console.width, _COLUMNS_MIN + _MEASURE_COLUMNS * len(measures))
+    # A narrower table would cut numbers off.
+    unbounded = console.options.update(max_width=sys.maxsize)
+    console.width = max(console.width, Measurement.get(console, unbounded, table).maximum)
     for said in (setting(comparison), comparison.unprotected):
         console.print(said, highlight=False, markup=False, soft_wrap=True)
     console.print(table)

@@ -371,10 +371,10 @@ def shrink_counts(counts: Floats, noise: float) -> Floats:
 def shrink_means(sums: Floats, sizes: Floats, noise: float) -> Floats:
     """Return class means shrunk towards the mean of all rows, each of norm at most 1.
 
-    A sum is first compared with its share of the total. The variance of what remains, relative to
-    the rows of the class and of the others, is estimated for all classes together, as at least the
-    standard error of that estimate; each class keeps the part of it that is not noise (an empirical
-    Bayes estimate).
+    A sum is first compared with its share of the total. The variance of what remains is estimated
+    for all classes together, in proportion to the rows of the class and of the others. It is at
+    least the standard error of its estimate. Each class keeps the part of it that is not noise (an
+    empirical Bayes estimate).
 
     Args:
         sums: The sums of directions, shape (classes, features).
