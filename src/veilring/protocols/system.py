@@ -59,8 +59,8 @@ class Play:
     Attributes:
         forecast: The closed form of the cost. Its argument is the run, because secret draws of
             clients may decide how their reports are bundled.
-        labels: A function that returns the class numbers of the queries, shape (queries,), from the
-            result of a party that learns them.
+        labels: A function that returns the labels of the queries, shape (queries,), from the result
+            of a party that learns them: class numbers, or steps of a target.
         scores: A function that returns the scores of each class, as in `Scored`, from the same
             result; none if it contains only labels.
         learners: The parties that learn the labels, the client first.
@@ -82,7 +82,7 @@ class Scored(NamedTuple):
     """Labels of queries, with the scores that were revealed with them.
 
     Attributes:
-        labels: Class numbers, shape (queries,).
+        labels: Class numbers, or steps of a target, shape (queries,).
         scores: A score of each class, shape (queries, classes), the highest that of the label:
             probabilities or shares of votes if each row adds up to 1. None if only labels are
             revealed.
@@ -128,6 +128,7 @@ class Setup(ABC):
     observed: ClassVar[str] = ""
 
     def __init__(self, system: "System", parts: Mapping[str, Rows], facts: Facts) -> None:
+        system.check_label(facts)
         self.system = system
         self.parts = dict(parts)
         self.facts = facts
@@ -295,9 +296,10 @@ class Setup(ABC):
                 for party, found in labels.items()
                 if not np.array_equal(found, expected)
             ]
-        wrong, classes = [], range(self.facts.classes)
+        wrong = []
         for party, found in labels.items():
-            if found.shape != (len(queries),) or not np.isin(found, classes).all():
+            inside = ((found >= 0) & (found < self.facts.classes)).all()
+            if found.shape != (len(queries),) or not inside:
                 wrong.append(f"{party} has invalid labels")
             elif not np.array_equal(found, next(iter(labels.values()))):
                 wrong.append(f"the labels of {party} differ from another party's")
@@ -453,6 +455,8 @@ class System(Section, ABC):
     """One sentence that describes the system."""
     hides_rows: ClassVar[bool] = True
     """Whether rows are private; otherwise only queries are."""
+    predicts_numbers: ClassVar[bool] = False
+    """Whether the label may be a number with a public range, see `Features.target`."""
     is_lasting: ClassVar[bool] = False
     """Whether an ε spent once covers the labels of any number of queries."""
     measures: ClassVar[Mapping[str, Measure]] = {}
@@ -516,6 +520,19 @@ class System(Section, ABC):
     @abstractmethod
     def promise(self, *, parties: int = PARTIES) -> Promise:
         """Return the guarantee among the given number of parties."""
+
+    def promise_about(self, facts: Facts) -> Promise:
+        """Return the guarantee for public facts: by default that among their parties and rows."""
+        return self.promise(parties=facts.parties).among(facts.rows)
+
+    def check_label(self, facts: Facts) -> None:
+        """Refuse a number as the label, unless the system predicts numbers."""
+        if facts.target is not None and not self.predicts_numbers:
+            raise InputError.because(
+                f"{self.name} predicts classes, but the label is {facts.target}; use rank-search or"
+                " release (RankSearchRegressor or ReleasedRegressor), or choose another label",
+                field="protocol.name",
+            )
 
     def forecast(
         self,

@@ -53,6 +53,9 @@ _SHOWN: Final[Mapping[Reveal, str]] = {
     "label": "Counts and votes stay secret-shared: only comparisons with k, and the class with the"
     " most votes, are revealed.",
 }
+_VOTES: Final = "the votes and the label"
+_SUMS: Final = "the number of rows that vote, the sum of their targets, and the prediction"
+_ONE_ROW: Final = " If a single row votes, as with k = 1, the sum is its target."
 _OPENED: Final[Mapping[Reveal, str]] = {
     "totals": "sums",
     "votes": "comparisons and votes",
@@ -79,7 +82,8 @@ class RankSearch(System):
     """kNN over the rows of several parties, exactly as if they were in one place.
 
     A search by counts under pairwise masks finds the radius of the k-th nearest row, and one more
-    masked sum adds up the votes within it.
+    masked sum adds up the votes within it. If the label is a number, it adds up the number of rows
+    within the radius and their targets, and the prediction is their mean.
 
     Attributes:
         name: `rank-search`.
@@ -94,6 +98,7 @@ class RankSearch(System):
         batch: The maximum number of queries asked at once.
     """
 
+    predicts_numbers: ClassVar[bool] = True
     trust: ClassVar[str] = "{outside} of {parties}"
     title: ClassVar[str] = "rank search"
     summary: ClassVar[str] = (
@@ -154,6 +159,14 @@ class RankSearch(System):
         )
 
     @override
+    def promise_about(self, facts: Facts) -> Promise:
+        promised = super().promise_about(facts)
+        if facts.target is None:
+            return promised
+        learned = promised.learned.replace(_VOTES, _SUMS)
+        return replace(promised, learned=learned, note=promised.note + _ONE_ROW)
+
+    @override
     def forecast_for(self, facts: Facts, queries: int) -> Forecast:
         """Return the range of costs of queries before they are asked; the steps depend on rows."""
         public = self.bind(facts)
@@ -177,7 +190,7 @@ class RankSearch(System):
             all_learn=True,
             keep=SearchedRows,
             memory=QUERIES,
-            scores=_shares if self.reveals_scores else None,
+            scores=_shares if self.reveals_scores and not parameters.steps else None,
         )
 
     @override
@@ -246,9 +259,9 @@ class SearchSetup(PeerSetup):
         return self.scored(self.search(queries, list(self.parts.values())))
 
     def scored(self, ranked: Ranked) -> Scored:
-        """Return the labels of a search, with scores if votes are revealed."""
-        shares = vote_shares(ranked.votes.values) if self.system.reveals_scores else None
-        return Scored(ranked.votes.labels, shares)
+        """Return the labels of a search, with scores if votes for classes are revealed."""
+        has_scores = self.system.reveals_scores and not self.parameters.steps
+        return Scored(ranked.votes.labels, vote_shares(ranked.votes.values) if has_scores else None)
 
     def search(self, queries: Floats, parts: Sequence[Rows]) -> Ranked:
         """Search the rows of parties in this process, with the parties' own steps."""
@@ -278,9 +291,9 @@ class SearchSetup(PeerSetup):
 
     @override
     def reference(self, queries: Floats, among: Sequence[str] | None = None) -> Ints:
-        """Label queries by all rows in one place, rounding weighted votes as the parties do."""
+        """Label queries by all rows in one place, rounding votes and means as the parties do."""
         rows, system = together(self.parts, among), self.parameters.system
-        if system.weights == "uniform":
+        if system.weights == "uniform" and not self.parameters.steps:
             return pooled_knn(queries, rows.features, rows.labels, self.facts.classes, system.k)
         batches = self.batches(queries)
         return np.concatenate([self.search(batch, [rows]).votes.labels for batch in batches])
