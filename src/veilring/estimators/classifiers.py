@@ -19,9 +19,17 @@ from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
 from veilring.config import DescribedKey
-from veilring.data.table import Features, Rows
+from veilring.data.table import Rows
 from veilring.errors import InputError, PrivacyLeakWarning
-from veilring.estimators.base import Answered, SystemClassifier, number, query_keys, whole
+from veilring.estimators.base import (
+    Answered,
+    SystemClassifier,
+    SystemEstimator,
+    SystemRegressor,
+    number,
+    query_keys,
+    whole,
+)
 from veilring.nodes.journal import Traffic
 from veilring.privacy.accounting import PureDP
 from veilring.privacy.checks import doubt_of_delta, require
@@ -78,21 +86,11 @@ class PrivateKNNClassifier(SystemClassifier):
         return bool(self.rounds != "auto")
 
 
-class RankSearchClassifier(SystemClassifier):
-    """kNN over the rows of several parties, as if they were in one place; it reveals only totals.
-
-    The parties count rows within public radii until the radius of the k nearest is known, then add
-    up votes. A batch too large for one message is split. The number of steps of a search depends on
-    the rows, and so does `cost_`.
-
-    There is no ε: all parties learn exact totals.
-    """
+class _Searching(SystemEstimator):
+    """The play of a rank search, whose cost follows from its result."""
 
     setup_: SearchSetup
-    _system = RankSearch
     _first = ("parties", "k")
-    # one process with all rows always contains all parties
-    _leaves_out = frozenset({"again"})
 
     @override
     def _answer(self, queries: Floats, rng: Generator) -> Answered:
@@ -107,6 +105,35 @@ class RankSearchClassifier(SystemClassifier):
     @override
     def _is_noisy(self) -> bool:
         return False
+
+
+class RankSearchClassifier(_Searching, SystemClassifier):
+    """kNN over the rows of several parties, as if they were in one place; it reveals only totals.
+
+    The parties count rows within public radii until the radius of the k nearest is known, then add
+    up votes. A batch too large for one message is split. The number of steps of a search depends on
+    the rows, and so does `cost_`.
+
+    There is no ε: all parties learn exact totals.
+    """
+
+    _system = RankSearch
+    # one process with all rows always contains all parties
+    _leaves_out = frozenset({"again"})
+
+
+class RankSearchRegressor(_Searching, SystemRegressor):
+    """kNN regression over the rows of several parties, as if they were in one place.
+
+    As in `RankSearchClassifier`, but the parties add up the targets of the k nearest rows, and the
+    number of these rows. A prediction is their mean, rounded to the resolution.
+
+    There is no ε: all parties learn exact totals.
+    """
+
+    _system = RankSearch
+    _leaves_out = frozenset({"again", "weights"})
+    _changed: ClassVar[Mapping[str, Mapping[str, Any]]] = {"reveal": {"allowed": "totals or votes"}}
 
 
 class NoisyVotesClassifier(SystemClassifier):
@@ -197,10 +224,7 @@ class ReleasedClassifier(SystemClassifier):
 
     @override
     def _facts(self, rows: Rows) -> Facts:
-        unnamed = [f"x{number}" for number in range(rows.features.shape[1])]
-        names = tuple(map(str, getattr(self, "feature_names_in_", unnamed)))
-        classes = tuple(map(str, self.classes_.tolist()))
-        return Facts.of(len(self.parts_), Features(names, self._ranges, classes), rows=len(rows))
+        return SystemEstimator._facts(self, rows)  # noqa: SLF001  (its base)
 
     @override
     def _spent(self) -> Promise:

@@ -121,7 +121,7 @@ class Votes:
         if self.sums is not None:
             rows = self.counts[:, 0]
             mean = (2 * self.sums + rows) // np.maximum(2 * rows, 1)
-            return np.minimum(mean, self.steps).astype(np.int64)
+            return np.asarray(np.minimum(mean, self.steps), dtype=np.int64)
         return np.asarray(np.argmax(self.deciding, axis=1), dtype=np.int64)
 
     @property
