@@ -146,10 +146,11 @@ def _labels(cells: Cells, label: str, *, is_chosen: bool) -> tuple[dict[str, Any
         about = f"{label!r}: the label, {target}; its range is {_FROM_ROWS}{without}"
         return {"target": target}, about
     require_classes(cells.source, column, is_chosen=is_chosen)
+    other = "; to predict it as a number, give a `target` instead" if column.are_numbers else ""
     _, classes = number_classes(cells.source, np.array(column.cells, np.str_))
     return (
         {"classes": classes},
-        f"{label!r}: the label; its classes are {_FROM_ROWS}: add those missing{without}",
+        f"{label!r}: the label; its classes are {_FROM_ROWS}: add those missing{other}{without}",
     )
 
 

@@ -159,6 +159,17 @@ class Features:
         return len(self.classes) if self.target is None else self.target.steps + 1
 
     @property
+    def joint_width(self) -> int:
+        """The number of features, and of the target if the label is a number."""
+        return len(self) + (self.target is not None)
+
+    def with_target(self, rows: Floats, labels: Ints) -> Floats:
+        """Return rows with the target, scaled into [0, 1], as one more column, if there is one."""
+        if self.target is None:
+            return rows
+        return np.column_stack([rows, labels / self.target.steps])
+
+    @property
     def label_text(self) -> str:
         """The possible labels, in a few words."""
         return f"{len(self.classes)} classes" if self.target is None else str(self.target)

@@ -11,7 +11,14 @@ from pydantic import Field, ValidationError
 from typing_extensions import override
 
 from veilring.arrays import Floats
-from veilring.config import Agreed, Section, missing_file, read_tables, scenario_error
+from veilring.config import (
+    Agreed,
+    Section,
+    as_scenario_errors,
+    missing_file,
+    read_tables,
+    scenario_error,
+)
 from veilring.data.cells import Reading, Words, read_particulars
 from veilring.data.schema import OUTSIDE_MAX, OutsideMax, RowSchema, kept_columns, schema_of
 from veilring.data.table import Table
@@ -296,4 +303,7 @@ class Schema(RowSchema, Terms):
     @override
     def checked(self, parties: int | None = None) -> Self:
         self.require_sound()
+        if self.system is not None:
+            with as_scenario_errors({"name": "target"}, "protocol"):
+                self.system.check_label(self.target)
         return self

@@ -107,7 +107,7 @@ class PeerTerms(Schema):
 
     def promise(self, parties: int) -> Promise:
         """Return the guarantee of a batch, or of the result that answers all queries."""
-        return self.protocol.promise(parties=parties).among(self.rows)
+        return self.protocol.promise_about(self.facts(parties))
 
     def content(self, parties: Parties) -> bytes:
         """Return the terms that identify a result: all except the budget."""
@@ -276,7 +276,7 @@ def _budgets(config: MemberConfig, total: float | None, roster: Roster) -> Budge
         raise ScenarioError.of(error, key) from error
 
 
-async def ask_member(config: ClientConfig, queries: Path) -> dict[str, list[str]]:
+async def ask_member(config: ClientConfig, queries: Path) -> dict[str, list[object]]:
     """Get the rows of a CSV file labelled by a party and its peers.
 
     A batch takes as many messages as one query; its size is limited by the terms and by a message.
@@ -286,7 +286,8 @@ async def ask_member(config: ClientConfig, queries: Path) -> dict[str, list[str]
     local.
 
     Returns:
-        The kept columns, and the name of the class of each row, in order: the column `label`.
+        The kept columns, and the name of the class or the predicted number of each row, in order:
+        the column `label`.
 
     Raises:
         BudgetExhausted: If a member's budget is insufficient.
@@ -301,7 +302,8 @@ async def ask_member(config: ClientConfig, queries: Path) -> dict[str, list[str]
         labels = membership.labels(result, features)
     else:
         labels = await _ask_batches(client, terms, features, membership.batch_max)
-    return {**kept, "label": [terms.classes[label] for label in labels]}
+    columns: dict[str, list[object]] = {name: [*cells] for name, cells in kept.items()}
+    return {**columns, "label": [*terms.encoded.named(labels)]}
 
 
 async def fetch_model(config: ClientConfig) -> PublicModel:
@@ -324,7 +326,7 @@ async def fetch_model(config: ClientConfig) -> PublicModel:
 
 async def _ask_batches(client: Client, terms: PeerTerms, features: Floats, size: int) -> Ints:
     price = terms.promise(len(client.roster.parties)).epsilon or 0.0
-    role = peer_client(terms.digest, len(terms.classes), price)
+    role = peer_client(terms.digest, terms.encoded.label_count, price)
     labels = np.zeros(len(features), dtype=np.int64)
     async with client.connect(terms.keys) as connection:
         for first in range(0, len(features), size):

@@ -387,10 +387,6 @@ class SystemEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has 
     def __sklearn_tags__(self) -> Any:  # noqa: ANN401  (scikit-learn has no types)
         tags = super().__sklearn_tags__()
         tags.non_deterministic = self._is_noisy()
-        # Privacy costs accuracy: a model that works for thousands of rows may be noise for thirty.
-        for each in (tags.classifier_tags, tags.regressor_tags):
-            if each is not None:
-                each.poor_score = self._is_noisy()
         return tags
 
 
@@ -462,6 +458,12 @@ class SystemClassifier(ClassifierMixin, SystemEstimator):  # type: ignore[misc] 
     def _labelled(self, names: tuple[str, ...]) -> Features:
         return Features(names, self._ranges, tuple(map(str, self.classes_.tolist())))
 
+    def __sklearn_tags__(self) -> Any:  # noqa: ANN401  (scikit-learn has no types)
+        tags = super().__sklearn_tags__()
+        # Privacy costs accuracy: a model that works for thousands of rows may be noise for thirty.
+        tags.classifier_tags.poor_score = self._is_noisy()
+        return tags
+
 
 class SystemRegressor(RegressorMixin, SystemEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A regressor that plays all parties of a system and reports cost and guarantee.
@@ -523,6 +525,11 @@ class SystemRegressor(RegressorMixin, SystemEstimator):  # type: ignore[misc]  #
     @override
     def _labelled(self, names: tuple[str, ...]) -> Features:
         return Features(names, self._ranges, (), target=self.target_)
+
+    def __sklearn_tags__(self) -> Any:  # noqa: ANN401  (scikit-learn has no types)
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = self._is_noisy()  # as for a classifier
+        return tags
 
     @override
     def _exposing_settings(self, promised: Promise) -> dict[str, str]:

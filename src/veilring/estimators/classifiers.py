@@ -56,6 +56,7 @@ from veilring.protocols.promise import Facts, Forecast, Promise, Spent, total_co
 from veilring.protocols.radius.system import DataOwner, OwnerSetup
 from veilring.protocols.ranksearch.shared import found_cost
 from veilring.protocols.ranksearch.system import RankSearch, SearchSetup
+from veilring.protocols.release.algorithm.classifiers import Classifier as Released
 from veilring.protocols.release.model import ReleasedModel
 from veilring.protocols.release.system import Release, ReleaseSetup
 from veilring.protocols.ring.system import PrivateKNN, RingSetup
@@ -167,17 +168,8 @@ class NoisyVotesClassifier(SystemClassifier):
         return self._charged(Spent(lost, 0.0, len(losses), "batch"))
 
 
-def _has_probabilities(model: "ReleasedClassifier") -> bool:
-    """Return whether scores become probabilities; unknown before `fit`."""
-    return not hasattr(model, "model_") or model.model_.classifier.has_probabilities
-
-
-class ReleasedClassifier(SystemClassifier):
-    """A model that parties, or an owner, release once; predictions cost nothing more.
-
-    The parties release one noisy sum of their rows, and the model is made from that. `fit` spends
-    `epsilon`, and each further `fit` on the same rows spends it again. Class means have no
-    `predict_proba`.
+class _Releasing(SystemEstimator):
+    """One release at `fit`, and predictions from its model.
 
     Attributes:
         model_: The released model with its guarantee; `model_.save` writes it to a file.
@@ -186,29 +178,11 @@ class ReleasedClassifier(SystemClassifier):
     model_: ReleasedModel
     setup_: ReleaseSetup
     system_: Release
-    _system = Release
     _first = ("parties", "epsilon")
-
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]  # scikit-learn has no types
-    def predict_proba(self, X: ArrayLike) -> Floats:
-        """Return the estimated probability of each class, shape (rows, classes)."""
-        rows = self._checked(X)
-        return self.model_.predict_proba(rows)
-
-    @available_if(lambda model: not _has_probabilities(model))  # type: ignore[untyped-decorator]  # likewise
-    def decision_function(self, X: ArrayLike) -> Floats:
-        """Return the score of each class, shape (rows, classes), where there is no probability.
-
-        With two classes it is the score of the second one minus that of the first, shape (rows,).
-        """
-        rows = self._checked(X)
-        scores = self.model_.classifier.scores(self.model_.to_unit(rows))
-        return scores if scores.shape[1] > 2 else scores[:, 1] - scores[:, 0]  # noqa: PLR2004  (scikit-learn's shapes)
 
     @override
     def _scored(self, rows: NDArray[Any]) -> Scored:
-        model, placed = self.model_.classifier, self.model_.to_unit(rows)
-        return Scored(model.predict(placed), model.best_scores(placed))
+        return Scored(self.model_.classifier.predict(self.model_.to_unit(rows)))
 
     @override
     def _cost(self) -> Forecast:
@@ -229,6 +203,62 @@ class ReleasedClassifier(SystemClassifier):
     @override
     def _spent(self) -> Promise:
         return self.system_.promise_of(self.setup_.parameters.plan)
+
+
+def _has_probabilities(model: "ReleasedClassifier") -> bool:
+    """Return whether scores become probabilities; unknown before `fit`."""
+    return not hasattr(model, "model_") or model._classifier.has_probabilities  # noqa: SLF001  (a class of this module)
+
+
+class ReleasedClassifier(_Releasing, SystemClassifier):
+    """A model that parties, or an owner, release once; predictions cost nothing more.
+
+    The parties release one noisy sum of their rows, and the model is made from that. `fit` spends
+    `epsilon`, and each further `fit` on the same rows spends it again. Class means have no
+    `predict_proba`.
+    """
+
+    _system = Release
+
+    @property
+    def _classifier(self) -> Released:
+        return cast("Released", self.model_.classifier)
+
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]  # scikit-learn has no types
+    def predict_proba(self, X: ArrayLike) -> Floats:
+        """Return the estimated probability of each class, shape (rows, classes)."""
+        rows = self._checked(X)
+        return self.model_.predict_proba(rows)
+
+    @available_if(lambda model: not _has_probabilities(model))  # type: ignore[untyped-decorator]  # likewise
+    def decision_function(self, X: ArrayLike) -> Floats:
+        """Return the score of each class, shape (rows, classes), where there is no probability.
+
+        With two classes it is the score of the second one minus that of the first, shape (rows,).
+        """
+        rows = self._checked(X)
+        scores = self._classifier.scores(self.model_.to_unit(rows))
+        return scores if scores.shape[1] > 2 else scores[:, 1] - scores[:, 0]  # noqa: PLR2004  (scikit-learn's shapes)
+
+    @override
+    def _scored(self, rows: NDArray[Any]) -> Scored:
+        said = super()._scored(rows)
+        return said._replace(scores=self._classifier.best_scores(self.model_.to_unit(rows)))
+
+
+class ReleasedRegressor(_Releasing, SystemRegressor):
+    """A ridge regression that parties, or an owner, release once; predictions cost nothing more.
+
+    The parties release noisy second moments of their rows, with the target as one more column, and
+    the model is made from these. `fit` spends `epsilon`, and each further `fit` on the same rows
+    spends it again.
+    """
+
+    _system = Release
+    _leaves_out = frozenset({"statistic"})
+    _changed: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "delta": {"allowed": "a number above 0 and at most 0.01", "meaning": "The δ."}
+    }
 
 
 class OwnerRadiusClassifier(SystemClassifier):

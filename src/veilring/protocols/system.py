@@ -21,6 +21,7 @@ from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
 from veilring.config import Section, scenario_error
+from veilring.data.columns import Target
 from veilring.data.table import Features, Rows
 from veilring.errors import InputError
 from veilring.nodes.adversary import Adversary
@@ -128,7 +129,7 @@ class Setup(ABC):
     observed: ClassVar[str] = ""
 
     def __init__(self, system: "System", parts: Mapping[str, Rows], facts: Facts) -> None:
-        system.check_label(facts)
+        system.check_label(facts.target)
         self.system = system
         self.parts = dict(parts)
         self.facts = facts
@@ -239,10 +240,12 @@ class Setup(ABC):
 
         By default they are the rows of all parties.
         """
-        from veilring.protocols.ring.algorithm.classify import pooled_knn  # noqa: PLC0415  (one system of many)
+        from veilring.protocols.ring.algorithm.classify import pooled_knn, pooled_mean  # noqa: PLC0415  (one system of many)
 
         rows = together(self.parts, among)
         k = min(NEIGHBOURS, len(rows))
+        if self.facts.target is not None:
+            return pooled_mean(queries, rows.features, rows.labels, k)
         return pooled_knn(queries, rows.features, rows.labels, self.facts.classes, k)
 
     def can_do_with(self, parties: Sequence[str]) -> bool:
@@ -525,13 +528,14 @@ class System(Section, ABC):
         """Return the guarantee for public facts: by default that among their parties and rows."""
         return self.promise(parties=facts.parties).among(facts.rows)
 
-    def check_label(self, facts: Facts) -> None:
+    @classmethod
+    def check_label(cls, target: Target | None) -> None:
         """Refuse a number as the label, unless the system predicts numbers."""
-        if facts.target is not None and not self.predicts_numbers:
+        if target is not None and not cls.predicts_numbers:
             raise InputError.because(
-                f"{self.name} predicts classes, but the label is {facts.target}; use rank-search or"
+                f"{cls.title} predicts classes, but the label is {target}; use rank-search or"
                 " release (RankSearchRegressor or ReleasedRegressor), or choose another label",
-                field="protocol.name",
+                field="name",
             )
 
     def forecast(

@@ -345,6 +345,7 @@ def _together(amounts: Sequence[Amount], label: str) -> Amount:
     return Amount(f"{len(amounts):,} {label}", protocol, setup)
 
 
+_AGREEMENT: Final = "of labels equal those of the pooled kNN"
 _NAMED_MAX: Final = 5  # names of parties in one line of a terminal
 _SECOND: Final = 1.0
 _MILLISECOND: Final = 1e-3
@@ -430,17 +431,18 @@ def titled(scenario: Experiment) -> str:
 
 
 def accuracies(report: Report) -> tuple[Share, ...]:
-    """Return the accuracy of a run and the accuracies to compare it with, if labels are classes."""
-    agreeing = Share("agreement", report.agreement, "of labels equal those of the pooled kNN")
-    shares = {
+    """Return the accuracy of a run and the accuracies to compare it with; none for numbers."""
+    if isinstance(report.measures, NumberMeasures):
+        return ()
+    known = {
         "accuracy": (report.accuracy, f"of {report.queries:,} held-out rows"),
         "pooled kNN": (report.reference_accuracy, _pooled(report)),
         "majority class": (report.majority_accuracy, "the largest class for every query"),
+        "agreement": (report.agreement, _AGREEMENT),
     }
-    found = (
-        Share(label, share, what) for label, (share, what) in shares.items() if share is not None
+    return tuple(
+        Share(name, share, what) for name, (share, what) in known.items() if share is not None
     )
-    return (*found, agreeing)
 
 
 def _pooled(report: Report) -> str:
@@ -458,6 +460,7 @@ def errors(report: Report) -> Iterator[SummaryLine]:
     if isinstance(report.reference_measures, NumberMeasures):
         _, value, _ = next(report.reference_measures.lines())
         yield SummaryLine("pooled kNN", value, f"its RMSE; {_pooled(report)}")
+        yield SummaryLine("agreement", percent(report.agreement), _AGREEMENT)
 
 
 def promised(report: Report) -> tuple[SummaryLine, ...]:

@@ -11,6 +11,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
+from veilring.data.columns import Target
 from veilring.data.table import Rows
 from veilring.measures import vote_shares
 from veilring.nodes.adversary import Adversary
@@ -35,7 +36,7 @@ from veilring.protocols.ranksearch.memory import QUERIES, SearchedRows
 from veilring.protocols.ranksearch.parameters import K_MAX, Reveal, SearchParameters
 from veilring.protocols.ranksearch.roles import SearchAnswer, rank_search
 from veilring.protocols.ranksearch.shared import found_cost, search_cost
-from veilring.protocols.ring.algorithm.classify import Weights, pooled_knn
+from veilring.protocols.ring.algorithm.classify import Weights, pooled_knn, pooled_mean
 from veilring.protocols.ring.system import HOP_MEASURES
 from veilring.protocols.system import PARTIES, PeerSetup, Play, Scored, System, Tunable, together
 
@@ -63,6 +64,8 @@ _OPENED: Final[Mapping[Reveal, str]] = {
 }
 _TIED: Final = (1, 4)
 """The tied rows of the last two parties: after the row at the query, they tie for k = 2 to 5."""
+_TARGET: Final = Target(low=0.0, high=100.0, resolution=1.0)
+"""The range of numbers in a comparison."""
 _TIED_AT: Final = 0.6  # all features of these rows, nearer to the query than other rows
 _SIMULATED: Final = "a view can be simulated from the published results"
 _PUBLISHED: Final[Mapping[str, Measure]] = {
@@ -195,12 +198,16 @@ class RankSearch(System):
 
     @override
     def comparisons(self, example: Example) -> tuple[Comparison, ...]:
-        """Return the default comparison, and one in which rows tie at the k-th place.
+        """Return the default comparison, one in which rows tie at the k-th place, and one of sums.
 
-        A tie takes further steps: the search ends at a single float, and tied votes are counted.
+        A tie takes further steps: the search ends at a single float, and tied votes are counted. If
+        the label is a number, targets are added up.
         """
-        tied = exchange_rows(_with_ties(example))
-        return (*super().comparisons(example), replace(tied, long="tied rows"))
+        worlds = {"tied rows": _with_ties(example)}
+        if self.reveal != "label" and self.weights == "uniform":
+            worlds["numbers as labels"] = example.predicting(_TARGET)
+        others = (replace(exchange_rows(world), long=what) for what, world in worlds.items())
+        return (*super().comparisons(example), *others)
 
     @override
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "SearchSetup":
@@ -291,9 +298,11 @@ class SearchSetup(PeerSetup):
 
     @override
     def reference(self, queries: Floats, among: Sequence[str] | None = None) -> Ints:
-        """Label queries by all rows in one place, rounding votes and means as the parties do."""
+        """Label queries by all rows in one place, rounding weighted votes as the parties do."""
         rows, system = together(self.parts, among), self.parameters.system
-        if system.weights == "uniform" and not self.parameters.steps:
+        if self.parameters.steps:
+            return pooled_mean(queries, rows.features, rows.labels, system.k)
+        if system.weights == "uniform":
             return pooled_knn(queries, rows.features, rows.labels, self.facts.classes, system.k)
         batches = self.batches(queries)
         return np.concatenate([self.search(batch, [rows]).votes.labels for batch in batches])

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from veilring.arrays import Bools, Floats, Ints
 from veilring.data.table import Rows, pairwise_distances
 from veilring.protocols.ranksearch.algorithm.search import Asked, End, Found, clipped_counts
-from veilring.protocols.ring.algorithm.classify import Weights
+from veilring.protocols.ring.algorithm.classify import Weights, mean_labels
 from veilring.protocols.ring.algorithm.topk import cut_rows
 
 WEIGHT_BITS: Final = 24
@@ -119,9 +119,7 @@ class Votes:
         If the label is a number, it is the mean target, rounded half up; 0 without any row.
         """
         if self.sums is not None:
-            rows = self.counts[:, 0]
-            mean = (2 * self.sums + rows) // np.maximum(2 * rows, 1)
-            return np.asarray(np.minimum(mean, self.steps), dtype=np.int64)
+            return np.minimum(mean_labels(self.sums, self.counts[:, 0]), self.steps)
         return np.asarray(np.argmax(self.deciding, axis=1), dtype=np.int64)
 
     @property

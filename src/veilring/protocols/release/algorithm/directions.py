@@ -61,6 +61,11 @@ class _FrameStatistic(ScaledStatistic[Frame]):
         ScaledStatistic.__post_init__(self)
         require(self.rows >= 1, "rows", self.rows, "a whole number of at least 1")
 
+    def _place(self, rows: Floats, labels: Ints) -> Floats:
+        """Return rows around the middle of their ranges, with the target if it is a number."""
+        joint = self.features.with_target(rows, labels)
+        return Frame.middle(self.features).place(joint)
+
 
 @dataclass(frozen=True, slots=True)
 class Centre(_FrameStatistic):
@@ -69,7 +74,7 @@ class Centre(_FrameStatistic):
     @property
     @override
     def length(self) -> int:
-        return len(self.features)
+        return self.features.joint_width
 
     @property
     @override
@@ -78,7 +83,7 @@ class Centre(_FrameStatistic):
 
     @override
     def entries(self, rows: Floats, labels: Ints) -> Entries:
-        placed = Frame.middle(self.features).place(rows)
+        placed = self._place(rows, labels)
         return Entries.dense(cut_off(placed, self.scale, self.bound))
 
     @override
@@ -95,7 +100,7 @@ class Moments(_FrameStatistic):
     @property
     @override
     def length(self) -> int:
-        return 2 * len(self.features)
+        return 2 * self.features.joint_width
 
     @property
     @override
@@ -104,7 +109,7 @@ class Moments(_FrameStatistic):
 
     @override
     def entries(self, rows: Floats, labels: Ints) -> Entries:
-        placed = Frame.middle(self.features).place(rows)
+        placed = self._place(rows, labels)
         both = np.hstack((placed, 2 * placed**2))
         return Entries.dense(cut_off(both, self.scale, self.bound))
 
@@ -137,7 +142,7 @@ def _greatest(features: Features, norm: Norm, *, moments: bool) -> Fraction:
     A number is at most 1/2 from the middle. The block of a category of k values has one entry of
     `(1 - 1/k) / 2` and k - 1 entries of `-1 / (2 k)`, whatever its value is.
     """
-    numbers = len(features) - sum(len(each.values) for each in features.categories)
+    numbers = features.joint_width - sum(len(each.values) for each in features.categories)
     blocks: list[tuple[tuple[Fraction, int], ...]] = [((Fraction(1, 2), 1),)] * numbers
     for each in features.categories:
         share = Fraction(1, len(each.values))
@@ -244,16 +249,14 @@ class Discriminant(_DirectionStatistic):
         require_labels(labels, self.features)
         classes, width = len(self.features.classes), len(self.features)
         found = self.frame.directions(rows)
-        first, second = np.triu_indices(width)
-        weights = SECOND_WEIGHT * np.where(first == second, 1.0, sqrt(2))
         values = np.empty((len(rows), self.support))
         values[:, :width], values[:, width] = found, COUNT_WEIGHT
-        np.multiply(weights * found[:, first], found[:, second], out=values[:, width + 1 :])
+        values[:, width + 1 :] = symmetric_entries(found, SECOND_WEIGHT)
         start = classes * (width + 1)
         positions = np.empty(values.shape, dtype=np.int64)
         positions[:, :width] = labels[:, None] * width + np.arange(width)
         positions[:, width] = classes * width + labels
-        positions[:, width + 1 :] = start + np.arange(len(first))
+        positions[:, width + 1 :] = start + np.arange(self.length - start)
         return Entries(positions, cut_off(values, self.scale, self.bound))
 
     @override
@@ -262,10 +265,7 @@ class Discriminant(_DirectionStatistic):
         released, noise = self.read(noisy, deviation)
         classes, width = len(self.features.classes), len(self.features)
         summed, counts, entries = np.split(released, (classes * width, classes * (width + 1)))
-        first, second = np.triu_indices(width)
-        matrix = np.zeros((width, width))
-        matrix[first, second] = entries / np.where(first == second, 1.0, sqrt(2))
-        matrix[second, first] = matrix[first, second]
+        matrix = read_symmetric(entries, width)
         sizes = shrink_counts(counts / COUNT_WEIGHT, noise / COUNT_WEIGHT)
         rows = float(sizes.sum())
         means = shrink_means(summed.reshape(classes, width), sizes, noise)
@@ -278,6 +278,25 @@ class Discriminant(_DirectionStatistic):
         origin, units = self.frame.origin, self.frame.units
         names = self.features.classes
         return DirectionClassifier(names, origin, units, weights, biases, calibrated=True)
+
+
+def symmetric_entries(vectors: Floats, weight: float = 1.0) -> Floats:
+    """Return the weighted entries of each `u u^T` on and above the diagonal, shape (rows, entries).
+
+    Those above it are multiplied by sqrt(2), for the Frobenius norm of the matrix.
+    """
+    first, second = np.triu_indices(vectors.shape[1])
+    weights = weight * np.where(first == second, 1.0, sqrt(2))
+    return np.asarray(weights * vectors[:, first] * vectors[:, second])
+
+
+def read_symmetric(entries: Floats, width: int) -> Floats:
+    """Return the symmetric matrix with the entries of `symmetric_entries`."""
+    first, second = np.triu_indices(width)
+    matrix = np.zeros((width, width))
+    matrix[first, second] = entries / np.where(first == second, 1.0, sqrt(2))
+    matrix[second, first] = matrix[first, second]
+    return matrix
 
 
 def keep_share(vectors: Floats, noise: float) -> Floats:

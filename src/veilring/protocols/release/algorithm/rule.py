@@ -21,8 +21,8 @@ from veilring.privacy.divisible import POLYA_SCALE_MAX
 from veilring.protocols.release.algorithm.classifiers import (
     DEPTH,
     TREES,
-    Classifier,
     Frame,
+    Predictor,
     Trees,
     count_columns,
 )
@@ -41,6 +41,7 @@ from veilring.protocols.release.algorithm.noise import (
     rule_deviation,
     scale_for,
 )
+from veilring.protocols.release.algorithm.ridge import Ridge
 from veilring.protocols.release.algorithm.statistic import (
     L1_SCALE,
     L2_SCALE,
@@ -58,8 +59,9 @@ from veilring.protocols.release.algorithm.tallies import (
     grid_side,
 )
 
-Method = Literal["means", "lda", "counts", "grid", "trees"]
-"""Class means, linear discriminant, naive Bayes counts, labelled grid, random trees."""
+Method = Literal["means", "lda", "counts", "grid", "trees", "ridge"]
+"""Class means, linear discriminant, naive Bayes counts, labelled grid, random trees; and the second
+moments of a ridge regression, if the label is a number."""
 Reference = Literal["middle", "centre", "moments"]
 """The frame of directions: around the middle of the ranges, around the released centre, or around
 the released centre in units of the released standard deviations."""
@@ -161,6 +163,12 @@ class Rule:
             )
         else:
             method = self._choose() if statistic == "auto" else statistic
+            require_that(
+                (method == "ridge") == (self.features.target is not None),
+                "statistic",
+                f"the statistic is {method}, but the label is {self.features.label_text}; ridge is"
+                " for a number, and all others are for classes",
+            )
             found = _STATISTICS[method].shape(self)
         pure = found.norm == "l1"
         return Plan(
@@ -184,6 +192,8 @@ class Rule:
         return sqrt(2 * self.trust.factor) / self.epsilon
 
     def _choose(self) -> Method:
+        if self.features.target is not None:
+            return "ridge"
         classes, columns = len(self.features.classes), count_columns(self.features)
         if fits_grid(self.features):
             return "grid"
@@ -207,6 +217,15 @@ class Rule:
         if self.delta:
             return _Shape("l2", "centre")
         return _Shape("l1", "centre" if self._finds_centre() else "middle")
+
+    def ridge(self) -> _Shape:
+        """Use released moments, with the target as a column."""
+        require_that(
+            self.delta > 0,
+            "delta",
+            "a ridge regression has only an L2 bound: choose a delta above 0",
+        )
+        return _Shape("l2", "moments")
 
     def discriminant(self) -> _Shape:
         """Use released moments if most eigenvalues exceed the noise, otherwise a centre."""
@@ -238,7 +257,7 @@ class _Kind(NamedTuple):
     """The rule for the numbers of a statistic, and how to make it."""
 
     shape: Callable[[Rule], _Shape]
-    made: Callable[[Plan, Features, Generator, Frame], ScaledStatistic[Classifier]]
+    made: Callable[[Plan, Features, Generator, Frame], ScaledStatistic[Predictor]]
 
 
 _STATISTICS: Final[Mapping[Method, _Kind]] = {
@@ -256,6 +275,7 @@ _STATISTICS: Final[Mapping[Method, _Kind]] = {
         lambda rule: rule.tally(TREES),
         lambda _, features, public, __: RandomTrees(features, Trees.draw(features, public)),
     ),
+    "ridge": _Kind(Rule.ridge, lambda plan, features, _, frame: Ridge(features, frame, plan.rows)),
 }
 """Each built-in statistic, by its name."""
 
@@ -271,7 +291,7 @@ def first_statistic(plan: Plan, features: Features) -> Statistic[Frame] | None:
 
 def main_statistic(
     plan: Plan, features: Features, public: Generator, frame: Frame | None = None
-) -> Statistic[Classifier]:
+) -> Statistic[Predictor]:
     """Return the statistic for the classifier; its bound does not depend on the frame."""
     about = Frame.middle(features) if frame is None else frame
     if plan.method == "own":
