@@ -75,7 +75,7 @@ async def all_served(folder: Path, names: Sequence[str] = PARTIES) -> AsyncItera
         await served.end(*names)
 
 
-async def labels_of(folder: Path, first: int, last: int | None) -> list[object]:
+async def labels_of(folder: Path, first: int, last: int | None) -> list[str]:
     """Return the labels of some of the client's queries."""
     header, *rows = (folder / "queries.csv").read_text().splitlines()
     queries = folder / f"{first}-{last}.csv"

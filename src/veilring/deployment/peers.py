@@ -276,7 +276,7 @@ def _budgets(config: MemberConfig, total: float | None, roster: Roster) -> Budge
         raise ScenarioError.of(error, key) from error
 
 
-async def ask_member(config: ClientConfig, queries: Path) -> dict[str, list[object]]:
+async def ask_member(config: ClientConfig, queries: Path) -> dict[str, list[str]]:
     """Get the rows of a CSV file labelled by a party and its peers.
 
     A batch takes as many messages as one query; its size is limited by the terms and by a message.
@@ -302,8 +302,7 @@ async def ask_member(config: ClientConfig, queries: Path) -> dict[str, list[obje
         labels = membership.labels(result, features)
     else:
         labels = await _ask_batches(client, terms, features, membership.batch_max)
-    columns: dict[str, list[object]] = {name: [*cells] for name, cells in kept.items()}
-    return {**columns, "label": [*terms.encoded.named(labels)]}
+    return {**kept, "label": list(map(str, terms.encoded.named(labels)))}
 
 
 async def fetch_model(config: ClientConfig) -> PublicModel:
