@@ -505,16 +505,15 @@ class SystemRegressor(RegressorMixin, SystemEstimator):  # type: ignore[misc]  #
     def _numbered(self, labels: NDArray[Any]) -> Ints:
         self._is_range_taken = self.target_range is None
         given = (labels.min(), labels.max()) if self.target_range is None else self.target_range
-        require_that(
-            np.ndim(given) == 1 and len(given) == _ENDS,
-            "target_range",
-            "the range must be a pair of the lowest and the highest target",
-        )
-        low, high = (number("target_range", end) for end in given)
+        is_pair = np.ndim(given) == 1 and len(given) == _ENDS
+        low, high = (number("target_range", end) for end in given) if is_pair else (1.0, 0.0)
         if self._is_range_taken and low == high:
             high = low + max(1.0, abs(low))  # of equal targets, which have no range
+        require(low < high, "target_range", given, "a pair of the lowest and the highest target")
         step = (high - low) / STEPS if self.resolution is None else self.resolution
-        self.target_ = Target(low=low, high=high, resolution=number("resolution", step))
+        step = number("resolution", step)
+        require(step > 0, "resolution", step, "a number above 0")
+        self.target_ = Target(low=low, high=high, resolution=step)
         self.target_.require_sound()
         return self.target_.labels_of(labels)
 

@@ -182,7 +182,7 @@ def test_a_wrong_number_of_rows_is_noticed() -> None:
     """A party that claims another row without having counted it fails the checks of the others."""
     rng = np.random.default_rng(3)
     setup = ready(dealt(Rows(rng.random((40, 2)), rng.integers(0, 41, 40))), k=4)
-    with pytest.raises(RunFailed, match="party-2.*caused results that honest rows cannot have"):
+    with pytest.raises(RunFailed, match=r"party-2.*caused results that honest rows cannot have"):
         vr.simulate(_with_liar(setup, rng.random((3, 2))))
 
 
