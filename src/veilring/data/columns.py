@@ -212,7 +212,7 @@ class Target(Section):
     def require_sound(self) -> None:
         """Refuse a range that is empty, or that is not a whole number of steps."""
         exact = (self.high - self.low) / self.resolution
-        fits = 1 <= exact <= STEPS_MAX and abs(exact - round(exact)) <= _STEP_ERROR * exact
+        fits = 1 <= round(exact) <= STEPS_MAX and abs(exact - round(exact)) <= _STEP_ERROR * exact
         require_key_that(
             fits,
             "target",

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from functools import cached_property, partial
 from io import StringIO
 from itertools import islice
@@ -47,8 +47,9 @@ FAR: Final = 100.0
 # Free text and names: each value becomes a feature shared by hardly two rows.
 MANY_CATEGORIES: Final = 0.5
 _SHOWN: Final = 40  # enough of a cell to find it in its file
-# A drafted target has no finer resolution than this: predictions are hardly better.
+TARGET_STEPS_MIN: Final = 10**3
 TARGET_STEPS_MAX: Final = 10**6
+"""The number of steps of a drafted target is between these."""
 _NUMBERS_ARE: Final = (
     "; a number is predicted by --protocol rank-search or release, if it is chosen with --label or"
     " a schema has its range as `target`, and by RankSearchRegressor and ReleasedRegressor"
@@ -236,7 +237,8 @@ def require_classes(file: str, column: TextColumn, *, is_chosen: bool = False) -
         allowed += " (the last column is taken as the label; run, compare and deploy take --label)"
     if are_numbers:
         allowed += _NUMBERS_ARE
-    if are_numbers and not (column.numbers % 1 == 0).all():
+    is_finite = are_numbers and bool(np.isfinite(column.numbers).all())
+    if are_numbers and not (is_finite and (column.numbers % 1 == 0).all()):
         raise _in_column(file, column, f"not all of its numbers are whole; {allowed}")
     if column.different > CLASSES_SURE and not np.isnan([*map(day_of, column.cells)]).any():
         raise _in_column(file, column, f"it has {column.different} different dates; {allowed}")
@@ -248,25 +250,24 @@ def require_classes(file: str, column: TextColumn, *, is_chosen: bool = False) -
 def target_of(file: str, column: TextColumn) -> Target | None:
     """Return the range of a label whose cells are numbers but no classes, from its rows.
 
-    Its resolution is a power of ten: that of the cells, or a coarser one with at most
-    `TARGET_STEPS_MAX` steps.
+    Its resolution is that of the cells, but from 1 / `TARGET_STEPS_MAX` to 1 / `TARGET_STEPS_MIN`
+    of the range: a mean is finer than whole numbers, and more digits say nothing.
     """
-    if not len(column) or not column.is_number.all():
-        return None
     try:
         require_classes(file, column, is_chosen=True)
     except InputError:
-        if not np.isfinite(column.numbers).all():
+        if not (column.is_number.all() and np.isfinite(column.numbers).all()):
             raise
     else:
         return None
     numbers = [Decimal(cell) for cell in column.cells]
     low, high = min(numbers), max(numbers)
-    place = min(int(each.normalize().as_tuple().exponent) for each in numbers)
-    while (high - low).scaleb(-place) > TARGET_STEPS_MAX:
-        place += 1
+    finest, coarsest = ((high - low) / steps for steps in (TARGET_STEPS_MAX, TARGET_STEPS_MIN))
+    place = min(int(each.as_tuple().exponent) for each in numbers)
+    place = min(max(place, finest.adjusted() + 1), coarsest.adjusted())
     step = Decimal(1).scaleb(place)
-    low, high = (low // step) * step, -((-high) // step) * step
+    low = (low / step).to_integral_value(ROUND_FLOOR) * step
+    high = (high / step).to_integral_value(ROUND_CEILING) * step
     return Target(low=float(low), high=float(high), resolution=float(step))
 
 
