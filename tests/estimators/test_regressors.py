@@ -103,7 +103,7 @@ def test_targets_are_clipped_and_rounded(regressor: Any) -> None:
 def test_a_release_claims_an_epsilon_only_if_it_holds(
     given: dict[str, Any], told: tuple[str, ...]
 ) -> None:
-    """A range of private targets and a seed break it, and the file says so."""
+    """A range of private targets and a seed break it, and the file shows this."""
     model = public(ve.ReleasedRegressor(epsilon=1.5), **given)
     assert model.deployment_privacy_.epsilon == 1.5
     assert model.privacy_ == model.model_.promise

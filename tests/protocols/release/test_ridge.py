@@ -81,7 +81,7 @@ def test_a_row_adds_at_most_the_bound(features: Features, seed: int, far: float)
 
 @of_schemas
 def test_without_noise_a_linear_target_is_found_exactly(features: Features) -> None:
-    """Shortened rows lie on the same line through the mean, so that no prediction is a step off."""
+    """Shortened rows stay on the same line through the mean, so that no prediction is a step off."""
     drawn = table(features, 2000, noise=0.0)
     joint = Frame.middle(features).place(features.with_target(drawn.X, drawn.y))
     frame = Frame.middle(features).about(joint.mean(axis=0), np.maximum(joint.std(axis=0), 0.01))
