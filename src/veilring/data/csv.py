@@ -47,9 +47,10 @@ FAR: Final = 100.0
 # Free text and names: each value becomes a feature shared by hardly two rows.
 MANY_CATEGORIES: Final = 0.5
 _SHOWN: Final = 40  # enough of a cell to find it in its file
+# Rounding to a thousandth of the range changes no prediction by more than its error.
 TARGET_STEPS_MIN: Final = 10**3
+# More digits than this reveal nothing that a mean of noisy numbers keeps.
 TARGET_STEPS_MAX: Final = 10**6
-"""The number of steps of a drafted target is between these."""
 _NUMBERS_ARE: Final = (
     "; a number is predicted by --protocol rank-search or release, if it is chosen with --label or"
     " a schema has its range as `target`, and by RankSearchRegressor and ReleasedRegressor"

@@ -158,12 +158,7 @@ _RANGES_ALLOWED: Final = "two entries, the lows and the highs, each a number or 
 
 
 class SystemEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """An estimator that plays all parties of a system and reports cost and guarantee.
-
-    The parties answer one batch of queries for each `predict`. A repeated batch is answered from
-    memory, and nothing is spent. The constructor takes the parameters of the system, with the
-    system's own defaults, followed by some that a deployment does not have. Changed parameters take
-    effect at the next `fit`.
+    """The shared base of classifiers and regressors.
 
     Attributes:
         ranges_origin_: The origin of the ranges.

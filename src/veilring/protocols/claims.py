@@ -29,6 +29,8 @@ _ROWS_EACH: Final = 3
 _FAR: Final = 0.3
 """Rows of an example lie below this in each feature, except one, at the query."""
 _NEAR: Final = 0.9
+COMPARED_TARGET: Final = Target(low=0.0, high=100.0, resolution=1.0)
+"""The range of the labels of an example that are numbers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -533,8 +533,9 @@ class System(Section, ABC):
         """Refuse a number as the label, unless the system predicts numbers."""
         if target is not None and not cls.predicts_numbers:
             raise InputError.because(
-                f"{cls.title} predicts classes, but the label is {target}; use rank-search or"
-                " release (RankSearchRegressor or ReleasedRegressor), or choose another label",
+                f"the label is {target}, but this system ({cls.title}) predicts only classes; use"
+                " rank-search or release (RankSearchRegressor or ReleasedRegressor), or choose"
+                " another label",
                 field="name",
             )
 

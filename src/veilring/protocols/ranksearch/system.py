@@ -11,13 +11,20 @@ from pydantic import Field
 from typing_extensions import override
 
 from veilring.arrays import Floats, Ints
-from veilring.data.columns import Target
 from veilring.data.table import Rows
 from veilring.measures import vote_shares
 from veilring.nodes.adversary import Adversary
 from veilring.nodes.ring import Ring
 from veilring.nodes.run import Run
-from veilring.protocols.claims import Batch, Coalition, Comparison, Example, Findings, exchange_rows
+from veilring.protocols.claims import (
+    COMPARED_TARGET,
+    Batch,
+    Coalition,
+    Comparison,
+    Example,
+    Findings,
+    exchange_rows,
+)
 from veilring.protocols.membership import Membership
 from veilring.protocols.promise import (
     Estimate,
@@ -64,8 +71,6 @@ _OPENED: Final[Mapping[Reveal, str]] = {
 }
 _TIED: Final = (1, 4)
 """The tied rows of the last two parties: after the row at the query, they tie for k = 2 to 5."""
-_TARGET: Final = Target(low=0.0, high=100.0, resolution=1.0)
-"""The range of numbers in a comparison."""
 _TIED_AT: Final = 0.6  # all features of these rows, nearer to the query than other rows
 _SIMULATED: Final = "a view can be simulated from the published results"
 _PUBLISHED: Final[Mapping[str, Measure]] = {
@@ -205,7 +210,7 @@ class RankSearch(System):
         """
         worlds = {"tied rows": _with_ties(example)}
         if self.reveal != "label" and self.weights == "uniform":
-            worlds["numbers as labels"] = example.predicting(_TARGET)
+            worlds["numbers as labels"] = example.predicting(COMPARED_TARGET)
         others = (replace(exchange_rows(world), long=what) for what, world in worlds.items())
         return (*super().comparisons(example), *others)
 

@@ -15,6 +15,7 @@ from veilring.data.table import Features, Rows
 from veilring.errors import InputError
 from veilring.nodes.ring import PARTIES_MIN, Ring
 from veilring.privacy.checks import require
+from veilring.protocols.claims import COMPARED_TARGET, Comparison, Example
 from veilring.protocols.membership import Membership, Once
 from veilring.protocols.promise import SEED_TELLS, Facts, Forecast, Promise, Spent
 from veilring.protocols.release.algorithm.classifiers import Classifier, Predictor
@@ -239,6 +240,16 @@ class Release(System):
                 self.lost if 2 * self.lost < facts.parties else 0,
             ),
         )
+
+    @override
+    def comparisons(self, example: Example) -> tuple[Comparison, ...]:
+        """Return the default comparison, and one of rows with a number as the label."""
+        usual = super().comparisons(example)
+        is_built_in = type(self).own_statistic is Release.own_statistic
+        if not (is_built_in and self.delta and self.statistic in {"auto", "ridge"}):
+            return usual
+        numbers = super().comparisons(example.predicting(COMPARED_TARGET))
+        return (*usual, *(replace(each, long="numbers as labels") for each in numbers))
 
     @override
     def setup(self, parts: Mapping[str, Rows], facts: Facts) -> "ReleaseSetup":
