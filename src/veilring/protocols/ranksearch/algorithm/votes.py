@@ -150,11 +150,8 @@ def own_votes(
     counts, weighted = _ballots(nearest.distances[few], found.radii[few], weights)
     labels = nearest.labels[few]
     if votes.sums is not None:
-        votes.counts[few, 0] = counts.sum(axis=1)
         votes.sums[few] = (counts * labels).sum(axis=1)
-        if len(rows):
-            _add_tied(votes, votes.sums, queries, rows, found)
-        return votes
+        labels = np.zeros_like(labels)
     # On flat arrays, numpy adds ten times faster. Padding has weight 0, in any position.
     at = (few[:, None] * classes + labels).ravel()
     np.add.at(votes.counts.reshape(-1), at, counts.ravel().astype(np.uint64))
@@ -178,9 +175,10 @@ def no_votes(queries: int, classes: int, weights: Weights, steps: int = 0) -> Vo
 
 def _count_tied(votes: Votes, queries: Floats, rows: Rows, found: Found, weights: Weights) -> None:
     """Add the votes of all rows within the radius, for queries with ties."""
-    order = np.argsort(rows.labels, kind="stable")
+    labels = rows.labels if votes.sums is None else np.zeros_like(rows.labels)
+    order = np.argsort(labels, kind="stable")
     features = rows.features[order]
-    present, starts = np.unique(rows.labels[order], return_index=True)
+    present, starts = np.unique(labels[order], return_index=True)
     tied = np.flatnonzero(found.tied)
     for chunk in cut_rows(len(tied), len(rows), DISTANCES_AT_ONCE):
         asked = tied[chunk]
@@ -188,20 +186,10 @@ def _count_tied(votes: Votes, queries: Floats, rows: Rows, found: Found, weights
         counts, weighted = _ballots(to_rows, found.radii[asked], weights)
         at = np.ix_(asked, present)
         votes.counts[at] = np.add.reduceat(counts, starts, axis=1, dtype=np.uint64)
+        if votes.sums is not None:
+            votes.sums[asked] = counts @ rows.labels
         if votes.weighted is not None:
             votes.weighted[at] = np.add.reduceat(weighted, starts, axis=1, dtype=np.uint64)
-
-
-def _add_tied(
-    votes: Votes, sums: NDArray[np.uint64], queries: Floats, rows: Rows, found: Found
-) -> None:
-    """Count all rows within the radius and add up their targets, for queries with ties."""
-    tied = np.flatnonzero(found.tied)
-    for chunk in cut_rows(len(tied), len(rows), DISTANCES_AT_ONCE):
-        asked = tied[chunk]
-        near = pairwise_distances(queries[asked], rows.features) <= found.radii[asked, None]
-        votes.counts[asked, 0] = near.sum(axis=1)
-        sums[asked] = near @ rows.labels
 
 
 def _ballots(
