@@ -1,5 +1,6 @@
 """Numbers as labels: declared in a schema, chosen in a file, drafted, checked and refused."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ high = 10
 """
 
 
-def written(folder: Path, cells: list[object], name: str = "rows.csv") -> Path:
+def written(folder: Path, cells: Sequence[object], name: str = "rows.csv") -> Path:
     """Write a file with a feature and the given labels."""
     rows = [f"{n % 10}.5,{cell}" for n, cell in enumerate(cells)]
     path = folder / name
@@ -142,7 +143,7 @@ def test_a_word_among_declared_numbers_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_chosen_label_of_numbers_is_predicted(
-    cells: list[object], target: Target, tmp_path: Path
+    cells: Sequence[object], target: Target, tmp_path: Path
 ) -> None:
     """Its range is that of the rows, and its resolution that of its cells or a coarser one."""
     table = vr.load(written(tmp_path, cells), label="price")
@@ -162,8 +163,9 @@ def test_a_label_that_is_not_chosen_is_refused_with_both_remedies(tmp_path: Path
     for remedy in ("--label", "`target`", "RankSearchRegressor", "ReleasedRegressor"):
         assert remedy in str(refused.value)
     assert vr.load(written(tmp_path, [1, 2, 3] * 20), label="price").features.target is None
-    with pytest.raises(InputError, match="not all of its numbers are whole"):
-        vr.load(written(tmp_path, ["inf", *(n / 3 for n in range(40))]), label="price")
+    for cells in (["inf", *(n / 3 for n in range(40))], [0.5] * 40):
+        with pytest.raises(InputError, match="not all of its numbers are whole"):
+            vr.load(written(tmp_path, cells), label="price")
 
 
 def test_a_drafted_target_reads_its_own_file(tmp_path: Path) -> None:

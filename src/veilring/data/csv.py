@@ -257,7 +257,8 @@ def target_of(file: str, column: TextColumn) -> Target | None:
     try:
         require_classes(file, column, is_chosen=True)
     except InputError:
-        if not (column.is_number.all() and np.isfinite(column.numbers).all()):
+        is_range = column.is_number.all() and np.isfinite(column.numbers).all()
+        if not is_range or column.different == 1:
             raise
     else:
         return None

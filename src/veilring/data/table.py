@@ -123,7 +123,7 @@ class Features:
         target: The range of the label, if that is a number; labels are then steps in it.
 
     Raises:
-        InputError: If the numbers of ranges and names differ.
+        InputError: If the numbers of ranges and names differ, or the target has no whole steps.
     """
 
     names: tuple[str, ...]
@@ -139,6 +139,8 @@ class Features:
                 f"there are {len(self.ranges)} ranges for {len(self.names)} named features",
                 field="ranges",
             )
+        if self.target is not None:
+            self.target.require_sound()
 
     @classmethod
     def of_numbers(cls, features: int, classes: int | tuple[str, ...]) -> Self:

@@ -509,7 +509,6 @@ class SystemRegressor(RegressorMixin, SystemEstimator):  # type: ignore[misc]  #
         step = number("resolution", step)
         require(step > 0, "resolution", step, "a number above 0")
         self.target_ = Target(low=low, high=high, resolution=step)
-        self.target_.require_sound()
         return self.target_.labels_of(labels)
 
     @override

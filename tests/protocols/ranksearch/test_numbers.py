@@ -30,6 +30,7 @@ from veilring.protocols.ranksearch.shared import found_cost, search_cost
 from veilring.protocols.ranksearch.system import RankSearch, SearchSetup
 from veilring.protocols.ring.system import PrivateKNN
 from veilring.protocols.system import together
+from veilring.testing.auditing.findings import AuditedSystem
 
 SCORE = Target(low=-1.0, high=9.0, resolution=0.25)
 
@@ -213,3 +214,18 @@ def test_a_system_for_classes_refuses_numbers() -> None:
     with pytest.raises(InputError, match="RankSearchRegressor or ReleasedRegressor"):
         PrivateKNN().setup(parts, facts(3, 1))
     assert len(together(parts)) == 6
+
+
+def test_an_audit_compares_worlds_with_numbers() -> None:
+    """Two parties exchange rows with targets, and the sum of all targets stays the same."""
+    subject = AuditedSystem(RankSearch(), RankSearch().example())
+    (compared,) = (each for each in subject.comparisons if each.long == "numbers as labels")
+    assert (compared.epsilon, compared.delta) == (0.0, 0.0)
+    sums = [
+        subject.setup(world).score(world.queries, np.random.default_rng(1)).labels.tolist()
+        for world in (compared.one, compared.other)
+    ]
+    assert sums[0] == sums[1]
+    assert sums[0][0] > 1  # in steps, and no class
+    hidden = RankSearch(reveal="label")
+    assert [each.long for each in hidden.comparisons(hidden.example())] == ["", "tied rows"]

@@ -27,6 +27,7 @@ from veilring.protocols.release.algorithm.directions import Moments
 from veilring.protocols.release.algorithm.ridge import Ridge
 from veilring.protocols.release.model import ReleasedModel, load_model
 from veilring.protocols.release.system import Release
+from veilring.testing.auditing.findings import AuditedSystem
 
 SCORE = Target(low=-1.0, high=4.0, resolution=0.01)
 PARTS = 3
@@ -221,3 +222,20 @@ def test_a_linear_model_needs_finite_weights() -> None:
     assert labels.tolist() == [0, 3, 10]
     with pytest.raises(InputError, match="rows has the shape"):
         model.predict(np.zeros((1, 3)))
+
+
+def test_an_audit_compares_worlds_with_numbers() -> None:
+    """The presence of a row with a target has the promised bound, unless there is no δ."""
+    system = Release()
+    subject = AuditedSystem(system, system.example())
+    usual, numbers = subject.comparisons
+    assert numbers.long == "numbers as labels"
+    assert (numbers.epsilon, numbers.delta) == (usual.epsilon, usual.delta)
+    for world in (numbers.one, numbers.other):
+        setup = subject.setup(world)
+        assert setup.label(world.queries, np.random.default_rng(1)).shape == (1,)
+        drawn = setup.observe(world.queries, 3, np.random.default_rng(1))
+        assert drawn is not None
+        assert drawn.shape == (3, 2 * 3 + 3 + 6)
+    pure = Release(delta=0.0)
+    assert len(pure.comparisons(pure.example())) == 1
