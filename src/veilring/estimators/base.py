@@ -436,10 +436,6 @@ class SystemClassifier(ClassifierMixin, SystemEstimator):  # type: ignore[misc] 
         return measure(numbers, said.labels, tuple(names), said.scores)
 
     @override
-    def _facts(self, rows: Rows) -> Facts:
-        return Facts.of(len(self.parts_), rows.features.shape[1], len(self.classes_), len(rows))
-
-    @override
     def _numbered(self, labels: NDArray[Any]) -> Ints:
         check_classification_targets(labels)
         self.classes_, numbers = np.unique(labels, return_inverse=True)

@@ -197,10 +197,6 @@ class _Releasing(SystemEstimator):
         self.model_ = ReleasedModel.of(released, parameters, self.privacy_)
 
     @override
-    def _facts(self, rows: Rows) -> Facts:
-        return SystemEstimator._facts(self, rows)  # noqa: SLF001  (its base)
-
-    @override
     def _spent(self) -> Promise:
         return self.system_.promise_of(self.setup_.parameters.plan)
 
